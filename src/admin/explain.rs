@@ -87,7 +87,8 @@ pub struct BudgetBody {
     pub key: Vec<(String, String)>,
     /// The rule in words; `null` if the key has no limit.
     pub rule: Option<String>,
-    /// `limit`, `plan NAME`, `override` or `override set at run time`: where the rule is configured.
+    /// `limit`, `plan NAME`, `plan NAME, assigned to the key`, `plan NAME, assigned to the key at run time`, `override` or
+    /// `override set at run time`: where the rule is configured.
     pub from: String,
     /// Units that the request takes.
     pub cost: u64,
@@ -215,6 +216,8 @@ impl BudgetBody {
                 RuleSource::Plan(name) => format!("plan {name}"),
                 RuleSource::Override => "override".to_owned(),
                 RuleSource::RuntimeOverride => "override set at run time".to_owned(),
+                RuleSource::AssignedPlan(name) => format!("plan {name}, assigned to the key"),
+                RuleSource::RuntimePlan(name) => format!("plan {name}, assigned to the key at run time"),
             },
             cost: budget.cost,
             admits: budget.admits,

@@ -28,7 +28,9 @@ pub(super) fn refuse(head: &Parts, listen: SocketAddr, hosts: &[Box<str>]) -> Op
         return Some(problem(StatusCode::FORBIDDEN, "Origin: requests of web pages are refused"));
     }
     let mut kinds = head.headers.get_all(CONTENT_TYPE).iter().map(|value| value.to_str().unwrap_or(""));
-    if head.method == Method::POST && !(kinds.next().is_some_and(is_json) && kinds.next().is_none()) {
+    if [Method::POST, Method::PUT].contains(&head.method)
+        && !(kinds.next().is_some_and(is_json) && kinds.next().is_none())
+    {
         return Some(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type: expected application/json"));
     }
     None

@@ -75,7 +75,7 @@ pub struct KeyBody {
     pub key: Option<BTreeMap<String, String>>,
     /// The rule in words; `null` if the key has no limit.
     pub rule: Option<String>,
-    /// `limit`, `plan NAME`, `override` or `override set at run time`: where the rule is configured.
+    /// Where the rule is configured, as in an explanation.
     pub from: String,
     /// Whole units that remain; `null` if the key has no limit.
     pub remaining: Option<u64>,
@@ -282,7 +282,7 @@ fn state(
 }
 
 /// The end of a ban of so many nanoseconds. The most stand for a ban for good.
-fn banned_until(ban_ns: u64, now: Timestamp) -> String {
+pub(super) fn banned_until(ban_ns: u64, now: Timestamp) -> String {
     if ban_ns == u64::MAX { "for good".to_owned() } else { rfc3339(now.saturating_add_ns(ban_ns)) }
 }
 

@@ -17,12 +17,14 @@ mod fleet;
 mod history;
 mod keys;
 mod overrides;
+mod plans;
 mod spend;
 mod tap;
 mod top;
 
 mod audit;
 mod change;
+mod edits;
 mod series;
 mod state;
 

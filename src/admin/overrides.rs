@@ -1,8 +1,7 @@
-//! `/v1/overrides`: lists overrides that were set at run time, and sets them.
+//! `/v1/overrides`: lists overrides that were set at run time, sets and removes them.
 //!
 //! This file has the HTTP and JSON. The owner of the configuration makes the changes (`change`).
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -13,23 +12,12 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::access::Operator;
-use super::answer::{Answer, ProblemBody, json, problem};
-use super::audit::{self, Audited};
-use super::body::{self, BATCH_MAX, Json, Parameters};
-use super::key;
+use super::answer::{Answer, ProblemBody, Refused, json, problem};
+use super::body::{self, Json, Parameters};
+use super::edits::{AskedEdit, Edited, Edits, named, shown_key};
 use super::state::Admin;
-use crate::gate::{FoundKey, Gate, KeyError, KeyName, Live};
-use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
-
-/// The HTTP status of an error.
-fn status(error: &OverrideError) -> StatusCode {
-    match error {
-        OverrideError::NoFile | OverrideError::InvalidOnDisk(_) => StatusCode::CONFLICT,
-        OverrideError::Invalid { .. } => StatusCode::BAD_REQUEST,
-        OverrideError::Write(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        OverrideError::Fleet(_) | OverrideError::Timeout => StatusCode::SERVICE_UNAVAILABLE,
-    }
-}
+use crate::gate::{KeyError, Live};
+use crate::policy::overrides::Override;
 
 /// A change of one override.
 #[derive(Deserialize, ToSchema)]
@@ -61,6 +49,9 @@ struct EditedBody {
     to: Option<Value>,
     /// The allowance before; `null` if there was none.
     was: Option<Value>,
+    /// The end of the ban of the key, or `for good`: an override does not lift a ban. Absent if the key is not banned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    banned_until: Option<String>,
 }
 
 /// An override.
@@ -87,12 +78,21 @@ struct OverrideBody {
 pub(super) struct OverridesQuery {
     /// The name of one limit; all limits by default.
     limit: Option<String>,
+    /// `true` lists only overrides that do not fit the configuration, `false` only those that do.
+    left_out: Option<bool>,
 }
 
-/// An edit, its key as it is shown, and its reason.
-struct ShownEdit {
-    edit: OverrideEdit,
-    key: Value,
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RemovalQuery {
+    /// The name of one limit.
+    limit: Option<String>,
+    /// The key: its text as in `overrides`, or a JSON object with its parts by name.
+    key: Option<String>,
+    /// `true` in place of `key` removes all overrides that do not fit the configuration.
+    left_out: Option<bool>,
+    /// The reason, for the audit log.
     reason: Option<String>,
 }
 
@@ -107,19 +107,32 @@ struct ShownEdit {
     )
 )]
 pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<OverridesQuery>) -> Answer {
-    let (gate, live, limit) = (&admin.gate, admin.live.load(), asked.limit.as_deref());
-    let in_force = admin.overrides.in_force.load();
-    let of_limit: Vec<_> = in_force.iter().filter(|one| limit.is_none_or(|limit| *one.limit == *limit)).collect();
-    let has_limit = |limit: &str| live.policy.limits().iter().any(|known| *known.name == *limit);
-    if limit.is_some_and(|limit| of_limit.is_empty() && !has_limit(limit)) {
-        return problem(StatusCode::NOT_FOUND, KeyError::UnknownLimit.to_string());
-    }
-    let body = |one: &&Override| {
-        let Override { limit, key, allowance, rejection } = (*one).clone();
+    let (gate, live, in_force) = (&admin.gate, admin.live.load(), admin.overrides.in_force.load());
+    let of_limit = match of_limit(&live, &in_force, asked.limit.as_deref()) {
+        Ok(of_limit) => of_limit,
+        Err((status, detail)) => return problem(status, detail),
+    };
+    let is_asked = |one: &&Override| asked.left_out.is_none_or(|left_out| left_out == one.rejection.is_some());
+    let body = |one: &Override| {
+        let Override { limit, key, allowance, rejection } = one.clone();
         let key = shown_key(gate, &live, &limit, &key);
         OverrideBody { limit, key, to: allowance, left_out: rejection.is_some().then_some(true), why: rejection }
     };
-    json(StatusCode::OK, &of_limit.iter().map(body).collect::<Vec<_>>())
+    json(StatusCode::OK, &of_limit.into_iter().filter(is_asked).map(body).collect::<Vec<_>>())
+}
+
+/// The overrides of one limit, or all. Errs if there is no such limit, and no override of one.
+pub(super) fn of_limit<'o>(
+    live: &Live,
+    overrides: &'o [Override],
+    limit: Option<&str>,
+) -> Result<Vec<&'o Override>, Refused> {
+    let found: Vec<_> = overrides.iter().filter(|one| limit.is_none_or(|limit| *one.limit == *limit)).collect();
+    let has_limit = |limit: &str| live.policy.limits().iter().any(|known| *known.name == *limit);
+    if limit.is_some_and(|limit| found.is_empty() && !has_limit(limit)) {
+        return Err((StatusCode::NOT_FOUND, KeyError::UnknownLimit.to_string()));
+    }
+    Ok(found)
 }
 
 /// Sets or removes an override, or up to 1000 as an array: all of them or none.
@@ -139,104 +152,68 @@ pub(super) async fn change(
     Extension(operator): Extension<Operator>,
     Json(body): Json,
 ) -> Answer {
+    let read = |body: &Value| {
+        let EditBody { limit, key, to, reason } = body::object(body)?;
+        Ok(AskedEdit { limit, key, allowance: Some(to).filter(|to| !to.is_null()), reason })
+    };
     // The policy must not be kept alive while the edits wait.
-    let edits = EditRequest::read(&admin.gate, &admin.live.load(), &body);
+    let edits = Edits::read((&admin.gate, &admin.live.load()), "override", &body, read);
     match edits {
-        Ok(edits) => edits.apply(&admin, &operator).await,
+        Ok(edits) => answer(&admin, &operator, edits).await,
         Err((status, detail)) => problem(status, detail),
     }
 }
 
-/// The names and texts of the parts of a key, without secrets. A masked text if the text is not a key of this limit.
-fn shown_key(gate: &Gate, live: &Live, limit: &str, text: &str) -> Value {
-    match gate.shown_key(live, limit, text) {
-        Ok(parts) => parts.into_iter().map(|(name, text)| (name, Value::String(text))).collect(),
-        Err(masked) => Value::String(masked),
+/// Removes an override, or all overrides that do not fit the configuration.
+#[utoipa::path(
+    delete,
+    path = "/v1/overrides",
+    params(RemovalQuery),
+    responses(
+        (status = 200, body = EditedBody, description = "the override that was removed; with `left_out`, an array"),
+        (status = 400, body = ProblemBody, description = "the parameters do not say which override"),
+        (status = 404, body = ProblemBody, description = "there is no such override"),
+    )
+)]
+pub(super) async fn remove(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    Parameters(asked): Parameters<RemovalQuery>,
+) -> Answer {
+    let edits = removals(&admin, &asked);
+    match edits {
+        Ok(edits) => answer(&admin, &operator, edits).await,
+        Err((status, detail)) => problem(status, detail),
     }
 }
 
-/// The edits of one request. They do not borrow the policy, so that no policy is kept alive while they wait.
-struct EditRequest {
-    is_array: bool,
-    edits: Vec<ShownEdit>,
-}
-
-impl EditRequest {
-    /// Reads one edit or an array of edits. The error is that of the first invalid edit.
-    fn read(gate: &Gate, live: &Live, body: &Value) -> Result<Self, (StatusCode, String)> {
-        let Value::Array(all) = body else {
-            return Ok(Self { is_array: false, edits: vec![edit(gate, live, body)?] });
-        };
-        if all.len() > BATCH_MAX {
-            return Err((StatusCode::BAD_REQUEST, format!("more than {BATCH_MAX} changes")));
+fn removals(admin: &Admin, RemovalQuery { limit, key, left_out, reason }: &RemovalQuery) -> Result<Edits, Refused> {
+    let (live, in_force) = (admin.live.load(), admin.overrides.in_force.load());
+    let (at, reason) = ((&*admin.gate, &*live), reason.as_deref());
+    match (limit.as_deref(), key.as_deref(), left_out) {
+        (Some(limit), Some(key), None) => {
+            of_limit(&live, &in_force, Some(limit))?;
+            let found = named(at, &in_force, limit, key);
+            let found = found.ok_or_else(|| (StatusCode::NOT_FOUND, "there is no such override".to_owned()))?;
+            Ok(Edits::removal(at, "override", found, reason))
         }
-        let mut keys = HashSet::new();
-        let mut edits = Vec::with_capacity(all.len());
-        for (index, body) in all.iter().enumerate() {
-            let at_index = |(status, detail)| (status, format!("[{index}]: {detail}"));
-            let shown = edit(gate, live, body).map_err(at_index)?;
-            if !keys.insert((shown.edit.limit.clone(), shown.edit.key.clone())) {
-                return Err(at_index((StatusCode::BAD_REQUEST, "an earlier change has this key of the limit".into())));
-            }
-            edits.push(shown);
+        (limit, None, Some(true)) => {
+            let found = of_limit(&live, &in_force, limit)?.into_iter().filter(|one| one.rejection.is_some());
+            Ok(Edits::removals(at, "override", found, reason))
         }
-        Ok(Self { is_array: true, edits })
-    }
-
-    /// Makes all edits or none.
-    async fn apply(self, admin: &Admin, operator: &Operator) -> Answer {
-        let edits: Vec<_> = self.edits.iter().map(|shown| shown.edit.clone()).collect();
-        let before = match admin.overrides.change(edits).await {
-            Ok(before) => before,
-            Err(OverrideError::Invalid { index: Some(index), reason }) if self.is_array => {
-                return problem(StatusCode::BAD_REQUEST, format!("[{index}]: {reason}"));
-            }
-            Err(error) => return problem(status(&error), error.to_string()),
-        };
-        let (mut audited, mut made) = (Vec::new(), Vec::new());
-        for (ShownEdit { edit: OverrideEdit { limit, allowance, .. }, key, reason }, was) in
-            self.edits.into_iter().zip(before)
-        {
-            audited.push(Audited {
-                action: "override",
-                limit: Some(limit.clone()),
-                target: key.clone(),
-                before: was.clone().unwrap_or_default(),
-                after: allowance.clone().unwrap_or_default(),
-                reason,
-            });
-            made.push(EditedBody { limit, key, to: allowance, was });
-        }
-        audit::record(&admin.access.load_full(), operator, admin.gate.clock().now(), audited).await;
-        match made.pop() {
-            Some(only) if !self.is_array => json(StatusCode::OK, &only),
-            last => {
-                made.extend(last);
-                json(StatusCode::OK, &made)
-            }
-        }
+        _ => Err((StatusCode::BAD_REQUEST, "expected `limit` and `key`, or `left_out=true`".to_owned())),
     }
 }
 
-/// The names and the texts of the parts of a key.
-fn pairs_of(found: FoundKey) -> Vec<(String, String)> {
-    let names = found.shown.unwrap_or_default().into_iter().map(|(name, _)| name);
-    names.zip(found.texts.unwrap_or_default()).collect()
-}
-
-fn edit(gate: &Gate, live: &Live, body: &Value) -> Result<ShownEdit, (StatusCode, String)> {
-    let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
-    let EditBody { limit, key, to, reason } = body::object(body).map_err(bad)?;
-    let refused = |error: KeyError| match error {
-        KeyError::UnknownLimit => (StatusCode::NOT_FOUND, error.to_string()),
-        _ => bad(error.to_string()),
-    };
-    let key = match key::name_of_json(key).map_err(bad)? {
-        KeyName::Parts(parts) => parts,
-        name => pairs_of(gate.find_key(live, &limit, &name).map_err(refused)?),
-    };
-    let text = gate.key_text(live, &limit, &key).map_err(refused)?;
-    let shown = shown_key(gate, live, &limit, &text);
-    let allowance = Some(to).filter(|to| !to.is_null());
-    Ok(ShownEdit { edit: OverrideEdit { limit, key: text, allowance }, key: shown, reason })
+/// Makes the edits, and answers with them.
+async fn answer(admin: &Admin, operator: &Operator, edits: Edits) -> Answer {
+    edits
+        .answer(admin, operator, |Edited { limit, key, allowance, before, banned_until }| EditedBody {
+            limit,
+            key,
+            to: allowance,
+            was: before,
+            banned_until,
+        })
+        .await
 }

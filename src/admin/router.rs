@@ -20,7 +20,7 @@ use utoipa_axum::routes;
 use super::answer::{Answer, problem, text};
 use super::exposition::{self, Format};
 use super::state::Admin;
-use super::{bans, explain, fleet, history, keys, layers, overrides, spend, tap, top};
+use super::{bans, explain, fleet, history, keys, layers, overrides, plans, spend, tap, top};
 use crate::telemetry::OPENMETRICS_TYPE;
 
 /// The Prometheus text exposition format.
@@ -30,7 +30,7 @@ const DOCUMENT_PATH: &str = "/v1/openapi.json";
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Weir admin API", description = "Health, metrics, explanations, keys, bans and overrides of a running Weir."),
+    info(title = "Weir admin API", description = "Health, metrics, explanations, keys, bans, overrides and plans of a running Weir."),
     security(("token" = []))
 )]
 struct Document;
@@ -49,12 +49,17 @@ pub(super) fn router(admin: Admin) -> Router {
         .routes(routes!(explain::explain))
         .routes(routes!(keys::show))
         .routes(routes!(bans::list))
-        .routes(routes!(overrides::list));
+        .routes(routes!(overrides::list))
+        .routes(routes!(plans::list));
     let writes = OpenApiRouter::new()
         .routes(routes!(keys::reset))
         .routes(routes!(bans::set))
         .routes(routes!(bans::lift))
         .routes(routes!(overrides::change))
+        .routes(routes!(overrides::remove))
+        .routes(routes!(plans::assign))
+        .routes(routes!(plans::put))
+        .routes(routes!(plans::remove))
         .routes(routes!(spend::spend))
         .routes(routes!(spend::spend_by_its_old_name))
         .route_layer(from_fn(layers::require_write));

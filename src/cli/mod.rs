@@ -68,6 +68,8 @@ enum Action {
     Bans(Box<operate::BansArgs>),
     /// List, set and remove overrides of a running Weir.
     Overrides(Box<operate::OverridesArgs>),
+    /// List, assign and remove plans of single keys of a running Weir.
+    Plans(Box<operate::PlansArgs>),
     /// Show requests of a running Weir as they end.
     Tap(Box<operate::TapArgs>),
     /// Check whether a running Weir is healthy; for container health checks.
@@ -90,6 +92,7 @@ pub fn main() -> ExitCode {
         Action::Keys(args) => operate::keys(*args),
         Action::Bans(args) => operate::bans(*args),
         Action::Overrides(args) => operate::overrides(*args),
+        Action::Plans(args) => operate::plans(*args),
         Action::Tap(args) => operate::tap(&args),
         Action::Healthcheck { admin, credentials } => healthcheck::healthcheck(&admin, &credentials),
     }

@@ -176,7 +176,7 @@ fn a_full_configuration_becomes_what_it_says() {
     assert_eq!(per_ip.except, ["192.0.2.0/24".parse().unwrap()]);
     assert_eq!(reports.allowed.usual, bucket(10, 120_000_000_000, 20));
     assert!(matches!(&search.allowed.usual, Algorithm::Several(rules) if rules.len() == 2));
-    assert_eq!((search.allowed.plans.len(), search.allowed.overrides.len(), search.cost.max()), (3, 2, 10));
+    assert_eq!((search.allowed.plans.len(), search.allowed.overrides.len(), search.cost.max()), (3, 3, 10));
     assert_eq!(reports.key[..4], [KeyPart::Identity(0), KeyPart::Identity(1), KeyPart::Identity(2), KeyPart::Route]);
     assert_eq!(
         reports.key[6..8],

@@ -192,7 +192,6 @@ impl Gate {
         handling: Handling,
         now: Timestamp,
     ) -> Option<Special<'l>> {
-        checks.retain(is_limited);
         let banned = |check: &Check<'l>| {
             let state = check.check.state;
             Some((state, state.banned_ns(check.check.applied.limit, check.key, now)?))
@@ -202,6 +201,8 @@ impl Gate {
             self.note_refused(live, requester, banning);
             return Some(Special::Refused(Box::new(refusal)));
         }
+        // Only now: a ban outweighs an override without a limit.
+        checks.retain(is_limited);
         if handling == Handling::Queued {
             checks.peek(now);
             return None;

@@ -250,12 +250,12 @@ impl Gate {
         for check in checks.charges() {
             limits[check.check.applied.index].budget = Some(self.explain_budget(live, check, facts, &identities, now));
         }
-        checks.retain(is_limited);
         let banned = |check: &&Check<'l>| check.check.state.banned_ns(check.check.applied.limit, check.key, now);
         if let Some(ban_ns) = checks.charges().iter().filter_map(|check| banned(&check)).max() {
             let violated = names(checks.charges().iter().filter(|check| banned(check).is_some()));
             return Explained::default().rejected(Cause::Banned, violated, known_ns(ban_ns));
         }
+        checks.retain(is_limited);
         checks.peek(now);
         for check in checks.charges_mut() {
             if let Some(why) = remote::unavailable(check) {

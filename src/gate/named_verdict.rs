@@ -134,8 +134,9 @@ impl<'l, 'c> Deciding<'l, 'c> {
         let applied = live.policy.at(charge.limit).filter(|applied| applied.limit.mode != Mode::Off)?;
         let (limit, state) = (applied.limit, live.states.get(charge.limit)?);
         let variant = live.variant(&applied, charge.key, charge.plan.as_deref());
-        let rule = limit.allowed.rule(variant)?;
         let is_banned = state.banned_ns(limit, charge.key, now).is_some();
+        // A ban outweighs an override without a limit.
+        let rule = limit.allowed.rule(variant).or(is_banned.then_some(&limit.allowed.usual))?;
         let is_queued = is_banned || would_queue(state, limit, charge.key);
         let check = LimitCheck { state, applied, variant, is_queued };
         let is_enforced = limit.mode == Mode::Enforce;

@@ -1,5 +1,7 @@
 //! The amount that a limit allows: usually, for a plan, or for one key.
 
+use std::collections::HashMap;
+
 use crate::limit::Algorithm;
 
 /// The rule of a limit that decides a request.
@@ -25,12 +27,14 @@ pub struct Allowed {
     pub overrides: Vec<(Box<str>, Option<Algorithm>)>,
     /// The index in `overrides` from which on overrides were set at run time.
     pub set_from: usize,
+    /// The plans that overrides assign: the name of the plan, by the text of the key.
+    pub assigned: HashMap<Box<str>, Box<str>>,
 }
 
 impl Allowed {
     /// One rule for all requests.
     pub fn to_all(usual: Algorithm) -> Self {
-        Self { usual, plans: Vec::new(), overrides: Vec::new(), set_from: usize::MAX }
+        Self { usual, plans: Vec::new(), overrides: Vec::new(), set_from: usize::MAX, assigned: HashMap::new() }
     }
 
     /// The rule of a variant; `None` is unlimited. An index that no longer exists selects the usual rule.
@@ -47,6 +51,13 @@ impl Allowed {
     /// Whether a variant is an override that was set at run time.
     pub fn is_set(&self, variant: Variant) -> bool {
         matches!(variant, Variant::Override(place) if usize::from(place) >= self.set_from)
+    }
+
+    /// The plan that the override of a variant assigns to its key, if it does.
+    pub fn assigned(&self, variant: Variant) -> Option<&str> {
+        let Variant::Override(place) = variant else { return None };
+        let (text, _) = self.overrides.get(usize::from(place))?;
+        self.assigned.get(text).map(|plan| &**plan)
     }
 
     /// Whether the limit has rules for plans or for single keys.

@@ -22,6 +22,7 @@ on_missing = "anonymous"
 name = "sellers"
 key = ["seller"]
 rate = "10/h"
+plans = { big = "100/h" }
 
 [[limit]]
 name = "pairs"
@@ -87,6 +88,11 @@ fn commands_do_what_the_api_does() {
     assert_eq!(table["to"], json!({ "rate": "5/h", "burst": 2 }));
     assert_eq!(asked(&weir, &["overrides", "list", "sellers"])[0]["to"], "1/h");
     assert_eq!(asked(&weir, &["overrides", "remove", "sellers", "7"])["was"], "1/h");
+    assert_eq!(asked(&weir, &["overrides", "list", "--left-out"]), json!([]));
+    assert_eq!(asked(&weir, &["overrides", "remove", "--left-out"]), json!([]));
+    assert_eq!(asked(&weir, &["plans", "set", "sellers", "7", "big", "--reason", "paid"])["plan"], "big");
+    assert_eq!(asked(&weir, &["plans", "list", "sellers"])[0]["plan"], "big");
+    assert_eq!(asked(&weir, &["plans", "remove", "sellers", "7"])["was"], json!({ "plan": "big" }));
     assert_eq!(ask(&weir, "7"), 200);
 }
 
@@ -119,6 +125,10 @@ fn commands_find_the_listener_and_say_what_is_wrong() {
         (&["keys", "show", "nothing", "7"], 1, "there is no such limit"),
         (&["keys", "show", "pairs", "7"], 1, "2 parts"),
         (&["bans", "lift", "sellers", "7"], 1, "there is no such ban"),
+        (&["plans", "set", "sellers", "7", "none"], 1, "it has `big`"),
+        (&["plans", "remove", "sellers", "7"], 1, "no plan is assigned"),
+        (&["overrides", "remove", "sellers", "7", "--left-out"], 2, "cannot be used with"),
+        (&["overrides", "remove", "sellers"], 2, "Usage"),
         (&["bans", "add"], 2, "Usage"),
         (&["keys"], 2, "Usage"),
     ] {

@@ -62,6 +62,7 @@ mod limiter;
 mod logs;
 mod metrics;
 mod overrides;
+mod plans;
 mod proxy_protocol;
 mod recipes;
 mod redis;

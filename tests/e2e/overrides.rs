@@ -331,6 +331,37 @@ fn what_does_not_fit_any_more_stops_nothing() {
     assert_eq!(place.start().metric(GAUGE), 1.0);
 }
 
+/// Overrides that do not fit are removed by their text or all at once; others stay.
+#[test]
+fn leftovers_are_listed_and_removed() {
+    let place = Place::new();
+    let weir = place.start();
+    assert_eq!(post(&weir, &json!([of("a", "20/h"), of("b", "30/h"), of("c", "40/h")])).0, 200);
+    let other = json!({ "limit": "clients", "key": { "ip": "192.0.2.1" }, "to": "1/h" });
+    assert_eq!(post(&weir, &other).0, 200);
+    let delete = |query: &str| {
+        let answer = send(&weir, "DELETE", query, "");
+        (answer.status, read(&answer))
+    };
+    assert_eq!(delete("?left_out=true"), (200, json!([])));
+    for query in ["", "?limit=sellers", "?left_out=false", "?limit=sellers&key=a&left_out=true", "?key=a"] {
+        assert_eq!(delete(query).0, 400, "{query}");
+    }
+    assert_eq!((delete("?limit=none&key=a").0, delete("?limit=sellers&key=d").0), (404, 404));
+    assert_eq!(delete("?limit=clients&key=192.0.2.1").1["was"], "1/h");
+    assert_eq!(post(&weir, &other).0, 200);
+    replace(&weir.config_file(), &place.config(&LIMITS.replace("name = \"sellers\"", "name = \"shops\"")));
+    weir.wait_for_metric("weir_overrides_left_out", |count| count == 3.0);
+    let count = |query: &str| list(&weir, query).as_array().unwrap().len();
+    assert_eq!((count("?left_out=true"), count("?left_out=false"), count("")), (3, 1, 4));
+    let removed = delete("?limit=sellers&key=a").1;
+    assert_eq!((&removed["was"], removed["key"].is_string()), (&json!("20/h"), true));
+    assert_eq!(delete("?left_out=true&limit=clients").1, json!([]));
+    assert_eq!(delete("?left_out=true").1.as_array().unwrap().len(), 2);
+    assert_eq!((count(""), weir.metric("weir_overrides_left_out")), (1, 0.0));
+    assert!(!place.text().contains("40/h") && place.text().contains("192.0.2.1"), "{}", place.text());
+}
+
 #[test]
 fn what_cannot_be_set() {
     let place = Place::new();

@@ -5,6 +5,7 @@
 mod bans;
 mod keys;
 mod overrides;
+mod plans;
 mod tap;
 
 mod target;
@@ -12,4 +13,5 @@ mod target;
 pub(super) use bans::{BansArgs, bans};
 pub(super) use keys::{KeysArgs, keys};
 pub(super) use overrides::{OverridesArgs, overrides};
+pub(super) use plans::{PlansArgs, plans};
 pub(super) use tap::{TapArgs, tap};

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::target::{ApiRequest, Target, json_or_text, key_of, text};
+use super::target::{ApiRequest, Target, json_or_text, key_of, still_banned, text};
 use crate::cli::table::table;
 
 #[derive(Debug, Args)]
@@ -21,6 +21,9 @@ enum OverridesAction {
     List {
         /// The name of one limit.
         limit: Option<String>,
+        /// Only overrides that do not fit the configuration, and so do not apply.
+        #[arg(long)]
+        left_out: bool,
         #[command(flatten)]
         target: Target,
     },
@@ -39,13 +42,17 @@ enum OverridesAction {
         #[command(flatten)]
         target: Target,
     },
-    /// Remove the override of a key.
+    /// Remove the override of a key, or all that do not fit the configuration.
     Remove {
         /// The name of the limit.
-        limit: String,
+        #[arg(required_unless_present = "left_out")]
+        limit: Option<String>,
         /// The key, as for `set`.
-        #[arg(value_name = "KEY")]
-        text: String,
+        #[arg(value_name = "KEY", required_unless_present = "left_out", conflicts_with = "left_out")]
+        text: Option<String>,
+        /// All overrides that do not fit the configuration, of one limit or of all.
+        #[arg(long)]
+        left_out: bool,
         /// The reason, for the audit log.
         #[arg(long)]
         reason: Option<String>,
@@ -55,19 +62,20 @@ enum OverridesAction {
 }
 
 pub(in crate::cli) fn overrides(OverridesArgs { action }: OverridesArgs) -> ExitCode {
-    let change = |limit, key: &str, to, reason: Option<String>| {
-        ApiRequest::post("/v1/overrides", json!({ "limit": limit, "key": key_of(key), "to": to, "reason": reason }))
-    };
+    let left_out = |is_set: bool| is_set.then(|| "true".to_owned());
     match action {
-        OverridesAction::List { limit, target } => {
-            target.run(ApiRequest::query(Method::GET, "/v1/overrides", vec![("limit", limit)]), show_overrides)
+        OverridesAction::List { limit, left_out: only, target } => {
+            let query = vec![("limit", limit), ("left_out", left_out(only))];
+            target.run(ApiRequest::query(Method::GET, "/v1/overrides", query), show_overrides)
         }
         OverridesAction::Set { limit, text, to, reason, target } => {
             let to = json_or_text(&to, |to| to.is_object() || to.is_array());
-            target.run(change(limit, &text, to, reason), show_overrides)
+            let change = json!({ "limit": limit, "key": key_of(&text), "to": to, "reason": reason });
+            target.run(ApiRequest::post("/v1/overrides", change), show_overrides)
         }
-        OverridesAction::Remove { limit, text, reason, target } => {
-            target.run(change(limit, &text, Value::Null, reason), show_overrides)
+        OverridesAction::Remove { limit, text, left_out: all, reason, target } => {
+            let query = vec![("limit", limit), ("key", text), ("left_out", left_out(all)), ("reason", reason)];
+            target.run(ApiRequest::query(Method::DELETE, "/v1/overrides", query), show_overrides)
         }
     }
 }
@@ -77,5 +85,5 @@ fn show_overrides(overrides: &Value) -> String {
     let row = |one: &Value| {
         vec![text(&one["limit"]), text(&one["key"]), text(&one["to"]), text(&one["was"]), text(&one["why"])]
     };
-    table(&["LIMIT", "KEY", "TO", "WAS", "LEFT OUT"], &all.iter().map(row).collect::<Vec<_>>())
+    table(&["LIMIT", "KEY", "TO", "WAS", "LEFT OUT"], &all.iter().map(row).collect::<Vec<_>>()) + &still_banned(&all)
 }

@@ -160,3 +160,9 @@ pub(super) fn duration(ms: &Value) -> String {
     let duration = ms.as_u64().map(|ms| humantime::format_duration(Duration::from_millis(ms)).to_string());
     duration.unwrap_or_else(|| "-".to_owned())
 }
+
+/// A line for each changed key that is banned: an override or a plan does not lift a ban.
+pub(super) fn still_banned(changes: &[Value]) -> String {
+    let banned = changes.iter().filter_map(|one| Some((text(&one["key"]), one["banned_until"].as_str()?)));
+    banned.map(|(key, until)| format!("\n{key} is still banned: {until}")).collect::<Vec<_>>().concat()
+}

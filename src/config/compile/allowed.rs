@@ -2,6 +2,7 @@
 //!
 //! The texts of keys become keys in `gate`; `override_key` checks that they can.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use toml::Spanned;
@@ -10,9 +11,9 @@ use toml::de::DeValue;
 use super::override_key::{self, Keyed};
 use super::rule::Scheme;
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
-use crate::config::reader::Table;
 use crate::config::reader::time_units::{self, WrittenRate};
 use crate::config::reader::units::Fault;
+use crate::config::reader::{Located, Table};
 use crate::config::schema::{self, UNLIMITED};
 use crate::limit::Algorithm;
 use crate::policy::Allowed;
@@ -38,14 +39,31 @@ pub(super) struct Capacity {
 }
 
 /// A name and the rule for it: `Some(None)` is no limit, and `None` a rule with an error.
-type Exception = (Box<str>, Option<Option<Algorithm>>);
+pub(super) type Exception = (Box<str>, Option<Option<Algorithm>>);
 
 pub(super) fn compile(table: &Table<'_>, scheme: &Scheme, keyed: &Keyed<'_>) -> CompiledAllowed {
     let usual = scheme.rule(table);
-    let plans = exceptions(&table.table("plans"), "plans", scheme);
+    let plans_table = table.table("plans");
+    check_count(&plans_table, "plans");
+    let plan = |(name, value): (Located<String>, _)| (name.into_inner().into(), exception(&plans_table, scheme, value));
+    let plans: Vec<Exception> = plans_table.entries().into_iter().map(plan).collect();
     let overrides_table = table.table("overrides");
     override_key::check_all(&overrides_table, keyed);
-    let overrides = exceptions(&overrides_table, "overrides", scheme);
+    check_count(&overrides_table, "overrides");
+    let mut assigned = HashMap::new();
+    let overrides = overrides_table.entries().into_iter().map(|(name, value)| {
+        let text: Box<str> = name.into_inner().into();
+        let rule = match assignment(&overrides_table, value, &plans) {
+            Some(Ok((plan, rule))) => {
+                assigned.insert(text.clone(), plan);
+                rule
+            }
+            Some(Err(BadAssignment)) => None,
+            None => exception(&overrides_table, scheme, value),
+        };
+        (text, rule)
+    });
+    let overrides: Vec<_> = overrides.collect();
 
     let mut capacities: Vec<_> = usual.iter().map(|rule| Capacity::new(rule, "")).collect();
     for (name, rule) in plans.iter().filter_map(|(name, rule)| Some((name, rule.as_ref()?.as_ref()?))) {
@@ -53,11 +71,12 @@ pub(super) fn compile(table: &Table<'_>, scheme: &Scheme, keyed: &Keyed<'_>) -> 
     }
     for ((_, rule), (text, _)) in overrides.iter().zip(overrides_table.entries()) {
         // The text may be a credential, so it has no name.
-        let rules = rule.iter().flatten();
+        let rules = rule.iter().flatten().filter(|_| !assigned.contains_key(text.get_ref().as_str()));
         capacities
             .extend(rules.map(|rule| Capacity { place: Some(text.span()), ..Capacity::new(rule, " of an override") }));
     }
-    CompiledAllowed { allowed: alike(usual, plans, overrides), capacities }
+    let allowed = alike(usual, plans, overrides).map(|allowed| Allowed { assigned, ..allowed });
+    CompiledAllowed { allowed, capacities }
 }
 
 impl Capacity {
@@ -80,7 +99,7 @@ fn alike(usual: Option<Algorithm>, plans: Vec<Exception>, overrides: Vec<Excepti
     };
     let (plans, overrides) = (whole(plans)?, whole(overrides)?);
     let set_from = overrides.len();
-    let mut allowed = Allowed { usual: usual?, plans, overrides, set_from };
+    let mut allowed = Allowed { plans, overrides, set_from, ..Allowed::to_all(usual?) };
     let Allowed { usual, plans, overrides, .. } = &mut allowed;
     let exceptions = plans.iter_mut().chain(overrides).filter_map(|(_, rule)| rule.as_mut());
     let rules: Vec<_> = std::iter::once(usual).chain(exceptions).collect();
@@ -99,13 +118,43 @@ pub(super) fn make_several(rule: &mut Algorithm) {
     }
 }
 
-fn exceptions(table: &Table<'_>, key: &str, scheme: &Scheme) -> Vec<Exception> {
-    let named = table.entries();
-    if let Some((name, _)) = named.get(EXCEPTIONS_MAX) {
+fn check_count(table: &Table<'_>, key: &str) {
+    if let Some((name, _)) = table.entries().get(EXCEPTIONS_MAX) {
         let problem = Problem::new(name.span(), format!("a limit has at most {EXCEPTIONS_MAX} {key}"));
         table.context.note(problem);
     }
-    named.into_iter().map(|(name, value)| (name.get_ref().as_str().into(), exception(table, scheme, value))).collect()
+}
+
+/// An assignment of a plan with an error, which is noted.
+pub(super) struct BadAssignment;
+
+/// The plan that an override assigns to its key, and the rule of that plan, which is `None` after an error in the plan.
+/// `None` if the override has numbers of its own.
+pub(super) fn assignment<'a>(
+    table: &Table<'a>,
+    value: &'a Spanned<DeValue<'a>>,
+    plans: &[Exception],
+) -> Option<Result<Exception, BadAssignment>> {
+    value.get_ref().as_table()?.get("plan")?;
+    let inner = table.table_of("NAME", value);
+    let plan = inner.text("plan");
+    for number in ["rate", "burst", "max"] {
+        if let Some(value) = inner.get(number) {
+            let help = "the plan has the numbers; write either of both".to_owned();
+            inner.fault(number, value.span(), Fault::new("does not go with `plan`").help(Some(help)));
+            return Some(Err(BadAssignment));
+        }
+    }
+    let Some(plan) = plan else { return Some(Err(BadAssignment)) };
+    let known = plans.iter().find(|(name, _)| **name == **plan.get_ref());
+    if known.is_none() {
+        let names: Vec<_> = plans.iter().map(|(name, _)| format!("`{name}`")).collect();
+        let help =
+            if names.is_empty() { "it has no `plans`".to_owned() } else { format!("it has {}", names.join(", ")) };
+        // The text is not repeated: in a file of overrides it may be a part of a key.
+        inner.fault("plan", plan.span(), Fault::new("the limit has no plan of this name").help(Some(help)));
+    }
+    Some(known.cloned().ok_or(BadAssignment))
 }
 
 #[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]

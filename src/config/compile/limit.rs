@@ -152,15 +152,18 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
 /// Notes plans of a limit whose requests never have a plan.
 fn check_plans(table: &Table<'_>, stage: Option<Stage>, has_plans: bool) {
     let Some(plans) = table.get("plans") else { return };
-    let fault = match stage {
-        Some(Stage::Arrival) => Fault::new("the plan of a request is unknown at stage `arrival`"),
-        _ if has_plans => return,
-        _ => {
-            let help = "set the source of plans, as in `[plans] from =  \"seller.plan\"`";
-            Fault { absence: true, ..Fault::new("without `[plans]` no request has a plan").help(Some(help.to_owned())) }
-        }
-    };
-    table.fault("plans", plans.span(), fault);
+    if stage == Some(Stage::Arrival) {
+        let fault = Fault::new("the plan of a request is unknown at stage `arrival`");
+        return table.fault("plans", plans.span(), fault);
+    }
+    let assigns = |value: &Spanned<DeValue<'_>>| value.get_ref().as_table().is_some_and(|one| one.contains_key("plan"));
+    let overrides = table.get("overrides").and_then(|overrides| overrides.get_ref().as_table());
+    let is_assigned = overrides.is_some_and(|overrides| overrides.values().any(assigns));
+    if !has_plans && !is_assigned {
+        let help = "set the source of plans, as in `[plans] from = \"seller.plan\"`, or assign them by `/v1/plans`";
+        let fault = Fault::new("without `[plans]` no request has a plan of its own").help(Some(help.to_owned()));
+        table.warn("plans", plans.span(), "plans_without_source", fault);
+    }
 }
 
 fn name(table: &Table<'_>, names: &mut Names) -> Option<String> {

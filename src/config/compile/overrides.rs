@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::allowed::{Capacity, EXCEPTIONS_MAX, exception, make_several};
+use super::allowed::{BadAssignment, Capacity, EXCEPTIONS_MAX, Exception, assignment, exception, make_several};
 use super::override_key::{Keyed, check_text, note_same_key};
 use super::rule::Scheme;
 use crate::config::diagnostics::Problem;
@@ -40,17 +40,18 @@ pub(super) fn apply(set: &OverrideSet<'_>, target: &Target<'_>, allowed: &mut Al
     let has_several = matches!(allowed.usual, Algorithm::Several(_));
     // The index of each key in `fitting`.
     let mut known: HashMap<Key, usize> = HashMap::new();
-    let mut fitting: Vec<(&Entry<'_>, Key, Option<Algorithm>)> = Vec::new();
+    let mut fitting: Vec<(&Entry<'_>, Fitting)> = Vec::new();
+    let plans: Vec<Exception> = allowed.plans.iter().map(|(name, rule)| (name.clone(), Some(rule.clone()))).collect();
     for entry in entries {
         let noted = context.problems.borrow().len();
-        let compiled = compile(&table, entry, target, has_several);
+        let compiled = compile(&table, entry, target, (has_several, &plans));
         if let Some(problem) = context.problems.borrow().get(noted) {
             entry.reject(problem);
             continue;
         }
-        let Some((key, rule)) = compiled else { continue };
-        let index = *known.entry(key).or_insert(fitting.len());
-        if let Some((first, ..)) = fitting.get(index) {
+        let Some(compiled) = compiled else { continue };
+        let index = *known.entry(compiled.key).or_insert(fitting.len());
+        if let Some((first, _)) = fitting.get(index) {
             // It is unknown which one applies.
             note_same_key(&table, entry.key.span(), first.key.span());
             let problems = context.problems.borrow();
@@ -59,29 +60,48 @@ pub(super) fn apply(set: &OverrideSet<'_>, target: &Target<'_>, allowed: &mut Al
                 entry.reject(problem);
             }
         }
-        fitting.push((entry, key, rule));
+        fitting.push((entry, compiled));
     }
-    fitting.retain(|(entry, ..)| !entry.is_rejected());
-    let set: HashSet<Key> = fitting.iter().map(|(_, key, _)| *key).collect();
+    fitting.retain(|(entry, _)| !entry.is_rejected());
+    let set: HashSet<Key> = fitting.iter().map(|(_, fitting)| fitting.key).collect();
     allowed.overrides.retain(|(text, _)| target.keyed.key_of(text).is_none_or(|key| !set.contains(&key)));
     allowed.set_from = allowed.overrides.len();
-    allowed.overrides.extend(fitting.into_iter().map(|(entry, _, rule)| (entry.text().into(), rule)));
+    let kept: HashSet<&str> = allowed.overrides.iter().map(|(text, _)| &**text).collect();
+    allowed.assigned.retain(|text, _| kept.contains(&**text));
+    for (entry, Fitting { rule, plan, .. }) in fitting {
+        let text: Box<str> = entry.text().into();
+        allowed.assigned.extend(plan.map(|plan| (text.clone(), plan)));
+        allowed.overrides.push((text, rule));
+    }
 }
 
-/// The key of one override, and its rule: `None` if the key has no limit. If it does not fit, notes why.
+/// An override that fits its limit.
+struct Fitting {
+    key: Key,
+    /// `None` if the key has no limit.
+    rule: Option<Algorithm>,
+    /// The plan whose rule it is.
+    plan: Option<Box<str>>,
+}
+
+/// The key of one override, and its rule. If it does not fit, notes why.
 fn compile<'e>(
     table: &Table<'e>,
     entry: &'e Entry<'e>,
     target: &Target<'_>,
-    has_several: bool,
-) -> Option<(Key, Option<Algorithm>)> {
+    (has_several, plans): (bool, &[Exception]),
+) -> Option<Fitting> {
     let span = || entry.key.span();
     if let Err(fault) = check_text(entry.text(), target.keyed, false) {
         table.fault("NAME", span(), fault);
         return None;
     }
     let key = target.keyed.key_of(entry.text())?;
-    let mut rule = exception(table, target.scheme, entry.value)?;
+    let (plan, mut rule) = match assignment(table, entry.value, plans) {
+        Some(Ok((plan, rule))) => (Some(plan), rule?),
+        Some(Err(BadAssignment)) => return None,
+        None => (None, exception(table, target.scheme, entry.value)?),
+    };
     match &mut rule {
         Some(Algorithm::Several(_)) if !has_several => {
             let fault = Fault::new("must be one rate: several rates would reset all keys of this limit");
@@ -107,5 +127,5 @@ fn compile<'e>(
         let help = "remove `on_full`; the default is then `shared`".to_owned();
         table.context.note(Problem::new(span(), title).help(help));
     }
-    Some((key, rule))
+    Some(Fitting { key, rule, plan })
 }

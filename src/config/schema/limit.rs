@@ -104,6 +104,8 @@ pub(super) const OPTIONS: &[Opt] = &[
         "As `limit.burst`."),
     opt("limit.overrides.NAME.max", Count(1, u64::MAX), Unset("required for `concurrency`"),
         "As `limit.max`."),
+    opt("limit.overrides.NAME.plan", Text("name of a plan"), NONE,
+        "The plan of the limit whose numbers the key has, in place of numbers of its own."),
     opt("limit.count.status", Kind::Some("status or class such as `4xx`"), Unset("all"),
         "Statuses that count; Weir gives the charge for any other status back."),
     opt("limit.settle.by", Text("`elapsed_ms`, `response_bytes`, `status` or `header:NAME`"), Required,

@@ -386,7 +386,7 @@ fn nor_one_that_became_several() {
 
     error: unknown key in `[limit.overrides.NAME]`
     --> set.toml:2:4
-     = help: `[limit.overrides.NAME]` can have rate, burst, max
+     = help: `[limit.overrides.NAME]` can have rate, burst, max, plan
     "#);
     insta::assert_snapshot!(left_out(LIMITS, "[keys]\nhunter2.rate = '5/s'\nhunter2.burst = 0\n").1, @r#"
     error: `limit.overrides.NAME.burst`: expected whole number from 1

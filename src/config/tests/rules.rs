@@ -4,7 +4,7 @@ use super::{UPSTREAM, bucket, compile, said};
 use crate::limit::windows::WINDOWS_MAX;
 use crate::limit::{Algorithm, Allowance, Calendar, Quota, Rate, Unit};
 use crate::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
-use crate::policy::{Allowed, Cost, CostSource, HoldRule, Limit, OnLimit};
+use crate::policy::{Allowed, Cost, CostSource, HoldRule, Limit, OnLimit, Variant};
 
 const MIN_NS: u64 = 60_000_000_000;
 const HOUR_NS: u64 = 60 * MIN_NS;
@@ -898,15 +898,6 @@ fn plans_that_nobody_can_have() {
     let said_of = |more: &str| {
         said(&format!("[[limit]]\nname = \"a\"\nkey = []\nrate = \"1/s\"\nplans = {{ b = \"2/s\" }}\n{more}"))
     };
-    insta::assert_snapshot!(said_of(""), @r#"
-    error: `limit.plans`: without `[plans]` no request has a plan
-     --> weir.toml:5:9
-      |
-    5 | plans = { b = "2/s" }
-      |         ^^^^^^^^^^^^^
-      |
-      = help: set the source of plans, as in `[plans] from =  "seller.plan"`
-    "#);
     insta::assert_snapshot!(said_of("stage = \"arrival\"\n[plans]\nfrom = \"header:x-plan\""), @r#"
     error: `limit.plans`: the plan of a request is unknown at stage `arrival`
      --> weir.toml:5:9
@@ -941,4 +932,24 @@ fn texts_of_keys_that_may_be_credentials_are_not_shown() {
         }
     }
     said("[[limit]]\nname = 'a'\nkey = ['headr:x']\nrate = '1/s'\noverrides = { 'hunter2' = 5 }");
+}
+
+#[test]
+fn an_override_assigns_a_plan() {
+    let text = "rate = '10/s'\nplans = { pro = { rate = '9/s', burst = 30 }, free = 'unlimited' }\n\
+                overrides = { '192.0.2.1' = { plan = 'pro' }, '192.0.2.2' = { plan = 'free' }, '192.0.2.3' = '7/s' }";
+    let allowed = limit(text).allowed;
+    let rules: Vec<_> = allowed.overrides.iter().map(|(_, rule)| rule.clone()).collect();
+    assert_eq!(rules, [allowed.plans[0].1.clone(), None, Some(bucket(7, MIN_NS / 60, 7))]);
+    let plans: Vec<_> = (0..3).map(|place| allowed.assigned(Variant::Override(place))).collect();
+    assert_eq!(plans, [Some("pro"), Some("free"), None]);
+    for (overrides, problem) in [
+        ("{ plan = 'gold' }", "the limit has no plan of this name"),
+        ("{ plan = 7 }", "`limit.overrides.NAME.plan`: expected string"),
+        ("{ plan = 'pro', burst = 3 }", "`limit.overrides.NAME.burst`: does not go with `plan`"),
+    ] {
+        let text = format!("plans = {{ pro = '9/s' }}\noverrides = {{ '192.0.2.1' = {overrides} }}");
+        let said = said(&format!("[[limit]]\nname = 'a'\nkey = ['ip']\nrate = '1/s'\n{text}\n"));
+        assert!(said.contains(problem) && said.matches("error: ").count() == 1, "{said}");
+    }
 }

@@ -48,6 +48,17 @@ fn what_holds_everyone() {
 }
 
 #[test]
+fn plans_that_no_request_has() {
+    let upstream = "upstream.url = 'http://a'\n";
+    let rest = "key = []\nrate = '1/s'\nplans = { b = '2/s' }\n";
+    assert_eq!(warned(&format!("{upstream}{}", limit("a", rest))), [("plans_without_source", Some((6, 9)))]);
+    let from = format!("{upstream}plans.from = 'header:x-plan'\n{}", limit("a", rest));
+    assert_eq!(warned(&from), []);
+    let rest = "key = ['ip']\nrate = '1/s'\nplans = { b = '2/s' }\noverrides = { '192.0.2.1' = { plan = 'b' } }\n";
+    assert_eq!(warned(&format!("{upstream}{}", limit("a", rest))), []);
+}
+
+#[test]
 fn charges_that_a_check_never_settles() {
     let check = "server.trusted_proxies = '10.0.0.0/8'\ncheck.listen = '127.0.0.1:8082'\n";
     let settle = "settle = { by = 'elapsed_ms' }\n";

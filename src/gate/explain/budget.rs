@@ -50,6 +50,10 @@ pub enum RuleSource<'l> {
     Override,
     /// In an override that was set at run time.
     RuntimeOverride,
+    /// In the plan of this name, which the configuration assigns to the key.
+    AssignedPlan(&'l str),
+    /// In the plan of this name, which was assigned to the key at run time.
+    RuntimePlan(&'l str),
 }
 
 impl Gate {
@@ -80,8 +84,12 @@ pub(in crate::gate) fn budget_of<'l>(
         Variant::Plan(index) => {
             RuleSource::Plan(limit.allowed.plans.get(usize::from(index)).map_or("", |(name, _)| name))
         }
-        Variant::Override(_) if limit.allowed.is_set(check.variant) => RuleSource::RuntimeOverride,
-        Variant::Override(_) => RuleSource::Override,
+        Variant::Override(_) => match (limit.allowed.is_set(check.variant), limit.allowed.assigned(check.variant)) {
+            (true, Some(plan)) => RuleSource::RuntimePlan(plan),
+            (true, None) => RuleSource::RuntimeOverride,
+            (false, Some(plan)) => RuleSource::AssignedPlan(plan),
+            (false, None) => RuleSource::Override,
+        },
     };
     let rule = limit.allowed.rule(check.variant);
     let (decision, debt) = match rule {

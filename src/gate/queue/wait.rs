@@ -172,14 +172,14 @@ impl<'l> Waiting<'l> {
     /// Tests all limits as they are now and, if they admit, charges them. `None` if all admit as far as this process
     /// knows, and stores have to decide.
     fn test(&self, now: Timestamp) -> Option<Test<'l>> {
-        let limits: NewestLimits = self.limits().collect();
-        let banned = limits.iter().filter_map(|(index, limit)| {
-            let WaitItem { state, key, .. } = self.items[*index];
-            Some((state, state.banned_ns(limit, key, now)?))
+        let banned = self.items.iter().filter_map(|&WaitItem { state, key, .. }| {
+            let limit = state.newest.load_full()?;
+            Some((state, state.banned_ns(&limit, key, now)?))
         });
         if let Some(refusal) = bans::refusal(banned) {
             return Some(Test::Refused(refusal));
         }
+        let limits: NewestLimits = self.limits().collect();
         if let Some(index) = self.older_in_queue(&limits) {
             return Some(Test::Blocked { index, until: None, spread_ns: 0 });
         }

@@ -40,6 +40,30 @@ async fn a_key_refused_too_often_is_refused_everything() {
     .await;
 }
 
+/// A key that gets no limit after its ban stays banned.
+#[tokio::test(start_paused = true)]
+async fn a_ban_outweighs_an_override_without_a_limit() {
+    check(
+        "
+        limit a 1 1s 1 reject ban=1/1s,10s,1h
+        0s     ask r1 a=k
+        0s     ask r2 a=k
+        1s     limit a 1 1s 1 reject ban=1/1s,10s,1h override=k,unlimited
+        1s     ask r3 a=k
+        1s     ask r4 a=other
+        10s    ask r5 a=k
+        10s    ask r6 a=k
+        > 0s r1 pass
+        > 0s r2 Limit 1s
+        > 1s r3 Banned 9s
+        > 1s r4 pass
+        > 10s r5 pass
+        > 10s r6 pass
+        ",
+    )
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_ban_charges_no_key_and_outlives_reloads() {
     check(

@@ -1,0 +1,215 @@
+//! Edits of overrides on their way from a request to the owner of the configuration, and back to an answer.
+
+use std::collections::HashSet;
+
+use http::StatusCode;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::access::Operator;
+use super::answer::{Answer, Refused, json, problem};
+use super::audit::{self, Audited};
+use super::body::BATCH_MAX;
+use super::key;
+use super::keys::banned_until;
+use super::state::Admin;
+use crate::gate::{FoundKey, Gate, KeyError, KeyName, Live};
+use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
+use crate::time::Timestamp;
+
+/// The HTTP status of an error.
+fn status(error: &OverrideError) -> StatusCode {
+    match error {
+        OverrideError::NoFile | OverrideError::InvalidOnDisk(_) => StatusCode::CONFLICT,
+        OverrideError::Invalid { .. } => StatusCode::BAD_REQUEST,
+        OverrideError::Write(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        OverrideError::Fleet(_) | OverrideError::Timeout => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+/// An edit as a request has it.
+pub(super) struct AskedEdit {
+    pub(super) limit: String,
+    /// The parts of the key by name, or its text.
+    pub(super) key: Value,
+    /// The new allowance; `None` removes the override.
+    pub(super) allowance: Option<Value>,
+    pub(super) reason: Option<String>,
+}
+
+/// An edit, its key as it is shown, and its reason.
+struct ShownEdit {
+    edit: OverrideEdit,
+    key: Value,
+    reason: Option<String>,
+}
+
+/// An edit that was made.
+pub(super) struct Edited {
+    pub(super) limit: String,
+    /// The key without secrets.
+    pub(super) key: Value,
+    pub(super) allowance: Option<Value>,
+    /// The allowance before.
+    pub(super) before: Option<Value>,
+    /// The end of the ban of the key, if it is banned: an override does not lift a ban.
+    pub(super) banned_until: Option<String>,
+}
+
+/// The edits of one request. They do not borrow the policy, so that no policy is kept alive while they wait.
+pub(super) struct Edits {
+    /// The action in the audit log.
+    action: &'static str,
+    is_array: bool,
+    all: Vec<ShownEdit>,
+}
+
+impl Edits {
+    /// Reads one edit or an array of edits with `read`. The error is that of the first invalid edit.
+    pub(super) fn read(
+        (gate, live): (&Gate, &Live),
+        action: &'static str,
+        body: &Value,
+        read: impl Fn(&Value) -> Result<AskedEdit, String>,
+    ) -> Result<Self, Refused> {
+        let read = |body| shown(gate, live, read(body).map_err(|detail| (StatusCode::BAD_REQUEST, detail))?);
+        let Value::Array(all) = body else {
+            return Ok(Self { action, is_array: false, all: vec![read(body)?] });
+        };
+        if all.len() > BATCH_MAX {
+            return Err((StatusCode::BAD_REQUEST, format!("more than {BATCH_MAX} changes")));
+        }
+        let mut keys = HashSet::new();
+        let mut edits = Vec::with_capacity(all.len());
+        for (index, body) in all.iter().enumerate() {
+            let at_index = |(status, detail)| (status, format!("[{index}]: {detail}"));
+            let shown = read(body).map_err(at_index)?;
+            if !keys.insert((shown.edit.limit.clone(), shown.edit.key.clone())) {
+                return Err(at_index((StatusCode::BAD_REQUEST, "an earlier change has this key of the limit".into())));
+            }
+            edits.push(shown);
+        }
+        Ok(Self { action, is_array: true, all: edits })
+    }
+
+    /// Removes `overrides`.
+    pub(super) fn removals<'o>(
+        (gate, live): (&Gate, &Live),
+        action: &'static str,
+        overrides: impl Iterator<Item = &'o Override>,
+        reason: Option<&str>,
+    ) -> Self {
+        let removal = |Override { limit, key, .. }: &Override| ShownEdit {
+            edit: OverrideEdit { limit: limit.to_string(), key: key.to_string(), allowance: None },
+            key: shown_key(gate, live, limit, key),
+            reason: reason.map(str::to_owned),
+        };
+        Self { action, is_array: true, all: overrides.map(removal).collect() }
+    }
+
+    /// Removes one override.
+    pub(super) fn removal(at: (&Gate, &Live), action: &'static str, one: &Override, reason: Option<&str>) -> Self {
+        Self { is_array: false, ..Self::removals(at, action, std::iter::once(one), reason) }
+    }
+
+    /// Makes all edits or none, and answers with the `body` of each.
+    pub(super) async fn answer<B: Serialize>(
+        self,
+        admin: &Admin,
+        operator: &Operator,
+        body: impl Fn(Edited) -> B,
+    ) -> Answer {
+        let is_array = self.is_array;
+        let made = match self.apply(admin, operator).await {
+            Ok(made) => made,
+            Err((status, detail)) => return problem(status, detail),
+        };
+        let mut made: Vec<_> = made.into_iter().map(body).collect();
+        match made.pop() {
+            Some(only) if !is_array => json(StatusCode::OK, &only),
+            last => {
+                made.extend(last);
+                json(StatusCode::OK, &made)
+            }
+        }
+    }
+
+    async fn apply(self, admin: &Admin, operator: &Operator) -> Result<Vec<Edited>, Refused> {
+        let edits: Vec<_> = self.all.iter().map(|shown| shown.edit.clone()).collect();
+        let before = admin.overrides.change(edits).await.map_err(|error| match &error {
+            OverrideError::Invalid { index: Some(index), reason } if self.is_array => {
+                (StatusCode::BAD_REQUEST, format!("[{index}]: {reason}"))
+            }
+            _ => (status(&error), error.to_string()),
+        })?;
+        let now = admin.gate.clock().now();
+        let (mut audited, mut made) = (Vec::new(), Vec::new());
+        for (ShownEdit { edit, key, reason }, before) in self.all.into_iter().zip(before) {
+            let OverrideEdit { limit, key: text, allowance } = edit;
+            audited.push(Audited {
+                action: self.action,
+                limit: Some(limit.clone()),
+                target: key.clone(),
+                before: before.clone().unwrap_or_default(),
+                after: allowance.clone().unwrap_or_default(),
+                reason,
+            });
+            let banned_until = ban_of(&admin.gate, &admin.live.load(), &limit, text, now);
+            made.push(Edited { limit, key, allowance, before, banned_until });
+        }
+        audit::record(&admin.access.load_full(), operator, now, audited).await;
+        Ok(made)
+    }
+}
+
+/// The override that a request names by its text, also one that does not fit its limit.
+pub(super) fn named<'o>(
+    (gate, live): (&Gate, &Live),
+    overrides: &'o [Override],
+    limit: &str,
+    key: &str,
+) -> Option<&'o Override> {
+    let of_limit = || overrides.iter().filter(|one| *one.limit == *limit);
+    of_limit().find(|one| *one.key == *key).or_else(|| {
+        let found = gate.find_key(live, limit, &key::name_of_text(key).ok()?).ok()?;
+        let text = gate.key_text(live, limit, &pairs_of(found)).ok()?;
+        of_limit().find(|one| *one.key == *text)
+    })
+}
+
+/// The names and texts of the parts of a key, without secrets. A masked text if the text is not a key of this limit.
+pub(super) fn shown_key(gate: &Gate, live: &Live, limit: &str, text: &str) -> Value {
+    match gate.shown_key(live, limit, text) {
+        Ok(parts) => parts.into_iter().map(|(name, text)| (name, Value::String(text))).collect(),
+        Err(masked) => Value::String(masked),
+    }
+}
+
+/// The end of the ban of a key; `None` if it is not banned.
+fn ban_of(gate: &Gate, live: &Live, limit: &str, text: String, now: Timestamp) -> Option<String> {
+    let found = gate.find_key(live, limit, &KeyName::Text(text)).ok()?;
+    let banned_ns = gate.key_state(live, &found, None, now)?.banned_ns?;
+    Some(banned_until(banned_ns, now))
+}
+
+/// The names and the texts of the parts of a key.
+fn pairs_of(found: FoundKey) -> Vec<(String, String)> {
+    let names = found.shown.unwrap_or_default().into_iter().map(|(name, _)| name);
+    names.zip(found.texts.unwrap_or_default()).collect()
+}
+
+fn shown(gate: &Gate, live: &Live, asked: AskedEdit) -> Result<ShownEdit, Refused> {
+    let AskedEdit { limit, key, allowance, reason } = asked;
+    let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
+    let refused = |error: KeyError| match error {
+        KeyError::UnknownLimit => (StatusCode::NOT_FOUND, error.to_string()),
+        _ => bad(error.to_string()),
+    };
+    let key = match key::name_of_json(key).map_err(bad)? {
+        KeyName::Parts(parts) => parts,
+        name => pairs_of(gate.find_key(live, &limit, &name).map_err(refused)?),
+    };
+    let text = gate.key_text(live, &limit, &key).map_err(refused)?;
+    let shown = shown_key(gate, live, &limit, &text);
+    Ok(ShownEdit { edit: OverrideEdit { limit, key: text, allowance }, key: shown, reason })
+}

@@ -1,0 +1,205 @@
+//! `/v1/plans`: lists, assigns and removes the plans of single keys.
+//!
+//! An assigned plan is an override whose allowance is `{ plan = "NAME" }`. So a key has either numbers of its own or a
+//! plan, and the later change replaces the earlier one.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json as value};
+use utoipa::{IntoParams, ToSchema};
+
+use super::access::Operator;
+use super::answer::{Answer, ProblemBody, Refused, json, problem};
+use super::body::{self, Json, Parameters};
+use super::edits::{AskedEdit, Edited, Edits, named, shown_key};
+use super::overrides::of_limit;
+use super::state::Admin;
+use crate::policy::overrides::Override;
+
+/// A plan to assign to a key of a limit.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewPlan)]
+struct NewPlanBody {
+    /// The name of the limit.
+    limit: String,
+    /// The parts of the key by name, each a text or a whole number; or the text of the key.
+    #[schema(value_type = Object)]
+    key: Value,
+    /// The name of one of the limit's plans.
+    plan: String,
+    /// The reason, for the audit log.
+    reason: Option<String>,
+}
+
+/// A plan that is assigned to a key.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AssignedPlan)]
+struct PlanBody {
+    /// The name of the limit.
+    limit: Box<str>,
+    /// The parts of the key by name, without secrets; a masked text if the limit has no such key.
+    key: Value,
+    /// The name of the plan.
+    plan: Value,
+    /// Whether it does not fit the configuration, and so does not apply.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_out: Option<bool>,
+    /// Why it does not apply.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<Box<str>>,
+}
+
+/// A plan that was assigned or removed.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ChangedPlan)]
+struct ChangedPlanBody {
+    /// The name of the limit.
+    limit: String,
+    /// The parts of the key by name, without secrets.
+    key: Value,
+    /// The plan now; `null` if it was removed.
+    plan: Option<Value>,
+    /// The override before, as `/v1/overrides` has it; `null` if there was none.
+    was: Option<Value>,
+    /// The end of the ban of the key, or `for good`: a plan does not lift a ban. Absent if the key is not banned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    banned_until: Option<String>,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct PlansQuery {
+    /// The name of one limit; all limits by default.
+    limit: Option<String>,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RemovalQuery {
+    /// The name of the limit.
+    limit: String,
+    /// The key: its text as in `overrides`, or a JSON object with its parts by name.
+    key: String,
+    /// The reason, for the audit log.
+    reason: Option<String>,
+}
+
+/// The plans that are assigned to keys.
+#[utoipa::path(
+    get,
+    path = "/v1/plans",
+    params(PlansQuery),
+    responses(
+        (status = 200, body = [PlanBody], description = "all assigned plans, or those of one limit"),
+        (status = 404, body = ProblemBody, description = "the limit does not exist"),
+    )
+)]
+pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<PlansQuery>) -> Answer {
+    let (live, in_force) = (admin.live.load(), admin.overrides.in_force.load());
+    let found = match of_limit(&live, &in_force, asked.limit.as_deref()) {
+        Ok(found) => found,
+        Err((status, detail)) => return problem(status, detail),
+    };
+    let body = |one: &Override| {
+        let plan = plan_of(&one.allowance)?.clone();
+        let Override { limit, key, rejection, .. } = one.clone();
+        let key = shown_key(&admin.gate, &live, &limit, &key);
+        Some(PlanBody { limit, key, plan, left_out: rejection.is_some().then_some(true), why: rejection })
+    };
+    json(StatusCode::OK, &found.into_iter().filter_map(body).collect::<Vec<_>>())
+}
+
+/// Assigns a plan to a key, or up to 1000 plans as an array: all of them or none.
+#[utoipa::path(
+    post,
+    path = "/v1/plans",
+    request_body(content = NewPlanBody, description = "a plan, or an array of plans"),
+    responses(
+        (status = 200, body = ChangedPlanBody, description = "the plan; for an array, an array of plans"),
+        (status = 400, body = ProblemBody, description = "the limit has no such plan, or no such key"),
+        (status = 404, body = ProblemBody, description = "the limit does not exist"),
+        (status = 409, body = ProblemBody, description = "the files on disk allow no change"),
+    )
+)]
+pub(super) async fn assign(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    Json(body): Json,
+) -> Answer {
+    let read = |body: &Value| {
+        let NewPlanBody { limit, key, plan, reason } = body::object(body)?;
+        Ok(AskedEdit { limit, key, allowance: Some(value!({ "plan": plan })), reason })
+    };
+    // The policy must not be kept alive while the edits wait.
+    let edits = Edits::read((&admin.gate, &admin.live.load()), "plan", &body, read);
+    match edits {
+        Ok(edits) => answer(&admin, &operator, edits).await,
+        Err((status, detail)) => problem(status, detail),
+    }
+}
+
+/// Another method of `POST /v1/plans`.
+#[utoipa::path(
+    put,
+    path = "/v1/plans",
+    request_body(content = NewPlanBody, description = "a plan, or an array of plans"),
+    responses((status = 200, body = ChangedPlanBody, description = "as for `POST`"))
+)]
+pub(super) async fn put(state: State<Arc<Admin>>, operator: Extension<Operator>, body: Json) -> Answer {
+    assign(state, operator, body).await
+}
+
+/// Removes the plan of a key.
+#[utoipa::path(
+    delete,
+    path = "/v1/plans",
+    params(RemovalQuery),
+    responses(
+        (status = 200, body = ChangedPlanBody, description = "the plan that was removed"),
+        (status = 404, body = ProblemBody, description = "no plan is assigned to the key"),
+    )
+)]
+pub(super) async fn remove(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    Parameters(asked): Parameters<RemovalQuery>,
+) -> Answer {
+    let edits = removal(&admin, &asked);
+    match edits {
+        Ok(edits) => answer(&admin, &operator, edits).await,
+        Err((status, detail)) => problem(status, detail),
+    }
+}
+
+fn removal(admin: &Admin, RemovalQuery { limit, key, reason }: &RemovalQuery) -> Result<Edits, Refused> {
+    let (live, in_force) = (admin.live.load(), admin.overrides.in_force.load());
+    of_limit(&live, &in_force, Some(limit))?;
+    let found = named((&admin.gate, &live), &in_force, limit, key).filter(|one| plan_of(&one.allowance).is_some());
+    let found = found.ok_or_else(|| (StatusCode::NOT_FOUND, "no plan is assigned to this key".to_owned()))?;
+    Ok(Edits::removal((&admin.gate, &live), "plan", found, reason.as_deref()))
+}
+
+/// The plan that an allowance assigns, if it does.
+fn plan_of(allowance: &Value) -> Option<&Value> {
+    allowance.as_object()?.get("plan")
+}
+
+/// Makes the edits, and answers with them.
+async fn answer(admin: &Admin, operator: &Operator, edits: Edits) -> Answer {
+    edits
+        .answer(admin, operator, |Edited { limit, key, allowance, before, banned_until }| ChangedPlanBody {
+            limit,
+            key,
+            plan: allowance.as_ref().and_then(plan_of).cloned(),
+            was: before,
+            banned_until,
+        })
+        .await
+}
