@@ -28,7 +28,7 @@ fn status(error: &OverrideError) -> StatusCode {
 }
 
 /// An edit as a request has it.
-pub(super) struct AskedEdit {
+pub(super) struct RequestedEdit {
     pub(super) limit: String,
     /// The parts of the key by name, or its text.
     pub(super) key: Value,
@@ -70,7 +70,7 @@ impl Edits {
         (gate, live): (&Gate, &Live),
         action: &'static str,
         body: &Value,
-        read: impl Fn(&Value) -> Result<AskedEdit, String>,
+        read: impl Fn(&Value) -> Result<RequestedEdit, String>,
     ) -> Result<Self, Refused> {
         let read = |body| shown(gate, live, read(body).map_err(|detail| (StatusCode::BAD_REQUEST, detail))?);
         let Value::Array(all) = body else {
@@ -163,7 +163,7 @@ impl Edits {
 }
 
 /// The override that a request names by its text, also one that does not fit its limit.
-pub(super) fn named<'o>(
+pub(super) fn find_override<'o>(
     (gate, live): (&Gate, &Live),
     overrides: &'o [Override],
     limit: &str,
@@ -198,8 +198,8 @@ fn pairs_of(found: FoundKey) -> Vec<(String, String)> {
     names.zip(found.texts.unwrap_or_default()).collect()
 }
 
-fn shown(gate: &Gate, live: &Live, asked: AskedEdit) -> Result<ShownEdit, Refused> {
-    let AskedEdit { limit, key, allowance, reason } = asked;
+fn shown(gate: &Gate, live: &Live, asked: RequestedEdit) -> Result<ShownEdit, Refused> {
+    let RequestedEdit { limit, key, allowance, reason } = asked;
     let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
     let refused = |error: KeyError| match error {
         KeyError::UnknownLimit => (StatusCode::NOT_FOUND, error.to_string()),

@@ -7,14 +7,15 @@ use std::time::Duration;
 use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::answer::{Answer, ProblemBody, json, problem};
 use super::body::{self, Json};
 use super::state::Admin;
 use crate::gate::{
-    BudgetExplanation, Cause, Explanation, LimitExplanation, Question, Rejection, RemoteExplanation, RuleSource,
-    Verdict,
+    BudgetExplanation, Cause, Explanation, LimitExplanation, Question, Rejection, RemoteExplanation, RouteExplanation,
+    RuleSource, Verdict,
 };
 use crate::limit::Algorithm;
 use crate::policy::{Mode, Policy, Stage, Strategy};
@@ -37,6 +38,13 @@ pub struct QuestionBody {
     /// Names and values of the headers.
     #[serde(default)]
     pub headers: Vec<(String, String)>,
+    /// Texts of identities by name, in place of those that the headers show. No token is needed then.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub identities: Map<String, Value>,
+    /// The plan, in place of that of the headers.
+    #[serde(default)]
+    pub plan: Option<String>,
 }
 
 /// The body of an answer: what would happen to the request, and why.
@@ -48,9 +56,12 @@ pub struct ExplanationBody {
     /// The client's address.
     #[schema(value_type = String)]
     pub ip: IpAddr,
+    /// The route; `null` if no route takes the request.
+    #[serde(default)]
+    pub route: Option<RouteBody>,
     /// Every limit, in the order of the configuration.
     pub limits: Vec<LimitBody>,
-    /// `admitted`, `held`, `delayed`, `rejected`, `denied`, `unidentified` or `several_values`.
+    /// `admitted`, `held`, `delayed`, `rejected`, `no_route`, `denied`, `unidentified` or `several_values`.
     pub decision: String,
     /// The reason, as a sentence.
     pub why: String,
@@ -63,6 +74,18 @@ pub struct ExplanationBody {
     pub remaining: Option<u64>,
 }
 
+/// The route of the request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = ExplainedRoute)]
+pub struct RouteBody {
+    /// The position of the `[[route]]` in the configuration, from 1; `null` without routes.
+    pub number: Option<usize>,
+    /// The patterns of its paths; empty if it takes all paths.
+    pub paths: Vec<String>,
+    /// The name of the upstream; `null` if it has no name.
+    pub upstream: Option<String>,
+}
+
 /// One limit, as far as it concerns the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = ExplainedLimit)]
@@ -73,6 +96,12 @@ pub struct LimitBody {
     pub stage: String,
     /// `enforce`, `shadow` or `off`.
     pub mode: String,
+    /// How replicas share the limit, as in `limit.strategy`.
+    #[serde(default)]
+    pub strategy: String,
+    /// What the limit decides, and why, as a sentence.
+    #[serde(default)]
+    pub reason: String,
     /// Why the limit does not apply; empty if it does.
     pub why_not: Vec<String>,
     /// The budget of the request, if the limit applies and the request gets so far.
@@ -127,27 +156,41 @@ pub(super) async fn explain(State(admin): State<Arc<Admin>>, Json(asked): Json) 
         Ok(question) => question,
         Err(error) => return problem(StatusCode::BAD_REQUEST, error),
     };
-    let live = admin.live.load();
-    match admin.gate.explain(&live, &question.into(), admin.gate.clock().now()) {
+    let question = match question.try_into() {
+        Ok(question) => question,
+        Err(error) => return problem(StatusCode::BAD_REQUEST, error),
+    };
+    let (live, routing) = (admin.live.load(), admin.routing.load());
+    match admin.gate.explain(&live, &question, &routing, admin.gate.clock().now()) {
         Ok(explained) => json(StatusCode::OK, &ExplanationBody::of(explained, &live.policy)),
         Err(error) => problem(StatusCode::BAD_REQUEST, error.to_string()),
     }
 }
 
-impl From<QuestionBody> for Question {
-    fn from(QuestionBody { method, path, host, ip, headers }: QuestionBody) -> Self {
-        Self { method, path, host, ip, headers }
+impl TryFrom<QuestionBody> for Question {
+    type Error = String;
+
+    fn try_from(body: QuestionBody) -> Result<Self, String> {
+        let QuestionBody { method, path, host, ip, headers, identities, plan } = body;
+        let text = |(name, value): (String, Value)| match value {
+            Value::String(text) => Ok((name, text)),
+            Value::Number(number) if !number.is_f64() => Ok((name, number.to_string())),
+            _ => Err(format!("identities: `{name}`: expected a text or a whole number")),
+        };
+        let identities = identities.into_iter().map(text).collect::<Result<_, _>>()?;
+        Ok(Self { method, path, host, ip, headers, identities, plan })
     }
 }
 
 impl ExplanationBody {
     /// An explanation under `policy` as JSON.
     pub fn of(explanation: Explanation<'_>, policy: &Policy) -> Self {
-        let Explanation { request, ip, limits, verdict, violated, retry_after_ns, remaining } = explanation;
+        let Explanation { request, ip, route, limits, verdict, violated, retry_after_ns, remaining } = explanation;
         let (decision, why) = verdict_text(&verdict, policy);
         Self {
             request,
             ip,
+            route: route.map(RouteBody::of),
             limits: limits.into_iter().map(LimitBody::of).collect(),
             decision: decision.to_owned(),
             why,
@@ -166,6 +209,7 @@ fn verdict_text(verdict: &Verdict<'_>, policy: &Policy) -> (&'static str, String
         Verdict::Held => ("held", "beyond limits that hold"),
         Verdict::Delayed => ("delayed", "beyond limits that delay"),
         Verdict::Rejected(rejection) => ("rejected", rejection_text(*rejection)),
+        Verdict::NoRoute => ("no_route", "no [[route]] takes it"),
         Verdict::Denied(ground) => return ("denied", ground.to_string()),
         Verdict::Unidentified(unidentified) => return ("unidentified", unidentified.to_string()),
         Verdict::SeveralValues(part) => return ("several_values", policy.several(part)),
@@ -185,8 +229,16 @@ fn rejection_text(rejection: Rejection) -> &'static str {
     }
 }
 
+impl RouteBody {
+    fn of(RouteExplanation { number, paths, upstream }: RouteExplanation) -> Self {
+        Self { number, paths, upstream: upstream.map(Into::into) }
+    }
+}
+
 impl LimitBody {
-    fn of(LimitExplanation { limit, mismatches, budget }: LimitExplanation<'_>) -> Self {
+    fn of(explained: LimitExplanation<'_>) -> Self {
+        let reason = reason(&explained);
+        let LimitExplanation { limit, mismatches, budget, .. } = explained;
         let stage = match limit.stage {
             Stage::Arrival => "arrival",
             Stage::Identified => "identified",
@@ -200,10 +252,37 @@ impl LimitBody {
             limit: limit.name.to_string(),
             stage: stage.to_owned(),
             mode: mode.to_owned(),
+            strategy: limit.strategy.name().to_owned(),
+            reason,
             why_not: mismatches.iter().map(ToString::to_string).collect(),
             budget: budget.map(BudgetBody::of),
         }
     }
+}
+
+/// What a limit decides about the request, and why.
+fn reason(LimitExplanation { limit, mismatches, budget, banned_ns }: &LimitExplanation<'_>) -> String {
+    let duration = |ns: u64| humantime::format_duration(Duration::from_millis(ms(ns))).to_string();
+    if !mismatches.is_empty() {
+        return "does not apply".to_owned();
+    }
+    let Some(budget) = budget else { return "applies, but the request does not get so far".to_owned() };
+    if let Some(ban_ns) = banned_ns {
+        let length = if *ban_ns == u64::MAX { "for good".to_owned() } else { format!("for {}", duration(*ban_ns)) };
+        return format!("refuses: the key is banned {length}");
+    }
+    if budget.rule.is_none() {
+        return "admits: the key has no limit".to_owned();
+    }
+    let BudgetExplanation { cost, remaining, debt, waiting, .. } = budget;
+    if budget.admits {
+        return format!("admits: the request takes {cost}, and {remaining} remain");
+    }
+    let denies = if limit.mode == Mode::Shadow { "would deny, but its mode is `shadow`" } else { "denies" };
+    let debt = if *debt > 0 { format!(", and the key owes {debt}") } else { String::new() };
+    let queue = if *waiting > 0 { format!("; {waiting} requests wait before it") } else { String::new() };
+    let then = budget.retry_after_ns.map_or_else(String::new, |ns| format!("; could admit in {}", duration(ns)));
+    format!("{denies}: the request takes {cost}, and {remaining} remain{debt}{queue}{then}")
 }
 
 impl BudgetBody {

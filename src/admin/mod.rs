@@ -62,7 +62,7 @@ pub use access::{Access, OperatorToken, Role};
 pub use ban_file::BanFile;
 pub use bans::{BanBody, BansBody, ChangedBanBody};
 pub use change::{Change, Outcome, Overrides};
-pub use explain::{BudgetBody, ExplanationBody, LimitBody, QuestionBody};
+pub use explain::{BudgetBody, ExplanationBody, LimitBody, QuestionBody, RouteBody};
 pub use history::keep_history;
 pub use keys::{KeyBody, LimitedBody, LimitedPage};
 pub use series::{History, HistoryBody, LimitHistoryBody};

@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::access::Operator;
 use super::answer::{Answer, ProblemBody, Refused, json, problem};
 use super::body::{self, Json, Parameters};
-use super::edits::{AskedEdit, Edited, Edits, named, shown_key};
+use super::edits::{Edited, Edits, RequestedEdit, find_override, shown_key};
 use super::state::Admin;
 use crate::gate::{KeyError, Live};
 use crate::policy::overrides::Override;
@@ -154,7 +154,7 @@ pub(super) async fn change(
 ) -> Answer {
     let read = |body: &Value| {
         let EditBody { limit, key, to, reason } = body::object(body)?;
-        Ok(AskedEdit { limit, key, allowance: Some(to).filter(|to| !to.is_null()), reason })
+        Ok(RequestedEdit { limit, key, allowance: Some(to).filter(|to| !to.is_null()), reason })
     };
     // The policy must not be kept alive while the edits wait.
     let edits = Edits::read((&admin.gate, &admin.live.load()), "override", &body, read);
@@ -193,7 +193,7 @@ fn removals(admin: &Admin, RemovalQuery { limit, key, left_out, reason }: &Remov
     match (limit.as_deref(), key.as_deref(), left_out) {
         (Some(limit), Some(key), None) => {
             of_limit(&live, &in_force, Some(limit))?;
-            let found = named(at, &in_force, limit, key);
+            let found = find_override(at, &in_force, limit, key);
             let found = found.ok_or_else(|| (StatusCode::NOT_FOUND, "there is no such override".to_owned()))?;
             Ok(Edits::removal(at, "override", found, reason))
         }

@@ -15,7 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::access::Operator;
 use super::answer::{Answer, ProblemBody, Refused, json, problem};
 use super::body::{self, Json, Parameters};
-use super::edits::{AskedEdit, Edited, Edits, named, shown_key};
+use super::edits::{Edited, Edits, RequestedEdit, find_override, shown_key};
 use super::overrides::of_limit;
 use super::state::Admin;
 use crate::policy::overrides::Override;
@@ -82,7 +82,7 @@ pub(super) struct PlansQuery {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct RemovalQuery {
+pub(super) struct PlanRemovalQuery {
     /// The name of the limit.
     limit: String,
     /// The key: its text as in `overrides`, or a JSON object with its parts by name.
@@ -135,7 +135,7 @@ pub(super) async fn assign(
 ) -> Answer {
     let read = |body: &Value| {
         let NewPlanBody { limit, key, plan, reason } = body::object(body)?;
-        Ok(AskedEdit { limit, key, allowance: Some(value!({ "plan": plan })), reason })
+        Ok(RequestedEdit { limit, key, allowance: Some(value!({ "plan": plan })), reason })
     };
     // The policy must not be kept alive while the edits wait.
     let edits = Edits::read((&admin.gate, &admin.live.load()), "plan", &body, read);
@@ -160,7 +160,7 @@ pub(super) async fn put(state: State<Arc<Admin>>, operator: Extension<Operator>,
 #[utoipa::path(
     delete,
     path = "/v1/plans",
-    params(RemovalQuery),
+    params(PlanRemovalQuery),
     responses(
         (status = 200, body = ChangedPlanBody, description = "the plan that was removed"),
         (status = 404, body = ProblemBody, description = "no plan is assigned to the key"),
@@ -169,7 +169,7 @@ pub(super) async fn put(state: State<Arc<Admin>>, operator: Extension<Operator>,
 pub(super) async fn remove(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
-    Parameters(asked): Parameters<RemovalQuery>,
+    Parameters(asked): Parameters<PlanRemovalQuery>,
 ) -> Answer {
     let edits = removal(&admin, &asked);
     match edits {
@@ -178,10 +178,11 @@ pub(super) async fn remove(
     }
 }
 
-fn removal(admin: &Admin, RemovalQuery { limit, key, reason }: &RemovalQuery) -> Result<Edits, Refused> {
+fn removal(admin: &Admin, PlanRemovalQuery { limit, key, reason }: &PlanRemovalQuery) -> Result<Edits, Refused> {
     let (live, in_force) = (admin.live.load(), admin.overrides.in_force.load());
     of_limit(&live, &in_force, Some(limit))?;
-    let found = named((&admin.gate, &live), &in_force, limit, key).filter(|one| plan_of(&one.allowance).is_some());
+    let found =
+        find_override((&admin.gate, &live), &in_force, limit, key).filter(|one| plan_of(&one.allowance).is_some());
     let found = found.ok_or_else(|| (StatusCode::NOT_FOUND, "no plan is assigned to this key".to_owned()))?;
     Ok(Edits::removal((&admin.gate, &live), "plan", found, reason.as_deref()))
 }

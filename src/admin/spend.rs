@@ -33,7 +33,7 @@ pub(super) struct SpendBody {
     units: Value,
     /// The plan by whose numbers the limit decides.
     plan: Option<String>,
-    /// The reason, for the audit log. It has units that are given back only.
+    /// The reason, for the audit log. Looks are not in it.
     reason: Option<String>,
 }
 
@@ -112,7 +112,7 @@ pub(super) async fn spend_by_its_old_name(
     spend(state, operator, body).await
 }
 
-/// Makes one charge. Units that are given back are added to `audited`.
+/// Makes one charge, and adds it to `audited` unless it looks only.
 fn charge(
     gate: &Gate,
     live: &Live,
@@ -131,17 +131,17 @@ fn charge(
             _ => bad(error.to_string()),
         })
     };
-    let before = if units < 0 { Some(spend(0)?) } else { None };
+    let before = if units == 0 { None } else { Some(spend(0)?) };
     let balance = spend(units)?;
     if let Some(before) = before {
         let found = gate.find_key(live, &limit, &KeyName::Parts(key.clone())).ok().and_then(|found| found.shown);
-        let units = |balance: Balance| value!({ "remaining": balance.remaining, "debt": balance.debt });
+        let shown = |balance: Balance| value!({ "remaining": balance.remaining, "debt": balance.debt });
         audited.push(Audited {
-            action: "give_back",
+            action: if units < 0 { "give_back" } else { "charge" },
             limit: Some(limit.clone()),
             target: found.into_iter().flatten().map(|(name, text)| (name, Value::from(text))).collect(),
-            before: units(before),
-            after: units(balance),
+            before: shown(before),
+            after: shown(balance),
             reason,
         });
     }

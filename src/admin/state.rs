@@ -10,7 +10,7 @@ use super::access::Access;
 use super::ban_file::BanFile;
 use super::change::Overrides;
 use super::series::History;
-use crate::gate::{Gate, NewestLive};
+use crate::gate::{Gate, NewestLive, Routing};
 use crate::store::stream::FleetStatus;
 use crate::telemetry::{Metrics, Taps};
 
@@ -33,6 +33,8 @@ pub struct Admin {
     pub address: SocketAddr,
     /// The conditions that a request must meet.
     pub access: Arc<ArcSwap<Access>>,
+    /// The routes of the configuration in force.
+    pub routing: Arc<ArcSwap<Routing>>,
     /// Overrides set at run time.
     pub overrides: Overrides,
     /// The other replicas; `None` without connections to them.

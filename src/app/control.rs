@@ -241,6 +241,7 @@ impl Control {
             address,
             access: Arc::clone(&operators.access),
             overrides: operators.overrides.clone(),
+            routing: Arc::clone(&operators.routing),
             fleet: self.fleet.as_ref().map(|fleet| Arc::clone(&fleet.hub) as Arc<dyn FleetStatus>),
             bans: Arc::clone(&operators.bans),
         };

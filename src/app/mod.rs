@@ -30,3 +30,4 @@ mod systemd;
 
 pub use build::App;
 pub use error::AppError;
+pub(crate) use operators::routing;

@@ -9,22 +9,28 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::admin::{self, Accept, Access, Admin, BanFile, Change, Overrides};
 use crate::config::{AdminSettings, Config};
-use crate::gate::OperatorBan;
+use crate::gate::{OperatorBan, Routing};
 use crate::net::tls::ServerTls;
-use crate::policy::overrides::Override;
 
 /// The settings of the admin listener that a reload changes.
 pub(super) struct Operators {
     pub(super) access: Arc<ArcSwap<Access>>,
     pub(super) overrides: Overrides,
     pub(super) bans: Arc<BanFile>,
+    pub(super) routing: Arc<ArcSwap<Routing>>,
     tls: ArcSwapOption<ServerTls>,
 }
 
 /// The access rules of the admin listener in a configuration.
-pub(super) fn access(config: &Config) -> Access {
+fn access(config: &Config) -> Access {
     let AdminSettings { hosts, tokens, audit, .. } = config.admin.clone();
     Access { hosts, tokens, audit }
+}
+
+/// The routes and the upstreams of a configuration.
+pub(crate) fn routing(config: &Config) -> Routing {
+    let upstreams = config.proxy.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
+    Routing { routes: config.proxy.routes.clone(), upstreams }
 }
 
 impl Operators {
@@ -34,14 +40,16 @@ impl Operators {
         let (file, bans) = BanFile::open(config.admin.bans.clone());
         let access = Arc::new(ArcSwap::from_pointee(access(config)));
         let tls = ArcSwapOption::from(config.admin.tls.clone().map(Arc::new));
-        (Arc::new(Self { access, overrides, bans: Arc::new(file), tls }), changes, bans)
+        let routing = Arc::new(ArcSwap::from_pointee(routing(config)));
+        (Arc::new(Self { access, overrides, bans: Arc::new(file), routing, tls }), changes, bans)
     }
 
-    /// Replaces the settings. Whether there is TLS at all cannot change.
-    pub(super) fn reload(&self, access: Access, tls: Option<ServerTls>, overrides: Vec<Override>) {
-        self.access.store(Arc::new(access));
-        self.overrides.in_force.store(Arc::new(overrides));
-        if let (Some(tls), true) = (tls, self.tls.load().is_some()) {
+    /// Replaces the settings by those of `config`, and takes its overrides. Whether there is TLS at all cannot change.
+    pub(super) fn reload(&self, config: &mut Config) {
+        self.access.store(Arc::new(access(config)));
+        self.routing.store(Arc::new(routing(config)));
+        self.overrides.in_force.store(Arc::new(std::mem::take(&mut config.run_time.overrides)));
+        if let (Some(tls), true) = (config.admin.tls.clone(), self.tls.load().is_some()) {
             self.tls.store(Some(Arc::new(tls)));
         }
     }

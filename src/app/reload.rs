@@ -18,7 +18,7 @@ use super::files::FileWatch;
 use super::fleet_overrides::{FleetOverrides, write_change, write_if_new};
 use super::installed::{Installed, secret_mismatch};
 use super::jwks::Jwks;
-use super::operators::{self, Operators};
+use super::operators::Operators;
 use super::remote::ConfigFeed;
 use super::stores;
 use super::systemd;
@@ -285,8 +285,7 @@ impl Reloader {
             let overrides = overrides_before;
             tracing::warn!(file = %file.display(), overrides, "the file of overrides was removed, so they end");
         }
-        let overrides = std::mem::take(&mut config.run_time.overrides);
-        self.followers.operators.reload(operators::access(&config), config.admin.tls.clone(), overrides);
+        self.followers.operators.reload(&mut config);
         self.followers.jwks.adopt(&config.policy);
         if let Some((limiter, service)) = self.followers.limiter.as_ref().zip(config.grpc.take()) {
             limiter.reload(service.settings);

@@ -12,7 +12,8 @@ use http::{Request, header};
 use super::ask::{AdminAddress, Credentials, ask};
 use super::output::{fail, invalid, say, unusable};
 use super::source::{RemoteArgs, address};
-use crate::admin::{BudgetBody, ExplanationBody, LimitBody, QuestionBody};
+use crate::admin::{BudgetBody, ExplanationBody, LimitBody, QuestionBody, RouteBody};
+use crate::app;
 use crate::app::remote::{self, ConfigAddress, RemoteOptions};
 use crate::config;
 use crate::gate::Gate;
@@ -48,6 +49,12 @@ pub(super) struct ExplainArgs {
     /// A token; a short form of --header 'authorization: Bearer TOKEN'.
     #[arg(long)]
     token: Option<String>,
+    /// The text of an identity, in place of that of the headers; no token is needed then. May be repeated.
+    #[arg(long, value_name = "NAME=TEXT", value_parser = identity)]
+    identity: Vec<(String, String)>,
+    /// The plan, in place of that of the headers.
+    #[arg(long)]
+    plan: Option<String>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -60,14 +67,20 @@ fn header_line(line: &str) -> Result<(String, String), &'static str> {
     Ok((name.trim_ascii().to_owned(), value.trim_ascii().to_owned()))
 }
 
+fn identity(text: &str) -> Result<(String, String), &'static str> {
+    let (name, text) = text.split_once('=').ok_or("write an identity as `name=text`")?;
+    Ok((name.to_owned(), text.to_owned()))
+}
+
 /// The bound on the time of the admin listener.
 const AT_MOST: Duration = Duration::from_secs(10);
 
 pub(super) fn explain(asked: ExplainArgs) -> ExitCode {
     let ExplainArgs { config, admin, credentials, method, path, host, ip, header: mut headers, token, .. } = asked;
-    let ExplainArgs { json, remote, .. } = asked;
+    let ExplainArgs { identity, plan, json, remote, .. } = asked;
+    let identities = identity.into_iter().map(|(name, text)| (name, text.into())).collect();
     headers.extend(token.map(|token| ("authorization".to_owned(), format!("Bearer {token}"))));
-    let question = QuestionBody { method, path, host, ip, headers };
+    let question = QuestionBody { method, path, host, ip, headers, identities, plan };
     let explained = match (admin, config) {
         (Some(admin), _) => ask_running(&admin, &credentials, &question),
         (None, Some(address)) => match by_config(address, &remote.options(), &question) {
@@ -101,8 +114,9 @@ fn by_config(address: ConfigAddress, options: &RemoteOptions, question: &Questio
             None => getrandom::fill(&mut secret)?,
         }
         let gate = Gate::new(Clock::start(), secret, Arc::new(Metrics::new("", "")?));
+        let routing = app::routing(&config);
         let live = gate.install(config.policy, config.hold, config.max_tokens);
-        let explained = gate.explain(&live, &question.clone().into(), gate.clock().now())?;
+        let explained = gate.explain(&live, &question.clone().try_into()?, &routing, gate.clock().now())?;
         Ok(ExplanationBody::of(explained, &live.policy))
     };
     Ok(explain())
@@ -121,8 +135,9 @@ fn ask_running(admin: &AdminAddress, credentials: &Credentials, question: &Quest
 }
 
 fn in_words(explained: &ExplanationBody) -> String {
-    let ExplanationBody { request, ip, limits, decision, why, violated, retry_after_ms, remaining } = explained;
+    let ExplanationBody { request, ip, route, limits, decision, why, violated, retry_after_ms, remaining } = explained;
     let mut lines = vec![format!("{request} from {ip}")];
+    lines.extend(route.as_ref().and_then(route_in_words));
     for limit in limits {
         lines.extend(limit_in_words(limit));
     }
@@ -137,8 +152,18 @@ fn in_words(explained: &ExplanationBody) -> String {
     lines.join("\n")
 }
 
+/// The route and the upstream; `None` if all requests go to one upstream without a name.
+fn route_in_words(RouteBody { number, paths, upstream }: &RouteBody) -> Option<String> {
+    let route = number.map(|number| {
+        let paths = if paths.is_empty() { "all paths".to_owned() } else { paths.join(", ") };
+        format!("route {number} ({paths})")
+    });
+    let parts: Vec<_> = route.into_iter().chain(upstream.as_ref().map(|name| format!("upstream {name}"))).collect();
+    (!parts.is_empty()).then(|| parts.join(" to "))
+}
+
 fn limit_in_words(explained: &LimitBody) -> Vec<String> {
-    let LimitBody { limit, stage, mode, why_not, budget } = explained;
+    let LimitBody { limit, stage, mode, reason, why_not, budget, .. } = explained;
     let head = format!("limit {limit} ({stage}, {mode})");
     if !why_not.is_empty() {
         return vec![format!("{head} does not apply: {}", why_not.join("; "))];
@@ -158,6 +183,7 @@ fn limit_in_words(explained: &LimitBody) -> Vec<String> {
     says.extend(reset_after_ms.map(|ms| format!("full in {}", duration(ms))));
     says.extend(retry_after_ms.map(|ms| format!("could admit in {}", duration(ms))));
     says.extend((*waiting > 0).then(|| format!("waiting {waiting}")));
+    says.extend(reason.starts_with("refuses").then(|| reason.clone()));
     let mut lines =
         vec![format!("{head} applies"), format!("  key: {key}"), format!("  rule: {rule}, by {from}; cost {cost}")];
     lines.extend(decided_by.as_ref().map(|by| {

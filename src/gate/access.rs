@@ -38,27 +38,38 @@ impl Gate {
         facts: &Facts<'_>,
         now: Timestamp,
     ) -> Result<bool, AccessError<'l>> {
-        let mut request = RequestIdentities::new(self, live, facts, now);
-        let mut is_allowed = false;
-        for index in access.identities() {
-            let found = request.find(index)?;
-            match found.and_then(|found| access.by_identity(index, &found.principal)) {
-                Some(AccessRule::Deny) => {
-                    return Err(AccessError::Denied(DenialReason::Identity(&live.policy.identities[index].name)));
-                }
-                Some(AccessRule::Allow) => is_allowed = true,
-                None => {}
+        enter_as(&mut RequestIdentities::new(self, live, facts, now), access)
+    }
+}
+
+/// Whether these identities free a request from limits.
+///
+/// # Errors
+/// Why the request is rejected.
+pub(super) fn enter_as<'l>(
+    request: &mut RequestIdentities<'_, 'l, '_>,
+    access: &'l Access,
+) -> Result<bool, AccessError<'l>> {
+    let (live, facts) = (request.live, request.facts);
+    let mut is_allowed = false;
+    for index in access.identities() {
+        let found = request.find(index)?;
+        match found.and_then(|found| access.by_identity(index, &found.principal)) {
+            Some(AccessRule::Deny) => {
+                return Err(AccessError::Denied(DenialReason::Identity(&live.policy.identities[index].name)));
             }
+            Some(AccessRule::Allow) => is_allowed = true,
+            None => {}
         }
-        let required = access.required(facts.path);
-        // A browser sends no credentials with a preflight (Fetch standard, section 4.8).
-        if required.is_empty() || facts.is_free_preflight {
-            return Ok(is_allowed);
-        }
-        let plan = request.plan()?;
-        match required.into_iter().find(|one| !one.is_met_by(plan.as_deref())) {
-            Some(unmet) => Err(AccessError::Denied(DenialReason::Plan(&unmet.plans))),
-            None => Ok(is_allowed),
-        }
+    }
+    let required = access.required(facts.path);
+    // A browser sends no credentials with a preflight (Fetch standard, section 4.8).
+    if required.is_empty() || facts.is_free_preflight {
+        return Ok(is_allowed);
+    }
+    let plan = request.plan()?;
+    match required.into_iter().find(|one| !one.is_met_by(plan.as_deref())) {
+        Some(unmet) => Err(AccessError::Denied(DenialReason::Plan(&unmet.plans))),
+        None => Ok(is_allowed),
     }
 }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::ask::Asking;
 use super::bans;
 use super::check::{Check, Checks, is_delayed, is_denied, is_limited, select_rule};
-use super::identify::{Principals, RequestIdentities, Unidentified, Unkeyed, identify};
+use super::identify::{Principals, RequestIdentities, Unidentified, Unkeyed, identify_for};
 use super::pass::{Pass, listed, shadowed, wake_undone};
 use super::queue::delay::Delayed;
 use super::queue::enqueue::{Candidate, HoldingLimit};
@@ -177,10 +177,7 @@ impl Gate {
         checks: &[Check<'l>],
         now: Timestamp,
     ) -> Result<(Principals<'f>, Option<Plan<'f>>), Unidentified<'l>> {
-        let mut request = RequestIdentities::new(self, live, facts, now);
-        let has_plans = |check: &Check<'_>| !check.check.applied.limit.allowed.plans.is_empty();
-        let plan = if checks.iter().any(has_plans) { request.plan()? } else { None };
-        Ok((identify(&mut request, &checks.iter().map(|check| check.check.applied))?, plan))
+        identify_for(&mut RequestIdentities::new(self, live, facts, now), checks)
     }
 
     /// Decides checks of which some may be banned, queued, delayed or without a rule. `None` if they are denied.

@@ -5,10 +5,12 @@
 
 mod budget;
 mod remote;
+mod routing;
 mod tightness;
 
 pub use self::budget::{BudgetExplanation, RuleSource};
 pub use self::remote::RemoteExplanation;
+pub use self::routing::{RouteExplanation, Routing};
 
 use std::net::IpAddr;
 use std::{error, fmt};
@@ -18,12 +20,14 @@ use smallvec::SmallVec;
 
 use self::budget::known_ns;
 pub(super) use self::budget::{budget_of, peek, retry_ns};
-use super::access::AccessError;
+use super::access::{AccessError, enter_as};
 use super::admit::{Requester, holding};
 use super::check::{Check, Checks, enforce_rejection, is_delayed, is_denied, is_limited};
+use super::identify::{RequestIdentities, identify_for};
 use super::queue::enqueue::Candidate;
 use super::refusal::Cause;
 use super::state::{Gate, Live};
+use super::stated::Stated;
 use super::verdict::{Rejection, Verdict};
 use crate::fields::FieldBuf;
 use crate::limit::Retry;
@@ -46,6 +50,10 @@ pub struct Question {
     pub ip: IpAddr,
     /// Names and values of the headers.
     pub headers: Vec<(String, String)>,
+    /// Names and texts of identities, in place of those that the headers show.
+    pub identities: Vec<(String, String)>,
+    /// The plan, in place of that of the headers.
+    pub plan: Option<String>,
 }
 
 /// Why a question cannot be answered, as a message for the operator.
@@ -67,6 +75,8 @@ pub struct Explanation<'l> {
     pub request: String,
     /// The client's address.
     pub ip: IpAddr,
+    /// The route; `None` if no route takes the request.
+    pub route: Option<RouteExplanation>,
     /// Every limit, in the order of the configuration.
     pub limits: Vec<LimitExplanation<'l>>,
     /// The verdict.
@@ -89,6 +99,16 @@ pub struct LimitExplanation<'l> {
     pub mismatches: Vec<Mismatch>,
     /// The budget of the request, if the limit applies and the request gets so far.
     pub budget: Option<BudgetExplanation<'l>>,
+    /// Nanoseconds until the ban of the key ends; `None` if it is not banned.
+    pub banned_ns: Option<u64>,
+}
+
+/// A question in the form of a request.
+struct StatedRequest<'q, 'f> {
+    facts: &'q Facts<'f>,
+    stated: &'q Stated,
+    has_route: bool,
+    now: Timestamp,
 }
 
 /// The verdict of the stages so far.
@@ -117,7 +137,7 @@ impl<'l> Explained<'l> {
 }
 
 impl Gate {
-    /// Explains what would happen to a request at `now`.
+    /// Explains what would happen to a request at `now`, with the route that `routing` has for it.
     ///
     /// # Errors
     /// The problem with the question.
@@ -125,6 +145,7 @@ impl Gate {
         &self,
         live: &'l Live,
         question: &Question,
+        routing: &Routing,
         now: Timestamp,
     ) -> Result<Explanation<'l>, QuestionError> {
         let wrong = |what: &str, why: &dyn fmt::Display| QuestionError(format!("{what}: {why}"));
@@ -155,20 +176,26 @@ impl Gate {
             cost: None,
         };
         facts.is_free_preflight = self.would_free_preflight(&live.policy, &facts, now);
-        Ok(self.explain_facts(live, &facts, now))
+        let stated = Stated::new(live, &question.identities, question.plan.as_deref());
+        let stated = stated.map_err(|error| wrong("identities", &error))?;
+        let route = routing.find(&facts);
+        let request = StatedRequest { facts: &facts, stated: &stated, has_route: route.is_some(), now };
+        Ok(Explanation { route, ..self.explain_request(live, &request) })
     }
 
-    fn explain_facts<'l>(&self, live: &'l Live, facts: &Facts<'_>, now: Timestamp) -> Explanation<'l> {
+    fn explain_request<'l>(&self, live: &'l Live, asked: &StatedRequest<'_, '_>) -> Explanation<'l> {
+        let facts = asked.facts;
         let limit = |(index, limit): (usize, &'l Limit)| {
             let mismatches = live.policy.applies(index, facts).err().unwrap_or_default();
-            LimitExplanation { limit, mismatches, budget: None }
+            LimitExplanation { limit, mismatches, budget: None, banned_ns: None }
         };
         let mut limits: Vec<LimitExplanation<'_>> = live.policy.limits().iter().enumerate().map(limit).collect();
-        let explained = self.explain_stages(live, facts, now, &mut limits);
+        let explained = self.explain_stages(live, asked, &mut limits);
         let Explained { verdict, violated, retry_after_ns, tightness } = explained;
         Explanation {
             request: format!("{} {}{}", facts.method, facts.host, facts.path),
             ip: facts.client_ip,
+            route: None,
             verdict: verdict.unwrap_or(Verdict::Admitted),
             violated,
             retry_after_ns,
@@ -177,34 +204,38 @@ impl Gate {
         }
     }
 
-    /// Explains access lists and both stages, in the order in which a request meets them.
+    /// Explains access lists, the route and both stages, in the order in which a request meets them.
     fn explain_stages<'l>(
         &self,
         live: &'l Live,
-        facts: &Facts<'_>,
-        now: Timestamp,
+        asked: &StatedRequest<'_, '_>,
         limits: &mut [LimitExplanation<'l>],
     ) -> Explained<'l> {
+        let &StatedRequest { facts, has_route, now, .. } = asked;
         if let Some(ban_ns) = self.operator_bans.address_ns(facts.client_ip, now) {
             return Explained::default().rejected(Cause::Banned, Vec::new(), known_ns(ban_ns));
         }
         let access = live.policy.access.as_deref();
-        match access.map(|access| access.on_arrival(facts.client_ip, facts.path)) {
+        let is_free = match access.map(|access| access.on_arrival(facts.client_ip, facts.path)) {
             Some(Err(ground)) => return Explained::default().ended(Verdict::Denied(ground)),
-            Some(Ok(true)) => {
-                let rejected = self.explain_access(live, facts, now).err();
-                return Explained::default().ended(rejected.unwrap_or(Verdict::Freed));
-            }
-            Some(Ok(false)) | None => {}
-        }
-        let arrived = self.explain_stage((live, Stage::Arrival), facts, now, Explained::default(), limits);
+            Some(Ok(is_free)) => is_free,
+            None => false,
+        };
+        let arrived = if is_free {
+            Explained::default()
+        } else {
+            self.explain_stage((live, Stage::Arrival), asked, Explained::default(), limits)
+        };
         if arrived.is_final() {
             return arrived;
         }
-        match self.explain_access(live, facts, now) {
+        if !has_route {
+            return arrived.ended(Verdict::NoRoute);
+        }
+        match self.explain_access(live, asked) {
             Err(rejected) => arrived.ended(rejected),
-            Ok(true) => arrived.ended(Verdict::Freed),
-            Ok(false) => self.explain_stage((live, Stage::Identified), facts, now, arrived, limits),
+            Ok(by_identity) if is_free || by_identity => arrived.ended(Verdict::Freed),
+            Ok(_) => self.explain_stage((live, Stage::Identified), asked, arrived, limits),
         }
     }
 
@@ -212,11 +243,12 @@ impl Gate {
     ///
     /// # Errors
     /// The verdict if access control rejects the request.
-    fn explain_access<'l>(&self, live: &'l Live, facts: &Facts<'_>, now: Timestamp) -> Result<bool, Verdict<'l>> {
+    fn explain_access<'l>(&self, live: &'l Live, asked: &StatedRequest<'_, '_>) -> Result<bool, Verdict<'l>> {
         let Some(access) = live.policy.access.as_deref().filter(|access| access.looks_beyond_arrival()) else {
             return Ok(false);
         };
-        self.enter(live, access, facts, now).map_err(|shut| match shut {
+        let mut request = RequestIdentities::stating(self, live, (asked.facts, asked.stated), asked.now);
+        enter_as(&mut request, access).map_err(|shut| match shut {
             AccessError::Denied(ground) => Verdict::Denied(ground),
             AccessError::Unidentified(unidentified) => Verdict::Unidentified(unidentified),
         })
@@ -225,15 +257,16 @@ impl Gate {
     fn explain_stage<'l>(
         &self,
         (live, stage): (&'l Live, Stage),
-        facts: &Facts<'_>,
-        now: Timestamp,
+        asked: &StatedRequest<'_, '_>,
         before: Explained<'l>,
         limits: &mut [LimitExplanation<'l>],
     ) -> Explained<'l> {
+        let &StatedRequest { facts, stated, now, .. } = asked;
         let mut checks = Checks::default();
         live.find(stage, facts, &mut checks);
         let needs_identity = stage == Stage::Identified && live.needs_identity;
-        let identified = needs_identity.then(|| self.identify(live, facts, checks.charges(), now)).transpose();
+        let mut request = RequestIdentities::stating(self, live, (facts, stated), now);
+        let identified = needs_identity.then(|| identify_for(&mut request, checks.charges())).transpose();
         let (identities, plan) = match identified {
             Ok(identified) => identified.unwrap_or_default(),
             Err(unidentified) => return before.ended(Verdict::Unidentified(unidentified)),
@@ -247,10 +280,12 @@ impl Gate {
                 enforce_rejection(check, why);
             }
         }
-        for check in checks.charges() {
-            limits[check.check.applied.index].budget = Some(self.explain_budget(live, check, facts, &identities, now));
-        }
         let banned = |check: &&Check<'l>| check.check.state.banned_ns(check.check.applied.limit, check.key, now);
+        for check in checks.charges() {
+            let explained = &mut limits[check.check.applied.index];
+            explained.budget = Some(self.explain_budget(live, check, facts, &identities, now));
+            explained.banned_ns = banned(&check);
+        }
         if let Some(ban_ns) = checks.charges().iter().filter_map(|check| banned(&check)).max() {
             let violated = names(checks.charges().iter().filter(|check| banned(check).is_some()));
             return Explained::default().rejected(Cause::Banned, violated, known_ns(ban_ns));

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::check::Check;
 use super::state::{Gate, Live};
+use super::stated::Stated;
 use crate::policy::jwt::{Claimed, TokenError, Verified, Verifier};
 use crate::policy::{
     AmbiguousValue, Applied, CertificateName, Facts, Identity, IdentitySource, OnMissing, Plan, PlanSource, compared,
@@ -88,14 +90,29 @@ pub(super) fn identify<'l, 'f>(
     Ok(principals)
 }
 
+/// The identities and the plan that `checks` need.
+///
+/// # Errors
+/// The first identity that is wrong, or missing and required.
+pub(super) fn identify_for<'l, 'f>(
+    request: &mut RequestIdentities<'_, 'l, 'f>,
+    checks: &[Check<'l>],
+) -> Result<(Principals<'f>, Option<Plan<'f>>), Unidentified<'l>> {
+    let has_plans = |check: &Check<'_>| !check.check.applied.limit.allowed.plans.is_empty();
+    let plan = if checks.iter().any(has_plans) { request.plan()? } else { None };
+    Ok((identify(request, &checks.iter().map(|check| check.check.applied))?, plan))
+}
+
 /// The identities of one request. Each is looked up once, when it is first needed.
 pub(super) struct RequestIdentities<'a, 'l, 'f> {
     gate: &'a Gate,
-    live: &'l Live,
-    facts: &'a Facts<'f>,
+    pub(super) live: &'l Live,
+    pub(super) facts: &'a Facts<'f>,
     now: Timestamp,
     /// Identities that were looked up, by index.
     known: SmallVec<[(usize, Option<Found<'f>>); 1]>,
+    /// The plan that an operator states in an explanation.
+    stated_plan: Option<&'a Arc<str>>,
 }
 
 /// An identity that a request has.
@@ -108,7 +125,19 @@ pub(super) struct Found<'f> {
 
 impl<'a, 'l, 'f> RequestIdentities<'a, 'l, 'f> {
     pub(super) fn new(gate: &'a Gate, live: &'l Live, facts: &'a Facts<'f>, now: Timestamp) -> Self {
-        Self { gate, live, facts, now, known: SmallVec::new() }
+        Self { gate, live, facts, now, known: SmallVec::new(), stated_plan: None }
+    }
+
+    /// The identities of a request of which an operator states some.
+    pub(super) fn stating(
+        gate: &'a Gate,
+        live: &'l Live,
+        (facts, stated): (&'a Facts<'f>, &'a Stated),
+        now: Timestamp,
+    ) -> Self {
+        let found = |text: &Arc<str>| Found { principal: Principal::Claim(Arc::clone(text)), plan: None };
+        let known = stated.identities.iter().map(|(index, text)| (*index, Some(found(text)))).collect();
+        Self { known, stated_plan: stated.plan.as_ref(), ..Self::new(gate, live, facts, now) }
     }
 
     /// The identity at `index`, if the request has it.
@@ -147,6 +176,9 @@ impl<'a, 'l, 'f> RequestIdentities<'a, 'l, 'f> {
     /// # Errors
     /// The identity is wrong, or missing and required.
     pub(super) fn plan(&mut self) -> Result<Option<Plan<'f>>, Unidentified<'l>> {
+        if let Some(stated) = self.stated_plan {
+            return Ok(Some(Plan::Claim(Arc::clone(stated))));
+        }
         match &self.live.policy.plans {
             None => Ok(None),
             Some(PlanSource::Header(name)) => Ok(Plan::in_header(self.facts.headers, name)),

@@ -48,6 +48,7 @@ mod newest_live;
 mod operator_bans;
 mod report;
 mod state;
+mod stated;
 mod stream_ledger;
 mod streamed;
 mod worker_stores;
@@ -59,7 +60,8 @@ pub use ban_changes::LimitBans;
 pub use budget::{Budget, BudgetItem, Budgets};
 pub use delta::Delta;
 pub use explain::{
-    BudgetExplanation, Explanation, LimitExplanation, Question, QuestionError, RemoteExplanation, RuleSource,
+    BudgetExplanation, Explanation, LimitExplanation, Question, QuestionError, RemoteExplanation, RouteExplanation,
+    Routing, RuleSource,
 };
 pub use identify::{IdentityError, Unidentified, Unkeyed};
 pub use keyed::{KeyedCharge, KeyedLimit, KeyedOutcome, KeyedReceipt, KeyedRefusal, KeyedVerdict};

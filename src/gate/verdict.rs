@@ -18,6 +18,8 @@ pub enum Verdict<'l> {
     Delayed,
     /// Limits would reject it.
     Rejected(Rejection),
+    /// No route would take it.
+    NoRoute,
     /// Access control would deny it.
     Denied(DenialReason<'l>),
     /// An identity that it needs is missing or wrong.
@@ -40,6 +42,9 @@ pub enum Rejection {
 impl Verdict<'_> {
     /// Whether the request ends here, so that later stages do not see it.
     pub(super) fn is_final(&self) -> bool {
-        matches!(self, Self::Rejected(_) | Self::Denied(_) | Self::Unidentified(_) | Self::SeveralValues(_))
+        matches!(
+            self,
+            Self::Rejected(_) | Self::NoRoute | Self::Denied(_) | Self::Unidentified(_) | Self::SeveralValues(_)
+        )
     }
 }

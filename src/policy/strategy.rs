@@ -41,6 +41,18 @@ pub enum Strategy {
 }
 
 impl Strategy {
+    /// The word of `limit.strategy`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Split(_) => "split",
+            Self::Redis { .. } => "redis",
+            Self::Service { .. } => "service",
+            Self::Lease { .. } => "lease",
+            Self::Stream => "stream",
+        }
+    }
+
     /// The index of the store that has the state of the limit; `None` if no store has it.
     pub fn store(&self) -> Option<usize> {
         match *self {

@@ -129,6 +129,78 @@ fn a_running_weir_says_what_is_so_and_charges_nothing() {
     assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"admitted\",limit=\"reports\"}"), 1.0);
 }
 
+/// An operator states the identity and the plan; the route and every reason are in the answer.
+#[test]
+fn an_operator_states_the_client() {
+    let upstream = Upstream::start();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("secret"), "0123456789abcdef0123456789abcdef").unwrap();
+    let routes = format!(
+        "[plans]\nfrom = 'seller.plan'\n[access.deny]\nidentity = {{ seller = ['bad'] }}\n\
+         [upstreams.api]\nendpoints = ['http://{0}']\n[upstreams.other]\nendpoints = ['http://{0}']\n\
+         [[route]]\nmatch = {{ path = '/other/{{*rest}}' }}\nupstream = 'other'\n\
+         [[route]]\nmatch = {{ path = ['/sellers', '/bulk'] }}\nupstream = 'api'\n\
+         [[limit]]\nname = 'bulk'\nmatch = {{ path = '/bulk' }}\nkey = ['seller']\nrate = '1/h'\n\
+         plans = {{ big = '9/h' }}\n",
+        upstream.address()
+    );
+    std::fs::write(folder.path().join("weir.toml"), Weir::text(&format!("{LIMITS}{routes}"))).unwrap();
+    let weir = Weir::start_in(folder);
+    let ask = |more: Value| {
+        let mut body = serde_json::json!({ "method": "GET", "host": "a", "ip": "192.0.2.1" });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let body = body.to_string();
+        let head = format!(
+            "POST /v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let answer = Client::connect(weir.admin()).send(head).send(body).answer();
+        (answer.status, serde_json::from_slice::<Value>(&answer.body).unwrap())
+    };
+    let of = |told: &Value, name: &str| {
+        told["limits"].as_array().unwrap().iter().find(|one| one["limit"] == name).unwrap().clone()
+    };
+    let json = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    let (_, told) = ask(json(r#"{"path": "/bulk", "identities": {"seller": "7"}}"#));
+    assert_eq!((&told["decision"], &told["route"]["number"]), (&json("\"admitted\""), &json("2")), "{told}");
+    assert_eq!((&told["route"]["upstream"], &told["route"]["paths"][1]), (&json("\"api\""), &json("\"/bulk\"")));
+    let bulk = of(&told, "bulk");
+    assert_eq!(bulk["reason"], "admits: the request takes 1, and 0 remain");
+    assert_eq!((&bulk["strategy"], &bulk["budget"]["from"]), (&json("\"local\""), &json("\"limit\"")));
+    assert_eq!(of(&told, "sellers")["reason"], "does not apply");
+    let (_, told) = ask(json(r#"{"path": "/bulk", "identities": {"seller": 7}, "plan": "big"}"#));
+    assert_eq!(of(&told, "bulk")["budget"]["from"], "plan big");
+    let (_, told) = ask(json(r#"{"path": "/bulk", "identities": {"seller": "bad"}}"#));
+    assert_eq!(told["decision"], "denied");
+    let (_, told) = ask(json(r#"{"path": "/bulk"}"#));
+    assert_eq!(told["decision"], "unidentified");
+    let (_, told) = ask(json(r#"{"path": "/none", "identities": {"seller": "7"}}"#));
+    assert_eq!((&told["decision"], &told["route"]), (&json("\"no_route\""), &Value::Null));
+    for (more, why) in [
+        (
+            r#"{"path": "/", "identities": {"buyer": "7"}}"#,
+            "there is no identity `buyer`; the configuration has `seller`",
+        ),
+        (r#"{"path": "/", "identities": {"seller": ""}}"#, "`seller` is empty"),
+        (r#"{"path": "/", "identities": {"seller": ["7"]}}"#, "`seller`: expected a text or a whole number"),
+        (r#"{"path": "/", "identities": 7}"#, "expected a map"),
+    ] {
+        let (status, problem) = ask(json(more));
+        assert!(status == 400 && problem["detail"].as_str().unwrap().contains(why), "{more}: {problem}");
+    }
+    let config = weir.config_file();
+    let by_file = |args: &[&str]| {
+        let args = [&["--config", config.to_str().unwrap(), "--path", "/bulk"], args].concat();
+        explain(weir.folder(), &args)
+    };
+    let (code, said) = by_file(&["--identity", "seller=7", "--plan", "big"]);
+    assert!(code == Some(0) && said.contains("route 2 (/sellers, /bulk) to upstream api"), "{said}");
+    assert!(said.contains("by plan big; cost 1"), "{said}");
+    let (code, said) = by_file(&["--identity", "buyer=7"]);
+    assert!(code == Some(1) && said.contains("there is no identity `buyer`"), "{said}");
+    assert_eq!(by_file(&["--identity", "seller"]).0, Some(2));
+}
+
 #[test]
 fn what_goes_wrong_has_an_exit_code() {
     let upstream = Upstream::start();

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::gate::{Explanation, Question, Verdict};
+use crate::gate::{Explanation, Question, Routing, Verdict};
 
 fn explain<'l>(gate: &Gate, live: &'l Live, words: &[&str]) -> Explanation<'l> {
     let headers = words.iter().filter_map(|word| word.split_once('='));
@@ -13,8 +13,10 @@ fn explain<'l>(gate: &Gate, live: &'l Live, words: &[&str]) -> Explanation<'l> {
         host: "h".into(),
         ip: std::net::Ipv4Addr::LOCALHOST.into(),
         headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        identities: Vec::new(),
+        plan: None,
     };
-    gate.explain(live, &question, gate.clock.now()).unwrap()
+    gate.explain(live, &question, &Routing::default(), gate.clock.now()).unwrap()
 }
 
 /// The name of a verdict of limits.
@@ -128,6 +130,8 @@ async fn an_invalid_question_gets_an_error() {
         host: String::new(),
         ip: std::net::Ipv4Addr::LOCALHOST.into(),
         headers: Vec::new(),
+        identities: Vec::new(),
+        plan: None,
     };
     let header = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
     for (question, start) in [
@@ -138,8 +142,9 @@ async fn an_invalid_question_gets_an_error() {
         (Question { headers: header("a b", ""), ..good.clone() }, "headers: "),
         (Question { headers: header("a", "\n1\n2"), ..good.clone() }, "headers: "),
     ] {
-        let told =
-            gate.explain(live, &question, gate.clock.now()).map_or_else(|error| error.to_string(), |_| String::new());
+        let told = gate
+            .explain(live, &question, &Routing::default(), gate.clock.now())
+            .map_or_else(|error| error.to_string(), |_| String::new());
         assert!(told.starts_with(start) && told.is_empty() == start.is_empty(), "{question:?}: {told}");
     }
 }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use super::redis::FakeRedis;
 use super::*;
-use crate::gate::{Question, Rejection, RemoteExplanation, Verdict};
+use crate::gate::{Question, Rejection, RemoteExplanation, Routing, Verdict};
 use crate::limit::state::State as _;
 use crate::policy::{IdentitySource, OnMissing};
 use crate::store::backend::Mirrors;
@@ -558,6 +558,8 @@ fn question() -> Question {
         host: "h".into(),
         ip: Ipv4Addr::LOCALHOST.into(),
         headers: vec![("a".into(), "k".into())],
+        identities: Vec::new(),
+        plan: None,
     }
 }
 
@@ -569,7 +571,7 @@ async fn an_explanation_names_the_store_and_the_age_of_its_answer() {
     store.go_down();
     let live = install_with(gate, [parse_limit(&["a", "1", "1h", "5", "reject", "redis=3"])], CAPS, &[store]);
     let explain = || {
-        let explanation = gate.explain(live, &question(), gate.clock.now()).unwrap();
+        let explanation = gate.explain(live, &question(), &Routing::default(), gate.clock.now()).unwrap();
         let budget = explanation.limits[0].budget.clone().unwrap();
         (budget.remaining, budget.remote.unwrap())
     };
@@ -631,7 +633,7 @@ async fn an_explanation_says_what_happens_while_the_store_is_down() {
         redis.set(Some(Unavailable::Down), Duration::ZERO);
         let cells: Vec<&str> = limit.split(' ').collect();
         let live = install_with(gate, [parse_limit(&cells)], CAPS, &[store]);
-        let explanation = gate.explain(live, &question(), gate.clock.now()).unwrap();
+        let explanation = gate.explain(live, &question(), &Routing::default(), gate.clock.now()).unwrap();
         let budget = explanation.limits[0].budget.clone().unwrap();
         let found = (format!("{:?}", explanation.verdict), budget.admits, explanation.retry_after_ns);
         assert_eq!(&found, expected, "{on_failure:?} {limit}");

@@ -7,7 +7,7 @@ use http::Method;
 use super::redis::NoStore;
 use super::{CAPS, MS_NS, ask, assert_at_rest, facts, headers, hold, install, limit, new_gate, policy};
 use crate::fields::FieldBuf;
-use crate::gate::{Cause, Gate, IdentityError, Live, Question, Step, Unkeyed, Verdict};
+use crate::gate::{Cause, Gate, IdentityError, Live, Question, Routing, Step, Unkeyed, Verdict};
 use crate::limit::concurrency;
 use crate::limit::slow_down::SlowDown;
 use crate::limit::{Algorithm, Quota, Rate, Retry};
@@ -281,8 +281,10 @@ async fn a_part_that_is_there_several_times_is_refused_before_anything_is_charge
         host: "h".into(),
         ip: Ipv4Addr::LOCALHOST.into(),
         headers: [("x-a", "3"), ("x-a", "4")].map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        identities: Vec::new(),
+        plan: None,
     };
-    let told = gate.explain(&live, &question, gate.clock.now()).unwrap();
+    let told = gate.explain(&live, &question, &Routing::default(), gate.clock.now()).unwrap();
     let Verdict::SeveralValues(part) = told.verdict else { panic!("{:?}", told.verdict) };
     assert_eq!(live.policy.several(part), "header:x-a has several values");
     let once = headers(&["x-a=1"]);

@@ -54,13 +54,18 @@ impl Routes {
 
     /// The first route that takes the request.
     pub fn find(&self, facts: &Facts<'_>) -> Option<&Route> {
+        self.find_with_index(facts).map(|(_, route)| route)
+    }
+
+    /// The first route that takes the request, with its index.
+    pub fn find_with_index(&self, facts: &Facts<'_>) -> Option<(usize, &Route)> {
         let mut first = usize::MAX;
         self.matcher.for_each_path_match(facts.path, |index, _| {
             if index < first && self.routes[index].matches.matches_beyond_path(facts) {
                 first = index;
             }
         });
-        self.routes.get(first)
+        self.routes.get(first).map(|route| (first, route))
     }
 
     /// Whether any route lets its clients upgrade to this protocol.
