@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
 use tokio::runtime::Runtime;
@@ -73,9 +73,8 @@ const MESSAGE_MAX: usize = 64 * 1024 * 1024;
 #[derive(Clone, Default)]
 struct Seen {
     metadata: Arc<Mutex<Vec<MetadataMap>>>,
-    /// Calls that were dropped before they ended, and when the last one was.
+    /// Calls that were dropped before they ended.
     dropped: Arc<AtomicUsize>,
-    dropped_at: Arc<Mutex<Option<Instant>>>,
 }
 
 /// Notes that a call was dropped.
@@ -83,7 +82,6 @@ struct Noting(Seen);
 
 impl Drop for Noting {
     fn drop(&mut self) {
-        *self.0.dropped_at.lock().unwrap() = Some(Instant::now());
         self.0.dropped.fetch_add(1, Ordering::SeqCst);
     }
 }
@@ -357,11 +355,9 @@ fn a_call_that_is_cancelled_ends_at_the_service() {
     between(NEVER, async |_, mut caller, service| {
         let calling = tokio::spawn(async move { caller.call("/t.T/Wait", "x").await });
         until("it has come", || !service.seen.metadata.lock().unwrap().is_empty());
-        let left_at = Instant::now();
         calling.abort();
+        // The service itself would never end it.
         until("it was dropped", || service.seen.dropped.load(Ordering::SeqCst) == 1);
-        let after = service.seen.dropped_at.lock().unwrap().unwrap() - left_at;
-        assert!(after < Duration::from_millis(100), "{after:?}");
     });
 }
 
@@ -369,7 +365,7 @@ fn a_call_that_is_cancelled_ends_at_the_service() {
 fn a_deadline_is_the_clients_and_passes_on() {
     between(NEVER, async |_, mut caller, service| {
         let mut request = Request::new(Bytes::new());
-        request.set_timeout(Duration::from_millis(200));
+        request.set_timeout(Duration::from_secs(2));
         let status = caller.unary("/t.T/Wait", request).await.unwrap_err();
         assert!(matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded), "{status}");
         until("it was dropped", || service.seen.dropped.load(Ordering::SeqCst) == 1);

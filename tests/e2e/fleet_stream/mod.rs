@@ -31,7 +31,9 @@ fn check(what: &str, samples: &Samples, began: Instant, more: f64, statuses: &[u
         allowed + excess
     );
     assert!(admitted <= allowed + excess, "{what}: {admitted} of {allowed}");
-    assert!(admitted >= 0.8 * (allowed - BURST), "{what}: {admitted} of {allowed}");
+    // On a busy machine, clients may ask for less than is allowed.
+    let wanted = (allowed - BURST).min(samples.0.len() as f64);
+    assert!(admitted >= 0.8 * wanted, "{what}: {admitted} of {allowed}");
 }
 
 #[test]
