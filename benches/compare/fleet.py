@@ -1,7 +1,8 @@
-"""What it costs that replicas share their limits: CPU time per request by strategy, and what asking Redis adds."""
+"""What it costs that replicas share their limits: CPU time per request by strategy, and what asking another adds."""
 
 import contextlib
 import time
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Iterator
@@ -11,16 +12,18 @@ from bench import Bench, Results, reason_cell, table, take_turns
 from cpu import measure
 from latency import QUANTILES, WARM_UP_S
 from load import BUILD_GENERATOR, open_loop
-from peers import Peer, Running
+from peers import Peer, Running, serve
 from processes import READY_WITHIN_S, LeftOut, PeerFailed, find, free_port, process
 from scenario import PER_IP, PER_KEY, Scenario
 
 # The first one is what the others are compared with.
-STRATEGIES = ["local", "split", "lease", "redis"]
+STRATEGIES = ["local", "split", "stream", "lease", "redis", "service"]
 # Traefik has no strategies: each instance counts alone, or Redis counts.
 TRAEFIK = ["local", "redis"]
 LIMITS = {"one limit": (PER_IP,), "two limits": (PER_IP, PER_KEY)}
 RATE_PER_S = 10_000
+# The metric that is 1 when the others are reached.
+READY = {"stream": "weir_fleet_peer_up", **dict.fromkeys(["lease", "redis", "service"], "weir_store_up")}
 
 
 def run(bench: Bench) -> tuple[str, bool]:
@@ -64,21 +67,40 @@ def serve_redis(bench: Bench) -> Iterator[int]:
         yield port
 
 
+@contextlib.contextmanager
+def serve_other(bench: Bench, scenario: Scenario, backend_port: int) -> Iterator[None]:
+    """Runs the replica that streams with the measured one, or the limiter that it asks, beside the load."""
+    if scenario.strategy == "stream":
+        other = replace(scenario, own_port=scenario.other_port, other_port=scenario.own_port)
+    elif scenario.strategy == "service":
+        listen = f'[grpc]\nlisten = "127.0.0.1:{scenario.other_port}"\n'
+        other = replace(scenario, strategy="local", weir_toml=listen)
+    else:
+        yield
+        return
+    with serve(bench.peer("Weir"), other, bench.directory / "other", bench.load_cores, backend_port, None):
+        yield
+
+
 def rate(bench: Bench) -> int:
     return bench.options.rate or RATE_PER_S
 
 
 def cost(bench: Bench, peer: Peer, scenario: Scenario, backend_port: int):
     check_redis(scenario)
-    with bench.serve(peer, scenario, backend_port) as running, decided_by_strategy(running):
-        return measure(running, bench)
+    scenario = replace(scenario, own_port=free_port(), other_port=free_port())
+    with serve_other(bench, scenario, backend_port), bench.serve(peer, scenario, backend_port) as running:
+        with decided_by_strategy(running):
+            return measure(running, bench)
 
 
 def delay(bench: Bench, peer: Peer, scenario: Scenario, backend_port: int) -> dict:
     """The report of the open-loop generator."""
     check_redis(scenario)
-    with bench.serve(peer, scenario, backend_port) as running, decided_by_strategy(running):
-        return open_loop(bench.generator, running.port, bench.load_cores, rate(bench), 1, bench.seconds, WARM_UP_S)
+    scenario = replace(scenario, own_port=free_port(), other_port=free_port())
+    with serve_other(bench, scenario, backend_port), bench.serve(peer, scenario, backend_port) as running:
+        with decided_by_strategy(running):
+            return open_loop(bench.generator, running.port, bench.load_cores, rate(bench), 1, bench.seconds, WARM_UP_S)
 
 
 def check_redis(scenario: Scenario) -> None:
@@ -88,19 +110,28 @@ def check_redis(scenario: Scenario) -> None:
 
 @contextlib.contextmanager
 def decided_by_strategy(running: Running) -> Iterator[None]:
-    """A decision without Redis is cheap, and not what is measured."""
-    if running.peer.name != "Weir" or not running.scenario.needs_redis:
+    """A decision without the store or the other replica is cheap, and not what is measured."""
+    ready = READY.get(running.scenario.strategy)
+    if running.peer.name != "Weir" or not ready:
         yield
         return
     deadline = time.monotonic() + READY_WITHIN_S
-    while metric(running, "weir_store_up") < 1:
+    while not is_ready(running, ready):
         if time.monotonic() > deadline:
-            raise PeerFailed("does not reach Redis")
+            raise PeerFailed("does not reach the others")
         time.sleep(0.02)
-    before = metric(running, "weir_fallback_decisions_total")
+    without = "weir_fleet_isolated" if running.scenario.strategy == "stream" else "weir_fallback_decisions_total"
+    before = metric(running, without)
     yield
-    if fallbacks := metric(running, "weir_fallback_decisions_total") - before:
-        raise PeerFailed(f"decided {fallbacks:.0f} times without Redis")
+    if fallbacks := metric(running, without) - before:
+        raise PeerFailed(f"decided without the others: {without} is {fallbacks:.0f}")
+
+
+def is_ready(running: Running, name: str) -> bool:
+    """Whether a metric is 1. It is absent until a first connection."""
+    with contextlib.suppress(PeerFailed):
+        return metric(running, name) >= 1
+    return False
 
 
 def cpu_row(key: tuple, results: Results) -> list[str]:

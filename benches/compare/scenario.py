@@ -49,6 +49,9 @@ class Scenario:
     # How replicas share the limits, and where Redis is; nothing if there is one proxy.
     strategy: str = ""
     redis_port: int = 0
+    # Where this replica listens for the other one, and where the other one does; or the limiter.
+    own_port: int = 0
+    other_port: int = 0
 
     @property
     def forwards(self) -> bool:

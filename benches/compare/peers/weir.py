@@ -64,7 +64,7 @@ format = "json"
 
 
 def fleet(site: Site) -> str:
-    """The replicas, of which one runs, and the store. Under full load Redis may be late, and must still decide."""
+    """The replicas, and what they share. Under full load a store or a limiter may be late, and must still decide."""
     scenario = site.scenario
     # A new Redis decides when all replicas have met.
     replicas = 1 if scenario.needs_redis else 3
@@ -74,10 +74,16 @@ strategy = "{scenario.strategy}"
 replicas = {replicas}
 secret = {{ file = "{site.home / SECRET}" }}
 """
-    if scenario.needs_redis:
+    if scenario.strategy == "stream":
+        members = ", ".join(f'"127.0.0.1:{port}"' for port in (scenario.own_port, scenario.other_port))
+        text += f"""listen = "127.0.0.1:{scenario.own_port}"
+members = {{ static = [{members}] }}
+"""
+    if scenario.needs_redis or scenario.strategy == "service":
+        redis, limiter = f"redis://127.0.0.1:{scenario.redis_port}", f"http://127.0.0.1:{scenario.other_port}"
         text += f"""
 [store.main]
-redis = ["redis://127.0.0.1:{scenario.redis_port}"]
+{f'redis = ["{redis}"]' if scenario.needs_redis else f'service = "{limiter}"'}
 timeout = "1s"
 """
     return text
