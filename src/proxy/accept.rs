@@ -93,11 +93,7 @@ fn serve_one(
         return tracing::trace!(%peer, "a connection is closed at the bound");
     };
     let (worker, lifecycle) = (Rc::clone(worker), lifecycle.clone());
-    // Called inside: a captured future is stored twice.
-    spawn_local(async move {
-        let _open = open;
-        connection::serve(worker, kind, socket, peer, lifecycle).await;
-    });
+    spawn_local(connection::serve(worker, open, kind, socket, peer, lifecycle));
 }
 
 async fn sweep(worker: Rc<Worker>, wanted: WorkerNotify) {

@@ -6,12 +6,13 @@ use std::rc::Rc;
 
 use ipnet::IpNet;
 use tokio::sync::watch;
+use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout_at};
 
 use super::http1::connection::Accepted;
 use super::http1::wire::Wire;
 use super::settings::Bounds;
-use super::worker::{ListenerKind, Worker};
+use super::worker::{ListenerKind, OpenConnection, Worker};
 use super::{http1, http2};
 use crate::http1::Limits;
 use crate::http2::PREFACE;
@@ -26,9 +27,10 @@ use crate::net::tls::{HandshakeError, ServerTls, TlsStream};
 use crate::policy::client_ip::{network, unmap};
 use crate::time;
 
-/// Serves a connection until it ends.
+/// Serves a connection, which counts as open, until it ends.
 pub(super) async fn serve(
     worker: Rc<Worker>,
+    open_connection: OpenConnection,
     kind: ListenerKind,
     socket: Socket,
     peer: SocketAddr,
@@ -77,13 +79,15 @@ pub(super) async fn serve(
     let proxied = ProxiedClient::default();
     let peer = Peer { ip, text: ip.to_string().into(), address, local_address, is_tls, certificate, client, proxied };
     if is_h2 {
-        http2::connection::serve(worker, stream, peer, first, bounds, lifecycle).await;
+        // A task of its own is smaller than this one, which has room for HTTP/1.
+        spawn_local(http2::connection::serve(worker, open_connection, (stream, first), peer, bounds, lifecycle));
     } else {
         let Bounds { max_head_bytes, max_headers, max_uri_bytes, max_requests, underscores, .. } = bounds;
         let limits = Limits { max_head_bytes, max_headers, max_uri_bytes, underscores };
         let wire = Wire::new(stream, first, since, limits, Rc::clone(&worker.buffers));
         let accepted = Accepted { kind, peer: &peer, max_requests };
         http1::connection::serve(&worker, wire, accepted, since, lifecycle).await;
+        drop(open_connection);
     }
 }
 

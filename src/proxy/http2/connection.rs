@@ -11,7 +11,7 @@ use tokio::task::spawn_local;
 use super::super::settings::Bounds;
 use super::super::untaken::Hold;
 use super::super::upgrade;
-use super::super::worker::Worker;
+use super::super::worker::{OpenConnection, Worker};
 use super::driver::{Cause, Driver};
 use super::link::{Link, StreamHandle};
 use super::stream::{self, Incoming};
@@ -22,12 +22,12 @@ use crate::net::peer::Peer;
 use crate::net::stream::Stream;
 use crate::time;
 
-/// Serves a connection on which `first` has been read until it ends.
+/// Serves a connection, which counts as open and on which `first` has been read, until it ends.
 pub(in crate::proxy) async fn serve(
     worker: Rc<Worker>,
-    stream: Stream,
+    _open: OpenConnection,
+    (stream, first): (Stream, InputBuffer),
     peer: Peer,
-    first: InputBuffer,
     bounds: Bounds,
     mut stage: watch::Receiver<Lifecycle>,
 ) {

@@ -13,6 +13,7 @@ use super::super::answer::{ResponseForm, UpstreamResponse, write_interim_h2};
 use super::super::context::{NotForwarded, RequestContext};
 use super::super::request::Request;
 use super::super::service::RoutedRequest;
+use super::super::settings::Settings;
 use super::super::tunnel::{self, GaugeGuard, TunnelClient, TunnelTimeouts, UpgradedExchange};
 use super::super::untaken::Hold;
 use super::super::upgrade::{self, Upgrade};
@@ -51,10 +52,10 @@ pub(super) fn serve(
     worker: Rc<Worker>,
     peer: Rc<Peer>,
     stream: StreamHandle,
-    incoming: Incoming,
+    mut incoming: Incoming,
 ) -> impl Future<Output = ()> {
     async move {
-        let mut served = pin!(request(&worker, &peer, &stream, incoming));
+        let mut served = pin!(request(&worker, &peer, &stream, &mut incoming));
         poll_fn(|cx| match stream.poll_gone(cx) {
             Poll::Ready(()) => Poll::Ready(()),
             Poll::Pending => served.as_mut().poll(cx),
@@ -71,75 +72,83 @@ struct Course<'s, 'v> {
     admission: Admission<'v>,
 }
 
-async fn request(worker: &Worker, peer: &Peer, stream: &StreamHandle, incoming: Incoming) {
-    let Incoming { mut head, has_ended, began } = incoming;
+async fn request(worker: &Worker, peer: &Peer, stream: &StreamHandle, incoming: &mut Incoming) {
     let view = worker.config.current();
     let settings = &view.running.settings;
-    worker.date.set(worker.shared.gate.clock().at(began));
-    let record = AccessRecord::new(&worker.shared, view.running.access_log, began, peer.ip);
-    let context = RequestContext::new(worker, &view, peer, began);
+    worker.date.set(worker.shared.gate.clock().at(incoming.began));
+    let record = AccessRecord::new(&worker.shared, view.running.access_log, incoming.began, peer.ip);
+    let context = RequestContext::new(worker, &view, peer, incoming.began);
     let mut course = Course { stream, form: ResponseForm::unreadable(), record, admission: Admission::default() };
-    let checked = request::check(&mut head, settings);
-    let request = match &checked {
-        Ok(()) => request::request(&head, has_ended, settings),
-        Err(_) => None,
-    };
-    let Some(request) = request else {
-        let stop = context.refuse(checked.err().unwrap_or(HeadFault::Malformed("host")));
-        own(&context, course, stop).await;
-        if head.fault.is_some() {
-            stream.reset(ErrorCode::Protocol);
+    let is_malformed = incoming.head.fault.is_some();
+    // In one statement: a variable of its own would stay in the task of a held request.
+    let request = match read(incoming, settings) {
+        Ok(request) => request,
+        Err(fault) => {
+            let body = own(&context, course, context.refuse(fault));
+            send_own(&context, stream, &body).await;
+            if is_malformed {
+                stream.reset(ErrorCode::Protocol);
+            }
+            return;
         }
-        return;
     };
     course.form = ResponseForm::of(&request);
     let Course { form, record, admission, .. } = &mut course;
-    match context.admit(&request, *form, None, record, admission).await {
+    let body = match context.admit(&request, *form, None, record, admission).await {
         // Boxed, so that the task of a held request is small.
-        Ok(admitted) => Box::pin(forward(&context, &request, &admitted, course)).await,
-        Err(stop) => own(&context, course, stop).await,
-    }
+        Ok(admitted) => return Box::pin(forward(&context, &request, &admitted, course)).await,
+        Err(stop) => own(&context, course, stop),
+    };
+    send_own(&context, stream, &body).await;
 }
 
-/// Writes a response of Weir itself.
-async fn own(context: &RequestContext<'_>, course: Course<'_, '_>, stop: NotForwarded<'_>) {
+/// The request of a head.
+fn read<'i>(incoming: &'i mut Incoming, settings: &Settings) -> Result<Request<'i>, HeadFault> {
+    request::check(&mut incoming.head, settings)?;
+    request::request(&incoming.head, incoming.has_ended, settings).ok_or(HeadFault::Malformed("host"))
+}
+
+/// Writes the head of a response of Weir itself. Returns the body to send; it is empty if there is none.
+fn own(context: &RequestContext<'_>, course: Course<'_, '_>, stop: NotForwarded<'_>) -> Vec<u8> {
     let Course { stream, form, mut record, admission } = course;
     drop(admission); // refunds come first: the client may ask again at once
-    let NotForwarded::Reply(own) = stop else { return };
+    let NotForwarded::Reply(own) = stop else { return Vec::new() };
     let body = answer::write_own(stream, &own, form, context.config.running.settings.profiles, &context.worker.date);
     record.answered(own.status().as_u16());
-    drop(record);
-    let by = context.lately() + context.config.timeouts.body_idle;
+    body
+}
+
+/// Sends the body of a response of Weir itself.
+async fn send_own(context: &RequestContext<'_>, stream: &StreamHandle, body: &[u8]) {
     if !body.is_empty() {
-        answer::send_own(stream, &body, &mut Hold::new(&context.worker.untaken), by).await;
+        let by = context.lately() + context.config.timeouts.body_idle;
+        answer::send_own(stream, body, &mut Hold::new(&context.worker.untaken), by).await;
     }
 }
 
 /// Forwards an admitted request, and returns the response to the client.
-async fn forward<'v>(
-    context: &RequestContext<'v>,
-    request: &Request<'_>,
-    admitted: &RoutedRequest<'_, 'v>,
-    mut course: Course<'_, 'v>,
-) {
-    let stream = course.stream;
-    let mut body = StreamBody::new(stream, context.config.running.settings.bounds.underscores);
-    let received = receive(context, request, admitted, &mut course, &mut body).await;
-    let exchange = match received {
-        Ok(exchange) => exchange,
-        Err(failure) => {
-            let stop = context.failed(&failure, &course.admission, course.form.is_grpc);
-            return own(context, course, stop).await;
+#[expect(clippy::manual_async_fn, reason = "arguments of an async function have two places")]
+fn forward<'f, 'v>(
+    context: &'f RequestContext<'v>,
+    request: &'f Request<'_>,
+    admitted: &'f RoutedRequest<'_, 'v>,
+    mut course: Course<'f, 'v>,
+) -> impl Future<Output = ()> {
+    async move {
+        let stream = course.stream;
+        let mut body = StreamBody::new(stream, context.config.running.settings.bounds.underscores);
+        let received = receive(context, request, admitted, &mut course, &mut body).await;
+        match respond(context, received, course) {
+            Err(body) => send_own(context, stream, &body).await,
+            Ok(None) => {}
+            Ok(Some(Answered { exchange, bill, is_tunnel: true })) => {
+                Box::pin(tunnel(context, stream, exchange, bill)).await;
+            }
+            Ok(Some(Answered { exchange, bill, is_tunnel: false })) => {
+                let mut relay = Relay::new(stream, exchange, body, bill, Hold::new(&context.worker.untaken));
+                poll_fn(|cx| relay.poll(cx)).await;
+            }
         }
-    };
-    context.measure(exchange.handed_over(), time::instant_now(), course.admission.was_held);
-    let Some((exchange, bill, is_tunnel)) = respond(context, exchange, course) else { return };
-    if is_tunnel {
-        return tunnel(context, stream, exchange, bill).await;
-    }
-    if !exchange.has_ended() {
-        let mut relay = Relay::new(stream, exchange, body, bill, Hold::new(&context.worker.untaken));
-        poll_fn(|cx| relay.poll(cx)).await;
     }
 }
 
@@ -192,16 +201,34 @@ fn interim(stream: &StreamHandle, exchange: &Exchange) {
     }
 }
 
-/// Writes the head of the response. Returns the exchange, the unsettled charges, and whether the stream becomes a tunnel.
-/// None if the exchange has no response.
+/// An exchange whose head was sent.
+struct Answered {
+    exchange: Exchange,
+    /// The unsettled charges.
+    bill: Option<Bill>,
+    is_tunnel: bool,
+}
+
+/// Writes the head of the response. None if the response has ended.
+///
+/// # Errors
+/// There is no response. The error is the body of the response of Weir itself.
 fn respond<'v>(
     context: &RequestContext<'v>,
-    mut exchange: Exchange,
+    received: Result<Exchange, ExchangeError>,
     course: Course<'_, 'v>,
-) -> Option<(Exchange, Option<Bill>, bool)> {
+) -> Result<Option<Answered>, Vec<u8>> {
+    let mut exchange = match received {
+        Ok(exchange) => exchange,
+        Err(failure) => {
+            let stop = context.failed(&failure, &course.admission, course.form.is_grpc);
+            return Err(own(context, course, stop));
+        }
+    };
     let Course { stream, form, mut record, mut admission } = course;
+    context.measure(exchange.handed_over(), time::instant_now(), admission.was_held);
     let mut bill = admission.identified.charged.bill();
-    let (head, reason, fields) = exchange.response()?;
+    let Some((head, reason, fields)) = exchange.response() else { return Ok(None) };
     let (mut standing, profiles) = (admission.standing(), context.config.running.settings.profiles);
     if let Some(bill) = &mut bill {
         standing = bill.answered(head.status, fields, standing);
@@ -223,7 +250,7 @@ fn respond<'v>(
     if !is_tunnel {
         exchange.begin_body();
     }
-    Some((exchange, bill, is_tunnel))
+    Ok((is_tunnel || !exchange.has_ended()).then_some(Answered { exchange, bill, is_tunnel }))
 }
 
 /// Relays the bytes of an upgraded stream in both directions.
