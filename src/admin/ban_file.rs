@@ -2,14 +2,16 @@
 
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
 
 use super::key;
 use super::times::{parse_rfc3339, rfc3339};
-use crate::gate::{BanTarget, KeyName, OperatorBan};
+use crate::gate::{BanTarget, Gate, KeyName, OperatorBan};
 use crate::store::snapshot::file;
 
 /// The bans that outlive the process.
@@ -37,8 +39,18 @@ struct BanRecord {
     id: Option<String>,
     since: String,
     until: Option<String>,
+    /// The replica of a fleet that set or lifted the ban.
+    #[serde(skip_serializing_if = "is_default")]
+    replica: u64,
+    /// Whether the ban is lifted; other replicas may not know it yet.
+    #[serde(skip_serializing_if = "is_default")]
+    lifted: bool,
     reason: Option<Box<str>>,
     token: Option<Box<str>>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl BanFile {
@@ -58,6 +70,19 @@ impl BanFile {
         if let (Some(path), Some(reason)) = (&self.path, &self.damage) {
             let file = path.display();
             tracing::error!(%file, reason, "the bans of operators cannot be read, so none is in force; correct or remove the file");
+        }
+    }
+
+    /// Writes the bans again whenever another replica has changed one, until dropped.
+    pub async fn follow(self: Arc<Self>, gate: Arc<Gate>) {
+        loop {
+            gate.bans_received().await;
+            let _changing = self.changing.lock().await;
+            let (file, bans) = (Arc::clone(&self), gate.all_operator_bans());
+            let written = spawn_blocking(move || if file.path.is_some() { file.write(&bans) } else { Ok(()) }).await;
+            if let Err(reason) = written.unwrap_or_else(|error| Err(error.to_string())) {
+                tracing::warn!(reason, "a ban of another replica ends with the process");
+            }
         }
     }
 
@@ -95,17 +120,17 @@ fn read(path: &Path) -> Result<Vec<OperatorBan>, String> {
 
 impl BanRecord {
     fn of(ban: &OperatorBan) -> Self {
-        let OperatorBan { target, until, since, reason, token } = ban.clone();
+        let OperatorBan { target, until, since, replica, is_lifted: lifted, reason, token } = ban.clone();
         let record = match target {
             BanTarget::Network(network) => Self { network: Some(network), ..Self::default() },
             BanTarget::Key(limit, key) => Self { limit: Some(limit), key: Some(key), ..Self::default() },
             BanTarget::Hash(limit, key) => Self { limit: Some(limit), id: Some(key::id_of(key)), ..Self::default() },
         };
-        Self { since: rfc3339(since), until: until.map(rfc3339), reason, token, ..record }
+        Self { since: rfc3339(since), until: until.map(rfc3339), replica, lifted, reason, token, ..record }
     }
 
     fn ban(self) -> Result<OperatorBan, String> {
-        let Self { network, limit, key, id, since, until, reason, token } = self;
+        let Self { network, limit, key, id, since, until, replica, lifted, reason, token } = self;
         let target = match (network, limit, key, id) {
             (Some(network), None, None, None) => BanTarget::Network(network),
             (None, Some(limit), Some(key), None) => BanTarget::Key(limit, key),
@@ -117,7 +142,7 @@ impl BanRecord {
         };
         let instant = |text: &str| parse_rfc3339(text).ok_or_else(|| format!("`{text}` is no time"));
         let until = until.as_deref().map(instant).transpose()?;
-        Ok(OperatorBan { target, until, since: instant(&since)?, reason, token })
+        Ok(OperatorBan { target, until, since: instant(&since)?, replica, is_lifted: lifted, reason, token })
     }
 }
 
@@ -132,7 +157,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("bans");
         let since = Timestamp::from_ns(1_700_000_000_000_000_000);
-        let ban = |target, until| OperatorBan { target, until, since, reason: Some("spam".into()), token: None };
+        let (reason, replica) = (Some("spam".into()), 7);
+        let ban = |target, until: Option<Timestamp>| {
+            let is_lifted = until.is_some();
+            OperatorBan { target, until, since, replica, is_lifted, reason: reason.clone(), token: None }
+        };
         let bans = [
             ban(BanTarget::Network("192.0.2.0/24".parse().unwrap()), None),
             ban(BanTarget::Key("l".into(), vec!["a|b".into(), "é\n".into()]), Some(since.saturating_add_ns(1_000_000))),

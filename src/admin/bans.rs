@@ -286,21 +286,22 @@ async fn change(
     now: Timestamp,
 ) -> Answer {
     let _changing = admin.bans.changing.lock().await;
-    let mut all = admin.gate.operator_bans();
-    let was = all.iter().position(|one| is_of(one, &banned)).map(|index| all.remove(index));
-    if sets && all.len() >= BANS_MAX {
+    let all = admin.gate.operator_bans();
+    let was = all.iter().find(|one| is_of(one, &banned));
+    if sets && was.is_none() && all.len() >= BANS_MAX {
         return problem(StatusCode::CONFLICT, format!("there are {BANS_MAX} bans already"));
     }
-    let was = was.as_ref().map(BanBody::of);
-    let mut bans: Vec<OperatorBan> = all.into_iter().map(|one| one.ban).collect();
-    if sets {
-        let until = length.map(|ns| now.saturating_add_ns(ns));
-        let token = operator.token.clone();
-        bans.push(OperatorBan { target: banned.0.clone(), until, since: now, reason: reason.clone(), token });
-    }
+    let ban_until = was.map(|one| one.ban.until);
+    let was = was.map(BanBody::of);
     let (ban, was) = {
         let live = admin.live.load();
-        admin.gate.set_operator_bans(&live, bans.clone());
+        let until = if sets { length.map(|ns| now.saturating_add_ns(ns)) } else { ban_until.flatten() };
+        if sets || ban_until.is_some() {
+            let (target, token, reason) = (banned.0.clone(), operator.token.clone(), reason.clone());
+            let (since, replica, is_lifted) = (now, 0, !sets);
+            let ban = OperatorBan { target, until, since, replica, is_lifted, reason, token };
+            admin.gate.change_operator_ban(&live, ban, now);
+        }
         let pardoned = banned.1.as_ref().filter(|_| !sets).and_then(|found| admin.gate.pardon(&live, found, now));
         let of_limit = || pardoned.map(|ban_ns| BanBody::of_limit(&banned, ban_ns, now));
         let ban = admin.gate.operator_bans().iter().find(|one| sets && is_of(one, &banned)).map(BanBody::of);
@@ -309,7 +310,7 @@ async fn change(
     if !sets && was.is_none() {
         return problem(StatusCode::NOT_FOUND, "there is no such ban");
     }
-    let bans_file = Arc::clone(&admin.bans);
+    let (bans_file, bans) = (Arc::clone(&admin.bans), admin.gate.all_operator_bans());
     let written = spawn_blocking(move || bans_file.write(&bans)).await;
     let not_kept = written.unwrap_or_else(|error| Err(error.to_string())).err();
     if let Some(reason) = &not_kept {
@@ -337,7 +338,7 @@ async fn change(
 impl BanBody {
     /// A ban of an operator.
     fn of(one: &BanInForce) -> Self {
-        let BanInForce { ban: OperatorBan { target, until, since, reason, token }, key, shown, rejection } =
+        let BanInForce { ban: OperatorBan { target, until, since, reason, token, .. }, key, shown, rejection } =
             one.clone();
         let (limit, address) = match target {
             BanTarget::Network(network) => (None, Some(shown_network(network))),

@@ -247,6 +247,7 @@ impl Control {
         };
         operators.bans.log();
         tokio::spawn(admin::keep_history(admin.clone()));
+        tokio::spawn(Arc::clone(&operators.bans).follow(Arc::clone(&self.shared.gate)));
         let failed = AppError::system("serve operators");
         let serving = match socket {
             Listener::Tcp(socket) => {

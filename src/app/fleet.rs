@@ -25,6 +25,7 @@ pub(super) fn hub(
     inherited: Option<u64>,
 ) -> Result<Arc<Hub>, AppError> {
     let instance = inherited.map_or_else(draw_instance, Ok)?;
+    shared.gate.share_bans(instance);
     let newest = Map::new(Arc::clone(&shared.running_config), |running: &RunningConfig| &*running.live);
     let ledger = StreamLedger::new(Arc::clone(&shared.gate), NewestLive::new(newest));
     let metrics = shared.metrics.show_fleet().map_err(AppError::system("register the metrics"))?;

@@ -1,7 +1,7 @@
 //! Changes of the bans that operators set, the requests that bans of addresses refuse, and the list of bans by limits.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 
@@ -31,7 +31,79 @@ pub struct LimitBans<'l> {
 impl Gate {
     /// The bans that operators set.
     pub fn operator_bans(&self) -> Vec<BanInForce> {
-        self.operator_bans.set.load().all.clone()
+        self.operator_bans.set.load().all.iter().filter(|one| !one.ban.is_lifted).cloned().collect()
+    }
+
+    /// The bans that operators set, and those that they lifted and that other replicas may not know to be lifted.
+    pub fn all_operator_bans(&self) -> Vec<OperatorBan> {
+        self.operator_bans.set.load().all.iter().map(|one| one.ban.clone()).collect()
+    }
+
+    /// Sets a ban, or lifts it if `ban` is lifted, here and on all replicas. Requests that wait on a newly banned key are
+    /// refused.
+    pub fn change_operator_ban(&self, live: &Live, ban: OperatorBan, now: Timestamp) {
+        let replica = self.listeners.bans.replica();
+        let changed = {
+            let _changing = self.operator_bans.changing.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.operator_bans.set.load().all.clone();
+            let mut ban = self.in_force(live, ban);
+            let clients = ban.clients();
+            let known = all.iter().position(|one| one.clients() == clients).map(|index| all.remove(index));
+            let earliest = known.map_or(Timestamp::ZERO, |known| known.ban.since.saturating_add_ns(1));
+            (ban.ban.since, ban.ban.replica) = (now.max(earliest), replica.unwrap_or(0));
+            if ban.ban.is_lifted {
+                let latest = now.saturating_add_ns(LIFTED_NS_MAX);
+                ban.ban.until = Some(ban.ban.until.map_or(latest, |until| until.min(latest)));
+            }
+            if !ban.ban.is_lifted || replica.is_some() {
+                make_room(&mut all);
+                all.push(ban.clone());
+            }
+            self.operator_bans.store(all);
+            ban
+        };
+        self.after_ban(live, &changed);
+        self.tell_operator_ban(&changed);
+    }
+
+    /// Takes changes over that other replicas made, except those that were changed again since. Returns their number.
+    pub(super) fn merge_operator_bans(&self, live: &Live, changes: Vec<OperatorBan>, now: Timestamp) -> usize {
+        let mut made = Vec::new();
+        {
+            let _changing = self.operator_bans.changing.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all: HashMap<_, _> =
+                self.operator_bans.set.load().all.iter().map(|one| (one.clients(), one.clone())).collect();
+            for ban in changes {
+                let ban = self.in_force(live, ban);
+                let stamp = |one: &BanInForce| (one.ban.since, one.ban.replica);
+                let known = all.get(&ban.clients());
+                if known.is_none_or(|known| stamp(&ban) > stamp(known)) && (known.is_some() || all.len() < KNOWN_MAX) {
+                    all.insert(ban.clients(), ban.clone());
+                    made.push(ban);
+                }
+            }
+            let mut all: Vec<_> = all.into_values().collect();
+            all.sort_by_key(|one| (one.ban.since, one.ban.replica));
+            self.operator_bans.store(all);
+        }
+        for one in &made {
+            let (limit, target) = (limit_of(&one.ban.target), shown_target(&one.ban.target, one.shown.as_deref()));
+            let left_ms = one.ban.until.map(|until| until.ns_since(now) / 1_000_000);
+            let what = if one.ban.is_lifted { "lifted" } else { "set" };
+            tracing::info!(limit, target, left_ms, "a ban was {what} at another replica");
+            self.after_ban(live, one);
+        }
+        made.len()
+    }
+
+    /// Counts bans, and wakes requests that wait on a key whose ban has changed.
+    fn after_ban(&self, live: &Live, changed: &BanInForce) {
+        self.count_operator_bans();
+        let limit = limit_of(&changed.ban.target).zip(changed.key);
+        let Some((limit, key)) = limit else { return };
+        if let Some(state) = live.states.iter().find(|state| *state.name == *limit) {
+            state.queues.wake_front(key);
+        }
     }
 
     /// Replaces all bans of operators. Requests that wait on a newly banned key are refused.
@@ -51,7 +123,7 @@ impl Gate {
 
     /// Finds the keys of all bans under another policy.
     pub(super) fn adopt_operator_bans(&self, live: &Live) {
-        let bans: Vec<_> = self.operator_bans().into_iter().map(|one| one.ban).collect();
+        let bans = self.all_operator_bans();
         if !bans.is_empty() {
             self.set_operator_bans(live, bans);
         }
@@ -65,7 +137,7 @@ impl Gate {
             return;
         }
         self.count_operator_bans();
-        for BanInForce { ban, shown, .. } in over {
+        for BanInForce { ban, shown, .. } in over.into_iter().filter(|one| !one.ban.is_lifted) {
             let (limit, target) = (limit_of(&ban.target), shown_target(&ban.target, shown.as_deref()));
             tracing::info!(limit, target, reason = ban.reason.as_deref(), "a ban has ended");
         }
@@ -93,7 +165,7 @@ impl Gate {
     }
 
     fn count_operator_bans(&self) {
-        let count = self.operator_bans.set.load().all.len();
+        let count = self.operator_bans.set.load().all.iter().filter(|one| !one.ban.is_lifted).count();
         self.metrics.operator_bans.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
@@ -123,7 +195,7 @@ impl Gate {
 
     /// Ends the ban that its limit set for a key, and forgets the refusals. Returns the nanoseconds that were left.
     pub fn pardon(&self, live: &Live, found: &FoundKey, now: Timestamp) -> Option<u64> {
-        live.states.get(found.limit)?.bans.pardon(found.key, now)
+        live.states.get(found.limit)?.pardon(found.key, now)
     }
 
     fn in_force(&self, live: &Live, ban: OperatorBan) -> BanInForce {
@@ -139,6 +211,20 @@ impl Gate {
             Ok(found) => BanInForce { ban, key: Some(found.key), shown: found.shown, rejection: None },
             Err(error) => BanInForce { ban, key: None, shown: None, rejection: Some(error.to_string()) },
         }
+    }
+}
+
+/// The time for which it is remembered that a ban was lifted, at most: 30 days.
+const LIFTED_NS_MAX: u64 = 30 * 24 * 3600 * 1_000_000_000;
+
+/// Bans in force and lifted ones at most. The admin API sets fewer.
+const KNOWN_MAX: usize = 20_000;
+
+/// Forgets the lifted ban that is the oldest, if there are too many.
+fn make_room(all: &mut Vec<BanInForce>) {
+    let lifted = all.iter().enumerate().filter(|(_, one)| one.ban.is_lifted);
+    if let (true, Some((index, _))) = (all.len() >= KNOWN_MAX, lifted.min_by_key(|(_, one)| one.ban.since)) {
+        all.remove(index);
     }
 }
 

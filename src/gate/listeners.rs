@@ -1,13 +1,15 @@
 //! The listeners to charges: the process that takes over from this one, and peers.
 //!
-//! Not here: the charges of one limit that peers have not heard of (`streamed`).
+//! Not here: the charges of one limit that peers have not heard of (`streamed`), and their bans (`shared_bans`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::Receiver;
 
 use super::delta::{Delta, DeltaQueue};
+use super::pending_bans::PendingBans;
 use crate::store::stream::Link;
+use crate::store::stream::message::BanChange;
 
 /// The listeners, shared by all limits.
 #[derive(Debug, Default)]
@@ -16,6 +18,7 @@ pub(super) struct Listeners {
     bits: AtomicU8,
     pub(super) deltas: DeltaQueue,
     pub(super) link: Arc<Link>,
+    pub(super) bans: PendingBans,
     /// Whether this process has charges that peers will hear of in no batch.
     has_gap: AtomicBool,
 }
@@ -67,6 +70,14 @@ impl Listeners {
     /// Whether [`Listeners::leave_gap`] was called since the last call.
     pub(super) fn take_gap(&self) -> bool {
         self.has_gap.swap(false, Ordering::Relaxed)
+    }
+
+    /// Has peers told of the change of a ban soon.
+    pub(super) fn tell_ban(&self, change: BanChange) {
+        if !self.bans.add(change) {
+            self.leave_gap();
+        }
+        self.link.hurry();
     }
 
     fn set(&self, listener: u8, is_on: bool) {

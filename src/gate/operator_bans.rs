@@ -3,7 +3,7 @@
 //! While there is no such ban, a request reads one flag for keys and one for addresses. Bans of keys are kept by the
 //! texts of their parts, so that they outlive a policy and the secret of keys.
 //!
-//! Not here: changes of bans (`ban_changes`), bans that follow from refusals (`store::Bans`), and the file of bans
+//! Not here: changes of bans (`ban_changes`, `shared_bans`), bans that follow from refusals (`store::Bans`), and the file of bans
 //! (admin).
 
 use std::collections::HashMap;
@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use ipnet::IpNet;
+use tokio::sync::Notify;
 
 use super::top_keys::RefusedKeys;
 use crate::limit::{Key, Retry};
@@ -25,8 +26,12 @@ pub struct OperatorBan {
     pub target: BanTarget,
     /// The end; `None` for a ban for good.
     pub until: Option<Timestamp>,
-    /// The begin.
+    /// When it was set or lifted. Of several changes of one ban, the last by (`since`, `replica`) counts.
     pub since: Timestamp,
+    /// The number of the replica that set or lifted it.
+    pub replica: u64,
+    /// Whether it is lifted. That is remembered until `until`, for replicas that hear of it late.
+    pub is_lifted: bool,
     /// The reason that the operator gave.
     pub reason: Option<Box<str>>,
     /// The name of the operator's token, if tokens are required.
@@ -34,7 +39,7 @@ pub struct OperatorBan {
 }
 
 /// The clients that a ban refuses.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BanTarget {
     /// A key of a limit, by the texts of its parts.
     Key(Box<str>, Vec<String>),
@@ -57,6 +62,23 @@ pub struct BanInForce {
     pub rejection: Option<String>,
 }
 
+/// The clients of a ban as they are compared: the same key may be known by its texts or by its hash.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum BannedClients {
+    Key(Box<str>, Key),
+    Target(BanTarget),
+}
+
+impl BanInForce {
+    /// The clients that the ban is about.
+    pub(super) fn clients(&self) -> BannedClients {
+        match (&self.ban.target, self.key) {
+            (BanTarget::Key(limit, _) | BanTarget::Hash(limit, _), Some(key)) => BannedClients::Key(limit.clone(), key),
+            (target, _) => BannedClients::Target(target.clone()),
+        }
+    }
+}
+
 /// Nanoseconds of a ban for good.
 pub(super) const FOR_GOOD_NS: u64 = u64::MAX;
 
@@ -69,6 +91,8 @@ pub(super) struct OperatorBans {
     /// Taken by changes only.
     pub(super) changing: Mutex<()>,
     pub(super) refused: RefusedKeys,
+    /// Notified when another replica has changed a ban.
+    pub(super) heard: Notify,
 }
 
 /// Bans in a form for look-ups. The end of a ban for good is the end of time.
@@ -92,7 +116,7 @@ struct KeyBan {
 impl BanSet {
     fn new(all: Vec<BanInForce>) -> Self {
         let mut set = Self::default();
-        for BanInForce { ban, key, .. } in &all {
+        for BanInForce { ban, key, .. } in all.iter().filter(|one| !one.ban.is_lifted) {
             let until = ban.until.unwrap_or(END_OF_TIME);
             match &ban.target {
                 BanTarget::Key(limit, _) | BanTarget::Hash(limit, _) => {

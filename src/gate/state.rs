@@ -348,6 +348,7 @@ impl LimitState {
         let Some(rule) = &limit.ban else { return };
         if self.bans.refused(key, rule, limit.max_keys, now).is_some() {
             self.metrics.bans.inc();
+            self.tell_banned(key, now);
             self.queues.wake_front(key); // waiting requests are refused one after another
         }
     }

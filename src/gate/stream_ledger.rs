@@ -6,7 +6,7 @@ use super::newest_live::NewestLive;
 use super::state::{Gate, LimitState, Live};
 use crate::limit::{Algorithm, Key};
 use crate::policy::{Limit, Strategy, Variant};
-use crate::store::stream::message::{Cursor, LimitCharges, LimitStates};
+use crate::store::stream::message::{BanChange, Cursor, LimitCharges, LimitStates, States};
 use crate::store::stream::{Ledger, PendingCharge, Taken, merge_states, pack_states};
 use crate::time::Timestamp;
 
@@ -67,11 +67,12 @@ impl Ledger for StreamLedger {
         let known = self.gate.states.lock().unwrap_or_else(PoisonError::into_inner);
         let states: Vec<Arc<LimitState>> = known.values().map(Arc::clone).collect();
         drop(known);
+        let bans = self.gate.listeners.bans.take();
         let (mut limits, mut is_complete) = (Vec::new(), !self.gate.listeners.take_gap());
         for state in states {
             is_complete &= state.take_pending(&mut self.buffer, &mut limits);
         }
-        Taken { limits, is_complete }
+        Taken { limits, bans, is_complete }
     }
 
     fn charge(&mut self, charges: &LimitCharges, at: Timestamp, now: Timestamp) {
@@ -93,24 +94,20 @@ impl Ledger for StreamLedger {
         }
     }
 
-    fn states(&mut self, at: &Cursor, now: Timestamp) -> (Vec<LimitStates>, Option<Cursor>) {
+    fn ban(&mut self, bans: &[BanChange], now: Timestamp) {
+        self.gate.hear_bans(&self.live.load(), bans, now);
+    }
+
+    fn states(&mut self, at: &Cursor, now: Timestamp) -> States {
         let live = self.live.load();
-        let (mut parts, mut keys) = (Vec::new(), 0);
-        for name in live.shared_names(&at.limit) {
-            if keys >= PART_KEYS {
-                return (parts, Some(Cursor { limit: name.to_owned(), from: 0 }));
-            }
-            let Some(shared) = live.shared(name) else { continue };
-            let from = if *name == *at.limit { at.from } else { 0 };
-            let rule = |key| shared.rule(key, Variant::Usual);
-            let (states, next) = pack_states(name, &shared.state.table, from, rule, now);
-            keys += states.keys.len() / 2;
-            parts.push(states);
-            if let Some(from) = next {
-                return (parts, Some(Cursor { limit: name.to_owned(), from }));
-            }
+        let (mut bans, mut next) = (Vec::new(), None);
+        if at.limit.is_empty() {
+            let (part, more) = self.gate.shared_bans(&live, (at.bans, at.from), now);
+            bans = part;
+            next = more.map(|(bans, from)| Cursor { limit: String::new(), from, bans });
         }
-        (parts, None)
+        let (limits, next) = if next.is_some() { (Vec::new(), next) } else { live.shared_states(at, now) };
+        States { at: at.clone(), limits, bans, next }
     }
 
     fn merge(&mut self, states: &LimitStates, now: Timestamp) {
@@ -118,5 +115,27 @@ impl Ledger for StreamLedger {
         if let Some(shared) = live.shared(&states.limit) {
             merge_states(states, &shared.state.table, |key| shared.rule(key, Variant::Usual), now);
         }
+    }
+}
+
+impl Live {
+    /// The states of keys that owe, from `at` on, and where the next part begins.
+    fn shared_states(&self, at: &Cursor, now: Timestamp) -> (Vec<LimitStates>, Option<Cursor>) {
+        let (mut parts, mut keys) = (Vec::new(), 0);
+        for name in self.shared_names(&at.limit) {
+            if keys >= PART_KEYS {
+                return (parts, Some(Cursor { limit: name.to_owned(), ..Cursor::default() }));
+            }
+            let Some(shared) = self.shared(name) else { continue };
+            let from = if *name == *at.limit { at.from } else { 0 };
+            let rule = |key| shared.rule(key, Variant::Usual);
+            let (states, next) = pack_states(name, &shared.state.table, from, rule, now);
+            keys += states.keys.len() / 2;
+            parts.push(states);
+            if let Some(from) = next {
+                return (parts, Some(Cursor { limit: name.to_owned(), from, bans: 0 }));
+            }
+        }
+        (parts, None)
     }
 }

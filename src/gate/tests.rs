@@ -14,6 +14,7 @@ mod rate;
 mod redis;
 mod remote;
 mod settle;
+mod shared_bans;
 mod spend;
 mod stages;
 mod stream;

@@ -90,6 +90,19 @@ impl State {
         length_ns
     }
 
+    /// Takes a ban over that was set elsewhere: the last one of `bans`, until `until` or for the longest time of `rule`.
+    pub fn hold(&mut self, rule: &Rule, until: Timestamp, bans: u32, now: Timestamp) {
+        self.banned_until = until.min(now.saturating_add_ns(rule.for_max_ns));
+        self.forgotten_at = self.banned_until.saturating_add_ns(rule.for_max_ns);
+        self.bans = bans;
+        (self.window_ends, self.refusals) = (Timestamp::ZERO, 0);
+    }
+
+    /// The end of the last ban, and the number of bans that are remembered.
+    pub fn last_ban(&self) -> (Timestamp, u32) {
+        (self.banned_until, self.bans)
+    }
+
     /// Lifts a ban and forgets all refusals and bans.
     pub fn pardon(&mut self) {
         *self = Self::default();

@@ -28,6 +28,23 @@ struct Refused {
     state: ban::State,
     /// Whether the count of banned keys includes it.
     is_counted: bool,
+    /// The last change of the ban that replicas know of: when, and by which of them.
+    changed: (Timestamp, u64),
+    /// The instant until which it is remembered that the ban was lifted.
+    lifted_until: Timestamp,
+}
+
+/// A change of the ban of one key, which replicas tell each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyBan {
+    /// The key.
+    pub key: Key,
+    /// When it changed, and the replica that changed it. The last change counts.
+    pub changed: (Timestamp, u64),
+    /// The end of the ban. A lifted ban is remembered until then.
+    pub until: Timestamp,
+    /// The bans of the key so far; `None` if the ban was lifted.
+    pub bans: Option<u32>,
 }
 
 impl Packed for Refused {
@@ -36,11 +53,35 @@ impl Packed for Refused {
     }
 
     fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
-        Some(Self { state: ban::State::unpack(from)?, is_counted: false })
+        // Any change that another replica knows is later.
+        let changed = (Timestamp::from_ns(1), 0);
+        Some(Self { state: ban::State::unpack(from)?, changed, ..Self::default() })
     }
 }
 
 impl Refused {
+    /// The instant from which the key is idle.
+    fn idle_at(&self) -> Timestamp {
+        self.state.idle_at().max(self.lifted_until)
+    }
+
+    /// Notes that `replica` changes the ban at `now`, or just after the last change that is known.
+    fn stamp(&mut self, replica: u64, now: Timestamp) {
+        self.changed = (now.max(self.changed.0.saturating_add_ns(1)), replica);
+    }
+
+    /// The last change of the ban; `None` if there is nothing that other replicas need to know at `now`.
+    fn change(&self, key: Key, now: Timestamp) -> Option<KeyBan> {
+        let ((until, bans), changed) = (self.state.last_ban(), self.changed);
+        let is_banned = self.state.banned_ns(now).is_some();
+        let is_lifted = self.lifted_until > now;
+        match (is_banned, is_lifted) {
+            (true, _) => Some(KeyBan { key, changed, until, bans: Some(bans) }),
+            (false, true) => Some(KeyBan { key, changed, until: self.lifted_until, bans: None }),
+            (false, false) => None,
+        }
+    }
+
     /// Updates the count of banned keys, and returns whether this one is banned.
     fn count(&mut self, banned: &AtomicUsize, now: Timestamp) -> bool {
         let is_banned = self.state.banned_ns(now).is_some();
@@ -84,7 +125,7 @@ impl Bans {
     pub fn sweep(&self, now: Timestamp) {
         let mut idle = 0;
         self.states.retain(|_, refused| {
-            let stays = refused.count(&self.banned, now) || refused.state.idle_at() > now;
+            let stays = refused.count(&self.banned, now) || refused.idle_at() > now;
             idle += usize::from(!stays);
             stays
         });
@@ -93,7 +134,7 @@ impl Bans {
 
     /// Packs all keys that are not idle at `now`, block by block. Locks one shard at a time.
     pub(super) fn pack(&self, now: Timestamp, emit: &mut Emit<'_>) -> io::Result<()> {
-        let is_known = |refused: &Refused| refused.state.idle_at() > now;
+        let is_known = |refused: &Refused| refused.idle_at() > now;
         in_blocks(&self.states, BLOCK_BYTES, is_known, |bytes| emit(Tag::Bans, bytes))
     }
 
@@ -101,7 +142,7 @@ impl Bans {
     pub(super) fn unpack(&self, from: &mut Unpacker<'_>, now: Timestamp) -> Option<()> {
         while !from.is_empty() {
             let (key, mut refused) = entry::<Refused>(from)?;
-            if refused.state.idle_at() > now {
+            if refused.idle_at() > now {
                 refused.count(&self.banned, now);
                 if self.states.insert(key, refused).is_none() {
                     self.len.fetch_add(1, Ordering::Relaxed);
@@ -133,12 +174,66 @@ impl Bans {
     }
 
     /// Ends the ban of `key` and forgets its refusals. Returns the nanoseconds that were left; `None` if it is not banned.
-    pub fn pardon(&self, key: Key, now: Timestamp) -> Option<u64> {
+    /// If the bans are shared, `replica` lifts it for all.
+    pub fn pardon(&self, key: Key, replica: Option<u64>, now: Timestamp) -> Option<u64> {
         let mut refused = self.states.get_mut(&key)?;
         let left_ns = refused.state.banned_ns(now)?;
+        if let Some(replica) = replica {
+            refused.lifted_until = now.saturating_add_ns(left_ns);
+            refused.stamp(replica, now);
+        }
         refused.state.pardon();
         refused.count(&self.banned, now);
         Some(left_ns)
+    }
+
+    /// Notes that `replica` has just banned `key`.
+    pub fn stamp(&self, key: Key, replica: u64, now: Timestamp) {
+        if let Some(mut refused) = self.states.get_mut(&key) {
+            refused.lifted_until = Timestamp::ZERO;
+            refused.stamp(replica, now);
+        }
+    }
+
+    /// The last change of the ban of `key`; `None` if there is nothing that other replicas need to know.
+    pub fn change(&self, key: Key, now: Timestamp) -> Option<KeyBan> {
+        self.states.get(&key)?.change(key, now)
+    }
+
+    /// Calls `seen` with the last change of each ban that other replicas need to know. Locks one shard at a time.
+    pub fn each_change(&self, now: Timestamp, seen: impl FnMut(KeyBan)) {
+        if self.len.load(Ordering::Relaxed) > 0 {
+            self.states.iter().filter_map(|refused| refused.change(*refused.key(), now)).for_each(seen);
+        }
+    }
+
+    /// Takes a change over that another replica made, unless a later one is known. Returns whether it did. Beyond
+    /// `max_keys` keys, changes of new keys are ignored.
+    pub fn hear(&self, ban: &KeyBan, rule: &ban::Rule, max_keys: usize, now: Timestamp) -> bool {
+        if ban.until <= now {
+            return false;
+        }
+        let mut refused = match self.states.entry(ban.key) {
+            Entry::Occupied(entry) => entry.into_ref(),
+            Entry::Vacant(_) if self.len.load(Ordering::Relaxed) >= max_keys => return false,
+            Entry::Vacant(entry) => {
+                self.len.fetch_add(1, Ordering::Relaxed);
+                entry.insert(Refused::default())
+            }
+        };
+        if ban.changed <= refused.changed {
+            return false;
+        }
+        refused.changed = ban.changed;
+        if let Some(bans) = ban.bans {
+            refused.lifted_until = Timestamp::ZERO;
+            refused.state.hold(rule, ban.until, bans, now);
+        } else {
+            refused.lifted_until = ban.until.min(now.saturating_add_ns(rule.longest_ns()));
+            refused.state.pardon();
+        }
+        refused.count(&self.banned, now);
+        true
     }
 
     /// Whether no key is remembered.
@@ -202,6 +297,68 @@ mod tests {
         }
         assert!(bans.is_empty() && bans.states.is_empty());
         assert_eq!(bans.banned.load(Ordering::Relaxed), 0);
+    }
+
+    /// Three replicas hear changes in any order, twice, and agree.
+    #[test]
+    fn the_last_change_of_a_ban_counts() {
+        let change = |second, replica, until, bans| KeyBan {
+            key: key(1),
+            changed: (at(second), replica),
+            until: at(until),
+            bans,
+        };
+        // changes, the instant of the look, the end of the ban
+        let rows: [(&[KeyBan], u64, Option<u64>); 6] = [
+            (&[change(1, 1, 6, Some(1))], 2, Some(6)),
+            (&[change(1, 1, 6, Some(1)), change(2, 2, 6, None)], 3, None),
+            (&[change(1, 1, 6, Some(1)), change(2, 2, 6, None), change(3, 3, 8, Some(1))], 4, Some(8)),
+            (&[change(1, 1, 6, Some(1)), change(1, 2, 7, Some(1))], 2, Some(7)),
+            (&[change(1, 1, 6, Some(1))], 7, None),
+            // no longer than the longest ban of the rule
+            (&[change(1, 1, 900, Some(1))], 1, Some(21)),
+        ];
+        for (changes, look, until) in rows {
+            for order in 0..6 {
+                let bans = Bans::default();
+                let mut changes = changes.to_vec();
+                let count = changes.len();
+                changes.rotate_left(order % count);
+                if order > 2 {
+                    changes.reverse();
+                }
+                changes.iter().chain(&changes.clone()).for_each(|one| _ = bans.hear(one, &rule(), 10, at(1)));
+                let left = until.map(|until| (until - look) * SECOND_NS);
+                assert_eq!(bans.banned_ns(key(1), at(look)), left, "{changes:?}");
+                bans.sweep(at(200));
+                assert!(bans.is_empty() && bans.banned.load(Ordering::Relaxed) == 0);
+            }
+        }
+        assert!(!Bans::default().hear(&change(1, 1, 6, Some(1)), &rule(), 0, at(1)), "beyond the bound");
+    }
+
+    /// A replica whose clock is behind lifts the ban of another one, and the key can be banned again.
+    #[test]
+    fn a_change_is_later_than_what_it_changes() {
+        let (here, there) = (Bans::default(), Bans::default());
+        let tell = |from: &Bans, to: &Bans| {
+            let change = from.change(key(1), at(0)).unwrap();
+            assert!(to.hear(&change, &rule(), 10, at(0)));
+            assert!(!to.hear(&change, &rule(), 10, at(0)), "twice");
+        };
+        (0..2).for_each(|_| _ = here.refused(key(1), &rule(), 10, at(3)));
+        here.stamp(key(1), 7, at(3));
+        tell(&here, &there);
+        assert_eq!(there.banned_ns(key(1), at(3)), Some(5 * SECOND_NS));
+        there.pardon(key(1), Some(5), at(0));
+        tell(&there, &here);
+        assert_eq!([here.banned(at(3)), there.banned(at(3))], [0, 0]);
+        here.sweep(at(4));
+        assert!(here.change(key(1), at(4)).is_some(), "that it was lifted is remembered as long as the ban");
+        (0..2).for_each(|_| _ = there.refused(key(1), &rule(), 10, at(0)));
+        there.stamp(key(1), 5, at(0));
+        tell(&there, &here);
+        assert_eq!(here.banned_ns(key(1), at(3)), Some(2 * SECOND_NS));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use prost::Message as _;
 use weir::limit::{Algorithm, Key, OnFull};
-use weir::store::stream::message::{Cursor, LimitCharges, LimitStates, Message};
+use weir::store::stream::message::{BanChange, Cursor, LimitCharges, LimitStates, Message, States};
 use weir::store::stream::{Ledger, PeerId, Pending, Replica, Taken, Timing, merge_states, pack_states};
 use weir::store::{Batch, Charge, Table};
 use weir::time::Timestamp;
@@ -41,7 +41,7 @@ impl Ledger for Books {
             charges.push(one.key, one.units);
         }
         let limits = if taken.is_empty() { Vec::new() } else { vec![charges] };
-        Taken { limits, is_complete }
+        Taken { limits, bans: Vec::new(), is_complete }
     }
 
     fn charge(&mut self, charges: &LimitCharges, at: Timestamp, now: Timestamp) {
@@ -50,9 +50,12 @@ impl Ledger for Books {
         }
     }
 
-    fn states(&mut self, at: &Cursor, now: Timestamp) -> (Vec<LimitStates>, Option<Cursor>) {
+    fn ban(&mut self, _: &[BanChange], _: Timestamp) {}
+
+    fn states(&mut self, at: &Cursor, now: Timestamp) -> States {
         let (states, next) = pack_states(LIMIT, &self.table, at.from, |_| Some(&self.rule), now);
-        (vec![states], next.map(|from| Cursor { limit: LIMIT.into(), from }))
+        let next = next.map(|from| Cursor { limit: LIMIT.into(), from, bans: 0 });
+        States { at: at.clone(), limits: vec![states], bans: Vec::new(), next }
     }
 
     fn merge(&mut self, states: &LimitStates, now: Timestamp) {

@@ -14,22 +14,22 @@ use crate::limit::tests::algorithm;
 use crate::limit::{OnFull, Retry};
 use crate::policy::{AfterResponse, Allowed, Cost, Limit, OnLimit, Settle, SettleBy, Stage, Strategy};
 use crate::store::snapshot::{Snapshot, restore};
-use crate::store::stream::message::{Cursor, LimitCharges};
+use crate::store::stream::message::{Cursor, LimitCharges, States};
 use crate::store::stream::{Ledger, PeerId, Replica, Timing};
 use crate::time::{self, Clock};
 
 const TIMING: Timing = Timing { interval_ns: 20 * MS_NS, isolate_after_ns: 1000 * MS_NS };
 
 /// One replica.
-struct Node {
-    gate: &'static Arc<Gate>,
-    live: &'static Live,
+pub(super) struct Node {
+    pub(super) gate: &'static Arc<Gate>,
+    pub(super) live: &'static Live,
     newest: Arc<ArcSwap<&'static Live>>,
-    ledger: StreamLedger,
+    pub(super) ledger: StreamLedger,
     replica: Replica,
 }
 
-struct Fleet(Vec<Node>);
+pub(super) struct Fleet(pub(super) Vec<Node>);
 
 fn peer(index: usize) -> PeerId {
     PeerId(u32::try_from(index).unwrap())
@@ -39,12 +39,12 @@ fn ms_since(start: Instant) -> u128 {
     time::instant_now().duration_since(start).as_millis()
 }
 
-fn shared(limit: Limit) -> Limit {
+pub(super) fn shared(limit: Limit) -> Limit {
     Limit { strategy: Strategy::Stream, ..limit }
 }
 
 /// A shared limit of `rule` on requests with the header `a`.
-fn of_rule(rule: &str) -> Limit {
+pub(super) fn of_rule(rule: &str) -> Limit {
     Limit { allowed: Allowed::to_all(algorithm(rule)), ..shared(limit("a", 1, "1s", 1, OnLimit::Reject)) }
 }
 
@@ -65,7 +65,7 @@ impl Node {
     }
 
     /// Sends a request and commits its charges. Returns the remaining units, if it passes.
-    fn left(&self, words: &str) -> Option<u64> {
+    pub(super) fn left(&self, words: &str) -> Option<u64> {
         match self.step(words) {
             Step::Pass(mut pass) => {
                 pass.charged.commit(true);
@@ -75,7 +75,7 @@ impl Node {
         }
     }
 
-    fn step(&self, words: &str) -> Step<'static> {
+    pub(super) fn step(&self, words: &str) -> Step<'static> {
         ask(self.gate, self.live, &headers(&words.split(' ').collect::<Vec<_>>()))
     }
 
@@ -94,7 +94,7 @@ impl Node {
 
 impl Fleet {
     /// Connected replicas with these limits.
-    fn of(count: usize, limits: &[Limit]) -> Self {
+    pub(super) fn of(count: usize, limits: &[Limit]) -> Self {
         let clock = Clock::start();
         let mut fleet = Self((0..count).map(|_| Node::new(Gate::new(clock, [7; 16], metrics()), limits)).collect());
         fleet.connect();
@@ -112,7 +112,7 @@ impl Fleet {
     }
 
     /// Each replica makes a batch of its charges, and all messages arrive.
-    fn talk(&mut self) {
+    pub(super) fn talk(&mut self) {
         self.tick();
         self.carry();
     }
@@ -434,7 +434,8 @@ async fn charges_of_unknown_limits_and_plans_do_no_harm() {
     extreme.push(key, i64::MAX);
     extreme.push(key, i64::MIN);
     node.ledger.charge(&extreme, now, now);
-    assert_eq!(node.ledger.states(&Cursor { limit: "z".into(), from: 0 }, now), (vec![], None));
+    let at = Cursor { limit: "z".into(), ..Cursor::default() };
+    assert_eq!(node.ledger.states(&at, now), States { at, ..States::default() });
 }
 
 /// A key beyond `max_keys` is charged in the sketch, or in a shared bucket.

@@ -29,7 +29,7 @@ use crate::grpc::proto::weir::v1::fleet_client::FleetClient;
 use crate::limit::Key;
 use crate::net::tls::{PeerTls, ServerCertificate};
 use crate::policy::FleetSecret;
-use crate::store::stream::message::{Cursor, LimitCharges, LimitStates, Message};
+use crate::store::stream::message::{BanChange, Cursor, LimitCharges, LimitStates, Message, States};
 use crate::store::stream::{FleetStatus, FleetView, Ledger, Link, MemberView, Taken, Timing};
 use crate::telemetry::Metrics;
 use crate::time::{Clock, Timestamp};
@@ -56,7 +56,7 @@ impl Ledger for Book {
             charges.push(Key::of_hash(number << 2, 0), units);
         }
         let limits = if charges.units.is_empty() { vec![] } else { vec![charges] };
-        Taken { limits, is_complete: true }
+        Taken { limits, bans: Vec::new(), is_complete: true }
     }
 
     fn charge(&mut self, charges: &LimitCharges, _: Timestamp, _: Timestamp) {
@@ -65,8 +65,10 @@ impl Ledger for Book {
         }
     }
 
-    fn states(&mut self, _: &Cursor, _: Timestamp) -> (Vec<LimitStates>, Option<Cursor>) {
-        (vec![], None)
+    fn ban(&mut self, _: &[BanChange], _: Timestamp) {}
+
+    fn states(&mut self, at: &Cursor, _: Timestamp) -> States {
+        States { at: at.clone(), ..States::default() }
     }
 
     fn merge(&mut self, _: &LimitStates, _: Timestamp) {}
@@ -295,7 +297,7 @@ async fn exchange(address: SocketAddr, prove: impl Fn(&Greetings) -> Vec<u8>) ->
     let proof = prove(&Greetings { caller: own, listener, binding: [].into() });
     let mut charges = LimitCharges::of("a", None);
     charges.push(Key::of_hash(9 << 2, 0), 1);
-    let charges = crate::store::stream::message::Charges { sequence: 1, limits: vec![charges] };
+    let charges = crate::store::stream::message::Charges { sequence: 1, limits: vec![charges], bans: vec![] };
     let message = Message { epoch: 2, oldest: 1, charges: charges.encode_to_vec().into(), ..Message::default() };
     let mut request = Request::new(tokio_stream::iter([message]));
     request.metadata_mut().insert_bin(PROOF, MetadataValue::from_bytes(&proof));
@@ -386,6 +388,8 @@ fn written(source: &str) -> BTreeMap<String, Vec<(String, i32, Type, bool)>> {
                 "uint64" => Type::Uint64,
                 "sint64" => Type::Sint64,
                 "string" => Type::String,
+                "uint32" => Type::Uint32,
+                "bool" => Type::Bool,
                 "bytes = \"bytes\"" => Type::Bytes,
                 "message" => Type::Message,
                 other => panic!("{other}"),

@@ -5,11 +5,14 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use prost::Message as _;
 
-use super::message::{Charges, LimitCharges};
+use super::message::{BanChange, Charges, LimitCharges};
 use crate::time::Timestamp;
 
 /// Charges in one batch at most: about 80 KB.
 pub(super) const BATCH_CHARGES_MAX: usize = 4096;
+
+/// Changes of bans in one batch at most. They may contain texts.
+const BATCH_BANS_MAX: usize = 1024;
 
 /// Charges in all batches together at most: about 10 MB.
 const CHARGES_MAX: usize = 1 << 19;
@@ -54,25 +57,28 @@ impl History {
         self.batches.get(index).map(|batch| (batch.encoded.clone(), batch.at))
     }
 
-    /// Adds `limits` in as few batches as possible.
-    pub(super) fn add(&mut self, limits: Vec<LimitCharges>, now: Timestamp) {
+    /// Adds `limits` in as few batches as possible, and `bans` in batches of their own.
+    pub(super) fn add(&mut self, limits: Vec<LimitCharges>, bans: &[BanChange], now: Timestamp) {
+        for bans in bans.chunks(BATCH_BANS_MAX) {
+            self.push((Vec::new(), bans.to_vec()), bans.len(), now);
+        }
         let (mut batch, mut charges) = (Vec::new(), 0);
         for mut limit in limits {
             while let Some(rest) = limit.split_off(BATCH_CHARGES_MAX - charges) {
                 batch.push(limit);
-                self.push(std::mem::take(&mut batch), BATCH_CHARGES_MAX, now);
+                self.push((std::mem::take(&mut batch), Vec::new()), BATCH_CHARGES_MAX, now);
                 (limit, charges) = (rest, 0);
             }
             charges += limit.units.len();
             batch.push(limit);
         }
         if charges > 0 {
-            self.push(batch, charges, now);
+            self.push((batch, Vec::new()), charges, now);
         }
     }
 
-    fn push(&mut self, limits: Vec<LimitCharges>, charges: usize, now: Timestamp) {
-        let batch = Charges { sequence: self.next(), limits };
+    fn push(&mut self, (limits, bans): (Vec<LimitCharges>, Vec<BanChange>), charges: usize, now: Timestamp) {
+        let batch = Charges { sequence: self.next(), limits, bans };
         self.batches.push_back(MadeBatch { at: now, charges, encoded: batch.encode_to_vec().into() });
         self.charges += charges;
         while self.charges > CHARGES_MAX {

@@ -77,6 +77,53 @@ pub struct Charges {
     /// The charges of each limit.
     #[prost(message, repeated, tag = "2")]
     pub limits: Vec<LimitCharges>,
+    /// The bans that the replica set or lifted.
+    #[prost(message, repeated, tag = "3")]
+    pub bans: Vec<BanChange>,
+}
+
+/// A ban that was set or lifted. Of several changes of one key or network, the last by (`at`, `replica`) counts.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct BanChange {
+    /// The name of the limit; empty for addresses.
+    #[prost(string, tag = "1")]
+    pub limit: String,
+    /// The texts of the key's parts; none if only `first` and `second` are known.
+    #[prost(string, repeated, tag = "2")]
+    pub parts: Vec<String>,
+    /// The first number of the key.
+    #[prost(fixed64, tag = "3")]
+    pub first: u64,
+    /// The second number of the key.
+    #[prost(fixed64, tag = "4")]
+    pub second: u64,
+    /// The banned addresses; empty for a key.
+    #[prost(string, tag = "5")]
+    pub network: String,
+    /// When it changed, in unix nanoseconds.
+    #[prost(fixed64, tag = "6")]
+    pub at: u64,
+    /// The replica that changed it, by its random number.
+    #[prost(fixed64, tag = "7")]
+    pub replica: u64,
+    /// The end in unix nanoseconds, 0 for a ban for good. A lifted ban is remembered until then.
+    #[prost(fixed64, tag = "8")]
+    pub until: u64,
+    /// Whether it was lifted.
+    #[prost(bool, tag = "9")]
+    pub is_lifted: bool,
+    /// The reason that the operator gave.
+    #[prost(string, tag = "10")]
+    pub reason: String,
+    /// The name of the operator's token.
+    #[prost(string, tag = "11")]
+    pub token: String,
+    /// Whether the limit set the ban; otherwise an operator did.
+    #[prost(bool, tag = "12")]
+    pub by_limit: bool,
+    /// The bans that the limit set for the key so far.
+    #[prost(uint32, tag = "13")]
+    pub bans: u32,
 }
 
 /// The charges of keys of one limit that go by one plan.
@@ -102,9 +149,12 @@ pub struct Cursor {
     /// The first limit by name, or the next one if there is none of this name.
     #[prost(string, tag = "1")]
     pub limit: String,
-    /// The least second number of its keys.
+    /// The least second number of its keys. Without a limit: the least second number of bans that changed at `bans`.
     #[prost(fixed64, tag = "2")]
     pub from: u64,
+    /// Without a limit: the earliest change of a ban, in unix nanoseconds. Bans come before limits.
+    #[prost(fixed64, tag = "3")]
+    pub bans: u64,
 }
 
 /// A part of the states of a replica.
@@ -119,6 +169,9 @@ pub struct States {
     /// Where the next part begins; absent in the last part.
     #[prost(message, optional, tag = "3")]
     pub next: Option<Cursor>,
+    /// The last changes of bans.
+    #[prost(message, repeated, tag = "4")]
+    pub bans: Vec<BanChange>,
 }
 
 /// The states of keys of one limit.

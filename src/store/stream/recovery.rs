@@ -5,7 +5,7 @@ use super::peer::PeerId;
 use crate::time::Timestamp;
 
 /// The error of the age of a peer, in nanoseconds: the time of a message on the way.
-const STARTED_NS: u64 = 1_000_000_000;
+pub(super) const STARTED_NS: u64 = 1_000_000_000;
 
 /// The states that this replica asks for. They come part by part: each is asked for when the one before is there, so the
 /// peer remembers nothing.
@@ -72,7 +72,8 @@ impl Recovery {
         let is_asked = |asking: &&mut Asking| asking.peer == Some(peer) && asking.wanted.as_ref() == Some(&part.at);
         let Some(asking) = self.current.as_mut().filter(is_asked) else { return false };
         // A part that leads back would be asked for forever.
-        asking.wanted = part.next.clone().filter(|next| (&next.limit, next.from) > (&part.at.limit, part.at.from));
+        let place = |cursor: &Cursor| (cursor.limit.clone(), cursor.bans, cursor.from);
+        asking.wanted = part.next.clone().filter(|next| place(next) > place(&part.at));
         asking.ask_at = now;
         true
     }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::history::History;
-use super::message::{Cursor, LimitCharges, LimitStates, Message, States};
+use super::message::{BanChange, Cursor, LimitCharges, LimitStates, Message, States};
 use super::peer::{Peer, PeerId, PeerStatus};
-use super::recovery::Recovery;
+use super::recovery::{Recovery, STARTED_NS};
 use crate::time::Timestamp;
 
 /// The tables of a replica.
@@ -16,8 +16,11 @@ pub trait Ledger {
     /// Makes charges of a peer as of `at`, whether they fit or not.
     fn charge(&mut self, charges: &LimitCharges, at: Timestamp, now: Timestamp);
 
-    /// The states of keys that owe, from `at` on, and where the next part begins.
-    fn states(&mut self, at: &Cursor, now: Timestamp) -> (Vec<LimitStates>, Option<Cursor>);
+    /// Takes changes of bans over, except those that were changed again since.
+    fn ban(&mut self, bans: &[BanChange], now: Timestamp);
+
+    /// Bans, and states of keys that owe, from `at` on, and where the next part begins.
+    fn states(&mut self, at: &Cursor, now: Timestamp) -> States;
 
     /// Replaces states that have spent less than in `states`.
     fn merge(&mut self, states: &LimitStates, now: Timestamp);
@@ -28,6 +31,8 @@ pub trait Ledger {
 pub struct Taken {
     /// By limit and plan.
     pub limits: Vec<LimitCharges>,
+    /// The bans that were set or lifted here.
+    pub bans: Vec<BanChange>,
     /// Whether none was lost.
     pub is_complete: bool,
 }
@@ -154,11 +159,11 @@ impl Replica {
     }
 
     fn collect<L: Ledger + ?Sized>(&mut self, ledger: &mut L, now: Timestamp) {
-        let Taken { limits, is_complete } = ledger.take(now);
+        let Taken { limits, bans, is_complete } = ledger.take(now);
         if !is_complete {
             self.history.leave_gap();
         }
-        self.history.add(limits, now);
+        self.history.add(limits, &bans, now);
     }
 
     /// The next message to `peer`; `None` if nothing is due.
@@ -186,10 +191,7 @@ impl Replica {
                 peer.asked = Some(at);
                 None
             }
-            Some(at) => {
-                let (limits, next) = ledger.states(&at, now);
-                Some(States { at, limits, next })
-            }
+            Some(at) => Some(ledger.states(&at, now)),
             None => None,
         };
         let wanted = if peer.epoch == 0 { None } else { self.recovery.ask(id, again_ns, now) };
@@ -216,10 +218,15 @@ impl Replica {
         let Timing { interval_ns, isolate_after_ns } = self.timing;
         let id = peer;
         let Some(peer) = self.peers.get_mut(&peer) else { return };
+        let was_known = peer.epoch == message.epoch;
         if !peer.accepts(message.epoch) {
             return;
         }
         peer.started = now.saturating_sub_ns(message.uptime_ms.saturating_mul(1_000_000));
+        if !was_known && peer.started.saturating_add_ns(STARTED_NS) < self.started {
+            // It may have charges and bans of replicas that are gone.
+            self.recovery.need(id, peer.started, isolate_after_ns, now);
+        }
         let was_silent = peer.last_received.is_some_and(|at| now.ns_since(at) >= isolate_after_ns);
         peer.last_received = Some(now);
         self.last_received = now;
@@ -243,9 +250,15 @@ impl Replica {
             let sent_ns = peer.skew.since_ns(message.sent_at, now);
             let at = now.saturating_sub_ns(message.age_us.saturating_mul(1000).saturating_add(sent_ns));
             charges.limits.iter().for_each(|limit| ledger.charge(limit, at, now));
+            if !charges.bans.is_empty() {
+                ledger.ban(&charges.bans, now);
+            }
         }
         if let Some(states) = message.states.as_ref().filter(|states| self.recovery.take(id, states, now)) {
             states.limits.iter().for_each(|limit| ledger.merge(limit, now));
+            if !states.bans.is_empty() {
+                ledger.ban(&states.bans, now);
+            }
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Two or three replicas whose messages the test carries, delays, doubles or drops.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::message::{Charges, Cursor, LimitCharges, LimitStates, Message};
+use super::message::{BanChange, Charges, Cursor, LimitCharges, LimitStates, Message, States};
 use super::*;
 use crate::limit::tests::algorithm;
 use crate::limit::{Key, OnFull};
@@ -24,6 +24,9 @@ fn key(number: u64) -> Key {
 #[derive(Debug, Default)]
 struct Book {
     own: Vec<(&'static str, &'static str, u64, i64)>,
+    /// Changes of bans, by the instant of the change.
+    bans: Vec<u64>,
+    heard: BTreeSet<u64>,
     lost: bool,
     charged: BTreeMap<(String, String, u64), i64>,
     /// The instant as of which the last charge counts.
@@ -41,7 +44,9 @@ impl Ledger for Book {
             charges.push(key(number), units);
             charges
         });
-        Taken { limits: limits.collect(), is_complete: !std::mem::take(&mut self.lost) }
+        self.heard.extend(&self.bans);
+        let bans = self.bans.drain(..).map(|at| BanChange { at, ..BanChange::default() }).collect();
+        Taken { limits: limits.collect(), bans, is_complete: !std::mem::take(&mut self.lost) }
     }
 
     fn charge(&mut self, charges: &LimitCharges, at: Timestamp, _: Timestamp) {
@@ -52,11 +57,17 @@ impl Ledger for Book {
         }
     }
 
-    fn states(&mut self, at: &Cursor, _: Timestamp) -> (Vec<LimitStates>, Option<Cursor>) {
+    fn ban(&mut self, bans: &[BanChange], _: Timestamp) {
+        self.heard.extend(bans.iter().map(|ban| ban.at));
+    }
+
+    fn states(&mut self, at: &Cursor, _: Timestamp) -> States {
         self.asked.push(at.from);
         let states = LimitStates { limit: format!("part {}", at.from), ..LimitStates::default() };
         let next = at.from + 1;
-        (vec![states], (next < self.parts).then(|| Cursor { limit: "l".into(), from: next }))
+        let next = (next < self.parts).then(|| Cursor { limit: "l".into(), from: next, bans: 0 });
+        let bans = self.heard.iter().map(|at| BanChange { at: *at, ..BanChange::default() }).collect();
+        States { at: at.clone(), limits: vec![states], bans, next }
     }
 
     fn merge(&mut self, states: &LimitStates, _: Timestamp) {
@@ -237,16 +248,18 @@ fn no_more_batches_than_the_window_are_on_the_way() {
 
 #[test]
 fn a_newcomer_asks_the_oldest_peer() {
-    let (mut one, mut other) = pair();
+    let (mut one, mut other) = (Node::new(1, 0), Node::new(2, 2000));
+    connect(&mut one, &mut other, 2000);
     one.charge(1, 5);
-    one.tick(20);
-    exchange(&mut one, &mut other, 20);
+    one.tick(2020);
+    exchange(&mut one, &mut other, 2020);
     let mut third = Node::new(3, 5000);
-    one.book.parts = 3;
+    (one.book.parts, one.book.asked) = (3, vec![]);
     connect(&mut other, &mut third, 5000);
     other.tick(5000);
     exchange(&mut other, &mut third, 5000);
-    assert_eq!(other.book.asked, [0; 0], "it has charged nothing, so nothing is missing");
+    assert_eq!(other.book.asked, [0], "it has charged nothing, but it may have charges of others");
+    third.book.merged.clear();
     connect(&mut one, &mut third, 5000);
     exchange(&mut one, &mut third, 5000);
     assert_eq!(
@@ -255,6 +268,25 @@ fn a_newcomer_asks_the_oldest_peer() {
     );
     assert_eq!(third.book.charged, BTreeMap::new(), "old charges are in the states");
     assert!(!third.replica.is_recovering());
+}
+
+/// A newcomer hears of a ban from any older replica, also if the replica that set it is gone.
+#[test]
+fn bans_arrive_at_peers_and_at_newcomers() {
+    let (mut one, mut other) = pair();
+    one.book.bans = (1..=3000).collect();
+    one.tick(20);
+    assert_eq!(exchange(&mut one, &mut other, 20), 3, "batches of bans are bounded");
+    assert_eq!(other.book.heard, (1..=3000).collect());
+    one.book.bans = vec![5000];
+    one.book.lost = true;
+    one.tick(40);
+    exchange(&mut one, &mut other, 40);
+    assert!(other.book.heard.contains(&5000), "also if charges were lost");
+    let mut newcomer = Node::new(3, 5000);
+    connect(&mut other, &mut newcomer, 5000);
+    exchange(&mut other, &mut newcomer, 5000);
+    assert_eq!(newcomer.book.heard.len(), 3001);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Replicas that stream to each other through relays, one for each direction of each pair.
 
+mod bans;
+
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};

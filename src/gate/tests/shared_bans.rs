@@ -1,0 +1,114 @@
+//! Bans that replicas share, in virtual time.
+
+use std::time::Duration;
+
+use tokio::time::advance;
+
+use super::stream::{Fleet, shared};
+use super::{limit, ns};
+use crate::gate::{BanTarget, OperatorBan, Step};
+use crate::limit::{Rate, ban};
+use crate::policy::{Limit, OnLimit};
+use crate::store::stream::Ledger;
+
+/// A limit of one request an hour, which bans for a minute after two refusals.
+fn banning() -> Limit {
+    let after = Rate { count: 2, period_ns: ns("1min") };
+    let ban = Some(ban::Rule::new(after, ns("1min"), ns("1h")).unwrap());
+    Limit { ban, ..shared(limit("a", 1, "1h", 1, OnLimit::Reject)) }
+}
+
+fn is_banned(fleet: &Fleet, words: &str) -> Vec<bool> {
+    let is_ban = |step| matches!(step, Step::Refuse(refusal) if refusal.cause == crate::gate::Cause::Banned);
+    fleet.0.iter().map(|node| is_ban(node.step(words))).collect()
+}
+
+fn of_network(network: &str, is_lifted: bool) -> OperatorBan {
+    let target = BanTarget::Network(network.parse().unwrap());
+    let since = crate::time::Timestamp::ZERO;
+    OperatorBan { target, until: None, since, replica: 0, is_lifted, reason: None, token: None }
+}
+
+fn banned_networks(fleet: &Fleet) -> Vec<usize> {
+    fleet.0.iter().map(|node| node.gate.operator_bans().len()).collect()
+}
+
+fn share(fleet: &Fleet) {
+    (1..).zip(&fleet.0).for_each(|(number, node)| node.gate.share_bans(number));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ban_of_a_limit_holds_on_all_replicas_and_is_lifted_on_all() {
+    let fleet = &mut Fleet::of(3, &[banning()]);
+    share(fleet);
+    (0..3).for_each(|_| _ = fleet.0[0].left("a=x"));
+    assert_eq!(is_banned(fleet, "a=x"), [true, false, false]);
+    fleet.talk();
+    assert_eq!((is_banned(fleet, "a=x"), is_banned(fleet, "a=y")), (vec![true; 3], vec![false; 3]));
+    let found = fleet.0[2].gate.find_key(fleet.0[2].live, "a", &crate::gate::KeyName::Text("x".into())).unwrap();
+    let node = &fleet.0[2];
+    assert!(node.gate.pardon(node.live, &found, node.gate.clock().now()).is_some());
+    fleet.talk();
+    assert_eq!(is_banned(fleet, "a=x"), [false; 3]);
+    // Each of these was a refusal, so the key is banned again, by two replicas at once or more.
+    (0..2).for_each(|_| _ = is_banned(fleet, "a=x"));
+    fleet.talk();
+    assert_eq!(is_banned(fleet, "a=x"), [true; 3]);
+    advance(Duration::from_secs(61)).await;
+    assert_eq!(is_banned(fleet, "a=x"), [false; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_gets_all_bans_in_parts() {
+    let fleet = &mut Fleet::of(2, &[banning()]);
+    share(fleet);
+    let node = &fleet.0[0];
+    let now = node.gate.clock().now();
+    for number in 0..5000_u64 {
+        let network = format!("10.{}.{}.0/24", number / 250, number % 250);
+        node.gate.change_operator_ban(node.live, of_network(&network, false), now.saturating_add_ns(number));
+    }
+    (0..3).for_each(|_| _ = node.left("a=x"));
+    let mut at = crate::store::stream::message::Cursor::default();
+    let (mut parts, mut changes) = (0, Vec::new());
+    loop {
+        let part = fleet.0[0].ledger.states(&at, now);
+        parts += 1;
+        changes.extend(part.bans);
+        match part.next {
+            Some(next) => at = next,
+            None => break,
+        }
+    }
+    assert!(parts >= 3 && changes.len() == 5001, "{parts} parts, {} changes", changes.len());
+    fleet.0[1].ledger.ban(&changes, now);
+    fleet.0[1].ledger.ban(&changes, now);
+    assert_eq!((banned_networks(fleet), is_banned(fleet, "a=x")), (vec![5000; 2], vec![true; 2]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_change_by_an_operator_counts() {
+    let fleet = &mut Fleet::of(3, &[banning()]);
+    share(fleet);
+    let change = |fleet: &Fleet, index: usize, network: &str, is_lifted: bool| {
+        let node = &fleet.0[index];
+        node.gate.change_operator_ban(node.live, of_network(network, is_lifted), node.gate.clock().now());
+    };
+    change(fleet, 0, "192.0.2.0/24", false);
+    change(fleet, 0, "198.51.100.7/32", false);
+    fleet.talk();
+    assert_eq!(banned_networks(fleet), [2; 3]);
+    change(fleet, 1, "192.0.2.0/24", true);
+    fleet.talk();
+    assert_eq!(banned_networks(fleet), [1; 3]);
+    // At one instant, without knowing of each other.
+    change(fleet, 0, "198.51.100.7/32", true);
+    change(fleet, 2, "198.51.100.7/32", false);
+    fleet.talk();
+    assert_eq!(banned_networks(fleet), [1; 3], "the change of the replica with the greater number");
+    let known = fleet.0[0].gate.all_operator_bans();
+    assert_eq!(known.iter().filter(|ban| ban.is_lifted).count(), 1);
+    advance(Duration::from_hours(31 * 24)).await;
+    fleet.0[0].gate.sweep();
+    assert_eq!(fleet.0[0].gate.all_operator_bans().len(), 1, "that a ban was lifted is forgotten in the end");
+}

@@ -1,0 +1,120 @@
+//! Bans that replicas share: by operators and by limits, over losses of replicas and of links.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::Replicas;
+use crate::support::{Answer, Client, Link, Upstream, Weir, poll};
+
+/// Two units a day for each client, and a ban after two refusals.
+const LIMIT: &str = "rate = \"2/day\"\nban = { after = \"2/h\", for = \"10min\", for_max = \"1h\" }\n\
+                     [[limit]]\nname = \"sellers\"\nkey = [\"seller\"]\nrate = \"1000/s\"\nstrategy = \"local\"\n\
+                     [identity.seller]\nheader = \"x-seller\"\non_missing = \"anonymous\"";
+
+fn send(weir: &Weir, method: &str, target: &str, body: &Value) -> Answer {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let head = format!(
+        "{method} {target} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    Client::connect(weir.admin()).send(head).send(body).answer()
+}
+
+fn status(weir: &Weir, seller: &str) -> u16 {
+    let head = format!("GET /free HTTP/1.1\r\nhost: a\r\nx-seller: {seller}\r\n\r\n");
+    Client::connect(weir.address()).send(head).answer().status
+}
+
+/// The numbers of bans by operators and by limits.
+fn bans(weir: &Weir) -> (usize, usize) {
+    let bans: Value = serde_json::from_str(&send(weir, "GET", "/v1/bans", &Value::Null).text()).unwrap();
+    let by = |by: &str| bans["bans"].as_array().unwrap().iter().filter(|ban| ban["by"] == by).count();
+    (by("operator"), by("limit"))
+}
+
+#[track_caller]
+fn until_banned(replicas: &Replicas, count: (usize, usize)) {
+    for weir in &replicas.fleet.weirs {
+        weir.wait_until("the bans are heard", || bans(weir) == count);
+    }
+}
+
+fn start(upstream: &Upstream) -> Replicas {
+    Replicas::start(3, upstream, "", &format!("match = {{ path = \"/limited\" }}\n{LIMIT}"))
+}
+
+#[test]
+fn a_ban_by_an_operator_holds_everywhere_and_outlives_each_replica() {
+    let upstream = Upstream::start();
+    let mut replicas = start(&upstream);
+    // Under load the machine may be late, so the best of three counts.
+    let delays = [0, 1, 2].map(|index| {
+        let seller = format!("shop-{index}");
+        let ban = json!({ "limit": "sellers", "key": { "seller": seller }, "reason": "scrapes prices" });
+        assert_eq!(send(&replicas.fleet.weirs[index], "POST", "/v1/bans", &ban).status, 200);
+        let begin = Instant::now();
+        poll(|| replicas.fleet.weirs.iter().all(|weir| status(weir, &seller) == 403).then_some(()));
+        begin.elapsed()
+    });
+    println!("a ban holds on three replicas after {delays:?}");
+    assert!(delays.iter().any(|delay| *delay < Duration::from_secs(1)), "{delays:?}");
+    let network = json!({ "address": "192.0.2.0/24", "for": "1h" });
+    assert_eq!(send(&replicas.fleet.weirs[0], "POST", "/v1/bans", &network).status, 200);
+    until_banned(&replicas, (4, 0));
+
+    // Lifted at another replica.
+    let target = "/v1/bans?limit=sellers&key=shop-0";
+    assert_eq!(send(&replicas.fleet.weirs[2], "DELETE", target, &Value::Null).status, 200);
+    until_banned(&replicas, (3, 0));
+    assert!(replicas.fleet.weirs.iter().all(|weir| status(weir, "shop-0") == 200 && status(weir, "shop-1") == 403));
+
+    // Each replica is killed once, and begins without a file of bans.
+    for _ in 0..3 {
+        replicas.restart(0);
+        until_banned(&replicas, (3, 0));
+    }
+    assert_eq!(status(&replicas.fleet.weirs[0], "shop-2"), 403);
+    assert_eq!(status(&replicas.fleet.weirs[0], "shop-0"), 200, "that a ban was lifted is known, too");
+}
+
+#[test]
+fn a_ban_that_was_set_behind_a_partition_counts_afterwards() {
+    let upstream = Upstream::start();
+    let replicas = start(&upstream);
+    let ban = |address: &str| json!({ "address": address });
+    assert_eq!(send(&replicas.fleet.weirs[0], "POST", "/v1/bans", &ban("192.0.2.1")).status, 200);
+    until_banned(&replicas, (1, 0));
+    replicas.set_links(2, Link::Reset);
+    replicas.fleet.weirs[2].wait_for_line("no other replica is heard of");
+    assert_eq!(send(&replicas.fleet.weirs[2], "POST", "/v1/bans", &ban("192.0.2.2")).status, 200);
+    assert_eq!(send(&replicas.fleet.weirs[0], "DELETE", "/v1/bans?address=192.0.2.1", &Value::Null).status, 200);
+    assert_eq!(send(&replicas.fleet.weirs[1], "POST", "/v1/bans", &ban("192.0.2.3")).status, 200);
+    replicas.set_links(2, Link::Clear);
+    replicas.wait_until_met();
+    until_banned(&replicas, (2, 0));
+    for weir in &replicas.fleet.weirs {
+        let shown = send(weir, "GET", "/v1/bans", &Value::Null).text();
+        assert!(shown.contains("192.0.2.2") && shown.contains("192.0.2.3") && !shown.contains("192.0.2.1"), "{shown}");
+        let file = weir.folder().join("weir.bans.jsonl");
+        weir.wait_until("the bans are in the file", || {
+            std::fs::read_to_string(&file).is_ok_and(|text| text.contains("192.0.2.2") && text.contains("192.0.2.3"))
+        });
+    }
+}
+
+#[test]
+fn a_ban_by_a_limit_holds_everywhere_and_is_lifted_everywhere() {
+    let upstream = Upstream::start();
+    let mut replicas = start(&upstream);
+    let mut client = Client::connect(replicas.fleet.weirs[0].address());
+    // The states of others may be late, so more than two requests can pass in the fleet, but not here.
+    let statuses: Vec<u16> = (0..5).map(|_| client.get("/limited").status).collect();
+    assert_eq!(statuses, [200, 200, 429, 429, 403]);
+    until_banned(&replicas, (0, 1));
+    replicas.restart(0);
+    until_banned(&replicas, (0, 1));
+    let lifted = send(&replicas.fleet.weirs[1], "DELETE", "/v1/bans?limit=all", &Value::Null);
+    assert_eq!(lifted.status, 200, "{}", lifted.text());
+    until_banned(&replicas, (0, 0));
+}
