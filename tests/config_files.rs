@@ -19,7 +19,11 @@ fn compile(name: &str) -> Config {
 #[test]
 fn every_file_compiles() {
     let mut count = 0;
-    for entry in std::fs::read_dir("config").unwrap().chain(std::fs::read_dir("config/examples").unwrap()) {
+    for entry in ["config", "config/examples", "config/examples/fleet"]
+        .map(|folder| std::fs::read_dir(folder).unwrap())
+        .into_iter()
+        .flatten()
+    {
         let path = entry.unwrap().path();
         let name = path.strip_prefix("config").unwrap().to_str().unwrap();
         if Path::new(name).extension().is_some_and(|extension| extension == "toml") {

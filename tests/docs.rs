@@ -199,11 +199,26 @@ fn examples_equal_their_recipes() {
     let recipes = recipes();
     for entry in std::fs::read_dir("config/examples").unwrap() {
         let path = entry.unwrap().path();
+        if path.is_dir() {
+            continue; // of docs/fleet
+        }
         let name = path.file_stem().unwrap().to_str().unwrap();
         let recipe = recipes.iter().find(|(recipe, ..)| recipe == name);
         let (_, text, page) = recipe.unwrap_or_else(|| panic!("{name} has no recipe"));
         let expected = format!("# {} explains this configuration.\n\n{text}", page.path);
         assert!(std::fs::read_to_string(&path).unwrap() == expected, "{path:?} should be:\n{expected}");
+    }
+}
+
+#[test]
+fn examples_of_fleets_are_named_and_tested() {
+    let [page, test] =
+        ["docs/fleet/examples.md", "tests/e2e/fleet_examples.rs"].map(|file| std::fs::read_to_string(file).unwrap());
+    for entry in std::fs::read_dir("config/examples/fleet").unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        assert!(page.contains(&format!("`{name}.toml`")), "docs/fleet/examples.md does not name {name}");
+        assert!(test.contains(&format!("\"{name}\"")), "no test starts {name}");
     }
 }
 

@@ -31,6 +31,7 @@ mod bounds;
 mod checks;
 mod failures;
 mod fleet;
+mod fleet_examples;
 mod fleet_secret;
 mod fleet_stream;
 mod grpc;

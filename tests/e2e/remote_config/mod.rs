@@ -36,7 +36,7 @@ fn command(place: &str, folder: &Path, more: &[&str]) -> Command {
 }
 
 /// Starts a Weir with this configuration, in a folder of its own.
-fn start(place: &str, more: &[&str]) -> Weir {
+pub fn start(place: &str, more: &[&str]) -> Weir {
     let folder = tempfile::tempdir().unwrap();
     Weir::of_command(command(place, folder.path(), more), folder)
 }
