@@ -16,6 +16,7 @@ use super::relay::{RelayError, poll_relay};
 use super::wire::Wire;
 use super::wire::close::Truncation;
 use super::wire::head::{HeadBytes, NextRequest};
+use crate::gate::Bill;
 use crate::http1::encode::Encoder;
 use crate::http1::{HeadFault, RequestHead};
 use crate::net::deadline::Deadline;
@@ -154,6 +155,15 @@ struct RequestState<'w, 'v> {
     admission: Admission<'v>,
 }
 
+/// A response whose head was written.
+struct BegunResponse {
+    encoder: Encoder,
+    /// The unsettled charges.
+    bill: Option<Bill>,
+    keeps_alive: bool,
+    arrived_at: Instant,
+}
+
 impl H1Connection<'_> {
     /// Whether the connection stays open after a response of this form.
     fn keeps_alive(&self, form: ResponseForm) -> bool {
@@ -175,7 +185,10 @@ impl H1Connection<'_> {
         let mut exchange = None;
         // Large values are built in place.
         match self.forward(&context, head, &mut state, &mut exchange).await {
-            Ok(None) => self.relay(&context, &mut exchange, state).await,
+            Ok(None) => match (self.begin_response(&context, exchange.as_mut(), state), &mut exchange) {
+                (Some(begun), Some(exchange)) => self.relay(exchange, begun).await,
+                _ => AfterResponse::Close,
+            },
             Ok(Some(protocol)) => self.switch(&context, exchange, state, protocol),
             Err(not_forwarded) => {
                 let RequestState { form, record, admission } = state;
@@ -244,36 +257,39 @@ impl H1Connection<'_> {
         })
     }
 
-    /// Relays the response.
-    async fn relay(
+    /// Writes the head of the response. None if there is no response. Not async: `state` would be stored twice.
+    fn begin_response(
         &mut self,
         context: &RequestContext<'_>,
-        exchange: &mut Option<Exchange>,
+        exchange: Option<&mut Exchange>,
         state: RequestState<'_, '_>,
-    ) -> AfterResponse {
+    ) -> Option<BegunResponse> {
         let RequestState { form, mut record, mut admission } = state;
         let arrived_at = time::instant_now();
-        let Some(exchange) = exchange else { return AfterResponse::Close };
+        let exchange = exchange?;
         context.measure(exchange.handed_over(), arrived_at, admission.was_held);
         let mut keeps_alive = self.keeps_alive(form);
-        let Self { wire, deadline, worker, .. } = self;
+        let Self { wire, worker, .. } = self;
         let mut bill = admission.identified.charged.bill();
-        let encoder = {
-            let Some((head, reason, fields)) = exchange.response() else { return AfterResponse::Close };
-            let profiles = context.config.running.settings.profiles;
-            let mut standing = admission.standing();
-            if let Some(bill) = &mut bill {
-                standing = bill.answered(head.status, fields, standing);
-            }
-            let (budgets, back) = (admission.budgets(profiles), exchange.locations());
-            let upstream =
-                UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
-            record.answered(head.status);
-            wire.begin_response();
-            upstream.write_h1(wire.out(), form, &worker.date, &mut keeps_alive)
-        };
-        drop((record, admission));
+        let (head, reason, fields) = exchange.response()?;
+        let profiles = context.config.running.settings.profiles;
+        let mut standing = admission.standing();
+        if let Some(bill) = &mut bill {
+            standing = bill.answered(head.status, fields, standing);
+        }
+        let (budgets, back) = (admission.budgets(profiles), exchange.locations());
+        let upstream = UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
+        record.answered(head.status);
+        wire.begin_response();
+        let encoder = upstream.write_h1(wire.out(), form, &worker.date, &mut keeps_alive);
         exchange.begin_body();
+        Some(BegunResponse { encoder, bill, keeps_alive, arrived_at })
+    }
+
+    /// Relays the body of the response.
+    async fn relay(&mut self, exchange: &mut Exchange, begun: BegunResponse) -> AfterResponse {
+        let BegunResponse { encoder, bill, keeps_alive, arrived_at } = begun;
+        let Self { wire, deadline, worker, .. } = self;
         let (mut waited, mut hold) = (false, Hold::new(&worker.untaken));
         let relayed = poll_fn(|cx| {
             let polled = poll_relay(cx, wire, exchange, &encoder, deadline);
