@@ -167,6 +167,9 @@ impl Reloader {
             Ok(origin) => origin,
             Err(reason) => return self.refuse(&reason),
         };
+        if let Some(bytes) = origin.large_bytes() {
+            tracing::info!(bytes, "compiling a large configuration");
+        }
         match config::load_after(&origin, in_force) {
             Ok(config) if let Some(reason) = secret_mismatch(self.fleet_secret(), &config) => {
                 self.tried = config.sources;

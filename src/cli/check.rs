@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::output::{FAILURE, INVALID_CONFIGURATION, complain, invalid, say, unusable};
+use super::output::{FAILURE, INVALID_CONFIGURATION, announce_large, complain, invalid, say, unusable};
 use crate::app::remote::{self, ConfigAddress, RemoteOptions};
 use crate::config;
 
@@ -13,6 +13,7 @@ pub(super) fn check(address: ConfigAddress, options: &RemoteOptions, strict: boo
         Ok(origin) => origin,
         Err(error) => return unusable(&error),
     };
+    announce_large(&origin);
     let config = match config::load(&origin) {
         Ok(config) => config,
         Err(diagnostics) => return invalid(&diagnostics),

@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use crate::app::remote::StartError;
-use crate::config::Diagnostics;
+use crate::config::{Diagnostics, Origin};
 
 pub(super) const FAILURE: u8 = 1;
 pub(super) const INVALID_CONFIGURATION: u8 = 3;
@@ -37,6 +37,13 @@ pub(super) fn unusable(error: &StartError) -> ExitCode {
     match error {
         StartError::Invalid(diagnostics) => invalid(diagnostics),
         StartError::Unreachable(reason) => fail(reason),
+    }
+}
+
+/// Writes to standard error that a large configuration takes a while.
+pub(super) fn announce_large(origin: &Origin) {
+    if let Some(bytes) = origin.large_bytes() {
+        let _ = writeln!(io::stderr(), "weir: compiling a configuration of {} KiB", bytes / 1024);
     }
 }
 

@@ -2,12 +2,16 @@
 
 use std::process::ExitCode;
 
-use super::output::{fail, unusable};
+use super::output::{announce_large, fail, unusable};
 use crate::app::App;
 use crate::app::remote::{self, ConfigAddress, FeedOptions, RemoteOptions};
+use crate::config::Origin;
 use crate::telemetry::start_logs;
 
 pub(super) fn run(address: ConfigAddress, options: &RemoteOptions, feed: &FeedOptions) -> ExitCode {
+    if let ConfigAddress::File(path) = &address {
+        announce_large(&Origin::from(path.as_path()));
+    }
     let (config, feed) = match remote::open(address, options, feed) {
         Ok(opened) => opened,
         Err(error) => return unusable(&error),

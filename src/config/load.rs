@@ -32,6 +32,20 @@ pub enum Origin {
     },
 }
 
+/// The size from which a configuration takes a second or more to compile.
+const LARGE_BYTES: u64 = 2 << 20;
+
+impl Origin {
+    /// The size in bytes of a configuration that takes a second or more to compile.
+    pub fn large_bytes(&self) -> Option<u64> {
+        let bytes = match self {
+            Self::File(path) => std::fs::metadata(path).ok()?.len(),
+            Self::Bytes { bytes, .. } => bytes.len() as u64,
+        };
+        (bytes >= LARGE_BYTES).then_some(bytes)
+    }
+}
+
 impl From<&Path> for Origin {
     fn from(path: &Path) -> Self {
         Self::File(path.to_owned())

@@ -248,6 +248,22 @@ fn check_says_all_that_is_wrong() {
 }
 
 #[test]
+fn a_large_configuration_is_announced() {
+    let folder = folder();
+    let valid = std::fs::read_to_string(folder.path().join("valid.toml")).unwrap();
+    std::fs::write(folder.path().join("large.toml"), format!("{}{valid}", "# 16 bytes long\n".repeat(1 << 17)))
+        .unwrap();
+    insta::assert_snapshot!(transcript(folder.path(), &["check", "large.toml"]), @r#"
+    $ weir check large.toml
+    exit code 0
+    -- stdout
+    large.toml: valid; limits: 1
+    -- stderr
+    weir: compiling a configuration of 2048 KiB
+    "#);
+}
+
+#[test]
 fn a_warning_is_shown_and_strict_makes_it_an_error() {
     let folder = folder();
     let text = "server.trusted_proxies = \"0.0.0.0/0\"\nupstream.url = \"http://127.0.0.1:9000\"\n";
