@@ -186,6 +186,7 @@ impl Hub {
         if let Some(instance) = state.roster.found(address, target) {
             state.forget(|process, known| process.instance == instance && known.connection.is_none());
         }
+        self.note_isolation(&mut state); // the number of replicas may be another one
     }
 
     /// Notes a call to `process`; `None` if there is one, or a connection that is no worse.
@@ -319,6 +320,7 @@ impl Hub {
         let mut state = self.state();
         state.roster.expire(grace_ns, now);
         state.forget(|_, known| known.connection.is_none() && now.ns_since(known.lost_at) >= grace_ns);
+        self.note_isolation(&mut state);
     }
 }
 

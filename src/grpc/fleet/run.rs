@@ -74,7 +74,7 @@ async fn tick(hub: &Hub) {
         tokio::select! {
             () = sleep_until(at) => {
                 hub.tick();
-                hub.note_isolation();
+                hub.note_isolation(&mut hub.state());
             }
             () = hub.link.urgent() => hub.state().replica.hurry(),
         }

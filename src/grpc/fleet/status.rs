@@ -10,10 +10,9 @@ const SKEW_NS_MAX: u64 = 1_000_000_000;
 
 impl Hub {
     /// Tells the requests how many replicas this one does not hear.
-    pub(super) fn note_isolation(&self) {
+    pub(super) fn note_isolation(&self, state: &mut State) {
         let settings = self.settings.load();
         let now = self.clock.now();
-        let mut state = self.state();
         let replicas = state.replicas(settings.max_replicas);
         let is_isolated = replicas > 1 && state.replica.silence_ns(now) >= settings.timing.isolate_after_ns;
         self.link.set_absent(if is_isolated { replicas - 1 } else { 0 });
