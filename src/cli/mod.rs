@@ -70,6 +70,8 @@ enum Action {
     Overrides(Box<operate::OverridesArgs>),
     /// List, assign and remove plans of single keys of a running Weir.
     Plans(Box<operate::PlansArgs>),
+    /// Show limits, verdicts, headroom and the most refused keys of a running Weir.
+    Top(Box<operate::TopArgs>),
     /// Show requests of a running Weir as they end.
     Tap(Box<operate::TapArgs>),
     /// Check whether a running Weir is healthy; for container health checks.
@@ -93,6 +95,7 @@ pub fn main() -> ExitCode {
         Action::Bans(args) => operate::bans(*args),
         Action::Overrides(args) => operate::overrides(*args),
         Action::Plans(args) => operate::plans(*args),
+        Action::Top(args) => operate::top(*args),
         Action::Tap(args) => operate::tap(&args),
         Action::Healthcheck { admin, credentials } => healthcheck::healthcheck(&admin, &credentials),
     }

@@ -25,6 +25,7 @@ mod pool;
 mod queue;
 mod routes;
 mod upstream_tls;
+mod weir_top;
 
 mod bans_and_delays;
 mod bounds;

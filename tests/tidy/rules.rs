@@ -38,6 +38,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("toml", &["config"]),
     ("toml_edit", &["config"]),
     ("clap", &["cli", MAIN]),
+    ("ratatui", &["cli"]),
     ("jsonwebtoken", &["policy", "cli"]),
     ("jiff", &["limit"]),
     ("siphasher", &["policy"]),

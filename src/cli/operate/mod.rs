@@ -7,6 +7,7 @@ mod keys;
 mod overrides;
 mod plans;
 mod tap;
+mod top;
 
 mod target;
 
@@ -15,3 +16,4 @@ pub(super) use keys::{KeysArgs, keys};
 pub(super) use overrides::{OverridesArgs, overrides};
 pub(super) use plans::{PlansArgs, plans};
 pub(super) use tap::{TapArgs, tap};
+pub(super) use top::{TopArgs, top};

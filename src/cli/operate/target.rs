@@ -30,7 +30,7 @@ pub(in crate::cli) struct Target {
     credentials: Credentials,
     /// Print JSON, also on a terminal.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// A request of the API.
@@ -84,9 +84,23 @@ impl Target {
         };
         let answer = serde_json::from_slice::<Value>(&body).unwrap_or_default();
         if !status.is_success() {
-            return refused(&admin, status, &answer);
+            return fail(&refusal(&admin, status, &answer));
         }
         if self.wants_json() { say(&format_args!("{answer:#}")) } else { say(&show(&answer)) }
+    }
+
+    /// The JSON that answers a GET for `path` at `admin`; `None` if the path does not exist.
+    ///
+    /// # Errors
+    /// The problem as a message for the user.
+    pub(super) fn get(&self, admin: &AdminAddress, path: &str) -> Result<Option<Value>, String> {
+        let answered = ask(admin, &self.credentials, Request::get(path), Vec::new(), AT_MOST);
+        let (status, body) = answered.map_err(|error| error.to_string())?;
+        if status == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        let answer = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+        if status.is_success() { Ok(Some(answer)) } else { Err(refusal(admin, status, &answer)) }
     }
 
     /// Whether the answer is to be JSON.
@@ -104,16 +118,16 @@ impl Target {
         match follow(&admin, &self.credentials, target, take) {
             Ok(Streamed::Stopped) => ExitCode::SUCCESS,
             Ok(Streamed::Ended) => fail(&format_args!("{admin} has ended the stream")),
-            Ok(Streamed::Refused(refusal)) => {
-                let answer = serde_json::from_slice(refusal.body()).unwrap_or_default();
-                refused(&admin, refusal.status(), &answer)
+            Ok(Streamed::Refused(answer)) => {
+                let body = serde_json::from_slice(answer.body()).unwrap_or_default();
+                fail(&refusal(&admin, answer.status(), &body))
             }
             Err(error) => fail(&error),
         }
     }
 
     /// The admin listener. The error is the exit code.
-    fn address(&self) -> Result<AdminAddress, ExitCode> {
+    pub(super) fn address(&self) -> Result<AdminAddress, ExitCode> {
         if let Some(admin) = &self.admin {
             return Ok(admin.clone());
         }
@@ -138,10 +152,10 @@ impl Target {
     }
 }
 
-/// Reports an answer that is no success.
-fn refused(admin: &AdminAddress, status: StatusCode, answer: &Value) -> ExitCode {
+/// The message about an answer that is no success.
+fn refusal(admin: &AdminAddress, status: StatusCode, answer: &Value) -> String {
     let detail = answer.get("detail").and_then(Value::as_str).map(|detail| format!(": {detail}"));
-    fail(&format_args!("{admin} answers {status}{}", detail.unwrap_or_default()))
+    format!("{admin} answers {status}{}", detail.unwrap_or_default())
 }
 
 /// The text of a value: without quotes, and `-` for none.

@@ -1,0 +1,48 @@
+//! `weir top`: limits, verdicts, headroom, the most refused keys and the fleet of a running Weir.
+//!
+//! On a terminal it is a screen that is drawn anew. Elsewhere, and with `--once`, it is plain tables or JSON.
+
+mod screen;
+
+mod figures;
+mod view;
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, value_parser};
+
+use super::target::Target;
+use crate::cli::output::{fail, say};
+use figures::Figures;
+use view::View;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct TopArgs {
+    /// Print tables once, also on a terminal.
+    #[arg(long)]
+    once: bool,
+    /// Seconds between two questions to Weir.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = value_parser!(u64).range(1..=3600))]
+    every: u64,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(in crate::cli) fn top(TopArgs { once, every, target }: TopArgs) -> ExitCode {
+    if !once && !target.json && io::stdout().is_terminal() && io::stdin().is_terminal() {
+        return screen::run(target, Duration::from_secs(every));
+    }
+    let figures = match target.address().map(|admin| Figures::read(&target, &admin)) {
+        Ok(Ok(figures)) => figures,
+        Ok(Err(error)) => return fail(&error),
+        Err(code) => return code,
+    };
+    if target.json {
+        return say(&format_args!("{:#}", figures.json()));
+    }
+    let mut view = View::default();
+    view.show(Ok(figures));
+    say(&view.plain())
+}

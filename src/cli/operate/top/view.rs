@@ -1,0 +1,383 @@
+//! What `weir top` shows: figures, their order, a filter, and whether they stand still.
+//!
+//! Not here: the terminal and its keys (`screen`).
+
+use std::cmp::Ordering;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::Line;
+use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
+use serde_json::Value;
+
+use super::figures::Figures;
+use crate::cli::table::{clean, table};
+
+/// The order of limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// The most refused and held requests first.
+    #[default]
+    Refused,
+    /// The least headroom first.
+    Headroom,
+    /// The most admitted requests first.
+    Admitted,
+    /// By name.
+    Name,
+}
+
+impl Sort {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Headroom => "headroom",
+            Self::Admitted => "admitted",
+            Self::Name => "name",
+        }
+    }
+
+    fn next(self) -> Self {
+        match self {
+            Self::Refused => Self::Headroom,
+            Self::Headroom => Self::Admitted,
+            Self::Admitted => Self::Name,
+            Self::Name => Self::Refused,
+        }
+    }
+}
+
+/// The figures in view.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    figures: Option<Figures>,
+    /// Why there are no newer figures.
+    error: Option<String>,
+    sort: Sort,
+    /// Limits and keys in view contain this text.
+    pub(super) filter: String,
+    pub(super) is_paused: bool,
+    /// Whether the user types the filter.
+    pub(super) is_filtering: bool,
+}
+
+/// The last sample of one limit.
+struct LimitFigures<'f> {
+    limit: &'f str,
+    admitted: f32,
+    held: f32,
+    rejected: f32,
+    headroom: Option<f32>,
+}
+
+const LIMIT_HEADINGS: [&str; 5] = ["LIMIT", "ADMITTED/S", "HELD/S", "REJECTED/S", "HEADROOM"];
+const KEY_HEADINGS: [&str; 3] = ["LIMIT", "KEY", "REFUSED OR HELD"];
+const MEMBER_HEADINGS: [&str; 4] = ["REPLICA", "CONNECTED", "LAG", "SILENT MS"];
+
+impl View {
+    /// Shows newer figures, unless it is paused.
+    pub(super) fn show(&mut self, figures: Result<Figures, String>) {
+        match figures {
+            _ if self.is_paused => {}
+            Ok(figures) => (self.figures, self.error) = (Some(figures), None),
+            Err(error) => self.error = Some(error),
+        }
+    }
+
+    /// Takes the next order.
+    pub(super) fn sort_next(&mut self) {
+        self.sort = self.sort.next();
+    }
+
+    fn is_in_view(&self, text: &str) -> bool {
+        text.to_lowercase().contains(&self.filter.to_lowercase())
+    }
+
+    /// The limits in view, in order.
+    fn limits(&self) -> Vec<LimitFigures<'_>> {
+        let limits = self.figures.iter().flat_map(|figures| &figures.history.limits);
+        let last = |series: &[f32]| series.last().copied().unwrap_or(0.0);
+        let mut limits: Vec<_> = limits
+            .filter(|limit| self.is_in_view(&limit.limit))
+            .map(|limit| LimitFigures {
+                limit: &limit.limit,
+                admitted: last(&limit.admitted),
+                held: last(&limit.held),
+                rejected: last(&limit.rejected),
+                headroom: limit.headroom.iter().rev().find_map(|headroom| *headroom),
+            })
+            .collect();
+        let order = |one: &LimitFigures<'_>, other: &LimitFigures<'_>| match self.sort {
+            Sort::Refused => (other.rejected + other.held).total_cmp(&(one.rejected + one.held)),
+            Sort::Headroom => one.headroom.unwrap_or(f32::MAX).total_cmp(&other.headroom.unwrap_or(f32::MAX)),
+            Sort::Admitted => other.admitted.total_cmp(&one.admitted),
+            Sort::Name => Ordering::Equal,
+        };
+        limits.sort_by(|one, other| order(one, other).then_with(|| one.limit.cmp(other.limit)));
+        limits
+    }
+
+    fn limit_rows(&self) -> Vec<Vec<String>> {
+        let percent = |part: f32| format!("{:.0} %", part * 100.0);
+        let row = |LimitFigures { limit, admitted, held, rejected, headroom }: LimitFigures<'_>| {
+            let rate = |rate: f32| format!("{rate:.1}");
+            vec![clean(limit), rate(admitted), rate(held), rate(rejected), headroom.map_or("-".to_owned(), percent)]
+        };
+        self.limits().into_iter().map(row).collect()
+    }
+
+    /// The keys in view, the most refused first.
+    fn key_rows(&self) -> Vec<Vec<String>> {
+        let top = self.figures.as_ref().map(|figures| &figures.top);
+        let of_limit = |limit: &Value| {
+            let name = limit["limit"].as_str().unwrap_or("-").to_owned();
+            keys(&limit["keys"]).map(move |(key, count)| (name.clone(), key, count)).collect::<Vec<_>>()
+        };
+        let limits = top.and_then(|top| top["limits"].as_array()).into_iter().flatten().flat_map(of_limit);
+        let addresses = top.into_iter().flat_map(|top| keys(&top["banned_addresses"]));
+        let addresses = addresses.map(|(key, count)| ("banned address".to_owned(), key, count));
+        let is_in_view = |(limit, key, _): &(String, String, u64)| self.is_in_view(limit) || self.is_in_view(key);
+        let mut rows: Vec<_> = limits.chain(addresses).filter(is_in_view).collect();
+        rows.sort_by_key(|(_, _, count)| std::cmp::Reverse(*count));
+        rows.into_iter().map(|(limit, key, count)| vec![clean(&limit), clean(&key), count.to_string()]).collect()
+    }
+
+    fn member_rows(&self) -> Vec<Vec<String>> {
+        let fleet = self.figures.as_ref().and_then(|figures| figures.fleet.as_ref());
+        let members = fleet.and_then(|fleet| fleet["members"].as_array()).into_iter().flatten();
+        let number = |value: &Value| value.as_u64().map_or("-".to_owned(), |number| number.to_string());
+        let row = |member: &Value| {
+            let connected = if member["connected"] == true { "yes" } else { "no" };
+            let address = clean(member["address"].as_str().unwrap_or("-"));
+            vec![address, connected.to_owned(), number(&member["lag"]), number(&member["silent_ms"])]
+        };
+        members.map(row).collect()
+    }
+
+    /// The requests per second of all verdicts, and the added latency.
+    fn rates(&self) -> String {
+        let Some(Figures { history, .. }) = &self.figures else { return "no figures yet".to_owned() };
+        if history.at_s.is_empty() {
+            return "the first figures come five seconds after the start".to_owned();
+        }
+        let last = |series: &Vec<f32>| series.last().copied().unwrap_or(0.0);
+        let verdicts = history.requests.iter().map(|(verdict, rates)| format!("{verdict} {:.1}/s", last(rates)));
+        let added = [("p50", &history.added_us_p50), ("p99", &history.added_us_p99)].map(|(name, series)| {
+            let newest = series.last().copied().flatten();
+            newest.map_or(format!("{name} -"), |us| format!("{name} {us:.0} us"))
+        });
+        format!("{}   added {}", verdicts.collect::<Vec<_>>().join("  "), added.join(" "))
+    }
+
+    /// The requests per second of all verdicts together, oldest first.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // no rate is below 0 or so large
+    fn totals(&self) -> Vec<u64> {
+        let Some(Figures { history, .. }) = &self.figures else { return Vec::new() };
+        let total = |index: usize| history.requests.values().filter_map(|rates| rates.get(index)).sum::<f32>();
+        (0..history.at_s.len()).map(|index| (total(index) * 10.0) as u64).collect()
+    }
+
+    /// Plain tables.
+    pub(super) fn plain(&self) -> String {
+        let mut parts = vec![self.rates(), table(&LIMIT_HEADINGS, &self.limit_rows())];
+        parts.extend(Some(self.key_rows()).filter(|rows| !rows.is_empty()).map(|rows| table(&KEY_HEADINGS, &rows)));
+        let members = Some(self.member_rows()).filter(|rows| !rows.is_empty());
+        parts.extend(members.map(|rows| table(&MEMBER_HEADINGS, &rows)));
+        parts.join("\n\n")
+    }
+
+    /// Draws the screen. `place` is the admin listener.
+    pub(super) fn draw(&self, frame: &mut Frame<'_>, place: &str) {
+        let members = self.member_rows();
+        let fleet_lines = if members.is_empty() { 0 } else { members.len().min(6) + 3 };
+        let areas = [
+            Constraint::Length(1),
+            Constraint::Length(5),
+            Constraint::Min(5),
+            Constraint::Min(5),
+            Constraint::Length(u16::try_from(fleet_lines).unwrap_or(0)),
+            Constraint::Length(1),
+        ];
+        let [title, requests, limits, keys, fleet, foot] = Layout::vertical(areas).areas(frame.area());
+        let state = if self.is_paused { "  paused" } else { "" };
+        frame.render_widget(Line::from(format!("weir top  {place}{state}")).bold(), title);
+        self.draw_requests(frame, requests);
+        let name = format!(" limits by {} ", self.sort.label());
+        let wide = [
+            Constraint::Min(16),
+            Constraint::Length(11),
+            Constraint::Length(8),
+            Constraint::Length(11),
+            Constraint::Length(9),
+        ];
+        draw_table(frame, limits, &name, (&LIMIT_HEADINGS, self.limit_rows()), &wide);
+        let wide = [Constraint::Length(20), Constraint::Min(20), Constraint::Length(16)];
+        draw_table(frame, keys, " most refused keys ", (&KEY_HEADINGS, self.key_rows()), &wide);
+        if fleet_lines > 0 {
+            let wide = [Constraint::Min(20), Constraint::Length(10), Constraint::Length(8), Constraint::Length(10)];
+            draw_table(frame, fleet, " other replicas ", (&MEMBER_HEADINGS, members), &wide);
+        }
+        frame.render_widget(self.foot(), foot);
+    }
+
+    fn draw_requests(&self, frame: &mut Frame<'_>, area: Rect) {
+        let block = Block::bordered().title(" requests ");
+        let inner = block.inner(area);
+        frame.render_widget(block, area);
+        let [rates, chart] = Layout::vertical([Constraint::Length(1), Constraint::Min(1)]).areas(inner);
+        frame.render_widget(Paragraph::new(self.rates()), rates);
+        let totals = self.totals();
+        let newest = totals.get(totals.len().saturating_sub(usize::from(chart.width))..).unwrap_or_default();
+        frame.render_widget(Sparkline::default().data(newest).style(Style::new().fg(Color::Cyan)), chart);
+    }
+
+    fn foot(&self) -> Line<'_> {
+        if self.is_filtering {
+            return Line::from(format!("filter: {}_   Enter keeps it, Esc removes it", clean(&self.filter)));
+        }
+        if let Some(error) = &self.error {
+            return Line::from(clean(error)).red();
+        }
+        let filter = if self.filter.is_empty() { String::new() } else { format!(" ({})", clean(&self.filter)) };
+        Line::from(format!("q quit   s sort   / filter{filter}   p pause")).dim()
+    }
+}
+
+/// The keys of an array of counted keys, with their counts.
+fn keys(counted: &Value) -> impl Iterator<Item = (String, u64)> {
+    let key = |key: &Value| (key["key"].as_str().unwrap_or("-").to_owned(), key["count"].as_u64().unwrap_or(0));
+    counted.as_array().into_iter().flatten().map(key)
+}
+
+fn draw_table(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    title: &str,
+    (headings, rows): (&[&'static str], Vec<Vec<String>>),
+    widths: &[Constraint],
+) {
+    let head = Row::new(headings.to_vec()).bold();
+    let rows = rows.into_iter().map(Row::new);
+    frame.render_widget(Table::new(rows, widths.to_vec()).header(head).block(Block::bordered().title(title)), area);
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use serde_json::json;
+
+    use super::*;
+
+    fn figures(fleet: Option<Value>) -> Figures {
+        let limit = |name: &str, rejected: f32, headroom: Option<f32>| json!({ "limit": name, "headroom": [headroom, null], "admitted": [1.0, 2.5], "held": [0.0, 0.0], "rejected": [0.0, rejected] });
+        let history = json!({
+            "every_s": 5, "at_s": [100, 105], "requests": { "forwarded": [10.0, 20.0], "rejected": [0.0, 4.0] },
+            "added_us_p50": [30.0, null], "added_us_p99": [90.0, 91.4],
+            "limits": [limit("per-ip", 0.0, Some(0.25)), limit("sellers", 4.0, Some(0.5)), limit("calm", 0.0, None)],
+            "limits_left_out": 0
+        });
+        let top = json!({
+            "limits": [
+                { "limit": "per-ip", "keys": [{ "key": "10.0.0.1", "count": 3, "error": 0 }] },
+                { "limit": "sellers", "keys": [{ "key": "12..#5d\u{1b}[2J", "count": 7, "error": 0 }] }
+            ],
+            "banned_addresses": [{ "key": "10.9.0.0/16", "count": 5, "error": 0 }]
+        });
+        Figures { history: serde_json::from_value(history).unwrap(), top, fleet }
+    }
+
+    fn view() -> View {
+        let mut view = View::default();
+        view.show(Ok(figures(None)));
+        view
+    }
+
+    fn names(view: &View) -> Vec<&str> {
+        view.limits().into_iter().map(|limit| limit.limit).collect()
+    }
+
+    /// The lines of a screen with 100 columns.
+    fn screen(view: &View) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(100, 24)).unwrap();
+        terminal.draw(|frame| view.draw(frame, "127.0.0.1:9901")).unwrap();
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn limits_are_sorted_and_filtered() {
+        let mut view = view();
+        assert_eq!(names(&view), ["sellers", "calm", "per-ip"]);
+        for expected in [["per-ip", "sellers", "calm"], ["calm", "per-ip", "sellers"], ["calm", "per-ip", "sellers"]] {
+            view.sort_next();
+            assert_eq!(names(&view), expected, "{:?}", view.sort);
+        }
+        view.filter = "SELL".to_owned();
+        assert_eq!((names(&view), view.key_rows().len()), (vec!["sellers"], 1));
+        view.filter = "10.".to_owned();
+        assert_eq!((names(&view).len(), view.key_rows().len()), (0, 2));
+    }
+
+    #[test]
+    fn a_paused_view_stands_still() {
+        let mut view = view();
+        view.is_paused = true;
+        view.show(Err("gone".to_owned()));
+        assert!(view.error.is_none() && screen(&view).contains("paused"));
+        view.is_paused = false;
+        view.show(Err("gone".to_owned()));
+        // The last figures stay in view.
+        let shown = screen(&view);
+        assert!(shown.contains("gone") && shown.contains("sellers"), "{shown}");
+        view.show(Ok(figures(None)));
+        assert!(!screen(&view).contains("gone"));
+    }
+
+    #[test]
+    fn the_screen_has_all_parts() {
+        let mut view = view();
+        let shown = screen(&view);
+        for part in [
+            "weir top  127.0.0.1:9901",
+            "forwarded 20.0/s  rejected 4.0/s   added p50 - p99 91 us",
+            "limits by refused",
+            "sellers",
+            "50 %",
+            "12..#5d[2J",
+            "10.9.0.0/16",
+            "q quit   s sort   / filter   p pause",
+        ] {
+            assert!(shown.contains(part), "{part} in {shown}");
+        }
+        assert!(!shown.contains("other replicas"));
+        view.is_filtering = true;
+        view.filter = "sell".to_owned();
+        assert!(screen(&view).contains("filter: sell_"));
+        let members =
+            json!({ "members": [{ "address": "10.0.0.2:7000", "connected": true, "lag": 0, "silent_ms": null }] });
+        view.show(Ok(figures(Some(members))));
+        let shown = screen(&view);
+        assert!(shown.contains("other replicas") && shown.contains("10.0.0.2:7000"), "{shown}");
+        // A screen without room, and one without figures, are drawn, too.
+        Terminal::new(TestBackend::new(3, 2)).unwrap().draw(|frame| view.draw(frame, "a")).unwrap();
+        assert!(screen(&View::default()).contains("no figures yet"));
+    }
+
+    #[test]
+    fn plain_tables_are_aligned() {
+        insta::assert_snapshot!(view().plain(), @r"
+        forwarded 20.0/s  rejected 4.0/s   added p50 - p99 91 us
+
+        LIMIT    ADMITTED/S  HELD/S  REJECTED/S  HEADROOM
+        sellers  2.5         0.0     4.0         50 %
+        calm     2.5         0.0     0.0         -
+        per-ip   2.5         0.0     0.0         25 %
+
+        LIMIT           KEY          REFUSED OR HELD
+        sellers         12..#5d[2J   7
+        banned address  10.9.0.0/16  5
+        per-ip          10.0.0.1     3
+        ");
+    }
+}
