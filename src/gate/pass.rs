@@ -221,9 +221,9 @@ impl<'l> Charged<'l> {
     fn undo(&mut self) {
         if let Some(check) = self.checks.charges().first() {
             let (now, is_reported) = (check.check.state.clock.now(), self.is_reported);
-            self.checks.undo_each(now, |check, units| {
+            self.checks.undo_each(now, |check, returned| {
                 if is_reported {
-                    check.check.state.report_returned(check.key, check.rule, units, now);
+                    check.check.state.report_returned(check.key, check.rule, &returned, now);
                 }
             });
             wake_undone(&self.checks);

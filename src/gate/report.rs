@@ -10,9 +10,9 @@ use super::state::LimitState;
 use super::streamed::Streamed;
 use crate::limit::{Algorithm, Key};
 use crate::policy::{Limit, Strategy};
-use crate::store::Receipt;
 use crate::store::stream::PendingCharge;
 use crate::store::stream::message::LimitCharges;
+use crate::store::{Receipt, Returned};
 use crate::telemetry::Counter;
 use crate::time::Timestamp;
 
@@ -49,15 +49,21 @@ impl LimitState {
     /// Gives a charge under `rule` back that was reported.
     pub(super) fn give_back(&self, key: Key, rule: &Algorithm, receipt: &Receipt) {
         let now = self.clock.now();
-        let units = self.table.refund(key, receipt, now);
-        self.report_returned(key, rule, units, now);
+        let returned = self.table.refund(key, receipt, now);
+        self.report_returned(key, rule, &returned, now);
     }
 
-    /// Reports units of a charge that was given back at `now`. A successor does not hear of them.
-    pub(super) fn report_returned(&self, key: Key, rule: &Algorithm, units: u64, now: Timestamp) {
-        if units > 0 && !self.listeners.has_successor() && !rule.is_released() {
-            self.tell_peers(key, rule, i64::try_from(units).map_or(i64::MIN, |units| -units), now);
+    /// Reports a charge that was given back at `now`. A successor does not hear of it.
+    pub(super) fn report_returned(&self, key: Key, rule: &Algorithm, returned: &Returned, now: Timestamp) {
+        if returned.charged == 0 || self.listeners.has_successor() || rule.is_released() {
+            return;
         }
+        let Some(streamed) = self.streamed.get().filter(|streamed| streamed.is_on()) else { return };
+        let absent = self.listeners.link.absent();
+        if absent > 0 {
+            self.table.refund_as_of(key, rule, &returned.times(absent), now, now);
+        }
+        streamed.add_returned(key, || self.plan_number(rule), returned);
     }
 
     #[cold]
@@ -91,7 +97,12 @@ impl LimitState {
     }
 
     /// Moves the charges that peers have not heard of to `into`. Returns whether none was lost.
-    pub(super) fn take_pending(&self, buffer: &mut Vec<PendingCharge>, into: &mut Vec<LimitCharges>) -> bool {
-        self.streamed.get().is_none_or(|streamed| streamed.take(&self.name, buffer, into))
+    pub(super) fn take_pending(
+        &self,
+        buffer: &mut Vec<PendingCharge>,
+        into: &mut Vec<LimitCharges>,
+        now: Timestamp,
+    ) -> bool {
+        self.streamed.get().is_none_or(|streamed| streamed.take(&self.name, buffer, into, now))
     }
 }

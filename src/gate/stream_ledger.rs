@@ -63,14 +63,14 @@ impl<'l> Shared<'l> {
 
 impl Ledger for StreamLedger {
     /// Also takes charges of limits that are gone: peers may still have them.
-    fn take(&mut self, _: Timestamp) -> Taken {
+    fn take(&mut self, now: Timestamp) -> Taken {
         let known = self.gate.states.lock().unwrap_or_else(PoisonError::into_inner);
         let states: Vec<Arc<LimitState>> = known.values().map(Arc::clone).collect();
         drop(known);
         let bans = self.gate.listeners.bans.take();
         let (mut limits, mut is_complete) = (Vec::new(), !self.gate.listeners.take_gap());
         for state in states {
-            is_complete &= state.take_pending(&mut self.buffer, &mut limits);
+            is_complete &= state.take_pending(&mut self.buffer, &mut limits, now);
         }
         Taken { limits, bans, is_complete }
     }
@@ -88,6 +88,11 @@ impl Ledger for StreamLedger {
                 state.queues.wake_front(key);
             }
             received = received.saturating_add_signed(units.max(0));
+        }
+        for (key, returned) in charges.each_returned(at) {
+            let Some(rule) = shared.rule(key, by_plan) else { continue };
+            state.table.refund_as_of(key, rule, &returned, at, now);
+            state.queues.wake_front(key);
         }
         if let Some(streamed) = state.streamed.get() {
             streamed.received.inc_by(received);

@@ -7,9 +7,11 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::limit::Key;
 use crate::policy::{Limit, Strategy};
+use crate::store::Returned;
 use crate::store::stream::message::LimitCharges;
 use crate::store::stream::{Pending, PendingCharge};
 use crate::telemetry::Counter;
+use crate::time::Timestamp;
 
 /// The charges of one limit that peers have not heard of.
 #[derive(Debug)]
@@ -48,11 +50,17 @@ impl Streamed {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Adds units that were charged; negative ones were given back. `number` is the number of the plan, if the limit has
+    /// Adds units that were charged; negative ones were given back by a settlement. `number` is the number of the plan, if the limit has
     /// plans. Returns whether peers are to be told at once.
     pub(super) fn add(&self, key: Key, number: impl FnOnce() -> u16, units: i64, capacity: u64) -> bool {
         let plan = if self.has_plans.load(Ordering::Relaxed) { number() } else { 0 };
         self.pending.add(key, plan, units, capacity)
+    }
+
+    /// Adds a charge that was given back.
+    pub(super) fn add_returned(&self, key: Key, number: impl FnOnce() -> u16, returned: &Returned) {
+        let plan = if self.has_plans.load(Ordering::Relaxed) { number() } else { 0 };
+        self.pending.add_returned(key, plan, returned);
     }
 
     /// The number of the plan `name`; 0 if there are too many plans.
@@ -67,19 +75,31 @@ impl Streamed {
     }
 
     /// Moves the pending charges of the limit `name` to `into`, by plan. Returns whether none was lost.
-    pub(super) fn take(&self, name: &str, buffer: &mut Vec<PendingCharge>, into: &mut Vec<LimitCharges>) -> bool {
+    pub(super) fn take(
+        &self,
+        name: &str,
+        buffer: &mut Vec<PendingCharge>,
+        into: &mut Vec<LimitCharges>,
+        now: Timestamp,
+    ) -> bool {
         buffer.clear();
-        let is_complete = self.pending.take(buffer);
+        let is_complete = self.pending.take(now, buffer);
         buffer.sort_unstable_by_key(|charge| charge.plan);
         let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         for of_plan in buffer.chunk_by(|one, other| one.plan == other.plan) {
             let number = of_plan.first().map_or(0, |charge| usize::from(charge.plan));
             let plan = number.checked_sub(1).and_then(|place| plans.get(place));
             let mut charges = LimitCharges::of(name, plan.map(|plan| &**plan));
+            let mut returned = charges.clone();
             for charge in of_plan {
-                charges.push(charge.key, charge.units);
+                if charge.units != 0 {
+                    charges.push(charge.key, charge.units);
+                }
+                if charge.returned.charged > 0 {
+                    returned.push_returned(charge.key, &charge.returned, now);
+                }
             }
-            into.push(charges);
+            into.extend([charges, returned].into_iter().filter(|charges| !charges.keys.is_empty()));
         }
         is_complete
     }

@@ -284,6 +284,21 @@ impl AnyState {
             _ => {}
         }
     }
+
+    /// Gives `units` back that another replica gave back of its charges, as of `at`. No settlement: refunds of other charges
+    /// return no less for it.
+    pub fn take_back(&mut self, rule: &Algorithm, units: u64, at: Timestamp, now: Timestamp) {
+        match (&mut *self, rule) {
+            (Self::TokenBucket(state), Algorithm::TokenBucket(quota)) => state.take_back(quota, units, at),
+            (Self::LeakyBucket(state), Algorithm::LeakyBucket(rule)) => state.take_back(rule, units, at),
+            (Self::Several(state), Algorithm::Several(rules)) => {
+                state::State::adopt(state, rules, at);
+                let each = state.states.iter_mut().zip(rules);
+                each.for_each(|(state, rule)| state.take_back(rule, units, at, now));
+            }
+            _ => self.charge_as_of(rule, i64::try_from(units).map_or(i64::MIN, |units| -units), at, now),
+        }
+    }
 }
 
 /// See [`windows`]. Rules are identified by their positions.

@@ -107,6 +107,13 @@ impl state::State for State {
     }
 }
 
+impl State {
+    /// Gives `units` back that another replica gave back of its charges.
+    pub(super) fn take_back(&mut self, rule: &Rule, units: u64, now: Timestamp) {
+        self.bucket.take_back(&rule.quota, units, now);
+    }
+}
+
 impl Packed for State {
     fn pack(&self, bytes: &mut Vec<u8>) {
         self.bucket.pack(bytes);

@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 
 pub use self::remote::LocalDecision;
 use super::remote::RemoteLimit;
+use super::returned::Returned;
 use super::table::{Receipt, Table};
 use crate::limit::slow_down::SlowDown;
 use crate::limit::token_bucket::Answer;
@@ -279,8 +280,8 @@ impl<'t, C> Batch<'t, C> {
         self.undo_each(now, |_, _| {});
     }
 
-    /// Undoes the batch as [`Batch::undo`] does. Calls `returned` with each charge and the units that it gives back.
-    pub fn undo_each(&mut self, now: Timestamp, mut returned: impl FnMut(&Charge<'t, C>, u64)) {
+    /// Undoes the batch as [`Batch::undo`] does. Calls `returned` with each charge and the effect of its refund.
+    pub fn undo_each(&mut self, now: Timestamp, mut returned: impl FnMut(&Charge<'t, C>, Returned)) {
         for charge in self.charges.iter_mut().filter(|charge| charge.is_plain()) {
             let units = charge.table.refund(charge.key, &charge.plain_receipt(self.at), now);
             charge.progress = Progress::Undone;

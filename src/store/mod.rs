@@ -10,6 +10,7 @@ mod bans;
 mod client_usage;
 mod lease;
 mod remote;
+mod returned;
 mod tokens;
 
 pub mod backend;
@@ -23,6 +24,7 @@ pub use batch::{Batch, Charge, LocalDecision};
 pub use client_usage::{ClientUsage, Usage};
 pub use lease::{Call, Grant, INTERVAL_NS, InFlight, LEASE_NS, Leases, Spend, SpentUnits, Supply, Taken};
 pub use remote::{Borrowed, RemoteLimit, RemoteSettings, RemoteStore};
+pub use returned::Returned;
 pub use table::{Receipt, Table};
 pub use tokens::{MAX_TOKEN_AGE_NS, TokenCache};
 

@@ -33,9 +33,9 @@ struct Books {
 }
 
 impl Ledger for Books {
-    fn take(&mut self, _: Timestamp) -> Taken {
+    fn take(&mut self, now: Timestamp) -> Taken {
         let mut taken = Vec::new();
-        let is_complete = self.pending.take(&mut taken);
+        let is_complete = self.pending.take(now, &mut taken);
         let mut charges = LimitCharges::of(LIMIT, None);
         for one in &taken {
             charges.push(one.key, one.units);

@@ -23,7 +23,45 @@ impl From<State> for Bucket {
     }
 }
 
+impl Receipt {
+    /// The units of the charge.
+    pub fn cost(&self) -> u64 {
+        self.cost
+    }
+}
+
+impl State {
+    /// Gives `units` back that another replica gave back of its charges. `lose` returns the nanoseconds that are lost of the
+    /// at most `risk_ns` that may be.
+    pub fn take_back(
+        &mut self,
+        quota: &Quota,
+        units: u64,
+        (risk_ns, lose): (u64, impl FnOnce(u64) -> u64),
+        now: Timestamp,
+    ) {
+        self.adopt(quota, now);
+        if self.tat <= now {
+            return;
+        }
+        let charged_ns = quota.interval_ns().saturating_mul(units);
+        let lost_ns = match risk_ns.min(charged_ns) {
+            0 => 0,
+            most_ns => lose(most_ns).min(most_ns),
+        };
+        let given_ns = charged_ns - lost_ns;
+        // A receipt must not give these units back again.
+        self.count_refunded(given_ns.div_ceil(quota.interval_ns().max(1)));
+        self.tat = self.tat.saturating_sub_ns(given_ns).max(now);
+    }
+}
+
 impl Bucket {
+    /// Gives `units` back that another replica gave back of its charges. It has lost their time already.
+    pub(in crate::limit) fn take_back(&mut self, quota: &Quota, units: u64, now: Timestamp) {
+        self.state_to_charge(quota, now).take_back(quota, units, (0, |_| 0), now);
+    }
+
     /// The state without the lost time.
     pub const fn state(&self) -> State {
         self.state

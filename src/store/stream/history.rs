@@ -69,7 +69,7 @@ impl History {
                 self.push((std::mem::take(&mut batch), Vec::new()), BATCH_CHARGES_MAX, now);
                 (limit, charges) = (rest, 0);
             }
-            charges += limit.units.len();
+            charges += limit.len();
             batch.push(limit);
         }
         if charges > 0 {

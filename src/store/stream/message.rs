@@ -7,6 +7,8 @@ use prost::Message as _;
 
 use super::sequences::Sequences;
 use crate::limit::Key;
+use crate::store::Returned;
+use crate::time::Timestamp;
 
 /// One message. Each part of it may be absent.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -138,9 +140,14 @@ pub struct LimitCharges {
     /// Two numbers for each key.
     #[prost(fixed64, repeated, tag = "3")]
     pub keys: Vec<u64>,
-    /// The units of each key; negative if units were given back.
+    /// The units of each key; negative if a settlement gave units back.
     #[prost(sint64, repeated, tag = "4")]
     pub units: Vec<i64>,
+    /// In place of `units`, three numbers for each key whose charges were given back: the units of these charges; the part
+    /// of them in nanoseconds that comes back only less the time since the charge that no other refund has lost; and the
+    /// nanoseconds from the first of these charges to the batch.
+    #[prost(uint64, repeated, tag = "5")]
+    pub returned: Vec<u64>,
 }
 
 /// A position in the states of a replica.
@@ -211,7 +218,7 @@ impl LimitCharges {
     /// Charges of no key.
     pub fn of(limit: &str, plan: Option<&str>) -> Self {
         let plan = plan.unwrap_or_default().into();
-        Self { limit: limit.into(), plan, keys: Vec::new(), units: Vec::new() }
+        Self { limit: limit.into(), plan, keys: Vec::new(), units: Vec::new(), returned: Vec::new() }
     }
 
     /// Adds the charge of a key.
@@ -225,13 +232,36 @@ impl LimitCharges {
         keys(&self.keys).zip(self.units.iter().copied())
     }
 
+    /// Adds the charges of a key that were given back, in a batch of `now`.
+    pub fn push_returned(&mut self, key: Key, returned: &Returned, now: Timestamp) {
+        self.keys.extend([key.first, key.second]);
+        self.returned.extend([returned.charged, returned.risk_ns, now.ns_since(returned.at)]);
+    }
+
+    /// Each key with its charges that were given back, of a batch that was made at `at`.
+    pub fn each_returned(&self, at: Timestamp) -> impl Iterator<Item = (Key, Returned)> {
+        let returned = self.returned.as_chunks().0.iter().map(move |[charged, risk_ns, age_ns]| Returned {
+            units: 0,
+            charged: *charged,
+            risk_ns: *risk_ns,
+            at: at.saturating_sub_ns(*age_ns),
+        });
+        keys(&self.keys).zip(returned)
+    }
+
+    /// The number of keys.
+    pub(super) fn len(&self) -> usize {
+        self.keys.len() / 2
+    }
+
     /// Splits off the charges behind the first `most` ones; `None` if there are no more.
     pub(super) fn split_off(&mut self, most: usize) -> Option<Self> {
-        (self.units.len() > most).then(|| Self {
+        (self.len() > most).then(|| Self {
             limit: self.limit.clone(),
             plan: self.plan.clone(),
             keys: self.keys.split_off(2 * most),
-            units: self.units.split_off(most),
+            units: self.units.split_off(most.min(self.units.len())),
+            returned: self.returned.split_off((3 * most).min(self.returned.len())),
         })
     }
 }

@@ -10,6 +10,8 @@ use std::mem;
 use std::sync::{Mutex, PoisonError};
 
 use crate::limit::Key;
+use crate::store::Returned;
+use crate::time::Timestamp;
 
 /// Locks, so that workers seldom contend.
 const SHARDS: usize = 32;
@@ -29,8 +31,17 @@ struct Shard(Mutex<ShardCharges>);
 
 #[derive(Debug, Default)]
 struct ShardCharges {
-    units: HashMap<PendingKey, i64, BuildHasherDefault<KeyHasher>>,
+    units: HashMap<PendingKey, Sums, BuildHasherDefault<KeyHasher>>,
     is_overfull: bool,
+    /// When the charges were taken last. Peers have heard of no charge since.
+    since: Timestamp,
+}
+
+/// What one key was charged and given back.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    units: i64,
+    returned: Returned,
 }
 
 /// A key, and the number of the plan whose rule it goes by.
@@ -43,8 +54,10 @@ pub struct PendingCharge {
     pub key: Key,
     /// The plan whose rule was applied, as [`Pending::add`] got it.
     pub plan: u16,
-    /// Negative if units were given back.
+    /// Negative if a settlement gave units back.
     pub units: i64,
+    /// The charges that were given back.
+    pub returned: Returned,
 }
 
 /// The hasher of keys, which are hashes already. Two bits of a key are always 0.
@@ -78,38 +91,55 @@ impl Pending {
     /// Adds `units`, negative ones if they were given back. `plan` is a number of the caller's. Returns whether the key has
     /// now used so much of the `capacity` of its rule that peers are to be told at once.
     pub fn add(&self, key: Key, plan: u16, units: i64, capacity: u64) -> bool {
-        let index = usize::try_from(key.second % SHARDS as u64).unwrap_or(0);
-        let mut shard = self.shards[index].0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_full = shard.units.len() >= SHARD_KEYS_MAX;
-        let before = match shard.units.entry((key, plan)) {
-            Entry::Occupied(mut entry) => {
-                let before = *entry.get();
-                *entry.get_mut() = before.saturating_add(units);
-                before
-            }
-            Entry::Vacant(_) if is_full => {
-                shard.is_overfull = true;
-                return false;
-            }
-            Entry::Vacant(entry) => {
-                entry.insert(units);
-                0
-            }
+        let change = |_: Timestamp, sums: &mut Sums| {
+            let before = sums.units;
+            sums.units = before.saturating_add(units);
+            (before, sums.units)
         };
+        let Some((before, after)) = self.change(key, plan, change) else { return false };
         let is_urgent = |units: i64| {
             u64::try_from(units).is_ok_and(|units| units > 0 && units.saturating_mul(URGENT_PART) >= capacity)
         };
-        !is_urgent(before) && is_urgent(before.saturating_add(units))
+        !is_urgent(before) && is_urgent(after)
     }
 
-    /// Moves all charges to `into`. Returns whether none was lost.
-    pub fn take(&self, into: &mut Vec<PendingCharge>) -> bool {
+    /// Adds a charge that was given back. If peers have not heard of it, they hear nothing of it.
+    pub fn add_returned(&self, key: Key, plan: u16, returned: &Returned) {
+        self.change(key, plan, |since, sums| {
+            let charged = i64::try_from(returned.charged).unwrap_or(i64::MAX);
+            if returned.at >= since && sums.units >= charged {
+                sums.units -= charged;
+            } else {
+                sums.returned = sums.returned.with(returned);
+            }
+        });
+    }
+
+    /// Changes the sums of a key. `None` if there is no room for it.
+    fn change<R>(&self, key: Key, plan: u16, change: impl FnOnce(Timestamp, &mut Sums) -> R) -> Option<R> {
+        let index = usize::try_from(key.second % SHARDS as u64).unwrap_or(0);
+        let mut shard = self.shards[index].0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (is_full, since) = (shard.units.len() >= SHARD_KEYS_MAX, shard.since);
+        match shard.units.entry((key, plan)) {
+            Entry::Occupied(mut entry) => Some(change(since, entry.get_mut())),
+            Entry::Vacant(_) if is_full => {
+                shard.is_overfull = true;
+                None
+            }
+            Entry::Vacant(entry) => Some(change(since, entry.insert(Sums::default()))),
+        }
+    }
+
+    /// Moves all charges until `now` to `into`. Returns whether none was lost.
+    pub fn take(&self, now: Timestamp, into: &mut Vec<PendingCharge>) -> bool {
         let mut is_complete = true;
         for shard in &self.shards {
             let mut charges = shard.0.lock().unwrap_or_else(PoisonError::into_inner);
             is_complete &= !mem::take(&mut charges.is_overfull);
-            let pending = charges.units.drain().filter(|(_, units)| *units != 0);
-            into.extend(pending.map(|((key, plan), units)| PendingCharge { key, plan, units }));
+            charges.since = now;
+            let pending = charges.units.drain().filter(|(_, sums)| sums.units != 0 || sums.returned.charged > 0);
+            let charge = |((key, plan), Sums { units, returned })| PendingCharge { key, plan, units, returned };
+            into.extend(pending.map(charge));
         }
         is_complete
     }
@@ -125,7 +155,7 @@ mod tests {
 
     fn taken(pending: &Pending) -> (bool, Vec<(u64, u16, i64)>) {
         let mut charges = Vec::new();
-        let is_complete = pending.take(&mut charges);
+        let is_complete = pending.take(Timestamp::from_ns(10), &mut charges);
         let mut charges: Vec<_> = charges.into_iter().map(|one| (one.key.second, one.plan, one.units)).collect();
         charges.sort_unstable();
         (is_complete, charges)
@@ -139,6 +169,21 @@ mod tests {
         }
         assert_eq!(taken(&pending), (true, vec![(1, 0, 7), (1, 1, 5), (2, 0, 1), (4, 0, -1)]));
         assert_eq!(taken(&pending), (true, vec![]), "they are taken once");
+    }
+
+    #[test]
+    fn peers_do_not_hear_of_a_charge_that_is_given_back_at_once() {
+        let pending = Pending::default();
+        let returned = |charged, at| Returned { units: 0, charged, risk_ns: charged, at: Timestamp::from_ns(at) };
+        let mut charges = Vec::new();
+        pending.take(Timestamp::from_ns(10), &mut charges);
+        pending.add(key(1), 0, 5, 100);
+        pending.add_returned(key(1), 0, &returned(2, 10));
+        // A charge of a former batch, and one that is not among the pending ones.
+        pending.add_returned(key(1), 0, &returned(1, 9));
+        pending.add_returned(key(1), 0, &returned(4, 10));
+        pending.take(Timestamp::from_ns(20), &mut charges);
+        assert_eq!(charges, [PendingCharge { key: key(1), plan: 0, units: 3, returned: returned(5, 9) }]);
     }
 
     #[test]

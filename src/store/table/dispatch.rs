@@ -17,6 +17,7 @@ use crate::limit::slow_down::{SlowDown, Slowed};
 use crate::limit::state::State;
 use crate::limit::token_bucket::Answer;
 use crate::limit::{Algorithm, AnyState, Decision, Key, OnFull, Quota, RemainingByRate, Retry, Unpacker, token_bucket};
+use crate::store::Returned;
 use crate::store::snapshot::blocks::Emit;
 use crate::time::Timestamp;
 
@@ -181,33 +182,55 @@ impl Table {
         }, else Retry::AfterNs(UNFIT_RETRY_NS))
     }
 
-    /// Gives a charge back, as far as its units have not come back by themselves. Returns the units that are given back,
-    /// rounded; 0 if a store has them.
-    pub fn refund(&self, key: Key, receipt: &Receipt, now: Timestamp) -> u64 {
+    /// Gives a charge back, as far as its units have not come back by themselves. Returns the effect; nothing if a store
+    /// has the units.
+    pub fn refund(&self, key: Key, receipt: &Receipt, now: Timestamp) -> Returned {
         match (&self.kind, receipt) {
             (Kind::Buckets(keys), Receipt::Bucket(receipt, interval_ns)) => {
-                let lose = |at, most_ns| self.lost_times().lose(key, at, most_ns, now);
-                keys.undo(key, |state| {
+                let mut risk_ns = 0;
+                let lose = |at, most_ns| {
+                    risk_ns = most_ns;
+                    self.lost_times().lose(key, at, most_ns, now)
+                };
+                let units = keys.undo(key, |state| {
                     if keys.is_void(key, receipt.at()) {
                         return 0;
                     }
                     state.give_back(receipt, *interval_ns, lose, now)
-                })
+                });
+                let charged = if units > 0 || risk_ns > 0 { receipt.cost() } else { 0 };
+                Returned { units, charged, risk_ns, at: receipt.at() }
             }
-            (Kind::Buckets(keys), Receipt::Sketch(receipt)) => keys.undo_sketched(key, receipt),
+            (Kind::Buckets(keys), Receipt::Sketch(receipt)) => Returned::whole(keys.undo_sketched(key, receipt), now),
             (Kind::Any(keys), Receipt::Any(charged)) => {
                 let (rule, receipt) = &**charged;
-                keys.undo(key, |state| state.refund(rule, receipt, now))
+                Returned::whole(keys.undo(key, |state| state.refund(rule, receipt, now)), now)
             }
             (_, Receipt::Remote(charge)) => {
                 self.take_back(key, charge, now);
-                0
+                Returned::default()
             }
             (_, Receipt::Lease(taken)) => {
                 taken.iter().for_each(|(of, units)| self.put_back(key, of, *units, now));
-                0
+                Returned::default()
             }
-            _ => 0,
+            _ => Returned::default(),
+        }
+    }
+
+    /// Gives a charge back that another replica gave back at `at`. Together, refunds here and there lose no more time than
+    /// has passed.
+    pub fn refund_as_of(&self, key: Key, rule: &Algorithm, returned: &Returned, at: Timestamp, now: Timestamp) {
+        match (&self.kind, rule) {
+            (Kind::Buckets(keys), Algorithm::TokenBucket(quota)) if !keys.is_void(key, returned.at) => {
+                let lose = |most_ns| self.lost_times().lose(key, returned.at, most_ns, at);
+                let risk = (returned.risk_ns, lose);
+                keys.change(key, quota, at, |state| state.take_back(quota, returned.charged, risk, at));
+            }
+            (Kind::Any(keys), rule) => {
+                keys.change(key, rule, at, |state| state.take_back(rule, returned.charged, at, now));
+            }
+            _ => {}
         }
     }
 

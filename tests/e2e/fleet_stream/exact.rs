@@ -44,3 +44,17 @@ fn the_long_run_rate_is_exact() {
         assert!(admitted + left >= from - most && admitted + left <= to + most, "{admitted} and {left} of {to}");
     }
 }
+
+/// The service cannot be reached, so each charge is given back, by three replicas at once. Nothing is lost.
+#[test]
+fn charges_of_an_outage_come_back_everywhere() {
+    let upstream = Upstream::start();
+    let replicas = Replicas::start(3, &upstream, "", "rate = \"500/day\"");
+    upstream.stop();
+    let samples = replicas.fleet.during(9, Duration::from_millis(1), &["/"], || sleep(Duration::from_secs(3)));
+    samples.assert_only(&[502, 503]);
+    for weir in &replicas.fleet.weirs {
+        weir.wait_until("all charges are back", || balance(weir) >= 499);
+    }
+    println!("an outage: {} charges came back", samples.0.len());
+}
