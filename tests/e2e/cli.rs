@@ -75,6 +75,9 @@ fn what_it_is() {
       keys         Show or reset keys of a running Weir, or list those that are limited
       bans         List, set and lift bans of a running Weir
       overrides    List, set and remove overrides of a running Weir
+      plans        List, assign and remove plans of single keys of a running Weir
+      top          Show limits, verdicts, headroom and the most refused keys of a running Weir
+      tap          Show requests of a running Weir as they end
       healthcheck  Check whether a running Weir is healthy; for container health checks
       help         Print this message or the help of the given subcommand(s)
 
@@ -152,6 +155,9 @@ fn a_wrong_command_line_is_2() {
       keys         Show or reset keys of a running Weir, or list those that are limited
       bans         List, set and lift bans of a running Weir
       overrides    List, set and remove overrides of a running Weir
+      plans        List, assign and remove plans of single keys of a running Weir
+      top          Show limits, verdicts, headroom and the most refused keys of a running Weir
+      tap          Show requests of a running Weir as they end
       healthcheck  Check whether a running Weir is healthy; for container health checks
       help         Print this message or the help of the given subcommand(s)
 
