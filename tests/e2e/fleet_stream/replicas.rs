@@ -1,6 +1,7 @@
 //! Replicas that stream to each other through relays, one for each direction of each pair.
 
 mod bans;
+mod members;
 
 use std::net::SocketAddr;
 

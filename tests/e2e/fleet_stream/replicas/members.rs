@@ -1,0 +1,74 @@
+//! Members that come and go by the DNS, and certificates that change.
+
+use std::fs;
+use std::net::Ipv4Addr;
+
+use super::{connected, fleet_address, view};
+use crate::support::{Cert, Dns, Upstream, Weir, free_port};
+
+const SECRET: &str = "0123456789abcdef0123456789ABCDEF";
+
+/// Starts a replica with more tables and `options` of `[fleet]`, in a folder with `files`.
+fn replica(upstream: &Upstream, tables: &str, options: &str, files: &[(&str, &Cert)]) -> Weir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, cert) in files {
+        cert.write(folder.path(), name);
+    }
+    let rest = format!(
+        "[fleet]\nstrategy = \"stream\"\nsecret = {{ env = \"WEIR_FLEET_SECRET\" }}\nleave_after = \"100ms\"\n{options}\n\
+         [[limit]]\nname = \"all\"\nkey = []\nrate = \"600/day\"\n{tables}"
+    );
+    fs::write(folder.path().join("weir.toml"), Weir::config(upstream, "", &rest)).unwrap();
+    Weir::start_in_env(folder, &[("WEIR_FLEET_SECRET", SECRET)])
+}
+
+fn until_members(weirs: &[Weir]) {
+    for weir in weirs {
+        weir.wait_until("the members are known", || {
+            let view = view(weir);
+            connected(&view) == weirs.len() - 1 && view["replicas"] == weirs.len()
+        });
+    }
+}
+
+#[test]
+fn members_follow_the_dns() {
+    const NAME: &str = "fleet.test";
+    let (upstream, dns, port) = (Upstream::start(), Dns::start(), free_port());
+    let addresses = [1, 2, 3].map(|last| Ipv4Addr::new(127, 0, 0, last));
+    let start = |address: &Ipv4Addr| {
+        let tables = format!("[dns]\nservers = [\"{}\"]\n", dns.address());
+        let members = format!("members = {{ dns = \"{NAME}:{port}\" }}\ninsecure = true");
+        replica(&upstream, &tables, &format!("listen = \"{address}:{port}\"\n{members}"), &[])
+    };
+    dns.addresses(NAME, 1, &addresses[..2]);
+    let mut weirs: Vec<Weir> = addresses[..2].iter().map(start).collect();
+    until_members(&weirs);
+    dns.addresses(NAME, 1, &addresses);
+    weirs.push(start(&addresses[2]));
+    until_members(&weirs);
+    weirs.pop();
+    dns.addresses(NAME, 1, &addresses[..2]);
+    until_members(&weirs);
+}
+
+/// The fleet moves to another authority without a restart: both are trusted for a while.
+#[test]
+fn certificates_change_by_a_reload() {
+    let upstream = Upstream::start();
+    let (old, new) = (Cert::authority(), Cert::authority());
+    let tls = "listen = \"127.0.0.1:0\"\ntls = { cert = \"own.pem\", key = \"own.key\", ca = \"ca.pem\" }";
+    let start = |members: &str, authority: &Cert| {
+        let own = authority.client("replica", &["replica"], &[]);
+        replica(&upstream, "", &format!("{tls}\n{members}"), &[("own", &own), ("ca", authority)])
+    };
+    let first = start("members = { static = [\"localhost:1\"] }", &old);
+    let second = start(&format!("members = {{ static = [\"{}\"] }}", fleet_address(&first)), &new);
+    second.wait_for_line("a replica cannot be reached");
+    assert_eq!(connected(&view(&first)), 0);
+    new.client("replica", &["replica"], &[]).write(first.folder(), "own");
+    new.write(first.folder(), "ca");
+    for weir in [&first, &second] {
+        weir.wait_until("both have certificates of one authority", || connected(&view(weir)) == 1);
+    }
+}
