@@ -21,6 +21,8 @@ use super::answer::{Answer, problem};
 pub(super) const BATCH_MAX: usize = 1000;
 /// Most bytes of a body: 524 for each of [`BATCH_MAX`] items.
 pub(super) const BODY_BYTES_MAX: usize = 512 * 1024;
+/// Most bytes of a configuration in TOML.
+const TOML_BYTES_MAX: usize = 4 << 20;
 /// Most bytes to read and discard of a body that is too long. A client that still sends would not see the answer.
 const DISCARDED_BYTES_MAX: usize = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -33,6 +35,19 @@ impl<S: Sync> FromRequest<S> for Json {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Answer> {
         read(request.into_body()).await.map(Self)
+    }
+}
+
+/// The body of a request as the text of a configuration.
+pub(super) struct Toml(pub(super) String);
+
+impl<S: Sync> FromRequest<S> for Toml {
+    type Rejection = Answer;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Answer> {
+        let bytes = bytes(request.into_body(), TOML_BYTES_MAX).await?;
+        let not_utf8 = |_| problem(StatusCode::BAD_REQUEST, "the body is not UTF-8");
+        String::from_utf8(bytes).map(Self).map_err(not_utf8)
     }
 }
 
@@ -52,13 +67,18 @@ impl<S: Sync, T: DeserializeOwned> FromRequestParts<S> for Parameters<T> {
 
 /// Reads a body as JSON. The error is the answer to a body that is invalid, too long or too slow.
 async fn read<B: Body<Error: Display>>(body: B) -> Result<Value, Answer> {
-    let bad = |detail: &str| problem(StatusCode::BAD_REQUEST, detail);
-    let bytes = match timeout(TIMEOUT, collect(body)).await {
-        Ok(Ok(bytes)) => bytes,
-        Ok(Err(detail)) => return Err(bad(&detail)),
-        Err(_) => return Err(problem(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
-    };
-    serde_json::from_slice(&bytes).map_err(|error| bad(&format!("the body is not JSON: {error}")))
+    let bytes = bytes(body, BODY_BYTES_MAX).await?;
+    let not_json = |error| problem(StatusCode::BAD_REQUEST, format!("the body is not JSON: {error}"));
+    serde_json::from_slice(&bytes).map_err(not_json)
+}
+
+/// Reads a body of at most `bytes_max` bytes.
+async fn bytes<B: Body<Error: Display>>(body: B, bytes_max: usize) -> Result<Vec<u8>, Answer> {
+    match timeout(TIMEOUT, collect(body, bytes_max)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(detail)) => Err(problem(StatusCode::BAD_REQUEST, detail)),
+        Err(_) => Err(problem(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
+    }
 }
 
 /// Deserializes an object. Errs for an array, which `serde` would read as the fields in their order.
@@ -69,13 +89,13 @@ pub(super) fn object<'v, T: Deserialize<'v>>(value: &'v Value) -> Result<T, Stri
     T::deserialize(value).map_err(|error| error.to_string())
 }
 
-async fn collect<B: Body<Error: Display>>(body: B) -> Result<Vec<u8>, String> {
+async fn collect<B: Body<Error: Display>>(body: B, bytes_max: usize) -> Result<Vec<u8>, String> {
     let mut body = pin!(body);
     let (mut bytes, mut discarded) = (Vec::new(), 0);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| format!("the body is incomplete: {error}"))?;
         let Ok(mut data) = frame.into_data() else { continue };
-        if discarded == 0 && bytes.len() + data.remaining() <= BODY_BYTES_MAX {
+        if discarded == 0 && bytes.len() + data.remaining() <= bytes_max {
             while data.has_remaining() {
                 let piece = data.chunk();
                 bytes.extend_from_slice(piece);
@@ -88,5 +108,5 @@ async fn collect<B: Body<Error: Display>>(body: B) -> Result<Vec<u8>, String> {
             break;
         }
     }
-    if discarded > 0 { Err(format!("the body is longer than {BODY_BYTES_MAX} bytes")) } else { Ok(bytes) }
+    if discarded > 0 { Err(format!("the body is longer than {bytes_max} bytes")) } else { Ok(bytes) }
 }

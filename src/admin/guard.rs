@@ -1,6 +1,6 @@
 //! Refuses requests that a web page can make a browser send to the admin listener.
 //!
-//! A form or a script sends its `Origin`, and cannot send JSON without a CORS preflight. In DNS rebinding the name of the
+//! A form or a script sends its `Origin`, and cannot send JSON or TOML without a CORS preflight. In DNS rebinding the name of the
 //! page resolves to this listener, and the browser sends that name as `Host`. The listener accepts only its addresses and
 //! the configured names.
 
@@ -28,10 +28,10 @@ pub(super) fn refuse(head: &Parts, listen: SocketAddr, hosts: &[Box<str>]) -> Op
         return Some(problem(StatusCode::FORBIDDEN, "Origin: requests of web pages are refused"));
     }
     let mut kinds = head.headers.get_all(CONTENT_TYPE).iter().map(|value| value.to_str().unwrap_or(""));
-    if [Method::POST, Method::PUT].contains(&head.method)
-        && !(kinds.next().is_some_and(is_json) && kinds.next().is_none())
-    {
-        return Some(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type: expected application/json"));
+    let expected = if head.uri.path() == "/v1/config/check" { "application/toml" } else { "application/json" };
+    let is_expected = |kind: &str| is_kind(kind, expected);
+    if head.method == Method::POST && !(kinds.next().is_some_and(is_expected) && kinds.next().is_none()) {
+        return Some(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("Content-Type: expected {expected}")));
     }
     None
 }
@@ -49,8 +49,8 @@ fn is_known(authority: &str, listen: SocketAddr, hosts: &[Box<str>]) -> bool {
     }
 }
 
-fn is_json(kind: &str) -> bool {
-    kind.split(';').next().is_some_and(|kind| kind.trim_ascii().eq_ignore_ascii_case("application/json"))
+fn is_kind(kind: &str, expected: &str) -> bool {
+    kind.split(';').next().is_some_and(|kind| kind.trim_ascii().eq_ignore_ascii_case(expected))
 }
 
 #[cfg(test)]

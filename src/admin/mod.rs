@@ -11,6 +11,7 @@ mod guard;
 mod layers;
 
 mod bans;
+mod configuration;
 mod explain;
 mod exposition;
 mod fleet;
@@ -25,6 +26,7 @@ mod top;
 mod audit;
 mod change;
 mod edits;
+mod reloads;
 mod series;
 mod state;
 
@@ -65,8 +67,10 @@ pub use change::{Change, Outcome, Overrides};
 pub use explain::{BudgetBody, ExplanationBody, LimitBody, QuestionBody, RouteBody};
 pub use history::keep_history;
 pub use keys::{KeyBody, LimitedBody, LimitedPage};
+pub use reloads::{CheckBody, ConfigBody, ConfigReader, FindingBody, ReloadBody, Reloads, SETTINGS_MAX, SettingBody};
 pub use series::{History, HistoryBody, LimitHistoryBody};
 pub use state::Admin;
+pub use times::rfc3339;
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// The bound on the life of a connection without an open stream of events. It also ends connections that read slowly.

@@ -20,7 +20,7 @@ use utoipa_axum::routes;
 use super::answer::{Answer, problem, text};
 use super::exposition::{self, Format};
 use super::state::Admin;
-use super::{bans, explain, fleet, history, keys, layers, overrides, plans, spend, tap, top};
+use super::{bans, configuration, explain, fleet, history, keys, layers, overrides, plans, spend, tap, top};
 use crate::telemetry::OPENMETRICS_TYPE;
 
 /// The Prometheus text exposition format.
@@ -50,7 +50,9 @@ pub(super) fn router(admin: Admin) -> Router {
         .routes(routes!(keys::show))
         .routes(routes!(bans::list))
         .routes(routes!(overrides::list))
-        .routes(routes!(plans::list));
+        .routes(routes!(plans::list))
+        .routes(routes!(configuration::show))
+        .routes(routes!(configuration::reloads));
     let writes = OpenApiRouter::new()
         .routes(routes!(keys::reset))
         .routes(routes!(bans::set))
@@ -60,6 +62,8 @@ pub(super) fn router(admin: Admin) -> Router {
         .routes(routes!(plans::assign))
         .routes(routes!(plans::put))
         .routes(routes!(plans::remove))
+        .routes(routes!(configuration::check))
+        .routes(routes!(configuration::reload))
         .routes(routes!(spend::spend))
         .routes(routes!(spend::spend_by_its_old_name))
         .route_layer(from_fn(layers::require_write));

@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use super::access::Access;
 use super::ban_file::BanFile;
 use super::change::Overrides;
+use super::reloads::{ConfigReader, Reloads};
 use super::series::History;
 use crate::gate::{Gate, NewestLive, Routing};
 use crate::store::stream::FleetStatus;
@@ -35,6 +36,10 @@ pub struct Admin {
     pub access: Arc<ArcSwap<Access>>,
     /// The routes of the configuration in force.
     pub routing: Arc<ArcSwap<Routing>>,
+    /// The configuration in force.
+    pub configuration: Arc<dyn ConfigReader>,
+    /// The last reloads.
+    pub reloads: Reloads,
     /// Overrides set at run time.
     pub overrides: Overrides,
     /// The other replicas; `None` without connections to them.

@@ -8,7 +8,7 @@ use crate::time::{Timestamp, saturating_ns};
 const LATEST: Duration = Duration::from_secs(253_402_300_799);
 
 /// An instant as RFC 3339 with milliseconds, in UTC.
-pub(super) fn rfc3339(at: Timestamp) -> String {
+pub fn rfc3339(at: Timestamp) -> String {
     let since = Duration::from_nanos(at.as_ns()).min(LATEST);
     humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + since).to_string()
 }

@@ -51,7 +51,7 @@ impl App {
         let mut inherited = Inherited::find(&config)?;
         let mut listeners = Listeners::bind(&config, &mut inherited)?;
         let mut previous = inherited.previous;
-        let (operators, changes, bans) = Operators::of(&config);
+        let (operators, orders, bans) = Operators::of(&config, feed.as_ref().map(ConfigFeed::in_force));
         let is_remote = feed.as_ref().is_some_and(ConfigFeed::is_remote);
         let metrics = Arc::new(metrics(&config, is_remote)?);
         let jwks = Arc::new(Jwks::default());
@@ -98,7 +98,7 @@ impl App {
         let (operators_too, jwks_too) = (Arc::clone(&operators), Arc::clone(&jwks));
         let (limiter_too, fleet_too) = (limiter.clone(), fleet.clone());
         let followers = Followers { operators: operators_too, jwks: jwks_too, limiter: limiter_too, fleet: fleet_too };
-        let reloader = feed.map(|feed| Reloader::new(feed, installed, Arc::clone(&shared), followers, changes));
+        let reloader = feed.map(|feed| Reloader::new(feed, installed, Arc::clone(&shared), followers, orders));
         let built = Built {
             shared,
             places: listeners.places(),

@@ -25,7 +25,7 @@ use super::snapshots::{SnapshotWriter, WriteLock};
 use super::stores;
 use super::systemd;
 use super::takeover::{Handover, HandoverProgress, HandoverServer, Previous, Successors};
-use crate::admin::{self, Admin};
+use crate::admin::{self, Admin, ConfigReader};
 use crate::gate::NewestLive;
 use crate::grpc;
 use crate::net::{Lifecycle, ListenAddress, Listener, SocketFile};
@@ -242,6 +242,8 @@ impl Control {
             access: Arc::clone(&operators.access),
             overrides: operators.overrides.clone(),
             routing: Arc::clone(&operators.routing),
+            configuration: Arc::clone(&operators.text) as Arc<dyn ConfigReader>,
+            reloads: operators.reloads.clone(),
             fleet: self.fleet.as_ref().map(|fleet| Arc::clone(&fleet.hub) as Arc<dyn FleetStatus>),
             bans: Arc::clone(&operators.bans),
         };

@@ -15,6 +15,7 @@ pub mod remote;
 mod snapshots;
 mod stores;
 
+mod config_reader;
 mod jwks;
 mod listeners;
 mod operators;

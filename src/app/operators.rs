@@ -4,11 +4,12 @@ use std::future::ready;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_rustls::TlsAcceptor;
 
-use crate::admin::{self, Accept, Access, Admin, BanFile, Change, Overrides};
-use crate::config::{AdminSettings, Config};
+use super::config_reader::RunningText;
+use crate::admin::{self, Accept, Access, Admin, BanFile, Change, Overrides, ReloadBody, Reloads};
+use crate::config::{AdminSettings, Config, Origin};
 use crate::gate::{OperatorBan, Routing};
 use crate::net::tls::ServerTls;
 
@@ -18,6 +19,8 @@ pub(super) struct Operators {
     pub(super) overrides: Overrides,
     pub(super) bans: Arc<BanFile>,
     pub(super) routing: Arc<ArcSwap<Routing>>,
+    pub(super) text: Arc<RunningText>,
+    pub(super) reloads: Reloads,
     tls: ArcSwapOption<ServerTls>,
 }
 
@@ -33,21 +36,31 @@ pub(crate) fn routing(config: &Config) -> Routing {
     Routing { routes: config.proxy.routes.clone(), upstreams }
 }
 
+/// The orders of operators to the task that reloads.
+pub(super) struct Orders {
+    pub(super) changes: mpsc::Receiver<Change>,
+    pub(super) reloads: mpsc::Receiver<oneshot::Sender<ReloadBody>>,
+}
+
 impl Operators {
-    /// The settings of a configuration, the receiver of changes of overrides, and the bans in the file.
-    pub(super) fn of(config: &Config) -> (Arc<Self>, mpsc::Receiver<Change>, Vec<OperatorBan>) {
+    /// The settings of a configuration that is at `origin`, the receiver of orders, and the bans in the file.
+    pub(super) fn of(config: &Config, origin: Option<Origin>) -> (Arc<Self>, Orders, Vec<OperatorBan>) {
         let (overrides, changes) = Overrides::new(config.run_time.overrides.clone());
         let (file, bans) = BanFile::open(config.admin.bans.clone());
         let access = Arc::new(ArcSwap::from_pointee(access(config)));
         let tls = ArcSwapOption::from(config.admin.tls.clone().map(Arc::new));
         let routing = Arc::new(ArcSwap::from_pointee(routing(config)));
-        (Arc::new(Self { access, overrides, bans: Arc::new(file), routing, tls }), changes, bans)
+        let text = Arc::new(RunningText::new(config.written.clone(), origin));
+        let (reloads, orders) = Reloads::new();
+        let operators = Self { access, overrides, bans: Arc::new(file), routing, text, reloads, tls };
+        (Arc::new(operators), Orders { changes, reloads: orders }, bans)
     }
 
     /// Replaces the settings by those of `config`, and takes its overrides. Whether there is TLS at all cannot change.
     pub(super) fn reload(&self, config: &mut Config) {
         self.access.store(Arc::new(access(config)));
         self.routing.store(Arc::new(routing(config)));
+        self.text.written.store(Arc::new(config.written.clone()));
         self.overrides.in_force.store(Arc::new(std::mem::take(&mut config.run_time.overrides)));
         if let (Some(tls), true) = (config.admin.tls.clone(), self.tls.load().is_some()) {
             self.tls.store(Some(Arc::new(tls)));

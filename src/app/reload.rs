@@ -10,19 +10,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use super::config_reader::{ReloadCause, ReloadOutcome, record};
 use super::files::FileWatch;
 use super::fleet_overrides::{FleetOverrides, write_change, write_if_new};
 use super::installed::{Installed, secret_mismatch};
 use super::jwks::Jwks;
-use super::operators::Operators;
+use super::operators::{Operators, Orders};
 use super::remote::ConfigFeed;
 use super::stores;
 use super::systemd;
-use crate::admin::Change;
+use crate::admin::{Change, rfc3339};
 use crate::config::{self, Config, Diagnostics, Finding, Severity, Sources};
 use crate::gate::Gate;
 use crate::grpc;
@@ -78,7 +78,7 @@ pub(super) struct Reloader {
     feed: ConfigFeed,
     shared: Arc<SharedState>,
     followers: Followers,
-    changes: mpsc::Receiver<Change>,
+    orders: Orders,
     /// The files of the last attempt, valid or not.
     tried: Sources,
     /// The configuration in force.
@@ -93,12 +93,12 @@ impl Reloader {
         installed: Installed,
         shared: Arc<SharedState>,
         followers: Followers,
-        changes: mpsc::Receiver<Change>,
+        orders: Orders,
     ) -> Self {
         // Temporary files of earlier processes do no harm if they stay.
         let _ = installed.overrides_file.as_deref().map(file::clear);
         let tried = installed.sources.clone();
-        Self { feed, shared, followers, changes, tried, installed, fleet_overrides: None }
+        Self { feed, shared, followers, orders, tried, installed, fleet_overrides: None }
     }
 
     /// Watches, reloads and makes changes until dropped.
@@ -110,25 +110,36 @@ impl Reloader {
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             self.follow_fleet();
-            let is_forced = tokio::select! {
-                _ = hangups.0.recv() => { self.feed.look_again(); true }
-                () = self.feed.changed() => true,
-                () = watch.changed() => { sleep(SETTLE).await; false }
-                _ = looks.tick() => false,
+            let mut answer = None;
+            let cause = tokio::select! {
+                _ = hangups.0.recv() => { self.feed.look_again(); ReloadCause::Signal }
+                () = self.feed.changed() => ReloadCause::Version,
+                () = watch.changed() => { sleep(SETTLE).await; ReloadCause::File }
+                _ = looks.tick() => ReloadCause::File,
+                Some(order) = self.orders.reloads.recv() => {
+                    self.feed.look_again();
+                    answer = Some(order);
+                    ReloadCause::Request
+                }
                 text = next_text(&mut self.fleet_overrides) => {
                     self.take_overrides(text).await;
                     watch = FileWatch::new(self.tried.paths());
                     continue;
                 }
-                Some(change) = self.changes.recv() => {
+                Some(change) = self.orders.changes.recv() => {
                     self.change(change).await;
                     watch = FileWatch::new(self.tried.paths());
                     continue;
                 }
             };
-            if is_forced || self.tried.have_changed() {
+            if cause.is_forced() || self.tried.have_changed() {
                 systemd::notify_reloading();
-                self.reload();
+                let outcome = self.reload();
+                let record = record(rfc3339(self.now()), cause, outcome, self.feed.revision());
+                self.followers.operators.reloads.record(record.clone());
+                if let Some(answer) = answer {
+                    let _ = answer.send(record); // the caller may have left
+                }
                 watch = FileWatch::new(self.tried.paths());
                 systemd::notify_ready();
             }
@@ -156,39 +167,41 @@ impl Reloader {
         let in_force = self.installed.overrides_text.as_ref().map(|(file, text)| (file.as_path(), text.as_str()));
         match config::load_after(&self.feed.in_force(), in_force).map(|config| self.install(config)) {
             Ok(Ok(_)) => tracing::info!("overrides of the fleet read"),
-            Ok(Err(reason)) => self.refuse(&reason),
+            Ok(Err(reason)) => drop(self.refuse(reason)),
             Err(diagnostics) => tracing::error!("the overrides of the fleet do not apply\n{diagnostics}"),
         }
     }
 
-    fn reload(&mut self) {
+    fn reload(&mut self) -> ReloadOutcome {
         let in_force = self.installed.overrides_text.as_ref().map(|(file, text)| (file.as_path(), text.as_str()));
-        let origin = match self.feed.newest() {
-            Ok(origin) => origin,
-            Err(reason) => return self.refuse(&reason),
-        };
-        if let Some(bytes) = origin.large_bytes() {
-            tracing::info!(bytes, "compiling a large configuration");
-        }
-        match config::load_after(&origin, in_force) {
-            Ok(config) if let Some(reason) = secret_mismatch(self.fleet_secret(), &config) => {
-                self.tried = config.sources;
-                self.refuse(reason);
+        let loaded = self.feed.newest().map(|origin| {
+            if let Some(bytes) = origin.large_bytes() {
+                tracing::info!(bytes, "compiling a large configuration");
             }
-            Ok(config) => {
+            config::load_after(&origin, in_force)
+        });
+        match loaded {
+            Err(reason) => self.refuse(reason),
+            Ok(Ok(config)) if let Some(reason) = secret_mismatch(self.fleet_secret(), &config) => {
+                self.tried = config.sources;
+                self.refuse(reason.to_owned())
+            }
+            Ok(Ok(config)) => {
                 let (read, warnings) = (config.sources.clone(), config.warnings.clone());
                 let installed = self.install(config);
                 self.tried = read;
-                match installed {
+                let outcome = match installed {
                     Ok(Installation { restart, .. }) => {
                         self.log_reloaded();
                         self.feed.applied(&self.shared.metrics, self.now(), &restart);
+                        ReloadOutcome::Applied(restart, warnings.clone())
                     }
-                    Err(reason) => self.refuse(&reason),
-                }
+                    Err(reason) => self.refuse(reason),
+                };
                 log_findings(&warnings);
+                outcome
             }
-            Err(diagnostics) => {
+            Ok(Err(diagnostics)) => {
                 self.shared.metrics.reload_successful.set(0);
                 self.tried = diagnostics.sources().clone();
                 let (problems, revision) = (diagnostics.len(), self.feed.revision());
@@ -199,6 +212,7 @@ impl Reloader {
                 );
                 log_findings(&diagnostics);
                 self.feed.invalid(self.now(), &diagnostics);
+                ReloadOutcome::Invalid(diagnostics)
             }
         }
     }
@@ -226,7 +240,7 @@ impl Reloader {
                 match self.install(*config) {
                     Ok(Installation { only_overrides: true, .. }) => {}
                     Ok(_) => self.log_reloaded(),
-                    Err(reason) => self.refuse(&reason),
+                    Err(reason) => drop(self.refuse(reason)),
                 }
                 for (limit, changes) in by_limit {
                     tracing::info!(limit, changes, "overrides set at run time");
@@ -258,11 +272,12 @@ impl Reloader {
     }
 
     /// Logs and reports that the newest configuration cannot be used.
-    fn refuse(&self, reason: &str) {
+    fn refuse(&self, reason: String) -> ReloadOutcome {
         self.shared.metrics.reload_successful.set(0);
         let revision = self.feed.revision();
         tracing::error!(reason, revision, "the new configuration cannot be used; the old one stays");
-        self.feed.refused(self.now(), vec![reason.to_owned()]);
+        self.feed.refused(self.now(), vec![reason.clone()]);
+        ReloadOutcome::Refused(reason)
     }
 
     /// Puts a configuration in force.
@@ -330,7 +345,7 @@ struct Installation {
 /// Logs each problem with file, line and column.
 pub(super) fn log_findings(problems: &Diagnostics) {
     let (findings, more) = problems.findings();
-    for Finding { severity, code, title, file, at } in findings {
+    for Finding { severity, code, title, file, at, .. } in findings {
         let (line, column) = at.unzip();
         match severity {
             Severity::Error => tracing::error!(file, line, column, code, "{title}"),

@@ -72,6 +72,8 @@ enum Action {
     Plans(Box<operate::PlansArgs>),
     /// Show limits, verdicts, headroom and the most refused keys of a running Weir.
     Top(Box<operate::TopArgs>),
+    /// Show, check and reload the configuration of a running Weir.
+    Config(Box<operate::ConfigArgs>),
     /// Show requests of a running Weir as they end.
     Tap(Box<operate::TapArgs>),
     /// Check whether a running Weir is healthy; for container health checks.
@@ -96,6 +98,7 @@ pub fn main() -> ExitCode {
         Action::Overrides(args) => operate::overrides(*args),
         Action::Plans(args) => operate::plans(*args),
         Action::Top(args) => operate::top(*args),
+        Action::Config(args) => operate::config(*args),
         Action::Tap(args) => operate::tap(&args),
         Action::Healthcheck { admin, credentials } => healthcheck::healthcheck(&admin, &credentials),
     }

@@ -43,6 +43,8 @@ pub struct Finding<'d> {
     pub code: &'static str,
     /// The headline.
     pub title: &'d str,
+    /// A correction.
+    pub help: Option<&'d str>,
     /// The file.
     pub file: &'d str,
     /// The line and the column, both from 1; `None` if it is about the file as a whole.
@@ -157,9 +159,9 @@ impl Diagnostics {
     /// The first problems, with their places, and the number of the others.
     pub fn findings(&self) -> (Vec<Finding<'_>>, usize) {
         let shown = self.problems.iter().take(SHOWN_MAX).map(|problem| {
-            let &Problem { severity, code, ref title, .. } = problem;
+            let &Problem { severity, code, ref title, ref help, .. } = problem;
             let at = problem.span.as_ref().map(|span| self.line_and_column(span));
-            Finding { severity, code, title, file: &self.name, at }
+            Finding { severity, code, title, help: help.as_deref(), file: &self.name, at }
         });
         (shown.collect(), self.problems.len().saturating_sub(SHOWN_MAX))
     }

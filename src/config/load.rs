@@ -9,6 +9,7 @@ use toml::de::{DeTable, Error};
 
 use super::compile::{self, Config};
 use super::diagnostics::{Diagnostics, Problem};
+use super::effective::Written;
 use super::files::{FILE_BYTES_MAX, read_file};
 use super::overrides::{self, OverrideFile, OverrideSet};
 use super::reader::context::Context;
@@ -86,6 +87,24 @@ pub fn compile(
     let text = ConfigText { text: text.to_owned(), name: name.to_owned(), dir, own: None, sources: Sources::default() };
     let (table, errors) = text.parse();
     let document = Document::new(&text, table.get_ref(), &errors, env);
+    document.compile(document.overrides_path().map(OverrideFile::read), None)
+}
+
+/// Compiles `text`, which messages call `name`, in the place of the configuration at `origin`, with the environment of
+/// this process.
+///
+/// # Errors
+/// All problems of the configuration, in the order of its text.
+pub fn compile_at(text: &str, name: &str, origin: Option<&Origin>) -> Result<Config, Diagnostics> {
+    let (dir, own) = match origin {
+        Some(Origin::File(path)) => (path.parent().unwrap_or(Path::new("")), Some(path.as_path())),
+        Some(Origin::Bytes { folder, .. }) => (&**folder, None),
+        None => (Path::new(""), None),
+    };
+    let text = ConfigText { text: text.to_owned(), name: name.to_owned(), dir, own, sources: Sources::default() };
+    let (table, errors) = text.parse();
+    let env = |name: &str| std::env::var(name).ok();
+    let document = Document::new(&text, table.get_ref(), &errors, &env);
     document.compile(document.overrides_path().map(OverrideFile::read), None)
 }
 
@@ -189,10 +208,12 @@ impl<'a> Document<'a> {
         let problems = syntax::merge(&self.text.text, self.errors, errors);
         let (secrets, sources) = (context.secrets.take(), context.sources.take());
         match config {
-            // Only warnings need a copy of the text.
-            Some(config) if problems.is_empty() && warnings.is_empty() => Ok(Config { sources, ..config }),
             Some(config) if problems.is_empty() => {
-                Ok(Config { sources, warnings: self.diagnostics(&secrets, warnings), ..config })
+                let written = Written::new(&self.text.name, &self.text.text, self.secrets(&secrets));
+                // Only warnings need a masked copy of the text.
+                let warnings =
+                    if warnings.is_empty() { Diagnostics::default() } else { self.diagnostics(&secrets, warnings) };
+                Ok(Config { warnings, sources, written, ..config })
             }
             // A section without a result notes its errors. An empty list of problems must not mean success.
             _ if problems.is_empty() => {
@@ -206,6 +227,11 @@ impl<'a> Document<'a> {
 
     /// `problems` with the text of the configuration, without its secrets.
     fn diagnostics(&self, secrets: &[Range<usize>], problems: Vec<Problem>) -> Diagnostics {
+        Diagnostics::new(&self.text.name, redact::mask(&self.text.text, &self.secrets(secrets)), problems)
+    }
+
+    /// The positions of secrets: `secrets`, which the readers found, and all that look like secrets.
+    fn secrets(&self, secrets: &[Range<usize>]) -> Vec<Range<usize>> {
         let text = &self.text.text;
         let mut secrets = secrets.to_vec();
         secrets.extend(redact::userinfos(text));
@@ -215,6 +241,6 @@ impl<'a> Document<'a> {
             // The readers do not see, and so do not mask, the parts that the parser drops.
             secrets.extend(redact::after_secrets(text));
         }
-        Diagnostics::new(&self.text.name, redact::mask(text, &secrets), problems)
+        secrets
     }
 }

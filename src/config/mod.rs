@@ -15,6 +15,7 @@ mod compile;
 mod overrides;
 
 mod diagnostics;
+mod effective;
 mod files;
 mod redact;
 mod sources;
@@ -26,7 +27,8 @@ pub use change::{Changed, change};
 pub use compile::limit::DEFAULT_LIMIT;
 pub use compile::{AdminSettings, Config, GrpcSettings, PeerSettings};
 pub use diagnostics::{Diagnostics, Finding, Severity};
-pub use load::{Origin, compile, load, load_after};
+pub use effective::{Setting, SettingFilter, SettingSource, Written};
+pub use load::{Origin, compile, compile_at, load, load_after};
 pub use overrides::RunTimeOverrides;
 pub use schema::{Kind, Opt, Preset, options, options_markdown};
 pub use sources::Sources;

@@ -78,6 +78,15 @@ fn commands_do_what_the_api_does() {
     asked(&weir, &["bans", "add", "--address", "203.0.113.0/24"]);
     assert_eq!(asked(&weir, &["bans", "list"])["bans"].as_array().unwrap().len(), 2);
     assert_eq!(asked(&weir, &["bans", "list", "sellers"])["bans"].as_array().unwrap().len(), 1);
+    let file = weir.config_file().display().to_string();
+    assert_eq!(asked(&weir, &["config", "check", &file])["valid"], true);
+    assert_eq!(asked(&weir, &["config", "show", "limit.pairs.rate"])["settings"][0]["value"], "10/h");
+    assert_eq!(
+        asked(&weir, &["config", "show", "limit.pairs", "--no-defaults"])["settings"].as_array().unwrap().len(),
+        4
+    );
+    assert_eq!(asked(&weir, &["config", "reload", "--reason", "test"])["outcome"], "applied");
+    assert_eq!(asked(&weir, &["config", "history"]).as_array().unwrap().len(), 1);
     asked(&weir, &["bans", "lift", "sellers", "7"]);
     asked(&weir, &["bans", "lift", "--address", "203.0.113.0/24"]);
     assert_eq!(ask(&weir, "7"), 200);
@@ -129,6 +138,8 @@ fn commands_find_the_listener_and_say_what_is_wrong() {
         (&["plans", "remove", "sellers", "7"], 1, "no plan is assigned"),
         (&["overrides", "remove", "sellers", "7", "--left-out"], 2, "cannot be used with"),
         (&["overrides", "remove", "sellers"], 2, "Usage"),
+        (&["config", "check", file.to_str().unwrap()], 3, ""),
+        (&["config", "check", "absent.toml"], 1, "cannot read"),
         (&["bans", "add"], 2, "Usage"),
         (&["keys"], 2, "Usage"),
     ] {

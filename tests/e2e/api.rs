@@ -175,7 +175,10 @@ fn curl(weir: &Weir, line: &str) -> Answer {
     match line.split_once(" -d '") {
         None if line.starts_with("-X DELETE") => send(weir, "DELETE", target, "Host: localhost\r\n", ""),
         None => send(weir, "GET", target, "Host: localhost\r\n", ""),
-        Some((_, rest)) => send(weir, "POST", target, JSON, rest.split_once('\'').unwrap().0),
+        Some((_, rest)) => {
+            let kind = if line.contains("application/toml") { JSON.replace("json", "toml") } else { JSON.to_owned() };
+            send(weir, "POST", target, &kind, rest.split_once('\'').unwrap().0)
+        }
     }
 }
 

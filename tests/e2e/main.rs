@@ -51,6 +51,7 @@ mod limit_responses;
 mod admin;
 mod admin_bans;
 mod admin_commands;
+mod admin_config;
 mod admin_history;
 mod admin_keys;
 mod admin_roles;

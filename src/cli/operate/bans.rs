@@ -76,7 +76,7 @@ pub(in crate::cli) fn bans(BansArgs { action }: BansArgs) -> ExitCode {
             let mut body: serde_json::Map<_, _> =
                 ban.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?.into()))).collect();
             body.extend(key.map(|key| ("key".to_owned(), key)));
-            target.run(ApiRequest::post("/v1/bans", body.into()), show_changed_ban)
+            target.run(ApiRequest::post("/v1/bans", &body.into()), show_changed_ban)
         }
         BansAction::Lift { clients: ClientArgs { limit, text, id, address }, reason, target } => {
             let query = vec![("limit", limit), ("key", text), ("id", id), ("address", address), ("reason", reason)];

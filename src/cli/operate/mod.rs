@@ -3,6 +3,7 @@
 //! On a terminal the answer is a table, elsewhere it is the JSON of the API.
 
 mod bans;
+mod config;
 mod keys;
 mod overrides;
 mod plans;
@@ -12,6 +13,7 @@ mod top;
 mod target;
 
 pub(super) use bans::{BansArgs, bans};
+pub(super) use config::{ConfigArgs, config};
 pub(super) use keys::{KeysArgs, keys};
 pub(super) use overrides::{OverridesArgs, overrides};
 pub(super) use plans::{PlansArgs, plans};

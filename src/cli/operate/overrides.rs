@@ -71,7 +71,7 @@ pub(in crate::cli) fn overrides(OverridesArgs { action }: OverridesArgs) -> Exit
         OverridesAction::Set { limit, text, to, reason, target } => {
             let to = json_or_text(&to, |to| to.is_object() || to.is_array());
             let change = json!({ "limit": limit, "key": key_of(&text), "to": to, "reason": reason });
-            target.run(ApiRequest::post("/v1/overrides", change), show_overrides)
+            target.run(ApiRequest::post("/v1/overrides", &change), show_overrides)
         }
         OverridesAction::Remove { limit, text, left_out: all, reason, target } => {
             let query = vec![("limit", limit), ("key", text), ("left_out", left_out(all)), ("reason", reason)];

@@ -61,7 +61,7 @@ pub(in crate::cli) fn plans(PlansArgs { action }: PlansArgs) -> ExitCode {
         }
         PlansAction::Set { limit, text, plan, reason, target } => {
             let plan = json!({ "limit": limit, "key": key_of(&text), "plan": plan, "reason": reason });
-            target.run(ApiRequest::post("/v1/plans", plan), show_plans)
+            target.run(ApiRequest::post("/v1/plans", &plan), show_plans)
         }
         PlansAction::Remove { limit, text, reason, target } => {
             let query = vec![("limit", Some(limit)), ("key", Some(text)), ("reason", reason)];

@@ -38,17 +38,25 @@ pub(super) struct ApiRequest {
     pub(super) method: Method,
     pub(super) path: &'static str,
     pub(super) query: Vec<(&'static str, String)>,
-    pub(super) body: Value,
+    /// The media type and the bytes; `None` for a request without a body.
+    pub(super) body: Option<(&'static str, Vec<u8>)>,
 }
 
 impl ApiRequest {
     pub(super) fn query(method: Method, path: &'static str, query: Vec<(&'static str, Option<String>)>) -> Self {
         let query = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-        Self { method, path, query, body: Value::Null }
+        Self { method, path, query, body: None }
     }
 
-    pub(super) fn post(path: &'static str, body: Value) -> Self {
+    pub(super) fn post(path: &'static str, body: &Value) -> Self {
+        let body = Some(("application/json", body.to_string().into_bytes()));
         Self { method: Method::POST, path, query: Vec::new(), body }
+    }
+
+    /// Posts a configuration that messages call `name`.
+    pub(super) fn toml(path: &'static str, name: &str, text: String) -> Self {
+        let body = Some(("application/toml", text.into_bytes()));
+        Self { method: Method::POST, path, query: vec![("name", name.to_owned())], body }
     }
 }
 
@@ -67,6 +75,16 @@ const AT_MOST: Duration = Duration::from_secs(15);
 impl Target {
     /// Sends a request, and prints the answer: with `show` on a terminal, else as JSON.
     pub(super) fn run(self, asked: ApiRequest, show: impl Fn(&Value) -> String) -> ExitCode {
+        self.run_with_code(asked, show, |_| ExitCode::SUCCESS)
+    }
+
+    /// Sends a request, and prints the answer, which has an exit code.
+    pub(super) fn run_with_code(
+        self,
+        asked: ApiRequest,
+        show: impl Fn(&Value) -> String,
+        code: impl Fn(&Value) -> ExitCode,
+    ) -> ExitCode {
         let admin = match self.address() {
             Ok(admin) => admin,
             Err(code) => return code,
@@ -75,8 +93,8 @@ impl Target {
         let target = if query.is_empty() { asked.path.to_owned() } else { format!("{}?{query}", asked.path) };
         let head = Request::builder().method(asked.method).uri(target);
         let (head, body) = match asked.body {
-            Value::Null => (head, Vec::new()),
-            body => (head.header(header::CONTENT_TYPE, "application/json"), body.to_string().into_bytes()),
+            None => (head, Vec::new()),
+            Some((kind, body)) => (head.header(header::CONTENT_TYPE, kind), body),
         };
         let (status, body) = match ask(&admin, &self.credentials, head, body, AT_MOST) {
             Ok(answer) => answer,
@@ -86,7 +104,8 @@ impl Target {
         if !status.is_success() {
             return fail(&refusal(&admin, status, &answer));
         }
-        if self.wants_json() { say(&format_args!("{answer:#}")) } else { say(&show(&answer)) }
+        let said = if self.wants_json() { say(&format_args!("{answer:#}")) } else { say(&show(&answer)) };
+        if said == ExitCode::SUCCESS { code(&answer) } else { said }
     }
 
     /// The JSON that answers a GET for `path` at `admin`; `None` if the path does not exist.

@@ -50,6 +50,7 @@ use fleet::Fleet;
 use listeners::Listeners;
 
 use crate::config::diagnostics::Diagnostics;
+use crate::config::effective::Written;
 use crate::config::overrides::{OverrideSet, RunTimeOverrides};
 use crate::config::reader::context::Context;
 use crate::config::reader::{Located, Table};
@@ -95,6 +96,8 @@ pub struct Config {
     pub log: telemetry::LogSettings,
     /// The files that were read: the configuration, keys, secrets. A change of one is a reason to reload.
     pub sources: Sources,
+    /// The text.
+    pub written: Written,
 }
 
 pub(in crate::config) fn config(
@@ -114,7 +117,6 @@ pub(in crate::config) fn config(
     let proxied_from = server::proxied_from(&server.table("proxy_protocol"));
     let tls_table = server.table("tls");
     let tls = tls::tls(&tls_table);
-
     let timeouts = timeouts::timeouts(&root.table("timeouts"));
     let name_servers = upstream::name_servers(&root.table("dns"));
     let compiled = upstream::upstreams(&root, listeners.requests.as_deref());
@@ -165,6 +167,7 @@ pub(in crate::config) fn config(
         warnings: Diagnostics::default(),
         log: log?,
         sources: Sources::default(),
+        written: Written::default(),
     })
 }
 

@@ -1,0 +1,153 @@
+//! `/v1/config`, `/v1/config/check`, `/v1/reload` and `/v1/reloads`: the configuration, as operators read, check and
+//! reload it.
+//!
+//! Not here: how it is read and compiled (config), and the task that puts it in force (app).
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json as value};
+use tokio::task::spawn_blocking;
+use utoipa::{IntoParams, ToSchema};
+
+use super::access::Operator;
+use super::answer::{Answer, ProblemBody, json, problem};
+use super::audit::{self, Audited};
+use super::body::{self, Json, Parameters, Toml};
+use super::edits::shown_key;
+use super::reloads::{CheckBody, ConfigBody, ReloadBody, SETTINGS_MAX, SettingBody};
+use super::state::Admin;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ConfigQuery {
+    /// The start of the paths, in whole names, such as `limit.per-seller`; all options by default.
+    path: Option<String>,
+    /// `false` leaves options out that the configuration does not have; `true` by default.
+    defaults: Option<bool>,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct CheckQuery {
+    /// The name of the text in messages; `body` by default.
+    name: Option<String>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ReloadRequest)]
+struct ReloadRequest {
+    /// The reason, for the audit log.
+    reason: Option<String>,
+}
+
+/// The configuration in force, with the source of each value and without secrets.
+#[utoipa::path(
+    get,
+    path = "/v1/config",
+    params(ConfigQuery),
+    responses((status = 200, body = ConfigBody, description = "the options; overrides set at run time are last"))
+)]
+pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<ConfigQuery>) -> Answer {
+    let (reader, below) = (Arc::clone(&admin.configuration), asked.path.clone().unwrap_or_default());
+    let has_defaults = asked.defaults.unwrap_or(true);
+    let read = spawn_blocking(move || reader.settings(&below, has_defaults)).await;
+    let mut config = match read {
+        Ok(config) => config,
+        Err(error) => return problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    };
+    let live = admin.live.load();
+    let below = asked.path.unwrap_or_default();
+    for one in admin.overrides.in_force.load().iter().filter(|one| one.rejection.is_none()) {
+        let start = format!("limit.{}.overrides", one.limit);
+        let is_wanted = format!("{start}.").starts_with(&format!("{below}.")) || below.is_empty();
+        if is_wanted && config.settings.len() >= SETTINGS_MAX {
+            config.more = true;
+        } else if is_wanted {
+            let key = match shown_key(&admin.gate, &live, &one.limit, &one.key) {
+                Value::Object(parts) => parts.values().filter_map(Value::as_str).collect::<Vec<_>>().join("|"),
+                _ => "***".to_owned(),
+            };
+            let (path, value) = (format!("{start}.{key}"), one.allowance.clone());
+            config.settings.push(SettingBody {
+                path,
+                value,
+                source: "override".to_owned(),
+                line: None,
+                variable: None,
+            });
+        }
+    }
+    json(StatusCode::OK, &config)
+}
+
+/// Checks a configuration as `weir check` does. Charges nothing, and puts nothing in force. It reads the files and
+/// variables that the text names, so a token that only reads is not enough.
+#[utoipa::path(
+    post,
+    path = "/v1/config/check",
+    params(CheckQuery),
+    request_body(content = String, content_type = "application/toml", description = "the configuration as TOML"),
+    responses(
+        (status = 200, body = CheckBody, description = "the problems"),
+        (status = 400, body = ProblemBody, description = "the body is no text, or too long"),
+    )
+)]
+pub(super) async fn check(
+    State(admin): State<Arc<Admin>>,
+    Parameters(asked): Parameters<CheckQuery>,
+    Toml(text): Toml,
+) -> Answer {
+    let (reader, name) = (Arc::clone(&admin.configuration), asked.name.unwrap_or_else(|| "body".to_owned()));
+    match spawn_blocking(move || reader.check(&text, &name)).await {
+        Ok(checked) => json(StatusCode::OK, &checked),
+        Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
+}
+
+/// Reloads the configuration, as SIGHUP does.
+#[utoipa::path(
+    post,
+    path = "/v1/reload",
+    request_body = ReloadRequest,
+    responses(
+        (status = 200, body = ReloadBody, description = "the outcome, also that the configuration is invalid"),
+        (status = 409, body = ProblemBody, description = "this Weir has no configuration that changes"),
+        (status = 503, body = ProblemBody, description = "the reload did not end in time"),
+    )
+)]
+pub(super) async fn reload(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    Json(body): Json,
+) -> Answer {
+    let ReloadRequest { reason } = match body::object(&body) {
+        Ok(request) => request,
+        Err(detail) => return problem(StatusCode::BAD_REQUEST, detail),
+    };
+    let made = match admin.reloads.order().await {
+        Ok(made) => made,
+        Err((status, detail)) => return problem(status, detail),
+    };
+    let after = value!({ "outcome": made.outcome });
+    let (target, before) = (Value::from("configuration"), Value::Null);
+    let change = Audited { action: "reload", limit: None, target, before, after, reason };
+    audit::record(&admin.access.load_full(), &operator, admin.gate.clock().now(), vec![change]).await;
+    json(StatusCode::OK, &made)
+}
+
+/// The last 20 reloads.
+#[utoipa::path(
+    get,
+    path = "/v1/reloads",
+    responses((status = 200, body = [ReloadBody], description = "the newest first; empty if there was none"))
+)]
+pub(super) async fn reloads(State(admin): State<Arc<Admin>>) -> Answer {
+    json(StatusCode::OK, &admin.reloads.last())
+}

@@ -1,0 +1,138 @@
+//! The configuration as the admin API reads it, and the records of reloads.
+
+use arc_swap::ArcSwap;
+
+use crate::admin::{CheckBody, ConfigBody, ConfigReader, FindingBody, ReloadBody, SETTINGS_MAX, SettingBody};
+use crate::config::{self, Diagnostics, Finding, Origin, Setting, SettingFilter, SettingSource, Severity, Written};
+
+/// The text in force, and the place of the configuration.
+#[derive(Debug)]
+pub(super) struct RunningText {
+    pub(super) written: ArcSwap<Written>,
+    /// `None` for a configuration that does not change.
+    origin: Option<Origin>,
+}
+
+impl RunningText {
+    pub(super) fn new(written: Written, origin: Option<Origin>) -> Self {
+        Self { written: ArcSwap::from_pointee(written), origin }
+    }
+}
+
+impl ConfigReader for RunningText {
+    fn settings(&self, below: &str, has_defaults: bool) -> ConfigBody {
+        let written = self.written.load();
+        let (found, more) = written.settings(SettingFilter { below, has_defaults, count_max: SETTINGS_MAX });
+        let body = |Setting { path, value, source }: Setting| {
+            let (source, line, variable) = match source {
+                SettingSource::File(line) => ("file", Some(line), None),
+                SettingSource::Environment(variable, line) => ("environment", Some(line), Some(variable)),
+                SettingSource::Default => ("default", None, None),
+            };
+            SettingBody { path, value, source: source.to_owned(), line, variable }
+        };
+        ConfigBody { name: written.name().to_owned(), settings: found.into_iter().map(body).collect(), more }
+    }
+
+    fn check(&self, text: &str, name: &str) -> CheckBody {
+        let (limits, (mut problems, mut more)) = match config::compile_at(text, name, self.origin.as_ref()) {
+            Ok(config) => {
+                let (mut problems, mut more) = findings(&config.warnings);
+                if let Some(left_out) = &config.run_time.problems {
+                    let (others, more_of_others) = findings(left_out);
+                    problems.extend(others);
+                    more += more_of_others;
+                }
+                (Some(config.policy.limits().len()), (problems, more))
+            }
+            Err(diagnostics) => (None, findings(&diagnostics)),
+        };
+        let shown = problems.len().min(PROBLEMS_MAX);
+        more += problems.split_off(shown).len();
+        CheckBody { valid: limits.is_some(), limits, problems, more }
+    }
+}
+
+/// Most problems of one answer.
+const PROBLEMS_MAX: usize = 40;
+
+/// The cause of a reload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReloadCause {
+    /// SIGHUP.
+    Signal,
+    /// A file may have changed.
+    File,
+    /// A new version of a remote configuration.
+    Version,
+    /// A request of an operator.
+    Request,
+}
+
+impl ReloadCause {
+    /// Whether the configuration is read although no file has changed.
+    pub(super) fn is_forced(self) -> bool {
+        self != Self::File
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Signal => "signal",
+            Self::File => "file",
+            Self::Version => "version",
+            Self::Request => "request",
+        }
+    }
+}
+
+/// The outcome of a reload.
+pub(super) enum ReloadOutcome {
+    /// The configuration is in force, except these tables.
+    Applied(Vec<&'static str>, Diagnostics),
+    /// It cannot be used, for this reason.
+    Refused(String),
+    /// It cannot be compiled.
+    Invalid(Diagnostics),
+}
+
+/// The record of a reload.
+pub(super) fn record(at: String, cause: ReloadCause, outcome: ReloadOutcome, revision: Option<&str>) -> ReloadBody {
+    let (name, reason, restart, diagnostics) = match outcome {
+        ReloadOutcome::Applied(restart, warnings) => ("applied", None, restart, warnings),
+        ReloadOutcome::Refused(reason) => ("refused", Some(reason), Vec::new(), Diagnostics::default()),
+        ReloadOutcome::Invalid(diagnostics) => ("invalid", None, Vec::new(), diagnostics),
+    };
+    let (problems, more) = findings(&diagnostics);
+    ReloadBody {
+        at,
+        cause: cause.name().to_owned(),
+        outcome: name.to_owned(),
+        reason,
+        revision: revision.map(str::to_owned),
+        restart: restart.into_iter().map(str::to_owned).collect(),
+        problems,
+        more,
+    }
+}
+
+/// The first problems, and the number of the others.
+fn findings(diagnostics: &Diagnostics) -> (Vec<FindingBody>, usize) {
+    let (found, more) = diagnostics.findings();
+    let body = |Finding { severity, code, title, help, file, at }: Finding<'_>| {
+        let (line, column) = at.unzip();
+        let severity = match severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        FindingBody {
+            severity: severity.to_owned(),
+            code: code.to_owned(),
+            title: title.to_owned(),
+            help: help.map(str::to_owned),
+            file: file.to_owned(),
+            line,
+            column,
+        }
+    };
+    (found.into_iter().map(body).collect(), more)
+}

@@ -1,0 +1,254 @@
+//! The options of a configuration with their sources, as operators read them.
+//!
+//! The text of the configuration in force is kept with the positions of its secrets, and is read when somebody asks.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::compile::limit::{DEFAULT_LIMIT, is_none};
+use super::schema::{self, Preset};
+
+/// Stands for a secret.
+const MASK: &str = "***";
+
+/// Tables that are lists in the file.
+const LISTS: [&str; 5] = ["limit", "route", "grpc.check", "grpc.descriptor", "admin.tokens"];
+
+/// The text of a configuration, and the positions of its secrets.
+#[derive(Clone, Default)]
+pub struct Written {
+    name: Arc<str>,
+    text: Arc<str>,
+    secrets: Arc<[Range<usize>]>,
+}
+
+impl fmt::Debug for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Written").field(&self.name).finish()
+    }
+}
+
+/// One option.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    /// The names of the tables and the key, joined by dots. The table of a list has its name, or its number from 1.
+    pub path: String,
+    /// The value, without secrets.
+    pub value: Value,
+    /// Where the value is from.
+    pub source: SettingSource,
+}
+
+/// Where a value is from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettingSource {
+    /// This line of the file, from 1.
+    File(usize),
+    /// An environment variable that this line names.
+    Environment(String, usize),
+    /// The configuration does not have the option.
+    Default,
+}
+
+/// The options to find.
+#[derive(Clone, Copy, Debug)]
+pub struct SettingFilter<'f> {
+    /// The start of their paths, in whole names; empty for all.
+    pub below: &'f str,
+    /// Whether defaults are among them.
+    pub has_defaults: bool,
+    /// Most of them.
+    pub count_max: usize,
+}
+
+impl Written {
+    pub(super) fn new(name: &str, text: &str, secrets: Vec<Range<usize>>) -> Self {
+        Self { name: name.into(), text: text.into(), secrets: secrets.into() }
+    }
+
+    /// The name of the configuration in messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The options that `filter` selects, and whether there are more: table by table, with the defaults of each table
+    /// behind its own options.
+    pub fn settings(&self, filter: SettingFilter<'_>) -> (Vec<Setting>, bool) {
+        let (document, _) = DeTable::parse_recoverable(&self.text);
+        let lines = self.text.match_indices('\n').map(|(at, _)| at).collect();
+        let mut walk = Walk { written: Some(self), lines, filter, found: Vec::new(), is_full: false };
+        walk.table("", "", document.get_ref());
+        if is_none(document.get_ref().get("limit"))
+            && let Ok(default) = DeTable::parse(DEFAULT_LIMIT)
+        {
+            walk.written = None;
+            walk.table("", "", default.get_ref());
+        }
+        (walk.found, walk.is_full)
+    }
+}
+
+/// A walk through the tables of a file.
+struct Walk<'w> {
+    /// `None` for text that the file does not have.
+    written: Option<&'w Written>,
+    /// The ends of its lines.
+    lines: Vec<usize>,
+    filter: SettingFilter<'w>,
+    found: Vec<Setting>,
+    is_full: bool,
+}
+
+impl Walk<'_> {
+    fn table(&mut self, schema: &str, path: &str, table: &DeTable<'_>) {
+        let names = schema::keys_of(schema);
+        let mut entries: Vec<_> = table.iter().collect();
+        entries.sort_by_key(|(key, _)| key.span().start);
+        for (key, value) in entries {
+            let own = match names.as_slice() {
+                [any @ ("NAME" | "PART")] => any,
+                _ => &**key.get_ref(),
+            };
+            let shown = if self.is_secret(&key.span()) { MASK } else { key.get_ref() };
+            self.value(&join(schema, own), &join(path, shown), value);
+        }
+        // Defaults of the file are those of its own tables.
+        if self.written.is_some() {
+            self.defaults(schema, path, Some(table));
+        }
+    }
+
+    fn value(&mut self, schema: &str, path: &str, value: &Spanned<DeValue<'_>>) {
+        if self.is_full || !self.is_wanted(path) {
+            return;
+        }
+        let has_options = !schema::keys_of(schema).is_empty();
+        match value.get_ref() {
+            DeValue::Array(items) if has_options && items.iter().all(|item| item.get_ref().is_table()) => {
+                for (index, item) in items.iter().enumerate() {
+                    let Some(table) = item.get_ref().as_table() else { continue };
+                    let name = table.get("name").and_then(|name| name.get_ref().as_str());
+                    let name = name.map_or_else(|| (index + 1).to_string(), str::to_owned);
+                    self.table_if_wanted(schema, &join(path, &name), table);
+                }
+            }
+            DeValue::Table(table) if has_options => match variable(schema, table) {
+                Some(variable) => {
+                    let source = SettingSource::Environment(variable.to_owned(), self.line_of(&value.span()));
+                    self.add(path, MASK.into(), source);
+                }
+                None => self.table(schema, path, table),
+            },
+            _ => {
+                let line = self.line_of(&value.span());
+                let source = if self.written.is_some() { SettingSource::File(line) } else { SettingSource::Default };
+                let shown = self.shown(value);
+                self.add(path, shown, source);
+            }
+        }
+    }
+
+    fn table_if_wanted(&mut self, schema: &str, path: &str, table: &DeTable<'_>) {
+        if !self.is_full && self.is_wanted(path) {
+            self.table(schema, path, table);
+        }
+    }
+
+    /// Adds the defaults that `table` leaves. A table that is absent has none if one of its options is required: the
+    /// feature is off then.
+    fn defaults(&mut self, schema: &str, path: &str, table: Option<&DeTable<'_>>) {
+        let names = schema::keys_of(schema);
+        if !self.filter.has_defaults || matches!(names.as_slice(), ["NAME" | "PART"]) {
+            return;
+        }
+        for name in names.into_iter().filter(|name| table.is_none_or(|table| !table.contains_key(*name))) {
+            let (below, path) = (join(schema, name), join(path, name));
+            match schema::find(&below).map(|option| option.default) {
+                Some(Preset::Toml(text)) => {
+                    if let (true, Ok(value)) = (self.is_wanted(&path), DeValue::parse(text)) {
+                        let value = json(&value, |_| false);
+                        self.add(&path, value, SettingSource::Default);
+                    }
+                }
+                Some(_) => {}
+                None if LISTS.contains(&below.as_str()) => {}
+                None => {
+                    let is_required = |name: &str| {
+                        let option = schema::find(&join(&below, name));
+                        option.is_some_and(|option| matches!(option.default, Preset::Required))
+                    };
+                    if !schema::keys_of(&below).into_iter().any(is_required) {
+                        self.defaults(&below, &path, None);
+                    }
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, path: &str, value: Value, source: SettingSource) {
+        if self.found.len() >= self.filter.count_max {
+            self.is_full = true;
+        } else if is_below(path, self.filter.below) {
+            self.found.push(Setting { path: path.to_owned(), value, source });
+        }
+    }
+
+    /// Whether options at or below `path` are wanted.
+    fn is_wanted(&self, path: &str) -> bool {
+        is_below(path, self.filter.below) || is_below(self.filter.below, path)
+    }
+
+    fn is_secret(&self, span: &Range<usize>) -> bool {
+        let secrets = self.written.map_or(&[][..], |written| &written.secrets);
+        secrets.iter().any(|secret| secret.start < span.end && span.start < secret.end)
+    }
+
+    fn line_of(&self, span: &Range<usize>) -> usize {
+        self.lines.partition_point(|end| *end < span.start) + 1
+    }
+
+    fn shown(&self, value: &Spanned<DeValue<'_>>) -> Value {
+        json(value, |span| self.is_secret(span))
+    }
+}
+
+/// A value without secrets.
+fn json(value: &Spanned<DeValue<'_>>, is_secret: impl Fn(&Range<usize>) -> bool + Copy) -> Value {
+    match value.get_ref() {
+        DeValue::Array(items) => items.iter().map(|item| json(item, is_secret)).collect(),
+        DeValue::Table(table) => {
+            let pair = |(key, value): (&Spanned<_>, _)| {
+                let name: &str = AsRef::<str>::as_ref(key.get_ref());
+                let name = if is_secret(&key.span()) { MASK } else { name };
+                (name.to_owned(), json(value, is_secret))
+            };
+            Value::Object(table.iter().map(pair).collect::<Map<_, _>>())
+        }
+        _ if is_secret(&value.span()) => MASK.into(),
+        DeValue::String(text) => Value::from(&**text),
+        DeValue::Boolean(is_set) => (*is_set).into(),
+        DeValue::Integer(number) => number.as_str().parse::<i64>().map_or_else(|_| number.as_str().into(), Value::from),
+        DeValue::Float(number) => number.as_str().into(),
+        DeValue::Datetime(at) => at.to_string().into(),
+    }
+}
+
+/// The environment variable that a table of this option names, and nothing else.
+fn variable<'t>(schema: &str, table: &'t DeTable<'_>) -> Option<&'t str> {
+    schema::find(&join(schema, "env")).filter(|_| table.len() == 1)?;
+    table.get("env")?.get_ref().as_str()
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// Whether `path` is `start`, or below it.
+fn is_below(path: &str, start: &str) -> bool {
+    start.is_empty() || path.strip_prefix(start).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
