@@ -64,4 +64,10 @@ impl Access {
             self.tokens.iter().fold(None, |found, one| if one.token.is_shown(headers) { Some(one) } else { found });
         shown.map(|one| (Some(one.name.clone()), one.role))
     }
+
+    /// The token that `shown` is; `None` if there is no such token. The time that this takes does not depend on `shown`,
+    /// except on its length.
+    pub(super) fn token_of(&self, shown: &[u8]) -> Option<&OperatorToken> {
+        self.tokens.iter().fold(None, |found, one| if one.token.is(shown) { Some(one) } else { found })
+    }
 }

@@ -2,8 +2,8 @@
 //!
 //! A line has no secret: keys are shown as everywhere in the API.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -14,6 +14,9 @@ use tokio::task::spawn_blocking;
 use super::access::{Access, Operator};
 use super::times::rfc3339;
 use crate::time::Timestamp;
+
+/// Most bytes that [`last_lines`] reads.
+const LAST_BYTES_MAX: u64 = 128 * 1024;
 
 /// One change.
 #[derive(Clone, Debug, Serialize)]
@@ -70,7 +73,44 @@ pub(super) async fn record(access: &Access, operator: &Operator, now: Timestamp,
     }
 }
 
+/// The whole lines in the last 128 KiB of the file; empty if there is no file yet.
+pub(super) fn last_lines(path: &Path) -> io::Result<String> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(String::new()),
+        Err(error) => return Err(error),
+    };
+    let from = file.metadata()?.len().saturating_sub(LAST_BYTES_MAX);
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.take(LAST_BYTES_MAX).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let whole = if from == 0 { Some(&*text) } else { text.split_once('\n').map(|(_, rest)| rest) };
+    Ok(whole.unwrap_or_default().to_owned())
+}
+
 /// Opens the file anew each time, so that it can be rotated. Only its owner can read a file that this creates.
 fn append(path: &Path, lines: &[u8]) -> io::Result<()> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)?.write_all(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        assert_eq!(last_lines(&path).unwrap(), "");
+        append(&path, b"first\nsecond\n").unwrap();
+        assert_eq!(last_lines(&path).unwrap(), "first\nsecond\n");
+        let long = "x".repeat(1000) + "\n";
+        for _ in 0..200 {
+            append(&path, long.as_bytes()).unwrap();
+        }
+        let last = last_lines(&path).unwrap();
+        assert_eq!((last.lines().count(), last.len() % 1001), (130, 0));
+        assert!(last_lines(folder.path()).is_err());
+    }
 }

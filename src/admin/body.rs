@@ -72,8 +72,8 @@ async fn read<B: Body<Error: Display>>(body: B) -> Result<Value, Answer> {
     serde_json::from_slice(&bytes).map_err(not_json)
 }
 
-/// Reads a body of at most `bytes_max` bytes.
-async fn bytes<B: Body<Error: Display>>(body: B, bytes_max: usize) -> Result<Vec<u8>, Answer> {
+/// Reads a body of at most `bytes_max` bytes. The error is the answer to a body that is incomplete, too long or too slow.
+pub(super) async fn bytes<B: Body<Error: Display>>(body: B, bytes_max: usize) -> Result<Vec<u8>, Answer> {
     match timeout(TIMEOUT, collect(body, bytes_max)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(detail)) => Err(problem(StatusCode::BAD_REQUEST, detail)),

@@ -344,7 +344,7 @@ fn decided_by(strategy: &Strategy, absent: u64, remote: Option<&RemoteExplanatio
 }
 
 /// A rule as an operator reads it.
-fn in_words(rule: &Algorithm) -> String {
+pub(super) fn in_words(rule: &Algorithm) -> String {
     let duration = |ns| humantime::format_duration(Duration::from_nanos(ns));
     match rule {
         Algorithm::Several(rules) => rules.iter().map(in_words).collect::<Vec<_>>().join(", and "),

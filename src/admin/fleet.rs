@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use http::StatusCode;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::answer::{Answer, ProblemBody, json, problem};
@@ -12,41 +12,41 @@ use super::state::Admin;
 use crate::store::stream::{FleetView, MemberView};
 
 /// The fleet as this replica sees it.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 #[schema(as = Fleet)]
 pub(super) struct FleetBody {
     /// The address at which others reach this replica, if it is configured.
-    address: Option<Box<str>>,
+    pub(super) address: Option<Box<str>>,
     /// Unix seconds of the start of this process.
-    started_s: u64,
+    pub(super) started_s: u64,
     /// The replicas, this one included.
-    replicas: u64,
+    pub(super) replicas: u64,
     /// Whether this replica keeps to its share, because it hears of no other.
-    isolated: bool,
+    pub(super) isolated: bool,
     /// Whether states of another replica are on the way.
-    recovering: bool,
+    pub(super) recovering: bool,
     /// All others, connected ones first.
-    members: Vec<MemberBody>,
+    pub(super) members: Vec<MemberBody>,
 }
 
 /// Another replica, or an address at which none has answered yet.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 #[schema(as = Member)]
 pub(super) struct MemberBody {
     /// Its address, as far as it is known.
-    address: Box<str>,
+    pub(super) address: Box<str>,
     /// Whether there is a connection.
-    connected: bool,
+    pub(super) connected: bool,
     /// Unix seconds of the start of its process, if it has answered.
-    started_s: Option<u64>,
+    pub(super) started_s: Option<u64>,
     /// Milliseconds since its last message.
-    silent_ms: Option<u64>,
+    pub(super) silent_ms: Option<u64>,
     /// The last batch of its charges up to which all have arrived.
-    received: Option<u64>,
+    pub(super) received: Option<u64>,
     /// The batches of this replica that it lacks.
-    lag: Option<u64>,
+    pub(super) lag: Option<u64>,
     /// Milliseconds by which its clock is ahead.
-    clock_ahead_ms: Option<i64>,
+    pub(super) clock_ahead_ms: Option<i64>,
 }
 
 /// The other replicas, and what this one has heard of them.

@@ -6,23 +6,19 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::header::{CONTENT_TYPE, HOST, ORIGIN};
+use http::header::{CONTENT_TYPE, HOST, HeaderName, ORIGIN};
 use http::request::Parts;
 use http::{Method, StatusCode};
 
 use super::answer::{Answer, problem};
 use crate::policy::host::{host, is_authority};
 
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
 /// Returns the refusal of a request to `listen` that a web page may have caused.
 pub(super) fn refuse(head: &Parts, listen: SocketAddr, hosts: &[Box<str>]) -> Option<Answer> {
-    let mut host_fields = head.headers.get_all(HOST).iter().map(|value| value.to_str().unwrap_or(""));
-    let target = head.uri.authority().map(http::uri::Authority::as_str);
-    let host = host_fields.next().filter(|host| is_known(host, listen, hosts));
-    if host.is_none() || host_fields.next().is_some() || target.is_some_and(|target| !is_known(target, listen, hosts)) {
-        return Some(problem(
-            StatusCode::FORBIDDEN,
-            "Host: expected the address of this listener, or one of admin.hosts",
-        ));
+    if let Some(refusal) = refuse_host(head, listen, hosts) {
+        return Some(refusal);
     }
     if head.headers.contains_key(ORIGIN) {
         return Some(problem(StatusCode::FORBIDDEN, "Origin: requests of web pages are refused"));
@@ -34,6 +30,31 @@ pub(super) fn refuse(head: &Parts, listen: SocketAddr, hosts: &[Box<str>]) -> Op
         return Some(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("Content-Type: expected {expected}")));
     }
     None
+}
+
+/// Returns the refusal of a request to `listen` under a name that the listener does not have.
+pub(super) fn refuse_host(head: &Parts, listen: SocketAddr, hosts: &[Box<str>]) -> Option<Answer> {
+    let mut host_fields = head.headers.get_all(HOST).iter().map(|value| value.to_str().unwrap_or(""));
+    let target = head.uri.authority().map(http::uri::Authority::as_str);
+    let host = host_fields.next().filter(|host| is_known(host, listen, hosts));
+    if host.is_none() || host_fields.next().is_some() || target.is_some_and(|target| !is_known(target, listen, hosts)) {
+        return Some(problem(
+            StatusCode::FORBIDDEN,
+            "Host: expected the address of this listener, or one of admin.hosts",
+        ));
+    }
+    None
+}
+
+/// Whether a page of this listener sent the request, by what the browser says (Fetch, sections 3.2 and 3.8). A browser
+/// sends `Origin` with each form.
+pub(super) fn is_same_origin(head: &Parts) -> bool {
+    let field = |name| head.headers.get(name).and_then(|value| value.to_str().ok());
+    let (host, origin) = (field(HOST), field(ORIGIN));
+    let authority =
+        origin.and_then(|origin| origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://")));
+    let is_of_host = host.zip(authority).is_some_and(|(host, authority)| host.eq_ignore_ascii_case(authority));
+    is_of_host && field(FETCH_SITE).is_none_or(|site| site == "same-origin")
 }
 
 fn is_known(authority: &str, listen: SocketAddr, hosts: &[Box<str>]) -> bool {
@@ -97,5 +118,28 @@ mod tests {
         }
         let head = Request::get("http://evil.example/v1/x").header("host", "localhost").body(()).unwrap();
         assert!(refuse(&head.into_parts().0, "127.0.0.1:9".parse().unwrap(), &[]).is_some());
+    }
+    #[test]
+    fn forms_come_from_the_same_origin() {
+        for (lines, is_same) in [
+            (&["host: localhost:9901", "origin: http://localhost:9901"][..], true),
+            (&["host: LOCALHOST:9901", "origin: http://localhost:9901", "sec-fetch-site: same-origin"], true),
+            (&["host: weir.internal", "origin: https://weir.internal"], true),
+            (&["host: localhost:9901", "origin: http://localhost:9901", "sec-fetch-site: cross-site"], false),
+            (&["host: localhost:9901", "origin: http://localhost:9901", "sec-fetch-site: none"], false),
+            (&["host: localhost:9901", "origin: http://localhost:8080"], false),
+            (&["host: localhost:9901", "origin: http://localhost"], false),
+            (&["host: localhost:9901", "origin: null"], false),
+            (&["host: localhost:9901", "origin: "], false),
+            (&["host: localhost:9901"], false),
+            (&["origin: http://localhost:9901"], false),
+        ] {
+            let mut request = Request::builder();
+            for line in lines {
+                let (name, value) = line.split_once(": ").unwrap();
+                request = request.header(name, value);
+            }
+            assert_eq!(is_same_origin(&request.body(()).unwrap().into_parts().0), is_same, "{lines:?}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The admin listener over HTTP/1: metrics, health, and the admin API.
+//! The admin listener over HTTP/1: metrics, health, the admin API, and a web page.
 //!
 //! A GET changes nothing. `guard` refuses requests that a web page can make a browser send. Every change has a line in
 //! the audit log.
@@ -9,6 +9,8 @@ mod router;
 mod access;
 mod guard;
 mod layers;
+
+mod page;
 
 mod bans;
 mod configuration;

@@ -1,7 +1,7 @@
 //! The paths of the admin listener, the layers before them, and the document that describes them.
 //!
 //! The layers, from the outside: a token for everything but probes; for the API, no requests of web pages; for changes,
-//! the role `write`.
+//! the role `write`. The web page has layers of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ use utoipa_axum::routes;
 use super::answer::{Answer, problem, text};
 use super::exposition::{self, Format};
 use super::state::Admin;
-use super::{bans, configuration, explain, fleet, history, keys, layers, overrides, plans, spend, tap, top};
+use super::{bans, configuration, explain, fleet, history, keys, layers, overrides, page, plans, spend, tap, top};
 use crate::telemetry::OPENMETRICS_TYPE;
 
 /// The Prometheus text exposition format.
@@ -76,12 +76,13 @@ pub(super) fn router(admin: Admin) -> Router {
     let not_found = format!("the paths are {}\n", described.paths.paths.keys().cloned().collect::<Vec<_>>().join(", "));
     let described: Bytes = described_as_json(described).into();
 
+    let page = page::router(Arc::clone(&admin), api.clone().with_state(Arc::clone(&admin)));
     let api = api.route_layer(from_fn_with_state(Arc::clone(&admin), layers::refuse_pages));
     let guarded = metrics
         .merge(api)
         .fallback(move || async move { text(StatusCode::NOT_FOUND, not_found) })
         .layer(from_fn_with_state(Arc::clone(&admin), layers::authenticate));
-    guarded.merge(probes).layer(Extension(DocumentText(described))).with_state(admin)
+    guarded.merge(probes).layer(Extension(DocumentText(described))).with_state(admin).merge(page)
 }
 
 /// The document as JSON.

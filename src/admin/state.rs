@@ -32,6 +32,8 @@ pub struct Admin {
     pub ready: Arc<AtomicBool>,
     /// The listener's address.
     pub address: SocketAddr,
+    /// Whether the listener speaks TLS.
+    pub is_tls: bool,
     /// The conditions that a request must meet.
     pub access: Arc<ArcSwap<Access>>,
     /// The routes of the configuration in force.

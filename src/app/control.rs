@@ -239,6 +239,7 @@ impl Control {
             live: NewestLive::new(newest),
             ready: Arc::clone(ready),
             address,
+            is_tls: operators.is_tls(),
             access: Arc::clone(&operators.access),
             overrides: operators.overrides.clone(),
             routing: Arc::clone(&operators.routing),

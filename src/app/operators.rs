@@ -62,14 +62,19 @@ impl Operators {
         self.routing.store(Arc::new(routing(config)));
         self.text.written.store(Arc::new(config.written.clone()));
         self.overrides.in_force.store(Arc::new(std::mem::take(&mut config.run_time.overrides)));
-        if let (Some(tls), true) = (config.admin.tls.clone(), self.tls.load().is_some()) {
+        if let (Some(tls), true) = (config.admin.tls.clone(), self.is_tls()) {
             self.tls.store(Some(Arc::new(tls)));
         }
     }
 
+    /// Whether the listener speaks TLS. A reload does not change this.
+    pub(super) fn is_tls(&self) -> bool {
+        self.tls.load().is_some()
+    }
+
     /// Serves until the future is dropped.
     pub(super) async fn serve<L: Accept>(self: Arc<Self>, listener: L, admin: Admin) {
-        if self.tls.load().is_none() {
+        if !self.is_tls() {
             return admin::serve(listener, admin, |stream| ready(Ok(stream))).await;
         }
         let handshake = move |stream: L::Stream| {

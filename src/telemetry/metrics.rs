@@ -1,5 +1,6 @@
 //! The Prometheus metrics. Handles with labels are resolved when a policy is installed, never for a request.
 
+use prometheus::proto::MetricFamily;
 use prometheus::{
     Encoder, Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
     TextEncoder,
@@ -353,16 +354,20 @@ impl Metrics {
         self.endpoints.remove_endpoint(upstream, endpoint);
     }
 
+    pub(super) fn gather(&self) -> Vec<MetricFamily> {
+        self.registry.gather()
+    }
+
     /// All metrics in the Prometheus text format, version 0.0.4.
     pub fn render(&self) -> Result<Vec<u8>, prometheus::Error> {
         let mut text = Vec::new();
-        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        TextEncoder::new().encode(&self.gather(), &mut text)?;
         Ok(text)
     }
 
     /// All metrics in the `OpenMetrics` text format. `started` is the time at which all counters were 0.
     pub fn render_openmetrics(&self, started: Timestamp) -> String {
-        openmetrics::encode(&self.registry.gather(), started)
+        openmetrics::encode(&self.gather(), started)
     }
 }
 

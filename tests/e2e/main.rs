@@ -54,6 +54,7 @@ mod admin_commands;
 mod admin_config;
 mod admin_history;
 mod admin_keys;
+mod admin_page;
 mod admin_roles;
 mod admin_tap;
 mod api;

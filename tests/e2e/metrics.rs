@@ -310,7 +310,9 @@ fn the_admin_listener_is_read_only() {
             assert_eq!((answer.status, answer.header("allow")), (405, Some("GET, HEAD")), "{method} {target}");
         }
     }
-    assert_eq!(ask("GET", "/").status, 404);
+    // The web page is answered only under names of the listener.
+    assert_eq!(ask("GET", "/").status, 403);
+    assert_eq!(ask("GET", "/nothing").status, 404);
     assert_eq!(ask("POST", "/reload").status, 404);
     assert_eq!(ask("GET", "/healthz").header("content-type"), Some("text/plain; charset=utf-8"));
     assert_eq!((ask("GET", "/healthz").text(), ask("GET", "/readyz").text()), ("ok\n".into(), "ready\n".into()));

@@ -53,9 +53,10 @@ const HOMES: &[(&str, &[&str])] = &[
     ("tonic_reflection", &["grpc"]),
     ("prost_types", &["grpc"]),
     ("x509_parser", &["net"]),
+    ("askama", &["admin"]),
     ("axum", &["admin"]),
     ("utoipa", &["admin"]),
-    ("form_urlencoded", &["cli"]),
+    ("form_urlencoded", &["admin", "cli"]),
     ("utoipa_axum", &["admin"]),
 ];
 

@@ -25,7 +25,7 @@ pub use h2::{Channel, H2Answer, H2Client, over_h2, over_h2_tls};
 pub use h2_service::{Call, H2Options, H2Service, send_all};
 pub use redis::{Cluster, Redis, Reply, Sentinels};
 pub use relay::{Link, Relay};
-pub use servers::{Kind, Server, free_port};
+pub use servers::{Kind, Server, free_port, installed};
 pub use tls::{Cert, TlsClient, connect_tls, trusting};
 pub use upstream::{Peer, Received, Upstream, echo};
 pub use weir::{NEVER, Weir};

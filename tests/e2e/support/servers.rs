@@ -155,7 +155,7 @@ fn find(program: &str) -> Option<PathBuf> {
 }
 
 /// The path of a program that `tests/install-servers` installs.
-pub(super) fn installed(program: &str) -> PathBuf {
+pub fn installed(program: &str) -> PathBuf {
     found(program, || find(program))
 }
 

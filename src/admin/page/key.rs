@@ -1,0 +1,181 @@
+//! One key of a limit: its state, and the changes of it.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::Extension;
+use axum::extract::State;
+use http::{StatusCode, Uri};
+use serde_json::{Value, json};
+
+use super::bans::{ban, lift};
+use super::fields::{FormFields, json_of, link};
+use super::pages::Pages;
+use super::shell::{Shell, Visitor, page, see_other};
+use super::words;
+use crate::admin::answer::{Answer, Refused};
+use crate::admin::keys::KeyBody;
+
+#[derive(Template)]
+#[template(path = "key.html", config = "src/admin/page/askama.toml")]
+struct KeyPage {
+    shell: Shell,
+    /// The limit, the key and the id that were asked for, and the values of a form that was refused.
+    entered: FormFields,
+    /// The names of all limits.
+    limits: Vec<String>,
+    key: Option<KeyView>,
+    /// Why the key is not shown.
+    missing: Option<String>,
+}
+
+/// A key in words.
+struct KeyView {
+    body: KeyBody,
+    name: String,
+    remaining: String,
+    retry: String,
+    reset: String,
+    /// The end of the ban.
+    banned_until: Option<String>,
+    has_override: bool,
+    mirror: Option<String>,
+    /// The names of the limit's plans.
+    plans: Vec<String>,
+}
+
+/// The page, or a form to search for a key.
+pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
+    let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
+    view(&pages, &visitor, query, None).await
+}
+
+/// Gives all units of the key back.
+pub(super) async fn reset(
+    State(pages): State<Arc<Pages>>,
+    Extension(visitor): Extension<Visitor>,
+    Extension(fields): Extension<FormFields>,
+) -> Answer {
+    let mut asked = target(&fields).to_vec();
+    asked.push(("reason", fields.get("reason")));
+    let reset = pages.api.delete::<Value>(&visitor.operator, "/v1/keys", &filled(asked)).await;
+    changed(&pages, &visitor, fields.clone(), reset.map(|_| "reset")).await
+}
+
+/// Bans the key.
+pub(super) async fn ban_key(
+    State(pages): State<Arc<Pages>>,
+    Extension(visitor): Extension<Visitor>,
+    Extension(fields): Extension<FormFields>,
+) -> Answer {
+    let banned = ban(&pages, &visitor, &fields).await;
+    changed(&pages, &visitor, fields, banned).await
+}
+
+/// Lifts the ban of the key.
+pub(super) async fn lift_key(
+    State(pages): State<Arc<Pages>>,
+    Extension(visitor): Extension<Visitor>,
+    Extension(fields): Extension<FormFields>,
+) -> Answer {
+    let lifted = lift(&pages, &visitor, &fields).await;
+    changed(&pages, &visitor, fields, lifted).await
+}
+
+/// Sets other numbers for the key, assigns a plan to it, or removes both.
+pub(super) async fn set_override(
+    State(pages): State<Arc<Pages>>,
+    Extension(visitor): Extension<Visitor>,
+    Extension(fields): Extension<FormFields>,
+) -> Answer {
+    let (limit, key) = (fields.get("limit"), json_of(fields.get("key")));
+    let reason = fields.filled("reason");
+    let to = match (fields.get("action"), fields.get("plan")) {
+        ("remove", _) => Value::Null,
+        ("plan", plan) => json!({ "plan": plan }),
+        _ => json_of(fields.get("to")),
+    };
+    let done = if to.is_null() { "removed" } else { "override" };
+    let body = json!({ "limit": limit, "key": key, "to": to, "reason": reason });
+    let set = pages.api.post::<Value>(&visitor.operator, "/v1/overrides", &body).await;
+    changed(&pages, &visitor, fields, set.map(|_| done)).await
+}
+
+/// The page after a change, or the page with the reason why there was none.
+async fn changed(
+    pages: &Pages,
+    visitor: &Visitor,
+    fields: FormFields,
+    outcome: Result<&'static str, Refused>,
+) -> Answer {
+    match outcome {
+        Ok(done) => {
+            let mut back = target(&fields).to_vec();
+            back.push(("done", done));
+            see_other(&link("/key", &back))
+        }
+        Err(refused) => view(pages, visitor, fields, Some(refused)).await,
+    }
+}
+
+/// The limit, the key and the id in the fields.
+fn target(fields: &FormFields) -> [(&'static str, &str); 3] {
+    ["limit", "key", "id"].map(|name| (name, fields.get(name)))
+}
+
+/// The pairs with a value.
+fn filled<'f>(pairs: Vec<(&'static str, &'f str)>) -> Vec<(&'static str, &'f str)> {
+    pairs.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}
+
+async fn view(pages: &Pages, visitor: &Visitor, entered: FormFields, refused: Option<Refused>) -> Answer {
+    let (status, error) = refused.unzip();
+    let names = |pages: &Pages| -> Vec<String> {
+        pages.admin.live.load().policy.limits().iter().map(|limit| limit.name.to_string()).collect()
+    };
+    let limits = names(pages);
+    let (mut key, mut missing, mut title) = (None, None, "Keys".to_owned());
+    let mut found = StatusCode::OK;
+    if let Some(limit) = entered.filled("limit") {
+        match pages.api.get::<KeyBody>(&visitor.operator, "/v1/keys", &filled(target(&entered).to_vec())).await {
+            Ok(body) => {
+                let view = KeyView::of(body, plans(pages, limit));
+                title = format!("Key {}", view.name);
+                key = Some(view);
+            }
+            Err((status, detail)) => (found, missing) = (status, Some(detail)),
+        }
+    }
+    let shell = Shell::new(visitor, "Keys", &entered).with_title(title).with_error(error);
+    page(status.unwrap_or(found), &KeyPage { shell, entered, limits, key, missing })
+}
+
+/// The names of the plans of a limit.
+fn plans(pages: &Pages, limit: &str) -> Vec<String> {
+    let live = pages.admin.live.load();
+    let limit = live.policy.limits().iter().find(|known| *known.name == *limit);
+    limit.map(|limit| limit.allowed.plans.iter().map(|(name, _)| name.to_string()).collect()).unwrap_or_default()
+}
+
+impl KeyView {
+    fn of(body: KeyBody, plans: Vec<String>) -> Self {
+        let parts = body.key.as_ref().map(|parts| {
+            let parts: Vec<_> = parts.iter().map(|(name, text)| format!("{name} {text}")).collect();
+            if parts.is_empty() { "of all requests".to_owned() } else { parts.join(", ") }
+        });
+        Self {
+            name: parts.unwrap_or_else(|| format!("with the id {}", body.id)),
+            remaining: body.remaining.map_or_else(|| "unlimited".to_owned(), |units| units.to_string()),
+            retry: match body.retry_after_ms {
+                None if !body.limited => "now".to_owned(),
+                ms => words::wait(ms, "unknown, or never"),
+            },
+            reset: words::wait(body.reset_after_ms, "unknown"),
+            banned_until: body.banned_until.as_deref().map(words::instant),
+            has_override: body.from.ends_with("at run time"),
+            mirror: body.mirror_age_ms.map(|ms| words::wait(Some(ms), "")),
+            body,
+            plans,
+        }
+    }
+}

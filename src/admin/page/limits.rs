@@ -1,0 +1,71 @@
+//! All limits: which requests share which limit, and by which numbers.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::Extension;
+use axum::extract::State;
+use http::{StatusCode, Uri};
+
+use super::fields::{FormFields, link};
+use super::pages::Pages;
+use super::shell::{Shell, Visitor, page};
+use super::words;
+use crate::admin::answer::Answer;
+use crate::policy::{Limit, Policy, Stage};
+
+#[derive(Template)]
+#[template(path = "limits.html", config = "src/admin/page/askama.toml")]
+struct LimitsPage {
+    shell: Shell,
+    limits: Vec<Described>,
+}
+
+/// A limit in words.
+pub(super) struct Described {
+    pub(super) name: String,
+    pub(super) link: String,
+    /// The patterns of the path; empty for all paths.
+    pub(super) paths: Vec<String>,
+    /// Further conditions.
+    pub(super) conditions: Vec<String>,
+    /// The names of the parts of the key.
+    pub(super) key: String,
+    pub(super) rule: String,
+    /// The rules of plans, by name.
+    pub(super) plans: Vec<(String, String)>,
+    pub(super) mode: &'static str,
+    /// The action for requests beyond the limit.
+    pub(super) action: &'static str,
+    pub(super) stage: &'static str,
+}
+
+impl Described {
+    pub(super) fn of(policy: &Policy, limit: &Limit) -> Self {
+        let name = &*limit.name;
+        let plans = limit.allowed.plans.iter();
+        Self {
+            name: name.to_owned(),
+            link: link("/limit", &[("name", name)]),
+            paths: limit.matches.paths.iter().map(|path| path.as_str().to_owned()).collect(),
+            conditions: words::conditions(limit),
+            key: words::key_parts(policy, limit),
+            rule: words::rule(Some(&limit.allowed.usual)) + &limit.strategy.to_string(),
+            plans: plans.map(|(name, rule)| (name.to_string(), words::rule(rule.as_ref()))).collect(),
+            mode: words::mode(limit.mode),
+            action: words::on_limit(&limit.on_limit),
+            stage: match limit.stage {
+                Stage::Arrival => "arrival",
+                Stage::Identified => "identified",
+            },
+        }
+    }
+}
+
+/// The page.
+pub(super) async fn list(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
+    let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
+    let live = pages.admin.live.load();
+    let limits = live.policy.limits().iter().map(|limit| Described::of(&live.policy, limit)).collect();
+    page(StatusCode::OK, &LimitsPage { shell: Shell::new(&visitor, "Limits", &query), limits })
+}

@@ -1,0 +1,69 @@
+//! The web page of operators, on the admin listener.
+//!
+//! A page is a client of the API: it asks the API within this process in the name of its operator (`api`). So roles, the
+//! audit log and the validation of a change are those of the API. Not here: scripts that a page needs. Every page works
+//! without scripts and loads nothing from elsewhere.
+
+mod admit;
+mod login;
+
+mod overview;
+
+mod limit;
+mod limits;
+
+mod bans;
+mod key;
+mod overrides;
+
+mod audit;
+mod explain;
+
+mod api;
+mod attempts;
+mod chart;
+mod fields;
+mod pages;
+mod session;
+mod shell;
+mod static_files;
+mod words;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{get, post};
+
+use super::state::Admin;
+use pages::Pages;
+
+/// The routes of the page. `api` is the API with its roles, but without tokens and without the refusal of web pages.
+pub(super) fn router(admin: Arc<Admin>, api: Router) -> Router {
+    let pages = Arc::new(Pages::new(admin, api));
+    let for_operators = Router::new()
+        .route("/", get(overview::show))
+        .route("/limits", get(limits::list))
+        .route("/limit", get(limit::show))
+        .route("/key", get(key::show))
+        .route("/key/reset", post(key::reset))
+        .route("/key/ban", post(key::ban_key))
+        .route("/key/lift", post(key::lift_key))
+        .route("/key/override", post(key::set_override))
+        .route("/bans", get(bans::show))
+        .route("/bans/add", post(bans::add))
+        .route("/bans/lift", post(bans::remove))
+        .route("/overrides", get(overrides::show))
+        .route("/overrides/set", post(overrides::set))
+        .route("/overrides/remove", post(overrides::remove))
+        .route("/explain", get(explain::show).post(explain::explain))
+        .route("/audit", get(audit::show))
+        .route("/logout", post(login::end))
+        .route_layer(from_fn_with_state(Arc::clone(&pages), admit::require_session));
+    let for_all = Router::new()
+        .route("/login", get(login::show).post(login::begin))
+        .route("/static/weir.css", get(static_files::style))
+        .route("/static/weir.js", get(static_files::script));
+    let protect = from_fn_with_state(Arc::clone(&pages), admit::protect);
+    for_operators.merge(for_all).route_layer(protect).with_state(pages)
+}

@@ -1,0 +1,105 @@
+//! Overrides and plans that were set at run time: the list, a new one, and the end of one.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use askama::Template;
+use axum::Extension;
+use axum::extract::State;
+use http::{StatusCode, Uri};
+use serde_json::{Value, json};
+
+use super::fields::{FormFields, json_of, link};
+use super::pages::Pages;
+use super::shell::{Shell, Visitor, page, see_other};
+use super::words;
+use crate::admin::answer::{Answer, Refused};
+use crate::admin::edits::shown_key;
+use crate::gate::Live;
+use crate::policy::overrides::Override;
+
+#[derive(Template)]
+#[template(path = "overrides.html", config = "src/admin/page/askama.toml")]
+struct OverridesPage {
+    shell: Shell,
+    entered: FormFields,
+    /// The names of all limits.
+    limits: Vec<String>,
+    overrides: Vec<OverrideRow>,
+}
+
+struct OverrideRow {
+    limit: String,
+    key: String,
+    to: String,
+    /// Why it does not apply.
+    why: Option<Box<str>>,
+    reference: String,
+}
+
+/// The page.
+pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
+    let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
+    view(&pages, &visitor, query, None)
+}
+
+/// Sets an override.
+pub(super) async fn set(
+    State(pages): State<Arc<Pages>>,
+    Extension(visitor): Extension<Visitor>,
+    Extension(fields): Extension<FormFields>,
+) -> Answer {
+    let (limit, key, to) = (fields.get("limit"), json_of(fields.get("key")), json_of(fields.get("to")));
+    let body = json!({ "limit": limit, "key": key, "to": to, "reason": fields.filled("reason") });
+    match pages.api.post::<Value>(&visitor.operator, "/v1/overrides", &body).await {
+        Ok(_) => see_other(&link("/overrides", &[("done", "override")])),
+        Err(refused) => view(&pages, &visitor, fields, Some(refused)),
+    }
+}
+
+/// Removes an override.
+pub(super) async fn remove(
+    State(pages): State<Arc<Pages>>,
+    Extension(visitor): Extension<Visitor>,
+    Extension(fields): Extension<FormFields>,
+) -> Answer {
+    let removed = match referred(&pages, fields.get("reference")) {
+        Some(Override { limit, key, .. }) => {
+            let asked = [("limit", &*limit), ("key", &*key), ("reason", fields.get("reason"))];
+            pages.api.delete::<Value>(&visitor.operator, "/v1/overrides", &asked).await
+        }
+        None => Err((StatusCode::NOT_FOUND, "There is no such override any more.".to_owned())),
+    };
+    match removed {
+        Ok(_) => see_other(&link("/overrides", &[("done", "removed")])),
+        Err(refused) => view(&pages, &visitor, FormFields::default(), Some(refused)),
+    }
+}
+
+/// The word for an override in forms. It does not show the key, which may be a secret, and holds in this process only.
+fn reference(pages: &Pages, one: &Override) -> String {
+    format!("{:016x}", pages.references.hash_one((&one.limit, &one.key)))
+}
+
+fn referred(pages: &Pages, word: &str) -> Option<Override> {
+    pages.admin.overrides.in_force.load().iter().find(|one| reference(pages, one) == word).cloned()
+}
+
+fn view(pages: &Pages, visitor: &Visitor, entered: FormFields, refused: Option<Refused>) -> Answer {
+    let (status, error) = refused.unzip();
+    let shell = Shell::new(visitor, "Overrides", &entered).with_error(error);
+    let live = pages.admin.live.load();
+    let limits = live.policy.limits().iter().map(|limit| limit.name.to_string()).collect();
+    let overrides = pages.admin.overrides.in_force.load().iter().map(|one| row(pages, &live, one)).collect();
+    page(status.unwrap_or(StatusCode::OK), &OverridesPage { shell, entered, limits, overrides })
+}
+
+fn row(pages: &Pages, live: &Live, one: &Override) -> OverrideRow {
+    OverrideRow {
+        limit: one.limit.to_string(),
+        key: words::value(&shown_key(&pages.admin.gate, live, &one.limit, &one.key)),
+        to: words::value(&one.allowance),
+        why: one.rejection.clone(),
+        reference: reference(pages, one),
+    }
+}

@@ -1,0 +1,55 @@
+//! The state behind the pages.
+
+use std::hash::RandomState;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+
+use super::api::Api;
+use super::attempts::Attempts;
+use super::session::{Secret, Sessions};
+use crate::admin::state::Admin;
+use crate::time::Timestamp;
+
+/// The state behind the pages.
+pub(super) struct Pages {
+    pub(super) admin: Arc<Admin>,
+    pub(super) api: Api,
+    /// Held for a look-up or a change, never across an await.
+    sessions: Mutex<Sessions>,
+    /// Held to look up or count one address.
+    attempts: Mutex<Attempts>,
+    /// The CSRF token of pages without a session.
+    pub(super) csrf: Option<Secret>,
+    /// Hashes overrides for forms.
+    pub(super) references: RandomState,
+}
+
+impl Pages {
+    pub(super) fn new(admin: Arc<Admin>, api: Router) -> Self {
+        let (sessions, attempts) = (Mutex::default(), Mutex::default());
+        Self { admin, api: Api::new(api), sessions, attempts, csrf: Secret::random(), references: RandomState::new() }
+    }
+
+    /// The instant of a request.
+    pub(super) fn now(&self) -> Timestamp {
+        self.admin.gate.clock().now()
+    }
+
+    /// Calls `change` with the sessions.
+    pub(super) fn sessions<T>(&self, change: impl FnOnce(&mut Sessions) -> T) -> T {
+        change(&mut self.sessions.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Calls `change` with the failed logins.
+    pub(super) fn attempts<T>(&self, change: impl FnOnce(&mut Attempts) -> T) -> T {
+        change(&mut self.attempts.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The name of the cookie of a session. Browsers send a cookie to all ports of a host, so the name has the port. With
+    /// the prefix `__Host-` a browser accepts a cookie only over TLS, for this host alone (RFC 6265bis, section 4.1.3).
+    pub(super) fn cookie_name(&self) -> String {
+        let prefix = if self.admin.is_tls { "__Host-" } else { "" };
+        format!("{prefix}weir-{}", self.admin.address.port())
+    }
+}

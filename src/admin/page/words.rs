@@ -1,0 +1,137 @@
+//! Numbers, times and rules as operators read them.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::limit::Algorithm;
+use crate::policy::{HeaderTest, HostPattern, Limit, Mode, OnLimit, Policy};
+
+/// A number with a narrow space between groups of three digits.
+pub(super) fn number(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let mut grouped = String::with_capacity(digits.len() + 8);
+    for (index, digit) in digits.char_indices() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push('\u{202f}');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// A duration in its largest units, such as `1m 30s`. `none` stands for no duration.
+pub(super) fn wait(ms: Option<u64>, none: &str) -> String {
+    // Milliseconds of a long time mean nothing to the eye.
+    let shown = |ms: u64| Duration::from_millis(if ms < 10_000 { ms } else { ms.div_ceil(1000) * 1000 });
+    ms.map_or_else(|| none.to_owned(), |ms| humantime::format_duration(shown(ms)).to_string())
+}
+
+/// An instant of RFC 3339 in UTC, without fractions of a second.
+pub(super) fn instant(text: &str) -> String {
+    let (date, time) = text.split_once('T').unwrap_or((text, ""));
+    let time = time.split(['.', 'Z']).next().unwrap_or_default();
+    if time.is_empty() { date.to_owned() } else { format!("{date} {time} UTC") }
+}
+
+/// A rate per second.
+pub(super) fn rate(rate: f32) -> String {
+    if rate < 10.0 { format!("{rate:.1}/s") } else { format!("{rate:.0}/s") }
+}
+
+/// Microseconds, from a thousand on as milliseconds.
+pub(super) fn microseconds(us: f32) -> String {
+    if us < 1000.0 { format!("{us:.0} µs") } else { format!("{:.1} ms", us / 1000.0) }
+}
+
+/// A part of 1 as percent; a dash if it is unknown.
+pub(super) fn percent(part: Option<f64>) -> String {
+    part.map_or_else(|| "–".to_owned(), |part| format!("{:.0} %", part * 100.0))
+}
+
+/// A value of JSON: an object as its names and values, null as a dash.
+pub(super) fn value(json: &Value) -> String {
+    let all = |texts: Vec<String>| texts.join(", ");
+    match json {
+        Value::Null => "–".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Object(pairs) if pairs.is_empty() => "all requests".to_owned(),
+        Value::Object(pairs) => all(pairs.iter().map(|(name, inner)| format!("{name} {}", value(inner))).collect()),
+        Value::Array(items) => all(items.iter().map(value).collect()),
+        other => other.to_string(),
+    }
+}
+
+/// The requests to which a limit applies, a line for each condition.
+pub(super) fn conditions(limit: &Limit) -> Vec<String> {
+    let matches = &limit.matches;
+    let list = |name: &str, all: Vec<String>| (!all.is_empty()).then(|| format!("{name} {}", all.join(", ")));
+    let host = |host: &HostPattern| match host {
+        HostPattern::Exact(name) => name.to_string(),
+        HostPattern::Below(domain) => format!("*{domain}"),
+    };
+    let header = |(name, test): &(http::HeaderName, HeaderTest)| match test {
+        HeaderTest::Present => name.to_string(),
+        HeaderTest::Is(value) => format!("{name}: {}", value.to_str().unwrap_or("(not text)")),
+    };
+    [
+        list("method", matches.methods.iter().map(ToString::to_string).collect()),
+        list("host", matches.hosts.iter().map(host).collect()),
+        list("header", matches.headers.iter().map(header).collect()),
+        list("except", limit.except.iter().map(ToString::to_string).collect()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The names of the parts of a limit's key.
+pub(super) fn key_parts(policy: &Policy, limit: &Limit) -> String {
+    let names: Vec<_> = limit.key.iter().map(|part| policy.part_name(part).into_owned()).collect();
+    if names.is_empty() { "one for all requests".to_owned() } else { names.join(", ") }
+}
+
+/// The mode of a limit.
+pub(super) fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Enforce => "enforce",
+        Mode::Shadow => "shadow",
+        Mode::Off => "off",
+    }
+}
+
+/// The action for requests that a limit does not admit.
+pub(super) fn on_limit(action: &OnLimit) -> &'static str {
+    match action {
+        OnLimit::Reject => "reject",
+        OnLimit::Hold(_) => "hold",
+        OnLimit::Delay(_) => "delay",
+    }
+}
+
+/// A rule; `None` is unlimited.
+pub(super) fn rule(rule: Option<&Algorithm>) -> String {
+    rule.map_or_else(|| "unlimited".to_owned(), crate::admin::explain::in_words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_short() {
+        for (value, text) in
+            [(0.0, "0"), (999.4, "999"), (1000.0, "1\u{202f}000"), (12_345_678.0, "12\u{202f}345\u{202f}678")]
+        {
+            assert_eq!(number(value), text);
+        }
+        assert_eq!((wait(Some(90_500), ""), wait(Some(1500), "")), ("1m 31s".to_owned(), "1s 500ms".to_owned()));
+        assert_eq!(instant("2026-11-22T02:13:07.120Z"), "2026-11-22 02:13:07 UTC");
+        assert_eq!(instant("for good"), "for good");
+        let json = serde_json::json!({ "remaining": 3, "ban": { "until": null }, "rates": ["1/s", "9/h"] });
+        assert_eq!(value(&json), "ban until –, rates 1/s, 9/h, remaining 3");
+        assert_eq!((rate(0.25), rate(41.7)), ("0.2/s".to_owned(), "42/s".to_owned()));
+        assert_eq!((microseconds(40.2), microseconds(1234.0)), ("40 µs".to_owned(), "1.2 ms".to_owned()));
+        assert_eq!((percent(Some(0.256)), percent(None)), ("26 %".to_owned(), "–".to_owned()));
+    }
+}

@@ -1,0 +1,203 @@
+//! An operator with a browser.
+
+use super::browser::Browser;
+use super::{READER, WRITER, sell, start};
+use crate::support::{Upstream, Weir};
+
+fn url(weir: &Weir, path: &str) -> String {
+    format!("http://{}{path}", weir.admin())
+}
+
+fn log_in(browser: &Browser, weir: &Weir, token: &str) {
+    browser.go(&url(weir, "/"));
+    browser.fill("#token", token);
+    browser.click("main button");
+}
+
+/// Everything that an operator does works without scripts.
+#[test]
+fn an_operator_reads_and_changes_keys() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let browser = Browser::start(false);
+    log_in(&browser, &weir, "0123456789abcdef-wrong");
+    browser.wait_for("This is not a token of this listener.");
+    browser.fill("#token", WRITER);
+    browser.click("main button");
+    browser.wait_for("night-shift");
+    assert_eq!(browser.path(), "/");
+
+    for _ in 0..4 {
+        sell(&weir, "abc");
+    }
+    browser.go(&url(&weir, "/"));
+    browser.click("tbody a");
+    browser.wait_for("/api/{*rest}");
+    browser.wait_for("1 key: most waiting requests first");
+    browser.fill("#key", "abc");
+    browser.click("form[role=search] button");
+    browser.wait_for("limited now");
+
+    browser.fill("#to", "20 a fortnight");
+    browser.click("button[value=set]");
+    browser.wait_for("Nothing was changed.");
+    assert_eq!(browser.value("#to"), "20 a fortnight");
+    browser.fill("#to", "20/h");
+    browser.fill("#override-reason", "asked by support");
+    browser.click("button[value=set]");
+    browser.wait_for("The override is in force.");
+    browser.wait_for("override set at run time");
+    assert_eq!(sell(&weir, "abc").status, 200);
+
+    browser.fill("#ban-for", "soon");
+    browser.click("form[action='/key/ban'] button");
+    browser.wait_for("expected a duration");
+    browser.fill("#ban-for", "1h");
+    browser.click("form[action='/key/ban'] button");
+    browser.wait_for("The ban is in force.");
+    assert_eq!(sell(&weir, "abc").status, 403);
+    browser.go(&url(&weir, "/bans"));
+    browser.click("form[action='/bans/lift'] button");
+    browser.wait_for("The ban was lifted.");
+    browser.wait_for("There are no bans.");
+
+    leave(&weir, &browser);
+}
+
+/// Removes the override, resets the key, explains a request, reads the audit log, and logs out.
+fn leave(weir: &Weir, browser: &Browser) {
+    browser.go(&url(weir, "/overrides"));
+    browser.click("form[action='/overrides/remove'] button");
+    browser.wait_for("The override was removed.");
+
+    browser.go(&url(weir, "/key?limit=sellers&key=abc"));
+    browser.click("form[action='/key/reset'] button");
+    browser.wait_for("The key has all its units again.");
+    assert_eq!(sell(weir, "abc").status, 200);
+
+    browser.go(&url(weir, "/explain"));
+    browser.fill("#path", "/api/x");
+    browser.fill("#host", "shop");
+    browser.fill("#ip", "192.0.2.1");
+    browser.fill("#headers", "x-seller: abc");
+    browser.click("main form button");
+    browser.wait_for("no limit refuses it");
+    browser.fill("#headers", "");
+    browser.fill("#identities", "seller: xyz");
+    browser.click("main form button");
+    browser.wait_for("seller xyz");
+
+    browser.go(&url(weir, "/audit"));
+    browser.wait_for("asked by support");
+    browser.wait_for("night-shift");
+    browser.click("header button");
+    browser.wait_for("You have logged out.");
+    browser.go(&url(weir, "/bans"));
+    browser.wait_for("Log in to Weir");
+}
+
+#[test]
+fn a_session_ends_with_its_token_and_a_reader_changes_nothing() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let browser = Browser::start(true);
+    log_in(&browser, &weir, READER);
+    browser.wait_for("read only");
+    for path in ["/key?limit=sellers&key=abc", "/bans", "/overrides"] {
+        browser.go(&url(&weir, path));
+        browser.wait_for("read only");
+        assert!(!browser.has("main form[method=post]"), "{path}");
+    }
+    browser.go(&url(&weir, "/explain"));
+    std::fs::write(weir.folder().join("read.token"), "0123456789abcdef-newer").unwrap();
+    weir.wait_for_line("reloaded");
+    browser.fill("#host", "shop");
+    browser.fill("#ip", "192.0.2.1");
+    browser.click("main form button");
+    browser.wait_for("The session has ended. Nothing was changed.");
+}
+
+/// A page on another port is the same site, so the browser sends the cookie with its form.
+#[test]
+fn a_form_of_another_page_changes_nothing() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let form = format!(
+        "<form method=post action='http://{}/bans/add'><input name=address value=203.0.113.7><button>Win</button></form>",
+        weir.admin()
+    );
+    let answer = format!("HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: {}\r\n\r\n{form}", form.len());
+    let foreign = Upstream::saying(&answer);
+    let browser = Browser::start(true);
+    log_in(&browser, &weir, WRITER);
+    browser.wait_for("night-shift");
+    browser.go(&format!("http://{}/", foreign.address()));
+    browser.click("button");
+    browser.wait_for("This form is not of this page, so it was refused.");
+    browser.go(&url(&weir, "/bans"));
+    browser.wait_for("There are no bans.");
+}
+
+/// The names of inputs, the structure and the width of each page. An operator reaches the content by keys alone.
+#[test]
+fn pages_are_accessible() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    sell(&weir, "abc");
+    let browser = Browser::start(true);
+    browser.resize(360);
+    browser.go(&url(&weir, "/login"));
+    for (path, ready) in [
+        ("/login", "Log in to Weir"),
+        ("/", "Requests since the start"),
+        ("/limits", "/api/{*rest}"),
+        ("/limit?name=sellers", "Limited now"),
+        ("/key?limit=sellers&key=abc", "Give all units back"),
+        ("/bans", "There are no bans."),
+        ("/overrides", "Set an override"),
+        ("/explain", "What Weir would decide"),
+        ("/audit", "There is no change yet."),
+    ] {
+        if path != "/login" {
+            browser.go(&url(&weir, path));
+        }
+        browser.wait_for(ready);
+        let faults = browser.run(FAULTS);
+        assert_eq!(faults, serde_json::json!([]), "{path}");
+        if path == "/login" {
+            browser.fill("#token", WRITER);
+            browser.press(&["\u{E007}"]);
+            browser.wait_for("night-shift");
+        }
+    }
+    // The first stop of the tabulator key leads to the content.
+    browser.go(&url(&weir, "/limits"));
+    browser.press(&["\u{E004}", "\u{E007}"]);
+    assert_eq!(browser.run("return document.activeElement.id"), "main");
+    assert_eq!(browser.path(), "/limits#main");
+}
+
+/// Collects what is wrong with a page.
+const FAULTS: &str = r#"
+const faults = [];
+const all = (selector) => [...document.querySelectorAll(selector)];
+for (const input of all("input:not([type=hidden]), select, textarea")) {
+  if (!input.labels.length) faults.push("no label: " + input.name);
+}
+for (const button of all("button, a")) {
+  if (!button.textContent.trim() && !button.ariaLabel) faults.push("no name: " + button.outerHTML);
+}
+if (all("h1").length !== 1 || all("main").length !== 1) faults.push("not one h1 and one main");
+for (const header of all("th")) if (!header.scope) faults.push("no scope: " + header.textContent);
+const ids = all("[id]").map((element) => element.id);
+for (const id of ids) if (ids.indexOf(id) !== ids.lastIndexOf(id)) faults.push("twice: " + id);
+for (const element of all("[aria-labelledby], [aria-describedby]")) {
+  const names = [element.getAttribute("aria-labelledby"), element.getAttribute("aria-describedby")];
+  for (const id of names.filter(Boolean).join(" ").split(" ")) if (!ids.includes(id)) faults.push("no id: " + id);
+}
+if (all("[style], style, script:not([src])").length) faults.push("inline");
+const root = document.documentElement;
+if (!root.lang) faults.push("no language");
+if (root.scrollWidth > root.clientWidth) faults.push("wider than the window: " + root.scrollWidth);
+return faults;
+"#;

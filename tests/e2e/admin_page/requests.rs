@@ -1,0 +1,147 @@
+//! The requests of the page: sessions, forms of this page only, roles, and header fields.
+
+use super::{READER, WRITER, start};
+use crate::support::{Answer, Client, NEVER, Upstream, Weir};
+
+/// A request of a browser: further header lines, and the fields of a form.
+fn ask(weir: &Weir, method: &str, target: &str, lines: &[&str], form: &str) -> Answer {
+    let lines = lines.iter().flat_map(|line| [line, "\r\n"]).collect::<String>();
+    let head = format!(
+        "{method} {target} HTTP/1.1\r\nHost: localhost\r\n{lines}Content-Type: application/x-www-form-urlencoded\r\n\
+         Content-Length: {}\r\n\r\n",
+        form.len()
+    );
+    Client::connect(weir.admin()).send(head).send(form).answer()
+}
+
+const ORIGIN: &str = "Origin: http://localhost";
+
+/// The value of the first CSRF token of a page.
+fn csrf(page: &Answer) -> String {
+    let text = page.text();
+    let (_, rest) = text.split_once("name=\"csrf\" value=\"").unwrap_or_else(|| panic!("no form in {text}"));
+    rest.split('"').next().unwrap().to_owned()
+}
+
+/// Logs in, and returns the header line of the cookie.
+fn log_in(weir: &Weir, token: &str) -> String {
+    let csrf = csrf(&ask(weir, "GET", "/login", &[], ""));
+    let answer = ask(weir, "POST", "/login", &[ORIGIN], &format!("csrf={csrf}&token={token}&to=/bans"));
+    assert_eq!((answer.status, answer.header("location")), (303, Some("/bans")), "{}", answer.text());
+    let cookie = answer.header("set-cookie").unwrap();
+    assert!(cookie.starts_with(&format!("weir-{}=", weir.admin().port())), "{cookie}");
+    assert!(cookie.ends_with("; Path=/; HttpOnly; SameSite=Strict"), "{cookie}");
+    format!("Cookie: other=1; {}", cookie.split(';').next().unwrap())
+}
+
+#[test]
+fn pages_need_a_session() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    for path in ["/", "/limits", "/limit?name=sellers", "/key", "/bans", "/overrides", "/explain", "/audit"] {
+        let answer = ask(&weir, "GET", path, &[], "");
+        let to: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
+        assert_eq!((answer.status, answer.header("location")), (303, Some(&*format!("/login?to={to}"))), "{path}");
+    }
+    for path in ["/login", "/static/weir.css", "/static/weir.js"] {
+        assert_eq!(ask(&weir, "GET", path, &[], "").status, 200, "{path}");
+    }
+    // The token of the API is no session, and the session is no token of the API.
+    let bearer = format!("Authorization: Bearer {WRITER}");
+    assert_eq!(ask(&weir, "GET", "/", &[&bearer], "").status, 303);
+    let cookie = log_in(&weir, WRITER);
+    assert_eq!(ask(&weir, "GET", "/", &[&cookie], "").status, 200);
+    assert_eq!(ask(&weir, "GET", "/v1/bans", &[&cookie], "").status, 401);
+    assert_eq!(ask(&weir, "GET", "/", &["Cookie: weir=1"], "").status, 303);
+
+    let page = ask(&weir, "GET", "/", &[&cookie], "");
+    for (name, value) in [
+        ("content-type", "text/html; charset=utf-8"),
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "same-origin"),
+        ("cache-control", "no-store"),
+    ] {
+        assert_eq!(page.header(name), Some(value));
+    }
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"), "{policy}");
+    // A session ends at the logout.
+    let form = format!("csrf={}", csrf(&page));
+    let answer = ask(&weir, "POST", "/logout", &[ORIGIN, &cookie], &form);
+    assert_eq!((answer.status, answer.header("location")), (303, Some("/login?done=out")));
+    assert!(answer.header("set-cookie").unwrap().contains("Max-Age=0"));
+    assert_eq!(ask(&weir, "GET", "/", &[&cookie], "").status, 303);
+}
+
+#[test]
+fn a_form_must_be_of_this_page() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let (cookie, reader) = (log_in(&weir, WRITER), log_in(&weir, READER));
+    let csrf_of = |cookie: &str| csrf(&ask(&weir, "GET", "/", &[cookie], ""));
+    let (own, of_reader) = (csrf_of(&cookie), csrf_of(&reader));
+    let fetch = |site| format!("Sec-Fetch-Site: {site}");
+    let (same, cross) = (fetch("same-origin"), fetch("cross-site"));
+    let ban = |csrf: &str| format!("csrf={csrf}&address=203.0.113.7&reason=row");
+    for (name, lines, form, status) in [
+        ("no origin", &[&*cookie][..], ban(&own), 403),
+        ("another origin", &[&cookie, "Origin: http://evil.example"], ban(&own), 403),
+        ("another port", &[&cookie, "Origin: http://localhost:1"], ban(&own), 403),
+        ("an opaque origin", &[&cookie, "Origin: null"], ban(&own), 403),
+        ("another site", &[&cookie, ORIGIN, &cross], ban(&own), 403),
+        ("another name of the listener", &[&cookie, ORIGIN, "Host: evil.example"], ban(&own), 403),
+        ("no CSRF token", &[&cookie, ORIGIN], ban(""), 403),
+        ("the CSRF token of another session", &[&cookie, ORIGIN], ban(&of_reader), 403),
+        ("no session", &[ORIGIN], ban(&own), 303),
+        ("the role read", &[&reader, ORIGIN], ban(&of_reader), 403),
+        ("wrong input", &[&cookie, ORIGIN], ban(&own).replace("203.0.113.7", "203.0.113"), 400),
+        ("its own form", &[&cookie, ORIGIN, &same], ban(&own), 303),
+    ] {
+        let answer = ask(&weir, "POST", "/bans/add", lines, &form);
+        assert_eq!(answer.status, status, "{name}: {}", answer.text());
+        let location = answer.header("location");
+        assert!(status != 303 || ["/login?done=ended", "/bans?done=banned"].contains(&location.unwrap()), "{name}");
+        let audit = std::fs::read_to_string(weir.folder().join("audit.jsonl")).unwrap_or_default();
+        assert_eq!(audit.lines().count(), usize::from(name == "its own form"), "{name}: {audit}");
+    }
+    let audit = std::fs::read_to_string(weir.folder().join("audit.jsonl")).unwrap();
+    assert!(audit.contains("night-shift") && audit.contains("203.0.113.7") && audit.contains("row"), "{audit}");
+    // Texts of clients and operators are escaped.
+    let form = format!("csrf={own}&address=%3Cscript%3E");
+    let page = ask(&weir, "POST", "/bans/add", &[&cookie, ORIGIN], &form).text();
+    assert!(page.contains("value=\"&#60;script&#62;\"") && !page.contains("<script>"), "{page}");
+}
+
+#[test]
+fn failed_logins_are_bounded() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let csrf = csrf(&ask(&weir, "GET", "/login", &[], ""));
+    let try_token = |token: &str| ask(&weir, "POST", "/login", &[ORIGIN], &format!("csrf={csrf}&token={token}")).status;
+    assert_eq!(try_token(WRITER), 303);
+    let statuses: Vec<_> = (0..12).map(|_| try_token("0123456789abcdef-wrong")).collect();
+    assert_eq!(statuses, [[403; 10].as_slice(), &[429; 2]].concat());
+    assert_eq!(try_token(WRITER), 429);
+    weir.wait_for_line("a login of the web page failed");
+    // The bound is of the page alone.
+    let bearer = format!("Authorization: Bearer {WRITER}");
+    assert_eq!(ask(&weir, "GET", "/v1/bans", &[&bearer], "").status, 200);
+}
+
+/// Without tokens every program of this machine may use the API, and the page needs no login.
+#[test]
+fn without_tokens_there_is_no_login() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, NEVER);
+    let page = ask(&weir, "GET", "/bans", &[], "");
+    assert_eq!((page.status, page.text().contains("Log out")), (200, false));
+    let form = format!("csrf={}&address=203.0.113.7", csrf(&page));
+    assert_eq!(ask(&weir, "POST", "/bans/add", &["Origin: http://evil.example"], &form).status, 403);
+    assert_eq!(ask(&weir, "POST", "/bans/add", &[ORIGIN], "address=203.0.113.7").status, 403);
+    assert_eq!(ask(&weir, "POST", "/bans/add", &[ORIGIN], &form).status, 303);
+    assert!(ask(&weir, "GET", "/bans", &[], "").text().contains("203.0.113.7"));
+    let answer = ask(&weir, "GET", "/login", &[], "");
+    assert_eq!((answer.status, answer.header("location")), (303, Some("/")));
+    assert_eq!(ask(&weir, "GET", "/", &["Host: evil.example"], "").status, 403);
+    assert_eq!(ask(&weir, "GET", "/limit?name=none", &[], "").status, 404);
+}
