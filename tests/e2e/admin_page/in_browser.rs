@@ -117,6 +117,22 @@ fn a_session_ends_with_its_token_and_a_reader_changes_nothing() {
     browser.wait_for("The session has ended. Nothing was changed.");
 }
 
+#[test]
+fn the_overview_shows_why_a_reload_failed() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let browser = Browser::start(false);
+    log_in(&browser, &weir, READER);
+    browser.wait_for("in force");
+    let config = std::fs::read_to_string(weir.config_file()).unwrap();
+    std::fs::write(weir.config_file(), config.replace("3/h", "three an hour")).unwrap();
+    weir.wait_for_line("the new configuration is invalid");
+    browser.go(&url(&weir, "/"));
+    browser.wait_for("The last reload failed.");
+    browser.wait_for("three an hour");
+    browser.wait_for("weir.toml:");
+}
+
 /// A page on another port is the same site, so the browser sends the cookie with its form.
 #[test]
 fn a_form_of_another_page_changes_nothing() {
