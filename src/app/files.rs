@@ -12,18 +12,31 @@ use tokio::sync::Notify;
 /// A watch of the folders of some files.
 pub(super) struct FileWatch {
     changed: Arc<Notify>,
+    /// Every path that is watched for.
+    paths: Arc<BTreeSet<PathBuf>>,
     /// Watches until it is dropped; `None` if the system cannot watch.
-    _watcher: Option<RecommendedWatcher>,
+    watcher: Option<RecommendedWatcher>,
 }
 
 impl FileWatch {
     /// Watches every folder that contains one of `files`, or a symlink of its path.
     pub(super) fn new<'p>(files: impl Iterator<Item = &'p Path>) -> Self {
-        let changed = Arc::new(Notify::new());
+        Self::of(replaceable_paths(files))
+    }
+
+    /// Watches `files` instead. Keeps the watch if it is of the same paths: a new one takes a thread and the kernel's time.
+    pub(super) fn follow<'p>(&mut self, files: impl Iterator<Item = &'p Path>) {
         let paths = replaceable_paths(files);
+        if self.watcher.is_none() || paths != *self.paths {
+            *self = Self::of(paths);
+        }
+    }
+
+    fn of(paths: BTreeSet<PathBuf>) -> Self {
+        let (changed, paths) = (Arc::new(Notify::new()), Arc::new(paths));
         let folders: BTreeSet<PathBuf> = paths.iter().filter_map(|path| path.parent()).map(Path::to_owned).collect();
         let on_event = {
-            let changed = Arc::clone(&changed);
+            let (changed, paths) = (Arc::clone(&changed), Arc::clone(&paths));
             move |event: notify::Result<notify::Event>| {
                 // An event without a path, such as an overflow of the event queue, counts as a change.
                 let is_change = event.map_or(true, |event| {
@@ -46,7 +59,7 @@ impl FileWatch {
         if let Err(error) = &watcher {
             tracing::warn!(%error, "cannot watch files; Weir polls them for changes");
         }
-        Self { changed, _watcher: watcher.ok() }
+        Self { changed, paths, watcher: watcher.ok() }
     }
 
     /// Waits for the next event.

@@ -123,12 +123,12 @@ impl Reloader {
                 }
                 text = next_text(&mut self.fleet_overrides) => {
                     self.take_overrides(text).await;
-                    watch = FileWatch::new(self.tried.paths());
+                    watch.follow(self.tried.paths());
                     continue;
                 }
                 Some(change) = self.orders.changes.recv() => {
                     self.change(change).await;
-                    watch = FileWatch::new(self.tried.paths());
+                    watch.follow(self.tried.paths());
                     continue;
                 }
             };
@@ -140,7 +140,7 @@ impl Reloader {
                 if let Some(answer) = answer {
                     let _ = answer.send(record); // the caller may have left
                 }
-                watch = FileWatch::new(self.tried.paths());
+                watch.follow(self.tried.paths());
                 systemd::notify_ready();
             }
         }
