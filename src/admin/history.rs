@@ -2,19 +2,21 @@
 //!
 //! A task reads the metrics every [`EVERY_S`] seconds, so that requests pay nothing. Not here: the series.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
 use http::StatusCode;
 use serde::Deserialize;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval_at};
 use utoipa::IntoParams;
 
 use super::answer::{Answer, ProblemBody, json, problem};
 use super::body::Parameters;
 use super::series::{EVERY_S, HistoryBody, SAMPLES_MAX, Totals};
 use super::state::Admin;
+use crate::time;
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -42,13 +44,20 @@ pub(super) async fn history(State(admin): State<Arc<Admin>>, Parameters(asked): 
     json(StatusCode::OK, &admin.history.last(n))
 }
 
-/// Adds samples to the history of `admin` until dropped.
-pub async fn keep_history(admin: Admin) {
-    let mut ticks = interval(Duration::from_secs(EVERY_S));
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
+/// Begins the history of `admin` at once. The future adds samples to it until dropped.
+pub fn keep_history(admin: Admin) -> impl Future<Output = ()> {
+    let add = move || {
         let totals = Totals::of(&admin.metrics, &admin.live.load(), admin.gate.clock().now());
         admin.history.add(totals);
+    };
+    add(); // requests may arrive before the future is polled
+    async move {
+        let every = Duration::from_secs(EVERY_S);
+        let mut ticks = interval_at(time::instant_now() + every, every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            add();
+        }
     }
 }
