@@ -37,7 +37,7 @@ fn everything_but_probes_needs_the_token() {
     let weir = start(&upstream, "token = { file = \"token\" }", |folder| {
         std::fs::write(folder.join("token"), format!("{TOKEN}\n")).unwrap();
     });
-    for path in ["/metrics", "/v1/top", "/v1/explain", "/v1/spend", "/spend_ratelimiter_budget", "/", "/v2"] {
+    for path in ["/metrics", "/v1/top", "/v1/explain", "/v1/spend", "/spend_ratelimiter_budget", "/v2"] {
         for token in ["", OTHER, "x"] {
             let answer = Client::connect(weir.admin()).send(get(path, token)).answer();
             assert_eq!(answer.status, 401, "{path} {token}");
@@ -48,6 +48,9 @@ fn everything_but_probes_needs_the_token() {
     }
     assert_eq!((status(&weir, "/metrics", TOKEN), status(&weir, "/v1/top", TOKEN)), (200, 200));
     assert_eq!((status(&weir, "/healthz", ""), status(&weir, "/readyz", "x")), (200, 200));
+    // A browser without a session is sent to the login.
+    let answer = Client::connect(weir.admin()).send(get("/", "")).answer();
+    assert_eq!((answer.status, answer.header("location")), (303, Some("/login?to=%2F")));
     // The token opens nothing to web pages.
     let head = format!("GET /v1/top HTTP/1.1\r\nHost: evil.example\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
     assert_eq!(Client::connect(weir.admin()).send(head).answer().status, 403);

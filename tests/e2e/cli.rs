@@ -77,6 +77,7 @@ fn what_it_is() {
       overrides    List, set and remove overrides of a running Weir
       plans        List, assign and remove plans of single keys of a running Weir
       top          Show limits, verdicts, headroom and the most refused keys of a running Weir
+      config       Show, check and reload the configuration of a running Weir
       tap          Show requests of a running Weir as they end
       healthcheck  Check whether a running Weir is healthy; for container health checks
       help         Print this message or the help of the given subcommand(s)
@@ -157,6 +158,7 @@ fn a_wrong_command_line_is_2() {
       overrides    List, set and remove overrides of a running Weir
       plans        List, assign and remove plans of single keys of a running Weir
       top          Show limits, verdicts, headroom and the most refused keys of a running Weir
+      config       Show, check and reload the configuration of a running Weir
       tap          Show requests of a running Weir as they end
       healthcheck  Check whether a running Weir is healthy; for container health checks
       help         Print this message or the help of the given subcommand(s)

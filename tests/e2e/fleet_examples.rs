@@ -143,17 +143,17 @@ fn paths_have_a_limit_and_requests_beyond_it_wait() {
             config["store"]["main"].as_table_mut().unwrap().insert("timeout".into(), "5s".into());
         }
         let weirs = start(&config);
-        // Units that come back from a lease lose its time, which is a part of one unit.
-        assert_eq!(passing(&weirs, "/a", 87), 87, "{file}");
+        // Of 90 units, replicas may have borrowed some that they do not need.
+        assert_eq!(passing(&weirs, "/a", 60), 60, "{file}");
         let ask = |weir: &Weir| {
             let mut client = Client::connect(weir.address());
             client.send("GET /a HTTP/1.1\r\nhost: a\r\n\r\n");
             client
         };
-        let _waiting: Vec<Client> = weirs.iter().flat_map(|weir| [ask(weir), ask(weir), ask(weir)]).collect();
+        let _waiting: Vec<Client> = weirs.iter().flat_map(|weir| [(); 20].map(|()| ask(weir))).collect();
         let held = || weirs.iter().map(|weir| weir.metric("weir_held_requests{limit=\"per-minute\"}")).sum::<f64>();
-        weirs[0].wait_until("all but three wait", || held() >= 6.0);
-        println!("{file}: {} of 9 wait", held());
+        weirs[0].wait_until("requests beyond 90 wait", || held() >= 6.0);
+        println!("{file}: {} of 60 wait", held());
         assert_eq!(passing(&weirs, "/b", 3), 3, "{file}: another path");
     }
 }
