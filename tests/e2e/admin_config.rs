@@ -176,8 +176,8 @@ fn reloads_have_outcomes_and_a_bounded_history() {
     assert!(history.as_array().unwrap().iter().all(|one| one["at"].as_str().unwrap().ends_with('Z')), "{history}");
     weir.signal("HUP");
     weir.wait_until("the reload by a signal", || get(&weir, "/v1/reloads")[0]["cause"] == "signal");
-    let lines: Vec<_> = weir.lines().into_iter().filter(|line| line.contains("\"reload\"")).collect();
-    assert!(lines.len() >= 23 && lines[0].contains("test"), "{lines:?}");
+    let lines = weir.wait_for_lines("\"action\":\"reload\"", 23);
+    assert!(lines[0].contains("test"), "{lines:?}");
     assert_eq!(post(&weir, "/v1/reload", &json!([])).0, 400);
     assert_eq!(post(&weir, "/v1/reload", &json!({ "why": "a" })).0, 400);
 }
