@@ -134,7 +134,7 @@ impl Reloads {
         (Self { orders, last: Arc::default() }, receiver)
     }
 
-    /// Remembers a reload, and forgets the oldest one of more than [`RELOADS_MAX`].
+    /// Remembers a reload, and forgets the oldest one of more than `RELOADS_MAX`.
     pub fn record(&self, reload: ReloadBody) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.len() == RELOADS_MAX {

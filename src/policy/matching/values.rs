@@ -70,7 +70,8 @@ pub fn is_empty_as_read(value: &[u8]) -> bool {
     value.split(|&byte| byte == LIST).all(|member| compared(member).is_empty())
 }
 
-/// The value of a header, if it is present: of one line its text, of several lines that are joined their [`list`].
+/// The value of a header, if it is present: of one line its text; several lines that are joined are one list, without
+/// empty members.
 ///
 /// # Errors
 /// The header has several values, and `several` is [`Repeated::Reject`].
