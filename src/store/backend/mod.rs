@@ -16,6 +16,7 @@ mod health;
 mod link;
 mod outage_log;
 
+mod flush;
 mod outbox;
 mod parts;
 mod random;
@@ -25,6 +26,7 @@ pub use charge::{
 };
 pub(super) use connect::{CONNECT_MAX, ConnectError, connect};
 pub use failure::Failure;
+pub(super) use flush::{BATCH_MAX, BATCH_TIMEOUT, flush};
 pub(super) use health::{Health, StoreContext};
 pub(super) use link::{Link, Opened, Server};
 pub use mirrors::{Mirror, Mirrors};

@@ -4,13 +4,11 @@
 //! twice. In a cluster each key is a call of its own, and the calls of a batch are written at once.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, ServerErrorKind, Value};
 use smallvec::SmallVec;
-use tokio::select;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::call::reply_of;
 use super::node::Node;
@@ -19,40 +17,18 @@ use super::script::{self, Change, Correction, InFlight, Noting};
 use super::store::Store;
 use super::topology::Nodes;
 use super::view::View;
-use crate::store::backend::{Batch, Failure, Report, SendPart, all};
-
-/// Reports of one batch.
-const BATCH_MAX: usize = 128;
-
-/// The time for one batch. No request waits for it.
-pub(super) const BATCH_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The pause before a batch without a reply is sent again.
-const PAUSE: Duration = Duration::from_millis(100);
-
-/// The time in which more reports may join those that wait.
-const GATHER: Duration = Duration::from_millis(2);
-
-/// The age from which a batch without a reply is dropped: later, the node might make it twice.
-const BATCH_AGE_MAX_NS: u64 = 300_000_000_000;
+use crate::store::backend::{self, BATCH_MAX, BATCH_TIMEOUT, Batch, Failure, Report, SendPart, all};
 
 /// Sends what is queued, until dropped.
 pub(super) async fn flush(store: &Arc<Store>) {
-    let mut is_whole = true;
-    loop {
-        if is_whole {
-            store.outbox.queued().await;
-        } else {
-            select! {
-                () = store.outbox.queued() => {}
-                () = sleep(PAUSE) => store.outbox.unpark(),
-            }
+    let pass = || async {
+        // Without a view there are no nodes yet.
+        match store.background.load_full() {
+            Some(view) => pass(store, &view).await,
+            None => false,
         }
-        sleep(GATHER).await;
-        if let Some(view) = store.background.load_full() {
-            is_whole = pass(store, &view).await;
-        }
-    }
+    };
+    backend::flush(&store.outbox, pass).await;
 }
 
 /// Sends what is queued now, and what has no reply. Returns whether everything was answered, or is parked.
@@ -124,13 +100,9 @@ async fn send(
 ) -> Result<(), Failure> {
     let mut unanswered = node.unanswered.lock().await;
     let since = store.common.clock.now();
-    let mut reports = reports.into_iter().peekable();
-    while reports.peek().is_some() {
-        let reports: Vec<Report<RedisReceipt>> = reports.by_ref().take(BATCH_MAX).collect();
-        unanswered.push_back(Batch { first: store.number_corrections(reports.len()), reports, since });
-    }
+    unanswered.extend(Batch::of_all(reports, since, |count| store.number_corrections(count)));
     while let Some(batch) = unanswered.front() {
-        let is_old = store.common.clock.now().ns_since(batch.since) > BATCH_AGE_MAX_NS;
+        let is_old = batch.is_old(store.common.clock.now());
         let replies = if is_old { Ok(Vec::new()) } else { call(store, connection, batch).await };
         // No reply: the same batch is sent again.
         let replies = replies?;

@@ -4,10 +4,6 @@
 //! twice.
 
 use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::select;
-use tokio::time::sleep;
 
 use super::call::{CallError, Caller};
 use super::limiter::Limiter;
@@ -15,39 +11,12 @@ use super::proto::correction::Change;
 use super::proto::{self, CorrectRequest, CorrectResponse, Correction, KeyState, MadeCharge};
 use super::receipt::{CallId, LimiterReceipt, Refund};
 use crate::limit::Key;
-use crate::store::backend::{Batch, Failure, Report};
+use crate::store::backend::{self, BATCH_TIMEOUT, Batch, Failure, Report};
 use crate::time::Timestamp;
-
-/// Reports of one batch.
-const BATCH_MAX: usize = 128;
-
-/// The time for one batch. No request waits for it.
-const BATCH_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The pause before a batch without an answer is sent again.
-const PAUSE: Duration = Duration::from_millis(100);
-
-/// The time in which more reports may join those that wait.
-const GATHER: Duration = Duration::from_millis(2);
-
-/// The age from which a batch without an answer is dropped: later, the limiter might make it twice.
-const BATCH_AGE_MAX_NS: u64 = 300_000_000_000;
 
 /// Sends what is queued, until dropped.
 pub(super) async fn flush(store: &Arc<Limiter>) {
-    let mut is_whole = true;
-    loop {
-        if is_whole {
-            store.outbox.queued().await;
-        } else {
-            select! {
-                () = store.outbox.queued() => {}
-                () = sleep(PAUSE) => store.outbox.unpark(),
-            }
-        }
-        sleep(GATHER).await;
-        is_whole = pass(store).await;
-    }
+    backend::flush(&store.outbox, || pass(store)).await;
 }
 
 /// Sends what is queued now, and what has no answer. Returns whether everything was answered, or is parked.
@@ -72,14 +41,9 @@ pub(super) async fn send_parked(store: &Limiter, caller: &Caller, process: u64) 
 async fn send(store: &Limiter, caller: &Caller, process: u64, reports: Vec<Report<Refund>>) -> Result<(), CallError> {
     let mut unanswered = store.unanswered.lock().await;
     let since = store.context.clock.now();
-    let mut reports = reports.into_iter().peekable();
-    while reports.peek().is_some() {
-        let reports: Vec<_> = reports.by_ref().take(BATCH_MAX).collect();
-        unanswered.push_back(Batch { first: store.next_batch(), reports, since });
-    }
+    unanswered.extend(Batch::of_all(reports, since, |_| store.next_batch()));
     while let Some(batch) = unanswered.front() {
-        let now = store.context.clock.now();
-        let is_old = now.ns_since(batch.since) > BATCH_AGE_MAX_NS;
+        let is_old = batch.is_old(store.context.clock.now());
         let failed = if is_old { None } else { call(store, caller, process, batch).await.err() };
         let is_refused = failed.as_ref().is_some_and(|error| matches!(error.failure, Failure::Other | Failure::Reply));
         if let Some(error) = failed.filter(|_| !is_refused) {
