@@ -28,7 +28,7 @@ def wait_until_routed(running: Running) -> None:
     deadline = time.monotonic() + ROUTED_WITHIN_S
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(connect(running)) as asking:
-            asking.request("GET", PATH, headers={HEADER: HEADER_VALUE})
+            asking.request("GET", running.scenario.path, headers={HEADER: HEADER_VALUE})
             if asking.getresponse().status not in NOT_YET:
                 return
         time.sleep(0.02)

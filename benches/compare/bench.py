@@ -31,6 +31,8 @@ class Bench:
     certificate: Certificate | None
     # The open-loop generator.
     generator: Path | None
+    # The service of long bodies and gRPC, which is its gRPC client too.
+    service: Path | None
     # What was asked for on the command line, for the parts that have options of their own.
     options: Any
 

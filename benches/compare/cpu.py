@@ -5,8 +5,8 @@ from itertools import product
 
 from answers import check_load, check_samples
 from bench import REFERENCE, Bench, Results, reason_cell, table, take_turns
-from load import Wrk
-from peers import Running
+from load import Grpc, H2load, Wrk
+from peers import Peer, Running
 from processes import LeftOut, cpu_s, rss_bytes
 from scenario import PER_IP, Limit, Scenario
 
@@ -61,15 +61,37 @@ def measure(running: Running, bench: Bench, **options) -> Sample:
     """Warms the peer up, loads it, and fails unless the answers were what they should be."""
     tls = running.scenario.tls
     Wrk(running.port, bench.load_cores, WARM_UP_S, tls=tls, **options).run()
+    sample = sampled(running, Wrk(running.port, bench.load_cores, bench.seconds, tls=tls, **options))
+    check_samples(running)
+    return sample
+
+
+def sampled(running: Running, load: Wrk | H2load | Grpc) -> Sample:
+    """What a load costs a peer; fails unless its statuses were what they should be."""
     cpu_before_s = cpu_s(running.worker_pid)
-    load = Wrk(running.port, bench.load_cores, bench.seconds, tls=tls, **options).run()
+    seen = load.run()
     used_s = cpu_s(running.worker_pid) - cpu_before_s
     rss = rss_bytes(running.worker_pid)
-    check_load(load, running)
-    check_samples(running)
-    # wrk runs a little longer than it is told to; its rate knows how long it was.
-    per_request_s = used_s / load.requests
-    return Sample(load.requests_per_s, per_request_s * 1e6, per_request_s * load.requests_per_s, rss / 2**20)
+    check_load(seen, running)
+    # A load runs a little longer than it is told to; its rate knows how long it was.
+    per_request_s = used_s / seen.requests
+    return Sample(seen.requests_per_s, per_request_s * 1e6, per_request_s * seen.requests_per_s, rss / 2**20)
+
+
+def cpu_table(results: Results, scenarios: list[str], peers: list[Peer], digits: int = 1) -> str:
+    """One row for each scenario: the CPU time of each peer, and the ratios of Weir to the others."""
+    figure = lambda sample: sample.cpu_us_per_request  # noqa: E731
+    others = [peer.name for peer in peers if peer.name != "Weir"]
+    rows = []
+    for scenario in scenarios:
+        keys = [(scenario, peer.name) for peer in peers]
+        cells = [
+            results.spread(key, figure, digits) if results.samples.get(key) else reason_cell(results, key) for key in keys
+        ]
+        ratios = [results.ratio((scenario, "Weir"), (scenario, other), figure) for other in others]
+        rows.append([scenario, *cells, *ratios])
+    columns = ["Scenario", *[f"{peer.name}, µs" for peer in peers], *[f"Weir vs {name}" for name in others]]
+    return table(columns, rows, texts=1)
 
 
 def row(scenario: Scenario, name: str, results: Results) -> list[str]:

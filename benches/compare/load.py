@@ -15,6 +15,7 @@ from scenario import CONNECTIONS, HEADER, HEADER_VALUE, PATH
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_GENERATOR = "cargo bench --bench latency --no-run"
+BUILD_SERVICE = "cargo bench --bench service --no-run"
 # wrk takes what is slower than this for broken; with many connections an answer takes its time.
 WRK_TIMEOUT_S = 20
 ENDS_WITHIN_S = 60
@@ -82,33 +83,66 @@ class Wrk:
 
 @dataclass(frozen=True)
 class H2load:
-    """How h2load is run: streams of HTTP/2, with prior knowledge or by ALPN."""
+    """How h2load is run: streams of HTTP/2, with prior knowledge or by ALPN; without streams, HTTP/1."""
 
     port: int
     cores: str
+    # As long, or as many requests.
     seconds: int
     connections: int
     streams: int
     tls: bool = False
+    path: str = PATH
+    requests: int = 0
+    # Each request carries this file.
+    upload: Path | None = None
 
     def run(self) -> Load:
         scheme = "https" if self.tls else "http"
-        options = ["-t", "1", "-c", str(self.connections), "-m", str(self.streams), "-D", str(self.seconds)]
-        url = f"{scheme}://127.0.0.1:{self.port}{PATH}"
+        options = ["-t", "1", "-c", str(self.connections), "-m", str(self.streams or 1)]
+        options += ["-n", str(self.requests)] if self.requests else ["-D", str(self.seconds)]
+        options += [] if self.streams else ["--h1"]
+        options += ["-d", str(self.upload)] if self.upload else []
+        url = f"{scheme}://127.0.0.1:{self.port}{self.path}"
         command = pinned([find("h2load"), *options, "-H", f"{HEADER}: {HEADER_VALUE}", url], self.cores)
-        timeout = self.seconds + H2LOAD_ENDS_WITHIN_S
+        timeout = ENDS_WITHIN_S if self.requests else self.seconds + H2LOAD_ENDS_WITHIN_S
         try:
             ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
         except subprocess.TimeoutExpired as error:
             raise PeerFailed("left h2load without an end") from error
         requests = re.search(r"requests: .* (\d+) done, .* (\d+) errored, (\d+) timeout", ran.stdout)
-        statuses = re.search(r"status codes: (\d+) 2xx", ran.stdout)
+        statuses = re.search(r"status codes: \d+ 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", ran.stdout)
         rate = re.search(r"finished in .*?([\d.]+) req/s", ran.stdout)
         if ran.returncode != 0 or not (requests and statuses and rate):
             raise PeerFailed(f"h2load ended with {ran.returncode}: {(ran.stderr or ran.stdout).strip()}")
         done, errored, late = map(int, requests.groups())
         errors = f"{errored} errored, {late} timeout" if errored or late else ""
-        return Load(done, float(rate.group(1)), done - int(statuses.group(1)), errors)
+        return Load(done, float(rate.group(1)), sum(map(int, statuses.groups())), errors)
+
+
+@dataclass(frozen=True)
+class Grpc:
+    """How the gRPC client is run: unary calls, or streams of many messages."""
+
+    service: Path
+    port: int
+    cores: str
+    seconds: int
+    connections: int
+    # Unary calls at once on each connection; 0 is one stream of messages.
+    streams: int
+
+    def run(self) -> Load:
+        kind = ["calls", self.port, self.connections, self.streams, self.seconds]
+        if not self.streams:
+            kind = ["messages", self.port, self.connections, self.seconds]
+        command = pinned([str(self.service), *map(str, kind)], self.cores)
+        timeout = self.seconds + ENDS_WITHIN_S
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+        if ran.returncode != 0:
+            raise PeerFailed(f"the gRPC client ended with {ran.returncode}: {ran.stderr.strip()}")
+        said = json.loads(ran.stdout)
+        return Load(said["answered"], said["answered"] / said["seconds"], 0, "")
 
 
 def parse(said: str) -> Load:
@@ -132,8 +166,13 @@ def find_generator(given: Path | None) -> Path | None:
     """The open-loop generator: the one that is named, or the newest that cargo built."""
     if given:
         return given if os.access(given, os.X_OK) else None
+    return newest_bench("latency")
+
+
+def newest_bench(name: str) -> Path | None:
+    """The program of a benchmark, if cargo built it."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    built = [path for path in target.glob("release/deps/latency-*") if not path.suffix and os.access(path, os.X_OK)]
+    built = [path for path in target.glob(f"release/deps/{name}-*") if not path.suffix and os.access(path, os.X_OK)]
     return max(built, key=lambda path: path.stat().st_mtime, default=None)
 
 

@@ -3,12 +3,12 @@
 from functools import partial
 from itertools import product
 
-from answers import check_load, check_samples
-from bench import Bench, Results, reason_cell, table, take_turns
-from cpu import WARM_UP_S, Sample
+from answers import check_samples
+from bench import Bench, Results, take_turns
+from cpu import WARM_UP_S, Sample, cpu_table, sampled
 from load import H2load, Wrk
 from peers import Peer, Running
-from processes import LeftOut, connections_that_fit, cpu_s, find, rss_bytes
+from processes import LeftOut, connections_that_fit, find
 from scenario import Limit, Scenario
 
 CONNECTIONS = [16, 64, 256, 1024, 4096]
@@ -29,10 +29,7 @@ def run(bench: Bench) -> tuple[str, bool]:
             for scenario, peer in product(scenarios, peers)
         }
         take_turns(results, bench.rounds, cells)
-    others = [peer.name for peer in peers if peer.name != "Weir"]
-    rows = [row(scenario.name, [peer.name for peer in peers], others, results) for scenario in scenarios]
-    columns = ["Scenario", *[f"{peer.name}, µs" for peer in peers], *[f"Weir vs {name}" for name in others]]
-    return table(columns, rows, texts=1), results.has_failed
+    return cpu_table(results, [scenario.name for scenario in scenarios], peers), results.has_failed
 
 
 def all_scenarios() -> list[Scenario]:
@@ -53,15 +50,10 @@ def cost(bench: Bench, peer: Peer, scenario: Scenario, backend_port: int) -> Sam
         raise LeftOut("h2load is not installed")
     with bench.serve(peer, scenario, backend_port) as running:
         load(running, bench, WARM_UP_S).run()
-        cpu_before_s = cpu_s(running.worker_pid)
-        seen = load(running, bench, bench.seconds).run()
-        used_s = cpu_s(running.worker_pid) - cpu_before_s
-        check_load(seen, running)
+        sample = sampled(running, load(running, bench, bench.seconds))
         if not scenario.streams:
             check_samples(running)
-        per_request_s = used_s / seen.requests
-        rss_mib = rss_bytes(running.worker_pid) / 2**20
-        return Sample(seen.requests_per_s, per_request_s * 1e6, per_request_s * seen.requests_per_s, rss_mib)
+        return sample
 
 
 def load(running: Running, bench: Bench, seconds: int) -> Wrk | H2load:
@@ -70,10 +62,3 @@ def load(running: Running, bench: Bench, seconds: int) -> Wrk | H2load:
     if scenario.streams:
         return H2load(running.port, cores, seconds, scenario.connections, scenario.streams, scenario.tls)
     return Wrk(running.port, cores, seconds, scenario.connections, tls=scenario.tls)
-
-
-def row(scenario: str, peers: list[str], others: list[str], results: Results) -> list[str]:
-    figure = lambda sample: sample.cpu_us_per_request  # noqa: E731
-    keys = [(scenario, peer) for peer in peers]
-    cells = [results.spread(key, figure) if results.samples.get(key) else reason_cell(results, key) for key in keys]
-    return [scenario, *cells, *[results.ratio((scenario, "Weir"), (scenario, other), figure) for other in others]]

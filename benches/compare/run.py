@@ -4,7 +4,8 @@
 cpu: CPU time per request. memory: bytes per idle connection and per held request. latency: what is added to a
 request at half of saturation. flat: how CPU time grows with connections, limits and keys. scaling: two workers
 against one. hold: the rate that a queue of waiting requests reaches. fleet: what it costs that replicas share limits.
-protocols: CPU time per request by protocol and requests at once.
+protocols: CPU time per request by protocol and requests at once. grpc: CPU time per gRPC message. bodies: CPU time per
+long body.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from bench import Bench, say
 from cpu import SCENARIOS
-from load import BUILD_GENERATOR, ROOT, find_generator
+from load import BUILD_GENERATOR, BUILD_SERVICE, ROOT, find_generator, newest_bench
 from peers import find_peers
 from processes import find, raise_descriptors
 from scenario import CONNECTIONS, Certificate
@@ -34,6 +35,8 @@ PARTS = {
     "hold": "The rate of a queue",
     "fleet": "Limits of several replicas",
     "protocols": "Protocols and requests at once",
+    "grpc": "gRPC",
+    "bodies": "Long bodies",
 }
 
 
@@ -48,6 +51,10 @@ def main() -> int:
     generator = find_generator(options.generator)
     if "latency" in parts and not generator:
         missing.append(f"the open-loop generator ({BUILD_GENERATOR})")
+    service = newest_bench("service")
+    if {"grpc", "bodies"} & {*parts} and not service:
+        say(f"missing: the service of long bodies and gRPC ({BUILD_SERVICE})")
+        return 2
     for name in missing:
         say(f"missing: {name}")
     if not peers or not all(find(program) for program in ["nginx", "wrk", "taskset"]):
@@ -76,6 +83,7 @@ def main() -> int:
             str(options.load_core),
             self_signed(directory),
             generator,
+            service,
             options,
         )
         has_failed = [run_part(part, bench) for part in parts]

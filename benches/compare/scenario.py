@@ -42,6 +42,10 @@ class Scenario:
     # Requests at once on each connection over HTTP/2; 0 is HTTP/1.
     streams: int = 0
     workers: int = 1
+    # Where requests go.
+    path: str = PATH
+    # The backend speaks gRPC.
+    grpc: bool = False
     # Requests beyond the limits wait, with no burst.
     holds: bool = False
     # Tables that only Weir has, for scenarios that it runs alone.

@@ -39,7 +39,7 @@ frontend front
 {track}
     default_backend service
 backend service
-    server service 127.0.0.1:{site.backend_port}
+    server service 127.0.0.1:{site.backend_port} {"proto h2" if scenario.grpc else ""}
 {tables}
 """
     return {"haproxy.cfg": text}

@@ -8,6 +8,17 @@ VERSION_ARGUMENT = "-v"
 HAS_MASTER = True
 # A worker closes idle clients once less than a sixteenth of its connections is free.
 SPARE_CONNECTIONS, SPARE_SHARE = 256, 1.1
+# Bodies of any length pass as they come, without a file.
+HTTP = """
+            client_max_body_size 0;
+            proxy_request_buffering off;
+            proxy_max_temp_file_size 0;
+            proxy_pass http://backend;
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";"""
+GRPC = """
+            client_max_body_size 0;
+            grpc_pass grpc://backend;"""
 
 
 def command(program: str, home: Path) -> list[str]:
@@ -73,9 +84,7 @@ def configure(site: Site) -> dict[str, str]:
         listen 127.0.0.1:{site.port} backlog=4096 {"ssl" if tls else ""} {"http2" if scenario.streams else ""};{tls}
         location / {{
 {limits}
-            proxy_pass http://backend;
-            proxy_http_version 1.1;
-            proxy_set_header Connection "";
+{GRPC if scenario.grpc else HTTP}
         }}
     }}"""
     # A client's connection and the backend's.

@@ -40,6 +40,7 @@ workers = {scenario.workers}
 max_connections = {scenario.connections + 256}
 max_connections_per_ip = {scenario.connections + 256}
 max_requests_per_ip = {scenario.in_flight + 256}
+max_body_bytes = "off"
 
 {tls}
 
@@ -48,6 +49,7 @@ keep_alive = "300s"
 
 [upstream]
 url = "http://127.0.0.1:{site.backend_port}"
+protocol = "{"h2" if scenario.grpc else "http1"}"
 
 [admin]
 listen = "127.0.0.1:{site.admin_port}"
