@@ -116,11 +116,17 @@ impl InputBuffer {
         (std::mem::replace(&mut self.bytes, rest), start)
     }
 
-    /// Gives the memory back to the pool if all bytes are consumed.
+    /// Gives the memory back to the pool if all bytes are consumed. If few are left in a buffer that has grown, they
+    /// move to a small one.
     pub(crate) fn release(&mut self, buffers: &BufferPool) {
-        if self.is_empty() && self.has_memory() {
+        let left = self.unread().len();
+        if left == 0 && self.has_memory() {
             self.start = 0;
             buffers.put(std::mem::take(&mut self.bytes));
+        } else if left <= SIZE && self.bytes.capacity() > 2 * SIZE {
+            let mut small = buffers.take();
+            small.extend_from_slice(self.unread());
+            (self.bytes, self.start) = (small, 0);
         }
     }
 
@@ -245,5 +251,25 @@ impl Writable for TcpStream {
 
     fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Self::poll_write_ready(self, cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grown_buffer_does_not_stay_for_few_bytes() {
+        let pool = BufferPool::default();
+        for (left, capacity_max) in [(0, 0), (1, 2 * SIZE), (SIZE, 2 * SIZE), (SIZE + 1, SIZE_MAX)] {
+            let mut input = InputBuffer::default();
+            input.bytes = Vec::with_capacity(SIZE_MAX);
+            input.bytes.extend((0..SIZE_MAX).map(|at| at as u8));
+            input.consume(SIZE_MAX - left);
+            let unread = input.unread().to_vec();
+            input.release(&pool);
+            assert_eq!(input.unread(), unread);
+            assert!(input.bytes.capacity() <= capacity_max, "{left}: {}", input.bytes.capacity());
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! A closed set of types, so that it costs a branch without TLS.
 
 use std::io;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -39,11 +39,11 @@ impl Stream {
     ) -> Poll<io::Result<usize>> {
         let filled = match self {
             Self::Plain(socket) => {
-                if !input.has_memory() || input.is_empty() {
-                    input.release(buffers);
-                    ready!(socket.poll_read_ready(cx))?;
+                if input.is_empty() && socket.poll_read_ready(cx)?.is_pending() {
+                    Poll::Pending
+                } else {
+                    input.poll_fill(cx, socket, buffers)
                 }
-                input.poll_fill(cx, socket, buffers)
             }
             Self::Tls(tls) => tls.poll_fill(cx, input, buffers),
         };
@@ -123,5 +123,36 @@ impl Stream {
             tls.close_notify(buffers);
         }
         let _ = SockRef::from(self.socket()).shutdown(std::net::Shutdown::Write);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    /// Reads of a body grow, although each piece is consumed before the next read; a wait gives the memory back.
+    #[tokio::test]
+    async fn reads_grow_while_bytes_wait() {
+        let (client, server) = UnixStream::pair().unwrap();
+        let (mut stream, buffers) = (Stream::Plain(Socket::Unix(server)), BufferPool::default());
+        let (mut input, mut sent) = (InputBuffer::default(), 0);
+        client.writable().await.unwrap();
+        while let Ok(len) = client.try_write(&[7; 16 * 1024]) {
+            sent += len;
+        }
+        let mut reads = Vec::new();
+        while reads.iter().sum::<usize>() < sent {
+            let len = std::future::poll_fn(|cx| stream.poll_fill(cx, &mut input, &buffers)).await.unwrap();
+            input.consume(len);
+            reads.push(len);
+        }
+        assert!(sent > 64 * 1024, "{sent}");
+        assert!(reads.iter().any(|len| *len >= 32 * 1024), "{reads:?}");
+        let mut wait =
+            async || std::future::poll_fn(|cx| Poll::Ready(stream.poll_fill(cx, &mut input, &buffers))).await;
+        assert!(wait().await.is_pending());
+        assert!(!input.has_memory());
     }
 }

@@ -228,11 +228,11 @@ impl Session {
         plain: &mut InputBuffer,
         buffers: &BufferPool,
     ) -> Poll<io::Result<usize>> {
-        if self.records.is_empty() {
-            self.records.release(buffers);
-            ready!(socket.poll_read_ready(cx))?;
-        }
-        let polled = self.records.poll_fill(cx, socket, buffers);
+        let polled = if self.records.is_empty() && socket.poll_read_ready(cx)?.is_pending() {
+            Poll::Pending
+        } else {
+            self.records.poll_fill(cx, socket, buffers)
+        };
         if polled.is_pending() {
             self.records.release(buffers);
         }

@@ -188,7 +188,6 @@ impl<'w> Driver<'w> {
             }
             self.input.consume(consumed);
         }
-        self.input.release(&link.buffers);
         Ok(())
     }
 
