@@ -61,17 +61,12 @@ pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     decider: &D,
     clock: Clock,
 ) -> bool {
-    let (mut open, mut unanswered) = (Opens::new(), Unanswered::new());
-    for index in 0..batch.charges().len() {
-        let Some(charge) = batch.charges().get(index) else { continue };
+    let (mut open, mut unanswered, mut short) = (Opens::new(), Unanswered::new(), SmallVec::new());
+    for (index, charge) in batch.charges().iter().enumerate() {
         let Some(remote) = charge.remote() else { continue };
         match remote.lease {
             None if charge.is_open() => open.push(Open { index, remote, call: None }),
-            Some(units) if charge.is_open() => match lease::supply(batch, index, units, clock).await {
-                Supplied::Decided => {}
-                Supplied::Borrow(call) => open.push(Open { index, remote, call: Some(call) }),
-                Supplied::Unavailable(why) => unanswered.push((index, why)),
-            },
+            Some(_) if charge.is_open() => short.push(index),
             Some(units) if charge.is_charged() => {
                 if let Some(refill) = Refill::of(charge, units, clock.now()) {
                     decider.refill(refill);
@@ -79,6 +74,9 @@ pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
             }
             _ => {}
         }
+    }
+    if !short.is_empty() {
+        open.extend(supply(batch, decider, (short, &mut unanswered), clock).await);
     }
     if !batch.charges().iter().any(is_refused) {
         ask_stores(batch, decider, (open, &mut unanswered), clock).await;
@@ -97,6 +95,43 @@ pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
         batch.undo(now);
     }
     is_admitted
+}
+
+/// Decides the open charges at the indices `short` by borrowed units. Returns those whose calls are to be made. Adds those
+/// that a store says nothing about to `unanswered`.
+///
+/// The request waits for a call of another request only after its own calls have ended. Otherwise two requests for units of
+/// the same keys could wait for each other.
+async fn supply<'t, 'l: 't, C: Checked<'l>, D: Decider>(
+    batch: &mut Batch<'t, C>,
+    decider: &D,
+    (mut short, unanswered): (SmallVec<[usize; 2]>, &mut Unanswered),
+    clock: Clock,
+) -> Opens<'t> {
+    loop {
+        let (mut calls, mut in_flight) = (Opens::new(), None);
+        for index in std::mem::take(&mut short) {
+            let Some(remote) = batch.charges().get(index).and_then(Charge::remote) else { continue };
+            let Some(units) = remote.lease else { continue };
+            match lease::supply(batch, index, units, clock.now()) {
+                Supplied::Decided => {}
+                Supplied::Borrow(call) => calls.push(Open { index, remote, call: Some(call) }),
+                Supplied::InFlight(call) => {
+                    in_flight = Some((index, call));
+                    short.push(index);
+                }
+            }
+        }
+        let Some((index, in_flight)) = in_flight.filter(|_| !batch.charges().iter().any(is_refused)) else {
+            return calls;
+        };
+        if !calls.is_empty() {
+            ask_stores(batch, decider, (calls, unanswered), clock).await;
+        } else if let Some(why) = in_flight.ended().await {
+            short.retain(|waiting| *waiting != index);
+            unanswered.push((index, why));
+        }
+    }
 }
 
 /// The open charges of one store, and the questions about them.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::check::Checked;
 use super::state::{LimitState, Live};
 use crate::limit::{Algorithm, Key, LeaseUnits};
-use crate::store::backend::{Answers, Handling, RemoteCharge, Unavailable, Units};
-use crate::store::{Batch, Borrowed, Call, Charge, RemoteLimit, RemoteStore, Supply};
-use crate::time::{Clock, Timestamp};
+use crate::store::backend::{Answers, Handling, RemoteCharge, Units};
+use crate::store::{Batch, Borrowed, Call, Charge, InFlight, RemoteLimit, RemoteStore, Supply};
+use crate::time::Timestamp;
 
 /// How an open charge goes on that borrowed units decide.
 pub(super) enum Supplied {
@@ -17,8 +17,8 @@ pub(super) enum Supplied {
     Decided,
     /// Its request is to make a call.
     Borrow(Call<Borrowed>),
-    /// The call that it waited for has failed.
-    Unavailable(Unavailable),
+    /// Another request makes a call for its key.
+    InFlight(InFlight),
 }
 
 /// A call that borrows more units of a key. No request waits for it.
@@ -32,25 +32,19 @@ pub struct Refill {
     queried_at: Timestamp,
 }
 
-/// Decides the open charge at `index` by units that are borrowed meanwhile. Waits for a call that is in flight for its key.
-pub(super) async fn supply<'l, C: Checked<'l>>(
+/// Decides the open charge at `index` by units that are borrowed meanwhile.
+pub(super) fn supply<'l, C: Checked<'l>>(
     batch: &mut Batch<'_, C>,
     index: usize,
     units: LeaseUnits,
-    clock: Clock,
+    now: Timestamp,
 ) -> Supplied {
-    while let Some(charge) = batch.charges().get(index) {
-        let now = clock.now();
-        match charge.table().leases().supply(charge.key, charge.cost, units, now) {
-            Supply::Spent(units) => batch.spend_lease(index, units, now),
-            Supply::Denied(scarce_ns) => batch.deny_lease(index, scarce_ns, now),
-            Supply::Borrow(call) => return Supplied::Borrow(call),
-            Supply::Wait(in_flight) => match in_flight.ended().await {
-                Some(why) => return Supplied::Unavailable(why),
-                None => continue,
-            },
-        }
-        break;
+    let Some(charge) = batch.charges().get(index) else { return Supplied::Decided };
+    match charge.table().leases().supply(charge.key, charge.cost, units, now) {
+        Supply::Spent(units) => batch.spend_lease(index, units, now),
+        Supply::Denied(scarce_ns) => batch.deny_lease(index, scarce_ns, now),
+        Supply::Borrow(call) => return Supplied::Borrow(call),
+        Supply::Wait(in_flight) => return Supplied::InFlight(in_flight),
     }
     Supplied::Decided
 }

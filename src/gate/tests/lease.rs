@@ -1,5 +1,6 @@
 //! Limits that are shared by leases: calls, refunds, expiry, and decisions while the store is down.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::redis::FakeRedis;
@@ -381,4 +382,22 @@ async fn requests_wait_for_units_of_a_lease() {
     for (name, from_ms) in [("r1", 0), ("r2", 100), ("r3", 200)] {
         assert!((from_ms * MS_NS..(from_ms + 8) * MS_NS).contains(&told[name].at_ns), "{name} {:?}", told[name]);
     }
+}
+
+/// Requests name the same two keys in either order while a call for one of them is in flight.
+#[tokio::test(start_paused = true)]
+async fn the_order_of_keys_does_not_matter() {
+    let mut rows =
+        "limit a 1 1h 100 reject lease=1,1\nlimit b 1 1h 100 reject lease=1,1\n0ms store slow=20ms\n".to_owned();
+    for key in 0..32 {
+        // One request wakes first of those that wait for the call: by chance either.
+        let names = [format!("a=k{key}"), format!("b=k{key}")];
+        let _ = write!(
+            rows,
+            "0ms check first{key} {0}\n1ms check ab{key} {0} {1}\n1ms check ba{key} {1} {0}\n",
+            names[0], names[1]
+        );
+    }
+    let told = run(&rows).await;
+    assert!(told.len() == 96 && told.values().all(|told| told.what.starts_with("pass")), "{told:?}");
 }
