@@ -35,7 +35,6 @@ pub struct Limiter {
     pub(super) unanswered: tokio::sync::Mutex<VecDeque<Batch<Refund>>>,
     /// The number of the last batch.
     batches: AtomicU64,
-    replicas: AtomicU64,
     /// When the last line about each limit was written that the limiter does not decide. Held for one look.
     logged: Mutex<HashMap<Box<str>, Timestamp>>,
 }
@@ -66,7 +65,6 @@ impl Limiter {
             outbox,
             unanswered: tokio::sync::Mutex::default(),
             batches: AtomicU64::new(0),
-            replicas: AtomicU64::new(1),
             logged: Mutex::default(),
             settings,
         })
@@ -79,11 +77,7 @@ impl Limiter {
 
     /// Sets the number of replicas that a limiter without states waits for.
     pub fn set_replicas(&self, replicas: u64) {
-        self.replicas.store(replicas.max(1), Ordering::Relaxed);
-    }
-
-    pub(super) fn replicas(&self) -> u64 {
-        self.replicas.load(Ordering::Relaxed)
+        self.node.set_replicas(replicas);
     }
 
     /// Gives a charge back, soon. Never waits.

@@ -77,7 +77,7 @@ async fn monitor(store: &Arc<Limiter>, mirrors: &dyn Mirrors) {
 }
 
 async fn join(node: &Node, caller: &Caller, limit: Duration) -> Result<JoinResponse, CallError> {
-    caller.call_within(limit, "Join", &node.joining(0)).await
+    caller.call_within(limit, "Join", &node.joining()).await
 }
 
 /// Whether the limiter answers in time. What is parked for it is sent before the breaker closes.
@@ -170,6 +170,6 @@ async fn send_states(
     states: Vec<KeyState>,
     is_complete: bool,
 ) -> Result<(), CallError> {
-    let question = JoinRequest { states, is_complete, ..store.node.joining(store.replicas()) };
+    let question = JoinRequest { states, is_complete, ..store.node.joining() };
     caller.call_within::<JoinResponse>(STEP_MAX, "Join", &question).await.map(drop)
 }

@@ -33,6 +33,8 @@ pub(super) struct Node {
     secret: u32,
     /// This process.
     pub(super) replica: u64,
+    /// The replicas that a limiter without states waits for.
+    replicas: AtomicU64,
     /// The process of the limiter that decides; 0 if none does yet.
     process: AtomicU64,
     /// The last process that decided; 0 if there was none.
@@ -54,6 +56,7 @@ impl Node {
             tls,
             secret,
             replica,
+            replicas: AtomicU64::new(1),
             process: AtomicU64::new(0),
             last_process: AtomicU64::new(0),
         })
@@ -83,9 +86,15 @@ impl Node {
         }
     }
 
+    /// Sets the number of replicas that a limiter without states waits for.
+    pub(super) fn set_replicas(&self, replicas: u64) {
+        self.replicas.store(replicas.max(1), Ordering::Relaxed);
+    }
+
     /// What this process says to join, without states.
-    pub(super) fn joining(&self, replicas: u64) -> JoinRequest {
+    pub(super) fn joining(&self) -> JoinRequest {
         let Self { secret, replica, .. } = *self;
+        let replicas = self.replicas.load(Ordering::Relaxed);
         JoinRequest { secret, replica, replicas, states: Vec::new(), is_complete: false }
     }
 
@@ -142,7 +151,7 @@ impl Server for Node {
     }
 
     async fn answers(&self, connection: &Caller) -> bool {
-        let joining = self.joining(0);
+        let joining = self.joining();
         connection.call_within::<JoinResponse>(self.timeout() * 3, "Join", &joining).await.is_ok()
     }
 }

@@ -209,6 +209,25 @@ fn a_killed_limiter_refills_nothing() {
     assert!(second.unwrap().metric("weir_grpc_checks_total{result=\"allowed\",service=\"charges\"}") > 0.0);
 }
 
+/// A new limiter decides when all replicas have brought their states, or two seconds after its start.
+#[test]
+fn a_new_limiter_waits_for_all_replicas() {
+    let upstream = Upstream::start();
+    let limit = over_all("rate = \"1/h\"\nburst = 400");
+    let first = limiter(&upstream, ANY_PORT, &limit);
+    let address = first.grpc();
+    let rest = format!("{}[store.main]\n{}\n{limit}", fleet("\"service\""), patient(address));
+    // The other one of two replicas is not there.
+    let fleet = Fleet::start(1, &upstream, &rest);
+    wait_for_limiter(&fleet, true);
+    drop(first);
+    wait_for_limiter(&fleet, false);
+    let begin = std::time::Instant::now();
+    let _second = limiter(&upstream, &format!("listen = \"{address}\""), &limit);
+    wait_for_limiter(&fleet, true);
+    assert!(begin.elapsed() >= Duration::from_secs(2), "{:?}", begin.elapsed());
+}
+
 /// A limiter that stops for a while: its breaker opens, and what it charged late is given back.
 #[test]
 fn a_paused_limiter_charges_nothing_late() {
