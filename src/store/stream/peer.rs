@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::history::History;
 use super::message::{Cursor, Echo, Received};
-use super::sequences::{Added, Sequences, WINDOW};
+use super::sequences::{Added, SEQUENCE_MAX, Sequences, WINDOW};
 use super::skew::Skew;
 use crate::time::Timestamp;
 
@@ -116,9 +116,10 @@ impl Peer {
         history.oldest().max(self.skipped.unwrap_or(0) + 1)
     }
 
-    /// Notes that the peer has forgotten all batches before `oldest`. Returns whether this replica lacks one of them.
+    /// Notes that the peer has forgotten all batches before `oldest`. Returns whether this replica lacks one of them. Ignores
+    /// numbers beyond [`SEQUENCE_MAX`].
     pub(super) fn skip_to(&mut self, oldest: u64) -> bool {
-        self.received.add_up_to(oldest.saturating_sub(1))
+        oldest <= SEQUENCE_MAX && self.received.add_up_to(oldest.saturating_sub(1))
     }
 
     /// Notes a batch of the peer, which learns of it until `acknowledge_at`. Returns whether the batch is new.

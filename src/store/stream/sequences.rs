@@ -12,6 +12,9 @@ pub(super) struct Sequences {
 /// The numbers after the base that a set can hold, and so the batches that may be on the way at once.
 pub(super) const WINDOW: u64 = 64;
 
+/// The greatest number. A peer that counts from 1 never comes so far.
+pub(super) const SEQUENCE_MAX: u64 = u64::MAX / 2;
+
 /// The result of adding a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Added {

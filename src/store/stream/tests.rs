@@ -289,6 +289,24 @@ fn bans_arrive_at_peers_and_at_newcomers() {
     assert_eq!(newcomer.book.heard.len(), 3001);
 }
 
+/// Batches after a message with a number that no peer comes to.
+#[test]
+fn numbers_beyond_all_bounds_are_ignored() {
+    let (mut one, mut other) = pair();
+    one.charge(1, 1);
+    one.tick(20);
+    let sent = one.messages(other.id, 20);
+    for oldest in [u64::MAX, u64::MAX - 1, u64::MAX / 2 + 1] {
+        let messages: Vec<_> = sent.iter().map(|message| Message { oldest, ..message.clone() }).collect();
+        other.receive(one.id, &messages, 20);
+    }
+    one.charge(1, 5);
+    one.tick(40);
+    exchange(&mut one, &mut other, 40);
+    assert!(!sent.is_empty());
+    assert_eq!(other.charged(1), 6);
+}
+
 #[test]
 fn states_are_asked_for_once() {
     let mut nodes: Vec<Node> = [(1, 0), (2, 2000), (3, 4000), (4, 9000)].map(|(id, ms)| Node::new(id, ms)).into();
