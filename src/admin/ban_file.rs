@@ -45,6 +45,9 @@ struct BanRecord {
     /// Whether the ban is lifted; other replicas may not know it yet.
     #[serde(skip_serializing_if = "is_default")]
     lifted: bool,
+    /// The end of a longer ban that it replaced; other replicas may not know that yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replaced_until: Option<String>,
     reason: Option<Box<str>>,
     token: Option<Box<str>>,
 }
@@ -120,17 +123,19 @@ fn read(path: &Path) -> Result<Vec<OperatorBan>, String> {
 
 impl BanRecord {
     fn of(ban: &OperatorBan) -> Self {
-        let OperatorBan { target, until, since, replica, is_lifted: lifted, reason, token } = ban.clone();
+        let OperatorBan { target, until, since, replica, is_lifted: lifted, replaced_until, reason, token } =
+            ban.clone();
         let record = match target {
             BanTarget::Network(network) => Self { network: Some(network), ..Self::default() },
             BanTarget::Key(limit, key) => Self { limit: Some(limit), key: Some(key), ..Self::default() },
             BanTarget::Hash(limit, key) => Self { limit: Some(limit), id: Some(key::id_of(key)), ..Self::default() },
         };
-        Self { since: rfc3339(since), until: until.map(rfc3339), replica, lifted, reason, token, ..record }
+        let (since, until, replaced_until) = (rfc3339(since), until.map(rfc3339), replaced_until.map(rfc3339));
+        Self { since, until, replica, lifted, replaced_until, reason, token, ..record }
     }
 
     fn ban(self) -> Result<OperatorBan, String> {
-        let Self { network, limit, key, id, since, until, replica, lifted, reason, token } = self;
+        let Self { network, limit, key, id, since, until, replica, lifted, replaced_until, reason, token } = self;
         let target = match (network, limit, key, id) {
             (Some(network), None, None, None) => BanTarget::Network(network),
             (None, Some(limit), Some(key), None) => BanTarget::Key(limit, key),
@@ -142,7 +147,9 @@ impl BanRecord {
         };
         let instant = |text: &str| parse_rfc3339(text).ok_or_else(|| format!("`{text}` is no time"));
         let until = until.as_deref().map(instant).transpose()?;
-        Ok(OperatorBan { target, until, since: instant(&since)?, replica, is_lifted: lifted, reason, token })
+        let replaced_until = replaced_until.as_deref().map(instant).transpose()?;
+        let (since, is_lifted) = (instant(&since)?, lifted);
+        Ok(OperatorBan { target, until, since, replica, is_lifted, replaced_until, reason, token })
     }
 }
 
@@ -160,7 +167,9 @@ mod tests {
         let (reason, replica) = (Some("spam".into()), 7);
         let ban = |target, until: Option<Timestamp>| {
             let is_lifted = until.is_some();
-            OperatorBan { target, until, since, replica, is_lifted, reason: reason.clone(), token: None }
+            let replaced_until = until.map(|until| until.saturating_add_ns(1_000_000));
+            let reason = reason.clone();
+            OperatorBan { target, until, since, replica, is_lifted, replaced_until, reason, token: None }
         };
         let bans = [
             ban(BanTarget::Network("192.0.2.0/24".parse().unwrap()), None),

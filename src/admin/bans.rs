@@ -299,7 +299,8 @@ async fn change(
         if sets || ban_until.is_some() {
             let (target, token, reason) = (banned.0.clone(), operator.token.clone(), reason.clone());
             let (since, replica, is_lifted) = (now, 0, !sets);
-            let ban = OperatorBan { target, until, since, replica, is_lifted, reason, token };
+            let replaced_until = None;
+            let ban = OperatorBan { target, until, since, replica, is_lifted, replaced_until, reason, token };
             admin.gate.change_operator_ban(&live, ban, now);
         }
         let pardoned = banned.1.as_ref().filter(|_| !sets).and_then(|found| admin.gate.pardon(&live, found, now));

@@ -49,20 +49,25 @@ impl Gate {
             let mut ban = self.in_force(live, ban);
             let clients = ban.clients();
             let known = all.iter().position(|one| one.clients() == clients).map(|index| all.remove(index));
-            let earliest = known.map_or(Timestamp::ZERO, |known| known.ban.since.saturating_add_ns(1));
+            let earliest = known.as_ref().map_or(Timestamp::ZERO, |known| known.ban.since.saturating_add_ns(1));
             (ban.ban.since, ban.ban.replica) = (now.max(earliest), replica.unwrap_or(0));
+            let latest = now.saturating_add_ns(REMEMBERED_NS_MAX);
+            let replaced_until = known.map(|known| known.ban.remembered_until().unwrap_or(latest).min(latest));
             if ban.ban.is_lifted {
-                let latest = now.saturating_add_ns(LIFTED_NS_MAX);
-                ban.ban.until = Some(ban.ban.until.map_or(latest, |until| until.min(latest)));
+                ban.ban.until = Some(replaced_until.unwrap_or(latest));
+            } else if replica.is_some() {
+                let outlasts = |replaced: &Timestamp| ban.ban.until.is_some_and(|until| until < *replaced);
+                ban.ban.replaced_until = replaced_until.filter(outlasts);
             }
             if !ban.ban.is_lifted || replica.is_some() {
-                make_room(&mut all);
                 all.push(ban.clone());
+                make_room(&mut all);
             }
             self.operator_bans.store(all);
             ban
         };
-        self.after_ban(live, &changed);
+        self.count_operator_bans();
+        wake(live, &changed);
         self.tell_operator_ban(&changed);
     }
 
@@ -75,35 +80,32 @@ impl Gate {
                 self.operator_bans.set.load().all.iter().map(|one| (one.clients(), one.clone())).collect();
             for ban in changes {
                 let ban = self.in_force(live, ban);
-                let stamp = |one: &BanInForce| (one.ban.since, one.ban.replica);
-                let known = all.get(&ban.clients());
-                if known.is_none_or(|known| stamp(&ban) > stamp(known)) && (known.is_some() || all.len() < KNOWN_MAX) {
+                if all.get(&ban.clients()).is_none_or(|known| ban.stamp() > known.stamp()) {
                     all.insert(ban.clients(), ban.clone());
                     made.push(ban);
                 }
             }
             let mut all: Vec<_> = all.into_values().collect();
-            all.sort_by_key(|one| (one.ban.since, one.ban.replica));
+            all.sort_by_key(BanInForce::stamp);
+            make_room(&mut all);
+            // All replicas leave the same ones out.
+            let newest = all.get(KNOWN_MAX).map(BanInForce::stamp);
+            if let Some(newest) = newest {
+                tracing::warn!(bans = all.len() - KNOWN_MAX, "the newest bans are ignored: there are too many");
+                all.truncate(KNOWN_MAX);
+                made.retain(|one| one.stamp() < newest);
+            }
             self.operator_bans.store(all);
         }
+        self.count_operator_bans();
         for one in &made {
             let (limit, target) = (limit_of(&one.ban.target), shown_target(&one.ban.target, one.shown.as_deref()));
             let left_ms = one.ban.until.map(|until| until.ns_since(now) / 1_000_000);
             let what = if one.ban.is_lifted { "lifted" } else { "set" };
             tracing::info!(limit, target, left_ms, "a ban was {what} at another replica");
-            self.after_ban(live, one);
+            wake(live, one);
         }
         made.len()
-    }
-
-    /// Counts bans, and wakes requests that wait on a key whose ban has changed.
-    fn after_ban(&self, live: &Live, changed: &BanInForce) {
-        self.count_operator_bans();
-        let limit = limit_of(&changed.ban.target).zip(changed.key);
-        let Some((limit, key)) = limit else { return };
-        if let Some(state) = live.states.iter().find(|state| *state.name == *limit) {
-            state.queues.wake_front(key);
-        }
     }
 
     /// Replaces all bans of operators. Requests that wait on a newly banned key are refused.
@@ -214,17 +216,28 @@ impl Gate {
     }
 }
 
-/// The time for which it is remembered that a ban was lifted, at most: 30 days.
-const LIFTED_NS_MAX: u64 = 30 * 24 * 3600 * 1_000_000_000;
+/// The time for which it is remembered that a ban was lifted or shortened, at most: 30 days.
+const REMEMBERED_NS_MAX: u64 = 30 * 24 * 3600 * 1_000_000_000;
 
 /// Bans in force and lifted ones at most. The admin API sets fewer.
 const KNOWN_MAX: usize = 20_000;
 
-/// Forgets the lifted ban that is the oldest, if there are too many.
+/// Forgets the oldest lifted bans as far as there are too many bans.
 fn make_room(all: &mut Vec<BanInForce>) {
-    let lifted = all.iter().enumerate().filter(|(_, one)| one.ban.is_lifted);
-    if let (true, Some((index, _))) = (all.len() >= KNOWN_MAX, lifted.min_by_key(|(_, one)| one.ban.since)) {
-        all.remove(index);
+    let Some(surplus @ 1..) = all.len().checked_sub(KNOWN_MAX) else { return };
+    let mut lifted: Vec<_> = all.iter().filter(|one| one.ban.is_lifted).map(BanInForce::stamp).collect();
+    lifted.sort_unstable();
+    lifted.truncate(surplus);
+    if let Some(last) = lifted.last() {
+        all.retain(|one| !one.ban.is_lifted || one.stamp() > *last);
+    }
+}
+
+/// Wakes requests that wait on a key whose ban has changed.
+fn wake(live: &Live, changed: &BanInForce) {
+    let Some((limit, key)) = limit_of(&changed.ban.target).zip(changed.key) else { return };
+    if let Some(state) = live.states.iter().find(|state| *state.name == *limit) {
+        state.queues.wake_front(key);
     }
 }
 

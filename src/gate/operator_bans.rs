@@ -32,6 +32,9 @@ pub struct OperatorBan {
     pub replica: u64,
     /// Whether it is lifted. That is remembered until `until`, for replicas that hear of it late.
     pub is_lifted: bool,
+    /// The end of a longer ban that it replaced. The change is remembered until then, so that replicas which hear of it
+    /// late do not bring the longer one back.
+    pub replaced_until: Option<Timestamp>,
     /// The reason that the operator gave.
     pub reason: Option<Box<str>>,
     /// The name of the operator's token, if tokens are required.
@@ -69,7 +72,19 @@ pub(super) enum BannedClients {
     Target(BanTarget),
 }
 
+impl OperatorBan {
+    /// The instant until which replicas need to know of the change; `None` for ever.
+    pub(super) fn remembered_until(&self) -> Option<Timestamp> {
+        Some(self.until?.max(self.replaced_until.unwrap_or(Timestamp::ZERO)))
+    }
+}
+
 impl BanInForce {
+    /// The order of changes of one ban.
+    pub(super) fn stamp(&self) -> (Timestamp, u64) {
+        (self.ban.since, self.ban.replica)
+    }
+
     /// The clients that the ban is about.
     pub(super) fn clients(&self) -> BannedClients {
         match (&self.ban.target, self.key) {
@@ -190,14 +205,19 @@ impl OperatorBans {
         self.has_networks.store(has_networks, Ordering::Relaxed);
     }
 
-    /// Removes the bans that are over at `now`, and returns them.
+    /// Removes the bans that are over at `now`, and returns them. Those that replaced a longer one stay as lifted bans.
     pub(super) fn expire(&self, now: Timestamp) -> Vec<BanInForce> {
         let is_over = |one: &BanInForce| one.ban.until.is_some_and(|until| until <= now);
         if !self.set.load().all.iter().any(is_over) {
             return Vec::new();
         }
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (over, stay) = self.set.load().all.iter().cloned().partition(is_over);
+        let (over, mut stay): (Vec<_>, Vec<_>) = self.set.load().all.iter().cloned().partition(is_over);
+        stay.extend(over.iter().filter_map(|one| {
+            let until = one.ban.replaced_until.filter(|until| *until > now)?;
+            let ban = OperatorBan { until: Some(until), is_lifted: true, replaced_until: None, ..one.ban.clone() };
+            Some(BanInForce { ban, ..one.clone() })
+        }));
         self.store(stay);
         over
     }

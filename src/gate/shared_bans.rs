@@ -69,7 +69,9 @@ impl Gate {
         for change in changes {
             if change.by_limit {
                 hear_of_limit(live, change, now);
-            } else if let Some(ban) = operator_ban(change).filter(|ban| ban.until.is_none_or(|until| until > now)) {
+            } else if let Some(ban) =
+                operator_ban(change).filter(|ban| ban.remembered_until().is_none_or(|until| until > now))
+            {
                 by_operators.push(ban);
             }
         }
@@ -141,7 +143,7 @@ fn of_limit(limit: &str, ban: &KeyBan) -> BanChange {
 
 /// The message about a ban of an operator.
 fn of_operator(one: &BanInForce) -> BanChange {
-    let OperatorBan { target, until, since, replica, is_lifted, reason, token } = one.ban.clone();
+    let OperatorBan { target, until, since, replica, is_lifted, replaced_until, reason, token } = one.ban.clone();
     let key = one.key.unwrap_or(Key { first: 0, second: 0 });
     let of_key = |limit: Box<str>, key: Key| BanChange {
         limit: limit.into(),
@@ -159,6 +161,7 @@ fn of_operator(one: &BanInForce) -> BanChange {
         replica,
         until: until.map_or(0, Timestamp::as_ns),
         is_lifted,
+        replaced_until: replaced_until.map_or(0, Timestamp::as_ns),
         reason: reason.unwrap_or_default().into(),
         token: token.unwrap_or_default().into(),
         ..change
@@ -167,14 +170,16 @@ fn of_operator(one: &BanInForce) -> BanChange {
 
 /// The ban of an operator in a message; `None` if the message makes no sense.
 fn operator_ban(change: &BanChange) -> Option<OperatorBan> {
-    let BanChange { limit, parts, first, second, network, at, replica, until, is_lifted, reason, token, .. } = change;
+    let BanChange { limit, parts, first, second, network, at, replica, is_lifted, reason, token, .. } = change;
     let target = match (&**limit, &parts[..]) {
         ("", _) => BanTarget::Network(network.parse().ok()?),
         (limit, []) => BanTarget::Hash(limit.into(), Key::of_hash(*first, *second)),
         (limit, parts) => BanTarget::Key(limit.into(), parts.to_vec()),
     };
     let text = |text: &str| (!text.is_empty()).then(|| text.into());
-    let until = (*until > 0).then(|| Timestamp::from_ns(*until));
-    let (since, replica) = (Timestamp::from_ns(*at), *replica);
-    Some(OperatorBan { target, until, since, replica, is_lifted: *is_lifted, reason: text(reason), token: text(token) })
+    let instant = |ns: u64| (ns > 0).then(|| Timestamp::from_ns(ns));
+    let (until, replaced_until) = (instant(change.until), instant(change.replaced_until));
+    let (since, replica, is_lifted) = (Timestamp::from_ns(*at), *replica, *is_lifted);
+    let (reason, token) = (text(reason), text(token));
+    Some(OperatorBan { target, until, since, replica, is_lifted, replaced_until, reason, token })
 }

@@ -10,6 +10,7 @@ use crate::gate::{BanTarget, OperatorBan, Step};
 use crate::limit::{Rate, ban};
 use crate::policy::{Limit, OnLimit};
 use crate::store::stream::Ledger;
+use crate::store::stream::message::{BanChange, Cursor};
 
 /// A limit of one request an hour, which bans for a minute after two refusals.
 fn banning() -> Limit {
@@ -25,8 +26,8 @@ fn is_banned(fleet: &Fleet, words: &str) -> Vec<bool> {
 
 fn of_network(network: &str, is_lifted: bool) -> OperatorBan {
     let target = BanTarget::Network(network.parse().unwrap());
-    let since = crate::time::Timestamp::ZERO;
-    OperatorBan { target, until: None, since, replica: 0, is_lifted, reason: None, token: None }
+    let (since, until, replaced_until) = (crate::time::Timestamp::ZERO, None, None);
+    OperatorBan { target, until, since, replica: 0, is_lifted, replaced_until, reason: None, token: None }
 }
 
 fn banned_networks(fleet: &Fleet) -> Vec<usize> {
@@ -69,7 +70,7 @@ async fn a_newcomer_gets_all_bans_in_parts() {
         node.gate.change_operator_ban(node.live, of_network(&network, false), now.saturating_add_ns(number));
     }
     (0..3).for_each(|_| _ = node.left("a=x"));
-    let mut at = crate::store::stream::message::Cursor::default();
+    let mut at = Cursor::default();
     let (mut parts, mut changes) = (0, Vec::new());
     loop {
         let part = fleet.0[0].ledger.states(&at, now);
@@ -111,4 +112,73 @@ async fn the_last_change_by_an_operator_counts() {
     advance(Duration::from_hours(31 * 24)).await;
     fleet.0[0].gate.sweep();
     assert_eq!(fleet.0[0].gate.all_operator_bans().len(), 1, "that a ban was lifted is forgotten in the end");
+}
+
+/// Two replicas know a ban for good. Without the other one, one of them shortens it, or lifts the shorter one.
+#[tokio::test(start_paused = true)]
+async fn a_longer_ban_does_not_come_back() {
+    for is_lifted in [false, true] {
+        let fleet = &mut Fleet::of(3, &[banning()]);
+        share(fleet);
+        let change = |fleet: &Fleet, index: usize, length: Option<&str>, is_lifted: bool| {
+            let node = &fleet.0[index];
+            let now = node.gate.clock().now();
+            let until = length.map(|length| now.saturating_add_ns(ns(length)));
+            node.gate.change_operator_ban(
+                node.live,
+                OperatorBan { until, ..of_network("192.0.2.0/24", is_lifted) },
+                now,
+            );
+        };
+        change(fleet, 0, None, false);
+        fleet.talk();
+        assert_eq!(banned_networks(fleet), [1; 3]);
+        let cut = fleet.0.pop().unwrap();
+        change(fleet, 1, Some("10min"), false);
+        if is_lifted {
+            change(fleet, 1, None, true);
+        }
+        fleet.talk();
+        advance(Duration::from_mins(11)).await;
+        fleet.0.iter().for_each(|node| node.gate.sweep());
+        assert_eq!(banned_networks(fleet), [0; 2], "{is_lifted}");
+        // Each hears of all changes that the other knows.
+        fleet.0.push(cut);
+        for (from, to) in [(2, 0), (2, 1), (0, 2)] {
+            let now = fleet.0[from].gate.clock().now();
+            let known = fleet.0[from].ledger.states(&Cursor::default(), now);
+            fleet.0[to].ledger.ban(&known.bans, now);
+        }
+        assert_eq!(banned_networks(fleet), [0; 3], "{is_lifted}");
+        advance(Duration::from_hours(31 * 24)).await;
+        fleet.0.iter().for_each(|node| node.gate.sweep());
+        assert!(fleet.0.iter().all(|node| node.gate.all_operator_bans().is_empty()), "{is_lifted}");
+    }
+}
+
+/// A replica knows as many bans as it can, most of which are lifted: those make room for new ones.
+#[tokio::test(start_paused = true)]
+async fn new_bans_displace_lifted_ones() {
+    let fleet = &mut Fleet::of(2, &[banning()]);
+    share(fleet);
+    let now = fleet.0[0].gate.clock().now();
+    let change = |number: u64, is_lifted: bool| {
+        let network = format!("10.{}.{}.{}", number >> 16, number >> 8 & 255, number & 255);
+        let change = BanChange {
+            network: format!("{network}/32"),
+            at: 1 + number,
+            replica: 9,
+            is_lifted,
+            ..BanChange::default()
+        };
+        BanChange { until: now.saturating_add_ns(ns("1h")).as_ns(), ..change }
+    };
+    for (lifted, set, expected) in [(0..20_000, 20_000..20_100, 100), (0..0, 20_100..40_100, 20_000)] {
+        for node in &mut fleet.0 {
+            node.ledger.ban(&lifted.clone().map(|number| change(number, true)).collect::<Vec<_>>(), now);
+            node.ledger.ban(&set.clone().map(|number| change(number, false)).collect::<Vec<_>>(), now);
+            assert_eq!(node.gate.all_operator_bans().len(), 20_000);
+        }
+        assert_eq!(banned_networks(fleet), [expected; 2]);
+    }
 }

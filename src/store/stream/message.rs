@@ -108,7 +108,7 @@ pub struct BanChange {
     /// The replica that changed it, by its random number.
     #[prost(fixed64, tag = "7")]
     pub replica: u64,
-    /// The end in unix nanoseconds, 0 for a ban for good. A lifted ban is remembered until then.
+    /// The end in unix nanoseconds of the sender's clock, 0 for a ban for good. A lifted ban is remembered until then.
     #[prost(fixed64, tag = "8")]
     pub until: u64,
     /// Whether it was lifted.
@@ -126,6 +126,10 @@ pub struct BanChange {
     /// The bans that the limit set for the key so far.
     #[prost(uint32, tag = "13")]
     pub bans: u32,
+    /// The end of a longer ban that it replaced, in unix nanoseconds of the sender's clock, 0 for none. The change is
+    /// remembered until then.
+    #[prost(fixed64, tag = "14")]
+    pub replaced_until: u64,
 }
 
 /// The charges of keys of one limit that go by one plan.

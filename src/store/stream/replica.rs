@@ -251,13 +251,13 @@ impl Replica {
             let at = now.saturating_sub_ns(message.age_us.saturating_mul(1000).saturating_add(sent_ns));
             charges.limits.iter().for_each(|limit| ledger.charge(limit, at, now));
             if !charges.bans.is_empty() {
-                ledger.ban(&charges.bans, now);
+                ledger.ban(&peer.skew.bans(&charges.bans), now);
             }
         }
         if let Some(states) = message.states.as_ref().filter(|states| self.recovery.take(id, states, now)) {
             states.limits.iter().for_each(|limit| ledger.merge(limit, now));
             if !states.bans.is_empty() {
-                ledger.ban(&states.bans, now);
+                ledger.ban(&peer.skew.bans(&states.bans), now);
             }
         }
     }

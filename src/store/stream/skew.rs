@@ -3,7 +3,7 @@
 //! Each message has the time of its sender, which comes back with the time of the peer, as in NTP (RFC 5905, 8). The error
 //! is at most half of the round trip, and grows with time because clocks drift. The measurement with the least error counts.
 
-use super::message::Echo;
+use super::message::{BanChange, Echo};
 use crate::time::Timestamp;
 
 /// The drift of a clock, one part in so many: 500 ppm, as NTP assumes at most.
@@ -49,6 +49,21 @@ impl Skew {
         self.best.map(|best| best.ahead_ns)
     }
 
+    /// The changes of bans that the peer sent, with their ends by the own clock. Their stamps stay: replicas order changes by
+    /// them.
+    pub(super) fn bans(&self, bans: &[BanChange]) -> Vec<BanChange> {
+        let ahead_ns = i128::from(self.ahead_ns().unwrap_or(0));
+        let own = |ns: u64| match ns {
+            0 => 0,
+            ns => u64::try_from((i128::from(ns) - ahead_ns).max(1)).unwrap_or(u64::MAX),
+        };
+        let by_own_clock = |ban: &BanChange| {
+            let (until, replaced_until) = (own(ban.until), own(ban.replaced_until));
+            BanChange { until, replaced_until, ..ban.clone() }
+        };
+        bans.iter().map(by_own_clock).collect()
+    }
+
     /// Nanoseconds since the clock of the peer showed `sent_at`; 0 before the difference is known.
     pub(super) fn since_ns(&self, sent_at: u64, now: Timestamp) -> u64 {
         let elapsed = |ahead_ns: i64| i128::from(now.as_ns()) + i128::from(ahead_ns) - i128::from(sent_at);
@@ -87,6 +102,15 @@ mod tests {
             assert_eq!(one.ahead_ns(), Some(expected_ms * 1_000_000), "{at_ms}");
         }
         assert!(other.ahead_ns().is_some_and(|ahead_ns| ahead_ns < 0), "the other clock is behind");
+        let ban = |until_ms: u64, replaced_ms: u64| BanChange {
+            at: 7,
+            until: until_ms * MS,
+            replaced_until: replaced_ms * MS,
+            ..BanChange::default()
+        };
+        let sent = [ban(100_320, 0), ban(0, 0), ban(100_320, 200_320), ban(10, 0)];
+        let heard = [ban(100_000, 0), ban(0, 0), ban(100_000, 200_000), BanChange { until: 1, ..ban(0, 0) }];
+        assert_eq!((one.bans(&sent), Skew::default().bans(&sent)), (heard.into(), sent.clone().into()));
         let now = Timestamp::from_ns(100_000 * MS);
         assert_eq!(one.since_ns(100_120 * MS, now), 200 * MS);
         assert_eq!(one.since_ns(100_400 * MS, now), 0, "not before it was sent");
