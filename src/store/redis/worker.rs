@@ -1,7 +1,7 @@
 //! The calls of one worker: its connections to all nodes of a store, and the decision of the charges of a request.
 //!
-//! Charges on one node are one call: all are made, or none. Charges on several nodes are decided at once, and given back if
-//! one is denied.
+//! Charges on one node are one call: all are made, or none. Charges on several nodes are decided at once; if one is denied,
+//! the caller gives the others back.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -70,7 +70,8 @@ impl WorkerStore {
     }
 
     /// Decides all charges of a request, each within the timeout of the store. What nodes charge after the timeout, or after
-    /// this was dropped, is given back.
+    /// this was dropped, is given back. If one of several nodes denies, the others may have charged: the caller gives that
+    /// back by the receipts.
     pub async fn decide(&self, charges: &[RemoteCharge<'_>]) -> Answers {
         let view = self.view();
         let groups = self.groups(&view, charges);
@@ -219,10 +220,10 @@ struct Unmerged<'s> {
 }
 
 impl Unmerged<'_> {
-    /// The answers in the order of the charges. If one node denies, what the others charged is given back.
+    /// The answers in the order of the charges.
     fn merge(mut self, groups: &[Group<'_>], charges: usize) -> Answers {
         let is_admitted = self.decided.iter().flatten().flatten().all(|decided| decided.is_admitted);
-        let decided = if is_admitted { std::mem::take(&mut self.decided) } else { self.give_back() };
+        let decided = std::mem::take(&mut self.decided);
         let mut outcomes: SmallVec<[_; 2]> = (0..charges).map(|_| Err(Unavailable::Down)).collect();
         for (group, decided) in groups.iter().zip(decided) {
             match decided {
@@ -237,21 +238,12 @@ impl Unmerged<'_> {
         }
         Answers { is_admitted, outcomes }
     }
-
-    /// Gives back what nodes charged. Returns the answers without it.
-    fn give_back(&mut self) -> SmallVec<[Option<Result<Decided, Unavailable>>; 2]> {
-        let mut all = std::mem::take(&mut self.decided);
-        for outcome in all.iter_mut().flatten().flatten().flat_map(|decided| &mut decided.outcomes) {
-            outcome.is_charged = false;
-            outcome.receipt.take().into_iter().for_each(|receipt| self.store.give_back(receipt));
-        }
-        all
-    }
 }
 
 impl Drop for Unmerged<'_> {
     fn drop(&mut self) {
-        self.give_back();
+        let outcomes = self.decided.drain(..).flatten().flatten().flat_map(|decided| decided.outcomes);
+        outcomes.filter_map(|outcome| outcome.receipt).for_each(|receipt| self.store.give_back(receipt));
     }
 }
 
