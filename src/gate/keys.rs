@@ -11,6 +11,7 @@ use super::explain::{BudgetExplanation, budget_of, peek, retry_ns};
 use super::lookup::{KeyError, texts, texts_of};
 use super::named_charge::ChargeError;
 use super::queue::wait::UNKNOWN_NS;
+use super::spend::UNITS_MAX;
 use super::state::{Gate, Live};
 use crate::limit::{Decision, Key, Retry};
 use crate::policy::{Applied, Mode};
@@ -135,9 +136,8 @@ impl Gate {
         if rule.is_released() {
             return Err(ChargeError::InFlight);
         }
-        let units = rule.capacity().saturating_add(state.table.over(found.key, rule, now));
-        let units = i64::try_from(units).unwrap_or(i64::MAX);
-        state.settle(found.key, rule, units.saturating_neg(), 0, now);
+        // More than any key owes: its store may know of a debt that this process has not heard of.
+        state.settle(found.key, rule, -UNITS_MAX.cast_signed(), 0, now);
         state.queues.wake_front(found.key);
         Ok(())
     }

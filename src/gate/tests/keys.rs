@@ -49,6 +49,22 @@ async fn a_reset_gives_all_units_back() {
     }
 }
 
+/// The store knows of a debt that this replica has not heard of.
+#[tokio::test(start_paused = true)]
+async fn a_reset_fills_the_store() {
+    let gate = new_gate();
+    let redis = FakeRedis::new(gate.clock);
+    let store = redis.store(OnFailure::Split);
+    let limit = parse_limit(&["a", "1", "1h", "10", "reject", "redis=2"]);
+    let rule = limit.allowed.usual.clone();
+    let live = install_with(gate, [limit], CAPS, std::slice::from_ref(&store));
+    let found = gate.find_key(live, "a", &name("k")).unwrap();
+    store.settle("a", found.key, &rule, 500, 1000);
+    assert_eq!(redis.remaining("a", found.key, &rule), 0);
+    gate.reset_key(live, &found, None, gate.clock.now()).unwrap();
+    assert_eq!(redis.remaining("a", found.key, &rule), 10);
+}
+
 /// Pages have each limited key once, the longest wait first.
 #[tokio::test(start_paused = true)]
 async fn limited_keys_come_by_pages() {
