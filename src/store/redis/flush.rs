@@ -117,35 +117,32 @@ async fn send(
     Ok(())
 }
 
-/// Handles the replies to a batch: what the node refused is sent again later, with other numbers.
+/// Handles the replies to a batch, report by report: what the node refused for now is sent again later, with other numbers.
 fn settle_batch(store: &Store, batch: Batch<RedisReceipt>, replies: &[Value]) -> Result<(), Failure> {
-    let mut failure = None;
+    let mut result = Ok(());
     let mut refused = Vec::new();
     let per_call = batch.reports.len().div_ceil(replies.len().max(1));
     for (index, report) in batch.reports.into_iter().enumerate() {
-        match replies.get(index / per_call.max(1)) {
-            Some(Value::ServerError(error)) => {
-                failure = Some(Failure::of(&RedisError::from(error.clone())));
-                refused.push(report);
+        let Some(Value::ServerError(error)) = replies.get(index / per_call.max(1)) else {
+            store.outbox.sent(1);
+            continue;
+        };
+        let failure = Failure::of(&RedisError::from(error.clone()));
+        match failure {
+            // The node would refuse it again.
+            Failure::Other | Failure::Reply => {
+                store.common.metrics.dropped.inc();
+                store.outbox.sent(1);
             }
-            _ => store.outbox.sent(1),
+            _ => refused.push(report),
         }
+        if failure == Failure::Moving {
+            store.lost.notify_one();
+        }
+        result = Err(failure);
     }
-    match failure {
-        None => return Ok(()),
-        // The node would refuse it again.
-        Some(Failure::Other | Failure::Reply) => {
-            store.common.metrics.dropped.inc_by(refused.len() as u64);
-            store.outbox.sent(refused.len());
-        }
-        Some(failure) => {
-            if failure == Failure::Moving {
-                store.lost.notify_one();
-            }
-            store.outbox.park(refused);
-        }
-    }
-    failure.map_or(Ok(()), Err)
+    store.outbox.park(refused);
+    result
 }
 
 /// The replies to the calls of a batch.
@@ -218,4 +215,40 @@ pub(super) async fn run(connection: &mut MultiplexedConnection, calls: &[script:
         }
     }
     Ok(replies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Key;
+    use crate::limit::tests::algorithm;
+    use crate::store::backend::OnFailure;
+    use crate::time::Clock;
+
+    /// In a cluster each report has a reply of its own.
+    #[test]
+    fn each_report_has_its_own_outcome() {
+        // replies, reports that are sent again, dropped ones
+        let (fine, moved, poisoned) = (":1\r\n", "-MOVED 1 127.0.0.1:1\r\n", "-WRONGTYPE of another program\r\n");
+        for (replies, parked, dropped) in [
+            ([fine, fine], 0_usize, 0_u64),
+            ([fine, moved], 1, 0),
+            ([moved, poisoned], 1, 1),
+            ([poisoned, moved], 1, 1),
+            ([poisoned, poisoned], 0, 2),
+        ] {
+            let store = Store::unreachable(OnFailure::Split, Clock::start());
+            let rule = algorithm("token_bucket 10/1s");
+            for key in 0..2 {
+                store.settle("l", Key::of_hash(key, key), &rule, 1, 0);
+            }
+            let reports = store.outbox.take();
+            let batch = Batch { first: 1, reports, since: store.common.clock.now() };
+            let replies = replies.map(|reply| redis::parse_redis_value(reply.as_bytes()).unwrap());
+            let settled = settle_batch(&store, batch, &replies);
+            assert_eq!(settled.is_ok(), parked == 0 && dropped == 0, "{replies:?}");
+            let counts = (store.outbox.len(), store.outbox.parked(), store.common.metrics.dropped.get());
+            assert_eq!(counts, (parked, parked, dropped), "{replies:?}");
+        }
+    }
 }
