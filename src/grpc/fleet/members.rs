@@ -26,25 +26,40 @@ pub(super) async fn follow(source: MemberSource, members: watch::Sender<Members>
             publish(&members, all);
             pending::<()>().await;
         }
-        MemberSource::Dns { host, port, servers } => loop {
-            sleep(look_up(&host, port, &servers, &members).await).await;
-        },
+        MemberSource::Dns { host, port, servers } => {
+            let mut failure = None;
+            loop {
+                sleep(look_up(&host, port, &servers, &members, &mut failure).await).await;
+            }
+        }
         MemberSource::Etcd(etcd) => registry::follow(&etcd, members).await,
     }
 }
 
-/// Looks the members up once. Returns the pause until the next lookup.
-async fn look_up(host: &str, port: u16, servers: &[SocketAddr], members: &watch::Sender<Members>) -> Duration {
+/// Looks the members up once. Returns the pause until the next lookup. `failure` is the reason why the last one failed,
+/// which is logged once.
+async fn look_up(
+    host: &str,
+    port: u16,
+    servers: &[SocketAddr],
+    members: &watch::Sender<Members>,
+    failure: &mut Option<String>,
+) -> Duration {
     let found = lookup_host(host, port, servers).await.and_then(|(addresses, ttl)| {
         if addresses.is_empty() { Err(io::Error::other("it has no address")) } else { Ok((addresses, ttl)) }
     });
     match found {
         Ok((addresses, ttl)) => {
+            *failure = None;
             publish(members, addresses.iter().map(|address| address.to_string().into_boxed_str()).collect());
             ttl.unwrap_or(PAUSE_MAX).clamp(PAUSE_MIN, PAUSE_MAX)
         }
         Err(error) => {
-            tracing::warn!(host, %error, "the members of the fleet cannot be looked up; the last known ones stay");
+            let error = Some(error.to_string());
+            if *failure != error {
+                tracing::warn!(host, error, "the members of the fleet cannot be looked up; the last known ones stay");
+                *failure = error;
+            }
             PAUSE_FAILED
         }
     }
