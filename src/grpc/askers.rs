@@ -16,6 +16,9 @@ const WARM_AFTER: Duration = Duration::from_secs(2);
 /// The time after which a silent worker or process is forgotten. Its batches are older than their sender keeps them.
 const FORGET_AFTER: Duration = Duration::from_mins(10);
 
+/// Workers whose calls are remembered at most, each with up to 100 KiB.
+const SESSIONS_MAX: usize = 1024;
+
 /// What one call charged, by charge; `None` for a charge that was not made, or is given back.
 pub(super) type Charged = Box<[Option<KeyedReceipt>]>;
 
@@ -66,16 +69,24 @@ impl Askers {
         self.started.elapsed() >= WARM_AFTER || lock(&self.joined).len() as u64 >= replicas.max(1)
     }
 
-    /// The calls of a worker.
-    pub(super) fn calls(&self, session: u64) -> Arc<Mutex<Calls<Charged>>> {
+    /// The calls of a worker, which may be new; `None` if too many are known.
+    pub(super) fn calls(&self, session: u64) -> Option<Arc<Mutex<Calls<Charged>>>> {
         let (mut sessions, now) = (lock(&self.sessions), instant_now());
         if !sessions.contains_key(&session) {
             sessions.retain(|_, session| now.saturating_duration_since(session.used) < FORGET_AFTER);
+            if sessions.len() >= SESSIONS_MAX {
+                return None;
+            }
         }
         let new = || Session { calls: Arc::default(), used: now };
         let session = sessions.entry(session).or_insert_with(new);
         session.used = now;
-        Arc::clone(&session.calls)
+        Some(Arc::clone(&session.calls))
+    }
+
+    /// The calls of a worker that is known.
+    pub(super) fn known_calls(&self, session: u64) -> Option<Arc<Mutex<Calls<Charged>>>> {
+        lock(&self.sessions).get(&session).map(|session| Arc::clone(&session.calls))
     }
 
     /// Calls `make` for a batch of a process, unless it was made before.
@@ -83,6 +94,9 @@ impl Askers {
         let number = {
             let (mut batches, now) = (lock(&self.batches), instant_now());
             batches.retain(|_, last| now.saturating_duration_since(last.used) < FORGET_AFTER);
+            if batches.len() >= SESSIONS_MAX && !batches.contains_key(&replica) {
+                return;
+            }
             let last = batches.entry(replica).or_insert_with(|| LastBatch { number: Arc::default(), used: now });
             last.used = now;
             Arc::clone(&last.number)
@@ -118,6 +132,20 @@ mod tests {
         assert!(askers.is_ready(2) && !askers.is_ready(3));
         tokio::time::advance(WARM_AFTER).await;
         assert!(askers.is_ready(3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_number_of_workers_and_processes_is_bounded() {
+        let askers = Askers::new(1);
+        let mut made = 0;
+        for number in 0..2 * SESSIONS_MAX as u64 {
+            assert_eq!(askers.calls(number).is_some(), number < SESSIONS_MAX as u64);
+            askers.once(number, 1, || made += 1);
+        }
+        assert!(askers.known_calls(1).is_some() && askers.known_calls(SESSIONS_MAX as u64).is_none());
+        assert_eq!(made, SESSIONS_MAX);
+        tokio::time::advance(FORGET_AFTER).await;
+        assert!(askers.calls(SESSIONS_MAX as u64).is_some() && askers.known_calls(1).is_none());
     }
 
     #[tokio::test(start_paused = true)]

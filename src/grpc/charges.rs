@@ -64,7 +64,9 @@ impl Server {
             self.checks.invalid.inc();
             return Err(Status::invalid_argument("expected charges, each with a key and at most 10^15 units"));
         };
-        let calls = self.askers.calls(request.session);
+        let Some(calls) = self.askers.calls(request.session) else {
+            return Err(Status::resource_exhausted("too many workers ask"));
+        };
         let mut calls = lock(&calls);
         if !calls.is_new(request.call) {
             return Err(Status::aborted("the call was made before, or given back"));
@@ -115,7 +117,8 @@ impl Server {
     fn change(&self, live: &Live, change: &Change) {
         match change {
             Change::Call(call) => {
-                let ended = lock(&self.askers.calls(call.session)).end(call.number);
+                // The call may still be on its way, and the first of its session.
+                let ended = self.askers.calls(call.session).and_then(|calls| lock(&calls).end(call.number));
                 for receipt in ended.iter().flatten().flatten() {
                     Gate::give_back_keyed(receipt);
                 }
@@ -132,7 +135,8 @@ impl Server {
     /// Gives one charge of a call back. A call that is not known any more was made long ago.
     fn give_back(&self, live: &Live, charge: &MadeCharge) {
         let (Some(call), Some(of)) = (&charge.call, charge.of.as_ref().and_then(keyed_limit)) else { return };
-        let calls = self.askers.calls(call.session);
+        let late = || self.gate.give_back_late(live, &of, charge.units, charge.age_us.saturating_mul(1000));
+        let Some(calls) = self.askers.known_calls(call.session) else { return late() };
         match lock(&calls).charged(call.number) {
             Ok(charged) => {
                 let index = usize::try_from(charge.index).unwrap_or(usize::MAX);
@@ -141,7 +145,7 @@ impl Server {
                     Gate::give_back_keyed(&receipt);
                 }
             }
-            Err(_) => self.gate.give_back_late(live, &of, charge.units, charge.age_us.saturating_mul(1000)),
+            Err(_) => late(),
         }
     }
 }

@@ -21,6 +21,9 @@ use crate::limit::Pace;
 use crate::policy::descriptors::Entry;
 use crate::respond::{Disposition, HeaderSink, Profiles, limit_headers};
 
+/// Descriptors of one request at most. Envoy sends one for each of its rate limit rules.
+const DESCRIPTORS_MAX: usize = 256;
+
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// The service on one worker.
@@ -78,6 +81,10 @@ impl Server {
         if domain.is_empty() || descriptors.is_empty() {
             self.checks.invalid.inc();
             return Err(Status::invalid_argument("expected a domain and at least one descriptor"));
+        }
+        if descriptors.len() > DESCRIPTORS_MAX {
+            self.checks.invalid.inc();
+            return Err(Status::invalid_argument(format!("expected at most {DESCRIPTORS_MAX} descriptors")));
         }
         let usual = u64::from((*hits_addend).max(1));
         let (mut charges, mut parts) = (Vec::new(), Vec::with_capacity(descriptors.len()));

@@ -94,6 +94,7 @@ fn descriptors_are_charged_together() {
     let look = ask(&weir, 0, &[(LOGIN, Some(0))]).unwrap();
     assert_eq!(told(&look), (Code::OverLimit, vec![(Code::OverLimit, 0)]));
     assert_eq!(ask(&weir, 0, &[]).unwrap_err(), tonic::Code::InvalidArgument);
+    assert_eq!(ask(&weir, 0, &[("path=/many", None); 257]).unwrap_err(), tonic::Code::InvalidArgument);
     let address = "generic_key=login remote_address=here";
     assert_eq!(ask(&weir, 0, &[(address, None)]).unwrap_err(), tonic::Code::InvalidArgument);
     assert_eq!(weir.metric("weir_grpc_checks_total{result=\"unmatched\",service=\"rate_limit\"}"), 1.0);
