@@ -14,7 +14,7 @@ use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
 
 /// Changes that may wait for an earlier change.
 const WAITING_MAX: usize = 16;
-/// Far longer than it takes to read and write the file.
+/// The bound on the wait for earlier changes. Far longer than it takes to read and write the file.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// For each edit, the allowance before the edit; or why no edit was made.
@@ -25,7 +25,9 @@ pub type Outcome = Result<Vec<Option<Value>>, OverrideError>;
 pub struct Change {
     /// The edits, in the order in which they are made.
     pub edits: Vec<OverrideEdit>,
-    /// Receives the outcome. It is closed after a timeout.
+    /// Receives the begin of the change. It is closed if the change must not be made any more.
+    pub begin: oneshot::Sender<()>,
+    /// Receives the outcome.
     pub answer: oneshot::Sender<Outcome>,
 }
 
@@ -44,16 +46,17 @@ impl Overrides {
         (Self { in_force: Arc::new(ArcSwap::from_pointee(in_force)), changes }, receiver)
     }
 
-    /// Sends edits, and waits for their outcome.
+    /// Sends edits, and waits for their outcome. A change that has begun has no timeout, because the caller must learn
+    /// of it.
     pub(super) async fn change(&self, edits: Vec<OverrideEdit>) -> Outcome {
-        let (answer, outcome) = oneshot::channel();
-        let made = async {
-            match self.changes.send(Change { edits, answer }).await {
-                Ok(()) => outcome.await.unwrap_or(Err(OverrideError::Timeout)),
-                Err(_) => Err(OverrideError::NoFile),
-            }
+        let ((begin, begun), (answer, outcome)) = (oneshot::channel(), oneshot::channel());
+        let waiting = async {
+            let sent = self.changes.send(Change { edits, begin, answer }).await;
+            sent.map_err(|_| OverrideError::NoFile)?;
+            begun.await.map_err(|_| OverrideError::Timeout)
         };
-        timeout(TIMEOUT, made).await.unwrap_or(Err(OverrideError::Timeout))
+        timeout(TIMEOUT, waiting).await.unwrap_or(Err(OverrideError::Timeout))?;
+        outcome.await.unwrap_or(Err(OverrideError::Timeout))
     }
 }
 
@@ -64,19 +67,22 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_has_a_timeout() {
+    async fn a_change_that_does_not_begin_has_a_timeout() {
         let (overrides, mut changes) = Overrides::new(Vec::new());
         // No receiver takes the changes, and the last one waits for capacity in the channel.
         let many = (0..=WAITING_MAX).map(|_| overrides.change(Vec::new()));
         for outcome in futures(many).await {
             assert_eq!(outcome, Err(OverrideError::Timeout));
         }
-        // After the timeout no caller waits for the answer.
+        // After the timeout the owner must not begin.
         for _ in 0..WAITING_MAX {
-            assert!(changes.recv().await.unwrap().answer.is_closed());
+            assert!(changes.recv().await.unwrap().begin.send(()).is_err());
         }
         let (outcome, ()) = tokio::join!(overrides.change(Vec::new()), async {
-            changes.recv().await.unwrap().answer.send(Ok(vec![None])).unwrap();
+            let Change { begin, answer, .. } = changes.recv().await.unwrap();
+            begin.send(()).unwrap();
+            tokio::time::sleep(TIMEOUT * 2).await;
+            answer.send(Ok(vec![None])).unwrap();
         });
         assert_eq!(outcome, Ok(vec![None]));
         let (outcome, ()) = tokio::join!(overrides.change(Vec::new()), async { drop(changes.recv().await) });

@@ -5,21 +5,17 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
 use utoipa::ToSchema;
 
 /// Reloads that are remembered.
 const RELOADS_MAX: usize = 20;
 /// Reloads that may wait for an earlier one.
 const WAITING_MAX: usize = 4;
-/// Far longer than a reload takes.
-const TIMEOUT: Duration = Duration::from_secs(30);
 /// Most options of one answer.
 pub const SETTINGS_MAX: usize = 10_000;
 
@@ -150,13 +146,9 @@ impl Reloads {
 
     /// Reloads, and waits for the outcome.
     pub(super) async fn order(&self) -> Result<ReloadBody, (StatusCode, &'static str)> {
-        let late = (StatusCode::SERVICE_UNAVAILABLE, "the reload timed out; it may still happen later");
         let (answer, outcome) = oneshot::channel();
-        let made = async {
-            let sent = self.orders.send(answer).await;
-            sent.map_err(|_| (StatusCode::CONFLICT, "this Weir has no configuration that changes"))?;
-            outcome.await.map_err(|_| late)
-        };
-        timeout(TIMEOUT, made).await.unwrap_or(Err(late))
+        let sent = self.orders.send(answer).await;
+        sent.map_err(|_| (StatusCode::CONFLICT, "this Weir has no configuration that changes"))?;
+        outcome.await.map_err(|_| (StatusCode::SERVICE_UNAVAILABLE, "Weir is stopping"))
     }
 }

@@ -1,7 +1,7 @@
 //! The paths of the admin listener, the layers before them, and the document that describes them.
 //!
 //! The layers, from the outside: a token for everything but probes; for the API, no requests of web pages; for changes,
-//! the role `write`. The web page has layers of its own.
+//! the role `write`, and a task of their own. The web page has layers of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -66,6 +66,7 @@ pub(super) fn router(admin: Admin) -> Router {
         .routes(routes!(configuration::reload))
         .routes(routes!(spend::spend))
         .routes(routes!(spend::spend_by_its_old_name))
+        .route_layer(from_fn_with_state(layers::changes(), layers::complete))
         .route_layer(from_fn(layers::require_write));
 
     let (probes, mut described) = probes.split_for_parts();

@@ -220,8 +220,8 @@ impl Reloader {
     /// Installs the configuration on disk with edited overrides. A change whose caller no longer waits is not made,
     /// because the caller could not learn of it.
     async fn change(&mut self, change: Change) {
-        let Change { edits, answer } = change;
-        if answer.is_closed() {
+        let Change { edits, begin, answer } = change;
+        if begin.send(()).is_err() {
             return;
         }
         let mut by_limit: BTreeMap<String, usize> = BTreeMap::new();

@@ -24,13 +24,16 @@ fn start(upstream: &Upstream) -> Weir {
     Weir::start_in(folder)
 }
 
-fn send(weir: &Weir, token: &str, method: &str, target: &str, body: &str) -> Answer {
-    let head = format!(
+fn request(token: &str, method: &str, target: &str, body: &str) -> String {
+    format!(
         "{method} {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
-    );
-    Client::connect(weir.admin()).send(head).send(body).answer()
+    )
+}
+
+fn send(weir: &Weir, token: &str, method: &str, target: &str, body: &str) -> Answer {
+    Client::connect(weir.admin()).send(request(token, method, target, body)).answer()
 }
 
 const QUESTION: &str = r#"{"method":"GET","path":"/","host":"a","ip":"192.0.2.1"}"#;
@@ -101,6 +104,26 @@ fn each_change_is_one_line_of_the_audit_log() {
     }
     let logged = weir.wait_for_lines("changed by an operator", 3);
     assert!(logged[0].contains("night-shift") && logged[0].contains("asked by support"), "{}", logged[0]);
+}
+
+#[test]
+fn a_change_has_its_line_although_its_client_leaves() {
+    const TIMES: usize = 5;
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let ban = r#"{"address":"203.0.113.7","for":"1h","reason":"attack"}"#;
+    let changes = [("/v1/bans", ban, "ban"), ("/v1/reload", "{}", "reload"), ("/v1/overrides", OVERRIDE, "override")];
+    for (target, body, _) in [changes; TIMES].concat() {
+        // The request is whole, and its connection ends at once.
+        Client::connect(weir.admin()).send(request(WRITER, "POST", target, body));
+    }
+    let audit = weir.folder().join("audit.jsonl");
+    for (_, _, action) in changes {
+        weir.wait_until(&format!("each {action}"), || {
+            let text = std::fs::read_to_string(&audit).unwrap_or_default();
+            text.matches(&format!("\"action\":\"{action}\"")).count() == TIMES
+        });
+    }
 }
 
 /// Every path and method of the document is answered, and every other method of its paths is refused.
