@@ -1,4 +1,5 @@
-//! Failed logins of each address, in windows of a minute. An address with too many must wait for the next window.
+//! Failed logins of each address, in windows of a minute. Beyond a bound they are neither logged nor
+//! told to be wrong.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -21,8 +22,8 @@ struct Window {
 }
 
 impl Attempts {
-    /// Whether a login from `address` is decided; otherwise it must wait.
-    pub(super) fn may_try(&self, address: Option<IpAddr>, now: Timestamp) -> bool {
+    /// Whether a failed login from `address` is within the bound.
+    pub(super) fn may_fail(&self, address: Option<IpAddr>, now: Timestamp) -> bool {
         let window = self.0.get(&network(address)).filter(|window| now.ns_since(window.began) < WINDOW_NS);
         window.is_none_or(|window| window.failed < FAILED_MAX)
     }
@@ -66,16 +67,16 @@ mod tests {
             (None, None, ip("127.0.0.1")),
         ] {
             for _ in 0..FAILED_MAX {
-                assert!(attempts.may_try(address, at(1)), "{address:?}");
+                assert!(attempts.may_fail(address, at(1)), "{address:?}");
                 attempts.failed(address, at(1));
             }
-            for (address, second, may_try) in
+            for (address, second, may_fail) in
                 [(address, 1, false), (same, 60, false), (other, 1, true), (address, 61, true)]
             {
-                assert_eq!(attempts.may_try(address, at(second)), may_try, "{address:?} at {second}");
+                assert_eq!(attempts.may_fail(address, at(second)), may_fail, "{address:?} at {second}");
             }
             attempts.failed(address, at(61));
-            assert!(attempts.may_try(address, at(61)));
+            assert!(attempts.may_fail(address, at(61)));
         }
         for number in 0..2000_u32 {
             attempts.failed(Some(IpAddr::V4(number.into())), at(70 + u64::from(number)));

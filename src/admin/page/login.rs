@@ -50,13 +50,13 @@ pub(super) async fn begin(
     Extension(address): Extension<Option<IpAddr>>,
     Extension(fields): Extension<FormFields>,
 ) -> Answer {
-    let now = pages.now();
-    if !pages.attempts(|attempts| attempts.may_try(address, now)) {
-        let error = Some("Too many logins have failed. Wait a minute.");
-        return form(&pages, fields.get("to"), StatusCode::TOO_MANY_REQUESTS, (None, error));
-    }
-    let access = pages.admin.access.load_full();
+    let (now, access) = (pages.now(), pages.admin.access.load_full());
+    // A token is accepted in any case: behind a proxy all operators have one address.
     let Some(token) = access.token_of(fields.get("token").as_bytes()) else {
+        if !pages.attempts(|attempts| attempts.may_fail(address, now)) {
+            let error = Some("Too many logins have failed. Wait a minute.");
+            return form(&pages, fields.get("to"), StatusCode::TOO_MANY_REQUESTS, (None, error));
+        }
         pages.attempts(|attempts| attempts.failed(address, now));
         tracing::warn!(address = address.map(tracing::field::display), "a login of the web page failed");
         let error = Some("This is not a token of this listener.");
