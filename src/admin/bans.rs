@@ -85,7 +85,7 @@ pub struct BanBody {
     pub limit: Option<String>,
     /// The parts of the key without secrets; `null` for addresses, or if only the id is known.
     pub key: Option<Value>,
-    /// The id of the key; `null` for addresses, or if the ban does not apply.
+    /// The id of the key; `null` for addresses, or if there is no such key.
     pub id: Option<String>,
     /// The address or the network; `null` for a key.
     pub address: Option<String>,

@@ -210,7 +210,15 @@ impl Gate {
             BanTarget::Hash(limit, key) => (limit, KeyName::Hash(*key)),
         };
         match self.find_key(live, limit, &name) {
-            Ok(found) => BanInForce { ban, key: Some(found.key), shown: found.shown, rejection: None },
+            Ok(found) => {
+                let mode = live.policy.limits().get(found.limit).map(|limit| limit.mode);
+                let rejection = match mode {
+                    Some(Mode::Shadow) => Some("the limit has the mode `shadow`".to_owned()),
+                    Some(Mode::Off) => Some("the limit has the mode `off`".to_owned()),
+                    Some(Mode::Enforce) | None => None,
+                };
+                BanInForce { ban, key: Some(found.key), shown: found.shown, rejection }
+            }
             Err(error) => BanInForce { ban, key: None, shown: None, rejection: Some(error.to_string()) },
         }
     }

@@ -57,7 +57,7 @@ pub enum BanTarget {
 pub struct BanInForce {
     /// The ban.
     pub ban: OperatorBan,
-    /// The key that it bans; `None` for addresses, or if it does not apply.
+    /// The key that it bans; `None` for addresses, or if there is no such key.
     pub key: Option<Key>,
     /// The names and texts of the key's parts without secrets; `None` if they are not known.
     pub shown: Option<Vec<(String, String)>>,

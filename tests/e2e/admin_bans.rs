@@ -182,3 +182,23 @@ fn the_ban_of_a_limit_is_listed_and_lifted() {
         assert_eq!(send(&weir, "POST", "/v1/bans", &ban).status, status, "{ban}");
     }
 }
+
+#[test]
+fn a_ban_that_bans_nobody_says_so() {
+    let upstream = Upstream::start();
+    let limits = ["shadow", "off"]
+        .map(|mode| format!("[[limit]]\nname = \"{mode}\"\nkey = [\"seller\"]\nrate = \"1/h\"\nmode = \"{mode}\"\n"));
+    let weir = Weir::start(&upstream, &format!("{LIMITS}{}", limits.concat()));
+    for mode in ["shadow", "off"] {
+        let set = set(&weir, &json!({ "limit": mode, "key": { "seller": "shop-1" } }));
+        assert_eq!(set["ban"]["left_out"], format!("the limit has the mode `{mode}`"), "{set}");
+        assert!(set["ban"]["id"].is_string(), "{set}");
+    }
+    assert_eq!(ask(&weir, "/", "shop-1").status, 200);
+    // The bans apply as soon as the limits do.
+    let text = std::fs::read_to_string(weir.config_file()).unwrap();
+    replace(&weir.config_file(), &text.replace("mode = \"off\"", "mode = \"enforce\""));
+    weir.wait_until("the ban", || ask(&weir, "/", "shop-1").status == 403);
+    let left_out: Vec<_> = listed(&weir).iter().map(|ban| ban["left_out"].is_null()).collect();
+    assert_eq!(left_out, [false, true]);
+}
