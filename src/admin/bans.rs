@@ -21,9 +21,10 @@ use super::answer::{Answer, ProblemBody, Refused, json, problem};
 use super::audit::{self, Audited};
 use super::body::{self, Json, Parameters};
 use super::key;
+use super::keys::refused;
 use super::state::Admin;
 use super::times::rfc3339;
-use crate::gate::{BanInForce, BanTarget, FoundKey, KeyError, KeyName, LimitBans, Live, OperatorBan};
+use crate::gate::{BanInForce, BanTarget, FoundKey, KeyName, LimitBans, Live, OperatorBan};
 use crate::policy::access::canonical;
 use crate::time::{Timestamp, saturating_ns};
 
@@ -253,10 +254,7 @@ fn banned(
                 (None, Some(id)) => key::name_of_id(&id).map_err(|detail| bad(&detail))?,
                 (key, None) => key.unwrap_or_else(|| KeyName::Parts(Vec::new())),
             };
-            let found = admin.gate.find_key(live, &limit, &name).map_err(|error| match error {
-                KeyError::UnknownLimit => (StatusCode::NOT_FOUND, error.to_string()),
-                _ => bad(&error.to_string()),
-            })?;
+            let found = admin.gate.find_key(live, &limit, &name).map_err(|error| refused(&error))?;
             let target = match &found.texts {
                 Some(texts) => BanTarget::Key(limit.into(), texts.clone()),
                 None => BanTarget::Hash(limit.into(), found.key),

@@ -11,9 +11,9 @@ use super::answer::{Answer, Refused, json, problem};
 use super::audit::{self, Audited};
 use super::body::BATCH_MAX;
 use super::key;
-use super::keys::banned_until;
+use super::keys::{banned_until, refused};
 use super::state::Admin;
-use crate::gate::{FoundKey, Gate, KeyError, KeyName, Live};
+use crate::gate::{FoundKey, Gate, KeyName, Live};
 use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
 use crate::time::Timestamp;
 
@@ -201,15 +201,11 @@ fn pairs_of(found: FoundKey) -> Vec<(String, String)> {
 fn shown(gate: &Gate, live: &Live, asked: RequestedEdit) -> Result<ShownEdit, Refused> {
     let RequestedEdit { limit, key, allowance, reason } = asked;
     let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
-    let refused = |error: KeyError| match error {
-        KeyError::UnknownLimit => (StatusCode::NOT_FOUND, error.to_string()),
-        _ => bad(error.to_string()),
-    };
     let key = match key::name_of_json(key).map_err(bad)? {
         KeyName::Parts(parts) => parts,
-        name => pairs_of(gate.find_key(live, &limit, &name).map_err(refused)?),
+        name => pairs_of(gate.find_key(live, &limit, &name).map_err(|error| refused(&error))?),
     };
-    let text = gate.key_text(live, &limit, &key).map_err(refused)?;
+    let text = gate.key_text(live, &limit, &key).map_err(|error| refused(&error))?;
     let shown = shown_key(gate, live, &limit, &text);
     Ok(ShownEdit { edit: OverrideEdit { limit, key: text, allowance }, key: shown, reason })
 }
