@@ -64,6 +64,9 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Par
     };
     let live = admin.live.load();
     let below = asked.path.unwrap_or_default();
+    if let Some(members) = live.policy.members() {
+        show_replicas(&mut config, &below, members);
+    }
     for one in admin.overrides.in_force.load().iter().filter(|one| one.rejection.is_none()) {
         let start = format!("limit.{}.overrides", one.limit);
         let is_wanted = format!("{start}.").starts_with(&format!("{below}.")) || below.is_empty();
@@ -85,6 +88,16 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Par
         }
     }
     json(StatusCode::OK, &config)
+}
+
+/// Shows the number of members as that of the replicas that share limits.
+fn show_replicas(config: &mut ConfigBody, below: &str, members: u64) {
+    const PATH: &str = "fleet.replicas";
+    config.settings.retain(|setting| setting.path != PATH);
+    if ["", "fleet", PATH].contains(&below) {
+        let (path, source) = (PATH.to_owned(), "members".to_owned());
+        config.settings.push(SettingBody { path, value: members.into(), source, line: None, variable: None });
+    }
 }
 
 /// Checks a configuration as `weir check` does. Charges nothing, and puts nothing in force. It reads the files and

@@ -49,7 +49,7 @@ pub struct SettingBody {
     /// The value, with `***` in place of secrets.
     #[schema(value_type = Object)]
     pub value: Value,
-    /// `file`, `environment`, `override` or `default`.
+    /// `file`, `environment`, `override`, `members` or `default`.
     pub source: String,
     /// The line of the file, from 1; `null` if the file does not have the value.
     pub line: Option<usize>,

@@ -1,17 +1,20 @@
-//! The connections to other replicas: made with the process, run on the control runtime, ended by a takeover.
+//! The connections to other replicas: made with the process, run on the control runtime, ended by a takeover. Their number
+//! decides the shares of limits.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::access::Map;
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 
 use super::error::AppError;
+use super::stores;
 use crate::config::PeerSettings;
 use crate::gate::{NewestLive, StreamLedger};
 use crate::grpc::fleet::{self, FleetParts, Hub};
 use crate::net::{ListenAddress, Listener};
-use crate::policy::FleetSecret;
+use crate::policy::{FleetSecret, Policy};
 use crate::proxy::{RunningConfig, SharedState};
 
 /// The time in which other replicas must hear of the last charges.
@@ -84,5 +87,55 @@ impl RunningFleet {
     /// Waits until the others know of all charges, if they answer in time.
     pub(super) async fn flush(&self) {
         fleet::flush(&self.hub, FLUSH_TIMEOUT).await;
+    }
+}
+
+/// The number of replicas as it changes.
+pub(super) struct FleetSize(Option<watch::Receiver<Option<u64>>>);
+
+impl FleetSize {
+    /// The size of the fleet of `hub`. Without one it never changes.
+    pub(super) fn of(hub: Option<&Arc<Hub>>) -> Self {
+        let mut size = hub.map(|hub| hub.size());
+        size.as_mut().map(watch::Receiver::mark_changed);
+        Self(size)
+    }
+
+    /// `policy` with the shares of the present number.
+    pub(super) fn apply(&self, policy: Policy) -> Policy {
+        let replicas = self.0.as_ref().and_then(|size| *size.borrow());
+        replicas.and_then(|replicas| policy.resized(replicas)).unwrap_or(policy)
+    }
+
+    /// Waits until the number is known and may be another one.
+    pub(super) async fn changed(&mut self) -> u64 {
+        if let Some(size) = &mut self.0 {
+            while size.changed().await.is_ok() {
+                if let Some(replicas) = *size.borrow_and_update() {
+                    return replicas;
+                }
+            }
+        }
+        std::future::pending().await
+    }
+}
+
+/// Shares the limits in force by `replicas`. What is spent stays spent.
+pub(super) fn resize(shared: &SharedState, replicas: u64) {
+    let before = shared.running_config.load_full();
+    let Some(policy) = before.live.policy.resized(replicas) else { return };
+    stores::set_replicas(&before.stores, policy.limits());
+    warn_of_scarce_limits(&policy);
+    let live = shared.gate.replace(&before.live, policy, &before.stores);
+    shared.running_config.store(Arc::new(before.with_live(live, &shared.metrics, &shared.ceiling)));
+    shared.reloads.send_replace(());
+    tracing::info!(replicas, "limits are shared by another number of replicas");
+}
+
+/// Warns of limits that the fleet may exceed, because each replica admits at least one unit.
+pub(super) fn warn_of_scarce_limits(policy: &Policy) {
+    for limit in policy.scarce_limits() {
+        let replicas = policy.members();
+        tracing::warn!(limit, replicas, "there are more replicas than units of this limit; each admits one unit");
     }
 }

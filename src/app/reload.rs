@@ -15,6 +15,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::config_reader::{ReloadCause, ReloadOutcome, record};
 use super::files::FileWatch;
+use super::fleet::{self, FleetSize};
 use super::fleet_overrides::{FleetOverrides, write_change, write_if_new};
 use super::installed::{Installed, secret_mismatch};
 use super::jwks::Jwks;
@@ -59,6 +60,7 @@ pub(super) fn install(
         None => Arc::new(TokenCache::new(config.max_tokens)),
     };
     stores::set_replicas(&stores, config.policy.limits());
+    fleet::warn_of_scarce_limits(&config.policy);
     let live = gate.install_with(config.policy, config.hold, tokens, &stores);
     RunningConfig::new((live, stores), config.proxy, config.log.access, metrics, ceiling, before)
 }
@@ -85,6 +87,7 @@ pub(super) struct Reloader {
     installed: Installed,
     /// The overrides in the etcd of the fleet, if they are there.
     fleet_overrides: Option<FleetOverrides>,
+    fleet_size: FleetSize,
 }
 
 impl Reloader {
@@ -98,7 +101,8 @@ impl Reloader {
         // Temporary files of earlier processes do no harm if they stay.
         let _ = installed.overrides_file.as_deref().map(file::clear);
         let tried = installed.sources.clone();
-        Self { feed, shared, followers, orders, tried, installed, fleet_overrides: None }
+        let fleet_size = FleetSize::of(followers.fleet.as_ref());
+        Self { feed, shared, followers, orders, tried, installed, fleet_overrides: None, fleet_size }
     }
 
     /// Watches, reloads and makes changes until dropped.
@@ -120,6 +124,10 @@ impl Reloader {
                     self.feed.look_again();
                     answer = Some(order);
                     ReloadCause::Request
+                }
+                replicas = self.fleet_size.changed() => {
+                    fleet::resize(&self.shared, replicas);
+                    continue;
                 }
                 text = next_text(&mut self.fleet_overrides) => {
                     self.take_overrides(text).await;
@@ -311,6 +319,7 @@ impl Reloader {
         if let Some((fleet, peers)) = self.followers.fleet.as_ref().zip(config.peers.take()) {
             fleet.reload(peers.settings);
         }
+        config.policy = self.fleet_size.apply(config.policy);
         let SharedState { gate, metrics, running_config, ceiling, reloads, .. } = &*self.shared;
         let next = install(gate, (config, stores), metrics, ceiling, Some(&before), only_overrides);
         running_config.store(Arc::new(next));

@@ -221,6 +221,11 @@ impl Gate {
         live
     }
 
+    /// Installs `policy` in the place of that of `before`, which has the same limits and identities.
+    pub fn replace(&self, before: &Live, policy: Policy, stores: &[RemoteStore]) -> Live {
+        self.install_with(policy, before.caps, Arc::clone(&before.tokens), stores)
+    }
+
     fn remote(&self, limit: &Limit, stores: &[RemoteStore]) -> Option<RemoteLimit> {
         let store = stores.get(limit.strategy.store()?)?.clone();
         let (lease, replicas) = (limit.strategy.lease(), limit.strategy.replicas());

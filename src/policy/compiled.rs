@@ -1,5 +1,7 @@
 //! The compiled policy: limits, identities and access lists, prepared for lookups.
 
+use std::sync::Arc;
+
 use http::Method;
 
 use super::access::Access;
@@ -14,6 +16,7 @@ use super::matching::conditions::Match;
 use super::matching::matcher::Matcher;
 use super::matching::path;
 use super::plan::PlanSource;
+use super::shares::Shares;
 use crate::limit::Algorithm;
 
 /// All rules for requests, as configured.
@@ -25,7 +28,7 @@ pub struct Policy {
     /// The matcher of each stage. It leaves out limits that are off.
     pub(super) matchers: [Matcher; 2],
     /// The identities; [`KeyPart::Identity`] has an index into them.
-    pub identities: Vec<Identity>,
+    pub identities: Arc<[Identity]>,
     /// The rules for the client's address.
     pub client_ip: ClientIpRules,
     /// The rate of free CORS preflights for each client address; `None` if limits charge all of them.
@@ -33,11 +36,13 @@ pub struct Policy {
     /// The rules for reading paths.
     pub paths: path::PathRules,
     /// The access lists.
-    pub access: Option<Box<Access>>,
+    pub access: Option<Arc<Access>>,
     /// The source of the plan of a request.
     pub plans: Option<PlanSource>,
     /// The limits of callers that have no request.
     pub descriptors: Descriptors,
+    /// The rules before they are shared; `None` if no limit follows the members of the fleet.
+    pub(super) shares: Option<Shares>,
 }
 
 /// Properties of a limit that do not depend on a request.
@@ -66,12 +71,24 @@ pub struct Applied<'p> {
 
 impl Policy {
     /// A policy with `limits` in this order.
-    pub fn new(limits: Vec<Limit>, identities: Vec<Identity>, client_ip: ClientIpRules) -> Self {
+    pub fn new(limits: Vec<Limit>, identities: impl Into<Arc<[Identity]>>, client_ip: ClientIpRules) -> Self {
         let traits = (0..limits.len()).map(|index| LimitTraits::of(&limits, index)).collect();
         let matchers = [Stage::Arrival, Stage::Identified].map(|stage| matcher(&limits, stage));
         let (free_preflights, paths, access, plans) = (None, path::PathRules::default(), None, None);
-        let descriptors = Descriptors::default();
-        Self { limits, traits, matchers, identities, client_ip, free_preflights, paths, access, plans, descriptors }
+        let (identities, descriptors, shares) = (identities.into(), Descriptors::default(), None);
+        Self {
+            limits,
+            traits,
+            matchers,
+            identities,
+            client_ip,
+            free_preflights,
+            paths,
+            access,
+            plans,
+            descriptors,
+            shares,
+        }
     }
 
     /// Sets the rate of free CORS preflights for each client address; `None` charges all of them.
@@ -86,7 +103,7 @@ impl Policy {
 
     /// Sets the access lists and the source of plans.
     pub fn with_access(self, access: Option<Access>, plans: Option<PlanSource>) -> Self {
-        Self { access: access.map(Box::new), plans, ..self }
+        Self { access: access.map(Arc::new), plans, ..self }
     }
 
     /// Sets the rules for descriptors, whose indices are those of the limits.

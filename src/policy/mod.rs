@@ -19,6 +19,7 @@ pub mod overrides;
 mod plan;
 mod routing;
 mod settle;
+mod shares;
 mod strategy;
 
 #[cfg(test)]

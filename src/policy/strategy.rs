@@ -89,6 +89,18 @@ impl Strategy {
             | Self::Lease { replicas, .. } => replicas,
         }
     }
+
+    /// This strategy for so many replicas.
+    pub(super) fn with_replicas(mut self, count: u64) -> Self {
+        match &mut self {
+            Self::Local | Self::Stream => {}
+            Self::Split(replicas)
+            | Self::Redis { replicas, .. }
+            | Self::Service { replicas, .. }
+            | Self::Lease { replicas, .. } => *replicas = count,
+        }
+        self
+    }
 }
 
 /// The text that follows the words of a rule: empty, or the share that the rule is.

@@ -43,6 +43,12 @@ impl RunningConfig {
         let upstreams = UpstreamState::of_all(&settings.upstreams, known, metrics, ceiling);
         Self { live: Arc::new(live), settings, access_log, stores, upstreams }
     }
+
+    /// This configuration with another policy.
+    pub fn with_live(&self, live: Live, metrics: &Metrics, ceiling: &Arc<Ceiling>) -> Self {
+        let parts = (live, self.stores.clone());
+        Self::new(parts, self.settings.clone(), self.access_log, metrics, ceiling, Some(self))
+    }
 }
 
 /// The running configuration with the connection pools of one worker. A request uses one from begin to end.

@@ -33,6 +33,7 @@ mod checks;
 mod failures;
 mod fleet;
 mod fleet_examples;
+mod fleet_members;
 mod fleet_secret;
 mod fleet_stream;
 mod grpc;

@@ -9,6 +9,7 @@ use super::store::{CompiledStores, STORES_MAX, unknown_store};
 use crate::config::diagnostics::Problem;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
+use crate::grpc::fleet::settings::{FleetSettings, MemberSource};
 use crate::limit::LeaseUnits;
 use crate::policy::{FleetSecret, Strategy};
 use crate::store::backend::OnFailure;
@@ -52,8 +53,8 @@ pub(super) struct Fleet<'s> {
     /// Whether `replicas` is written, also with an error.
     has_replicas: bool,
     secret: SecretOption,
-    /// Whether replicas connect to each other.
-    has_listen: bool,
+    /// The members until their number is known at run time; `None` if replicas do not connect to each other.
+    members: Option<u64>,
     stores: &'s CompiledStores,
     /// Limiters that strategies name by their address. Their indices follow those of the stores.
     limiters: RefCell<Vec<LimiterSettings>>,
@@ -77,11 +78,11 @@ enum SecretOption {
 }
 
 /// Reads `[fleet]`. Without it each replica decides alone.
-pub(super) fn fleet<'s>(table: &Table<'_>, stores: &'s CompiledStores) -> Fleet<'s> {
+pub(super) fn fleet<'s>(table: &Table<'_>, stores: &'s CompiledStores, peers: Option<&FleetSettings>) -> Fleet<'s> {
     if !table.is_present() {
         let (default, secret) = (Some(Sharing::local()), SecretOption::Absent);
         let limiters = RefCell::default();
-        return Fleet { default, replicas: None, has_replicas: false, secret, has_listen: false, stores, limiters };
+        return Fleet { default, replicas: None, has_replicas: false, secret, members: None, stores, limiters };
     }
     let replicas = table.count("replicas").map(Located::into_inner);
     let secret = if table.has("secret") {
@@ -89,9 +90,20 @@ pub(super) fn fleet<'s>(table: &Table<'_>, stores: &'s CompiledStores) -> Fleet<
     } else {
         SecretOption::Absent
     };
-    let (has_replicas, has_listen, limiters) = (table.has("replicas"), table.has("listen"), RefCell::default());
-    let fleet = Fleet { default: None, replicas, has_replicas, secret, has_listen, stores, limiters };
+    let members = table.has("listen").then(|| first_members(replicas, peers));
+    let (has_replicas, limiters) = (table.has("replicas"), RefCell::default());
+    let fleet = Fleet { default: None, replicas, has_replicas, secret, members, stores, limiters };
     Fleet { default: fleet.sharing(table), ..fleet }
+}
+
+/// The members until their number is known at run time: `replicas`, or as many as the configuration lists.
+fn first_members(replicas: Option<u64>, peers: Option<&FleetSettings>) -> u64 {
+    let listed = match peers.map(|settings| &settings.members) {
+        Some(MemberSource::Static(all)) => all.len() as u64,
+        Some(MemberSource::Dns { .. } | MemberSource::Etcd(_)) | None => 1,
+    };
+    let most = peers.map_or(u64::MAX, |settings| settings.max_replicas as u64);
+    replicas.unwrap_or(listed).min(most).max(1)
 }
 
 fn secret(table: &Table<'_>) -> Option<FleetSecret> {
@@ -103,6 +115,11 @@ impl Fleet<'_> {
     /// The strategy of the limit `table`; `None` if it cannot be read.
     pub(super) fn strategy(&self, table: &Table<'_>) -> Option<Sharing> {
         if table.has("strategy") { self.sharing(table) } else { self.default.clone() }
+    }
+
+    /// The members until their number is known at run time; `None` if limits do not follow it.
+    pub(super) fn members(&self) -> Option<u64> {
+        self.members
     }
 
     /// The names of all stores.
@@ -144,11 +161,11 @@ impl Fleet<'_> {
         let sharing = match (word, store) {
             (StrategyWord::Split, _) => {
                 let replicas = self.replicas(&option, "each replica gets an equal share of the limit")?;
-                Sharing { strategy: Strategy::Split(replicas), shares: replicas, units: None }
+                Sharing { strategy: Strategy::Split(replicas), shares: self.shares(replicas), units: None }
             }
             (StrategyWord::Stream, _) => {
                 self.need_secret(&option);
-                if !self.has_listen {
+                if self.members.is_none() {
                     option.note_need("`fleet.listen`: replicas tell each other what they charge", ADD_LISTEN);
                 }
                 matches!(self.secret, SecretOption::Read(_)).then_some(())?;
@@ -244,7 +261,7 @@ impl Fleet<'_> {
         let why = "each replica decides by an equal share of the limit while the store has lost its keys, and by \
                    default while the store is down";
         let replicas = self.replicas(option, why)?;
-        let found = FoundStore { store: index, replicas, shares: if is_split { replicas } else { 1 } };
+        let found = FoundStore { store: index, replicas, shares: if is_split { self.shares(replicas) } else { 1 } };
         matches!(self.secret, SecretOption::Read(_)).then_some(found)
     }
 
@@ -255,8 +272,17 @@ impl Fleet<'_> {
         }
     }
 
+    /// The number of replicas that each rule must have a unit for. Of a number that is known at run time only, the rules
+    /// of the whole fleet are compiled.
+    fn shares(&self, replicas: u64) -> u64 {
+        if self.members.is_some() { 1 } else { replicas }
+    }
+
     /// The number of replicas. Notes that `option` needs it.
     fn replicas(&self, option: &StrategyOption<'_, '_>, why: &str) -> Option<u64> {
+        if self.members.is_some() {
+            return self.members;
+        }
         if self.replicas.is_none() && !self.has_replicas {
             let help = format!("add `replicas = 3` to `[fleet]`: {why}");
             option.note_need("the number of replicas", &help);

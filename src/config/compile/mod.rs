@@ -134,7 +134,8 @@ pub(in crate::config) fn config(
     let snapshot = snapshot::snapshot(&root.table("snapshot"), &admin_table);
 
     let compiled_stores = store::stores(&root.table("store"));
-    let fleet = fleet::fleet(&fleet_table, &compiled_stores);
+    let known_peers = peers.as_ref().and_then(|peers| peers.as_ref().map(|peers| &peers.settings));
+    let fleet = fleet::fleet(&fleet_table, &compiled_stores, known_peers);
     let policy = policy(&root, (&server, &headers, &grpc_table), tls_table.has("client_ca"), &fleet, overrides);
     let (fleet_secret, limiters) = fleet.into_parts();
     let (check_listener, check) = listeners.checks?.unzip();
@@ -202,5 +203,8 @@ fn policy(
         warnings::of_unsettled(root, policy.limits());
     }
     warnings::of_unnamed_limits(root, &policy);
-    Some(policy)
+    Some(match fleet.members() {
+        Some(members) => policy.shared_by(members),
+        None => policy,
+    })
 }

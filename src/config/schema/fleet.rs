@@ -23,8 +23,9 @@ pub(super) const OPTIONS: &[Opt] = &[
         "As `limit.strategy.url`."),
     opt("fleet.strategy.units", UNITS, Toml("\"auto\""),
         "As `limit.strategy.units`."),
-    opt("fleet.replicas", Count(1, 10_000), Unset("required for `split`, `redis`, `lease` and `service`"),
-        "Replicas that share a limit with `split`, or while its store is down or has lost its keys."),
+    opt("fleet.replicas", Count(1, 10_000), Unset("required for `split`, `redis`, `lease` and `service` without `fleet.members`"),
+        "Replicas that share a limit with `split`, or while its store is down or has lost its keys. With `fleet.members` \
+         it counts until the members are known."),
     opt("fleet.secret.env", Text("name"), NONE,
         "Environment variable that holds the secret of the fleet, 32 bytes or more; this or `file`. With it all \
          replicas hash keys alike. Required for `redis`, `lease`, `stream` and `service`."),

@@ -198,6 +198,50 @@ fn a_share_that_cannot_be_is_an_error() {
     "#);
 }
 
+/// The members share a limit, as many as there are. Each has at least one unit.
+#[test]
+fn shares_follow_the_members() {
+    let fleet = "[fleet]\nstrategy = 'split'\nsecret.env = 'WEIR_FLEET_SECRET'\nlisten = '127.0.0.1:8082'\n\
+                 insecure = true\nmax_replicas = 50\n";
+    let three = "members.static = ['localhost:8082', 'localhost:8083', 'localhost:8084']\n";
+    let limit = "[[limit]]\nname = 'a'\nkey = []\nrate = '60/min'\n";
+    let of = |options: &str, limit: &str, sizes: &[u64]| {
+        let config = compile(&format!("{fleet}{options}{limit}\n{UPSTREAM}")).unwrap();
+        let mut policy = config.policy;
+        for size in sizes {
+            policy = policy.resized(*size).unwrap_or(policy);
+        }
+        let scarce = policy.scarce_limits().count();
+        let limit = &policy.limits()[0];
+        let of_override = limit.allowed.overrides.first().and_then(|(_, rule)| rule.as_ref()).map(Algorithm::capacity);
+        (policy.members(), limit.strategy, limit.allowed.usual.clone(), of_override, scarce)
+    };
+    let shared = |members, usual| (Some(members), Strategy::Split(members), usual, None, 0);
+    for (options, sizes, members, burst) in [
+        (three, &[][..], 3, 20),
+        (three, &[2], 2, 30),
+        (three, &[2, 2, 7, 4], 4, 15),
+        (three, &[0], 1, 60),
+        ("members.dns = 'localhost:8082'\n", &[], 1, 60),
+        ("members.dns = 'localhost:8082'\n", &[60], 60, 1),
+        ("members.dns = 'localhost:8082'\nreplicas = 5\n", &[], 5, 12),
+        ("members.dns = 'localhost:8082'\nreplicas = 5\n", &[6], 6, 10),
+        ("members.etcd = ['http://localhost:2379']\nreplicas = 60\n", &[], 50, 1),
+    ] {
+        let usual = bucket(60, members * MINUTE_NS, burst);
+        assert_eq!(of(options, limit, sizes), shared(members, usual), "{options} {sizes:?}");
+    }
+    let keyed = "[[limit]]\nname = 'a'\nkey = ['ip']\nrate = '60/min'\noverrides = { '192.0.2.1' = '2/min' }\n";
+    let scarce = (Some(3), Strategy::Split(3), bucket(60, 3 * MINUTE_NS, 20), Some(1), 1);
+    assert_eq!(of(three, keyed, &[]), scarce);
+    let (local, whole) = (format!("{limit}strategy = 'local'"), bucket(60, MINUTE_NS, 60));
+    assert_eq!(of(three, &local, &[2]), (None, Strategy::Local, whole, None, 0));
+    let store = "[store.main]\nredis = 'redis://127.0.0.1'\n";
+    let redis = format!("{limit}strategy = 'redis'\n{store}");
+    let (redis, whole) = (of(three, &redis, &[7]), bucket(60, MINUTE_NS, 60));
+    assert_eq!(redis, (Some(7), Strategy::Redis { store: 0, replicas: 7 }, whole, None, 0));
+}
+
 /// A limit that replicas share by streams is whole.
 #[test]
 fn streams_share_the_whole_limit() {

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch};
 use super::handshake::ProcessId;
 use super::published::Published;
 use super::roster::{Roster, Target};
-use super::settings::{FleetSettings, Members};
+use super::settings::FleetSettings;
 use crate::policy::ProofKey;
 use crate::store::stream::message::Message;
 use crate::store::stream::{Ledger, Link, PeerId, Replica};
@@ -48,6 +48,8 @@ pub struct Hub {
     pub(super) settings: ArcSwap<FleetSettings>,
     /// Changes with each reload.
     pub(super) reloads: watch::Sender<()>,
+    /// The replicas, this one included; `None` until the members are known.
+    pub(super) size: watch::Sender<Option<u64>>,
     pub(super) state: Mutex<State>,
 }
 
@@ -56,6 +58,8 @@ pub(super) struct State {
     ledger: Box<dyn Ledger + Send>,
     pub(super) processes: BTreeMap<ProcessId, KnownProcess>,
     pub(super) roster: Roster,
+    /// Whether any list of members was there.
+    pub(super) is_listed: bool,
     /// The processes to which this one has a call.
     called: BTreeSet<ProcessId>,
     last_peer: u32,
@@ -128,6 +132,7 @@ impl Hub {
             ledger,
             processes: BTreeMap::new(),
             roster: Roster::default(),
+            is_listed: false,
             called: BTreeSet::new(),
             last_peer: 0,
             last_connection: 0,
@@ -142,6 +147,7 @@ impl Hub {
             link,
             settings: ArcSwap::from_pointee(settings),
             reloads: watch::Sender::new(()),
+            size: watch::Sender::new(None),
             state: Mutex::new(state),
         })
     }
@@ -174,19 +180,13 @@ impl Hub {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces the list of members.
-    pub(super) fn list(&self, members: &Members) {
-        let settings = self.settings.load();
-        self.state().roster.list(members, settings.advertise.as_deref(), self.clock.now());
-    }
-
     /// Notes what answers at `address`.
     pub(super) fn found(&self, address: &str, target: Target) {
         let mut state = self.state();
         if let Some(instance) = state.roster.found(address, target) {
             state.forget(|process, known| process.instance == instance && known.connection.is_none());
         }
-        self.note_isolation(&mut state); // the number of replicas may be another one
+        self.note_size(&mut state);
     }
 
     /// Notes a call to `process`; `None` if there is one, or a connection that is no worse.
@@ -242,6 +242,7 @@ impl Hub {
         let ticket = Ticket { process, peer: known.peer, number };
         state.replica.connect(known.peer, now);
         tracing::info!(peer = %known.address, epoch = process.epoch, "a replica is connected");
+        self.note_size(state);
         Ok(ticket)
     }
 
@@ -320,7 +321,7 @@ impl Hub {
         let mut state = self.state();
         state.roster.expire(grace_ns, now);
         state.forget(|_, known| known.connection.is_none() && now.ns_since(known.lost_at) >= grace_ns);
-        self.note_isolation(&mut state);
+        self.note_size(&mut state);
     }
 }
 

@@ -116,6 +116,20 @@ async fn look(hub: &Arc<Hub>) {
 }
 
 impl Hub {
+    /// Replaces the list of members.
+    fn list(&self, members: &Members) {
+        let settings = self.settings.load();
+        let mut state = self.state();
+        state.roster.list(members, settings.advertise.as_deref(), self.clock.now());
+        state.is_listed |= !members.is_empty();
+        self.note_size(&mut state);
+    }
+
+    /// The replicas, this one included, whenever their number changes; `None` until the members are known.
+    pub fn size(&self) -> watch::Receiver<Option<u64>> {
+        self.size.subscribe()
+    }
+
     /// A hello for a new connection.
     ///
     /// # Errors

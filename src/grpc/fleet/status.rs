@@ -9,6 +9,13 @@ use crate::store::stream::{FleetStatus, FleetView, MemberView};
 const SKEW_NS_MAX: u64 = 1_000_000_000;
 
 impl Hub {
+    /// Publishes the number of replicas, which may have changed.
+    pub(super) fn note_size(&self, state: &mut State) {
+        self.note_isolation(state);
+        let replicas = state.is_listed.then(|| state.replicas(self.settings.load().max_replicas));
+        self.size.send_if_modified(|known| std::mem::replace(known, replicas) != replicas);
+    }
+
     /// Tells the requests how many replicas this one does not hear.
     pub(super) fn note_isolation(&self, state: &mut State) {
         let settings = self.settings.load();

@@ -216,6 +216,7 @@ async fn each_replica_hears_all_others_once() {
         assert_eq!(member.heard(index as u64), 0, "its own charges");
     }
     until("all addresses are known", || members.iter().all(|member| member.hub.view().replicas == 4)).await;
+    assert!(members.iter().all(|member| *member.hub.size().borrow() == Some(4)));
     for member in &members {
         flush(&member.hub, PATIENCE).await;
         assert_eq!(member.hub.lag(), 0);

@@ -8,7 +8,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::support::{Client, Link, Samples, Upstream};
-use replicas::{Replicas, balance, connected, left, view};
+use replicas::{Replicas, balance, left};
+pub use replicas::{connected, view};
 
 /// A rate of 200 a second, and a burst of 40.
 const RATE: f64 = 200.0;
