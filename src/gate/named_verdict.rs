@@ -224,8 +224,8 @@ impl<'l, 'c> Deciding<'l, 'c> {
     fn end(mut self, is_admitted: bool, now: Timestamp) -> NamedVerdict<'l> {
         let items = self.positions.iter().zip(self.charges).map(|(position, charge)| match position {
             Position::None => None,
-            Position::Charge(index) => item(self.charged.checks.charges().get(*index)?, charge, is_admitted, now),
-            Position::Look(index) => item(self.looks.charges().get(*index)?, charge, is_admitted, now),
+            Position::Charge(index) => Some(item(self.charged.checks.charges().get(*index)?, charge, is_admitted, now)),
+            Position::Look(index) => Some(item(self.looks.charges().get(*index)?, charge, is_admitted, now)),
         });
         let items = items.collect();
         if is_admitted {
@@ -267,9 +267,8 @@ impl<'l, 'c> Deciding<'l, 'c> {
 }
 
 /// The decision about `check`, which stands for `charge`.
-fn item<'l>(check: &Check<'l>, charge: &NamedCharge, is_admitted: bool, now: Timestamp) -> Option<NamedItem<'l>> {
-    let (state, limit) = (check.check.state, check.check.applied.limit);
-    let rule = limit.allowed.rule(check.check.variant)?;
+fn item<'l>(check: &Check<'l>, charge: &NamedCharge, is_admitted: bool, now: Timestamp) -> NamedItem<'l> {
+    let (state, limit, rule) = (check.check.state, check.check.applied.limit, check.rule);
     let denial = is_denied(check).then(|| denial(check, now));
     let is_charged = is_admitted && charge.units > 0;
     let standing = if is_charged || denial.is_some() {
@@ -279,7 +278,7 @@ fn item<'l>(check: &Check<'l>, charge: &NamedCharge, is_admitted: bool, now: Tim
         free.set_remote(check.remote());
         Standing::new(&state.name, check, &free.peek(now), now)
     };
-    Some(NamedItem { limit, rule, standing, denial, budget: Budget::of(check) })
+    NamedItem { limit, rule, standing, denial, budget: Budget::of(check) }
 }
 
 /// Why a limit denies this charge.

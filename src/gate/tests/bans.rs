@@ -64,6 +64,28 @@ async fn a_ban_outweighs_an_override_without_a_limit() {
     .await;
 }
 
+/// Of a limit that holds: a new request, and one that waits already.
+#[tokio::test(start_paused = true)]
+async fn a_ban_outweighs_an_override_without_a_limit_in_the_wait_queue() {
+    check(
+        "
+        limit a 1 1s 1 hold=1s ban=1/1s,10s,1h
+        0s     ask r1 a=k
+        0s     ask r2 a=k
+        200ms  ask r3 a=k
+        200ms  limit a 1 1s 1 hold=1s ban=1/1s,10s,1h override=k,unlimited
+        300ms  ask r4 a=k
+        300ms  ask r5 a=other
+        > 0s    r1 pass
+        > 200ms r3 WaitTooLong 1800ms
+        > 200ms r2 Banned 10s
+        > 300ms r4 Banned 9900ms
+        > 300ms r5 pass
+        ",
+    )
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_ban_charges_no_key_and_outlives_reloads() {
     check(

@@ -106,6 +106,26 @@ async fn limits_that_hold_or_delay_refuse_at_once() {
     .await;
 }
 
+/// A key that gets no limit after its ban stays banned.
+#[tokio::test(start_paused = true)]
+async fn a_ban_outweighs_an_override_without_a_limit() {
+    check(
+        "limit a 1 1s 1 reject ban=1/1s,10s,1h
+         0s check first a=k
+         0s check second a=k
+         1s limit a 1 1s 1 reject ban=1/1s,10s,1h override=k,unlimited
+         1s check banned a=k
+         2s check look a=k*0
+         2s check other a=2
+         > 0s first pass/0
+         > 0s second Limit/0 1s
+         > 1s banned Banned/1 9s
+         > 2s look Banned/1 8s
+         > 2s other pass/0",
+    )
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn refusals_lead_to_bans() {
     check(
