@@ -9,12 +9,15 @@ use http::{StatusCode, Uri};
 use serde_json::{Value, json};
 
 use super::bans::{ban, lift};
+use super::decisions::{self, Decisions};
 use super::fields::{FormFields, json_of, link};
 use super::pages::Pages;
 use super::shell::{Shell, Visitor, page, see_other};
 use super::words;
 use crate::admin::answer::{Answer, Refused};
+use crate::admin::key;
 use crate::admin::keys::KeyBody;
+use crate::gate::KeyName;
 
 #[derive(Template)]
 #[template(path = "key.html", config = "src/admin/page/askama.toml")]
@@ -25,6 +28,10 @@ struct KeyPage {
     /// The names of all limits.
     limits: Vec<String>,
     key: Option<KeyView>,
+    /// The last requests of the key; `None` if all taps are open.
+    decisions: Option<Decisions>,
+    /// The page without the outcome of a change.
+    again: String,
     /// Why the key is not shown.
     missing: Option<String>,
 }
@@ -103,7 +110,7 @@ pub(super) async fn set_override(
 
 /// The page after a change, or the page with the reason why there was none.
 async fn changed(
-    pages: &Pages,
+    pages: &Arc<Pages>,
     visitor: &Visitor,
     fields: FormFields,
     outcome: Result<&'static str, Refused>,
@@ -128,17 +135,18 @@ fn filled<'f>(pairs: Vec<(&'static str, &'f str)>) -> Vec<(&'static str, &'f str
     pairs.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }
 
-async fn view(pages: &Pages, visitor: &Visitor, entered: FormFields, refused: Option<Refused>) -> Answer {
+async fn view(pages: &Arc<Pages>, visitor: &Visitor, entered: FormFields, refused: Option<Refused>) -> Answer {
     let (status, error) = refused.unzip();
     let names = |pages: &Pages| -> Vec<String> {
         pages.admin.live.load().policy.limits().iter().map(|limit| limit.name.to_string()).collect()
     };
     let limits = names(pages);
-    let (mut key, mut missing, mut title) = (None, None, "Keys".to_owned());
+    let (mut key, mut decisions, mut missing, mut title) = (None, None, None, "Keys".to_owned());
     let mut found = StatusCode::OK;
     if let Some(limit) = entered.filled("limit") {
         match pages.api.get::<KeyBody>(&visitor.operator, "/v1/keys", &filled(target(&entered).to_vec())).await {
             Ok(body) => {
+                decisions = requests_of(pages, limit, &body.id);
                 let view = KeyView::of(body, plans(pages, limit));
                 title = format!("Key {}", view.name);
                 key = Some(view);
@@ -147,7 +155,16 @@ async fn view(pages: &Pages, visitor: &Visitor, entered: FormFields, refused: Op
         }
     }
     let shell = Shell::new(visitor, "Keys", &entered).with_title(title).with_error(error);
-    page(status.unwrap_or(found), &KeyPage { shell, entered, limits, key, missing })
+    let again = link("/key", &target(&entered));
+    page(status.unwrap_or(found), &KeyPage { shell, entered, limits, key, decisions, again, missing })
+}
+
+/// The last requests of the key with this id.
+fn requests_of(pages: &Arc<Pages>, limit: &str, id: &str) -> Option<Decisions> {
+    match key::name_of_id(id) {
+        Ok(KeyName::Hash(key)) => decisions::look(pages, limit, key),
+        _ => None,
+    }
 }
 
 /// The names of the plans of a limit.

@@ -13,6 +13,7 @@ mod limit;
 mod limits;
 
 mod bans;
+mod decisions;
 mod key;
 mod overrides;
 

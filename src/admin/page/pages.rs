@@ -7,6 +7,7 @@ use axum::Router;
 
 use super::api::Api;
 use super::attempts::Attempts;
+use super::decisions::FollowedKeys;
 use super::session::{Secret, Sessions};
 use crate::admin::state::Admin;
 use crate::time::Timestamp;
@@ -21,14 +22,17 @@ pub(super) struct Pages {
     attempts: Mutex<Attempts>,
     /// The CSRF token of pages without a session.
     pub(super) csrf: Option<Secret>,
+    /// The keys whose requests are kept.
+    pub(super) followed: FollowedKeys,
     /// Hashes overrides for forms.
     pub(super) references: RandomState,
 }
 
 impl Pages {
     pub(super) fn new(admin: Arc<Admin>, api: Router) -> Self {
-        let (sessions, attempts) = (Mutex::default(), Mutex::default());
-        Self { admin, api: Api::new(api), sessions, attempts, csrf: Secret::random(), references: RandomState::new() }
+        let (sessions, attempts, followed) = (Mutex::default(), Mutex::default(), FollowedKeys::default());
+        let (csrf, references) = (Secret::random(), RandomState::new());
+        Self { admin, api: Api::new(api), sessions, attempts, csrf, followed, references }
     }
 
     /// The instant of a request.

@@ -133,6 +133,31 @@ fn the_overview_shows_why_a_reload_failed() {
     browser.wait_for("weir.toml:");
 }
 
+/// With scripts the requests of a key come by themselves, without them when the page is loaded anew.
+#[test]
+fn the_page_of_a_key_shows_its_requests_as_they_end() {
+    for runs_scripts in [true, false] {
+        let upstream = Upstream::start();
+        let weir = start(&upstream);
+        let browser = Browser::start(runs_scripts);
+        log_in(&browser, &weir, READER);
+        browser.wait_for("grafana");
+        browser.go(&url(&weir, "/key?limit=sellers&key=abc"));
+        browser.wait_for("0 requests of this key ended since");
+        sell(&weir, "abc");
+        if runs_scripts {
+            browser.wait_for("1 request of this key ended since");
+        } else {
+            weir.wait_for("the request on the page", || {
+                browser.click("#live a[href^='/key']");
+                browser.text().contains("1 request of this key ended since").then_some(())
+            });
+        }
+        browser.wait_for("GET shop/api/x");
+        assert_eq!(browser.run(FAULTS), serde_json::json!([]));
+    }
+}
+
 /// A page on another port is the same site, so the browser sends the cookie with its form.
 #[test]
 fn a_form_of_another_page_changes_nothing() {

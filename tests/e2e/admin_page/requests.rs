@@ -1,6 +1,6 @@
 //! The requests of the page: sessions, forms of this page only, roles, and header fields.
 
-use super::{READER, WRITER, start};
+use super::{READER, WRITER, sell, start};
 use crate::support::{Answer, Client, NEVER, Upstream, Weir};
 
 /// A request of a browser: further header lines, and the fields of a form.
@@ -139,6 +139,32 @@ fn values_of_headers_are_not_shown() {
     }
     let page = ask(&weir, "GET", "/limits", &[], "").text();
     assert!(page.contains("x-any") && page.contains("x-internal-token: (a fixed value)"), "{page}");
+}
+
+/// The first look at a key opens a tap. Four keys are followed at most.
+#[test]
+fn the_page_of_a_key_shows_requests_since_the_first_look() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let cookie = log_in(&weir, READER);
+    let look = |seller: &str| ask(&weir, "GET", &format!("/key?limit=sellers&key={seller}"), &[&cookie], "").text();
+    let bearer = format!("Authorization: Bearer {READER}");
+    let has_taps = |count: usize| {
+        let metrics = ask(&weir, "GET", "/metrics", &[&bearer], "").text();
+        metrics.lines().any(|line| line == format!("weir_taps {count}"))
+    };
+    sell(&weir, "abc");
+    assert!(has_taps(0));
+    assert!(look("abc").contains("0 requests of this key ended"));
+    weir.wait_for("a request of the key", || {
+        sell(&weir, "abc");
+        look("abc").contains("GET shop/api/x").then_some(())
+    });
+    weir.wait_for("at most four taps", || {
+        let first = ["a", "b", "c", "d", "e"].map(look);
+        assert!(first.iter().all(|page| page.contains("0 requests of this key ended")));
+        has_taps(4).then_some(())
+    });
 }
 
 /// Without tokens every program of this machine may use the API, and the page needs no login.
