@@ -128,7 +128,7 @@ impl BanRecord {
         let record = match target {
             BanTarget::Network(network) => Self { network: Some(network), ..Self::default() },
             BanTarget::Key(limit, key) => Self { limit: Some(limit), key: Some(key), ..Self::default() },
-            BanTarget::Hash(limit, key) => Self { limit: Some(limit), id: Some(key::id_of(key)), ..Self::default() },
+            BanTarget::Hash(limit, key) => Self { limit: Some(limit), id: Some(key.id()), ..Self::default() },
         };
         let (since, until, replaced_until) = (rfc3339(since), until.map(rfc3339), replaced_until.map(rfc3339));
         Self { since, until, replica, lifted, replaced_until, reason, token, ..record }

@@ -25,6 +25,7 @@ use super::keys::refused;
 use super::state::Admin;
 use super::times::rfc3339;
 use crate::gate::{BanInForce, BanTarget, FoundKey, KeyName, LimitBans, Live, OperatorBan};
+use crate::limit::Key;
 use crate::policy::access::canonical;
 use crate::time::{Timestamp, saturating_ns};
 
@@ -145,7 +146,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Par
             bans.extend(longest.into_iter().map(|(key, shown, ban_ns)| BanBody {
                 limit: Some(limit.to_owned()),
                 key: shown.map(|shown| Value::from(&*shown)),
-                id: Some(key::id_of(key)),
+                id: Some(key.id()),
                 until: Some(rfc3339(now.saturating_add_ns(ban_ns))),
                 by: "limit".to_owned(),
                 ..BanBody::default()
@@ -346,7 +347,7 @@ impl BanBody {
         Self {
             limit,
             key: shown.map(parts),
-            id: key.map(key::id_of),
+            id: key.map(Key::id),
             address,
             since: Some(rfc3339(since)),
             until: until.map(rfc3339),
@@ -366,7 +367,7 @@ impl BanBody {
         Self {
             limit,
             key: found.as_ref().and_then(|found| found.shown.clone()).map(parts),
-            id: found.as_ref().map(|found| key::id_of(found.key)),
+            id: found.as_ref().map(|found| found.key.id()),
             until: Some(rfc3339(now.saturating_add_ns(ban_ns))),
             by: "limit".to_owned(),
             ..Self::default()

@@ -37,6 +37,8 @@ pub(super) struct ConfigQuery {
 pub(super) struct CheckQuery {
     /// The name of the text in messages; `body` by default.
     name: Option<String>,
+    /// `true` checks the file of the configuration as it is now, in place of a body.
+    stored: Option<bool>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -110,6 +112,7 @@ fn show_replicas(config: &mut ConfigBody, below: &str, members: u64) {
     responses(
         (status = 200, body = CheckBody, description = "the problems"),
         (status = 400, body = ProblemBody, description = "the body is no text, or too long"),
+        (status = 409, body = ProblemBody, description = "with `stored`: the configuration has no file"),
     )
 )]
 pub(super) async fn check(
@@ -117,9 +120,19 @@ pub(super) async fn check(
     Parameters(asked): Parameters<CheckQuery>,
     Toml(text): Toml,
 ) -> Answer {
-    let (reader, name) = (Arc::clone(&admin.configuration), asked.name.unwrap_or_else(|| "body".to_owned()));
-    match spawn_blocking(move || reader.check(&text, &name)).await {
-        Ok(checked) => json(StatusCode::OK, &checked),
+    let CheckQuery { name, stored } = asked;
+    let is_stored = stored == Some(true);
+    if is_stored && !(text.is_empty() && name.is_none()) {
+        return problem(StatusCode::BAD_REQUEST, "stored: excludes a body and `name`");
+    }
+    let (reader, name) = (Arc::clone(&admin.configuration), name.unwrap_or_else(|| "body".to_owned()));
+    let check = move || if is_stored { reader.check_stored() } else { Some(reader.check(&text, &name)) };
+    match spawn_blocking(check).await {
+        Ok(Some(checked)) => json(StatusCode::OK, &checked),
+        Ok(None) => {
+            let detail = "the configuration has no file: each new version is checked when it comes";
+            problem(StatusCode::CONFLICT, detail)
+        }
         Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     }
 }

@@ -172,12 +172,13 @@ pub(super) fn find_override<'o>(
     let of_limit = || overrides.iter().filter(|one| *one.limit == *limit);
     of_limit().find(|one| *one.key == *key).or_else(|| {
         let found = gate.find_key(live, limit, &key::name_of_text(key).ok()?).ok()?;
-        let text = gate.key_text(live, limit, &pairs_of(found)).ok()?;
+        let text = text_of((gate, live), limit, found).ok()?;
         of_limit().find(|one| *one.key == *text)
     })
 }
 
-/// The names and texts of the parts of a key, without secrets. A masked text if the text is not a key of this limit.
+/// The names and texts of the parts of a key, without secrets. `#` and the id if the text has the id, and a masked text if
+/// it is not a key of this limit.
 pub(super) fn shown_key(gate: &Gate, live: &Live, limit: &str, text: &str) -> Value {
     match gate.shown_key(live, limit, text) {
         Ok(parts) => parts.into_iter().map(|(name, text)| (name, Value::String(text))).collect(),
@@ -192,6 +193,14 @@ fn ban_of(gate: &Gate, live: &Live, limit: &str, text: String, now: Timestamp) -
     Some(banned_until(banned_ns, now))
 }
 
+/// The text by which an override names a key.
+fn text_of((gate, live): (&Gate, &Live), limit: &str, found: FoundKey) -> Result<String, KeyError> {
+    if found.texts.is_none() {
+        return gate.text_of_hash(live, limit, found.key);
+    }
+    gate.key_text(live, limit, &pairs_of(found))
+}
+
 /// The names and the texts of the parts of a key.
 fn pairs_of(found: FoundKey) -> Vec<(String, String)> {
     let names = found.shown.unwrap_or_default().into_iter().map(|(name, _)| name);
@@ -201,11 +210,11 @@ fn pairs_of(found: FoundKey) -> Vec<(String, String)> {
 fn shown(gate: &Gate, live: &Live, asked: RequestedEdit) -> Result<ShownEdit, Refused> {
     let RequestedEdit { limit, key, allowance, reason } = asked;
     let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
-    let key = match key::name_of_json(key).map_err(bad)? {
-        KeyName::Parts(parts) => parts,
-        name => pairs_of(gate.find_key(live, &limit, &name).map_err(|error| refused(&error))?),
+    let text = match key::name_of_json(key).map_err(bad)? {
+        KeyName::Parts(parts) => gate.key_text(live, &limit, &parts),
+        name => gate.find_key(live, &limit, &name).and_then(|found| text_of((gate, live), &limit, found)),
     };
-    let text = gate.key_text(live, &limit, &key).map_err(|error| refused(&error))?;
+    let text = text.map_err(|error| refused(&error))?;
     let shown = shown_key(gate, live, &limit, &text);
     Ok(ShownEdit { edit: OverrideEdit { limit, key: text, allowance }, key: shown, reason })
 }

@@ -34,15 +34,7 @@ pub(super) fn name_of_text(key: &str) -> Result<KeyName, String> {
 
 /// The key of an id.
 pub(super) fn name_of_id(id: &str) -> Result<KeyName, String> {
-    let halves = id.split_at_checked(16).filter(|(_, second)| second.len() == 16);
-    let half = |text: &str| u64::from_str_radix(text, 16).ok().filter(|_| !text.starts_with('+'));
-    let key = halves.and_then(|(first, second)| Some(Key::of_hash(half(first)?, half(second)?)));
-    key.map(KeyName::Hash).ok_or_else(|| "id: expected 32 hexadecimal digits".to_owned())
-}
-
-/// The id of a key.
-pub(super) fn id_of(key: Key) -> String {
-    format!("{:016x}{:016x}", key.first, key.second)
+    Key::of_id(id).map(KeyName::Hash).ok_or_else(|| "id: expected 32 hexadecimal digits".to_owned())
 }
 
 #[cfg(test)]
@@ -61,7 +53,7 @@ mod tests {
         }
         assert!(name_of_text(r#"{"seller": []}"#).is_err() && name_of_json(Value::from(7)).is_err());
         let id = "f8ffaf9b447bb8788ebcc6599a8fb8f2";
-        assert!(matches!(name_of_id(id), Ok(KeyName::Hash(key)) if id_of(key) == id));
+        assert!(matches!(name_of_id(id), Ok(KeyName::Hash(key)) if key.id() == id));
         for id in [
             "",
             "f8",

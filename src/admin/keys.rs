@@ -265,7 +265,7 @@ fn state(
     } = BudgetBody::of(budget);
     Ok(KeyBody {
         limit: limit.to_owned(),
-        id: key::id_of(found.key),
+        id: found.key.id(),
         key: found.shown.clone().map(|parts| parts.into_iter().collect()),
         rule,
         from,
@@ -316,7 +316,7 @@ fn limited_body(LimitedKey { key, shown, rank, remaining }: LimitedKey, now: Tim
     let (Reverse(waiting), Reverse(until)) = (rank.waiting, rank.until);
     let is_known = until.as_ns() < u64::MAX && until > now;
     LimitedBody {
-        id: key::id_of(key),
+        id: key.id(),
         key: shown.map(Into::into),
         remaining,
         retry_after_ms: is_known.then(|| until.ns_since(now).div_ceil(1_000_000)),
@@ -326,7 +326,7 @@ fn limited_body(LimitedKey { key, shown, rank, remaining }: LimitedKey, now: Tim
 
 /// A position in the list as the text of `next`.
 fn text_of(rank: &ListPosition) -> String {
-    format!("{}-{}-{}", rank.waiting.0, rank.until.0.as_ns(), key::id_of(rank.key))
+    format!("{}-{}-{}", rank.waiting.0, rank.until.0.as_ns(), rank.key.id())
 }
 
 fn rank_of(text: &str) -> Option<ListPosition> {

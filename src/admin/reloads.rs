@@ -26,6 +26,9 @@ pub trait ConfigReader: fmt::Debug + Send + Sync {
 
     /// Compiles a text, which messages call `name`, in the place of the configuration. Puts nothing in force.
     fn check(&self, text: &str, name: &str) -> CheckBody;
+
+    /// Compiles the file of the configuration as it is now; `None` if the configuration has no file. Puts nothing in force.
+    fn check_stored(&self) -> Option<CheckBody>;
 }
 
 /// A configuration with the source of each value.
@@ -90,6 +93,8 @@ pub struct CheckBody {
     pub problems: Vec<FindingBody>,
     /// The number of further problems.
     pub more: usize,
+    /// The problems with excerpts of the text, as `weir check` prints them; empty if there are none.
+    pub text: String,
 }
 
 /// A reload.
@@ -113,6 +118,8 @@ pub struct ReloadBody {
     pub problems: Vec<FindingBody>,
     /// The number of further problems.
     pub more: usize,
+    /// The problems with excerpts of the text, as `weir check` prints them; empty if there are none.
+    pub text: String,
 }
 
 /// The last reloads, and the channel for new ones.

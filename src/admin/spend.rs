@@ -13,9 +13,9 @@ use super::access::Operator;
 use super::answer::{Answer, ProblemBody, json, problem};
 use super::audit::{self, Audited};
 use super::body::{self, BATCH_MAX, Json};
-use super::key;
 use super::state::Admin;
-use crate::gate::{Balance, ChargeError, Gate, KeyError, KeyName, Live, Spend, SpendError};
+use super::{key, keys};
+use crate::gate::{Balance, ChargeError, FoundKey, Gate, KeyError, KeyName, Live, Spend, SpendError};
 
 /// A charge.
 #[derive(Deserialize, ToSchema)]
@@ -24,10 +24,10 @@ use crate::gate::{Balance, ChargeError, Gate, KeyError, KeyName, Live, Spend, Sp
 pub(super) struct SpendBody {
     /// The name of the limit.
     limit: String,
-    /// The parts of the key by name, each a text or a whole number.
-    #[serde(default)]
+    /// The parts of the key by name, each a text or a whole number; or the text of the key.
+    #[serde(default = "no_parts")]
     #[schema(value_type = Object)]
-    key: Map<String, Value>,
+    key: Value,
     /// Whole units; 0 looks, and a negative number gives units back.
     #[schema(value_type = i64)]
     units: Value,
@@ -112,6 +112,17 @@ pub(super) async fn spend_by_its_old_name(
     spend(state, operator, body).await
 }
 
+/// The key of a limit whose key has no parts.
+fn no_parts() -> Value {
+    Value::Object(Map::new())
+}
+
+/// The names and the texts of the parts of a key.
+fn pairs(found: FoundKey) -> Result<Vec<(String, String)>, String> {
+    let (shown, texts) = found.shown.zip(found.texts).ok_or("key: a charge needs the text of the key, not its id")?;
+    Ok(shown.into_iter().map(|(name, _)| name).zip(texts).collect())
+}
+
 /// Makes one charge, and adds it to `audited` unless it looks only.
 fn charge(
     gate: &Gate,
@@ -122,7 +133,10 @@ fn charge(
     let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
     let SpendBody { limit, key, units, plan, reason } = body::object(body).map_err(bad)?;
     let units = units.as_i64().ok_or_else(|| bad(SpendError::Units.to_string()))?;
-    let key = key::texts(key).map_err(bad)?;
+    let key = match key::name_of_json(key).map_err(bad)? {
+        KeyName::Parts(parts) => parts,
+        name => pairs(gate.find_key(live, &limit, &name).map_err(|error| keys::refused(&error))?).map_err(bad)?,
+    };
     let now = gate.clock().now();
     let spend = |units| {
         let spend = Spend { limit: &limit, key: &key, plan: plan.as_deref(), units };

@@ -25,8 +25,8 @@ use super::access::Access;
 use super::answer::{Answer, ProblemBody, Refused, problem};
 use super::body::Parameters;
 use super::connections::{Activity, Streaming};
+use super::keys;
 use super::state::Admin;
-use super::{key, keys};
 use crate::limit::Key;
 use crate::telemetry::{TAPS_MAX, Tap, TapFilter, TappedKey, TappedRequest, verdicts};
 
@@ -232,7 +232,7 @@ impl<'a> DecisionBody<'a> {
         let micros = |duration: &Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let of_key = |TappedKey { limit, hash, shown }: &'a TappedKey| {
             let [first, second] = *hash;
-            DecisionKeyBody { limit, key: shown, id: key::id_of(Key { first, second }) }
+            DecisionKeyBody { limit, key: shown, id: Key { first, second }.id() }
         };
         Self {
             at: super::times::rfc3339(*at),

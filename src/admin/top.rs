@@ -87,7 +87,7 @@ pub(super) async fn top(State(admin): State<Arc<Admin>>, Parameters(asked): Para
 
 impl From<TopKeys> for LimitTop {
     fn from(TopKeys { limit, total, missed, keys }: TopKeys) -> Self {
-        let counted = |TopKey { key, count, error }| CountedKey { key, count, error };
+        let counted = |TopKey { key, count, error, .. }| CountedKey { key, count, error };
         Self { limit, total, missed, keys: keys.into_iter().map(counted).collect() }
     }
 }

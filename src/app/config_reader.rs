@@ -3,7 +3,9 @@
 use arc_swap::ArcSwap;
 
 use crate::admin::{CheckBody, ConfigBody, ConfigReader, FindingBody, ReloadBody, SETTINGS_MAX, SettingBody};
-use crate::config::{self, Diagnostics, Finding, Origin, Setting, SettingFilter, SettingSource, Severity, Written};
+use crate::config::{
+    self, Config, Diagnostics, Finding, Origin, Setting, SettingFilter, SettingSource, Severity, Written,
+};
 
 /// The text in force, and the place of the configuration.
 #[derive(Debug)]
@@ -35,26 +37,49 @@ impl ConfigReader for RunningText {
     }
 
     fn check(&self, text: &str, name: &str) -> CheckBody {
-        let (limits, (mut problems, mut more)) = match config::compile_at(text, name, self.origin.as_ref()) {
-            Ok(config) => {
-                let (mut problems, mut more) = findings(&config.warnings);
-                if let Some(left_out) = &config.run_time.problems {
-                    let (others, more_of_others) = findings(left_out);
-                    problems.extend(others);
-                    more += more_of_others;
-                }
-                (Some(config.policy.limits().len()), (problems, more))
-            }
-            Err(diagnostics) => (None, findings(&diagnostics)),
-        };
-        let shown = problems.len().min(PROBLEMS_MAX);
-        more += problems.split_off(shown).len();
-        CheckBody { valid: limits.is_some(), limits, problems, more }
+        check_body(config::compile_at(text, name, self.origin.as_ref()))
     }
+
+    fn check_stored(&self) -> Option<CheckBody> {
+        let origin = self.origin.as_ref().filter(|origin| matches!(origin, Origin::File(_)))?;
+        Some(check_body(config::load(origin)))
+    }
+}
+
+/// The result of a compilation.
+fn check_body(compiled: Result<Config, Diagnostics>) -> CheckBody {
+    let (limits, found) = match compiled {
+        Ok(config) => {
+            (Some(config.policy.limits().len()), vec![config.warnings, config.run_time.problems.unwrap_or_default()])
+        }
+        Err(diagnostics) => (None, vec![diagnostics]),
+    };
+    let (mut problems, mut more) = (Vec::new(), 0);
+    for diagnostics in &found {
+        let (others, more_of_others) = findings(diagnostics);
+        problems.extend(others);
+        more += more_of_others;
+    }
+    let shown = problems.len().min(PROBLEMS_MAX);
+    more += problems.split_off(shown).len();
+    CheckBody { valid: limits.is_some(), limits, problems, more, text: printed(&found) }
+}
+
+/// The problems as `weir check` prints them.
+fn printed(found: &[Diagnostics]) -> String {
+    let texts: Vec<_> = found.iter().filter(|found| !found.is_empty()).map(ToString::to_string).collect();
+    let mut text = texts.join("\n\n");
+    if text.len() > TEXT_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+        text.push_str("\n...");
+    }
+    text
 }
 
 /// Most problems of one answer.
 const PROBLEMS_MAX: usize = 40;
+/// Most bytes of the printed problems of one answer: an excerpt has whole lines, and lines have no bound.
+const TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// The cause of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +137,7 @@ pub(super) fn record(at: String, cause: ReloadCause, outcome: ReloadOutcome, rev
         restart: restart.into_iter().map(str::to_owned).collect(),
         problems,
         more,
+        text: printed(&[diagnostics]),
     }
 }
 

@@ -14,14 +14,14 @@ use super::queue::wait::UNKNOWN_NS;
 use super::spend::UNITS_MAX;
 use super::state::{Gate, Live};
 use crate::limit::{Decision, Key, Retry};
-use crate::policy::{Applied, Mode};
+use crate::policy::{Applied, Mode, key_of_marked_id};
 use crate::store::Charge;
 use crate::time::Timestamp;
 
 /// The name of a key.
 #[derive(Clone, Debug)]
 pub enum KeyName {
-    /// The texts of its parts, with `|` between them, as an override has them.
+    /// The texts of its parts, with `|` between them, or `#` and its id, as an override has them.
     Text(String),
     /// The parts with their names, in any order.
     Parts(Vec<(String, String)>),
@@ -88,7 +88,10 @@ impl Gate {
         let Applied { index, limit, .. } = live.policy.by_name(limit).ok_or(KeyError::UnknownLimit)?;
         let texts = match name {
             KeyName::Hash(key) => return Ok(FoundKey { key: *key, limit: index, shown: None, texts: None }),
-            KeyName::Text(text) => texts_of(live, index, text)?,
+            KeyName::Text(text) => match key_of_marked_id(text).filter(|_| !limit.key.is_empty()) {
+                Some(key) => return Ok(FoundKey { key, limit: index, shown: None, texts: None }),
+                None => texts_of(live, index, text)?,
+            },
             KeyName::Parts(named) => texts(live, index, named)?,
         };
         let parts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -160,6 +163,8 @@ impl Gate {
         let (limit, waiting) = (applied.limit, state.queues.backlogs());
         let rule = |key| limit.allowed.rule(live.variant(&applied, key, None));
         let (mut first, mut seen, mut count) = (BTreeSet::new(), HashSet::new(), 0);
+        // The last rank of a full page. Most keys of a large limit are behind it.
+        let mut last: Option<ListPosition> = None;
         let mut add = |key: Key, until: Timestamp, remaining: u64| {
             let waiting = waiting.get(&key).map_or(0, |backlog| backlog.waiting);
             let rank = ListPosition { waiting: Reverse(waiting), until: Reverse(until), key };
@@ -167,10 +172,14 @@ impl Gate {
                 return;
             }
             count += 1;
+            if last.is_some_and(|last| rank >= last) {
+                return;
+            }
             first.insert((rank, remaining));
             if first.len() > n {
                 first.pop_last();
             }
+            last = first.last().filter(|_| first.len() == n).map(|(rank, _)| *rank);
         };
         let until = |decision: Decision| match decision.denied {
             Some(Retry::AfterNs(ns)) if ns < UNKNOWN_NS - 1 => now.saturating_add_ns(ns),
@@ -206,7 +215,7 @@ impl Gate {
         let mut names = live.states.get(applied.index).map(|state| state.refused.names()).unwrap_or_default();
         for (text, _) in &limit.allowed.overrides {
             if let Ok(found) = self.find_key(live, &limit.name, &KeyName::Text(text.to_string())) {
-                let shown = found.shown.unwrap_or_default();
+                let Some(shown) = found.shown else { continue };
                 let texts: Vec<_> = shown.into_iter().map(|(_, text)| text).collect();
                 names.entry(found.key).or_insert_with(|| texts.join("|").into());
             }

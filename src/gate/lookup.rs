@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use http::HeaderValue;
 
 use super::state::{Gate, Live};
-use crate::policy::KeyPart;
-use crate::policy::{Applied, Variant, host};
+use crate::limit::Key;
+use crate::policy::{Applied, KeyPart, Variant, host, key_of_marked_id};
 
 /// Why no request can have a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,21 +66,33 @@ impl Gate {
         }
         let text = texts.join("|");
         let key = self.secret.key_of_text(&limit.key, &text, live.policy.client_ip.ipv6_prefix);
-        let known = match key.map(|key| live.special(index, key)) {
-            Some(Some(Variant::Override(place))) => limit.allowed.overrides.get(usize::from(place)),
-            _ => None,
-        };
-        Ok(known.map_or(text, |(known, _)| known.to_string()))
+        Ok(key.and_then(|key| known_text(live, index, key)).unwrap_or(text))
+    }
+
+    /// The text by which an override names a key of `limit` of which only the hash is known: the text of the override in
+    /// force, or else `#` and the id.
+    ///
+    /// # Errors
+    /// Why no override can name the key.
+    pub fn text_of_hash(&self, live: &Live, limit: &str, key: Key) -> Result<String, KeyError> {
+        let Applied { index, limit, .. } = live.policy.by_name(limit).ok_or(KeyError::UnknownLimit)?;
+        if limit.key.is_empty() {
+            return Err(KeyError::OneForAll);
+        }
+        Ok(known_text(live, index, key).unwrap_or_else(|| format!("#{}", key.id())))
     }
 
     /// The parts of an override's text with their names, without secrets.
     ///
     /// # Errors
-    /// The masked text, if no key of the limit has it.
+    /// The text if it has an id, or the masked text if no key of the limit has it.
     pub fn shown_key(&self, live: &Live, limit: &str, text: &str) -> Result<Vec<(String, String)>, String> {
         let masked = || self.secret.masked(text.as_bytes());
         let Applied { index, limit, .. } = live.policy.by_name(limit).ok_or_else(masked)?;
         let parts = &limit.key;
+        if key_of_marked_id(text).is_some() && !parts.is_empty() {
+            return Err(text.to_owned());
+        }
         let texts: Vec<&str> = if parts.len() > 1 { text.split('|').collect() } else { vec![text] };
         let is_normal = |(part, text): (&KeyPart, &&str)| match part {
             KeyPart::Method => text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-'),
@@ -94,6 +106,13 @@ impl Gate {
         };
         Ok(parts.iter().zip(texts).map(shown).collect())
     }
+}
+
+/// The text of the override of a key that is in force.
+fn known_text(live: &Live, index: usize, key: Key) -> Option<String> {
+    let Some(Variant::Override(place)) = live.special(index, key) else { return None };
+    let overrides = &live.policy.limits().get(index)?.allowed.overrides;
+    overrides.get(usize::from(place)).map(|(text, _)| text.to_string())
 }
 
 /// The texts of a key's parts in the order of the limit's key, as a request has them.

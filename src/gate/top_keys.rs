@@ -50,6 +50,8 @@ pub struct TopKeys {
 /// One key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopKey {
+    /// The hash of the key.
+    pub hash: Key,
     /// The parts of the key, separated by `|`, as [`crate::policy::Policy::shown`] has them.
     pub key: Box<str>,
     /// An upper bound on its requests that were refused or held.
@@ -105,7 +107,9 @@ impl RefusedKeys {
             limit: limit.into(),
             total: top.map_or(0, Top::total),
             missed: self.missed.load(Ordering::Relaxed),
-            keys: hitters.map(|hit| TopKey { key: hit.text.into(), count: hit.count, error: hit.error }).collect(),
+            keys: hitters
+                .map(|hit| TopKey { hash: hit.key, key: hit.text.into(), count: hit.count, error: hit.error })
+                .collect(),
         }
     }
 }

@@ -20,6 +20,18 @@ impl Key {
     pub const fn of_hash(first: u64, second: u64) -> Self {
         Self { first: first & !0b11, second }
     }
+
+    /// The id: the hash as 32 hexadecimal digits.
+    pub fn id(self) -> String {
+        format!("{:016x}{:016x}", self.first, self.second)
+    }
+
+    /// The key of an id.
+    pub fn of_id(id: &str) -> Option<Self> {
+        let (first, second) = id.split_at_checked(16).filter(|(_, second)| second.len() == 16)?;
+        let half = |text: &str| u64::from_str_radix(text, 16).ok().filter(|_| !text.starts_with('+'));
+        Some(Self::of_hash(half(first)?, half(second)?))
+    }
 }
 
 impl Hash for Key {

@@ -36,7 +36,7 @@ pub use identity::principal::Principal;
 pub use identity::sources::{Identity, IdentitySource, OnMissing};
 pub use identity::{bearer, client_ip, forwarded, jwt};
 pub use keys::fleet_secret::{FLEET_SECRET_BYTES_MIN, FleetSecret, PROOF_BYTES, ProofKey, WeakSecret};
-pub use keys::key::KeySecret;
+pub use keys::key::{KeySecret, key_of_marked_id};
 pub use keys::part::KeyPart;
 pub use keys::shown::SHOWN_BYTES_MAX;
 pub use limit::{DelayRule, HoldRule, Limit, Mode, OnLimit, Stage};

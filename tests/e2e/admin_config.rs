@@ -136,6 +136,12 @@ fn a_text_is_checked_and_nothing_changes() {
         "{gone}"
     );
     assert_eq!(check(&weir, "[[")["valid"], false);
+    let stored = |body: &str| send(&weir, "POST", "/v1/config/check?stored=true", "application/toml", body);
+    let (status, checked) = stored("");
+    assert_eq!((status, &checked["valid"], &checked["text"]), (200, &json!(true), &good["text"]), "{checked}");
+    assert_eq!(stored("[server]").0, 400);
+    let lines = [format!("--> new.toml:{line}:8"), format!("{line} | rate = \"10/fortnight\"")];
+    assert!(lines.iter().all(|line| bad["text"].as_str().unwrap().contains(line)), "{bad}");
     assert_eq!(get(&weir, "/v1/reloads"), json!([]));
     assert_eq!(get(&weir, "/v1/config?path=limit.sellers.rate")["settings"][0]["value"], "10/h");
     for (kind, body, status) in [("application/json", "{}", 415), ("text/plain", "a", 415)] {
@@ -166,6 +172,7 @@ fn reloads_have_outcomes_and_a_bounded_history() {
     replace(&weir.config_file(), &text.replace("rate = \"10/h\"", "rate = 10"));
     let made = reload();
     assert_eq!((&made["outcome"], &made["problems"][0]["code"]), (&json!("invalid"), &json!("wrong_type")), "{made}");
+    assert!(made["text"].as_str().unwrap().contains("| rate = 10\n"), "{made}");
     assert_eq!(get(&weir, "/v1/config?path=limit.sellers.rate")["settings"][0]["value"], "10/h");
     replace(&weir.config_file(), &text);
     for _ in 0..20 {

@@ -13,6 +13,7 @@ use tower::Service;
 use super::fields::link;
 use crate::admin::access::Operator;
 use crate::admin::answer::Refused;
+use crate::admin::reloads::CheckBody;
 
 /// The API, whose roles and audit log apply.
 pub(super) struct Api(Router);
@@ -38,7 +39,7 @@ impl Api {
         path: &str,
         query: &[(&str, &str)],
     ) -> Result<T, Refused> {
-        self.ask(operator, Method::GET, &link(path, query), None).await
+        self.ask(operator, Method::GET, &link(path, query), Body::empty()).await
     }
 
     /// Asks by POST with a JSON body.
@@ -51,7 +52,21 @@ impl Api {
         path: &str,
         body: &Value,
     ) -> Result<T, Refused> {
-        self.ask(operator, Method::POST, path, Some(body)).await
+        self.ask(operator, Method::POST, path, Body::from(body.to_string())).await
+    }
+
+    /// Checks a configuration.
+    ///
+    /// # Errors
+    /// The status and the detail of a problem.
+    pub(super) async fn check(
+        &self,
+        operator: &Operator,
+        query: (&str, &str),
+        text: &str,
+    ) -> Result<CheckBody, Refused> {
+        let target = link("/v1/config/check", &[query]);
+        self.ask(operator, Method::POST, &target, Body::from(text.to_owned())).await
     }
 
     /// Asks by DELETE.
@@ -64,7 +79,7 @@ impl Api {
         path: &str,
         query: &[(&str, &str)],
     ) -> Result<T, Refused> {
-        self.ask(operator, Method::DELETE, &link(path, query), None).await
+        self.ask(operator, Method::DELETE, &link(path, query), Body::empty()).await
     }
 
     async fn ask<T: DeserializeOwned>(
@@ -72,10 +87,9 @@ impl Api {
         operator: &Operator,
         method: Method,
         target: &str,
-        body: Option<&Value>,
+        body: Body,
     ) -> Result<T, Refused> {
         let broken = |error: &dyn std::fmt::Display| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
-        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
         let request = Request::builder().method(method).uri(target).header(CONTENT_TYPE, "application/json");
         let mut request = request.body(body).map_err(|error| broken(&error))?;
         request.extensions_mut().insert(operator.clone());

@@ -81,15 +81,23 @@ pub(super) fn look(pages: &Arc<Pages>, limit: &str, key: Key) -> Option<Decision
         followed.seen = now;
         return Some(followed.shown());
     }
-    let filter = TapFilter { limit: Some(limit.to_owned()), key: Some([key.first, key.second]), ..TapFilter::default() };
+    let filter =
+        TapFilter { limit: Some(limit.to_owned()), key: Some([key.first, key.second]), ..TapFilter::default() };
     let tap = pages.admin.taps.open(filter)?;
     let task = Collector(tokio::spawn(collect(Arc::clone(pages), tap, (limit.to_owned(), key))).abort_handle());
     if all.len() >= FOLLOWED_MAX {
         let longest_ago = all.iter().enumerate().min_by_key(|(_, one)| one.seen).map(|(index, _)| index);
         longest_ago.map(|index| all.swap_remove(index));
     }
-    let followed =
-        FollowedKey { limit: limit.to_owned(), key, since: now, seen: now, requests: VecDeque::new(), count: 0, _task: task };
+    let followed = FollowedKey {
+        limit: limit.to_owned(),
+        key,
+        since: now,
+        seen: now,
+        requests: VecDeque::new(),
+        count: 0,
+        _task: task,
+    };
     let shown = followed.shown();
     all.push(followed);
     Some(shown)

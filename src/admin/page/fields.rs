@@ -14,7 +14,12 @@ impl FormFields {
 
     /// The trimmed value of the first field with this name; empty if there is none.
     pub(super) fn get(&self, name: &str) -> &str {
-        self.0.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.trim())
+        self.text(name).trim()
+    }
+
+    /// The value of the first field with this name as it was sent; empty if there is none.
+    pub(super) fn text(&self, name: &str) -> &str {
+        self.0.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
     }
 
     /// The value of a field that is not empty.

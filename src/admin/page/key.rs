@@ -95,7 +95,7 @@ pub(super) async fn set_override(
     Extension(visitor): Extension<Visitor>,
     Extension(fields): Extension<FormFields>,
 ) -> Answer {
-    let (limit, key) = (fields.get("limit"), json_of(fields.get("key")));
+    let (limit, key) = (fields.get("limit"), key_of(&fields));
     let reason = fields.filled("reason");
     let to = match (fields.get("action"), fields.get("plan")) {
         ("remove", _) => Value::Null,
@@ -106,6 +106,29 @@ pub(super) async fn set_override(
     let body = json!({ "limit": limit, "key": key, "to": to, "reason": reason });
     let set = pages.api.post::<Value>(&visitor.operator, "/v1/overrides", &body).await;
     changed(&pages, &visitor, fields, set.map(|_| done)).await
+}
+
+/// Charges the key, or gives units back.
+pub(super) async fn charge(
+    State(pages): State<Arc<Pages>>,
+    Extension(visitor): Extension<Visitor>,
+    Extension(fields): Extension<FormFields>,
+) -> Answer {
+    let units = fields.get("units").parse::<i64>();
+    let charged = match units {
+        Err(_) => Err((StatusCode::BAD_REQUEST, "units: expected a whole number".to_owned())),
+        Ok(units) => {
+            let (limit, key, reason) = (fields.get("limit"), key_of(&fields), fields.filled("reason"));
+            let body = json!({ "limit": limit, "key": key, "units": units, "reason": reason });
+            pages.api.post::<Value>(&visitor.operator, "/v1/spend", &body).await
+        }
+    };
+    changed(&pages, &visitor, fields.clone(), charged.map(|_| "charged")).await
+}
+
+/// The key in the fields as a body has it.
+fn key_of(fields: &FormFields) -> Value {
+    fields.filled("id").map_or_else(|| json_of(fields.get("key")), |id| Value::from(format!("#{id}")))
 }
 
 /// The page after a change, or the page with the reason why there was none.

@@ -33,7 +33,13 @@ struct LimitView {
     /// The number of limited keys from the first of this page on.
     count: usize,
     next: Option<String>,
-    top: Vec<TopKey>,
+    top: Vec<TopRow>,
+}
+
+/// A key that was refused or held, with the link to its page.
+struct TopRow {
+    counted: TopKey,
+    link: String,
 }
 
 struct LimitedRow {
@@ -87,9 +93,11 @@ fn charts(pages: &Pages, name: &str) -> Vec<Chart> {
 }
 
 /// The limit in words, and the keys that it refused most.
-fn described(pages: &Pages, name: &str) -> Option<(Described, Vec<TopKey>)> {
+fn described(pages: &Pages, name: &str) -> Option<(Described, Vec<TopRow>)> {
     let live = pages.admin.live.load();
     let limit = live.policy.limits().iter().find(|limit| *limit.name == *name)?;
     let top = pages.admin.gate.top(&live, Some(name), TOP_SHOWN).pop();
-    Some((Described::of(&live.policy, limit), top.map(|top| top.keys).unwrap_or_default()))
+    let row = |counted: TopKey| TopRow { link: link("/key", &[("limit", name), ("id", &counted.hash.id())]), counted };
+    let top = top.into_iter().flat_map(|top| top.keys).map(row).collect();
+    Some((Described::of(&live.policy, limit), top))
 }

@@ -18,6 +18,7 @@ mod key;
 mod overrides;
 
 mod audit;
+mod configuration;
 mod explain;
 
 mod api;
@@ -50,6 +51,7 @@ pub(super) fn router(admin: Arc<Admin>, api: Router) -> Router {
         .route("/key/reset", post(key::reset))
         .route("/key/ban", post(key::ban_key))
         .route("/key/lift", post(key::lift_key))
+        .route("/key/charge", post(key::charge))
         .route("/key/override", post(key::set_override))
         .route("/bans", get(bans::show))
         .route("/bans/add", post(bans::add))
@@ -57,6 +59,9 @@ pub(super) fn router(admin: Arc<Admin>, api: Router) -> Router {
         .route("/overrides", get(overrides::show))
         .route("/overrides/set", post(overrides::set))
         .route("/overrides/remove", post(overrides::remove))
+        .route("/configuration", get(configuration::show))
+        .route("/configuration/check", post(configuration::check))
+        .route("/configuration/reload", post(configuration::reload))
         .route("/explain", get(explain::show).post(explain::explain))
         .route("/audit", get(audit::show))
         .route("/logout", post(login::end))

@@ -8,13 +8,14 @@ use axum::extract::State;
 use http::{StatusCode, Uri};
 
 use super::chart::{self, Chart};
+use super::configuration::ReloadRow;
 use super::fields::{FormFields, link};
 use super::pages::Pages;
 use super::shell::{Shell, Visitor, page};
 use super::words;
 use crate::admin::answer::Answer;
 use crate::admin::fleet::FleetBody;
-use crate::admin::reloads::{FindingBody, ReloadBody};
+use crate::admin::reloads::ReloadBody;
 use crate::admin::series::{HistoryBody, SAMPLES_MAX};
 use crate::admin::times::rfc3339;
 use crate::policy::Limit;
@@ -55,20 +56,13 @@ struct OverviewPage {
     charts: Vec<Chart>,
     limits: Vec<LimitRow>,
     reload_is_good: bool,
-    /// The errors of the last reload, if it failed.
-    failure: Option<Failure>,
+    /// The last reload, if it failed.
+    failure: Option<ReloadRow>,
     /// Empty before the first reload.
     reloaded_at: String,
     /// Store, node, and whether the node decides.
     stores: Vec<(String, String, bool)>,
     fleet: Option<FleetBody>,
-}
-
-/// A reload that failed.
-struct Failure {
-    at: String,
-    /// The errors as `weir check` prints them, without excerpts.
-    text: String,
 }
 
 /// A limit with the numbers of its decisions.
@@ -120,7 +114,7 @@ pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Ex
         connections: samples.number(CONNECTIONS, &[]),
         charts: charts(&history),
         limits,
-        failure: reloads.into_iter().next().and_then(Failure::of),
+        failure: reloads.into_iter().next().map(ReloadRow::of).filter(|last| !last.is_good),
         reload_is_good: samples.get(RELOAD_GOOD, &[]).is_none_or(|good| good > 0.0),
         reloaded_at: samples.get(RELOADED_AT, &[]).filter(|at| *at > 0.0).map(instant).unwrap_or_default(),
         stores,
@@ -155,24 +149,6 @@ fn store(sample: &Sample) -> (String, String, bool) {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // unix seconds since 1970
 fn instant(unix_s: f64) -> String {
     words::instant(&rfc3339(Timestamp::from_ns((unix_s * 1e9) as u64)))
-}
-
-impl Failure {
-    /// The failure of a reload; `None` if it was applied.
-    fn of(reload: ReloadBody) -> Option<Self> {
-        if reload.outcome == "applied" {
-            return None;
-        }
-        let position = |number: Option<usize>| number.map_or_else(String::new, |number| format!(":{number}"));
-        let help = |help: Option<String>| help.map_or_else(String::new, |help| format!("\n  = help: {help}"));
-        let problem = |one: FindingBody| {
-            let (line, column) = (position(one.line), position(one.column));
-            format!("{}: {}\n --> {}{line}{column}{}", one.severity, one.title, one.file, help(one.help))
-        };
-        let more = (reload.more > 0).then(|| format!("{} more problems", reload.more));
-        let all = reload.reason.into_iter().chain(reload.problems.into_iter().map(problem)).chain(more);
-        Some(Self { at: words::instant(&reload.at), text: all.collect::<Vec<_>>().join("\n\n") })
-    }
 }
 
 impl LimitRow {

@@ -53,8 +53,10 @@ const DONE: &[(&str, &str)] = &[
     ("lifted", "The ban was lifted."),
     ("lifted_not_kept", "The ban was lifted, but the file of bans cannot be written. The log has the reason."),
     ("reset", "The key has all its units again."),
+    ("charged", "The units of the key were changed."),
     ("override", "The override is in force."),
     ("removed", "The override was removed."),
+    ("reloaded", "The configuration was read, and is in force."),
 ];
 
 /// The entries of the navigation.
@@ -64,6 +66,7 @@ const PAGES: &[(&str, &str)] = &[
     ("/key", "Keys"),
     ("/bans", "Bans"),
     ("/overrides", "Overrides"),
+    ("/configuration", "Configuration"),
     ("/explain", "Explain"),
     ("/audit", "Audit log"),
 ];

@@ -31,8 +31,8 @@ enum ConfigAction {
     },
     /// Check a file as the running Weir would read it; exit code 3 if it is invalid.
     Check {
-        /// The file.
-        file: PathBuf,
+        /// The file; without it, the file of the running Weir.
+        file: Option<PathBuf>,
         #[command(flatten)]
         target: Target,
     },
@@ -60,11 +60,14 @@ pub(in crate::cli) fn config(ConfigArgs { action }: ConfigArgs) -> ExitCode {
             target.run(ApiRequest::query(Method::GET, "/v1/config", query), show_settings)
         }
         ConfigAction::Check { file, target } => {
-            let written = match std::fs::read_to_string(&file) {
-                Ok(written) => written,
-                Err(error) => return fail(&format_args!("cannot read `{}`: {error}", file.display())),
+            let (name, value, written) = match &file {
+                None => ("stored", "true".to_owned(), Ok(String::new())),
+                Some(file) => ("name", file.display().to_string(), std::fs::read_to_string(file)),
             };
-            let request = ApiRequest::toml("/v1/config/check", &file.display().to_string(), written);
+            let request = match written {
+                Ok(written) => ApiRequest::toml("/v1/config/check", (name, value), written),
+                Err(error) => return fail(&format_args!("cannot read `{value}`: {error}")),
+            };
             target.run_with_code(request, show_check, |checked| code(checked["valid"] == true))
         }
         ConfigAction::Reload { reason, target } => {
@@ -91,39 +94,23 @@ fn show_settings(config: &Value) -> String {
     table(&["OPTION", "VALUE", "SOURCE"], &rows) + more
 }
 
-fn show_problems(result: &Value) -> String {
-    let row = |one: &Value| {
-        let place = match &one["line"] {
-            Value::Null => text(&one["file"]),
-            line => format!("{}:{}:{}", text(&one["file"]), text(line), text(&one["column"])),
-        };
-        vec![text(&one["severity"]), text(&one["code"]), place, text(&one["title"]), text(&one["help"])]
-    };
-    let rows: Vec<_> = result["problems"].as_array().into_iter().flatten().map(row).collect();
-    let more = match &result["more"] {
-        more if more.as_u64().unwrap_or(0) > 0 => format!("\nand {} more", text(more)),
-        _ => String::new(),
-    };
-    if rows.is_empty() {
-        String::new()
-    } else {
-        table(&["SEVERITY", "CODE", "PLACE", "PROBLEM", "HELP"], &rows) + &more
-    }
-}
-
 fn show_check(checked: &Value) -> String {
-    let problems = show_problems(checked);
     let result = match &checked["limits"] {
         Value::Null => "invalid".to_owned(),
         limits => format!("valid; limits: {}", text(limits)),
     };
-    if problems.is_empty() { result } else { format!("{problems}\n{result}") }
+    match checked["text"].as_str() {
+        None | Some("") => result,
+        Some(problems) => format!("{problems}\n\n{result}"),
+    }
 }
 
 fn show_reload(made: &Value) -> String {
     let head = show_history(&Value::Array(vec![made.clone()]));
-    let problems = show_problems(made);
-    if problems.is_empty() { head } else { format!("{head}\n\n{problems}") }
+    match made["text"].as_str() {
+        None | Some("") => head,
+        Some(problems) => format!("{head}\n\n{problems}"),
+    }
 }
 
 fn show_history(reloads: &Value) -> String {

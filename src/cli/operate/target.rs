@@ -53,10 +53,10 @@ impl ApiRequest {
         Self { method: Method::POST, path, query: Vec::new(), body }
     }
 
-    /// Posts a configuration that messages call `name`.
-    pub(super) fn toml(path: &'static str, name: &str, text: String) -> Self {
+    /// Posts a configuration, with one parameter.
+    pub(super) fn toml(path: &'static str, parameter: (&'static str, String), text: String) -> Self {
         let body = Some(("application/toml", text.into_bytes()));
-        Self { method: Method::POST, path, query: vec![("name", name.to_owned())], body }
+        Self { method: Method::POST, path, query: vec![parameter], body }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::reader::Table;
 use crate::config::reader::units::Fault;
 use crate::limit::Key;
-use crate::policy::{HostPattern, KeyPart, KeySecret, PathPattern, path};
+use crate::policy::{HostPattern, KeyPart, KeySecret, PathPattern, key_of_marked_id, path};
 
 /// How the keys of a limit are made.
 pub(super) struct Keyed<'k> {
@@ -73,6 +73,9 @@ pub(super) fn check_text(text: &str, keyed: &Keyed<'_>, is_shown: bool) -> Resul
     if parts.is_empty() {
         let fault = Fault::new("with `key = []` all requests share one key, so there is no key to override");
         return Err(fault.help(Some("write the numbers in the limit itself".to_owned())));
+    }
+    if key_of_marked_id(text).is_some() {
+        return Ok(());
     }
     if let [part] = parts {
         return check_part(text, part, keyed).map_err(|fault| if is_shown { fault } else { unrepeated(part) });

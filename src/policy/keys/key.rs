@@ -163,9 +163,12 @@ impl KeySecret {
         Some(message.key())
     }
 
-    /// The key that one text names. `|` separates the texts of several parts. `None` as for
-    /// [`KeySecret::key_of_texts`].
+    /// The key that the text of an override names. `|` separates the texts of several parts, and `#` is before an id.
+    /// `None` as for [`KeySecret::key_of_texts`].
     pub fn key_of_text(&self, parts: &[KeyPart], text: &str, ipv6_prefix: u8) -> Option<Key> {
+        if let Some(key) = key_of_marked_id(text).filter(|_| !parts.is_empty()) {
+            return Some(key);
+        }
         let texts: SmallVec<[&str; 4]> = if parts.len() > 1 { text.split('|').collect() } else { [text][..].into() };
         self.key_of_texts(parts, &texts, ipv6_prefix)
     }
@@ -173,6 +176,11 @@ impl KeySecret {
     fn message(&self) -> Message {
         Message { hasher: self.empty }
     }
+}
+
+/// The key of a text that is `#` and an id.
+pub fn key_of_marked_id(text: &str) -> Option<Key> {
+    Key::of_id(text.strip_prefix('#')?)
 }
 
 /// The first bytes of parts.

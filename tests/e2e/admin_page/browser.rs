@@ -12,6 +12,8 @@ use crate::support::{Client, PATIENCE, installed};
 
 /// The start of a browser takes far longer than any request.
 const START_PATIENCE: Duration = Duration::from_mins(2);
+/// Attempts to start the driver.
+const STARTS_MAX: u32 = 5;
 /// The name of an element's id (`WebDriver`, section 12).
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
@@ -25,21 +27,9 @@ pub(super) struct Browser {
 impl Browser {
     /// Starts a browser that runs scripts, or does not.
     pub(super) fn start(runs_scripts: bool) -> Self {
-        let mut command = Command::new(installed("chromedriver"));
-        command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
-        let mut driver = command.spawn().unwrap();
-        let mut lines = BufReader::new(driver.stdout.take().unwrap());
-        let mut browser = Self { driver, address: SocketAddr::from(([127, 0, 0, 1], 0)), session: String::new() };
-        let port = loop {
-            let mut line = String::new();
-            assert!(lines.read_line(&mut line).unwrap() > 0, "chromedriver has ended");
-            if let Some((_, port)) = line.split_once("started successfully on port ") {
-                break port.trim().trim_end_matches('.').parse().unwrap();
-            }
-        };
-        // The driver must not wait for a reader of its output.
-        std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
-        browser.address.set_port(port);
+        let (driver, port) = (0..STARTS_MAX).find_map(|_| start_driver()).expect("chromedriver ends at its start");
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let mut browser = Self { driver, address, session: String::new() };
         let args =
             ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1280,900"];
         let wanted = json!({ "capabilities": { "alwaysMatch": {
@@ -162,6 +152,26 @@ impl Browser {
         let mut answered: Value = serde_json::from_slice(&answer.body).unwrap();
         let value = answered["value"].take();
         if answer.status == 200 { Ok(value) } else { Err(value) }
+    }
+}
+
+/// Starts the driver. Returns its port; `None` if it ended, because another process took the port that it chose.
+fn start_driver() -> Option<(Child, u16)> {
+    let mut command = Command::new(installed("chromedriver"));
+    command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+    let mut driver = command.spawn().unwrap();
+    let mut lines = BufReader::new(driver.stdout.take().unwrap());
+    loop {
+        let mut line = String::new();
+        if lines.read_line(&mut line).unwrap() == 0 {
+            let _ = driver.wait();
+            return None;
+        }
+        if let Some((_, port)) = line.split_once("started successfully on port ") {
+            // The driver must not wait for a reader of its output.
+            std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
+            return Some((driver, port.trim().trim_end_matches('.').parse().unwrap()));
+        }
     }
 }
 

@@ -129,8 +129,43 @@ fn the_overview_shows_why_a_reload_failed() {
     weir.wait_for_line("the new configuration is invalid");
     browser.go(&url(&weir, "/"));
     browser.wait_for("The last reload failed.");
-    browser.wait_for("three an hour");
+    // The excerpt of the file, as `weir check` prints it.
+    browser.wait_for("| rate = \"three an hour\"");
+    browser.wait_for("^^^^");
+    browser.click("a[href='/configuration']");
+    browser.wait_for("| rate = \"three an hour\"");
+}
+
+#[test]
+fn an_operator_checks_and_reloads_the_configuration() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let browser = Browser::start(false);
+    log_in(&browser, &weir, WRITER);
+    browser.wait_for("night-shift");
+    browser.click("nav a[href='/configuration']");
+    browser.wait_for("Not reloaded since the start.");
+    browser.click("button[value=file]");
+    browser.wait_for("1 limit. Nothing was put in force.");
+    browser.fill("#text", "[server]\nlisten = 7\n");
+    browser.click("button[value=text]");
+    browser.wait_for("text:2:10");
+    let config = std::fs::read_to_string(weir.config_file()).unwrap();
+    std::fs::write(weir.config_file(), config.replace("3/h", "three an hour")).unwrap();
+    browser.click("button[value=file]");
+    browser.wait_for("| rate = \"three an hour\"");
+    browser.fill("#reason", "asked by support");
+    browser.click("form[action='/configuration/reload'] button");
+    browser.wait_for("Nothing was changed. The earlier configuration stays in force.");
+    assert_eq!(browser.value("#reason"), "asked by support");
+    std::fs::write(weir.config_file(), config).unwrap();
+    browser.click("form[action='/configuration/reload'] button");
+    browser.wait_for("The configuration was read, and is in force.");
+    browser.fill("#path", "limit.sellers.rate");
+    browser.click("form[role=search] button");
     browser.wait_for("weir.toml:");
+    browser.go(&url(&weir, "/audit"));
+    browser.wait_for("asked by support");
 }
 
 /// With scripts the requests of a key come by themselves, without them when the page is loaded anew.
@@ -196,6 +231,7 @@ fn pages_are_accessible() {
         ("/key?limit=sellers&key=abc", "Give all units back"),
         ("/bans", "There are no bans."),
         ("/overrides", "Set an override"),
+        ("/configuration", "Options in force"),
         ("/explain", "What Weir would decide"),
         ("/audit", "There is no change yet."),
     ] {

@@ -38,7 +38,9 @@ fn log_in(weir: &Weir, token: &str) -> String {
 fn pages_need_a_session() {
     let upstream = Upstream::start();
     let weir = start(&upstream);
-    for path in ["/", "/limits", "/limit?name=sellers", "/key", "/bans", "/overrides", "/explain", "/audit"] {
+    for path in
+        ["/", "/limits", "/limit?name=sellers", "/key", "/bans", "/overrides", "/configuration", "/explain", "/audit"]
+    {
         let answer = ask(&weir, "GET", path, &[], "");
         let to: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
         assert_eq!((answer.status, answer.header("location")), (303, Some(&*format!("/login?to={to}"))), "{path}");
@@ -139,6 +141,41 @@ fn values_of_headers_are_not_shown() {
     }
     let page = ask(&weir, "GET", "/limits", &[], "").text();
     assert!(page.contains("x-any") && page.contains("x-internal-token: (a fixed value)"), "{page}");
+}
+
+/// A list of keys names some by their id only.
+#[test]
+fn a_key_is_changed_by_its_id() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let cookie = log_in(&weir, WRITER);
+    let status = || sell(&weir, "abc").status;
+    assert_eq!([status(), status(), status(), status()], [200, 200, 200, 429]);
+    let page = ask(&weir, "GET", "/limit?name=sellers", &[&cookie], "").text();
+    let id = page.split_once("id=").unwrap().1.split_once('"').unwrap().0.to_owned();
+    let csrf = csrf(&ask(&weir, "GET", "/", &[&cookie], ""));
+    let change = |path: &str, fields: &str| {
+        let form = format!("csrf={csrf}&limit=sellers&{fields}");
+        let answer = ask(&weir, "POST", path, &[ORIGIN, &cookie], &form);
+        (answer.status, answer.header("location").unwrap_or_default().to_owned())
+    };
+    let by_id = |done: &str| (303, format!("/key?limit=sellers&id={id}&done={done}"));
+    assert_eq!(change("/key/override", &format!("id={id}&to=20/h&action=set")), by_id("override"));
+    assert_eq!(status(), 200);
+    let file = std::fs::read_to_string(weir.folder().join("overrides.toml")).unwrap();
+    assert!(file.contains(&format!("\"#{id}\" = \"20/h\"")), "{file}");
+    assert!(ask(&weir, "GET", "/overrides", &[&cookie], "").text().contains(&format!("#{id}")));
+    // The text of the key names the same override.
+    assert_eq!(change("/key/override", "key=abc&action=remove").0, 303);
+    assert!(!std::fs::read_to_string(weir.folder().join("overrides.toml")).unwrap().contains(&id));
+    assert_eq!(change("/key/ban", &format!("id={id}&for=1h")), by_id("banned"));
+    assert_eq!(status(), 403);
+    assert_eq!(change("/key/lift", &format!("id={id}")), by_id("lifted"));
+    assert_eq!(change("/key/reset", &format!("id={id}")), by_id("reset"));
+    assert_eq!(change("/key/charge", "key=abc&units=3&reason=export").1, "/key?limit=sellers&key=abc&done=charged");
+    assert_eq!(status(), 429);
+    assert_eq!(change("/key/charge", "key=abc&units=-3").1, "/key?limit=sellers&key=abc&done=charged");
+    assert_eq!((status(), change("/key/charge", "key=abc&units=some").0), (200, 400));
 }
 
 /// The first look at a key opens a tap. Four keys are followed at most.

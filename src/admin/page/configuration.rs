@@ -1,0 +1,143 @@
+//! The configuration: the last reload, a check, a reload, the last reloads, and the options in force.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::Extension;
+use axum::extract::State;
+use http::{StatusCode, Uri};
+use serde_json::json;
+
+use super::fields::FormFields;
+use super::pages::Pages;
+use super::shell::{self, Shell, Visitor, page, see_other};
+use super::words;
+use crate::admin::answer::{Answer, Refused};
+use crate::admin::reloads::{CheckBody, ConfigBody, ReloadBody, SettingBody};
+
+/// Most options of the page.
+const SETTINGS_SHOWN: usize = 200;
+
+#[derive(Template)]
+#[template(path = "configuration.html", config = "src/admin/page/askama.toml")]
+struct ConfigurationPage {
+    shell: Shell,
+    entered: FormFields,
+    /// The file, or the place of a remote configuration.
+    name: String,
+    checked: Option<CheckBody>,
+    /// The newest first.
+    reloads: Vec<ReloadRow>,
+    settings: Vec<SettingRow>,
+    /// Whether there are more options.
+    more: bool,
+}
+
+/// A reload in words.
+pub(super) struct ReloadRow {
+    pub(super) at: String,
+    pub(super) is_good: bool,
+    /// The reason, or the problems as `weir check` prints them; empty if there are none.
+    pub(super) text: String,
+    cause: String,
+    outcome: String,
+    revision: String,
+    problems: usize,
+    restart: String,
+}
+
+struct SettingRow {
+    path: String,
+    value: String,
+    source: String,
+}
+
+/// The page.
+pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
+    let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
+    view(&pages, &visitor, query, None, None).await
+}
+
+/// Checks the file of the configuration, or a text.
+pub(super) async fn check(
+    State(pages): State<Arc<Pages>>,
+    Extension(visitor): Extension<Visitor>,
+    Extension(fields): Extension<FormFields>,
+) -> Answer {
+    let (query, text) = match fields.get("action") {
+        "text" => (("name", "text"), fields.text("text")),
+        _ => (("stored", "true"), ""),
+    };
+    match pages.api.check(&visitor.operator, query, text).await {
+        Ok(checked) => view(&pages, &visitor, fields, Some(checked), None).await,
+        Err(refused) => view(&pages, &visitor, fields, None, Some(refused)).await,
+    }
+}
+
+/// Reloads the configuration.
+pub(super) async fn reload(
+    State(pages): State<Arc<Pages>>,
+    Extension(visitor): Extension<Visitor>,
+    Extension(fields): Extension<FormFields>,
+) -> Answer {
+    let order = json!({ "reason": fields.filled("reason") });
+    let refused = match pages.api.post::<ReloadBody>(&visitor.operator, "/v1/reload", &order).await {
+        Ok(made) if made.outcome == "applied" => return see_other("/configuration?done=reloaded"),
+        Ok(_) => (StatusCode::UNPROCESSABLE_ENTITY, "The earlier configuration stays in force.".to_owned()),
+        Err(refused) => refused,
+    };
+    view(&pages, &visitor, fields, None, Some(refused)).await
+}
+
+async fn view(
+    pages: &Pages,
+    visitor: &Visitor,
+    entered: FormFields,
+    checked: Option<CheckBody>,
+    refused: Option<Refused>,
+) -> Answer {
+    let defaults = if entered.get("defaults").is_empty() { "false" } else { "true" };
+    let asked = [("path", entered.get("path")), ("defaults", defaults)];
+    let read = pages.api.get::<ConfigBody>(&visitor.operator, "/v1/config", &asked).await;
+    let ConfigBody { name, settings, more } = match read {
+        Ok(config) => config,
+        Err((status, detail)) => return shell::problem(status, &detail),
+    };
+    let more = more || settings.len() > SETTINGS_SHOWN;
+    let settings = settings.into_iter().take(SETTINGS_SHOWN).map(|one| SettingRow::of(one, &name)).collect();
+    let reloads = pages.api.get::<Vec<ReloadBody>>(&visitor.operator, "/v1/reloads", &[]).await.unwrap_or_default();
+    let reloads = reloads.into_iter().map(ReloadRow::of).collect();
+    let (status, error) = refused.unzip();
+    let shell = Shell::new(visitor, "Configuration", &entered).with_error(error);
+    let template = ConfigurationPage { shell, entered, name, checked, reloads, settings, more };
+    page(status.unwrap_or(StatusCode::OK), &template)
+}
+
+impl ReloadRow {
+    pub(super) fn of(reload: ReloadBody) -> Self {
+        let ReloadBody { at, cause, outcome, reason, revision, restart, problems, more, text } = reload;
+        let or_dash = |text: String| if text.is_empty() { "–".to_owned() } else { text };
+        Self {
+            at: words::instant(&at),
+            is_good: outcome == "applied",
+            text: reason.unwrap_or(text),
+            cause,
+            outcome,
+            revision: or_dash(revision.unwrap_or_default()),
+            problems: problems.len() + more,
+            restart: or_dash(restart.join(", ")),
+        }
+    }
+}
+
+impl SettingRow {
+    fn of(setting: SettingBody, name: &str) -> Self {
+        let SettingBody { path, value, source, line, variable } = setting;
+        let source = match (line, variable) {
+            (Some(line), Some(variable)) => format!("variable {variable}, {name}:{line}"),
+            (Some(line), None) => format!("{name}:{line}"),
+            (None, _) => source,
+        };
+        Self { path, value: value.to_string(), source }
+    }
+}
