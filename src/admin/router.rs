@@ -20,7 +20,9 @@ use utoipa_axum::routes;
 use super::answer::{Answer, problem, text};
 use super::exposition::{self, Format};
 use super::state::Admin;
-use super::{bans, configuration, explain, fleet, history, keys, layers, overrides, page, plans, spend, tap, top};
+use super::{
+    audit, bans, configuration, explain, fleet, history, keys, layers, overrides, page, plans, spend, tap, top,
+};
 use crate::telemetry::OPENMETRICS_TYPE;
 
 /// The Prometheus text exposition format.
@@ -51,6 +53,7 @@ pub(super) fn router(admin: Admin) -> Router {
         .routes(routes!(bans::list))
         .routes(routes!(overrides::list))
         .routes(routes!(plans::list))
+        .routes(routes!(audit::list))
         .routes(routes!(configuration::show))
         .routes(routes!(configuration::reloads));
     let writes = OpenApiRouter::new()

@@ -175,7 +175,18 @@ impl Drop for Visits {
     }
 }
 
-/// Every block of shell commands on the page succeeds, in the order of the page.
+/// The blocks of shell commands in a part of a page.
+fn blocks(part: &str) -> Vec<&str> {
+    part.split("```sh\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect()
+}
+
+/// The words between two markers.
+fn marked<'p>(text: &'p str, marker: &str) -> Vec<&'p str> {
+    text.split(marker).skip(1).step_by(2).collect()
+}
+
+/// Every block of shell commands on the page succeeds, in the order of the page. Each task has a request, a command and a
+/// page of the web page with the words that the task names.
 #[test]
 fn every_command_of_the_page_of_tasks_works() {
     let page = include_str!("../../docs/operations/tasks.md");
@@ -184,19 +195,43 @@ fn every_command_of_the_page_of_tasks_works() {
     let config = config.replace("127.0.0.1:8080", "127.0.0.1:0").replace("127.0.0.1:9901", "127.0.0.1:0");
     let config = config.replace("127.0.0.1:9000", &upstream.address().to_string());
     let weir = Weir::start_as(&format!("{config}\n[log]\nformat = \"json\"\n"));
+    let tasks: Vec<_> = page.split("\n## ").skip(1).collect();
+    assert!(tasks.len() >= 20, "{}", tasks.len());
+    let _visits = Visits::start(&weir);
+    for task in tasks {
+        let (name, _) = task.split_once('\n').unwrap();
+        let line = task.lines().find_map(|line| line.strip_prefix("Page: `"));
+        let (path, line) = line.and_then(|line| line.split_once('`')).unwrap_or_else(|| panic!("{name}: no page"));
+        let blocks = blocks(task);
+        let commands = blocks.concat();
+        assert!(commands.contains("curl "), "{name}: no request");
+        assert!(["weir ", "tail "].iter().any(|command| commands.contains(command)), "{name}: no command");
+        let look = || {
+            let answer = Client::connect(weir.admin()).get(path);
+            assert_eq!(answer.status, 200, "{name}: {path}");
+            answer.text()
+        };
+        let mut shown = look();
+        for block in blocks {
+            run_block(&weir, block);
+            shown += &look();
+        }
+        let (menu, words) = (marked(line, "**"), line.replace("**", ""));
+        for word in menu.into_iter().chain(marked(&words, "*")) {
+            assert!(shown.contains(word), "{name}: no {word:?} on {path}");
+        }
+    }
+}
+
+fn run_block(weir: &Weir, block: &str) {
     let programs = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap().to_str().unwrap();
     let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
-    let blocks: Vec<_> = page.split("```sh\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
-    assert!(blocks.len() >= 15, "{}", blocks.len());
-    let _visits = Visits::start(&weir);
-    for block in blocks {
-        let admin = weir.admin().to_string();
-        let script = block.replace("127.0.0.1:9901", &admin);
-        let mut shell = Command::new("sh");
-        shell.args(["-e", "-c", &script]).current_dir(weir.folder());
-        shell.env("PATH", &path).env("WEIR_ADMIN", &admin).env_remove("WEIR_ADMIN_TOKEN");
-        let output = shell.output().unwrap();
-        assert!(output.status.success(), "{block}{}", String::from_utf8_lossy(&output.stderr));
-        assert!(!output.stdout.is_empty(), "{block}");
-    }
+    let admin = weir.admin().to_string();
+    let script = block.replace("127.0.0.1:9901", &admin);
+    let mut shell = Command::new("sh");
+    shell.args(["-e", "-c", &script]).current_dir(weir.folder());
+    shell.env("PATH", &path).env("WEIR_ADMIN", &admin).env_remove("WEIR_ADMIN_TOKEN");
+    let output = shell.output().unwrap();
+    assert!(output.status.success(), "{block}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!output.stdout.is_empty(), "{block}");
 }

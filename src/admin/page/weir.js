@@ -5,7 +5,7 @@
   if (!live) return;
   const pause = document.createElement("button");
   pause.type = "button";
-  pause.className = "quiet";
+  pause.className = "quiet pause";
   let isPaused = false;
   const name = () => { pause.textContent = isPaused ? "Resume refreshing" : "Pause refreshing"; };
   pause.addEventListener("click", () => { isPaused = !isPaused; name(); });

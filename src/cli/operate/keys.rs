@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use http::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::target::{ApiRequest, Target, duration, text};
+use super::target::{ApiRequest, Target, duration, key_of, text};
 use crate::cli::table::table;
 
 #[derive(Debug, Args)]
@@ -37,6 +37,31 @@ enum KeysAction {
         /// The page after this one: `next` of the JSON.
         #[arg(long)]
         after: Option<String>,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// List the keys with the most refused or held requests.
+    Top {
+        /// The name of the limit.
+        limit: String,
+        /// The number of keys, at most 512.
+        #[arg(short, long, default_value_t = 20)]
+        n: usize,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Charge a key, or give units back.
+    #[command(allow_negative_numbers = true)]
+    Charge {
+        /// The name of the limit.
+        limit: String,
+        /// The key: its parts with `|` between them, or a JSON object with the parts by name.
+        key: String,
+        /// Whole units; a negative number gives units back.
+        units: i64,
+        /// The reason, for the audit log.
+        #[arg(long)]
+        reason: Option<String>,
         #[command(flatten)]
         target: Target,
     },
@@ -76,6 +101,14 @@ pub(in crate::cli) fn keys(KeysArgs { action }: KeysArgs) -> ExitCode {
             let query = vec![("limit", Some(limit)), ("limited", limited), ("n", n), ("after", after)];
             target.run(ApiRequest::query(Method::GET, "/v1/keys", query), show_limited)
         }
+        KeysAction::Top { limit, n, target } => {
+            let query = vec![("limit", Some(limit)), ("n", Some(n.to_string()))];
+            target.run(ApiRequest::query(Method::GET, "/v1/top", query), show_top)
+        }
+        KeysAction::Charge { limit, key, units, reason, target } => {
+            let charge = json!({ "limit": limit, "key": key_of(&key), "units": units, "reason": reason });
+            target.run(ApiRequest::post("/v1/spend", &charge), show_balance)
+        }
         KeysAction::Reset { key, reason, target } => target
             .run(of_key(Method::DELETE, key, ("reason", reason)), |reset| {
                 format!("before\n{}\n\nafter\n{}", show_key(&reset["before"]), show_key(&reset["after"]))
@@ -89,6 +122,19 @@ fn show_key(key: &Value) -> String {
     let mut rows: Vec<_> = rows.into_iter().map(|name| vec![name.replace('_', " "), text(&key[name])]).collect();
     rows.push(vec!["whole again in".to_owned(), duration(&key["reset_after_ms"])]);
     rows.push(vec!["next unit in".to_owned(), duration(&key["retry_after_ms"])]);
+    table(&["FIELD", "VALUE"], &rows)
+}
+
+fn show_top(top: &Value) -> String {
+    let keys = top["limits"][0]["keys"].as_array().into_iter().flatten();
+    let rows: Vec<_> = keys.map(|key| vec![text(&key["key"]), text(&key["count"]), text(&key["error"])]).collect();
+    table(&["KEY", "REQUESTS", "AT MOST TOO HIGH BY"], &rows)
+}
+
+fn show_balance(balance: &Value) -> String {
+    let mut rows: Vec<_> =
+        ["limit", "remaining", "debt"].map(|name| vec![name.to_owned(), text(&balance[name])]).into();
+    rows.push(vec!["whole again in".to_owned(), duration(&balance["reset_after_ms"])]);
     table(&["FIELD", "VALUE"], &rows)
 }
 
