@@ -13,7 +13,7 @@ use super::body::BATCH_MAX;
 use super::key;
 use super::keys::{banned_until, refused};
 use super::state::Admin;
-use crate::gate::{FoundKey, Gate, KeyName, Live};
+use crate::gate::{FoundKey, Gate, KeyError, KeyName, Live};
 use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
 use crate::time::Timestamp;
 
