@@ -262,9 +262,8 @@ mod tests {
     fn a_grown_buffer_does_not_stay_for_few_bytes() {
         let pool = BufferPool::default();
         for (left, capacity_max) in [(0, 0), (1, 2 * SIZE), (SIZE, 2 * SIZE), (SIZE + 1, SIZE_MAX)] {
-            let mut input = InputBuffer::default();
-            input.bytes = Vec::with_capacity(SIZE_MAX);
-            input.bytes.extend((0..SIZE_MAX).map(|at| at as u8));
+            let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(SIZE_MAX).collect();
+            let mut input = InputBuffer { bytes, start: 0 };
             input.consume(SIZE_MAX - left);
             let unread = input.unread().to_vec();
             input.release(&pool);

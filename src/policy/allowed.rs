@@ -1,6 +1,7 @@
 //! The amount that a limit allows: usually, for a plan, or for one key.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::limit::Algorithm;
 
@@ -29,6 +30,15 @@ pub struct Allowed {
     pub set_from: usize,
     /// The plans that overrides assign: the name of the plan, by the text of the key.
     pub assigned: HashMap<Box<str>, Box<str>>,
+}
+
+/// The rules of a policy before they are shared.
+#[derive(Clone, Debug)]
+pub(super) struct Shares {
+    /// The number of members.
+    pub(super) members: u64,
+    /// What each limit with the strategy `split` allows the whole fleet, in the order of the limits.
+    pub(super) whole: Arc<[Option<Allowed>]>,
 }
 
 impl Allowed {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::Method;
 
 use super::access::Access;
+use super::allowed::Shares;
 use super::descriptors::Descriptors;
 use super::facts::Facts;
 use super::identity::client_ip::ClientIpRules;
@@ -16,7 +17,6 @@ use super::matching::conditions::Match;
 use super::matching::matcher::Matcher;
 use super::matching::path;
 use super::plan::PlanSource;
-use super::shares::Shares;
 use crate::limit::Algorithm;
 
 /// All rules for requests, as configured.

@@ -4,20 +4,11 @@
 
 use std::sync::Arc;
 
-use super::allowed::Allowed;
+use super::allowed::{Allowed, Shares};
 use super::compiled::Policy;
 use super::limit::Limit;
 use super::strategy::Strategy;
 use crate::limit::Algorithm;
-
-/// The rules of a policy before they are shared.
-#[derive(Clone, Debug)]
-pub(super) struct Shares {
-    /// The number of members.
-    members: u64,
-    /// What each limit with the strategy `split` allows the whole fleet, in the order of the limits.
-    whole: Arc<[Option<Allowed>]>,
-}
 
 impl Policy {
     /// Shares limits by so many members, instead of a fixed number of replicas. Limits with the strategy `split` must

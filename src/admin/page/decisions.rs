@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use super::pages::Pages;
 use super::words;
+use crate::admin::state::Admin;
 use crate::admin::times::rfc3339;
 use crate::limit::Key;
 use crate::telemetry::{Tap, TapFilter, TappedRequest};
@@ -74,17 +74,22 @@ pub(super) struct DecisionRow {
 }
 
 /// The requests of a key since the first look; `None` if all taps are open.
-pub(super) fn look(pages: &Arc<Pages>, limit: &str, key: Key) -> Option<Decisions> {
-    let now = pages.now();
-    let mut all = pages.followed.0.lock().unwrap_or_else(PoisonError::into_inner);
+pub(super) fn look(
+    (admin, followed_keys): (&Arc<Admin>, &Arc<FollowedKeys>),
+    limit: &str,
+    key: Key,
+) -> Option<Decisions> {
+    let now = admin.gate.clock().now();
+    let mut all = followed_keys.0.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(followed) = all.iter_mut().find(|one| one.key == key && one.limit == limit) {
         followed.seen = now;
         return Some(followed.shown());
     }
     let filter =
         TapFilter { limit: Some(limit.to_owned()), key: Some([key.first, key.second]), ..TapFilter::default() };
-    let tap = pages.admin.taps.open(filter)?;
-    let task = Collector(tokio::spawn(collect(Arc::clone(pages), tap, (limit.to_owned(), key))).abort_handle());
+    let tap = admin.taps.open(filter)?;
+    let state = (Arc::clone(admin), Arc::clone(followed_keys));
+    let task = Collector(tokio::spawn(collect(state, tap, (limit.to_owned(), key))).abort_handle());
     if all.len() >= FOLLOWED_MAX {
         let longest_ago = all.iter().enumerate().min_by_key(|(_, one)| one.seen).map(|(index, _)| index);
         longest_ago.map(|index| all.swap_remove(index));
@@ -104,27 +109,27 @@ pub(super) fn look(pages: &Arc<Pages>, limit: &str, key: Key) -> Option<Decision
 }
 
 /// Keeps the requests of a tap until nobody looks.
-async fn collect(pages: Arc<Pages>, mut tap: Tap, (limit, key): (String, Key)) {
+async fn collect((admin, followed_keys): (Arc<Admin>, Arc<FollowedKeys>), mut tap: Tap, (limit, key): (String, Key)) {
     loop {
         let mut requests = Vec::new();
         // Without a request there is nothing to keep, but perhaps nobody looks.
         let _ = timeout(SILENCE_MAX, tap.receive(&mut requests)).await;
-        let (lost, now) = (tap.take_lost(), pages.now());
+        let (lost, now) = (tap.take_lost(), admin.gate.clock().now());
         {
-            let mut all = pages.followed.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = followed_keys.0.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(index) = all.iter().position(|one| one.key == key && one.limit == limit) else { return };
             let Some(followed) = all.get_mut(index).filter(|one| now.ns_since(one.seen) < UNSEEN_NS_MAX) else {
                 all.swap_remove(index);
                 return;
             };
-            followed.keep(requests, lost);
+            followed.add(requests, lost);
         }
         sleep(PAUSE).await;
     }
 }
 
 impl FollowedKey {
-    fn keep(&mut self, requests: Vec<Arc<TappedRequest>>, lost: u64) {
+    fn add(&mut self, requests: Vec<Arc<TappedRequest>>, lost: u64) {
         self.count = self.count.saturating_add(requests.len() as u64).saturating_add(lost);
         let skipped = requests.len().saturating_sub(KEPT_MAX);
         self.requests.extend(requests.into_iter().skip(skipped));
@@ -197,7 +202,7 @@ mod tests {
             (2..51, 0, 58, "GET shop/50", "GET shop/1"),
             (51..251, 0, 258, "GET shop/250", "GET shop/201"),
         ] {
-            followed.keep(numbers.map(request).collect(), lost);
+            followed.add(numbers.map(request).collect(), lost);
             let shown = followed.shown();
             let ends = |row: Option<&DecisionRow>| row.map(|row| row.request.clone()).unwrap_or_default();
             assert_eq!(

@@ -185,7 +185,7 @@ async fn view(pages: &Arc<Pages>, visitor: &Visitor, entered: FormFields, refuse
 /// The last requests of the key with this id.
 fn requests_of(pages: &Arc<Pages>, limit: &str, id: &str) -> Option<Decisions> {
     match key::name_of_id(id) {
-        Ok(KeyName::Hash(key)) => decisions::look(pages, limit, key),
+        Ok(KeyName::Hash(key)) => decisions::look((&pages.admin, &pages.followed), limit, key),
         _ => None,
     }
 }

@@ -23,14 +23,14 @@ pub(super) struct Pages {
     /// The CSRF token of pages without a session.
     pub(super) csrf: Option<Secret>,
     /// The keys whose requests are kept.
-    pub(super) followed: FollowedKeys,
+    pub(super) followed: Arc<FollowedKeys>,
     /// Hashes overrides for forms.
     pub(super) references: RandomState,
 }
 
 impl Pages {
     pub(super) fn new(admin: Arc<Admin>, api: Router) -> Self {
-        let (sessions, attempts, followed) = (Mutex::default(), Mutex::default(), FollowedKeys::default());
+        let (sessions, attempts, followed) = (Mutex::default(), Mutex::default(), Arc::default());
         let (csrf, references) = (Secret::random(), RandomState::new());
         Self { admin, api: Api::new(api), sessions, attempts, csrf, followed, references }
     }

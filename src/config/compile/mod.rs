@@ -120,8 +120,7 @@ pub(in crate::config) fn config(
     let timeouts = timeouts::timeouts(&root.table("timeouts"));
     let name_servers = upstream::name_servers(&root.table("dns"));
     let compiled = upstream::upstreams(&root, listeners.requests.as_deref());
-    let routes = route::routes(&root, &compiled);
-    let upstreams = compiled.upstreams;
+    let (routes, upstreams) = (route::routes(&root, &compiled), compiled.upstreams);
     let admin = admin::admin(&admin_table, listeners.operators.as_ref());
     admin::overrides(&admin_table);
     let fixed = server::fixed(&server, listeners.requests.as_deref(), listeners.takeover);

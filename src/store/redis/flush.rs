@@ -238,7 +238,7 @@ mod tests {
             ([poisoned, poisoned], 0, 2),
         ] {
             let store = Store::unreachable(OnFailure::Split, Clock::start());
-            let rule = algorithm("token_bucket 10/1s");
+            let rule = algorithm("token_bucket 10/1s burst 10");
             for key in 0..2 {
                 store.settle("l", Key::of_hash(key, key), &rule, 1, 0);
             }

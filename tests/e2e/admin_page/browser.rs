@@ -1,6 +1,6 @@
 //! A headless Chromium, driven by chromedriver over `WebDriver` (JSON over HTTP).
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -160,19 +160,17 @@ fn start_driver() -> Option<(Child, u16)> {
     let mut command = Command::new(installed("chromedriver"));
     command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
     let mut driver = command.spawn().unwrap();
-    let mut lines = BufReader::new(driver.stdout.take().unwrap());
-    loop {
-        let mut line = String::new();
-        if lines.read_line(&mut line).unwrap() == 0 {
-            let _ = driver.wait();
-            return None;
-        }
-        if let Some((_, port)) = line.split_once("started successfully on port ") {
-            // The driver must not wait for a reader of its output.
-            std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
-            return Some((driver, port.trim().trim_end_matches('.').parse().unwrap()));
-        }
+    let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let port = lines.find_map(|line| {
+        let (_, port) = line.split_once("started successfully on port ")?;
+        port.trim().trim_end_matches('.').parse().ok()
+    });
+    if port.is_none() {
+        let _ = driver.wait();
     }
+    // The driver must not wait for a reader of its output.
+    std::thread::spawn(move || lines.for_each(drop));
+    Some((driver, port?))
 }
 
 impl Drop for Browser {
