@@ -207,7 +207,8 @@ fn every_command_of_the_page_of_tasks_works() {
         assert!(commands.contains("curl "), "{name}: no request");
         assert!(["weir ", "tail "].iter().any(|command| commands.contains(command)), "{name}: no command");
         let look = || {
-            let answer = Client::connect(weir.admin()).get(path);
+            let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            let answer = Client::connect(weir.admin()).send(request).answer();
             assert_eq!(answer.status, 200, "{name}: {path}");
             answer.text()
         };

@@ -56,7 +56,8 @@ enum KeysAction {
         /// The name of the limit.
         limit: String,
         /// The key: its parts with `|` between them, or a JSON object with the parts by name.
-        key: String,
+        #[arg(value_name = "KEY")]
+        key_text: String,
         /// Whole units; a negative number gives units back.
         units: i64,
         /// The reason, for the audit log.
@@ -105,8 +106,8 @@ pub(in crate::cli) fn keys(KeysArgs { action }: KeysArgs) -> ExitCode {
             let query = vec![("limit", Some(limit)), ("n", Some(n.to_string()))];
             target.run(ApiRequest::query(Method::GET, "/v1/top", query), show_top)
         }
-        KeysAction::Charge { limit, key, units, reason, target } => {
-            let charge = json!({ "limit": limit, "key": key_of(&key), "units": units, "reason": reason });
+        KeysAction::Charge { limit, key_text, units, reason, target } => {
+            let charge = json!({ "limit": limit, "key": key_of(&key_text), "units": units, "reason": reason });
             target.run(ApiRequest::post("/v1/spend", &charge), show_balance)
         }
         KeysAction::Reset { key, reason, target } => target

@@ -33,7 +33,8 @@ impl Browser {
         let args =
             ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1280,900"];
         let wanted = json!({ "capabilities": { "alwaysMatch": {
-            "browserName": "chrome", "goog:chromeOptions": { "args": args, "binary": installed("chromium") },
+            "browserName": "chrome", "acceptInsecureCerts": true,
+            "goog:chromeOptions": { "args": args, "binary": installed("chromium") },
         } } });
         let session = browser.ask("POST", "/session", &wanted);
         browser.session = format!("/session/{}", session["sessionId"].as_str().unwrap());
@@ -69,6 +70,11 @@ impl Browser {
             assert!(Instant::now() < until, "no {words:?} at {}: {}", self.path(), self.text());
             std::thread::park_timeout(Duration::from_millis(20));
         }
+    }
+
+    /// The cookies that the browser sends with the page.
+    pub(super) fn cookies(&self) -> Value {
+        self.ask("GET", &format!("{}/cookie", self.session), &Value::Null)
     }
 
     /// Whether the page has an element of this CSS selector.

@@ -2,7 +2,7 @@
 
 use super::browser::Browser;
 use super::{READER, WRITER, sell, start};
-use crate::support::{Upstream, Weir};
+use crate::support::{Cert, NEVER, Upstream, Weir};
 
 fn url(weir: &Weir, path: &str) -> String {
     format!("http://{}{path}", weir.admin())
@@ -212,6 +212,35 @@ fn a_form_of_another_page_changes_nothing() {
     browser.wait_for("This form is not of this page, so it was refused.");
     browser.go(&url(&weir, "/bans"));
     browser.wait_for("There are no bans.");
+}
+
+/// Over TLS the cookie is of this host alone, and never sent in clear.
+#[test]
+fn over_tls_the_cookie_is_secure() {
+    let upstream = Upstream::start();
+    let folder = tempfile::tempdir().unwrap();
+    Cert::of_hosts(&["localhost"]).write(folder.path(), "own");
+    std::fs::write(folder.path().join("write.token"), WRITER).unwrap();
+    let tls = "[admin.tls]\ncertificates = [{ cert = \"own.pem\", key = \"own.key\" }]\n";
+    let config = Weir::config(&upstream, "", &format!("{tls}{NEVER}"));
+    let config = config.replacen("[admin]\n", "[admin]\ntoken = { file = \"write.token\" }\n", 1);
+    std::fs::write(folder.path().join("weir.toml"), config).unwrap();
+    let weir = Weir::start_in(folder);
+    let port = weir.admin().port();
+    let browser = Browser::start(true);
+    browser.go(&format!("https://localhost:{port}/bans"));
+    browser.fill("#token", WRITER);
+    browser.click("main button");
+    browser.wait_for("There are no bans.");
+    let cookies = browser.cookies();
+    let of_session = &cookies[0];
+    assert_eq!(of_session["name"], format!("__Host-weir-{port}"), "{cookies}");
+    assert_eq!((&of_session["secure"], &of_session["httpOnly"]), (&true.into(), &true.into()), "{cookies}");
+    assert_eq!((&of_session["sameSite"], &of_session["path"]), (&"Strict".into(), &"/".into()), "{cookies}");
+    assert_eq!(cookies.as_array().map(Vec::len), Some(1));
+    browser.fill("#address", "203.0.113.7");
+    browser.click("form[action='/bans/add'] button");
+    browser.wait_for("The ban is in force.");
 }
 
 /// The names of inputs, the structure and the width of each page. An operator reaches the content by keys alone.

@@ -152,7 +152,7 @@ fn a_key_is_changed_by_its_id() {
     let status = || sell(&weir, "abc").status;
     assert_eq!([status(), status(), status(), status()], [200, 200, 200, 429]);
     let page = ask(&weir, "GET", "/limit?name=sellers", &[&cookie], "").text();
-    let id = page.split_once("id=").unwrap().1.split_once('"').unwrap().0.to_owned();
+    let id = page.split_once("sellers&#38;id=").unwrap().1.split_once('"').unwrap().0.to_owned();
     let csrf = csrf(&ask(&weir, "GET", "/", &[&cookie], ""));
     let change = |path: &str, fields: &str| {
         let form = format!("csrf={csrf}&limit=sellers&{fields}");
