@@ -43,31 +43,6 @@ fn limits_on_several_nodes_give_back_what_one_denies() {
     check("a cluster", &format!("cluster = {}", cluster.urls()));
 }
 
-/// A denial by a limit on another node leaves no mirror behind that denies later requests.
-#[test]
-fn a_limit_that_another_one_denied_beside_is_not_spent() {
-    let upstream = Upstream::start();
-    let limit = |name: &str, paths: &str| {
-        format!(
-            "[[limit]]\nname = \"{name}\"\nkey = [\"header:x-key\"]\nrate = \"1/day\"\nmatch = {{ path = [{paths}] }}\n"
-        )
-    };
-    let limits = format!("{}{}", limit("a", "\"/a\", \"/both\""), limit("b", "\"/b\", \"/both\""));
-    let ring: Vec<_> = (0..2).map(|_| Redis::start()).collect();
-    let store = format!("redis = {:?}\ntimeout = \"5s\"\n", ring.iter().map(Redis::url).collect::<Vec<_>>());
-    let fleet = start(&upstream, &shared(&store, &limits));
-    let ask = |replica: usize, path: &str, key: u32| {
-        let head = format!("GET {path} HTTP/1.1\r\nhost: weir.test\r\nx-key: {key}\r\n\r\n");
-        Client::connect(fleet.weirs[replica].address()).send(head).answer().status
-    };
-    // About half of the keys have their limits on different nodes.
-    for key in 0..16 {
-        assert_eq!((ask(0, "/a", key), ask(1, "/both", key)), (200, 429), "{key}");
-        until("the unit of b", || ask(1, "/b", key) == 200);
-    }
-    assert_no_fallback(&fleet);
-}
-
 /// A limit in shadow mode counts over all replicas, and refuses nobody.
 #[test]
 fn a_shadow_refuses_nobody() {
