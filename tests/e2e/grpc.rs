@@ -23,7 +23,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tower::service_fn;
 
 use crate::ops::until;
-use crate::support::{Cert, NEVER, PATIENCE, Weir};
+use crate::support::{Cert, NEVER, PATIENCE_OF_TEST, Weir};
 
 /// Messages as they are: what they mean is nothing to Weir.
 #[derive(Clone, Copy, Default)]
@@ -269,7 +269,7 @@ fn between(rest: &str, test: impl AsyncFn(&Weir, Caller, &Service)) {
 /// Runs `test` to its end.
 fn run<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(PATIENCE, test()).await.expect("in time") });
+    runtime.block_on(async { tokio::time::timeout(PATIENCE_OF_TEST, test()).await.expect("in time") });
     runtime.shutdown_background();
 }
 
@@ -365,7 +365,7 @@ fn a_call_that_is_cancelled_ends_at_the_service() {
 fn a_deadline_is_the_clients_and_passes_on() {
     between(NEVER, async |_, mut caller, service| {
         let mut request = Request::new(Bytes::new());
-        request.set_timeout(Duration::from_secs(2));
+        request.set_timeout(Duration::from_secs(5));
         let status = caller.unary("/t.T/Wait", request).await.unwrap_err();
         assert!(matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded), "{status}");
         until("it was dropped", || service.seen.dropped.load(Ordering::SeqCst) == 1);
@@ -406,7 +406,7 @@ fn a_call_that_is_held_leaves_its_place_with_its_client() {
     between(limit, async |weir, mut caller, _| {
         assert_eq!(caller.call("/t.T/Unary", "x").await.unwrap(), "x");
         let mut request = Request::new(Bytes::new());
-        request.set_timeout(Duration::from_millis(300));
+        request.set_timeout(Duration::from_secs(4));
         let held = "weir_held_requests{limit=\"one\"}";
         let calling = tokio::spawn(async move { caller.unary("/t.T/Unary", request).await });
         weir.wait_for_metric(held, |value| value == 1.0);

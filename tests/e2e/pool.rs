@@ -9,7 +9,7 @@ use tokio::sync::Barrier;
 use tokio::time::timeout;
 
 use crate::ops::until;
-use crate::support::{NEVER, PATIENCE, Weir};
+use crate::support::{NEVER, PATIENCE_OF_TEST, Weir};
 
 const IN_FLIGHT: usize = 500;
 const ROUNDS: usize = 12;
@@ -57,7 +57,7 @@ async fn connections_that_a_steady_load_needs_stay_and_close_after_the_idle_time
     let url = format!("http://{}", listener.local_addr().unwrap());
     let seen = Arc::<ConnectionCounts>::default();
     tokio::spawn(serve(listener, Arc::clone(&seen)));
-    let weir = Weir::with(&format!("[upstream]\nurl = \"{url}\"\nidle_timeout = \"1s\"\n{NEVER}"));
+    let weir = Weir::with(&format!("[upstream]\nurl = \"{url}\"\nidle_timeout = \"5s\"\n{NEVER}"));
     let clients: Vec<_> = (0..IN_FLIGHT)
         .map(|_| {
             let address = weir.address();
@@ -71,7 +71,7 @@ async fn connections_that_a_steady_load_needs_stay_and_close_after_the_idle_time
         })
         .collect();
     for client in clients {
-        timeout(PATIENCE, client).await.expect("in time").unwrap();
+        timeout(PATIENCE_OF_TEST, client).await.expect("in time").unwrap();
     }
     let opened = seen.ever.load(Ordering::SeqCst);
     assert!((IN_FLIGHT..=600).contains(&opened), "{opened} connections for {IN_FLIGHT} requests in flight");

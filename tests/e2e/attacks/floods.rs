@@ -11,7 +11,7 @@ const KEYS: usize = 20_000;
 const MAX_KEYS: f64 = 1000.0;
 /// Bytes that the process may grow by: 1000 keys, an overflow of 100 KB, buffers of a few connections, and the
 /// allocator.
-const GROWTH_KB: u64 = 32 << 10;
+const GROWTH: usize = 32 << 20;
 const BATCH: usize = 100;
 
 /// Sends many requests, some at once, and returns the number of 200s.
@@ -26,12 +26,6 @@ fn flood(weir: &Weir, requests: impl Iterator<Item = String>) -> usize {
     passed
 }
 
-fn resident_kb(weir: &Weir) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", weir.pid())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
 /// Floods a limit of 1/h with keys. The first request has the key `hot`.
 fn flood_of_keys(key: &str, request: fn(usize) -> String) {
     let config = format!("[[limit]]\nname = \"a\"\nkey = [\"{key}\"]\nrate = \"1/h\"\nmax_keys = 1000\n");
@@ -40,7 +34,7 @@ fn flood_of_keys(key: &str, request: fn(usize) -> String) {
     let [hot, late] = [KEYS, KEYS + 1];
     assert_eq!([ask(hot), ask(hot)], [200, 429]);
     flood(&lab.weir, (0..BATCH).map(request));
-    let (series_before, memory_before) = (series(&lab.weir), resident_kb(&lab.weir));
+    let (series_before, memory_before) = (series(&lab.weir), lab.weir.resident());
     for round in 0..4 {
         let keys = KEYS / 4 * round..KEYS / 4 * (round + 1);
         let fresh = flood(&lab.weir, keys.clone().map(request));
@@ -52,8 +46,8 @@ fn flood_of_keys(key: &str, request: fn(usize) -> String) {
     assert!((0..9).filter(|_| ask(late) == 200).count() <= 1);
     assert!(lab.weir.metric("weir_overflow_decisions_total{limit=\"a\"}") > KEYS as f64 / 2.0);
     assert_eq!(series(&lab.weir), series_before);
-    let growth = resident_kb(&lab.weir).saturating_sub(memory_before);
-    assert!(growth < GROWTH_KB, "{growth} KB more");
+    let growth = lab.weir.resident().saturating_sub(memory_before);
+    assert!(growth < GROWTH, "{growth} bytes more");
     lab.is_well();
 }
 
@@ -112,14 +106,14 @@ fn of_all_kinds_of_keys() {
         )
     };
     flood(&lab.weir, (0..2000).map(&mut request));
-    let (series_before, memory_before) = (series(&lab.weir), resident_kb(&lab.weir));
+    let (series_before, memory_before) = (series(&lab.weir), lab.weir.resident());
     for _ in 0..count / 2000 {
         flood(&lab.weir, (0..2000).map(&mut request));
     }
     assert_eq!(series(&lab.weir), series_before);
-    let growth = resident_kb(&lab.weir).saturating_sub(memory_before);
+    let growth = lab.weir.resident().saturating_sub(memory_before);
     // The seven sketches of 2 MiB come into memory bit by bit.
-    assert!(growth < GROWTH_KB + 7 * (2 << 10), "{growth} KB more");
+    assert!(growth < GROWTH + 7 * (2 << 20), "{growth} bytes more");
     for part in parts {
         let keys = lab.weir.metric(&format!("weir_keys{{limit=\"{}\"}}", part.replace(':', "-")));
         assert!(keys <= MAX_KEYS + 2.0, "{part}: {keys}");
@@ -141,11 +135,10 @@ fn of_idle_connections() {
 
 #[test]
 fn of_slow_heads() {
-    let lab = Lab::start("", "[timeouts]\nrequest_head = \"300ms\"");
+    let lab = Lab::start("", "[timeouts]\nrequest_head = \"2s\"");
     let mut client = lab.client();
-    let began = Instant::now();
-    let answered = drip(&mut client, b"GET / HTTP/1.1\r\nhost: h\r\nx: ", b"y");
-    assert!(answered && began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    // It drips until there is an answer.
+    assert!(drip(&mut client, b"GET / HTTP/1.1\r\nhost: h\r\nx: ", b"y"));
     is_problem(&client.answer(), 408).unwrap();
     super::lab::is_closed(&mut client).unwrap();
     lab.probe(&mut lab.client()).unwrap();
@@ -155,7 +148,7 @@ fn of_slow_heads() {
 
 #[test]
 fn of_slow_bodies() {
-    let lab = Lab::start("", "[timeouts]\ntotal = \"500ms\"");
+    let lab = Lab::start("", "[timeouts]\ntotal = \"2s\"");
     for framing in ["content-length: 100000\r\n\r\n", "transfer-encoding: chunked\r\n\r\n"] {
         let mut client = lab.client();
         let head = format!("POST / HTTP/1.1\r\nhost: h\r\n{framing}");
@@ -196,8 +189,9 @@ fn of_unread_responses() {
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {len}\r\n\r\n");
         stream.write_all(head.as_bytes()).is_ok() && stream.write_all(&vec![b'x'; len]).is_ok()
     });
-    let lab = Lab::behind(upstream, "", "[timeouts]\nbody_idle = \"300ms\"");
-    let before = resident_kb(&lab.weir);
+    let lab = Lab::behind(upstream, "", "[timeouts]\nbody_idle = \"1s\"");
+    lab.probe(&mut lab.client()).unwrap();
+    let before = lab.weir.resident();
     let idle: Vec<_> = (0..8)
         .map(|_| {
             let mut client = lab.client();
@@ -205,11 +199,11 @@ fn of_unread_responses() {
             client
         })
         .collect();
-    lab.upstream.wait_until(|upstream| upstream.received().len() == 8);
+    lab.upstream.wait_until(|upstream| upstream.received().len() == 9);
     lab.weir.wait_for_metric("weir_connections", |open| open == 0.0);
     lab.upstream.wait_until(|upstream| upstream.connections() == 0);
-    let growth = resident_kb(&lab.weir).saturating_sub(before);
-    assert!(growth < GROWTH_KB, "{growth} KB more");
+    let growth = lab.weir.resident().saturating_sub(before);
+    assert!(growth < GROWTH, "{growth} bytes more");
     drop(idle);
     lab.probe(&mut lab.client()).unwrap();
     lab.is_well();

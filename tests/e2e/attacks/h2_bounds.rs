@@ -198,6 +198,7 @@ fn frames_that_say_nothing_take_no_memory() {
 #[test]
 fn a_head_that_unpacks_to_megabytes_is_refused() {
     let lab = Lab::start("", "");
+    assert_eq!(probe(lab.weir.address(), "/clean"), Fate::Status(200));
     let before = lab.weir.resident();
     let value = vec![b'v'; 3900];
     let mut long = vec![0x40, 1, b'x', 127];
@@ -217,7 +218,7 @@ fn a_head_that_unpacks_to_megabytes_is_refused() {
         let fate = h2.fate(stream(19));
         assert!([Fate::Status(431), Fate::Reset, Fate::Gone].contains(&fate), "{fate:?}");
     }
-    assert!(lab.upstream.received().len() <= 20, "the first of each connection is clean");
+    assert!(lab.upstream.received().len() <= 21, "the first of each connection is clean");
     let growth = lab.weir.resident().saturating_sub(before);
     assert!(growth < GROWTH, "{growth} bytes more");
     assert_eq!(probe(lab.weir.address(), "/clean"), Fate::Status(200));
@@ -239,14 +240,14 @@ fn large_heads_that_wait_are_bounded_for_each_client() {
     // Ten of them fit; the others are told at once.
     assert_eq!(h2.fate(stream(99)), Fate::Status(429));
     lab.weir.wait_for_metric("weir_held_requests{limit=\"held\"}", |held| held == 10.0);
-    assert_eq!(lab.weir.metric("weir_hold_overflow_total"), 90.0);
+    lab.weir.wait_for_metric("weir_hold_overflow_total", |refused| refused == 90.0);
     lab.is_well();
 }
 
 /// Who asks for nothing goes, however much it says; and so does a head that never ends.
 #[test]
 fn a_connection_without_requests_ends_in_time() {
-    let lab = Lab::start("", "[timeouts]\nkeep_alive = \"2s\"");
+    let lab = Lab::start("", "[timeouts]\nkeep_alive = \"3s\"");
     let drips: [(&str, &[u8], Vec<u8>); 3] = [
         ("pings", b"", frame(PING, 0, 0, &[7; 8])),
         ("windows", b"", frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])),
@@ -257,18 +258,21 @@ fn a_connection_without_requests_ends_in_time() {
         h2.send(first);
         let (began, mut writer) = (Instant::now(), h2.client.stream().try_clone().unwrap());
         let dripping = std::thread::spawn(move || {
-            while began.elapsed() < PATIENCE && std::io::Write::write_all(&mut writer, &piece).is_ok() {
+            while std::io::Write::write_all(&mut writer, &piece).is_ok() {
+                if began.elapsed() > PATIENCE {
+                    return false;
+                }
                 std::thread::park_timeout(Duration::from_millis(20));
             }
+            true
         });
         assert!(h2.ends(), "{name}");
-        assert!(began.elapsed() < Duration::from_secs(10), "{name}");
         drop(h2);
-        dripping.join().unwrap();
+        assert!(dripping.join().unwrap(), "{name}: it ends while the client goes on");
     }
     // One that asks now and then stays.
     let mut h2 = H2::connect(lab.weir.address());
-    for turn in 0..6 {
+    for turn in 0..8 {
         assert_eq!(h2.get(stream(turn), &fields(b"/clean")).fate(stream(turn)), Fate::Status(200));
         std::thread::park_timeout(Duration::from_millis(500));
     }

@@ -72,6 +72,9 @@ impl Etcd {
         let scheme = if self.has_tls { "https" } else { "http" };
         command.env("ETCDCTL_API", "3").current_dir(self.folder.path()).stdin(input);
         command.arg(format!("--endpoints={scheme}://localhost:{}", self.port));
+        if words[0] != "endpoint" {
+            command.args(["--dial-timeout=1m", "--command-timeout=1m"]);
+        }
         command.args(self.has_tls.then_some("--cacert=etcd.pem"));
         command.args(self.login.as_ref().map(|login| format!("--user={login}")));
         command.args(words).output().unwrap()

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::PATIENCE;
+use super::PATIENCE_OF_TEST;
 
 /// A body whose frames come from a channel. It ends when the sender is dropped.
 pub struct Channel(pub UnboundedReceiver<Frame<Bytes>>);
@@ -84,7 +84,7 @@ fn run<S: AsyncRead + AsyncWrite + Unpin + Send + 'static, T>(
             let _ = connection.await;
             drop(sender);
         });
-        timeout(PATIENCE, test(H2Client { send, running }, socket)).await.expect("in time")
+        timeout(PATIENCE_OF_TEST, test(H2Client { send, running }, socket)).await.expect("in time")
     });
     runtime.shutdown_background();
     done

@@ -11,6 +11,7 @@ mod h2_service;
 mod redis;
 mod relay;
 mod servers;
+mod stall;
 mod tls;
 mod upstream;
 mod weir;
@@ -26,14 +27,17 @@ pub use h2_service::{Call, H2Options, H2Service, send_all};
 pub use redis::{Cluster, Redis, Reply, Sentinels};
 pub use relay::{Link, Relay};
 pub use servers::{Kind, Server, free_port, installed};
+pub use stall::{pour, wait_until_stalled};
 pub use tls::{Cert, TlsClient, connect_tls, trusting};
 pub use upstream::{Peer, Received, Upstream, echo};
 pub use weir::{NEVER, Weir};
 
 use std::time::{Duration, Instant};
 
-/// Time after which a test fails. Only a fault takes this long.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Time after which a wait fails. Only a fault takes this long.
+pub const PATIENCE: Duration = Duration::from_secs(45);
+/// Time after which a test of many waits fails.
+pub const PATIENCE_OF_TEST: Duration = Duration::from_mins(5);
 
 /// Calls `look` until it returns a value: for states of other processes, which send no event.
 pub fn poll<T>(mut look: impl FnMut() -> Option<T>) -> T {

@@ -199,6 +199,13 @@ impl Peer {
         self.reader.read_exact(&mut bytes).ok().map(|()| bytes)
     }
 
+    /// Reads bytes, at least one; none at the end of the stream.
+    pub fn read_some(&mut self) -> Option<Vec<u8>> {
+        let bytes = self.reader.fill_buf().ok()?.to_vec();
+        self.reader.consume(bytes.len());
+        (!bytes.is_empty()).then_some(bytes)
+    }
+
     /// The socket. No bytes may have been read from it.
     pub fn into_socket(self) -> TcpStream {
         self.reader.into_inner()

@@ -162,10 +162,10 @@ impl Weir {
         self.child.id()
     }
 
-    /// Its resident memory in bytes.
+    /// Its resident memory in bytes, without pages of files: the kernel loads pages of the binary at any time.
     pub fn resident(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
     }
 
