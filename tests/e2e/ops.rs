@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::support::{PATIENCE, Weir};
+use crate::support::{Client, PATIENCE, Weir};
 
 /// Waits until `is_so`; `what` is said if it never is.
 #[track_caller]
@@ -13,6 +13,13 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(Instant::now() < end, "never: {what}");
         std::thread::park_timeout(Duration::from_millis(2));
     }
+}
+
+/// Gives all units back to a limit that has one bucket for all requests. As many waiting requests pass.
+pub fn refill(weir: &Weir, limit: &str) {
+    let reset = format!("DELETE /v1/keys?limit={limit} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let answer = Client::connect(weir.admin()).send(reset).answer();
+    assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
 /// How many lines with `words` have been logged.
