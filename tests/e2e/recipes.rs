@@ -14,18 +14,52 @@ use crate::support::{Answer, Cert, Client, H2Service, Upstream, Weir, connect_tl
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
-/// Starts Weir with the configuration of a recipe, on ports of its own, in front of `upstream`.
+/// Starts Weir with the configuration of a recipe, on ports of its own, in front of `upstream`. Units come back within
+/// hours, however slow the machine is.
 fn start(recipe: &str, upstream: &Upstream) -> Weir {
     start_in(tempfile::tempdir().unwrap(), recipe, upstream.address())
 }
 
-/// Starts Weir with the configuration of a recipe, and with the files in `folder`, in front of `service`.
-///
-/// The test's own address is a trusted proxy, so that a request can name any client.
+/// Starts Weir as [`start`] does, with the files in `folder`, in front of `service`.
 fn start_in(folder: tempfile::TempDir, recipe: &str, service: SocketAddr) -> Weir {
+    let mut config = config_of(recipe);
+    config.get_mut("limit").into_iter().for_each(slow_down);
+    start_as(folder, config, service)
+}
+
+/// Starts Weir as [`start`] does, with the rates of the recipe.
+fn start_with_its_rates(recipe: &str, upstream: &Upstream) -> Weir {
+    start_as(tempfile::tempdir().unwrap(), config_of(recipe), upstream.address())
+}
+
+/// The configuration of a recipe.
+fn config_of(recipe: &str) -> toml::Table {
     let page = std::fs::read_to_string(format!("docs/recipes/{recipe}.md")).unwrap();
     let text = page.split_once("\n```toml\n").unwrap().1.split_once("\n```").unwrap().0;
-    let mut config: toml::Table = toml::from_str(text).unwrap();
+    toml::from_str(text).unwrap()
+}
+
+/// Makes rates by the second or the minute rates by the hour. Buckets keep their sizes.
+fn slow_down(value: &mut toml::Value) {
+    match value {
+        toml::Value::String(text) => {
+            if let Some((count, per)) = text.split_once('/')
+                && count.parse::<u64>().is_ok()
+                && (per.ends_with('s') || per.ends_with("min"))
+            {
+                *text = format!("{count}/h");
+            }
+        }
+        toml::Value::Array(items) => items.iter_mut().for_each(slow_down),
+        toml::Value::Table(table) => table.iter_mut().for_each(|(_, value)| slow_down(value)),
+        _ => {}
+    }
+}
+
+/// Starts Weir with this configuration.
+///
+/// The test's own address is a trusted proxy, so that a request can name any client.
+fn start_as(folder: tempfile::TempDir, mut config: toml::Table, service: SocketAddr) -> Weir {
     let mut set = |table: &str, option: &str, value: toml::Value| {
         let table = config.entry(table).or_insert_with(|| toml::Table::new().into());
         table.as_table_mut().unwrap().insert(option.to_owned(), value);
@@ -81,15 +115,6 @@ fn passing(client: &mut Client, path: &str, headers: &str, times: usize) -> usiz
     passed
 }
 
-/// Asserts that `burst` requests pass before the first refusal, and no more than came back meanwhile, one each `refill`.
-#[track_caller]
-fn passes_burst(client: &mut Client, headers: &str, burst: u32, refill: Duration) {
-    let began = Instant::now();
-    let passed = (0..10 * burst).take_while(|_| ask(client, "/", headers).status == 200).count();
-    let most = burst + u32::try_from(began.elapsed().as_nanos() / refill.as_nanos()).unwrap();
-    assert!((burst as usize..=most as usize).contains(&passed), "{passed} of {burst}, at most {most}");
-}
-
 #[test]
 fn requests_beyond_the_limit_are_held_and_other_paths_pass() {
     let upstream = Upstream::start();
@@ -104,17 +129,19 @@ fn requests_beyond_the_limit_are_held_and_other_paths_pass() {
     drop(blocked);
     weir.wait_for_metric(held, |held| held == 0.0);
     assert!(weir.metric("weir_overhead_seconds_count") >= 101.0);
-    // The next request passes once a unit is back, which takes 600 ms.
+    // With the rate of the recipe, the next request passes once a unit is back, which takes 600 ms.
+    let weir = start_with_its_rates("hold-requests-per-path", &upstream);
     let began = Instant::now();
-    assert_eq!(ask(&mut client, "/a", "").status, 200);
-    assert!(began.elapsed().as_millis() < 1000, "{:?}", began.elapsed());
+    assert_eq!(statuses(&mut Client::connect(weir.address()), "/a", "", 101), [200; 101]);
+    assert!(began.elapsed() >= Duration::from_millis(600), "{:?}", began.elapsed());
 }
 
 #[test]
 fn time_is_charged_and_the_service_charges_its_client() {
     let upstream = Upstream::start();
-    let weir = start("cpu-milliseconds", &upstream);
+    let weir = start_with_its_rates("cpu-milliseconds", &upstream);
     let mut client = Client::connect(weir.address());
+    let began = Instant::now();
     let answer = ask(&mut client, "/", "X-Client: a\r\n");
     assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (200, Some("59999")));
     let charge = |units: u64| {
@@ -134,11 +161,13 @@ fn time_is_charged_and_the_service_charges_its_client() {
     assert_eq!(balance["remaining"], 0);
     // The burst was full except for the first request. The rest is debt, paid at 1000 units a second.
     let debt = balance["debt"].as_u64().unwrap();
-    assert!((99_000..=101_000).contains(&debt), "{balance}");
+    let paid = u64::try_from(began.elapsed().as_millis()).unwrap();
+    assert!((100_000 - paid..=100_001).contains(&debt), "{balance} after {paid} ms");
     let answer = ask(&mut client, "/", "X-Client: a\r\n");
     let retry_s: u64 = answer.header("retry-after").unwrap().parse().unwrap();
     assert_eq!(answer.status, 429);
-    assert!((95..=102).contains(&retry_s), "{retry_s}");
+    let took_s = began.elapsed().as_secs();
+    assert!((98 - took_s..=102).contains(&retry_s), "{retry_s} after {took_s} s");
     assert_eq!(ask(&mut client, "/", "X-Client: b\r\n").status, 200);
     assert_eq!(ask(&mut client, "/", "").status, 401);
 }
@@ -165,7 +194,8 @@ fn the_marketplace_limits_by_address_then_by_seller_and_tariff() {
     let paths = ["/api/report.csv", "/api/report.xls", "/api/report/7"];
     assert_eq!(paths.map(|path| ask(&mut client, path, &one).status), [200; 3]);
     let refused = ask(&mut client, paths[0], &one);
-    assert_eq!((refused.status, refused.header("x-ratelimit-retry")), (429, Some("1")));
+    let retry_s: u64 = refused.header("x-ratelimit-retry").unwrap().parse().unwrap();
+    assert!(refused.status == 429 && (1000..=1200).contains(&retry_s), "{} {retry_s}", refused.status);
     assert_eq!(ask(&mut client, paths[0], &as_seller("2", "192.0.2.1")).status, 200);
     let pro = token(&json!({ "sellerId": "3", "tariff": "pro" })) + "X-Forwarded-For: 192.0.2.3\r\n";
     assert_eq!(ask(&mut client, paths[0], &pro).header("x-ratelimit-remaining"), Some("99"));
@@ -200,7 +230,7 @@ fn there_is_one_limit_of_each_algorithm() {
     let began = Instant::now();
     assert_eq!(statuses(&mut client, "/slow", &user("s"), 2), [200; 2]);
     let took_ms = began.elapsed().as_millis();
-    assert!((250..2000).contains(&took_ms), "{took_ms} ms");
+    assert!(took_ms >= 250, "{took_ms} ms");
     // Lists.
     assert_eq!(ask(&mut client, "/internal/a", &user("x")).status, 403);
     assert_eq!(ask(&mut client, "/feed", "X-Forwarded-For: 198.51.100.9\r\n").status, 403);
@@ -221,7 +251,7 @@ fn windows_of_the_wall_clock_and_several_rules_at_once() {
     let refused = ask(&mut client, "/", "X-Id: 1\r\n");
     if passed == 100 && refused.status == 429 {
         let retry_s: u64 = refused.header("retry-after").unwrap().parse().unwrap();
-        assert!((1..=60).contains(&retry_s), "{retry_s}");
+        assert!((1..=3600).contains(&retry_s), "{retry_s}");
     }
     assert_eq!(ask(&mut client, "/", "X-Id: 2\r\n").status, 200);
     assert_eq!(statuses(&mut client, "/", "X-Id: 1\r\nX-Role: admin\r\n", 20), [200; 20]);
@@ -232,7 +262,7 @@ fn an_office_network_is_exempt() {
     let upstream = Upstream::start();
     let weir = start("exempt-an-office-network", &upstream);
     let mut client = Client::connect(weir.address());
-    passes_burst(&mut client, &from("203.0.113.7"), 100, Duration::from_millis(600));
+    assert_eq!(passing(&mut client, "/", &from("203.0.113.7"), 102), 100);
     assert_eq!(statuses(&mut client, "/", &from("192.0.2.7"), 102), [200; 102]);
     assert_eq!(ask(&mut client, "/", &from("2001:db8:40::7")).header("x-ratelimit-limit"), None);
 }
@@ -345,7 +375,7 @@ fn downloads_are_limited_by_bytes() {
     let refused = ask(&mut client, "/files/a", "");
     let retry_s: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     // The debt of 9 MB, paid at 29,127 bytes a second.
-    assert!(refused.status == 429 && (280..=311).contains(&retry_s), "{} {retry_s}", refused.status);
+    assert!(refused.status == 429 && (200..=311).contains(&retry_s), "{} {retry_s}", refused.status);
 }
 
 #[test]
@@ -380,7 +410,7 @@ fn a_greedy_client_is_slowed_down() {
     let began = Instant::now();
     assert_eq!(statuses(&mut client, "/", "", 2), [200; 2]);
     let took_ms = began.elapsed().as_millis();
-    assert!((250..2000).contains(&took_ms), "{took_ms} ms");
+    assert!(took_ms >= 250, "{took_ms} ms");
 }
 
 #[test]
@@ -547,7 +577,7 @@ fn the_middlewares_of_traefik_are_replaced() {
     let upstream = Upstream::start();
     let weir = start("replace-traefik-ratelimit", &upstream);
     let mut client = Client::connect(weir.address());
-    passes_burst(&mut client, &from("203.0.113.7, 10.1.2.3"), 50, Duration::from_millis(600));
+    assert_eq!(passing(&mut client, "/", &from("203.0.113.7, 10.1.2.3"), 52), 50);
     assert_eq!(ask(&mut client, "/", &from("203.0.113.8, 10.1.2.3")).status, 200);
 }
 
@@ -626,7 +656,7 @@ fn sellers_are_checked() {
         let answer = caller.check(CheckRequest { actor, scope, method, plan, cost: Some(cost) }).unwrap();
         (answer.allowed, answer.limit_name)
     };
-    // The limit that refuses the second of two checks. On a busy machine a budget may be back by then.
+    // The limit that refuses the second of two checks.
     let mut sellers = 0..1000;
     let mut refused = |scope: &str, methods: [&str; 2], plan: &str, cost| {
         let mut try_once = || {
