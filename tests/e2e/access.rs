@@ -140,7 +140,7 @@ fn arrival_limits_charge_allowed_identities() {
 #[test]
 fn a_request_held_at_arrival_can_be_denied_later() {
     let access = "[identity.key]\nheader = \"x-key\"\n[access]\ndeny = { identity = { key = \"k\" } }\n";
-    let outer = "[[limit]]\nname = \"outer\"\nstage = \"arrival\"\nkey = []\nrate = \"1/500ms\"\non_limit = \"hold\"\n";
+    let outer = "[[limit]]\nname = \"outer\"\nstage = \"arrival\"\nkey = []\nrate = \"1/3s\"\non_limit = \"hold\"\n";
     let upstream = Upstream::start();
     let weir = start(&upstream, &format!("{outer}{access}"));
     let statuses = ["", "X-Key: k\r\n"].map(|headers| get(&weir, "/", headers).status);

@@ -98,7 +98,7 @@ fn a_head_that_does_not_come_is_408_and_silence_is_silence() {
     let upstream = Upstream::start();
     let weir = Weir::start(
         &upstream,
-        "[timeouts]\nrequest_head = \"300ms\"\nkeep_alive = \"300ms\"\n\
+        "[timeouts]\nrequest_head = \"2s\"\nkeep_alive = \"2s\"\n\
          [[limit]]\nname = \"none\"\nmatch = { path = \"/none\" }\nkey = []\nrate = \"1/h\"",
     );
     Client::connect(weir.address()).get("/none");
@@ -186,7 +186,7 @@ fn the_total_bounds_head_and_body() {
         }
         peer.rest();
     });
-    let weir = Weir::start(&upstream, "[timeouts]\ntotal = \"300ms\"");
+    let weir = Weir::start(&upstream, "[timeouts]\ntotal = \"2s\"");
     assert_eq!(Client::connect(weir.address()).get("/silent").status, 504);
     let mut client = Client::connect(weir.address());
     assert!(client.send("GET /drip HTTP/1.1\r\nHost: a\r\n\r\n").try_answer().is_none());
@@ -201,7 +201,7 @@ fn the_total_bounds_an_answer_that_is_not_taken() {
         let piece = vec![0; 65536];
         while peer.send(&piece) {}
     });
-    let weir = Weir::start(&upstream, "[timeouts]\ntotal = \"300ms\"");
+    let weir = Weir::start(&upstream, "[timeouts]\ntotal = \"2s\"");
     let mut client = Client::connect(weir.address());
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     upstream.wait_until(|upstream| upstream.connections() == 1);

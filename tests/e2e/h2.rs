@@ -156,7 +156,7 @@ fn a_body_that_stalls_is_408() {
 #[test]
 fn an_h2_client_that_is_silent_is_left() {
     let upstream = mirror();
-    let weir = Weir::start(&upstream, "[timeouts]\nkeep_alive = \"200ms\"");
+    let weir = Weir::start(&upstream, "[timeouts]\nkeep_alive = \"2s\"");
     over_h2(weir.address(), async |mut client, _| {
         assert_eq!(client.get("/").await.unwrap().status, 200);
         weir.wait_for_metric("weir_connections", |open| open == 0.0);

@@ -125,7 +125,7 @@ mode = "shadow"
 name = "hold"
 match = { path = "/hold" }
 key = ["ip"]
-rate = "1/200ms"
+rate = "1/3s"
 on_limit = "hold"
 
 [[limit]]

@@ -24,7 +24,7 @@ match = { path = \"/brief\" }
 [[limit]]
 name = \"logins\"
 key = [\"query:who\"]
-rate = \"1/s\"
+rate = \"1/min\"
 match = { path = \"/login\" }
 ban = { after = \"2/min\", for = \"1h\" }
 ";

@@ -143,7 +143,7 @@ fn unread_without_an_upstream() {
 fn unread_by_a_slow_upstream() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let weir = without_upstream(&address.to_string(), "[timeouts]\nresponse_head = \"200ms\"\nbody_idle = \"200ms\"");
+    let weir = without_upstream(&address.to_string(), "[timeouts]\nresponse_head = \"1s\"\nbody_idle = \"1s\"");
     for (framing, body) in framings(HIDDEN) {
         let head = format!("{}{framing}", head("/a", "weir.test", ""));
         body_with_the_head(&weir, &format!("{head}{body}"), 504);

@@ -79,7 +79,7 @@ fn pings_and_settings_are_answered_or_ended() {
 
 #[test]
 fn a_head_without_end_is_ended() {
-    let lab = Lab::start("", "[timeouts]\nrequest_head = \"500ms\"");
+    let lab = Lab::start("", "[timeouts]\nrequest_head = \"2s\"");
     for piece in [&b""[..], b"\0\x01x\x01y"] {
         let mut h2 = H2::connect(lab.weir.address());
         h2.send(&frame(HEADERS, END_STREAM, 1, &super::h2_frames::block(&fields(b"/a"))));

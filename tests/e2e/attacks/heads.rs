@@ -59,7 +59,7 @@ const NO_HEADS: &[&[u8]] = &[
 
 #[test]
 fn malformed_lines_are_refused() {
-    let lab = Lab::start("", "[timeouts]\nrequest_head = \"300ms\"");
+    let lab = Lab::start("", "[timeouts]\nrequest_head = \"2s\"");
     lab.check_all("line", NO_HEADS, Closed(400));
     lab.check(&[
         ("a head without end", b"GET /a HTTP/1.1\r\nhost: h\r\n", Closed(408)),
@@ -72,7 +72,7 @@ fn malformed_lines_are_refused() {
 
 #[test]
 fn a_truncated_preface_ends_with_its_deadline() {
-    let lab = Lab::start("", "[timeouts]\nrequest_head = \"300ms\"");
+    let lab = Lab::start("", "[timeouts]\nrequest_head = \"2s\"");
     for len in [1, 3, 14, 18, 23] {
         let mut client = lab.client();
         client.send(&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..len]);

@@ -12,8 +12,7 @@ use hyper::body::Frame;
 use crate::support::{Channel, Client, NEVER, PATIENCE, Upstream, Weir, over_h2};
 
 /// What a drip never reaches, and nothing that flows stays below.
-const RATES: &str = "[timeouts]\nmin_send_rate = \"100KiB\"\nmin_read_rate = \"100KiB\"\nrate_window = \"250ms\"\n";
-const TOO_SLOW: Duration = Duration::from_secs(10);
+const RATES: &str = "[timeouts]\nmin_send_rate = \"10KiB\"\nmin_read_rate = \"10KiB\"\nrate_window = \"1s\"\n";
 const UNTAKEN: &str = "weir_problems_total{kind=\"untaken_answer\"}";
 
 fn start(upstream: &Upstream) -> Weir {
@@ -45,10 +44,8 @@ fn a_body_that_trickles_is_408() {
                 thread::park_timeout(Duration::from_millis(5));
             }
         });
-        let began = Instant::now();
         let answer = client.answer();
         assert_eq!((answer.status, answer.header("connection")), (408, Some("close")), "{framing:?}");
-        assert!(began.elapsed() < TOO_SLOW);
         drop(client);
         drip.join().unwrap();
     }
@@ -89,7 +86,7 @@ fn a_body_that_flows_is_not_slow_however_long_it_takes() {
     // Several windows, with each of them filled.
     for _ in 0..PIECES {
         client.send(&piece);
-        thread::park_timeout(Duration::from_millis(25));
+        thread::park_timeout(Duration::from_millis(100));
     }
     assert_eq!(client.answer().status, 200);
     assert_eq!(upstream.received()[0].body.len(), PIECES * piece.len());
@@ -100,9 +97,9 @@ fn a_body_that_flows_is_not_slow_however_long_it_takes() {
 fn the_service_may_take_its_time() {
     let upstream = Upstream::serving(|mut peer| {
         while peer.head().is_some() {
-            thread::park_timeout(Duration::from_millis(700));
+            thread::park_timeout(Duration::from_millis(1500));
             peer.send("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\no");
-            thread::park_timeout(Duration::from_millis(700));
+            thread::park_timeout(Duration::from_millis(1500));
             peer.send("k");
         }
     });
@@ -153,14 +150,14 @@ fn an_answer_that_is_read_steadily_is_not() {
     let mut client = Client::connect(weir.address());
     client.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n");
     assert_eq!(client.head().unwrap().status, 200);
-    // About a second, with something in each of its windows.
+    // Some seconds, with something in each window.
     let mut left = LEN;
     let mut piece = vec![0; 512 << 10];
     while left > 0 {
         let len = client.reader().read(&mut piece).unwrap();
         assert!(len > 0, "{left} bytes are missing");
         left -= len;
-        thread::park_timeout(Duration::from_millis(5));
+        thread::park_timeout(Duration::from_millis(60));
     }
     assert_eq!(weir.metric(UNTAKEN), 0.0);
 }

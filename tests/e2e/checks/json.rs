@@ -142,7 +142,7 @@ fn bodies_that_are_wrong() {
 
 #[test]
 fn bodies_arrive_in_every_way() {
-    let weir = Weir::start_as(&config("", "[timeouts]\nrequest_head = \"300ms\"\n"));
+    let weir = Weir::start_as(&config("", "[timeouts]\nrequest_head = \"2s\"\n"));
     let (good, head) = (body("/", ""), "POST /v1/check HTTP/1.1\r\nHost: weir\r\n");
     let length = format!("Content-Length: {}\r\n", good.len());
     let mut client = connect(&weir);

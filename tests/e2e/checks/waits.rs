@@ -15,12 +15,12 @@ fn wait_for_held(weir: &Weir, count: f64) {
 
 #[test]
 fn a_check_waits_for_its_turn() {
-    let weir = hold("rate = \"1/s\"");
+    let weir = hold("rate = \"1/3s\"");
     let mut client = connect(&weir);
     let began = Instant::now();
     let body = "{\"method\": \"GET\", \"path\": \"/\", \"host\": \"\", \"address\": \"192.0.2.1\"}";
     assert_eq!([GET.ask(&mut client).status, GET.ask(&mut client).status, post(&mut client, body).status], [200; 3]);
-    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(began.elapsed() >= Duration::from_secs(6), "{:?}", began.elapsed());
     assert_eq!(weir.metric("weir_requests_total{verdict=\"held\"}"), 2.0);
 }
 
@@ -57,9 +57,8 @@ fn a_proxy_that_leaves_leaves_the_queue() {
 fn a_wait_that_is_too_long_is_refused_at_once() {
     let weir = hold("rate = \"1/h\"\nhold = { max_wait = \"1s\" }");
     let mut client = connect(&weir);
-    let began = Instant::now();
     assert_eq!([GET.ask(&mut client).status, GET.ask(&mut client).status], [200, 429]);
-    assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
+    assert_eq!(weir.metric("weir_requests_total{verdict=\"held\"}"), 0.0);
 }
 
 #[test]

@@ -76,7 +76,7 @@ fn a_request_that_finds_units_does_not_wait() {
                  strategy = { use = \"lease\", units = 8 }\n";
     let fleet = Fleet::start(1, &upstream, &shared(&store, limit));
     wait_for_stores(&fleet, true);
-    let is_quick = (0..10).any(|attempt| {
+    let is_quick = (0..20).any(|attempt| {
         relay.set(Link::Clear);
         wait_for_stores(&fleet, true);
         let (path, begin) = ([format!("/{attempt}")], Instant::now());
@@ -104,9 +104,10 @@ fn an_exhausted_key_costs_few_calls() {
     let per_second = (redis.calls("evalsha") - before) as f64 / took;
     answers.assert_only(&[200, 429]);
     assert!(per_second <= 2.0 * 50.0, "{per_second} calls/s");
-    // The limit, and half a second more.
+    // The limit, and half a second more. A busy machine may ask for less.
     let passed = answers.passed() as f64;
-    assert!(passed <= 200.0 * (took + 0.5) && passed >= 120.0 * took, "{passed} in {took} s");
+    let wanted = (200.0 * took).min(answers.0.len() as f64);
+    assert!(passed <= 200.0 * (took + 0.5) && passed >= 0.5 * wanted, "{passed} in {took} s");
     assert_no_fallback(&fleet);
 }
 

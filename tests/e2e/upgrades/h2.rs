@@ -36,8 +36,8 @@ pub fn echoing() -> Upstream {
                 continue;
             }
             peer.send(agreement(&received));
-            while let Some(byte) = peer.read(1) {
-                peer.send(byte);
+            while let Some(bytes) = peer.read_some() {
+                peer.send(bytes);
             }
             peer.send("over");
         }
@@ -178,14 +178,14 @@ fn a_broken_side_ends_the_other() {
 #[test]
 fn silence_ends_a_tunnel() {
     let upstream = echoing();
-    let weir = start(&upstream, "", "[timeouts]\nupgraded_idle = \"150ms\"\nkeep_alive = \"50ms\"\n");
+    let weir = start(&upstream, "", "[timeouts]\nupgraded_idle = \"2s\"\nkeep_alive = \"1s\"\n");
     let mut h2 = tunnel(&weir);
     h2.data(1, b"a", 0);
     assert_eq!(read(&mut h2, 1, 1).0, b"a");
     // No request is open then, so the connection ends, too.
     while h2.next().is_some() {}
     upstream.wait_until(|upstream| upstream.connections() == 0);
-    assert_eq!(weir.metric(OPEN), 0.0);
+    weir.wait_for_metric(OPEN, |open| open == 0.0);
 }
 
 #[test]

