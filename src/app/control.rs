@@ -206,7 +206,7 @@ impl Control {
         }
         stores::flush(&shared).await;
         if let Some(fleet) = fleet {
-            fleet.flush().await;
+            fleet.end().await;
         }
         if let Some(snapshots) = snapshots {
             snapshots.finish().await;

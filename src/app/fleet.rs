@@ -19,6 +19,8 @@ use crate::proxy::{RunningConfig, SharedState};
 
 /// The time in which other replicas must hear of the last charges.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time in which etcd must answer at the end.
+const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The fleet of `peers`. `inherited` is the number of the process that this one takes over from.
 pub(super) fn hub(
@@ -84,9 +86,11 @@ impl RunningFleet {
         self.hub.close();
     }
 
-    /// Waits until the others know of all charges, if they answer in time.
-    pub(super) async fn flush(&self) {
+    /// Waits until the others know of all charges, if they answer in time, and ends the registration of this replica.
+    pub(super) async fn end(&self) {
         fleet::flush(&self.hub, FLUSH_TIMEOUT).await;
+        self.tasks.abort();
+        fleet::unregister(&self.hub, UNREGISTER_TIMEOUT).await;
     }
 }
 

@@ -19,8 +19,8 @@ use super::proto::etcdserverpb::lease_client::LeaseClient;
 use super::proto::etcdserverpb::watch_client::WatchClient;
 use super::proto::etcdserverpb::watch_request::RequestUnion;
 use super::proto::etcdserverpb::{
-    AuthenticateRequest, Compare, LeaseGrantRequest, LeaseKeepAliveRequest, PutRequest, RangeRequest, RequestOp,
-    TxnRequest, WatchCreateRequest, WatchRequest, WatchResponse, request_op,
+    AuthenticateRequest, Compare, DeleteRangeRequest, LeaseGrantRequest, LeaseKeepAliveRequest, PutRequest,
+    RangeRequest, RequestOp, TxnRequest, WatchCreateRequest, WatchRequest, WatchResponse, request_op,
 };
 use super::proto::mvccpb::{Event, KeyValue, event::EventType};
 
@@ -112,6 +112,13 @@ impl Session {
         let mut client = KvClient::with_origin(self.link.clone(), self.origin.clone());
         let put = PutRequest { key: key.into(), value, lease: lease.unwrap_or(0) };
         answer(client.put(self.request(put))).await.map(|_| ())
+    }
+
+    /// Deletes keys.
+    pub async fn delete(&self, keys: &KeyRange) -> Result<(), String> {
+        let (key, range_end) = keys.bounds();
+        let mut client = KvClient::with_origin(self.link.clone(), self.origin.clone());
+        answer(client.delete_range(self.request(DeleteRangeRequest { key, range_end }))).await.map(|_| ())
     }
 
     /// Sets a key if the revision of its last change is still `revision`, which is 0 for a key that does not exist.

@@ -65,7 +65,7 @@ pub(super) struct State {
     last_peer: u32,
     last_connection: u64,
     /// Whether a successor has taken over.
-    is_closed: bool,
+    pub(super) is_closed: bool,
     pub(super) published: Published,
 }
 

@@ -24,7 +24,7 @@ mod status;
 
 pub use hub::{FleetParts, Hub};
 pub use listen::connections_max;
-pub use run::{accept, flush, run};
+pub use run::{accept, flush, run, unregister};
 
 #[cfg(test)]
 mod tests;

@@ -39,6 +39,30 @@ pub(super) async fn follow(etcd: &EtcdMembers, members: watch::Sender<Members>) 
     }
 }
 
+/// Ends the registration of this replica, which must not be followed any more.
+///
+/// # Errors
+/// Why the registration stays until its lease ends.
+pub(super) async fn unregister(etcd: &EtcdMembers) -> Result<(), String> {
+    let session = Session::open(&etcd.servers, 0).await?;
+    session.delete(&KeyRange::Key(own_key(etcd, &session))).await
+}
+
+/// The start of the keys of all members.
+fn folder(etcd: &EtcdMembers) -> String {
+    format!("{}/members/", etcd.prefix)
+}
+
+/// The key of this replica.
+fn own_key(etcd: &EtcdMembers, session: &Session) -> String {
+    // Without an address of its own, members reach this replica where etcd sees it.
+    let address = match &etcd.advertise {
+        Some(address) => address.to_string(),
+        None => SocketAddr::new(session.local_ip(), etcd.port).to_string(),
+    };
+    folder(etcd) + &address
+}
+
 /// This replica as a member, over one connection.
 struct Registration {
     session: Session,
@@ -52,14 +76,9 @@ struct Registration {
 impl Registration {
     /// Registers this replica.
     async fn begin(etcd: &EtcdMembers, session: Session) -> Result<Self, String> {
-        // Without an address of its own, members reach this replica where etcd sees it.
-        let address = match &etcd.advertise {
-            Some(address) => address.to_string(),
-            None => SocketAddr::new(session.local_ip(), etcd.port).to_string(),
-        };
-        let folder = format!("{}/members/", etcd.prefix);
         let lease = session.grant(TTL).await?;
-        let registration = Self { own: format!("{folder}{address}"), session, folder, lease };
+        let (folder, own) = (folder(etcd), own_key(etcd, &session));
+        let registration = Self { session, folder, own, lease };
         registration.register().await?;
         tracing::info!(key = registration.own, "registered in etcd");
         Ok(registration)

@@ -13,8 +13,8 @@ use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use super::dial::keep_connected;
 use super::handshake::{NONCE_BYTES, hello};
 use super::hub::Hub;
-use super::settings::Members;
-use super::{listen, members};
+use super::settings::{MemberSource, Members};
+use super::{listen, members, registry};
 use crate::grpc::proto::weir::v1::Hello;
 
 /// The time between two looks at the members.
@@ -65,6 +65,20 @@ pub async fn flush(hub: &Hub, most: Duration) {
         }
     };
     let _ = timeout(most, flushed).await;
+}
+
+/// Ends the registration of this replica, so that it does not count until its lease ends, unless a successor has it. The
+/// tasks of the fleet must have ended. Waits for at most `most`.
+pub async fn unregister(hub: &Hub, most: Duration) {
+    let members = hub.settings.load().members.clone();
+    let MemberSource::Etcd(etcd) = members else { return };
+    if hub.state().is_closed {
+        return;
+    }
+    let ended = timeout(most, registry::unregister(&etcd)).await;
+    if let Err(reason) = ended.unwrap_or_else(|_| Err("no answer in time".to_owned())) {
+        tracing::warn!(reason, "this replica counts as a member until its lease in etcd ends");
+    }
 }
 
 /// Ticks when it is time, or when charges are urgent.
