@@ -1,13 +1,16 @@
 //! Limits that replicas share by streams: three processes, and what can go wrong between them.
 
+mod etcd_outage;
 mod exact;
+mod replacements;
 mod replicas;
 mod strangers;
+mod trial;
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, Link, Samples, Upstream};
+use crate::support::{Balancer, Client, Link, Samples, Upstream};
 use replicas::{Replicas, balance, left};
 pub use replicas::{connected, view};
 
@@ -17,7 +20,7 @@ const BURST: f64 = 40.0;
 const LIMIT: &str = "rate = \"200/s\"\nburst = 40";
 
 /// The time until all replicas know of a charge, with the interval of 20 ms, on a machine that does other work too.
-const DELAY_S: f64 = 0.5;
+const DELAY_S: f64 = 2.0;
 
 /// Asserts that the fleet admitted what one Weir would admit since `began`, within the bound of three replicas.
 #[track_caller]
@@ -73,25 +76,41 @@ fn the_rate_is_held_over_all_replicas() {
     check("three replicas", &samples, began, 0.0, &[200, 429]);
 }
 
+/// Clients of the others notice nothing, and its own clients wait.
 #[test]
 fn a_stopped_replica_continues() {
     let upstream = Upstream::start();
     let replicas = Replicas::start(3, &upstream, "", LIMIT);
-    let began = Instant::now();
-    let samples = replicas.fleet.during(9, Duration::from_millis(10), &["/"], || {
-        let weir = &replicas.fleet.weirs[2];
-        weir.signal("STOP");
-        sleep(Duration::from_secs(5));
-        weir.signal("CONT");
-        sleep(Duration::from_secs(2));
+    let (others, weir) = replicas.fleet.weirs.split_at(2);
+    let (others, stopped, weir) = (Balancer::of(others), Balancer::of(weir), &weir[0]);
+    let (mut late, pace) = (Samples::default(), Duration::from_millis(10));
+    let (mut samples, took) = others.during(6, pace, "/", || {
+        (late, _) = stopped.during(3, pace, "/", || {
+            stopped.wait_for(50, 1);
+            weir.signal("STOP");
+            sleep(Duration::from_secs(5));
+            others.wait_for(100, 50);
+            weir.signal("CONT");
+            stopped.wait_for(50, 1);
+        });
     });
-    // Each client waits for the stopped replica, so the others get fewer requests than they could admit.
+    samples.0.append(&mut late.0);
     samples.assert_only(&[200, 429]);
-    let allowed = BURST + RATE * began.elapsed().as_secs_f64();
+    let allowed = BURST + RATE * took.as_secs_f64();
     let admitted = samples.passed() as f64;
     println!("a stopped replica: admitted {admitted} / allowed {allowed:.0} = {:.3}", admitted / allowed);
-    assert!(admitted <= allowed + 2.0 * (BURST + RATE * DELAY_S));
+    assert!(admitted <= allowed + 2.0 * (BURST + RATE * DELAY_S), "{admitted} of {allowed}");
     replicas.wait_until_met();
+    for weir in &replicas.fleet.weirs {
+        weir.wait_until("all charges are heard, and clocks agree", || {
+            let view = view(weir);
+            let mut members = view["members"].as_array().unwrap().iter();
+            let is_well = |member: &serde_json::Value| {
+                member["lag"] == 0 && member["clock_ahead_ms"].as_i64().is_some_and(|ahead_ms| ahead_ms.abs() < 500)
+            };
+            view["recovering"] == false && members.all(is_well)
+        });
+    }
 }
 
 #[test]

@@ -116,14 +116,20 @@ pub fn left(weir: &Weir) -> u64 {
     answer.header("x-ratelimit-remaining").unwrap().parse().unwrap()
 }
 
-/// The units that a replica has left of the limit, less its debt. Charges nothing.
+/// The units that a replica has left of the limit `all`, less its debt. Charges nothing.
 pub fn balance(weir: &Weir) -> i64 {
-    let body = json!({ "method": "GET", "path": "/", "host": "weir.test", "ip": "127.0.0.1" }).to_string();
+    balance_at(weir, "/")
+}
+
+/// The units that a replica has left of the limit of a path, less its debt. Charges nothing.
+pub fn balance_at(weir: &Weir, path: &str) -> i64 {
+    let body = json!({ "method": "GET", "path": path, "host": "weir.test", "ip": "127.0.0.1" }).to_string();
     let head = "POST /v1/explain HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
     let mut client = Client::connect(weir.admin());
     let answer = client.send(format!("{head}content-length: {}\r\n\r\n{body}", body.len())).answer();
     let explanation: Value = serde_json::from_str(&answer.text()).unwrap();
-    let budget = &explanation["limits"][0]["budget"];
+    let mut budgets = explanation["limits"].as_array().unwrap().iter().map(|limit| &limit["budget"]);
+    let budget = budgets.find(|budget| budget.is_object()).unwrap();
     // An admitted request is taken off.
     let cost = i64::from(budget["admits"] == true);
     budget["remaining"].as_i64().unwrap() + cost - budget["debt"].as_i64().unwrap()

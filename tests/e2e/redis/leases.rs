@@ -140,6 +140,35 @@ fn a_replica_that_ends_gives_its_units_back() {
     assert_no_fallback(&fleet);
 }
 
+/// A replica that is paused for longer than a lease lasts spends none of its old units afterwards. They go back.
+#[test]
+fn a_paused_replica_gives_its_units_back() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    // No call ends late, so Redis decides throughout.
+    let lease = "rate = \"1000/day\"\nstrategy = { use = \"lease\", units = 300 }";
+    let fleet = three_of(&redis, &upstream, "10s", lease);
+    let paused = &fleet.weirs[2];
+    let samples = fleet.during(9, Duration::from_millis(10), &["/"], || {
+        until("the units of a lease", || paused.metric("weir_lease_units{limit=\"all\"}") > 0.0);
+        paused.signal("STOP");
+        std::thread::park_timeout(Duration::from_secs(5));
+        paused.signal("CONT");
+    });
+    samples.assert_only(&[200, 429]);
+    let during = samples.passed();
+    let mut passed = during;
+    until("all units are spent", || {
+        let more = fleet.ask(30, 6, &["/"]);
+        more.assert_only(&[200, 429]);
+        passed += more.passed();
+        passed >= 1000
+    });
+    passed += fleet.ask(60, 6, &["/"]).passed();
+    println!("a paused replica with leases: admitted {passed}, {during} of them meanwhile / allowed 1000");
+    assert_eq!(passed, 1000);
+    until("unspent units go back", || fleet.metric("weir_lease_units{limit=\"all\"}") == 0.0);
+}
+
 /// Without Redis each replica takes what is left of its share. It counts what it has borrowed itself, because it does not
 /// know what others have borrowed since its own last call.
 #[test]

@@ -1,5 +1,7 @@
 //! Several Weirs with one configuration, and clients that ask all of them at once.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -44,6 +46,11 @@ impl Fleet {
         Self { weirs: (0..replicas).map(|_| replica(config, &[])).collect() }
     }
 
+    /// Starts a Weir with this configuration.
+    pub fn start_one(config: &str) -> Weir {
+        replica(config, &[])
+    }
+
     /// Starts so many Weirs that look up names in the file `hosts` first.
     pub fn with_hosts(replicas: usize, config: &str, hosts: &Path) -> Self {
         let (library, hosts) = (library("libnss_wrapper.so").display().to_string(), hosts.display().to_string());
@@ -85,20 +92,26 @@ impl Fleet {
         let (next, all) = (AtomicUsize::new(0), Mutex::default());
         thread::scope(|scope| {
             for first in 0..clients {
-                let (next, all, mut asker) = (&next, &all, Asker::new(&self.weirs, first));
+                let (next, all, mut asker, mut turn) = (&next, &all, Asker::default(), self.turns(first));
                 scope.spawn(move || {
                     loop {
                         let index = next.fetch_add(1, Ordering::Relaxed);
                         if index >= requests {
                             break;
                         }
-                        asker.ask(targets[index % targets.len()].as_ref());
+                        asker.ask(turn.next().unwrap(), targets[index % targets.len()].as_ref());
                     }
                     asker.give(all);
                 });
             }
         });
         sorted(all)
+    }
+
+    /// The addresses of all replicas in turn, without an end.
+    fn turns(&self, first: usize) -> impl Iterator<Item = SocketAddr> + Send + use<> {
+        let addresses: Vec<_> = self.weirs.iter().map(Weir::address).collect();
+        (first..).map(move |turn| addresses[turn % addresses.len()])
     }
 
     /// Lets so many clients ask all replicas while `during` runs, each at most once per `pace`.
@@ -112,12 +125,13 @@ impl Fleet {
         let (next, is_over, all) = (AtomicUsize::new(0), AtomicBool::new(false), Mutex::default());
         thread::scope(|scope| {
             for first in 0..clients {
-                let (next, is_over, all, mut asker) = (&next, &is_over, &all, Asker::new(&self.weirs, first));
+                let (next, is_over, all) = (&next, &is_over, &all);
+                let (mut asker, mut turn) = (Asker::default(), self.turns(first));
                 scope.spawn(move || {
                     while !is_over.load(Ordering::Relaxed) {
                         let began = Instant::now();
                         let index = next.fetch_add(1, Ordering::Relaxed);
-                        asker.ask(targets[index % targets.len()].as_ref());
+                        asker.ask(turn.next().unwrap(), targets[index % targets.len()].as_ref());
                         thread::sleep(pace.saturating_sub(began.elapsed()));
                     }
                     asker.give(all);
@@ -137,7 +151,7 @@ fn replica(config: &str, variables: &[(&str, &str)]) -> Weir {
     Weir::start_in_env(folder, &[variables, &[("WEIR_FLEET_SECRET", SECRET)]].concat())
 }
 
-struct Over<'l>(&'l AtomicBool);
+pub(super) struct Over<'l>(pub(super) &'l AtomicBool);
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {
@@ -145,52 +159,62 @@ impl Drop for Over<'_> {
     }
 }
 
-fn sorted(all: Mutex<Vec<Sample>>) -> Samples {
+pub(super) fn sorted(all: Mutex<Vec<Sample>>) -> Samples {
     let mut all = all.into_inner().unwrap();
     all.sort_by_key(|sample| sample.at);
     Samples(all)
 }
 
-/// A client with one connection to each replica.
-struct Asker {
-    connections: Vec<(SocketAddr, Option<Client>)>,
-    turn: usize,
+/// A client with one connection to each address.
+#[derive(Default)]
+pub(super) struct Asker {
+    connections: HashMap<SocketAddr, Client>,
     samples: Vec<Sample>,
 }
 
 impl Asker {
-    fn new(weirs: &[Weir], first: usize) -> Self {
-        let connections = weirs.iter().map(|weir| (weir.address(), None)).collect();
-        Self { connections, turn: first, samples: Vec::new() }
-    }
-
-    fn ask(&mut self, target: &str) {
+    pub(super) fn ask(&mut self, address: SocketAddr, target: &str) -> &Sample {
         let at = Instant::now();
-        let status = self.try_ask(target);
-        let index = self.turn % self.connections.len();
+        let status = self.try_ask(address, target);
         if status.is_err() {
-            self.connections[index].1 = None;
+            self.connections.remove(&address);
         }
         self.samples.push(Sample { at, took: at.elapsed(), status });
-        self.turn += 1;
+        self.samples.last().unwrap()
     }
 
-    fn try_ask(&mut self, target: &str) -> Result<u16, String> {
-        let index = self.turn % self.connections.len();
-        let (address, connection) = &mut self.connections[index];
-        if connection.is_none() {
-            let stream = TcpStream::connect(*address).map_err(|error| format!("connecting: {error}"))?;
-            stream.set_nodelay(true).unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            *connection = Some(Client::over(stream));
-        }
-        let client = connection.as_mut().unwrap();
+    fn try_ask(&mut self, address: SocketAddr, target: &str) -> Result<u16, String> {
+        let client = match self.connections.entry(address) {
+            Entry::Occupied(open) => open.into_mut(),
+            Entry::Vacant(place) => {
+                let stream = TcpStream::connect(address).map_err(|error| format!("connecting: {error}"))?;
+                stream.set_nodelay(true).unwrap();
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                place.insert(Client::over(stream))
+            }
+        };
         let request = format!("GET {target} HTTP/1.1\r\nhost: weir.test\r\n\r\n");
         client.stream().write_all(request.as_bytes()).map_err(|error| format!("sending: {error}"))?;
-        Ok(client.try_answer().ok_or("no answer")?.status)
+        let answer = client.try_answer().ok_or("no answer")?;
+        if answer.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close")) {
+            self.connections.remove(&address);
+        }
+        Ok(answer.status)
     }
 
-    fn give(self, all: &Mutex<Vec<Sample>>) {
+    /// Asks again over a new connection if the other side has closed the one that was open before, as clients do (RFC 9110,
+    /// 9.2.2).
+    pub(super) fn ask_again(&mut self, address: SocketAddr, target: &str) -> &Sample {
+        let is_open = self.connections.contains_key(&address);
+        let has_failed = self.ask(address, target).status.is_err();
+        if is_open && has_failed {
+            self.samples.pop();
+            self.ask(address, target);
+        }
+        self.samples.last().unwrap()
+    }
+
+    pub(super) fn give(self, all: &Mutex<Vec<Sample>>) {
         all.lock().unwrap().extend(self.samples);
     }
 }

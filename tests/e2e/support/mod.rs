@@ -1,5 +1,6 @@
 //! Shared by all tests: a Weir, recording upstreams, and clients that send bytes.
 
+mod balancer;
 mod client;
 mod dns;
 mod etcd;
@@ -16,6 +17,7 @@ mod tls;
 mod upstream;
 mod weir;
 
+pub use balancer::Balancer;
 pub use client::{Answer, Client};
 pub use dns::{Dns, DnsAnswer, Record};
 pub use etcd::Etcd;
