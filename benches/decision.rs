@@ -9,11 +9,9 @@ mod subject;
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use subject::{STRIDE, Subject};
-use weir::store::stream::Ledger as _;
 use weir::time::Timestamp;
 
 /// As in the program.
@@ -80,29 +78,6 @@ fn limits(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Limits that replicas share by streams, while the charges are taken as the streams take them.
-fn streamed(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("10000 keys");
-    for limits in [1_usize, 2] {
-        let (subject, mut clients) = (Subject::streamed(limits), Clients::new(10_000, 0));
-        clients.introduce(&subject);
-        let (mut ledger, is_over) = (subject.ledger(), AtomicBool::new(false));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) {
-                    std::thread::sleep(Duration::from_millis(20));
-                    black_box(ledger.take(Timestamp::ZERO));
-                }
-            });
-            group.bench_function(BenchmarkId::new("limits shared by streams", limits), |bencher| {
-                bencher.iter(|| clients.ask(&subject));
-            });
-            is_over.store(true, Ordering::Relaxed);
-        });
-    }
-    group.finish();
-}
-
 fn threads(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("with a second thread");
     for (name, offset, keys) in [("other keys", 10_000, 10_000), ("the same key", 0, 1)] {
@@ -122,5 +97,5 @@ fn threads(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, keys, limits, streamed, threads);
+criterion_group!(benches, keys, limits, threads);
 criterion_main!(benches);

@@ -13,6 +13,7 @@ use weir::config;
 use weir::fields::FieldBuf;
 use weir::gate::{Gate, Live, NewestLive, Pass, StreamLedger};
 use weir::policy::{Facts, Stage};
+use weir::store::stream::Link;
 use weir::telemetry::Metrics;
 use weir::time::{Clock, Timestamp};
 
@@ -42,10 +43,16 @@ impl Subject {
         Self::of("", keys, max_keys)
     }
 
-    /// `limits` limits by client address, which replicas share by streams.
-    pub fn streamed(limits: usize) -> Self {
-        let fleet = "[fleet]\nstrategy = \"stream\"\nreplicas = 3\nsecret.env = \"SECRET\"\n";
-        Self::of(fleet, &vec![r#"["ip"]"#; limits], None)
+    /// `limits` limits by client address, which replicas share by streams, with the default room or for `max_keys` keys.
+    pub fn streamed(limits: usize, max_keys: Option<u32>) -> Self {
+        let fleet = "[fleet]\nstrategy = \"stream\"\nsecret.env = \"SECRET\"\nlisten = \"127.0.0.1:0\"\n\
+                     members.static = [\"127.0.0.1:1\"]\n";
+        Self::of(fleet, &vec![r#"["ip"]"#; limits], max_keys)
+    }
+
+    /// The link between requests and streams.
+    pub fn link(&self) -> Arc<Link> {
+        Arc::clone(self.gate.link())
     }
 
     /// The tables as streams see them.
