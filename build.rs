@@ -43,7 +43,20 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     services.compile_fds(protox::compile(SERVED.iter().chain(&FLEET), ["proto"])?)?;
     let charges = protox::compile([CHARGES], ["proto"])?;
     tonic_prost_build::configure().build_client(false).compile_fds(charges)?;
+    etcd(out)
+}
+
+/// The messages of etcd, which stores use too, and the clients of its services.
+fn etcd(out: PathBuf) -> Result<(), Box<dyn error::Error>> {
     let called = protox::compile(CALLED, ["proto"])?;
-    tonic_prost_build::configure().build_server(false).include_file("etcd.rs").compile_fds(called)?;
+    let folder = out.join("etcd_messages");
+    fs::create_dir_all(&folder)?;
+    let messages = tonic_prost_build::configure().build_client(false).build_server(false);
+    messages.out_dir(folder).include_file("mod.rs").compile_fds(called.clone())?;
+    let mut clients = tonic_prost_build::configure().build_server(false).include_file("etcd.rs");
+    for package in ["etcdserverpb", "mvccpb"] {
+        clients = clients.extern_path(format!(".{package}"), format!("crate::store::etcd::proto::{package}"));
+    }
+    clients.compile_fds(called)?;
     Ok(())
 }

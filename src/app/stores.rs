@@ -13,6 +13,7 @@ use crate::net::tls::{service_tls, store_tls};
 use crate::policy::{KeySecret, Limit};
 use crate::proxy::SharedState;
 use crate::store::backend::Mirrors;
+use crate::store::etcd::EtcdStore;
 use crate::store::redis::Store;
 use crate::store::service::Limiter;
 use crate::store::{LEASE_NS, RemoteSettings, RemoteStore};
@@ -53,6 +54,10 @@ pub(super) fn stores(
             RemoteSettings::Service(settings) => {
                 let tls = settings.tls.as_ref().map(service_tls).transpose().map_err(failed)?;
                 RemoteStore::Service(Limiter::new(settings.clone(), tls, secret, clock, metrics))
+            }
+            RemoteSettings::Etcd(settings) => {
+                let tls = settings.tls.as_ref().map(service_tls).transpose().map_err(failed)?;
+                RemoteStore::Etcd(EtcdStore::new(settings.clone(), tls, clock, metrics))
             }
         })
     };

@@ -130,7 +130,9 @@ impl Session {
         let put = PutRequest { key: key.into(), value, lease: 0 };
         let success = vec![RequestOp { request: Some(request_op::Request::RequestPut(put)) }];
         let mut client = KvClient::with_origin(self.link.clone(), self.origin.clone());
-        answer(client.txn(self.request(TxnRequest { compare, success }))).await.map(|done| done.succeeded)
+        answer(client.txn(self.request(TxnRequest { compare, success, failure: Vec::new() })))
+            .await
+            .map(|done| done.succeeded)
     }
 
     /// Watches keys, from the changes of revision `from` on.

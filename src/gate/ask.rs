@@ -3,7 +3,7 @@
 //! Its local limits are charged before, and given back if a store denies. If the request is dropped meanwhile, the call
 //! to the store goes on without it, and its charge is given back when the answer comes.
 //!
-//! Not here: the call itself (`store::redis`, `store::service`), and the decision of a mirror (`store::Batch`).
+//! Not here: the call itself (`store::redis`, `store::service`, `store::etcd`), and the decision of a mirror (`store::Batch`).
 
 use std::future::Future;
 use std::sync::Arc;
@@ -197,8 +197,7 @@ async fn ask_stores<'t, 'l: 't, C: Checked<'l>, D: Decider>(
 fn question<'t, 'l: 't, C: Checked<'l>>(charge: &Charge<'t, C>, call: Option<&Call<Borrowed>>) -> RemoteCharge<'t> {
     let (limit, state) = (charge.check.limit(), charge.check.state());
     let handling = if charge.enforced { Handling::Enforce } else { unenforced(limit) };
-    let want = call.map_or(charge.cost, |call| call.want);
-    let units = Units { cost: charge.cost, want, divisor: 1 };
+    let units = call.map_or(Units::exactly(charge.cost), |call| call.units(charge.cost));
     RemoteCharge { limit: &state.name, key: charge.key, rule: charge.rule, units, handling }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::check::Checked;
 use super::state::{LimitState, Live};
 use crate::limit::{Algorithm, Key, LeaseUnits};
-use crate::store::backend::{Answers, Handling, RemoteCharge, Units};
+use crate::store::backend::{Answers, Handling, RemoteCharge};
 use crate::store::{Batch, Borrowed, Call, Charge, InFlight, RemoteLimit, RemoteStore, Supply};
 use crate::time::Timestamp;
 
@@ -64,7 +64,7 @@ impl Refill {
 
     /// The question to the store.
     pub fn charge(&self) -> RemoteCharge<'_> {
-        let units = Units { cost: 1, want: self.call.want, divisor: 1 };
+        let units = self.call.units(1);
         RemoteCharge { limit: &self.remote.name, key: self.key, rule: &self.rule, units, handling: Handling::Enforce }
     }
 

@@ -9,6 +9,7 @@ use super::ask::Decider;
 use super::lease::Refill;
 use crate::store::RemoteStore;
 use crate::store::backend::{Answers, RemoteCharge};
+use crate::store::etcd::WorkerEtcd;
 use crate::store::redis::WorkerStore;
 use crate::store::service::WorkerLimiter;
 
@@ -23,6 +24,7 @@ pub struct WorkerStores {
 enum Connected {
     Redis(Rc<WorkerStore>),
     Service(Rc<WorkerLimiter>),
+    Etcd(Rc<WorkerEtcd>),
 }
 
 impl WorkerStores {
@@ -50,6 +52,7 @@ impl Connected {
         match store {
             RemoteStore::Redis(store) => Self::Redis(Rc::new(WorkerStore::new(store.clone()))),
             RemoteStore::Service(store) => Self::Service(Rc::new(WorkerLimiter::new(store.clone()))),
+            RemoteStore::Etcd(store) => Self::Etcd(Rc::new(WorkerEtcd::new(store.clone()))),
         }
     }
 
@@ -57,6 +60,7 @@ impl Connected {
         match self {
             Self::Redis(store) => store.decide(charges).await,
             Self::Service(store) => store.decide(charges).await,
+            Self::Etcd(store) => store.decide(charges).await,
         }
     }
 }

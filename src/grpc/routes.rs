@@ -21,7 +21,7 @@ use super::proto::weir::v1::limiter_server::LimiterServer;
 use super::rate_limit::RateLimitApi;
 use super::server::Server;
 use super::store_tasks::StoreTasks;
-use crate::store::service::MESSAGE_BYTES_MAX;
+use crate::store::backend::MESSAGE_BYTES_MAX;
 use crate::store::service::proto::charges_server::ChargesServer;
 
 type Answering = Pin<Box<dyn Future<Output = Response<Body>>>>;

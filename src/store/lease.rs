@@ -19,7 +19,7 @@ use dashmap::DashMap;
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
-use super::backend::Unavailable;
+use super::backend::{Unavailable, Units};
 use super::table::shards::Spread;
 use crate::limit::{Key, LeaseUnits};
 use crate::time::Timestamp;
@@ -129,6 +129,8 @@ pub struct Call<R> {
     key: Key,
     /// Units to borrow, if the store has so many.
     pub want: u64,
+    /// Units at hand when the call began.
+    at_hand: u64,
 }
 
 impl Demand {
@@ -244,9 +246,9 @@ impl<R> Leases<R> {
         if let Some(in_flight) = &lease.call {
             return Supply::Wait(InFlight(in_flight.subscribe()));
         }
-        let want = lease.amount(units).max(cost);
+        let (want, at_hand) = (lease.amount(units).max(cost), lease.unspent(now));
         lease.call = Some(watch::Sender::new(None));
-        Supply::Borrow(Call { leases: Arc::clone(self), key, want })
+        Supply::Borrow(Call { leases: Arc::clone(self), key, want, at_hand })
     }
 
     /// Begins a call that borrows more units of `key`, if few are at hand.
@@ -257,7 +259,7 @@ impl<R> Leases<R> {
             return None;
         }
         lease.call = Some(watch::Sender::new(None));
-        Some(Call { leases: Arc::clone(self), key, want: lease.amount(units) })
+        Some(Call { leases: Arc::clone(self), key, want: lease.amount(units), at_hand: left })
     }
 
     /// Units of `key` that are borrowed and not spent.
@@ -312,6 +314,11 @@ impl InFlight {
 }
 
 impl<R> Call<R> {
+    /// The units that the call asks for, of which `cost` are the least that is of use.
+    pub fn units(&self, cost: u64) -> Units {
+        Units { cost, want: self.want, divisor: 1, at_hand: self.at_hand }
+    }
+
     /// Ends the call, whose store says nothing. Requests that wait for it do not call again.
     pub fn failed(self, why: Unavailable) {
         if let Some(in_flight) = self.leases.keys.get(&self.key).and_then(|lease| lease.call.clone()) {

@@ -14,6 +14,7 @@ mod returned;
 mod tokens;
 
 pub mod backend;
+pub mod etcd;
 pub mod redis;
 pub mod service;
 pub mod snapshot;

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::backend::{Failure, KeyServer, Mirrors, OnFailure, RemoteReceipt, Unavailable};
+use super::etcd::EtcdStore;
+use super::etcd::settings::EtcdSettings;
 use super::redis::Store;
 use super::redis::settings::StoreSettings;
 use super::service::Limiter;
@@ -18,6 +20,8 @@ pub enum RemoteSettings {
     Redis(StoreSettings),
     /// Of the limiter service of another Weir.
     Service(LimiterSettings),
+    /// Of etcd.
+    Etcd(EtcdSettings),
 }
 
 /// A store. Clones are the same store.
@@ -27,6 +31,8 @@ pub enum RemoteStore {
     Redis(Arc<Store>),
     /// The limiter service of another Weir.
     Service(Arc<Limiter>),
+    /// etcd, of which replicas only borrow.
+    Etcd(Arc<EtcdStore>),
 }
 
 impl RemoteSettings {
@@ -35,6 +41,7 @@ impl RemoteSettings {
         match self {
             Self::Redis(settings) => &settings.name,
             Self::Service(settings) => &settings.name,
+            Self::Etcd(settings) => &settings.name,
         }
     }
 }
@@ -45,6 +52,7 @@ impl RemoteStore {
         match (self, other) {
             (Self::Redis(one), Self::Redis(other)) => Arc::ptr_eq(one, other),
             (Self::Service(one), Self::Service(other)) => Arc::ptr_eq(one, other),
+            (Self::Etcd(one), Self::Etcd(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
     }
@@ -54,6 +62,7 @@ impl RemoteStore {
         match (self, settings) {
             (Self::Redis(store), RemoteSettings::Redis(settings)) => store.settings() == settings,
             (Self::Service(store), RemoteSettings::Service(settings)) => store.settings() == settings,
+            (Self::Etcd(store), RemoteSettings::Etcd(settings)) => store.settings() == settings,
             _ => false,
         }
     }
@@ -63,6 +72,7 @@ impl RemoteStore {
         match self {
             Self::Redis(store) => &store.settings().name,
             Self::Service(store) => &store.settings().name,
+            Self::Etcd(store) => &store.settings().name,
         }
     }
 
@@ -71,6 +81,7 @@ impl RemoteStore {
         match self {
             Self::Redis(store) => store.settings().on_failure,
             Self::Service(store) => store.settings().on_failure,
+            Self::Etcd(store) => store.settings().on_failure,
         }
     }
 
@@ -79,6 +90,7 @@ impl RemoteStore {
         match self {
             Self::Redis(store) => store.give_back(receipt),
             Self::Service(store) => store.give_back(receipt),
+            Self::Etcd(store) => store.give_back(receipt),
         }
     }
 
@@ -88,6 +100,7 @@ impl RemoteStore {
         match self {
             Self::Redis(store) => store.settle(limit, key, rule, extra, max_debt),
             Self::Service(store) => store.settle(limit, key, rule, extra, max_debt),
+            Self::Etcd(store) => store.settle(limit, key, rule, extra, max_debt),
         }
     }
 
@@ -96,6 +109,7 @@ impl RemoteStore {
         match self {
             Self::Redis(store) => store.server(limit, key),
             Self::Service(store) => Some(store.server()),
+            Self::Etcd(store) => Some(store.server()),
         }
     }
 
@@ -104,6 +118,8 @@ impl RemoteStore {
         match self {
             Self::Redis(store) => store.set_replicas(replicas),
             Self::Service(store) => store.set_replicas(replicas),
+            // etcd keeps its keys, so it waits for no replica.
+            Self::Etcd(_) => {}
         }
     }
 
@@ -112,6 +128,7 @@ impl RemoteStore {
         match self {
             Self::Redis(store) => store.run(mirrors).await,
             Self::Service(store) => store.run(mirrors).await,
+            Self::Etcd(store) => store.run(mirrors).await,
         }
     }
 
@@ -120,6 +137,7 @@ impl RemoteStore {
         match self {
             Self::Redis(store) => store.flushed().await,
             Self::Service(store) => store.flushed().await,
+            Self::Etcd(store) => store.flushed().await,
         }
     }
 
@@ -129,6 +147,7 @@ impl RemoteStore {
         let (labels, own) = match self {
             Self::Redis(store) => (store.labels(), store.metrics()),
             Self::Service(store) => (store.labels(), store.metrics()),
+            Self::Etcd(store) => (store.labels(), store.metrics()),
         };
         for label in labels.iter().filter(|label| !namesakes().any(|store| store.has_node(label))) {
             own.remove_node(label);
@@ -142,6 +161,7 @@ impl RemoteStore {
         match self {
             Self::Redis(store) => store.has_node(label),
             Self::Service(store) => store.has_node(label),
+            Self::Etcd(store) => store.has_node(label),
         }
     }
 }

@@ -135,11 +135,11 @@ fn limiters_stream_to_each_other() {
 
 #[test]
 fn paths_have_a_limit_and_requests_beyond_it_wait() {
-    let (upstream, redis) = (Upstream::start(), Redis::start());
+    let (upstream, etcd) = (Upstream::start(), Etcd::start());
     for file in ["rate-split", "rate-lease"] {
         let mut config = local(file, &upstream, "per-minute", "90/day");
         if config.contains_key("store") {
-            config["store"]["main"]["redis"] = vec![redis.url()].into();
+            config["store"]["main"]["etcd"] = vec![format!("http://{}", etcd.address())].into();
             config["store"]["main"].as_table_mut().unwrap().insert("timeout".into(), "5s".into());
         }
         if file == "rate-lease" {
@@ -149,6 +149,12 @@ fn paths_have_a_limit_and_requests_beyond_it_wait() {
             set(&mut config, "fleet", "strategy", strategy);
         }
         let weirs = start(&config);
+        for weir in weirs.iter().filter(|_| config.contains_key("store")) {
+            weir.wait_until("etcd lends units", || {
+                let text = Client::connect(weir.admin()).get("/metrics").text();
+                text.lines().any(|line| line.starts_with("weir_store_up{") && line.ends_with(" 1"))
+            });
+        }
         assert_eq!(passing(&weirs, "/a", 60), 60, "{file}");
         let ask = |weir: &Weir| {
             let mut client = Client::connect(weir.address());

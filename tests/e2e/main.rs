@@ -30,6 +30,7 @@ mod weir_top;
 mod bans_and_delays;
 mod bounds;
 mod checks;
+mod etcd_leases;
 mod failures;
 mod fleet;
 mod fleet_examples;

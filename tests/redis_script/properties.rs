@@ -143,7 +143,7 @@ fn units(random: &mut Random, limit: &Limit) -> Units {
         _ => 1 + random.below((capacity / 8).clamp(1, 1 << 40)),
     };
     if limit.handling == Handling::Enforce && random.one_in(4) {
-        return Units { cost, want: cost + random.below(capacity), divisor: 1 + random.below(4) };
+        return Units { cost, want: cost + random.below(capacity), divisor: 1 + random.below(4), at_hand: 0 };
     }
     Units::exactly(cost)
 }

@@ -255,7 +255,7 @@ fn a_lease_leaves_a_part_of_what_remains() {
         // cost, want, divisor, admitted
         let rows = [(1, 9, 2, 5), (1, 9, 2, 2), (1, 2, 1, 2), (1, 9, 3, 1), (1, 9, 9, 0), (0, 9, 1, 0)];
         for (cost, want, divisor, admitted) in rows {
-            let units = Units { cost, want, divisor };
+            let units = Units { cost, want, divisor, at_hand: 0 };
             let asked = RemoteCharge { units, ..charge(&rule, 0) };
             let outcome = decide_at(&mut server, &asked, 0);
             assert_eq!(outcome.admitted, admitted, "{units:?} {rule:?}");

@@ -2,18 +2,15 @@
 
 use http::uri::Authority;
 
+use super::etcd_url::server;
 use super::store::login;
 use super::tls;
-use super::upstream::authority;
 use crate::config::diagnostics::Problem;
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
 use crate::etcd::EtcdServers;
 use crate::grpc::fleet::settings::EtcdMembers;
 use crate::net::{ListenAddress, Protocol};
-
-/// The port of an etcd without one.
-const PORT: u16 = 2379;
 
 /// The options that have an effect with `etcd` only.
 const WITH_ETCD: [&str; 4] = ["prefix", "user", "password", "tls"];
@@ -70,20 +67,6 @@ fn servers(members: &Table<'_>) -> Option<(Vec<Authority>, bool)> {
     // Invalid URLs are noted, and missing here.
     (all.len() == written)
         .then(|| (all.into_iter().map(Located::into_inner).map(|(server, _)| server).collect(), is_tls))
-}
-
-/// Parses `http[s]://host[:port]`, and whether it has TLS.
-fn server(url: &str) -> Result<(Authority, bool), Fault> {
-    let (scheme, rest) = url.split_once("://").unwrap_or_default();
-    if !matches!(scheme, "http" | "https") {
-        return Err(Fault::new("must begin with `http://` or `https://`"));
-    }
-    let server = authority(scheme, rest.strip_suffix('/').unwrap_or(rest))?;
-    let server = match server.port_u16() {
-        Some(_) => server,
-        None => format!("{server}:{PORT}").parse().map_err(|_| Fault::new("is not a host and port"))?,
-    };
-    Ok((server, scheme == "https"))
 }
 
 fn prefix(text: &str) -> Result<Box<str>, Fault> {

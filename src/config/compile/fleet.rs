@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::identity::secret_of;
 use super::service;
-use super::store::{CompiledStores, STORES_MAX, unknown_store};
+use super::store::{CompiledStores, STORES_MAX, StoreKind, unknown_store};
 use crate::config::diagnostics::Problem;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
@@ -43,6 +43,8 @@ pub(super) struct Sharing {
     pub(super) shares: u64,
     /// The position of the units of a lease, if they are a number.
     pub(super) units: Option<Range<usize>>,
+    /// Whether an etcd lends the units of a lease.
+    pub(super) is_etcd: bool,
 }
 
 /// A compiled `[fleet]`.
@@ -161,7 +163,8 @@ impl Fleet<'_> {
         let sharing = match (word, store) {
             (StrategyWord::Split, _) => {
                 let replicas = self.replicas(&option, "each replica gets an equal share of the limit")?;
-                Sharing { strategy: Strategy::Split(replicas), shares: self.shares(replicas), units: None }
+                let shares = self.shares(replicas);
+                Sharing { strategy: Strategy::Split(replicas), shares, units: None, is_etcd: false }
             }
             (StrategyWord::Stream, _) => {
                 self.need_secret(&option);
@@ -169,13 +172,13 @@ impl Fleet<'_> {
                     option.note_need("`fleet.listen`: replicas tell each other what they charge", ADD_LISTEN);
                 }
                 matches!(self.secret, SecretOption::Read(_)).then_some(())?;
-                Sharing { strategy: Strategy::Stream, shares: 1, units: None }
+                Sharing { strategy: Strategy::Stream, shares: 1, units: None, is_etcd: false }
             }
             (StrategyWord::Redis, Some(FoundStore { store, replicas, shares })) => {
-                Sharing { strategy: Strategy::Redis { store, replicas }, shares, units: None }
+                Sharing { strategy: Strategy::Redis { store, replicas }, shares, units: None, is_etcd: false }
             }
             (StrategyWord::Service, Some(FoundStore { store, replicas, shares })) => {
-                Sharing { strategy: Strategy::Service { store, replicas }, shares, units: None }
+                Sharing { strategy: Strategy::Service { store, replicas }, shares, units: None, is_etcd: false }
             }
             (StrategyWord::Lease, Some(FoundStore { store, replicas, shares })) => {
                 let (span, units) = match lease_units {
@@ -185,7 +188,8 @@ impl Fleet<'_> {
                 };
                 let span = span.filter(|_| units.is_some());
                 let units = units.map_or(LeaseUnits::Auto, LeaseUnits::Fixed);
-                Sharing { strategy: Strategy::Lease { store, replicas, units }, shares, units: span }
+                let is_etcd = self.stores.kinds.get(store) == Some(&StoreKind::Etcd);
+                Sharing { strategy: Strategy::Lease { store, replicas, units }, shares, units: span, is_etcd }
             }
             _ => Sharing::local(),
         };
@@ -201,7 +205,13 @@ impl Fleet<'_> {
     ) -> Option<FoundStore> {
         self.need_secret(option);
         let (names, is_service) = (&self.stores.names, option.word() == "service");
-        let fits = |index: &usize| self.stores.is_service.get(*index) == Some(&is_service);
+        let kind = |index: &usize| self.stores.kinds.get(*index).copied();
+        let fits = |index: &usize| match kind(index) {
+            Some(StoreKind::Redis) => !is_service,
+            Some(StoreKind::Service) => is_service,
+            Some(StoreKind::Etcd) => option.word() == "lease",
+            None => false,
+        };
         let fitting: Vec<usize> = (0..names.len()).filter(fits).collect();
         let index = match (own.filter(|own| own.has("store")), &fitting[..]) {
             (Some(own), _) => {
@@ -209,7 +219,9 @@ impl Fleet<'_> {
                 let index = names.iter().position(|name| name.get_ref() == named.get_ref());
                 match index {
                     None => own.fault("store", named.span(), unknown_store(names, named.get_ref())),
-                    Some(index) if !fits(&index) => own.fault("store", named.span(), other_kind(&named, is_service)),
+                    Some(index) if !fits(&index) => {
+                        own.fault("store", named.span(), other_kind(&named, kind(&index), is_service));
+                    }
                     Some(_) => {}
                 }
                 index.filter(fits)?
@@ -217,6 +229,11 @@ impl Fleet<'_> {
             (None, [only]) => *only,
             (None, []) if is_service => {
                 option.note_need("a limiter", ADD_LIMITER);
+                return None;
+            }
+            (None, []) if !names.is_empty() && self.stores.kinds.contains(&StoreKind::Etcd) => {
+                let help = "an etcd lends units but decides no request: use `lease`, or add a store with `redis`";
+                option.note_need("a store of Redis", help);
                 return None;
             }
             (None, []) => {
@@ -293,7 +310,7 @@ impl Fleet<'_> {
 
 impl Sharing {
     fn local() -> Self {
-        Self { strategy: Strategy::Local, shares: 1, units: None }
+        Self { strategy: Strategy::Local, shares: 1, units: None, is_etcd: false }
     }
 }
 
@@ -325,9 +342,13 @@ impl StrategyOption<'_, '_> {
     }
 }
 
-/// The error of a store that is a limiter service where Redis is needed, or the other way round.
-fn other_kind(named: &Located<String>, is_service: bool) -> Fault {
+/// The error of a store that is of another kind than the strategy needs.
+fn other_kind(named: &Located<String>, kind: Option<StoreKind>, is_service: bool) -> Fault {
     let name = named.get_ref();
+    if kind == Some(StoreKind::Etcd) {
+        let what = format!("`{name}` is an etcd, which lends units but decides no request");
+        return Fault::new(what).help("use `lease`".to_owned());
+    }
     if is_service {
         return Fault::new(format!("`{name}` is no limiter service")).help("use `redis` or `lease`".to_owned());
     }

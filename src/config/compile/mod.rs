@@ -12,6 +12,7 @@ mod upstream;
 mod admin;
 mod check;
 mod etcd_members;
+mod etcd_url;
 mod fleet;
 mod grpc;
 mod headers;

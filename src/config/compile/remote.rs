@@ -34,7 +34,7 @@ pub(super) fn check(table: &Table<'_>, sharing: &Sharing, limit: &Stored<'_>) ->
         Strategy::Service { .. } => check_service(table, limit),
         Strategy::Lease { units, .. } => {
             check_units(table, sharing, units, limit.allowed.usual.capacity());
-            check_lease(table, limit);
+            check_lease(table, limit, sharing.is_etcd);
         }
     }
     warn_of_large_cost(table, sharing.shares, limit);
@@ -51,11 +51,13 @@ fn check_units(table: &Table<'_>, sharing: &Sharing, units: LeaseUnits, capacity
 }
 
 /// Notes a limit whose units cannot be lent.
-fn check_lease(table: &Table<'_>, limit: &Stored<'_>) {
+fn check_lease(table: &Table<'_>, limit: &Stored<'_>, is_etcd: bool) {
     let (option, why) = if matches!(limit.allowed.usual, Algorithm::Concurrency(_)) {
         ("algorithm", "`concurrency` has no units to lend: each comes back when its request ends")
     } else if limit.scheme.shapes() {
         ("algorithm", "a `leaky_bucket` that holds has no units to lend: each passes at an instant of its own")
+    } else if is_etcd && limit.allowed.usual.rates().iter().any(|rate| matches!(rate, Algorithm::SlidingLog(_))) {
+        ("algorithm", "etcd has one small counter for each key, and a `sliding_log` has an entry for each loan")
     } else if matches!(limit.on_limit, OnLimit::Delay(_)) {
         ("on_limit", "a delay depends on the debt of all replicas, and a lease knows that of one")
     } else {

@@ -13,8 +13,8 @@ use crate::store::service::settings::LimiterSettings;
 /// Options of a store that only Redis has.
 const OF_REDIS: [&str; 3] = ["user", "password", "prefix"];
 
-/// The timeout of a limiter that is only an address, as the default of `store.NAME.timeout`.
-const TIMEOUT: Duration = Duration::from_millis(10);
+/// The default of `store.NAME.timeout`, but for etcd.
+pub(super) const TIMEOUT: Duration = Duration::from_millis(10);
 
 /// The address of a limiter service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

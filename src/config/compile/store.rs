@@ -1,8 +1,10 @@
-//! `[store.NAME]`: the Redis servers, or the limiter service, that have the state of limits which replicas share.
+//! `[store.NAME]`: the Redis servers, the limiter service, or the etcd, that have the state of limits which replicas share.
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::etcd_url::server;
 use super::identity::secret_of;
 use super::service::{self, LimiterUrl};
 use super::tls::{self, server_name};
@@ -12,6 +14,7 @@ use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
 use crate::store::RemoteSettings;
 use crate::store::backend::{NodeAddress, OnFailure, StoreTls};
+use crate::store::etcd::settings::EtcdSettings;
 use crate::store::redis::settings::{Login, Password, StoreSettings, Topology};
 use crate::store::service::settings::LimiterSettings;
 
@@ -25,8 +28,19 @@ const NODES_MAX: usize = 64;
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
+/// The default timeout of etcd, which writes each loan to the disks of a majority.
+const ETCD_TIMEOUT: Duration = Duration::from_millis(250);
+
 /// The kinds of servers.
-const KINDS: [&str; 4] = ["redis", "cluster", "sentinel", "service"];
+const KINDS: [&str; 5] = ["redis", "cluster", "sentinel", "service", "etcd"];
+
+/// What the servers of a store are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StoreKind {
+    Redis,
+    Service,
+    Etcd,
+}
 
 /// All stores.
 pub(super) struct CompiledStores {
@@ -36,8 +50,8 @@ pub(super) struct CompiledStores {
     pub(super) names: Vec<Located<String>>,
     /// The `on_failure` of each store; `None` after an error.
     pub(super) on_failure: Vec<Option<OnFailure>>,
-    /// Whether each store is a limiter service.
-    pub(super) is_service: Vec<bool>,
+    /// The kind of each store.
+    pub(super) kinds: Vec<StoreKind>,
 }
 
 /// Compiles `[store]`.
@@ -51,8 +65,13 @@ pub(super) fn stores(table: &Table<'_>) -> CompiledStores {
     }
     let names = tables.iter().map(|(name, _)| name.clone()).collect();
     let (stores, on_failure): (Vec<_>, _) = tables.iter().map(|(name, table)| store(name, table)).unzip();
-    let is_service = tables.iter().map(|(_, table)| table.has("service")).collect();
-    CompiledStores { stores: stores.into_iter().collect(), names, on_failure, is_service }
+    let kind = |table: &Table<'_>| match (table.has("service"), table.has("etcd")) {
+        (true, _) => StoreKind::Service,
+        (false, true) => StoreKind::Etcd,
+        (false, false) => StoreKind::Redis,
+    };
+    let kinds = tables.iter().map(|(_, table)| kind(table)).collect();
+    CompiledStores { stores: stores.into_iter().collect(), names, on_failure, kinds }
 }
 
 /// Compiles one store. Returns its `on_failure` also if something else has an error.
@@ -61,11 +80,11 @@ fn store(name: &Located<String>, table: &Table<'_>) -> (Option<RemoteSettings>, 
     let name = store_name(name, table);
     let login = login(table);
     let tls = store_tls(table, servers.as_ref());
-    let timeout = table.duration_in("timeout");
+    let timeout = timeout(table);
     let prefix = table.parsed("prefix", prefix);
     let on_failure = table.choice("on_failure", &ON_FAILURE);
-    if let (Some(Servers { kind: ServerKind::Redis(topology), has_tls: false }), Some(login)) = (&servers, &login) {
-        warn_of_plain_password(table, topology, login);
+    if let (Some(Servers { kind, has_tls: false }), Some(login)) = (&servers, &login) {
+        warn_of_plain_password(table, kind, login);
     }
     let settings = || {
         let (name, tls, timeout, on_failure) = (name?, tls?, timeout?, on_failure?);
@@ -77,9 +96,18 @@ fn store(name: &Located<String>, table: &Table<'_>) -> (Option<RemoteSettings>, 
             ServerKind::Service(LimiterUrl { host, port, .. }) => {
                 RemoteSettings::Service(LimiterSettings { name, host, port, tls, timeout, on_failure })
             }
+            ServerKind::Etcd(servers) => {
+                let (login, prefix) = (login?, prefix?.into_inner());
+                RemoteSettings::Etcd(EtcdSettings { name, servers, login, tls, timeout, prefix, on_failure })
+            }
         })
     };
     (if table.is_broken() { None } else { settings() }, on_failure)
+}
+
+fn timeout(table: &Table<'_>) -> Option<Duration> {
+    let default = if table.has("etcd") { ETCD_TIMEOUT } else { service::TIMEOUT };
+    if table.has("timeout") { table.duration_in("timeout") } else { Some(default) }
 }
 
 const ON_FAILURE: [(&str, OnFailure); 4] = [
@@ -118,6 +146,18 @@ struct Servers {
 enum ServerKind {
     Redis(Topology),
     Service(LimiterUrl),
+    Etcd(Vec<NodeAddress>),
+}
+
+impl ServerKind {
+    /// The servers that get the password of the store.
+    fn nodes(&self) -> &[NodeAddress] {
+        match self {
+            Self::Redis(topology) => topology.nodes(),
+            Self::Etcd(nodes) => nodes,
+            Self::Service(_) => &[],
+        }
+    }
 }
 
 fn servers(name: &str, table: &Table<'_>) -> Option<Servers> {
@@ -131,6 +171,9 @@ fn servers(name: &str, table: &Table<'_>) -> Option<Servers> {
         "cluster" => nodes(table, key, |text| node(text, REDIS_PORT))
             .map(|(nodes, has_tls)| of_redis(Topology::Cluster(nodes), has_tls)),
         "sentinel" => sentinel(&table.table(key)).map(|(topology, has_tls)| of_redis(topology, has_tls)),
+        "etcd" => {
+            nodes(table, key, etcd_node).map(|(nodes, has_tls)| Servers { kind: ServerKind::Etcd(nodes), has_tls })
+        }
         _ => {
             service::note_redis_options(table);
             table.parsed(key, service::limiter_url).map(|url| {
@@ -143,7 +186,7 @@ fn servers(name: &str, table: &Table<'_>) -> Option<Servers> {
     match &given[..] {
         [_] => all.into_iter().next().flatten(),
         [] => {
-            let title = format!("store `{name}` has none of `redis`, `cluster`, `sentinel` and `service`");
+            let title = format!("store `{name}` has none of `redis`, `cluster`, `sentinel`, `service` and `etcd`");
             let help = "name its servers, as in `redis = [\"redis://127.0.0.1:6379\"]`".to_owned();
             table.context.note(Problem::new(table.span(), title).help(help).absence());
             None
@@ -218,6 +261,16 @@ fn node(url: &str, default_port: u16) -> Result<Node, Fault> {
     Ok(Node { address, has_tls: scheme == "rediss" })
 }
 
+/// Parses `http[s]://host[:port]` of a member of an etcd.
+fn etcd_node(url: &str) -> Result<Node, Fault> {
+    let (address, has_tls) = server(url)?;
+    let host = address.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+    if has_tls {
+        server_name(&host)?;
+    }
+    Ok(Node { address: NodeAddress::tcp(host, address.port_u16().unwrap_or_default()), has_tls })
+}
+
 /// Parses an address as [`node`] does, or `unix:` with an absolute path.
 fn independent_node(text: &str, default_port: u16) -> Result<Node, Fault> {
     let Some(path) = text.strip_prefix("unix:") else {
@@ -264,7 +317,7 @@ fn store_tls(table: &Table<'_>, servers: Option<&Servers>) -> Option<Option<Stor
     let tls = table.table("tls");
     let has_tls = servers.map_or(tls.is_present(), |servers| servers.has_tls);
     if tls.is_present() && !has_tls {
-        let scheme = if table.has("service") { "https" } else { "rediss" };
+        let scheme = if table.has("service") || table.has("etcd") { "https" } else { "rediss" };
         let problem = Problem::new(tls.span(), format!("`{}` has no effect without `{scheme}://`", tls.path()));
         tls.context.note(problem.absence());
     }
@@ -272,24 +325,25 @@ fn store_tls(table: &Table<'_>, servers: Option<&Servers>) -> Option<Option<Stor
 }
 
 /// Warns of a password that crosses a network in plain text.
-fn warn_of_plain_password(table: &Table<'_>, topology: &Topology, login: &Login) {
-    let of_sentinels = match topology {
-        Topology::Sentinel { login, .. } => login.password.is_some(),
-        Topology::Ring(_) | Topology::Cluster(_) => false,
+fn warn_of_plain_password(table: &Table<'_>, servers: &ServerKind, login: &Login) {
+    let of_sentinels = match servers {
+        ServerKind::Redis(Topology::Sentinel { login, .. }) => login.password.is_some(),
+        _ => false,
     };
     let is_here = |node: &NodeAddress| {
         let Some(host) = node.host() else { return true };
         host.parse::<IpAddr>().map_or(host == "localhost", |address| address.to_canonical().is_loopback())
     };
     let has_password = login.password.is_some() || of_sentinels;
-    if !has_password || topology.nodes().iter().all(is_here) {
+    if !has_password || servers.nodes().iter().all(is_here) {
         return;
     }
     let sentinel = table.table("sentinel");
     let holder = if login.password.is_some() { table } else { &sentinel };
     if let Some(value) = holder.get("password") {
         let fault = Fault::new("crosses the network in plain text");
-        let help = "use `rediss://` addresses, or a network that nobody can listen to".to_owned();
+        let scheme = if matches!(servers, ServerKind::Etcd(_)) { "https" } else { "rediss" };
+        let help = format!("use `{scheme}://` addresses, or a network that nobody can listen to");
         holder.warn("password", value.span(), "plain_password", fault.help(help));
     }
 }

@@ -6,9 +6,10 @@ use super::option::Preset::{Required, Toml, Unset};
 use super::option::{NONE, Opt, opt};
 
 const REDIS: Kind = Kind::Some("`redis://host[:port]` or `rediss://host[:port]`");
+const ETCD: Kind = Kind::Some("`http://host[:port]` or `https://host[:port]`");
 const MEMBER: &str = "host and port";
 const ONE_SOURCE: &str = "with `fleet.listen`, one of `static`, `dns` and `etcd` is required";
-const ONE_OF_FOUR: &str = "one of `redis`, `cluster`, `sentinel` and `service` is required";
+const ONE_OF_FIVE: &str = "one of `redis`, `cluster`, `sentinel`, `service` and `etcd` is required";
 const SECRET_FILE: &str = "File that holds it; one newline at its end does not count.";
 
 #[rustfmt::skip]
@@ -36,7 +37,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Addresses of all replicas; this one may be among them."),
     opt("fleet.members.dns", Text(MEMBER), Unset(ONE_SOURCE),
         "Name with an address record for each replica, and the port of all."),
-    opt("fleet.members.etcd", Kind::Some("`http://host[:port]` or `https://host[:port]`"), Unset(ONE_SOURCE),
+    opt("fleet.members.etcd", ETCD, Unset(ONE_SOURCE),
         "Servers of an etcd in which each replica registers itself. The default port is 2379."),
     opt("fleet.members.prefix", Text("key that begins with `/`"), Toml("\"/weir\""),
         "Start of all keys in etcd; members are below `members/`. Fleets with one etcd need a prefix each."),
@@ -69,10 +70,10 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Replicas that count at most, and connections to other replicas."),
     opt("fleet.leave_after", Duration, Toml("\"30s\""),
         "Time for which a member counts after it has left. A new member counts at once."),
-    opt("store.NAME.redis", Kind::Some("`redis://host[:port]`, `rediss://host[:port]` or `unix:/path`"), Unset(ONE_OF_FOUR),
+    opt("store.NAME.redis", Kind::Some("`redis://host[:port]`, `rediss://host[:port]` or `unix:/path`"), Unset(ONE_OF_FIVE),
         "Redis servers that do not know of each other; each has a part of the keys. `rediss` is TLS, for all addresses \
          or none. The default port is 6379. `unix:` is a socket of this machine, by its absolute path."),
-    opt("store.NAME.cluster", REDIS, Unset(ONE_OF_FOUR),
+    opt("store.NAME.cluster", REDIS, Unset(ONE_OF_FIVE),
         "Some nodes of a Redis Cluster; they name the others."),
     opt("store.NAME.sentinel.master", Text("name"), Required,
         "Name by which the sentinels know the master."),
@@ -83,8 +84,11 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("store.NAME.sentinel.password.env", Text("name"), NONE,
         "Environment variable that holds the password of the sentinels; this or `file`."),
     opt("store.NAME.sentinel.password.file", Text("file"), NONE, SECRET_FILE),
-    opt("store.NAME.service", Text("`http://host:port` or `https://host:port`"), Unset(ONE_OF_FOUR),
+    opt("store.NAME.service", Text("`http://host:port` or `https://host:port`"), Unset(ONE_OF_FIVE),
         "The limiter service of another Weir: its `[grpc]` listener."),
+    opt("store.NAME.etcd", ETCD, Unset(ONE_OF_FIVE),
+        "Members of one etcd, which lends units to `lease`. `https` is TLS, for all addresses or none. The default port is \
+         2379."),
     opt("store.NAME.user", Text("name"), Unset("the default user"),
         "User of the servers' access control list."),
     opt("store.NAME.password.env", Text("name"), NONE,
@@ -96,10 +100,10 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Weir's own certificate for the servers in PEM, followed by the certificates of its issuers."),
     opt("store.NAME.tls.key", Text("file"), NONE,
         "Its private key in PEM, without a password."),
-    opt("store.NAME.timeout", DurationIn(1, 10_000), Toml("\"10ms\""),
+    opt("store.NAME.timeout", DurationIn(1, 10_000), Unset("`10ms`; with `etcd` `250ms`"),
         "Longest wait for an answer; then the call has failed."),
     opt("store.NAME.prefix", Text("1 to 64 of `A-Z a-z 0-9 _ - . : /`"), Toml("\"weir\""),
-        "Start of all keys in Redis. Fleets with one Redis need a prefix each."),
+        "Start of all keys in Redis or etcd. Fleets with one Redis or etcd need a prefix each."),
     opt("store.NAME.on_failure", OneOf(&["split", "local", "reject", "allow"]), Toml("\"split\""),
         "Decisions while a server is down: by this replica's share of the limit, by the whole limit, refuse all, or admit \
          all."),

@@ -20,7 +20,7 @@ fn compiled(text: &str) -> Config {
 fn store(text: &str) -> StoreSettings {
     match compiled(&format!("[store.main]\n{text}")).stores.swap_remove(0) {
         RemoteSettings::Redis(settings) => settings,
-        RemoteSettings::Service(other) => panic!("{other:?}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -280,7 +280,7 @@ fn weak_secrets_are_refused() {
 #[test]
 fn a_store_that_cannot_be_is_an_error() {
     for (text, expected) in [
-        ("", "1:1: store `main` has none of `redis`, `cluster`, `sentinel` and `service`"),
+        ("", "1:1: store `main` has none of `redis`, `cluster`, `sentinel`, `service` and `etcd`"),
         ("redis = []", "2:9: `store.NAME.redis`: an empty list has no effect; remove it"),
         ("redis = ['a:6379']", "2:10: `store.NAME.redis`: must begin with `redis://`, `rediss://` or `unix:`"),
         ("cluster = ['unix:/a']", "2:12: `store.NAME.cluster`: must begin with `redis://` or `rediss://`"),
@@ -319,6 +319,13 @@ fn a_store_that_cannot_be_is_an_error() {
             "redis = 'redis://a'\non_failure = 'refuse'",
             "3:14: `store.NAME.on_failure`: `refuse` is not one of `split`, `local`, `reject`, `allow`",
         ),
+        ("etcd = []", "2:8: `store.NAME.etcd`: an empty list has no effect; remove it"),
+        ("etcd = ['a:2379']", "2:9: `store.NAME.etcd`: must begin with `http://` or `https://`"),
+        ("etcd = ['http://a', 'https://b']", "2:21: `store.NAME.etcd`: addresses with TLS and without are mixed"),
+        ("etcd = ['http://a', 'http://A:2379']", "2:21: `store.NAME.etcd`: `http://A:2379` occurs twice"),
+        ("etcd = 'http://a'\ntls.ca = 'ca.pem'", "3:1: `store.NAME.tls` has no effect without `https://`"),
+        ("etcd = 'http://a'\nuser = 'weir'", "3:8: `store.NAME.user`: needs a password"),
+        ("etcd = 'http://a'\nredis = 'redis://b'", "2:8: store `main` has both `redis` and `etcd`"),
         ("redis = 'redis://a'\ntimeuot = '1s'", "3:1: unknown key `timeuot` in `[store.NAME]`"),
     ] {
         assert_eq!(first_problem(&format!("[store.main]\n{text}")), expected, "{text}");
@@ -332,6 +339,38 @@ fn a_store_that_cannot_be_is_an_error() {
     assert_eq!(
         first_problem("[store.'a b']\nredis = 'redis://a'"),
         "1:8: `store`: `a b` is not 1 to 64 of `A-Z a-z 0-9 _ -`"
+    );
+}
+
+#[test]
+fn an_etcd_is_a_store_of_leases_only() {
+    let etcd = |fleet: &str| {
+        FLEET.replace("redis = 'redis://127.0.0.1'", "etcd = ['http://A', 'http://[::1]:1']").replace("'redis'", fleet)
+    };
+    let config = compiled(&format!("{}user = 'weir'\npassword.env = 'SHORT'\n{LIMIT}", etcd("'lease'")));
+    let RemoteSettings::Etcd(settings) = &config.stores[0] else { panic!("{:?}", config.stores) };
+    assert_eq!(settings.servers, [address("a", 2379), address("::1", 1)]);
+    assert_eq!((settings.timeout, &*settings.prefix), (Duration::from_millis(250), "weir"));
+    assert_eq!(settings.login.password.as_ref().map(Password::reveal), Some("hunter2"));
+    let lease = Strategy::Lease { store: 0, replicas: 3, units: LeaseUnits::Auto };
+    assert_eq!(config.policy.limits()[0].strategy, lease);
+    assert_eq!(
+        first_problem(&format!("{}{LIMIT}", etcd("'redis'"))),
+        "2:12: `fleet.strategy`: `redis` needs a store of Redis"
+    );
+    for (strategy, expected) in [
+        ("redis", "11:37: `limit.strategy.store`: `main` is an etcd, which lends units but decides no request"),
+        ("service", "11:39: `limit.strategy.store`: `main` is an etcd, which lends units but decides no request"),
+    ] {
+        let limit = format!("{LIMIT}strategy = {{ use = '{strategy}', store = 'main' }}");
+        let text = format!("{}{limit}", etcd("'local'"));
+        assert_eq!(first_problem(&text), expected, "{strategy}");
+    }
+    let log = format!("{}{LIMIT}algorithm = 'sliding_log'", etcd("'lease'"));
+    assert_eq!(
+        first_problem(&log),
+        "10:13: `limit.algorithm`: cannot be used with a lease: etcd has one small counter for each key, and a \
+         `sliding_log` has an entry for each loan"
     );
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Not here: the numbers of the state of one algorithm (its file); their encoding, and the server that keeps them (`store`).
 
+use std::iter::repeat;
 use std::{error, fmt};
 
 use smallvec::SmallVec;
@@ -230,6 +231,37 @@ impl AnyState {
         }
     }
 
+    /// The units that are spent under each rate of `rule`, with debts.
+    pub fn spent(&self, rule: &Algorithm, now: Timestamp) -> SmallVec<[u64; 1]> {
+        let mut state = self.clone();
+        state.adopt(rule, now);
+        let states = match &state {
+            Self::Several(several) => &*several.states,
+            one => std::slice::from_ref(one),
+        };
+        let spent = |(state, rule): (&Self, &Algorithm)| {
+            let free = state.peek(rule, 0, now).remaining;
+            rule.capacity().saturating_sub(free).saturating_add(state.over(rule, now))
+        };
+        states.iter().zip(rule.rates()).map(spent).collect()
+    }
+
+    /// The state of a key of which so many units were spent at `now` under each rate of `rule`. A rate without a number
+    /// has the largest of them.
+    pub fn with_spent(rule: &Algorithm, spent: &[u64], now: Timestamp) -> Self {
+        let mut state = Self::fresh(rule);
+        let states = match &mut state {
+            Self::Several(several) => &mut *several.states,
+            one => std::slice::from_mut(one),
+        };
+        let most = spent.iter().copied().max().unwrap_or(0);
+        for ((state, rule), units) in states.iter_mut().zip(rule.rates()).zip(spent.iter().copied().chain(repeat(most)))
+        {
+            state.settle(rule, i64::try_from(units).unwrap_or(i64::MAX), u64::MAX, now);
+        }
+        state
+    }
+
     fn export_rate(&self, rule: &Algorithm, now: Timestamp, numbers: &mut Numbers) {
         match (self, rule) {
             (Self::TokenBucket(state), Algorithm::TokenBucket(rule)) => state.export(rule, now, numbers),
@@ -269,6 +301,29 @@ mod tests {
         // One unit in 128 ns: 2^46 intervals are one nanosecond more than the largest number.
         let quota = Quota::new(Rate { count: 1, period_ns: 128 }, 10)?;
         assert_eq!(Algorithm::TokenBucket(quota).portable_debt_max(), Some((1 << 46) - 11));
+        Ok(())
+    }
+
+    /// Another rule takes the spent units over.
+    #[test]
+    fn spent_units_are_kept_by_another_rule() -> Result<(), QuotaError> {
+        let now = Timestamp::from_ns(1_000_000_000_000);
+        let bucket = |count| Quota::new(Rate { count, period_ns: 1_000_000_000 }, count).map(Algorithm::TokenBucket);
+        let several = |counts: [u64; 2]| -> Result<_, QuotaError> {
+            Ok(Algorithm::Several([bucket(counts[0])?, bucket(counts[1])?].into()))
+        };
+        for (before, charged, after, expected) in [
+            (bucket(10)?, 4, bucket(100)?, &[4][..]),
+            (bucket(100)?, 40, bucket(10)?, &[40]),
+            (several([10, 100])?, 4, several([20, 50])?, &[4, 4]),
+            (bucket(10)?, 3, several([20, 50])?, &[3, 3]),
+            (several([10, 100])?, 5, bucket(10)?, &[5]),
+        ] {
+            let mut state = AnyState::fresh(&before);
+            state.settle(&before, charged, u64::MAX, now);
+            let taken_over = AnyState::with_spent(&after, &state.spent(&before, now), now);
+            assert_eq!(taken_over.spent(&after, now).as_slice(), expected, "{before:?} {after:?}");
+        }
         Ok(())
     }
 }

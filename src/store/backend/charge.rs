@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::failure::Failure;
 use crate::limit::state::State as _;
 use crate::limit::{Algorithm, AnyState, Decision, Key};
+use crate::store::etcd::receipt::EtcdReceipt;
 use crate::store::redis::receipt::RedisReceipt;
 use crate::store::service::receipt::LimiterReceipt;
 use crate::time::Timestamp;
@@ -35,12 +36,14 @@ pub struct Units {
     pub want: u64,
     /// Of the units beyond `cost`, a grant leaves the others: it is at most what remains divided by this. At least 1.
     pub divisor: u64,
+    /// Units of earlier grants that the caller has not spent.
+    pub at_hand: u64,
 }
 
 impl Units {
     /// Exactly `cost` units.
     pub const fn exactly(cost: u64) -> Self {
-        Self { cost, want: cost, divisor: 1 }
+        Self { cost, want: cost, divisor: 1, at_hand: 0 }
     }
 }
 
@@ -107,6 +110,8 @@ pub enum RemoteReceipt {
     Redis(RedisReceipt),
     /// Of a limiter.
     Limiter(Box<LimiterReceipt>),
+    /// Of etcd.
+    Etcd(Box<EtcdReceipt>),
 }
 
 impl RemoteReceipt {
@@ -114,7 +119,7 @@ impl RemoteReceipt {
     pub fn into_redis(self) -> Option<RedisReceipt> {
         match self {
             Self::Redis(receipt) => Some(receipt),
-            Self::Limiter(_) => None,
+            Self::Limiter(_) | Self::Etcd(_) => None,
         }
     }
 
@@ -123,6 +128,7 @@ impl RemoteReceipt {
         match self {
             Self::Redis(receipt) => receipt.units,
             Self::Limiter(receipt) => receipt.units,
+            Self::Etcd(receipt) => receipt.units,
         }
     }
 
@@ -131,6 +137,7 @@ impl RemoteReceipt {
         match &mut self {
             Self::Redis(receipt) => receipt.units = most.min(receipt.units),
             Self::Limiter(receipt) => receipt.units = most.min(receipt.units),
+            Self::Etcd(receipt) => receipt.units = most.min(receipt.units),
         }
         self
     }

@@ -1,7 +1,7 @@
 //! What stores of all kinds have in common: the charges that they decide, the breaker of each server, and the reports that
 //! wait for a server.
 //!
-//! Not here: the protocols (`redis`, `service`).
+//! Not here: the protocols (`redis`, `service`, `etcd`).
 
 mod settings;
 
@@ -14,6 +14,8 @@ mod breaker;
 mod connect;
 mod health;
 mod link;
+
+pub(super) mod grpc;
 mod outage_log;
 
 mod flush;
@@ -27,6 +29,7 @@ pub use charge::{
 pub(super) use connect::{CONNECT_MAX, ConnectError, connect};
 pub use failure::Failure;
 pub(super) use flush::{BATCH_MAX, BATCH_TIMEOUT, flush};
+pub use grpc::MESSAGE_BYTES_MAX;
 pub(super) use health::{Health, StoreContext};
 pub(super) use link::{Link, Opened, Server};
 pub use mirrors::{Mirror, Mirrors};

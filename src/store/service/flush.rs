@@ -5,12 +5,13 @@
 
 use std::sync::Arc;
 
-use super::call::{CallError, Caller};
+use super::CORRECT;
 use super::limiter::Limiter;
 use super::proto::correction::Change;
 use super::proto::{self, CorrectRequest, CorrectResponse, Correction, KeyState, MadeCharge};
 use super::receipt::{CallId, LimiterReceipt, Refund};
 use crate::limit::Key;
+use crate::store::backend::grpc::{CallError, Caller};
 use crate::store::backend::{self, BATCH_TIMEOUT, Batch, Failure, Report};
 use crate::time::Timestamp;
 
@@ -68,7 +69,7 @@ async fn call(store: &Limiter, caller: &Caller, process: u64, batch: &Batch<Refu
     };
     let corrections = batch.reports.iter().filter(is_due).map(|report| correction(report, now)).collect();
     let question = CorrectRequest { process, replica: store.node.replica, batch: batch.first, corrections };
-    let answer: CorrectResponse = caller.call_within(BATCH_TIMEOUT, "Correct", &question).await?;
+    let answer: CorrectResponse = caller.call_within(BATCH_TIMEOUT, CORRECT, &question).await?;
     if answer.is_done {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! Limits whose state another Weir has, so that several replicas share them: its limiter service decides.
 //!
-//! A worker asks with one call for all limits of a request (`worker`, `call`). Calls share one connection of HTTP/2 for each
+//! A worker asks with one call for all limits of a request (`worker`). Calls share one connection of HTTP/2 for each
 //! worker. A limiter that fails is left alone until a probe succeeds (`node`, `monitor`). Refunds and settlements are sent
 //! later (`flush`).
 //!
@@ -15,7 +15,6 @@ pub mod settings;
 pub mod calls;
 pub mod receipt;
 
-mod call;
 mod node;
 
 mod limiter;
@@ -27,5 +26,7 @@ mod monitor;
 pub use limiter::Limiter;
 pub use worker::WorkerLimiter;
 
-/// Bytes of a message between two Weirs.
-pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// The methods of a limiter.
+const CHARGE: &str = "weir.v1.charges.Charges/Charge";
+const CORRECT: &str = "weir.v1.charges.Charges/Correct";
+const JOIN: &str = "weir.v1.charges.Charges/Join";

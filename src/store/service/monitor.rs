@@ -7,11 +7,12 @@ use prost::Message as _;
 use tokio::select;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use super::call::{CallError, Caller};
+use super::JOIN;
 use super::flush::{flush, send_parked};
 use super::limiter::Limiter;
 use super::node::Node;
 use super::proto::{JoinRequest, JoinResponse, KeyState};
+use crate::store::backend::grpc::{CallError, Caller};
 use crate::store::backend::{ConnectError, Link, Mirrors, Server as _};
 
 /// The pause between looks at a limiter that works, so that a failure is known without requests.
@@ -77,7 +78,7 @@ async fn monitor(store: &Arc<Limiter>, mirrors: &dyn Mirrors) {
 }
 
 async fn join(node: &Node, caller: &Caller, limit: Duration) -> Result<JoinResponse, CallError> {
-    caller.call_within(limit, "Join", &node.joining()).await
+    caller.call_within(limit, JOIN, &node.joining()).await
 }
 
 /// Whether the limiter answers in time. What is parked for it is sent before the breaker closes.
@@ -171,5 +172,5 @@ async fn send_states(
     is_complete: bool,
 ) -> Result<(), CallError> {
     let question = JoinRequest { states, is_complete, ..store.node.joining() };
-    caller.call_within::<JoinResponse>(STEP_MAX, "Join", &question).await.map(drop)
+    caller.call_within::<JoinResponse>(STEP_MAX, JOIN, &question).await.map(drop)
 }

@@ -3,24 +3,17 @@
 //! Not here: connections to it (`backend::link`), and probes (`monitor`).
 
 use std::fmt;
-use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
-use h2::client;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
-use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::call::Caller;
+use super::JOIN;
 use super::proto::{JoinRequest, JoinResponse};
-use crate::store::backend::{
-    CONNECT_MAX, ConnectError, Failure, Health, NodeAddress, Opened, Server, StoreContext, connect,
-};
+use crate::store::backend::grpc::{self, Caller};
+use crate::store::backend::{CONNECT_MAX, ConnectError, Health, NodeAddress, Opened, Server, StoreContext};
 
 /// A limiter.
 pub(super) struct Node {
@@ -97,38 +90,6 @@ impl Node {
         let replicas = self.replicas.load(Ordering::Relaxed);
         JoinRequest { secret, replica, replicas, states: Vec::new(), is_complete: false }
     }
-
-    async fn begin<S>(&self, stream: S) -> Result<Opened<Caller>, ConnectError>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let begun = client::Builder::new().enable_push(false).handshake::<_, Bytes>(stream).await;
-        let (send, connection) = begun.map_err(|error| failed(&error))?;
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
-        let origin = format!("{scheme}://{}", self.label).into();
-        let driver = async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to a limiter ended");
-            }
-        };
-        Ok(Opened { connection: Caller { send, origin }, driver: Box::pin(driver) })
-    }
-
-    async fn connect(&self) -> Result<Opened<Caller>, ConnectError> {
-        let socket = connect(&self.host, self.port).await?;
-        let Some(tls) = &self.tls else { return self.begin(socket).await };
-        let name = ServerName::try_from(&*self.host).map_err(|error| ConnectError::io(&io::Error::other(error)))?;
-        let session = TlsConnector::from(Arc::clone(tls)).connect(name.to_owned(), socket).await;
-        let session = session.map_err(|error| ConnectError::io(&error))?;
-        if session.get_ref().1.alpn_protocol() != Some(b"h2") {
-            return Err(ConnectError::io(&io::Error::other("the server speaks no HTTP/2")));
-        }
-        self.begin(session).await
-    }
-}
-
-fn failed(error: &h2::Error) -> ConnectError {
-    ConnectError { failure: Failure::Connection, text: error.to_string() }
 }
 
 impl Deref for Node {
@@ -147,12 +108,13 @@ impl Server for Node {
     }
 
     async fn open(&self) -> Result<Opened<Caller>, ConnectError> {
-        timeout(CONNECT_MAX, self.connect()).await.unwrap_or_else(|_| Err(ConnectError::timeout()))
+        let opened = grpc::open((&self.host, self.port), self.tls.as_ref());
+        timeout(CONNECT_MAX, opened).await.unwrap_or_else(|_| Err(ConnectError::timeout()))
     }
 
     async fn answers(&self, connection: &Caller) -> bool {
         let joining = self.joining();
-        connection.call_within::<JoinResponse>(self.timeout() * 3, "Join", &joining).await.is_ok()
+        connection.call_within::<JoinResponse>(self.timeout() * 3, JOIN, &joining).await.is_ok()
     }
 }
 

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use tokio::time::timeout_at;
 
-use super::call::CallError;
+use super::CHARGE;
 use super::limiter::Limiter;
 use super::node::Node;
 use super::proto::{self, ChargeRequest, ChargeResponse, KeyCharge, Outcome, Refusal};
 use super::receipt::{CallId, LimiterReceipt};
 use crate::limit::{AnyState, Key};
+use crate::store::backend::grpc::CallError;
 use crate::store::backend::{
     Answers, Failure, Handling, Link, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable, random_id,
 };
@@ -78,7 +79,7 @@ impl WorkerLimiter {
         };
         let begun = instant_now();
         let mut unanswered = Unanswered { store, call: Some(call) };
-        let answer = timeout_at(deadline, caller.call::<ChargeResponse>("Charge", &question)).await;
+        let answer = timeout_at(deadline, caller.call::<ChargeResponse>(CHARGE, &question)).await;
         store.observe(begun);
         let answer = answer.unwrap_or_else(|_| Err(CallError::late())).map_err(|error| {
             node.failed(error.failure, &error.text);

@@ -1,43 +1,92 @@
-//! One call of gRPC on a connection of HTTP/2.
+//! Calls of gRPC on a connection of HTTP/2, with one message each way.
+//!
+//! Not here: the messages, and when to connect (`link`).
 
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use h2::client::SendRequest;
+use h2::client::{self, SendRequest};
 use h2::{Reason, RecvStream};
-use http::header::{CONTENT_TYPE, TE};
+use http::header::{CONTENT_TYPE, HeaderValue, TE};
 use http::{HeaderMap, Method, Request, StatusCode, Version};
 use prost::Message;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::MESSAGE_BYTES_MAX;
-use crate::store::backend::{ConnectError, Failure};
+use super::connect::{ConnectError, connect};
+use super::failure::Failure;
+use super::link::Opened;
+use super::settings::NodeAddress;
+
+/// Bytes of a message.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Makes calls on one connection. Clones use the same connection.
 #[derive(Clone, Debug)]
-pub(super) struct Caller {
-    pub(super) send: SendRequest<Bytes>,
+pub(in crate::store) struct Caller {
+    send: SendRequest<Bytes>,
     /// `http://` or `https://`, with host and port.
-    pub(super) origin: Box<str>,
+    origin: Box<str>,
+    /// The proof of a login, as etcd reads it.
+    pub(in crate::store) token: Option<HeaderValue>,
 }
 
 /// Why a call has no answer.
-pub(super) type CallError = ConnectError;
+pub(in crate::store) type CallError = ConnectError;
+
+/// Connects to the server of gRPC at this host and port. `tls` is `None` for plain connections.
+pub(in crate::store) async fn open(
+    (host, port): (&str, u16),
+    tls: Option<&Arc<ClientConfig>>,
+) -> Result<Opened<Caller>, ConnectError> {
+    let socket = connect(host, port).await?;
+    let origin = |scheme| format!("{scheme}://{}", NodeAddress::tcp(host, port)).into();
+    let Some(tls) = tls else { return begin(socket, origin("http")).await };
+    let name = ServerName::try_from(host).map_err(|error| ConnectError::io(&io::Error::other(error)))?;
+    let session = TlsConnector::from(Arc::clone(tls)).connect(name.to_owned(), socket).await;
+    let session = session.map_err(|error| ConnectError::io(&error))?;
+    if session.get_ref().1.alpn_protocol() != Some(b"h2") {
+        return Err(ConnectError::io(&io::Error::other("the server speaks no HTTP/2")));
+    }
+    begin(session, origin("https")).await
+}
+
+async fn begin<S>(stream: S, origin: Box<str>) -> Result<Opened<Caller>, ConnectError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let begun = client::Builder::new().enable_push(false).handshake::<_, Bytes>(stream).await;
+    let (send, connection) = begun.map_err(|error| broken(&error))?;
+    let driver = async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection to a store ended");
+        }
+    };
+    Ok(Opened { connection: Caller { send, origin, token: None }, driver: Box::pin(driver) })
+}
 
 /// Bytes before each message: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
 
 impl Caller {
-    /// Makes a call, and waits for its answer.
-    pub(super) async fn call<A: Message + Default>(
+    /// Calls `method`, which is the name of its service and its own one, and waits for the answer.
+    pub(in crate::store) async fn call<A: Message + Default>(
         &self,
         method: &str,
         question: &impl Message,
     ) -> Result<A, CallError> {
-        let uri = format!("{}/weir.v1.charges.Charges/{method}", self.origin);
+        let uri = format!("{}/{method}", self.origin);
         let head = Request::builder().method(Method::POST).version(Version::HTTP_2).uri(uri);
         let head = head.header(CONTENT_TYPE, "application/grpc").header(TE, "trailers").body(());
-        let head = head.map_err(|error| failed(Failure::Other, &error))?;
+        let mut head = head.map_err(|error| failed(Failure::Other, &error))?;
+        if let Some(token) = &self.token {
+            head.headers_mut().insert("token", token.clone());
+        }
         let mut ready = self.send.clone().ready().await.map_err(|error| broken(&error))?;
         let (response, mut body) = ready.send_request(head, false).map_err(|error| broken(&error))?;
         body.send_data(framed(question), true).map_err(|error| broken(&error))?;
@@ -55,7 +104,7 @@ impl Caller {
     }
 
     /// Makes a call that no request waits for.
-    pub(super) async fn call_within<A: Message + Default>(
+    pub(in crate::store) async fn call_within<A: Message + Default>(
         &self,
         limit: Duration,
         method: &str,
@@ -67,7 +116,7 @@ impl Caller {
 
 impl CallError {
     /// No answer in time.
-    pub(super) fn late() -> Self {
+    pub(in crate::store) fn late() -> Self {
         failed(Failure::Timeout, "no answer in time")
     }
 }

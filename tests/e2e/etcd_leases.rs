@@ -1,0 +1,174 @@
+//! Limits whose units replicas borrow from etcd.
+
+use crate::ops::until;
+use crate::support::{Cert, Client, Etcd, Fleet, Upstream, Weir};
+
+/// A limit of 600 of each kind, from which nothing comes back during a test.
+const LIMITS: [&str; 5] = [
+    "algorithm = \"fixed_window\"\nrate = \"600/week\"",
+    "rate = \"600/day\"",
+    "algorithm = \"sliding_window\"\nrate = \"600/week\"",
+    "algorithm = \"sub_window\"\nrate = \"600/week\"",
+    "rate = [\"10000/h\", \"600/day\"]",
+];
+
+/// The configuration of a fleet of three, with these lines of the store and of a limit for each path.
+fn config(store: &str, limit: &str) -> String {
+    format!(
+        "[fleet]\nstrategy = \"lease\"\nreplicas = 3\nsecret = {{ env = \"WEIR_FLEET_SECRET\" }}\n\
+         [store.main]\n{store}\n[[limit]]\nname = \"each\"\nkey = [\"path\"]\n{limit}\n"
+    )
+}
+
+/// The lines of a store that is this etcd. Its timeout is for a machine that is busy with other tests.
+fn patient(etcd: &Etcd) -> String {
+    format!("etcd = [\"http://{}\"]\ntimeout = \"5s\"\n", etcd.address())
+}
+
+fn wait_for_store(weir: &Weir, is_up: bool) {
+    until("the store", || {
+        let text = Client::connect(weir.admin()).get("/metrics").text();
+        text.lines().any(|line| line.starts_with("weir_store_up{") && line.ends_with(" 1") == is_up)
+    });
+}
+
+fn start(replicas: usize, upstream: &Upstream, rest: &str) -> Fleet {
+    let fleet = Fleet::start(replicas, upstream, rest);
+    fleet.weirs.iter().for_each(|weir| wait_for_store(weir, true));
+    fleet
+}
+
+/// Asks for `path` until so many requests have passed in all, with those of `before`. Units that are lent come back late.
+fn pass(fleet: &Fleet, path: &str, before: usize, at_least: usize) -> usize {
+    let mut passed = before;
+    until("all units are spent", || {
+        let answers = fleet.ask(30, 3, &[path]);
+        answers.assert_only(&[200, 429]);
+        passed += answers.passed();
+        passed >= at_least
+    });
+    passed
+}
+
+fn fallbacks(fleet: &Fleet) -> f64 {
+    fleet.metric("weir_fallback_decisions_total{limit=\"each\"}")
+}
+
+/// All replicas together spend what etcd has lent, and no more. What one of them does not need goes to the others.
+#[test]
+fn all_units_and_no_more_are_spent() {
+    let upstream = Upstream::start();
+    for limit in LIMITS {
+        let etcd = Etcd::start();
+        let fleet = start(3, &upstream, &config(&patient(&etcd), limit));
+        let first = fleet.ask(1000, 6, &["/a"]);
+        first.assert_only(&[200, 429]);
+        // Refunds of loans may lose the time since the loan.
+        let passed = pass(&fleet, "/a", first.passed(), 590);
+        let more = fleet.ask(300, 6, &["/a"]);
+        more.assert_only(&[200, 429]);
+        let passed = passed + more.passed();
+        println!("{limit}: admitted {passed} / allowed 600");
+        assert!(passed <= 600, "{limit}: {passed}");
+        assert_eq!(fallbacks(&fleet), 0.0, "{limit}");
+        until("unspent units go back", || fleet.metric("weir_lease_units{limit=\"each\"}") == 0.0);
+    }
+}
+
+/// The units that a replica had borrowed come back when etcd ends its lease. Those that it had spent do not.
+#[test]
+fn units_of_a_dead_replica_come_back() {
+    let (upstream, etcd) = (Upstream::start(), Etcd::start());
+    let limit = "algorithm = \"fixed_window\"\nrate = \"100/week\"\nstrategy = { use = \"lease\", units = 40 }";
+    let config = config(&patient(&etcd), limit);
+    let survivor = start(1, &upstream, &config);
+    let is_lent = (0..10).any(|attempt| {
+        let path = format!("/{attempt}");
+        let dying = start(1, &upstream, &config);
+        let mut passed = dying.ask(1, 1, &[&path]).passed();
+        assert_eq!(passed, 1);
+        dying.weirs[0].signal("KILL");
+        drop(dying);
+        // On a busy machine the replica may have given its units back before.
+        let is_lent = etcd.call(&["get", "--prefix", "--print-value-only", "weir/each/"]).contains(",39]]");
+        passed = pass(&survivor, &path, passed, 99);
+        let more = survivor.ask(100, 3, &[&path]);
+        more.assert_only(&[200, 429]);
+        passed += more.passed();
+        println!("a replica dies: admitted {passed} / allowed 100");
+        assert!(passed <= 100, "{passed}");
+        is_lent
+    });
+    assert!(is_lent, "every replica has given its units back before it died");
+    assert_eq!(fallbacks(&survivor), 0.0);
+}
+
+/// A replica that is stopped gives back what it has not spent, and etcd keeps what it has.
+#[test]
+fn a_replica_that_ends_settles_its_loans() {
+    let (upstream, etcd) = (Upstream::start(), Etcd::start());
+    let limit = "algorithm = \"fixed_window\"\nrate = \"100/week\"\nstrategy = { use = \"lease\", units = 40 }";
+    let mut fleet = start(2, &upstream, &config(&patient(&etcd), limit));
+    let first = fleet.ask(20, 2, &["/a"]);
+    first.assert_only(&[200]);
+    let ended = fleet.weirs.remove(0);
+    ended.signal("TERM");
+    assert_eq!(ended.wait(), Some(0));
+    let loans = etcd.call(&["get", "--prefix", "--print-value-only", "weir/each/"]);
+    assert!(loans.contains("\"loans\":[]"), "{loans}");
+    let passed = pass(&fleet, "/a", first.passed(), 100);
+    let more = fleet.ask(100, 3, &["/a"]);
+    more.assert_only(&[200, 429]);
+    assert_eq!(passed + more.passed(), 100);
+    assert_eq!(fallbacks(&fleet), 0.0);
+}
+
+/// Without etcd each replica decides by its share, and etcd hears of it later.
+#[test]
+fn a_fleet_goes_on_without_etcd() {
+    let (upstream, mut etcd) = (Upstream::start(), Etcd::start());
+    let store = patient(&etcd).replace("5s", "500ms");
+    let fleet = start(3, &upstream, &config(&store, "algorithm = \"fixed_window\"\nrate = \"3000/week\""));
+    let mut passed = 0;
+    let mut ask = |requests: usize| {
+        let answers = fleet.ask(requests, 6, &["/a"]);
+        answers.assert_only(&[200, 429]);
+        passed += answers.passed();
+    };
+    ask(300);
+    etcd.kill();
+    ask(300);
+    fleet.weirs.iter().for_each(|weir| wait_for_store(weir, false));
+    let before = fallbacks(&fleet);
+    ask(300);
+    assert!(fallbacks(&fleet) > before);
+    etcd.restart();
+    fleet.weirs.iter().for_each(|weir| wait_for_store(weir, true));
+    until("etcd lends again", || {
+        let before = fallbacks(&fleet);
+        ask(30);
+        fallbacks(&fleet) == before
+    });
+    let passed = pass(&fleet, "/a", passed, 2950);
+    println!("an outage of etcd: admitted {passed} / allowed 3000");
+    assert!(passed <= 3000, "{passed}");
+}
+
+/// A replica logs in, over TLS, and asks the next member if one is gone.
+#[test]
+fn an_etcd_may_have_a_login_and_tls() {
+    let (upstream, cert) = (Upstream::start(), Cert::of_hosts(&["localhost"]));
+    let mut etcd = Etcd::with_tls(&cert);
+    etcd.require_login("hunter2");
+    let folder = tempfile::tempdir().unwrap();
+    cert.write(folder.path(), "etcd");
+    std::fs::write(folder.path().join("password"), "hunter2").unwrap();
+    let (port, folder) = (etcd.address().port(), folder.path().display());
+    let store = format!(
+        "etcd = [\"https://localhost:1\", \"https://localhost:{port}\"]\ntimeout = \"5s\"\nuser = \"root\"\n\
+         password = {{ file = \"{folder}/password\" }}\ntls = {{ ca = \"{folder}/etcd.pem\" }}"
+    );
+    let fleet = start(2, &upstream, &config(&store, "algorithm = \"fixed_window\"\nrate = \"60/week\""));
+    assert_eq!(pass(&fleet, "/a", 0, 60), 60);
+    assert_eq!(fallbacks(&fleet), 0.0);
+}
