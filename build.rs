@@ -1,6 +1,6 @@
 //! Generates the messages and services of `proto` in Rust. Needs no `protoc`: protox compiles the files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{env, error, fs};
 
 /// The interfaces that Weir serves. Callers see their descriptors by reflection.
@@ -43,11 +43,11 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     services.compile_fds(protox::compile(SERVED.iter().chain(&FLEET), ["proto"])?)?;
     let charges = protox::compile([CHARGES], ["proto"])?;
     tonic_prost_build::configure().build_client(false).compile_fds(charges)?;
-    etcd(out)
+    etcd(&out)
 }
 
 /// The messages of etcd, which stores use too, and the clients of its services.
-fn etcd(out: PathBuf) -> Result<(), Box<dyn error::Error>> {
+fn etcd(out: &Path) -> Result<(), Box<dyn error::Error>> {
     let called = protox::compile(CALLED, ["proto"])?;
     let folder = out.join("etcd_messages");
     fs::create_dir_all(&folder)?;

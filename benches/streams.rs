@@ -181,7 +181,7 @@ async fn measure(count: &Count) -> Measured {
     Measured {
         charges_per_s: charges / took_s,
         entries_per_s: (after.1 - before.1) as f64 / took_s,
-        cpu_ns: (after.2 - before.2).as_nanos() as f64 / charges,
+        cpu_ns: after.2.saturating_sub(before.2).as_nanos() as f64 / charges,
     }
 }
 
@@ -236,7 +236,7 @@ fn decisions(limits: usize) -> [f64; 3] {
             client = (client + STRIDE) % KEYS;
             assert!(black_box(subject.decide(black_box(client), &mut clock)));
         }
-        (thread_cpu() - before).as_nanos() as f64 / f64::from(TURN)
+        thread_cpu().saturating_sub(before).as_nanos() as f64 / f64::from(TURN)
     };
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -13,16 +13,16 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::link::{EtcdServers, Link};
 use super::proto::etcdserverpb::auth_client::AuthClient;
-use super::proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use super::proto::etcdserverpb::kv_client::KvClient;
 use super::proto::etcdserverpb::lease_client::LeaseClient;
 use super::proto::etcdserverpb::watch_client::WatchClient;
-use super::proto::etcdserverpb::watch_request::RequestUnion;
-use super::proto::etcdserverpb::{
+use crate::store::etcd::proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use crate::store::etcd::proto::etcdserverpb::watch_request::RequestUnion;
+use crate::store::etcd::proto::etcdserverpb::{
     AuthenticateRequest, Compare, DeleteRangeRequest, LeaseGrantRequest, LeaseKeepAliveRequest, PutRequest,
     RangeRequest, RequestOp, TxnRequest, WatchCreateRequest, WatchRequest, WatchResponse, request_op,
 };
-use super::proto::mvccpb::{Event, KeyValue, event::EventType};
+use crate::store::etcd::proto::mvccpb::{Event, KeyValue, event::EventType};
 
 /// The bound on the time of a call, from the request to the head of its answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);

@@ -369,7 +369,7 @@ fn an_etcd_is_a_store_of_leases_only() {
     let log = format!("{}{LIMIT}algorithm = 'sliding_log'", etcd("'lease'"));
     assert_eq!(
         first_problem(&log),
-        "10:13: `limit.algorithm`: cannot be used with a lease: etcd has one small counter for each key, and a \
+        "11:13: `limit.algorithm`: cannot be used with a lease: etcd has one small counter for each key, and a \
          `sliding_log` has an entry for each loan"
     );
 }

@@ -95,7 +95,9 @@ impl Draft<'_> {
         let has_ended = |loan: &Loan| ends_all || loan.has_ended(self.now);
         let (ended, open): (Vec<Loan>, _) = std::mem::take(&mut self.loans).into_iter().partition(has_ended);
         self.loans = open;
-        ended.into_iter().for_each(|loan| self.charge(loan.units, loan.at));
+        for loan in ended {
+            self.charge(loan.units, loan.at);
+        }
     }
 }
 

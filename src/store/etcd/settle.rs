@@ -127,7 +127,9 @@ async fn correct(store: &EtcdStore, caller: &Caller, of: &KeyOf, reports: Vec<Re
         store.ledger.note_due(store.context.clock.now(), of.clone());
     }
     drop(locked);
-    error.into_iter().for_each(|error| store.node.failed(error.failure, &error.text));
+    if let Some(error) = error {
+        store.node.failed(error.failure, &error.text);
+    }
     is_done
 }
 

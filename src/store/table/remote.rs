@@ -51,7 +51,11 @@ impl Table {
             Retry::AfterNs(_) if cost <= self.unspent(key, now) => false,
             Retry::Never => true,
             Retry::ON_RELEASE => false,
-            Retry::AfterNs(_) => self.mirrors.get().is_some_and(|mirrors| mirrors.is_trusted(key)),
+            Retry::AfterNs(_) => self.mirrors.get().is_some_and(|mirrors| {
+                // Another replica may return what it has borrowed. How often the store is asked is bounded by the lease.
+                let may_come_back = decision.remaining == 0 && mirrors.leases.get().is_some();
+                !may_come_back && mirrors.is_trusted(key)
+            }),
         };
         is_certain.then_some(decision)
     }
