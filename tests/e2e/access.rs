@@ -6,6 +6,7 @@ use http::Request;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 
+use crate::ops::refill;
 use crate::support::{Answer, Client, NEVER, Upstream, Weir, over_h2};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -140,11 +141,15 @@ fn arrival_limits_charge_allowed_identities() {
 #[test]
 fn a_request_held_at_arrival_can_be_denied_later() {
     let access = "[identity.key]\nheader = \"x-key\"\n[access]\ndeny = { identity = { key = \"k\" } }\n";
-    let outer = "[[limit]]\nname = \"outer\"\nstage = \"arrival\"\nkey = []\nrate = \"1/3s\"\non_limit = \"hold\"\n";
+    let outer = "[[limit]]\nname = \"outer\"\nstage = \"arrival\"\nkey = []\nrate = \"1/h\"\non_limit = \"hold\"\n";
     let upstream = Upstream::start();
     let weir = start(&upstream, &format!("{outer}{access}"));
-    let statuses = ["", "X-Key: k\r\n"].map(|headers| get(&weir, "/", headers).status);
-    assert_eq!(statuses, [200, 403]);
+    assert_eq!(get(&weir, "/", "").status, 200);
+    let mut waiting = Client::connect(weir.address());
+    waiting.send("GET / HTTP/1.1\r\nHost: a\r\nX-Key: k\r\n\r\n");
+    weir.wait_for_metric("weir_held_requests{limit=\"outer\"}", |held| held == 1.0);
+    refill(&weir, "outer");
+    assert_eq!(waiting.answer().status, 403);
     let held = weir.metric("weir_limit_decisions_total{decision=\"held\",limit=\"outer\"}");
     let abandoned = weir.metric("weir_requests_total{verdict=\"abandoned\"}");
     assert_eq!((held, weir.metric(REFUSED), abandoned), (1.0, 1.0, 0.0));

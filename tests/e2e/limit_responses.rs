@@ -53,7 +53,7 @@ fn a_request_goes_through_and_says_where_it_stands() {
 
 #[test]
 fn x_ratelimit_says_limit_remaining_and_when_it_is_full() {
-    let (_upstream, _weir, mut client) = start(&limit("l", "6/min", "burst = 2"));
+    let (_upstream, _weir, mut client) = start(&limit("l", "6/h", "burst = 2"));
     let mut ask = || {
         let answer = client.get("/");
         let [limit, remaining, reset] =
@@ -61,21 +61,25 @@ fn x_ratelimit_says_limit_remaining_and_when_it_is_full() {
         (answer.status, limit, remaining, reset - now_s().min(reset), number(&answer, "retry-after"))
     };
     let rows: Vec<_> = (0..3).map(|_| ask()).collect();
-    // A unit comes back every 10 s; the wall clock may have moved on by one between answer and look.
-    for (row, (status, remaining, reset)) in rows.iter().zip([(200, 1, 10), (200, 0, 20), (429, 0, 20)]) {
+    // A unit comes back every 10 minutes; the wall clock may have moved on between answer and look.
+    for (row, (status, remaining, reset)) in rows.iter().zip([(200, 1, 600), (200, 0, 1200), (429, 0, 1200)]) {
         assert_eq!((row.0, row.1, row.2), (status, 2, remaining));
-        assert!((reset - 1..=reset + 1).contains(&row.3), "{row:?}");
+        assert!((reset - 60..=reset + 1).contains(&row.3), "{row:?}");
     }
-    assert_eq!([rows[0].4, rows[1].4, rows[2].4], [None, None, Some(10)]);
+    assert_eq!([rows[0].4, rows[1].4], [None, None]);
+    assert!(rows[2].4.is_some_and(|seconds| (540..=600).contains(&seconds)), "{rows:?}");
 }
 
 #[test]
 fn retry_after_is_whole_and_at_least_one() {
-    for (rate, seconds) in [("1/100ms", 1), ("10/13s", 2), ("1/h", 3600)] {
+    for (rate, expected) in [("1/100ms", 1..=1), ("10/13s", 2..=2), ("1/h", 3540..=3600)] {
         let (_upstream, _weir, mut client) = start(&limit("l", rate, "burst = 1"));
         // On a slow machine the first unit may be back before the second request.
-        let answer = (0..1000).map(|_| client.get("/")).find(|answer| answer.status == 429).unwrap();
-        assert_eq!(number(&answer, "retry-after"), Some(seconds), "{rate}");
+        let mut seconds =
+            (0..1000).map(|_| client.get("/")).filter_map(|answer| number(&answer, "retry-after")).inspect(|seconds| {
+                assert!(*seconds > 0, "{rate}");
+            });
+        assert!(seconds.any(|seconds| expected.contains(&seconds)), "{rate}");
     }
 }
 
@@ -89,36 +93,39 @@ fn a_refusal_names_what_it_violates() {
     let problem = problem(&answer);
     assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
     assert_eq!(problem["violated-policies"], serde_json::json!(["a", "b"]));
-    assert_eq!(number(&answer, "retry-after"), Some(3600));
+    assert!((3540..=3600).contains(&number(&answer, "retry-after").unwrap()), "{}", answer.head);
 }
 
 #[test]
 fn the_ietf_fields_are_lists_of_one_policy() {
     let (_upstream, _weir, mut client) =
-        start(&format!("{}[headers]\nprofiles = [\"ietf\"]", limit("reports", "2/min", "")));
+        start(&format!("{}[headers]\nprofiles = [\"ietf\"]", limit("reports", "2/h", "")));
     let fields =
         |answer: &Answer| ["ratelimit-policy", "ratelimit"].map(|name| answer.header(name).unwrap().to_owned());
-    let policy = "\"reports\";q=2;w=60".to_owned();
+    let policy = "\"reports\";q=2;w=3600".to_owned();
     let answer = client.get("/");
-    assert_eq!(fields(&answer), [policy.clone(), "\"reports\";r=1;t=30".to_owned()]);
+    assert_eq!(fields(&answer), [policy.clone(), "\"reports\";r=1;t=1800".to_owned()]);
     assert_eq!(answer.header("x-ratelimit-limit"), None);
     client.get("/");
     let answer = client.get("/");
-    assert_eq!((answer.status, number(&answer, "retry-after")), (429, Some(30)));
-    assert_eq!(fields(&answer), [policy, "\"reports\";r=0;t=30".to_owned()]);
+    let retry_s = number(&answer, "retry-after").unwrap();
+    assert!(answer.status == 429 && (1740..=1800).contains(&retry_s), "{}", answer.head);
+    assert_eq!(fields(&answer), [policy, format!("\"reports\";r=0;t={retry_s}")]);
 }
 
 #[test]
 fn wildberries_says_remaining_or_all_the_rest() {
     let (_upstream, _weir, mut client) =
-        start(&format!("{}[headers]\nprofiles = [\"wildberries\"]", limit("l", "2/min", "")));
+        start(&format!("{}[headers]\nprofiles = [\"wildberries\"]", limit("l", "2/h", "")));
     let mut ask = || {
         let answer = client.get("/");
         ["remaining", "retry", "limit", "reset"].map(|name| number(&answer, &format!("x-ratelimit-{name}")))
     };
     assert_eq!(ask(), [Some(1), None, None, None]);
     assert_eq!(ask(), [Some(0), None, None, None]);
-    assert_eq!(ask(), [None, Some(30), Some(2), Some(60)]);
+    let [remaining, retry_s, limit, reset_s] = ask();
+    assert_eq!((remaining, limit), (None, Some(2)));
+    assert!((1740..=1800).contains(&retry_s.unwrap()) && (3540..=3600).contains(&reset_s.unwrap()));
 }
 
 #[test]
@@ -197,8 +204,9 @@ fn grpc_is_told_in_its_own_words() {
         let answer = call(kind);
         assert_eq!((answer.status, answer.header("grpc-status"), answer.body.len()), (200, Some("8"), 0));
         assert_eq!(answer.header("content-type"), Some("application/grpc"));
-        assert_eq!(answer.header("grpc-message"), Some("beyond l; retry after 3600 s"));
-        assert_eq!(number(&answer, "retry-after"), Some(3600));
+        let retry_s = number(&answer, "retry-after").unwrap();
+        assert!((3540..=3600).contains(&retry_s), "{}", answer.head);
+        assert_eq!(answer.header("grpc-message"), Some(&*format!("beyond l; retry after {retry_s} s")));
     }
     assert_eq!(call("application/grpc-web").status, 429);
 }

@@ -3,6 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use super::TOGETHER;
 use super::replicas::{Replicas, balance};
 use crate::support::Upstream;
 
@@ -10,7 +11,7 @@ use crate::support::Upstream;
 #[test]
 fn a_burst_is_admitted_at_most_once_by_each_replica() {
     let upstream = Upstream::start();
-    let replicas = Replicas::start(3, &upstream, "", "rate = \"1/day\"\nburst = 100");
+    let replicas = Replicas::start(3, &upstream, TOGETHER, "rate = \"1/day\"\nburst = 100");
     let samples = replicas.fleet.ask(900, 12, &["/"]);
     samples.assert_only(&[200, 429]);
     let admitted = i64::try_from(samples.passed()).unwrap();
@@ -29,7 +30,7 @@ fn the_long_run_rate_is_exact() {
     const RATE: f64 = 100.0;
     const BURST: f64 = 2000.0;
     let upstream = Upstream::start();
-    let replicas = Replicas::start(3, &upstream, "", "rate = \"100/s\"\nburst = 2000");
+    let replicas = Replicas::start(3, &upstream, TOGETHER, "rate = \"100/s\"\nburst = 2000");
     let samples = replicas.fleet.during(9, Duration::from_millis(10), &["/"], || sleep(Duration::from_secs(8)));
     samples.assert_only(&[200, 429]);
     let (admitted, began) = (samples.passed() as f64, samples.0[0].at);
@@ -51,7 +52,7 @@ fn the_long_run_rate_is_exact() {
 #[test]
 fn charges_of_an_outage_come_back_everywhere() {
     let upstream = Upstream::start();
-    let replicas = Replicas::start(3, &upstream, "", "rate = \"500/day\"");
+    let replicas = Replicas::start(3, &upstream, TOGETHER, "rate = \"500/day\"");
     upstream.stop();
     let samples = replicas.fleet.during(9, Duration::from_millis(1), &["/"], || sleep(Duration::from_secs(3)));
     samples.assert_only(&[502, 503]);

@@ -19,7 +19,7 @@ fn a_client_that_leaves_while_redis_is_asked_takes_nothing() {
     let store = format!("redis = [\"{}\"]\ntimeout = \"10s\"\n", relay.url());
     let fleet = start(&upstream, &shared(&store, &over_all("rate = \"200/day\"")));
     assert_eq!(fleet.ask(100, 3, &["/"]).passed(), 100);
-    relay.set(Link::Slow(Duration::from_millis(100)));
+    relay.set(Link::Slow(Duration::from_secs(2)));
     for index in 0..60 {
         let mut client = Client::connect(fleet.weirs[index % REPLICAS].address());
         client.send(REQUEST);
@@ -78,7 +78,6 @@ fn held_requests_pass_at_the_rate_of_all_replicas() {
     let took = begin.elapsed();
     assert_eq!(answers.passed(), 150);
     assert!(took >= Duration::from_millis(1390), "too fast: {took:?}");
-    assert!(took < Duration::from_secs(6), "too slow: {took:?}");
     let calls = redis.calls("evalsha");
     // The first waiters ask at once, before a denial is known.
     assert!(calls <= 60 + 300, "{calls} calls for 150 admissions");
@@ -93,7 +92,7 @@ fn held_requests_pass_at_the_rate_of_all_replicas() {
 #[test]
 fn a_waiter_that_leaves_takes_nothing() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
-    let fleet = three(&redis, &upstream, "rate = \"10/s\"\nburst = 3\non_limit = \"hold\"");
+    let fleet = three(&redis, &upstream, "rate = \"1/2s\"\nburst = 3\non_limit = \"hold\"");
     assert_eq!(fleet.ask(1, 1, &["/"]).passed(), 1);
     let waiters: Vec<_> = (0..30)
         .map(|index| {
@@ -107,10 +106,8 @@ fn a_waiter_that_leaves_takes_nothing() {
     for weir in &fleet.weirs {
         weir.wait_for_metric("weir_held_requests{limit=\"all\"}", |held| held == 0.0);
     }
-    // About three seconds of waiting are gone with them.
-    let begin = Instant::now();
+    // Almost a minute of waiting is gone with them, which is longer than these clients wait.
     assert_eq!(fleet.ask(3, 3, &["/"]).passed(), 3);
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
 }
 
 /// Requests over the limit pass later, by what all replicas have taken.
