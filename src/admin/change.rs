@@ -1,6 +1,7 @@
 //! Changes of overrides on their way to the owner of the configuration.
 //!
-//! The owner receives each [`Change`], and answers when the change is in force and on disk.
+//! The owner receives each [`Change`], and answers when the change is in force, and on disk if the
+//! overrides have a file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +18,17 @@ const WAITING_MAX: usize = 16;
 /// The bound on the wait for earlier changes. Far longer than it takes to read and write the file.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// For each edit, the allowance before the edit; or why no edit was made.
-pub type Outcome = Result<Vec<Option<Value>>, OverrideError>;
+/// Edits that were made; or why no edit was made.
+pub type Outcome = Result<Changed, OverrideError>;
+
+/// Edits that were made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Changed {
+    /// For each edit, the allowance before the edit.
+    pub before: Vec<Option<Value>>,
+    /// Why the overrides end with the process; `None` if they outlive it.
+    pub not_kept: Option<Arc<str>>,
+}
 
 /// Edits that are made together or not at all.
 #[derive(Debug)]
@@ -52,7 +62,7 @@ impl Overrides {
         let ((begin, begun), (answer, outcome)) = (oneshot::channel(), oneshot::channel());
         let waiting = async {
             let sent = self.changes.send(Change { edits, begin, answer }).await;
-            sent.map_err(|_| OverrideError::NoFile)?;
+            sent.map_err(|_| OverrideError::Off)?;
             begun.await.map_err(|_| OverrideError::Timeout)
         };
         timeout(TIMEOUT, waiting).await.unwrap_or(Err(OverrideError::Timeout))?;
@@ -78,17 +88,18 @@ mod tests {
         for _ in 0..WAITING_MAX {
             assert!(changes.recv().await.unwrap().begin.send(()).is_err());
         }
+        let made = Changed { before: vec![None], not_kept: None };
         let (outcome, ()) = tokio::join!(overrides.change(Vec::new()), async {
             let Change { begin, answer, .. } = changes.recv().await.unwrap();
             begin.send(()).unwrap();
             tokio::time::sleep(TIMEOUT * 2).await;
-            answer.send(Ok(vec![None])).unwrap();
+            answer.send(Ok(made.clone())).unwrap();
         });
-        assert_eq!(outcome, Ok(vec![None]));
+        assert_eq!(outcome, Ok(made.clone()));
         let (outcome, ()) = tokio::join!(overrides.change(Vec::new()), async { drop(changes.recv().await) });
         assert_eq!(outcome, Err(OverrideError::Timeout));
         drop(changes);
-        assert_eq!(overrides.change(Vec::new()).await, Err(OverrideError::NoFile));
+        assert_eq!(overrides.change(Vec::new()).await, Err(OverrideError::Off));
     }
 
     /// Polls all futures at once, and collects their outcomes.

@@ -10,6 +10,7 @@ use super::access::Operator;
 use super::answer::{Answer, Refused, json, problem};
 use super::audit::{self, Audited};
 use super::body::BATCH_MAX;
+use super::change::Changed;
 use super::key;
 use super::keys::{banned_until, refused};
 use super::state::Admin;
@@ -20,7 +21,7 @@ use crate::time::Timestamp;
 /// The HTTP status of an error.
 fn status(error: &OverrideError) -> StatusCode {
     match error {
-        OverrideError::NoFile | OverrideError::InvalidOnDisk(_) => StatusCode::CONFLICT,
+        OverrideError::Off | OverrideError::InvalidOnDisk(_) => StatusCode::CONFLICT,
         OverrideError::Invalid { .. } => StatusCode::BAD_REQUEST,
         OverrideError::Write(_) => StatusCode::INTERNAL_SERVER_ERROR,
         OverrideError::Fleet(_) | OverrideError::Timeout => StatusCode::SERVICE_UNAVAILABLE,
@@ -54,6 +55,8 @@ pub(super) struct Edited {
     pub(super) before: Option<Value>,
     /// The end of the ban of the key, if it is banned: an override does not lift a ban.
     pub(super) banned_until: Option<String>,
+    /// Why the override ends with the process; `None` if it outlives it.
+    pub(super) not_kept: Option<String>,
 }
 
 /// The edits of one request. They do not borrow the policy, so that no policy is kept alive while they wait.
@@ -136,7 +139,7 @@ impl Edits {
 
     async fn apply(self, admin: &Admin, operator: &Operator) -> Result<Vec<Edited>, Refused> {
         let edits: Vec<_> = self.all.iter().map(|shown| shown.edit.clone()).collect();
-        let before = admin.overrides.change(edits).await.map_err(|error| match &error {
+        let Changed { before, not_kept } = admin.overrides.change(edits).await.map_err(|error| match &error {
             OverrideError::Invalid { index: Some(index), reason } if self.is_array => {
                 (StatusCode::BAD_REQUEST, format!("[{index}]: {reason}"))
             }
@@ -155,7 +158,8 @@ impl Edits {
                 reason,
             });
             let banned_until = ban_of(&admin.gate, &admin.live.load(), &limit, text, now);
-            made.push(Edited { limit, key, allowance, before, banned_until });
+            let not_kept = not_kept.as_deref().map(str::to_owned);
+            made.push(Edited { limit, key, allowance, before, banned_until, not_kept });
         }
         audit::record(&admin.access.load_full(), operator, now, audited).await;
         Ok(made)

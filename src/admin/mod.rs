@@ -65,7 +65,7 @@ use connections::{Activity, Connections};
 pub use access::{Access, OperatorToken, Role};
 pub use ban_file::BanFile;
 pub use bans::{BanBody, BansBody, ChangedBanBody};
-pub use change::{Change, Outcome, Overrides};
+pub use change::{Change, Changed, Outcome, Overrides};
 pub use explain::{BudgetBody, ExplanationBody, LimitBody, QuestionBody, RouteBody};
 pub use history::keep_history;
 pub use keys::{KeyBody, LimitedBody, LimitedPage};

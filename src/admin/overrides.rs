@@ -52,6 +52,9 @@ struct EditedBody {
     /// The end of the ban of the key, or `for good`: an override does not lift a ban. Absent if the key is not banned.
     #[serde(skip_serializing_if = "Option::is_none")]
     banned_until: Option<String>,
+    /// Why the override ends with the process. Absent if it outlives the process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_kept: Option<String>,
 }
 
 /// An override.
@@ -208,12 +211,13 @@ fn removals(admin: &Admin, RemovalQuery { limit, key, left_out, reason }: &Remov
 /// Makes the edits, and answers with them.
 async fn answer(admin: &Admin, operator: &Operator, edits: Edits) -> Answer {
     edits
-        .answer(admin, operator, |Edited { limit, key, allowance, before, banned_until }| EditedBody {
+        .answer(admin, operator, |Edited { limit, key, allowance, before, banned_until, not_kept }| EditedBody {
             limit,
             key,
             to: allowance,
             was: before,
             banned_until,
+            not_kept,
         })
         .await
 }

@@ -69,6 +69,9 @@ struct ChangedPlanBody {
     /// The end of the ban of the key, or `for good`: a plan does not lift a ban. Absent if the key is not banned.
     #[serde(skip_serializing_if = "Option::is_none")]
     banned_until: Option<String>,
+    /// Why the plan ends with the process. Absent if it outlives the process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_kept: Option<String>,
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -195,12 +198,13 @@ fn plan_of(allowance: &Value) -> Option<&Value> {
 /// Makes the edits, and answers with them.
 async fn answer(admin: &Admin, operator: &Operator, edits: Edits) -> Answer {
     edits
-        .answer(admin, operator, |Edited { limit, key, allowance, before, banned_until }| ChangedPlanBody {
+        .answer(admin, operator, |Edited { limit, key, allowance, before, banned_until, not_kept }| ChangedPlanBody {
             limit,
             key,
             plan: allowance.as_ref().and_then(plan_of).cloned(),
             was: before,
             banned_until,
+            not_kept,
         })
         .await
 }

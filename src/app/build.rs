@@ -24,7 +24,7 @@ use super::remote::ConfigFeed;
 use super::snapshots::InitialState;
 use super::stores;
 use super::takeover::Previous;
-use crate::config::{Config, Diagnostics, GrpcSettings};
+use crate::config::{self, Config, Diagnostics, GrpcSettings, OverridesInForce};
 use crate::gate::{Gate, NewestLive};
 use crate::grpc;
 use crate::grpc::settings::ServiceListener;
@@ -49,11 +49,11 @@ impl App {
     /// changes with `feed`, if there is one.
     pub fn new(config: Config, feed: Option<ConfigFeed>) -> Result<Self, AppError> {
         let mut inherited = Inherited::find(&config)?;
+        let config = with_inherited_overrides(config, feed.as_ref(), &mut inherited.previous);
         let mut listeners = Listeners::bind(&config, &mut inherited)?;
         let mut previous = inherited.previous;
         let (operators, orders, bans) = Operators::of(&config, feed.as_ref().map(ConfigFeed::in_force));
-        let is_remote = feed.as_ref().is_some_and(ConfigFeed::is_remote);
-        let metrics = Arc::new(metrics(&config, is_remote)?);
+        let metrics = Arc::new(metrics(&config, feed.as_ref().is_some_and(ConfigFeed::is_remote))?);
         let jwks = Arc::new(Jwks::default());
         if let Previous::Running(predecessor) = &mut previous {
             jwks.inherit(predecessor.keys());
@@ -157,6 +157,16 @@ impl App {
         let runtime = runtime.map_err(AppError::system("start a runtime"))?;
         runtime.block_on(Control::start(self.built)?.run(logs, companion))
     }
+}
+
+/// `config` with the overrides in the memory of the predecessor, if it keeps overrides in memory, too. A configuration that
+/// has become invalid in between stays as it was read.
+fn with_inherited_overrides(config: Config, feed: Option<&ConfigFeed>, previous: &mut Previous) -> Config {
+    let Previous::Running(predecessor) = previous else { return config };
+    let place = config.run_time.kept.place.clone();
+    let Some((feed, text)) = feed.zip(predecessor.overrides()).filter(|_| place.is_memory()) else { return config };
+    let kept = OverridesInForce { place, text: Some(text.into()) };
+    config::load_after(&feed.in_force(), Some(&kept)).unwrap_or(config)
 }
 
 /// The metrics of a process with this configuration, which may come from other machines.

@@ -4,20 +4,22 @@ use arc_swap::ArcSwap;
 
 use crate::admin::{CheckBody, ConfigBody, ConfigReader, FindingBody, ReloadBody, SETTINGS_MAX, SettingBody};
 use crate::config::{
-    self, Config, Diagnostics, Finding, Origin, Setting, SettingFilter, SettingSource, Severity, Written,
+    self, Config, Diagnostics, Finding, Origin, OverridesInForce, Setting, SettingFilter, SettingSource, Severity,
+    Written,
 };
 
-/// The text in force, and the place of the configuration.
+/// The texts in force, and the place of the configuration.
 #[derive(Debug)]
 pub(super) struct RunningText {
     pub(super) written: ArcSwap<Written>,
+    pub(in crate::app) overrides: ArcSwap<OverridesInForce>,
     /// `None` for a configuration that does not change.
     origin: Option<Origin>,
 }
 
 impl RunningText {
-    pub(super) fn new(written: Written, origin: Option<Origin>) -> Self {
-        Self { written: ArcSwap::from_pointee(written), origin }
+    pub(super) fn new(written: Written, overrides: OverridesInForce, origin: Option<Origin>) -> Self {
+        Self { written: ArcSwap::from_pointee(written), overrides: ArcSwap::from_pointee(overrides), origin }
     }
 }
 
@@ -37,12 +39,12 @@ impl ConfigReader for RunningText {
     }
 
     fn check(&self, text: &str, name: &str) -> CheckBody {
-        check_body(config::compile_at(text, name, self.origin.as_ref()))
+        check_body(config::compile_at(text, name, self.origin.as_ref(), &self.overrides.load()))
     }
 
     fn check_stored(&self) -> Option<CheckBody> {
         let origin = self.origin.as_ref().filter(|origin| matches!(origin, Origin::File(_)))?;
-        Some(check_body(config::load(origin)))
+        Some(check_body(config::load_after(origin, Some(&self.overrides.load()))))
     }
 }
 

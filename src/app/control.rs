@@ -115,6 +115,7 @@ impl Control {
             shared: Arc::clone(&shared),
             secret,
             jwks: Arc::clone(&jwks),
+            text: Arc::clone(&operators.text),
             stage: stage.clone(),
             write_lock: Arc::clone(&write_lock),
             progress,

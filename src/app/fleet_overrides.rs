@@ -1,4 +1,5 @@
-//! The overrides of a fleet in etcd: one key has the text of the file, and each replica has a copy as its file.
+//! The overrides of a fleet in etcd: one key has the text of the file, and each replica has a copy as its file, or in
+//! memory.
 //!
 //! A change edits the text in etcd by compare-and-swap, so no change of another replica is lost. The task that reloads
 //! writes each new text to the file, and installs it as after an edit by hand.
@@ -14,7 +15,7 @@ use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::sleep;
 
 use super::installed::secret_mismatch;
-use crate::config::{self, Changed, Config, Origin};
+use crate::config::{self, Changed, Config, Origin, OverridesInForce};
 use crate::etcd::{Backoff, Entry, KeyRange, Session};
 use crate::grpc::fleet::settings::EtcdMembers;
 use crate::policy::FleetSecret;
@@ -60,12 +61,14 @@ impl FleetOverrides {
         }
     }
 
-    /// Makes edits in etcd and in the file. If etcd has no overrides yet, the text of the file is edited.
+    /// Makes edits in etcd and in the copy of this replica, which is `in_force`. If etcd has no overrides yet, the text of
+    /// the copy is edited.
     pub(super) async fn change(
         &self,
         origin: Origin,
         edits: Vec<OverrideEdit>,
         fleet_secret: Option<FleetSecret>,
+        in_force: OverridesInForce,
     ) -> Result<ChangedConfig, OverrideError> {
         let key = key(&self.etcd);
         let session = Session::open(&self.etcd.servers, 0).await.map_err(OverrideError::Fleet)?;
@@ -76,7 +79,8 @@ impl FleetOverrides {
             let revision = entry.as_ref().map_or(0, |entry| entry.revision);
             let base = entry.and_then(text);
             let (origin, edits, secret) = (origin.clone(), Arc::clone(&edits), fleet_secret.clone());
-            let compile = move || compile_change(&origin, &edits, base.as_deref(), secret.as_ref());
+            let kept = in_force.clone();
+            let compile = move || compile_change((&origin, &kept), &edits, base.as_deref(), secret.as_ref());
             let changed = spawn_blocking(compile).await.map_err(|error| OverrideError::Write(error.to_string()))??;
             let put = session.put_if(&key, changed.text.clone().into_bytes(), revision).await;
             // Without an answer etcd may have made the change.
@@ -89,22 +93,23 @@ impl FleetOverrides {
     }
 }
 
-/// Compiles a configuration with edited overrides, and then writes their file. The process began with `fleet_secret`.
+/// Compiles a configuration with edited overrides, and then writes their file, if they have one. The process began with
+/// `fleet_secret`.
 pub(super) fn write_change(
-    origin: &Origin,
+    at: (&Origin, &OverridesInForce),
     edits: &[OverrideEdit],
     fleet_secret: Option<&FleetSecret>,
 ) -> Result<ChangedConfig, OverrideError> {
-    write(compile_change(origin, edits, None, fleet_secret)?)
+    write(compile_change(at, edits, None, fleet_secret)?)
 }
 
 fn compile_change(
-    origin: &Origin,
+    (origin, in_force): (&Origin, &OverridesInForce),
     edits: &[OverrideEdit],
     base: Option<&str>,
     fleet_secret: Option<&FleetSecret>,
 ) -> Result<Changed, OverrideError> {
-    let changed = config::change(origin, edits, base)?;
+    let changed = config::change(origin, edits, base, in_force)?;
     match secret_mismatch(fleet_secret, &changed.config) {
         Some(reason) => Err(OverrideError::InvalidOnDisk(reason.to_owned())),
         None => Ok(changed),
@@ -112,9 +117,11 @@ fn compile_change(
 }
 
 fn write(changed: Changed) -> Result<ChangedConfig, OverrideError> {
-    let Changed { config, file, text, before } = changed;
-    let written = file::replace(&file, |to| to.write_all(text.as_bytes()));
-    written.map_err(|error| OverrideError::Write(error.to_string()))?;
+    let Changed { config, text, before } = changed;
+    if let Some(path) = config.run_time.kept.place.file() {
+        let written = file::replace(path, |to| to.write_all(text.as_bytes()));
+        written.map_err(|error| OverrideError::Write(error.to_string()))?;
+    }
     Ok((Box::new(config), before))
 }
 

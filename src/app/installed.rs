@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::config::{Config, Diagnostics, Sources};
+use crate::config::{Config, Diagnostics, OverridesInForce, OverridesPlace, Sources};
 use crate::grpc::fleet::settings::{EtcdMembers, MemberSource};
 use crate::grpc::settings::ServiceListener;
 use crate::net::ListenAddress;
@@ -17,10 +17,7 @@ use crate::telemetry;
 pub(super) struct Installed {
     pub(super) restart_only: RestartOnly,
     pub(super) sources: Sources,
-    /// The file of overrides.
-    pub(super) overrides_file: Option<PathBuf>,
-    /// The file of overrides and its text; `None` if it could not be read.
-    pub(super) overrides_text: Option<(PathBuf, String)>,
+    pub(super) overrides: OverridesInForce,
     pub(super) rejected: RejectedOverrides,
     /// The etcd that has the overrides of the fleet.
     pub(super) overrides_etcd: Option<Arc<EtcdMembers>>,
@@ -54,14 +51,33 @@ impl RejectedOverrides {
 
 impl Installed {
     pub(super) fn of(config: &Config) -> Self {
-        let (sources, overrides_file) = (config.sources.clone(), config.run_time.file.clone());
-        let overrides_text = overrides_file.clone().zip(config.run_time.text().map(str::to_owned));
+        let (sources, overrides) = (config.sources.clone(), config.run_time.kept.clone());
         let (restart_only, rejected) = (RestartOnly::of(config), RejectedOverrides::of(config));
         let overrides_etcd = match config.peers.as_ref().map(|peers| &peers.settings.members) {
-            Some(MemberSource::Etcd(etcd)) if overrides_file.is_some() => Some(Arc::clone(etcd)),
+            Some(MemberSource::Etcd(etcd)) if overrides.place != OverridesPlace::Off => Some(Arc::clone(etcd)),
             _ => None,
         };
-        Self { restart_only, sources, overrides_file, overrides_text, rejected, overrides_etcd }
+        Self { restart_only, sources, overrides, rejected, overrides_etcd }
+    }
+
+    /// Why overrides that operators set are lost with the process; `None` if they are not.
+    pub(super) fn reason_of_loss(&self) -> Option<Arc<str>> {
+        match &self.overrides.place {
+            OverridesPlace::Memory { no_file } if self.overrides_etcd.is_none() => {
+                Some(no_file.clone().unwrap_or_else(|| "`admin.overrides` is `memory`".into()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Logs that overrides are lost with the process, unless the configuration asks for that.
+    pub(super) fn warn_of_memory(&self) {
+        let is_wanted = self.overrides.place == OverridesPlace::Memory { no_file: None };
+        let has_operators = self.restart_only.admin.0.is_some();
+        if let Some(reason) = self.reason_of_loss().filter(|_| has_operators && !is_wanted) {
+            let reason = &*reason;
+            tracing::warn!(reason, "overrides set at run time end with the process; `admin.overrides` can name a file");
+        }
     }
 }
 

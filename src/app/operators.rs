@@ -50,7 +50,7 @@ impl Operators {
         let access = Arc::new(ArcSwap::from_pointee(access(config)));
         let tls = ArcSwapOption::from(config.admin.tls.clone().map(Arc::new));
         let routing = Arc::new(ArcSwap::from_pointee(routing(config)));
-        let text = Arc::new(RunningText::new(config.written.clone(), origin));
+        let text = Arc::new(RunningText::new(config.written.clone(), config.run_time.kept.clone(), origin));
         let (reloads, orders) = Reloads::new();
         let operators = Self { access, overrides, bans: Arc::new(file), routing, text, reloads, tls };
         (Arc::new(operators), Orders { changes, reloads: orders }, bans)
@@ -61,6 +61,7 @@ impl Operators {
         self.access.store(Arc::new(access(config)));
         self.routing.store(Arc::new(routing(config)));
         self.text.written.store(Arc::new(config.written.clone()));
+        self.text.overrides.store(Arc::new(config.run_time.kept.clone()));
         self.overrides.in_force.store(Arc::new(std::mem::take(&mut config.run_time.overrides)));
         if let (Some(tls), true) = (config.admin.tls.clone(), self.is_tls()) {
             self.tls.store(Some(Arc::new(tls)));

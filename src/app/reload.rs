@@ -23,8 +23,8 @@ use super::operators::{Operators, Orders};
 use super::remote::ConfigFeed;
 use super::stores;
 use super::systemd;
-use crate::admin::{Change, rfc3339};
-use crate::config::{self, Config, Diagnostics, Finding, Severity, Sources};
+use crate::admin::{Change, Changed, rfc3339};
+use crate::config::{self, Config, Diagnostics, Finding, OverridesPlace, Severity, Sources};
 use crate::gate::Gate;
 use crate::grpc;
 use crate::policy::FleetSecret;
@@ -99,7 +99,7 @@ impl Reloader {
         orders: Orders,
     ) -> Self {
         // Temporary files of earlier processes do no harm if they stay.
-        let _ = installed.overrides_file.as_deref().map(file::clear);
+        let _ = installed.overrides.place.file().map(file::clear);
         let tried = installed.sources.clone();
         let fleet_size = FleetSize::of(followers.fleet.as_ref());
         Self { feed, shared, followers, orders, tried, installed, fleet_overrides: None, fleet_size }
@@ -108,6 +108,7 @@ impl Reloader {
     /// Watches, reloads and makes changes until dropped.
     pub(super) async fn run(mut self, mut hangups: Hangups) {
         self.installed.rejected.log();
+        self.installed.warn_of_memory();
         self.feed.start(&self.shared.metrics);
         let mut watch = FileWatch::new(self.tried.paths());
         let mut looks = interval(LOOK_EVERY);
@@ -165,15 +166,23 @@ impl Reloader {
 
     /// Puts overrides of the fleet in force, under the configuration in force.
     async fn take_overrides(&mut self, text: Arc<str>) {
-        let Some(file) = self.installed.overrides_file.clone() else { return };
-        let written = spawn_blocking(move || write_if_new(&file, &text)).await.map_err(io::Error::other);
-        match written.and_then(|written| written) {
+        let kept = &mut self.installed.overrides;
+        let written = match kept.place.clone() {
+            OverridesPlace::Off => return,
+            OverridesPlace::Memory { .. } => Ok(kept.text.replace(Arc::clone(&text)) != Some(text)),
+            OverridesPlace::File(file) => {
+                let written = spawn_blocking(move || write_if_new(&file, &text)).await;
+                written.map_err(io::Error::other).flatten()
+            }
+        };
+        match written {
             Ok(false) => return,
             Ok(true) => {}
             Err(error) => return tracing::error!(%error, "the overrides of the fleet cannot be written to their file"),
         }
-        let in_force = self.installed.overrides_text.as_ref().map(|(file, text)| (file.as_path(), text.as_str()));
-        match config::load_after(&self.feed.in_force(), in_force).map(|config| self.install(config)) {
+        match config::load_after(&self.feed.in_force(), Some(&self.installed.overrides))
+            .map(|config| self.install(config))
+        {
             Ok(Ok(_)) => tracing::info!("overrides of the fleet read"),
             Ok(Err(reason)) => drop(self.refuse(reason)),
             Err(diagnostics) => tracing::error!("the overrides of the fleet do not apply\n{diagnostics}"),
@@ -181,12 +190,11 @@ impl Reloader {
     }
 
     fn reload(&mut self) -> ReloadOutcome {
-        let in_force = self.installed.overrides_text.as_ref().map(|(file, text)| (file.as_path(), text.as_str()));
         let loaded = self.feed.newest().map(|origin| {
             if let Some(bytes) = origin.large_bytes() {
                 tracing::info!(bytes, "compiling a large configuration");
             }
-            config::load_after(&origin, in_force)
+            config::load_after(&origin, Some(&self.installed.overrides))
         });
         match loaded {
             Err(reason) => self.refuse(reason),
@@ -237,10 +245,11 @@ impl Reloader {
             *by_limit.entry(edit.limit.clone()).or_default() += 1;
         }
         let (origin, secret) = (self.feed.in_force(), self.fleet_secret().cloned());
+        let kept = self.installed.overrides.clone();
         let made = if let Some(fleet) = &self.fleet_overrides {
-            fleet.change(origin, edits, secret).await
+            fleet.change(origin, edits, secret, kept).await
         } else {
-            let made = spawn_blocking(move || write_change(&origin, &edits, secret.as_ref())).await;
+            let made = spawn_blocking(move || write_change((&origin, &kept), &edits, secret.as_ref())).await;
             made.unwrap_or_else(|error| Err(OverrideError::Write(error.to_string())))
         };
         let outcome = match made {
@@ -253,7 +262,7 @@ impl Reloader {
                 for (limit, changes) in by_limit {
                     tracing::info!(limit, changes, "overrides set at run time");
                 }
-                Ok(before)
+                Ok(Changed { before, not_kept: self.installed.reason_of_loss() })
             }
             Err(error) => {
                 if let OverrideError::Write(reason) = &error {
@@ -303,9 +312,9 @@ impl Reloader {
             tracing::warn!(tables = ?restart, "changed, but in force only after a restart");
         }
         // Overrides do not affect the verification of tokens. Fetched keys may have changed in between.
-        let file = new.overrides_file.as_ref();
-        let only_overrides = file.is_some_and(|file| self.installed.sources.differ_only_in(&new.sources, file))
-            && config.policy.fetched_keys().next().is_none();
+        let file = new.overrides.place.file();
+        let only_overrides =
+            self.installed.sources.differ_only_in(&new.sources, file) && config.policy.fetched_keys().next().is_none();
         let overrides_before = self.followers.operators.overrides.in_force.load().len();
         if let Some(file) = file.filter(|file| overrides_before > 0 && !file.exists()) {
             let overrides = overrides_before;
@@ -327,6 +336,9 @@ impl Reloader {
         metrics.reloaded(gate.clock().now());
         if !self.installed.rejected.is_like(&new.rejected) {
             new.rejected.log();
+        }
+        if self.installed.overrides.place != new.overrides.place {
+            new.warn_of_memory();
         }
         self.tried = new.sources.clone();
         // A reload does not change these settings.

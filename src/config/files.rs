@@ -3,9 +3,9 @@
 use std::fs::{FileType, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Access, OFlags, access};
 
 /// The longest file in bytes: more than any key or configuration needs, and less than any memory.
 pub(super) const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -40,6 +40,27 @@ fn kind(file_type: FileType) -> &'static str {
     }
 }
 
+/// The file beside the configuration `own` for `ending`: `weir.overrides.toml` beside `weir.toml`. Configurations with
+/// different names have different files.
+pub(super) fn sibling(own: &Path, ending: &str) -> PathBuf {
+    let is_toml = own.extension().is_some_and(|extension| extension == "toml");
+    let mut name = if is_toml { own.file_stem() } else { own.file_name() }.unwrap_or_default().to_owned();
+    name.push(".");
+    name.push(ending);
+    own.with_file_name(name)
+}
+
+/// Why this process cannot create the file at `path` in its folder; `None` if it can.
+pub(super) fn unwritable_folder(path: &Path) -> Option<String> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let what = match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
+        _ if !folder.is_dir() => "does not exist",
+        Err(_) => "is not writable for this user",
+        Ok(()) => return None,
+    };
+    Some(format!("the folder `{}` {what}", folder.display()))
+}
+
 /// Whether two paths lead to one file.
 pub(super) fn is_same(one: &Path, other: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -49,6 +70,19 @@ pub(super) fn is_same(one: &Path, other: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_beside_a_configuration_have_its_name() {
+        for (own, expected) in [
+            ("weir.toml", "weir.overrides.toml"),
+            ("/etc/weir/edge.eu.toml", "/etc/weir/edge.eu.overrides.toml"),
+            ("/etc/weir.conf", "/etc/weir.conf.overrides.toml"),
+            ("replica.1", "replica.1.overrides.toml"),
+            ("replica.2", "replica.2.overrides.toml"),
+        ] {
+            assert_eq!(sibling(Path::new(own), "overrides.toml"), Path::new(expected));
+        }
+    }
 
     #[test]
     fn only_regular_files_of_a_sane_size_are_read() {

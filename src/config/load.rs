@@ -11,7 +11,7 @@ use super::compile::{self, Config};
 use super::diagnostics::{Diagnostics, Problem};
 use super::effective::Written;
 use super::files::{FILE_BYTES_MAX, read_file};
-use super::overrides::{self, OverrideFile, OverrideSet};
+use super::overrides::{self, OverrideFile, OverrideSet, OverridesInForce};
 use super::reader::context::Context;
 use super::reader::syntax;
 use super::redact;
@@ -30,6 +30,8 @@ pub enum Origin {
         name: Arc<str>,
         /// The folder of relative paths.
         folder: Arc<Path>,
+        /// The names and values of environment variables that it has beside those of the process.
+        variables: Arc<[(String, String)]>,
     },
 }
 
@@ -47,6 +49,17 @@ impl Origin {
     }
 }
 
+impl Origin {
+    /// The value of an environment variable.
+    pub(super) fn variable(&self, name: &str) -> Option<String> {
+        let own = match self {
+            Self::File(_) => None,
+            Self::Bytes { variables, .. } => variables.iter().find(|(known, _)| known == name),
+        };
+        own.map(|(_, value)| value.clone()).or_else(|| std::env::var(name).ok())
+    }
+}
+
 impl From<&Path> for Origin {
     fn from(path: &Path) -> Self {
         Self::File(path.to_owned())
@@ -61,17 +74,17 @@ pub fn load(origin: &Origin) -> Result<Config, Diagnostics> {
     load_after(origin, None)
 }
 
-/// Reads and compiles a configuration. If the file of overrides cannot be read, and is that of `in_force`, its text in
-/// force applies: a broken or half-written file removes no override.
+/// Reads and compiles a configuration. Overrides in memory are those of `in_force`. If the file of overrides cannot be
+/// read, and is that of `in_force`, its text in force applies: a broken or half-written file removes no override.
 ///
 /// # Errors
 /// All problems of the configuration, also that it cannot be read.
-pub fn load_after(origin: &Origin, in_force: Option<(&Path, &str)>) -> Result<Config, Diagnostics> {
+pub fn load_after(origin: &Origin, in_force: Option<&OverridesInForce>) -> Result<Config, Diagnostics> {
     let text = ConfigText::read(origin)?;
     let (table, errors) = text.parse();
-    let env = |name: &str| std::env::var(name).ok();
+    let env = |name: &str| origin.variable(name);
     let document = Document::new(&text, table.get_ref(), &errors, &env);
-    document.compile(document.overrides_path().map(OverrideFile::read), in_force)
+    document.compile(document.overrides(in_force), in_force)
 }
 
 /// Compiles `text`, which messages call `name`. Relative paths in it are relative to `dir`.
@@ -87,15 +100,20 @@ pub fn compile(
     let text = ConfigText { text: text.to_owned(), name: name.to_owned(), dir, own: None, sources: Sources::default() };
     let (table, errors) = text.parse();
     let document = Document::new(&text, table.get_ref(), &errors, env);
-    document.compile(document.overrides_path().map(OverrideFile::read), None)
+    document.compile(document.overrides(None), None)
 }
 
 /// Compiles `text`, which messages call `name`, in the place of the configuration at `origin`, with the environment of
-/// this process.
+/// this process and the overrides `in_force`.
 ///
 /// # Errors
 /// All problems of the configuration, in the order of its text.
-pub fn compile_at(text: &str, name: &str, origin: Option<&Origin>) -> Result<Config, Diagnostics> {
+pub fn compile_at(
+    text: &str,
+    name: &str,
+    origin: Option<&Origin>,
+    in_force: &OverridesInForce,
+) -> Result<Config, Diagnostics> {
     let (dir, own) = match origin {
         Some(Origin::File(path)) => (path.parent().unwrap_or(Path::new("")), Some(path.as_path())),
         Some(Origin::Bytes { folder, .. }) => (&**folder, None),
@@ -103,9 +121,9 @@ pub fn compile_at(text: &str, name: &str, origin: Option<&Origin>) -> Result<Con
     };
     let text = ConfigText { text: text.to_owned(), name: name.to_owned(), dir, own, sources: Sources::default() };
     let (table, errors) = text.parse();
-    let env = |name: &str| std::env::var(name).ok();
+    let env = |name: &str| origin.map_or_else(|| std::env::var(name).ok(), |origin| origin.variable(name));
     let document = Document::new(&text, table.get_ref(), &errors, &env);
-    document.compile(document.overrides_path().map(OverrideFile::read), None)
+    document.compile(document.overrides(Some(in_force)), Some(in_force))
 }
 
 /// The text of a configuration, and where it is from.
@@ -129,7 +147,7 @@ impl<'p> ConfigText<'p> {
                 let dir = path.parent().unwrap_or(Path::new(""));
                 (path.display().to_string(), dir, Some(path.as_path()), read)
             }
-            Origin::Bytes { bytes, name, folder } => {
+            Origin::Bytes { bytes, name, folder, .. } => {
                 sources.add_bytes(bytes);
                 let is_long = bytes.len() as u64 > FILE_BYTES_MAX;
                 let read = if is_long { Err(format!("`{name}` is longer than 16 MiB")) } else { Ok(bytes.to_vec()) };
@@ -167,17 +185,18 @@ impl<'a> Document<'a> {
         Self { text, table, errors, env }
     }
 
-    /// The file of overrides, if the configuration names one.
-    pub(super) fn overrides_path(&self) -> Option<std::path::PathBuf> {
-        overrides::path_in(self.table, self.text.dir, self.text.own)
+    /// Reads the overrides where the configuration has them. `None` if none can be set.
+    pub(super) fn overrides(&self, in_force: Option<&OverridesInForce>) -> Option<OverrideFile> {
+        let place = overrides::place_in(self.table, self.text.dir, self.text.own, in_force);
+        OverrideFile::read(place, in_force)
     }
 
-    /// Compiles with the overrides of `file`. If it cannot be read and has the path of `in_force`, with those of the text
+    /// Compiles with the overrides of `file`. If it cannot be read and has the place of `in_force`, with those of the text
     /// in force.
     pub(super) fn compile(
         &self,
         file: Option<OverrideFile>,
-        in_force: Option<(&Path, &str)>,
+        in_force: Option<&OverridesInForce>,
     ) -> Result<Config, Diagnostics> {
         let context = Context::new(self.text.dir, self.env, self.text.own);
         let mut sources = self.text.sources.clone();
@@ -185,12 +204,14 @@ impl<'a> Document<'a> {
             context.sources.replace(sources);
             return self.compile_with(&context, &OverrideSet::empty(context.for_overrides()));
         };
-        sources.add(&file.path, file.bytes.as_deref());
+        if let Some(path) = file.place.file() {
+            sources.add(path, file.bytes.as_deref());
+        }
         context.sources.replace(sources);
         let (table, text, unreadable) = match file.parse() {
             Ok(table) => (table, file.text(), None),
             Err(problem) => {
-                let text = in_force.filter(|(path, _)| *path == file.path).map(|(_, text)| text);
+                let text = in_force.filter(|kept| kept.place == file.place).and_then(|kept| kept.text.as_deref());
                 (DeTable::parse_recoverable(text.unwrap_or_default()).0, text, Some(problem))
             }
         };

@@ -29,6 +29,6 @@ pub use compile::{AdminSettings, Config, GrpcSettings, PeerSettings};
 pub use diagnostics::{Diagnostics, Finding, Severity};
 pub use effective::{Setting, SettingFilter, SettingSource, Written};
 pub use load::{Origin, compile, compile_at, load, load_after};
-pub use overrides::RunTimeOverrides;
+pub use overrides::{OverridesInForce, OverridesPlace, RunTimeOverrides};
 pub use schema::{Kind, Opt, Preset, options, options_markdown};
 pub use sources::Sources;

@@ -33,8 +33,9 @@ impl Sources {
     }
 
     /// Whether all contents but that of the file at `path` are equal.
-    pub fn differ_only_in(&self, other: &Self, path: &Path) -> bool {
-        let rest = |of: &Self| of.files.iter().filter(|(known, _)| known != path).cloned().collect::<Vec<_>>();
+    pub fn differ_only_in(&self, other: &Self, path: Option<&Path>) -> bool {
+        let is_other = |(known, _): &&(PathBuf, u64)| Some(known.as_path()) != path;
+        let rest = |of: &Self| of.files.iter().filter(is_other).cloned().collect::<Vec<_>>();
         self.bytes == other.bytes && rest(self) == rest(other)
     }
 

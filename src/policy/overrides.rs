@@ -34,8 +34,8 @@ pub struct OverrideEdit {
 /// Why no edit of a change was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OverrideError {
-    /// The configuration names no file for overrides.
-    NoFile,
+    /// The configuration allows none at run time.
+    Off,
     /// The configuration on disk, or the file of overrides, is invalid.
     InvalidOnDisk(String),
     /// An edit does not fit the configuration.
@@ -56,7 +56,7 @@ pub enum OverrideError {
 impl fmt::Display for OverrideError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoFile => f.write_str("overrides cannot be set at run time: `admin.overrides` names no file"),
+            Self::Off => f.write_str("overrides cannot be set at run time: `admin.overrides` is `off`"),
             Self::InvalidOnDisk(reason) | Self::Invalid { reason, .. } => f.write_str(reason),
             Self::Write(error) => {
                 write!(f, "nothing is changed: the file of `admin.overrides` cannot be written: {error}")

@@ -143,6 +143,16 @@ fn every_command_does_what_its_text_says() {
         commands += 1;
     }
     assert_eq!(commands, 8, "{:#?}", demo.guide);
+    // What the guide does not name works, too.
+    let (metrics, _) = demo.commands().find(|(curl, _)| curl.grep.is_some()).unwrap();
+    let edit = r#"{"limit":"per-ip","key":{"ip":"127.0.0.1"},"to":"100/min"}"#;
+    let length = edit.len();
+    let head = format!("POST /v1/overrides HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n");
+    let answer =
+        Client::connect(metrics.address).send(format!("{head}content-length: {length}\r\n\r\n{edit}")).answer();
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let (first, _) = demo.commands().next().unwrap();
+    assert_eq!(Client::connect(first.address).get("/ip").status, 200);
     demo.stop();
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 
 use serde_json::{Value, json};
@@ -419,11 +419,68 @@ fn what_cannot_be_set() {
     fs::write(weir.config_file(), &sound).unwrap();
     assert_eq!(post(&weir, &of("a", "20/h")).0, 200);
     // Nowhere to keep it.
-    replace(&weir.config_file(), &sound.replace("overrides = \"", "hosts = []#"));
+    replace(&weir.config_file(), &sound.replace("overrides = \"", "overrides = \"off\"#"));
     weir.wait_until("the override is gone", || left(&weir, "/seller?who=a").1 == 10);
     let (status, told) = post(&weir, &of("a", "20/h"));
     assert!(status == 409 && told["detail"].as_str().unwrap().contains("`admin.overrides`"), "{told}");
     assert_eq!(list(&weir, ""), json!([]));
+}
+
+/// A Weir with the configuration `name` in the folder of `place`.
+fn start_named(place: &Place, name: &str, config: &str) -> Weir {
+    let file = place.folder.path().join(name);
+    fs::write(&file, config).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("run").arg("--config").arg(file).stdin(Stdio::null());
+    Weir::of_command(command, tempfile::tempdir().unwrap())
+}
+
+/// Without `admin.overrides`, each configuration has a file of its own beside it, from the first override on.
+#[test]
+fn overrides_have_a_file_by_default() {
+    let place = Place::new();
+    let config = Weir::config(&place.upstream, "", LIMITS);
+    let [one, other] = ["one.toml", "other.toml"].map(|name| start_named(&place, name, &config));
+    let files = || {
+        let names = fs::read_dir(place.folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(files(), ["one.toml", "other.toml"]);
+    let (status, told) = post(&one, &of("a", "20/h"));
+    assert!(status == 200 && told.get("not_kept").is_none(), "{told}");
+    assert_eq!(files(), ["one.overrides.toml", "one.toml", "other.toml"]);
+    assert_eq!(post(&other, &of("a", "30/h")).0, 200);
+    assert_eq!((left(&one, "/seller?who=a"), left(&other, "/seller?who=a")), ((19, 20), (29, 30)));
+    drop(one);
+    let one = start_named(&place, "one.toml", &config);
+    assert_eq!(left(&one, "/seller?who=a"), (19, 20));
+    assert_eq!(count_lines(&one, "end with the process"), 0);
+}
+
+/// Overrides in memory outlive a reload and a takeover, and end with the process.
+#[test]
+fn overrides_can_be_in_memory() {
+    let place = Place::new();
+    let config = place.config(LIMITS).replace(&*place.file().to_string_lossy(), "memory");
+    let old = Weir::start_as(&config);
+    let (status, told) = post(&old, &of("a", "20/h"));
+    assert!(status == 200 && told["not_kept"] == "`admin.overrides` is `memory`", "{told}");
+    assert_eq!((left(&old, "/seller?who=a"), post(&old, &of("b", "30/h")).0), ((19, 20), 200));
+    old.signal("HUP");
+    old.wait_for_line("\"reloaded\"");
+    assert_eq!(left(&old, "/seller?who=a"), (18, 20));
+
+    let new = Weir::start_as(&config);
+    new.wait_for_line("\"took over\"");
+    assert_eq!((left(&new, "/seller?who=a"), left(&new, "/seller?who=b")), ((17, 20), (29, 30)));
+    assert_eq!(post(&new, &of("b", Value::Null)).0, 200);
+    assert_eq!(left(&new, "/seller?who=b"), (8, 10));
+    assert!(!place.file().exists());
+    drop((old, new));
+    let last = Weir::start_as(&config);
+    assert_eq!((list(&last, ""), left(&last, "/seller?who=a").1), (json!([]), 10));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::bans::{ban, lift};
 use super::decisions::{self, Decisions};
 use super::fields::{FormFields, json_of, link};
+use super::overrides::done;
 use super::pages::Pages;
 use super::shell::{Shell, Visitor, page, see_other};
 use super::words;
@@ -102,10 +103,9 @@ pub(super) async fn set_override(
         ("plan", plan) => json!({ "plan": plan }),
         _ => json_of(fields.get("to")),
     };
-    let done = if to.is_null() { "removed" } else { "override" };
     let body = json!({ "limit": limit, "key": key, "to": to, "reason": reason });
     let set = pages.api.post::<Value>(&visitor.operator, "/v1/overrides", &body).await;
-    changed(&pages, &visitor, fields, set.map(|_| done)).await
+    changed(&pages, &visitor, fields, set.map(|set| done(&set))).await
 }
 
 /// Charges the key, or gives units back.

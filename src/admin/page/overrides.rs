@@ -52,8 +52,17 @@ pub(super) async fn set(
     let (limit, key, to) = (fields.get("limit"), json_of(fields.get("key")), json_of(fields.get("to")));
     let body = json!({ "limit": limit, "key": key, "to": to, "reason": fields.filled("reason") });
     match pages.api.post::<Value>(&visitor.operator, "/v1/overrides", &body).await {
-        Ok(_) => see_other(&link("/overrides", &[("done", "override")])),
+        Ok(changed) => see_other(&link("/overrides", &[("done", done(&changed))])),
         Err(refused) => view(&pages, &visitor, fields, Some(refused)),
+    }
+}
+
+/// The outcome of a change, as a redirection has it.
+pub(super) fn done(changed: &Value) -> &'static str {
+    match (changed["to"].is_null(), changed["not_kept"].is_null()) {
+        (true, _) => "removed",
+        (false, true) => "override",
+        (false, false) => "override_not_kept",
     }
 }
 

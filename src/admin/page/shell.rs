@@ -55,6 +55,7 @@ const DONE: &[(&str, &str)] = &[
     ("reset", "The key has all its units again."),
     ("charged", "The units of the key were changed."),
     ("override", "The override is in force."),
+    ("override_not_kept", "The override is in force. It is kept in memory, so it ends with the process."),
     ("removed", "The override was removed."),
     ("reloaded", "The configuration was read, and is in force."),
 ];

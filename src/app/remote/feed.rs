@@ -21,6 +21,8 @@ use crate::time::{Clock, Timestamp};
 pub enum ConfigFeed {
     /// A file, which the task that reloads watches itself.
     File(PathBuf),
+    /// A configuration that does not change. Overrides do.
+    Fixed(Origin),
     /// A place on other machines.
     Remote(Box<RemoteFeed>),
 }
@@ -173,7 +175,7 @@ impl ConfigFeed {
     /// Why the newest version has no content.
     pub(in crate::app) fn newest(&self) -> Result<Origin, String> {
         match self {
-            Self::File(path) => Ok(Origin::File(path.clone())),
+            Self::File(_) | Self::Fixed(_) => Ok(self.in_force()),
             Self::Remote(feed) => match &feed.newest {
                 Some(Version { content: Ok(bytes), .. }) => Ok(feed.settings.origin(Arc::clone(bytes))),
                 Some(Version { content: Err(reason), .. }) => Err(reason.to_string()),
@@ -186,6 +188,7 @@ impl ConfigFeed {
     pub(in crate::app) fn in_force(&self) -> Origin {
         match self {
             Self::File(path) => Origin::File(path.clone()),
+            Self::Fixed(origin) => origin.clone(),
             Self::Remote(feed) => feed.settings.origin(Arc::clone(&feed.in_force.bytes)),
         }
     }
@@ -193,7 +196,7 @@ impl ConfigFeed {
     /// The revision of the newest version, as logs have it.
     pub(in crate::app) fn revision(&self) -> Option<&str> {
         match self {
-            Self::File(_) => None,
+            Self::File(_) | Self::Fixed(_) => None,
             Self::Remote(feed) => Some(feed.newest.as_ref().map_or(&feed.in_force.revision, |newest| &newest.revision)),
         }
     }

@@ -21,6 +21,11 @@ impl OriginSettings {
     }
 
     pub(super) fn origin(&self, bytes: Arc<[u8]>) -> Origin {
-        Origin::Bytes { bytes, name: Arc::clone(&self.name), folder: Arc::clone(&self.folder) }
+        Origin::Bytes {
+            bytes,
+            name: Arc::clone(&self.name),
+            folder: Arc::clone(&self.folder),
+            variables: Arc::default(),
+        }
     }
 }

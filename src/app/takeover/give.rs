@@ -11,6 +11,7 @@ use std::thread;
 use tokio::sync::{OwnedMutexGuard, watch};
 
 use super::wire::{Channel, Message, PROTOCOL, Purpose, StateWriter, unexpected};
+use crate::app::config_reader::RunningText;
 use crate::app::jwks::Jwks;
 use crate::app::snapshots::WriteLock;
 use crate::app::systemd;
@@ -35,6 +36,7 @@ pub(in crate::app) struct Handover {
     pub(in crate::app) shared: Arc<SharedState>,
     pub(in crate::app) secret: Secret,
     pub(in crate::app) jwks: Arc<Jwks>,
+    pub(in crate::app) text: Arc<RunningText>,
     pub(in crate::app) stage: watch::Sender<Lifecycle>,
     pub(in crate::app) write_lock: WriteLock,
     pub(in crate::app) progress: watch::Sender<HandoverProgress>,
@@ -153,7 +155,8 @@ impl Handover {
         let pid = channel.peer()?;
         tracing::info!(pid, version, "a successor asks to take over");
         let (version_here, instance) = (env!("CARGO_PKG_VERSION").to_owned(), self.instance);
-        channel.send(&Message::Hello { protocol: PROTOCOL, version: version_here, instance })?;
+        let overrides = self.text.overrides.load().text_in_memory().map(Into::into);
+        channel.send(&Message::Hello { protocol: PROTOCOL, version: version_here, instance, overrides })?;
         if protocol != PROTOCOL {
             return Err(io::Error::other(format!("version {version} has another takeover protocol")));
         }

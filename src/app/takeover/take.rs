@@ -38,6 +38,8 @@ pub(in crate::app) struct Predecessor {
     peer: Peer,
     /// The number under which other replicas know it.
     instance: Option<u64>,
+    /// The text of its overrides, if they are in memory.
+    overrides: Option<Box<str>>,
     groups: Vec<Group>,
     taken: Vec<usize>,
     keys: Vec<(String, String)>,
@@ -103,8 +105,8 @@ impl Predecessor {
     fn ask(stream: UnixStream) -> io::Result<Self> {
         let mut channel = Channel::new(stream)?;
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        channel.send(&Message::Hello { protocol: PROTOCOL, version, instance: None })?;
-        let Message::Hello { protocol, version, instance } = channel.receive_message()? else {
+        channel.send(&Message::Hello { protocol: PROTOCOL, version, instance: None, overrides: None })?;
+        let Message::Hello { protocol, version, instance, overrides } = channel.receive_message()? else {
             return Err(unexpected());
         };
         if protocol != PROTOCOL {
@@ -131,6 +133,7 @@ impl Predecessor {
             channel,
             peer,
             instance,
+            overrides,
             groups,
             taken: Vec::new(),
             keys,
@@ -169,6 +172,11 @@ impl Predecessor {
     /// The number under which other replicas know the predecessor.
     pub(in crate::app) fn instance(&self) -> Option<u64> {
         self.instance
+    }
+
+    /// The text of the predecessor's overrides, if they are in its memory.
+    pub(in crate::app) fn overrides(&mut self) -> Option<Box<str>> {
+        self.overrides.take()
     }
 
     /// The key sets that the predecessor has fetched, each with its URL.

@@ -36,6 +36,9 @@ pub(super) enum Message {
         /// From the predecessor: the number under which other replicas know it.
         #[serde(default)]
         instance: Option<u64>,
+        /// From the predecessor: the text of its overrides, if they are in memory.
+        #[serde(default)]
+        overrides: Option<Box<str>>,
     },
     /// A refusal. A predecessor that is shutting down (`is_ending`) keeps the connection open until it has ended.
     Refused {

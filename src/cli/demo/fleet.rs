@@ -4,12 +4,12 @@ use std::error::Error;
 use std::future::pending;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
 use std::thread;
 
 use super::address::{ANY_PORT, url};
-use super::secret::{SECRET_NAME, Secret};
+use super::secret::{Secret, origin};
 use super::upstream::serve_on;
+use crate::app::remote::ConfigFeed;
 use crate::app::{App, AppError};
 use crate::config;
 use crate::telemetry::{LogGuard, start_logs};
@@ -50,7 +50,7 @@ fn start(upstream: SocketAddr, secret: &Secret) -> Result<(Vec<App>, LogGuard), 
         let members = free_addresses()?;
         match members.iter().map(|member| replica(member, &members, upstream, secret)).collect() {
             Ok(apps) => {
-                let log = compile(ANY_PORT, &members, upstream, secret)?.log;
+                let log = config::load(&origin(text(ANY_PORT, &members, upstream), secret))?.log;
                 return Ok((apps, start_logs(&log)?));
             }
             Err(error) if is_taken(&*error) && attempts < ATTEMPTS => attempts += 1,
@@ -77,22 +77,17 @@ fn replica(
     upstream: SocketAddr,
     secret: &Secret,
 ) -> Result<App, Box<dyn Error>> {
-    Ok(App::new(compile(*member, members, upstream, secret)?, None)?)
+    let origin = origin(text(*member, members, upstream), secret);
+    Ok(App::new(config::load(&origin)?, Some(ConfigFeed::Fixed(origin)))?)
 }
 
-fn compile(
-    member: SocketAddr,
-    members: &[SocketAddr],
-    upstream: SocketAddr,
-    secret: &Secret,
-) -> Result<config::Config, Box<dyn Error>> {
+/// The configuration of one replica.
+fn text(member: SocketAddr, members: &[SocketAddr], upstream: SocketAddr) -> String {
     let all: Vec<_> = members.iter().map(|member| format!("\"{member}\"")).collect();
-    let text = CONFIG
+    CONFIG
         .replace("$UPSTREAM", &upstream.to_string())
         .replace("$MEMBERS", &all.join(", "))
-        .replace("$MEMBER", &member.to_string());
-    let env = |name: &str| (name == SECRET_NAME).then(|| secret.text.clone());
-    Ok(config::compile(&text, "demo", Path::new(""), &env)?)
+        .replace("$MEMBER", &member.to_string())
 }
 
 fn guide(apps: &[App]) -> String {

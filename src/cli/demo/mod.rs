@@ -8,12 +8,12 @@ mod upstream;
 use std::error::Error;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::path::Path;
 use std::process::ExitCode;
 
 use address::{ANY_PORT, url};
-use secret::{SECRET_NAME, Secret};
+use secret::{Secret, origin};
 
+use crate::app::remote::ConfigFeed;
 use crate::app::{App, AppError};
 use crate::cli::output::fail;
 use crate::config;
@@ -56,10 +56,10 @@ fn start(listen: Option<SocketAddr>, upstream: SocketAddr, secret: &Secret) -> R
             .replace("$LISTEN", &address.to_string())
             .replace("$UPSTREAM", &upstream.to_string())
             .replace("$ADMIN", &admin.to_string());
-        let env = |name: &str| (name == SECRET_NAME).then(|| secret.text.clone());
-        let config = config::compile(&text, "demo", Path::new(""), &env)?;
+        let origin = origin(text, secret);
+        let config = config::load(&origin)?;
         let log = config.log.clone();
-        match App::new(config, None) {
+        match App::new(config, Some(ConfigFeed::Fixed(origin))) {
             Ok(app) => return Ok((app, start_logs(&log)?)),
             Err(AppError::Listen(taken, error)) if error.kind() == std::io::ErrorKind::AddrInUse => {
                 if taken == ListenAddress::Tcp(admin) && admin != ANY_PORT {

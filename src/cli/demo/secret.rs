@@ -1,6 +1,7 @@
 //! The secret of a demo, and the tokens that it signs.
 
 use std::error::Error;
+use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,17 +9,28 @@ use jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER;
 use jsonwebtoken::{Algorithm, EncodingKey};
 use serde_json::json;
 
+use crate::config::Origin;
 use crate::time::Clock;
 
 /// The environment variable of the configuration. The demo supplies its value.
-pub(super) const SECRET_NAME: &str = "WEIR_DEMO_SECRET";
+const SECRET_NAME: &str = "WEIR_DEMO_SECRET";
 /// The length of the hash (RFC 7518, section 3.2).
 const SECRET_BYTES: usize = 32;
 const TOKEN_LIFE_S: u64 = 24 * 3600;
 
+/// The configuration `text` of a demo with its secret.
+pub(super) fn origin(text: String, secret: &Secret) -> Origin {
+    Origin::Bytes {
+        bytes: text.into_bytes().into(),
+        name: "demo".into(),
+        folder: Path::new("").into(),
+        variables: [(SECRET_NAME.to_owned(), secret.text.clone())].into(),
+    }
+}
+
 /// The secret that signs the tokens of this run.
 pub(super) struct Secret {
-    pub(super) text: String,
+    text: String,
 }
 
 impl Secret {

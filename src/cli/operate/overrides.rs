@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::target::{ApiRequest, Target, json_or_text, key_of, still_banned, text};
+use super::target::{ApiRequest, Target, json_or_text, key_of, remarks, text};
 use crate::cli::table::table;
 
 #[derive(Debug, Args)]
@@ -85,5 +85,5 @@ fn show_overrides(overrides: &Value) -> String {
     let row = |one: &Value| {
         vec![text(&one["limit"]), text(&one["key"]), text(&one["to"]), text(&one["was"]), text(&one["why"])]
     };
-    table(&["LIMIT", "KEY", "TO", "WAS", "LEFT OUT"], &all.iter().map(row).collect::<Vec<_>>()) + &still_banned(&all)
+    table(&["LIMIT", "KEY", "TO", "WAS", "LEFT OUT"], &all.iter().map(row).collect::<Vec<_>>()) + &remarks(&all)
 }

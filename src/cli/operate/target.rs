@@ -194,8 +194,13 @@ pub(super) fn duration(ms: &Value) -> String {
     duration.unwrap_or_else(|| "-".to_owned())
 }
 
-/// A line for each changed key that is banned: an override or a plan does not lift a ban.
-pub(super) fn still_banned(changes: &[Value]) -> String {
+/// A line for each changed key that is banned, because an override or a plan does not lift a ban; and a line if the changes
+/// are lost with the process.
+pub(super) fn remarks(changes: &[Value]) -> String {
     let banned = changes.iter().filter_map(|one| Some((text(&one["key"]), one["banned_until"].as_str()?)));
-    banned.map(|(key, until)| format!("\n{key} is still banned: {until}")).collect::<Vec<_>>().concat()
+    let banned = banned.map(|(key, until)| format!("\n{key} is still banned: {until}"));
+    // All changes of one answer are kept, or none.
+    let not_kept = changes.iter().find_map(|one| one["not_kept"].as_str());
+    let ends = not_kept.map(|why| format!("\nends with the process: {why}"));
+    banned.chain(ends).collect::<Vec<_>>().concat()
 }

@@ -7,7 +7,7 @@ use super::tls;
 use super::warnings::of_folder;
 use crate::admin::{OperatorToken, Role};
 use crate::config::diagnostics::Problem;
-use crate::config::files::is_same;
+use crate::config::files::{is_same, sibling};
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
 use crate::net::ListenAddress;
@@ -52,7 +52,7 @@ pub(super) fn admin(table: &Table<'_>, listen: Option<&Located<Option<ListenAddr
     let tokens = tokens(table);
     let has_token = tokens.as_ref().is_none_or(|tokens| !tokens.is_empty());
     let audit = file_to_write(table, "audit");
-    let own = table.context.own.map(|own| own.with_extension("bans.jsonl"));
+    let own = table.context.own.map(|own| sibling(own, "bans.jsonl"));
     let bans = if table.has("bans") { file_to_write(table, "bans") } else { own };
     let address = listen?;
     let is_elsewhere = |place: &ListenAddress| match place {
@@ -80,9 +80,12 @@ pub(super) fn admin(table: &Table<'_>, listen: Option<&Located<Option<ListenAddr
     Some(AdminSettings { listen: address.get_ref().clone(), tls, hosts, tokens: tokens?.into(), audit, bans })
 }
 
-/// Checks that Weir can write the file of overrides.
+/// Checks that Weir can write the file of overrides, if the option names one.
 pub(super) fn overrides(table: &Table<'_>) {
-    file_to_write(table, "overrides");
+    let value = table.get("overrides").and_then(|value| value.get_ref().as_str());
+    if !matches!(value, Some("off" | "memory")) {
+        file_to_write(table, "overrides");
+    }
 }
 
 /// The path of a file that Weir writes, if the option names one.

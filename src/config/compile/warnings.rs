@@ -8,9 +8,9 @@ use std::ops::Range;
 use std::path::Path;
 
 use ipnet::IpNet;
-use rustix::fs::{Access as Permission, access};
 
 use crate::config::diagnostics::Problem;
+use crate::config::files::unwritable_folder;
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
 use crate::policy::KeyPart;
@@ -33,14 +33,9 @@ pub(super) fn of_everyone(
 
 /// Warns if Weir could not create the file that `key` names, at `path`.
 pub(super) fn of_folder(table: &Table<'_>, key: &str, span: Range<usize>, path: &Path) {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let what = match access(folder, Permission::WRITE_OK | Permission::EXEC_OK) {
-        _ if !folder.is_dir() => "does not exist",
-        Err(_) => "is not writable for this user",
-        Ok(()) => return,
-    };
+    let Some(what) = unwritable_folder(path) else { return };
     let help = "Weir creates a new file in this folder and renames it".to_owned();
-    let fault = Fault::new(format!("the folder `{}` {what}", folder.display())).help(Some(help));
+    let fault = Fault::new(what).help(Some(help));
     table.warn(key, span, "folder", fault);
 }
 

@@ -7,13 +7,14 @@
 //! positions of problems.
 
 pub(in crate::config) mod edit;
+mod in_force;
 mod run_time;
 mod shown;
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
@@ -24,11 +25,13 @@ use super::reader::context::Context;
 use super::redact::mask;
 use crate::policy::overrides::Override;
 
+pub(in crate::config) use in_force::place_in;
+pub use in_force::{OverridesInForce, OverridesPlace};
 pub use run_time::RunTimeOverrides;
 
-/// The file's content.
+/// The content of the file, or of memory in its place.
 pub(in crate::config) struct OverrideFile {
-    pub(in crate::config) path: PathBuf,
+    pub(in crate::config) place: OverridesPlace,
     /// The bytes that were read; none if there is no file.
     pub(in crate::config) bytes: Option<Vec<u8>>,
     /// The text, or why there is none.
@@ -36,23 +39,35 @@ pub(in crate::config) struct OverrideFile {
 }
 
 impl OverrideFile {
+    /// Reads the overrides at `place`; those in memory are in `in_force`. `None` if there is no place.
+    pub(in crate::config) fn read(place: OverridesPlace, in_force: Option<&OverridesInForce>) -> Option<Self> {
+        match &place {
+            OverridesPlace::Off => None,
+            OverridesPlace::Memory { .. } => {
+                let text = in_force.and_then(OverridesInForce::text_in_memory).unwrap_or_default();
+                Some(Self::with_text(place, text))
+            }
+            OverridesPlace::File(path) => Some(Self::read_file(path)),
+        }
+    }
+
     /// Reads the file at `path`. A file that does not exist is an empty one.
-    pub(in crate::config) fn read(path: PathBuf) -> Self {
-        let bytes = match std::fs::metadata(&path) {
+    fn read_file(path: &Path) -> Self {
+        let bytes = match std::fs::metadata(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            _ => read_file(&path).map(Some),
+            _ => read_file(path).map(Some),
         };
         let not_utf8 = |_| format!("`{}` is not UTF-8", path.display());
         let text = match &bytes {
             Ok(bytes) => String::from_utf8(bytes.clone().unwrap_or_default()).map_err(not_utf8),
             Err(error) => Err(error.clone()),
         };
-        Self { path, bytes: bytes.ok().flatten(), text }
+        Self { place: OverridesPlace::File(path.to_owned()), bytes: bytes.ok().flatten(), text }
     }
 
-    /// The file as if it had this text.
-    pub(in crate::config) fn with_text(path: PathBuf, text: &str) -> Self {
-        Self { path, bytes: Some(text.into()), text: Ok(text.to_owned()) }
+    /// The content of `place` as if it had this text.
+    pub(in crate::config) fn with_text(place: OverridesPlace, text: &str) -> Self {
+        Self { place, bytes: Some(text.into()), text: Ok(text.to_owned()) }
     }
 
     /// The text; none if the file cannot be read.
@@ -184,23 +199,11 @@ impl<'d> OverrideSet<'d> {
         };
         let problems = (!problems.is_empty()).then(|| {
             let text = file.text().unwrap_or_default();
-            Diagnostics::new(
-                &file.path.display().to_string(),
-                mask(text, std::slice::from_ref(&(0..text.len()))),
-                problems,
-            )
-            .without_excerpts()
+            Diagnostics::new(&file.place.name(), mask(text, std::slice::from_ref(&(0..text.len()))), problems)
+                .without_excerpts()
         });
         let overrides = entries.iter().map(Entry::shown).collect();
-        let (file, text) = (Some(file.path.clone()), text.map(str::to_owned));
-        RunTimeOverrides { file, overrides, problems, rejected_count, text }
+        let kept = OverridesInForce { place: file.place.clone(), text: text.map(Into::into) };
+        RunTimeOverrides { kept, overrides, problems, rejected_count }
     }
-}
-
-/// The file that `admin.overrides` names, unless that is the configuration file or no file. Both are noted elsewhere.
-pub(in crate::config) fn path_in(document: &DeTable<'_>, dir: &Path, own: Option<&Path>) -> Option<PathBuf> {
-    let path = document.get("admin")?.get_ref().as_table()?.get("overrides")?.get_ref().as_str()?;
-    let file = dir.join(path);
-    let is_own = own.is_some_and(|own| super::files::is_same(own, &file));
-    (!path.is_empty() && !path.ends_with('/') && !is_own).then_some(file)
 }

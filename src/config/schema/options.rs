@@ -267,8 +267,10 @@ const OTHERS: &[Opt] = &[
         "File to which each change of an operator adds a line of JSON. The log has these lines, too."),
     opt("admin.bans", Text("file"), Unset("beside the configuration, as `NAME.bans.jsonl`"),
         "File in which Weir keeps the bans of `/v1/bans`."),
-    opt("admin.overrides", Text("file"), NONE,
-        "File in which Weir keeps the overrides of `/v1/overrides`; without it, none can be set at run time."),
+    opt("admin.overrides", Text("file, `memory`, or `off`"),
+        Unset("beside the configuration, as `NAME.overrides.toml`; else `memory`"),
+        "File in which Weir keeps the overrides of `/v1/overrides`. With `memory` they end with the process; with `off` \
+         none can be set."),
     opt("admin.tls.certificates", Tables("`cert` and `key` each"), Required,
         "As `server.tls.certificates`, for operators."),
     opt("admin.tls.certificates.cert", Text("file"), Required,

@@ -206,5 +206,6 @@ fn a_file_that_is_no_key() {
 #[test]
 fn a_file_by_its_path() {
     let path = Path::new("config/minimal.toml");
-    assert_eq!(crate::config::load(&path.into()).unwrap().sources.paths().collect::<Vec<_>>(), [path]);
+    let overrides = Path::new("config/minimal.overrides.toml");
+    assert_eq!(crate::config::load(&path.into()).unwrap().sources.paths().collect::<Vec<_>>(), [path, overrides]);
 }

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{UPSTREAM, bucket, said};
-use crate::config::{self, Config, DEFAULT_LIMIT, Diagnostics, RunTimeOverrides};
+use crate::config::overrides::place_in;
+use crate::config::{self, Config, DEFAULT_LIMIT, Diagnostics, OverridesInForce, OverridesPlace, RunTimeOverrides};
 use crate::limit::Algorithm;
 use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
 
@@ -63,7 +64,8 @@ impl Place {
             key: (*text).to_owned(),
             allowance: Some(to.clone()).filter(|to| !to.is_null()),
         };
-        config::change(&self.path("weir.toml").as_path().into(), &edits.iter().map(edit).collect::<Vec<_>>(), None)
+        let (origin, edits) = (self.path("weir.toml").as_path().into(), edits.iter().map(edit).collect::<Vec<_>>());
+        config::change(&origin, &edits, None, &OverridesInForce::default())
     }
 
     /// What is said of what is left out.
@@ -148,8 +150,8 @@ fn what_is_set_goes_before_what_is_written() {
     fs::write(place.path("set.toml"), "").unwrap();
     assert!(config.sources.have_changed());
     let emptied = place.load().unwrap();
-    assert!(emptied.sources.differ_only_in(&config.sources, &place.path("set.toml")));
-    assert!(!emptied.sources.differ_only_in(&config.sources, &place.path("weir.toml")));
+    assert!(emptied.sources.differ_only_in(&config.sources, Some(&place.path("set.toml"))));
+    assert!(!emptied.sources.differ_only_in(&config.sources, Some(&place.path("weir.toml"))));
     fs::remove_file(place.path("set.toml")).unwrap();
     let absent = place.load().unwrap();
     assert_eq!((absent.run_time.rejected_count, absent.run_time.overrides.len()), (0, 0));
@@ -452,7 +454,7 @@ fn the_configuration_s_own_problems_are_its_own() {
 #[test]
 fn the_file_is_one_of_its_own() {
     for (admin, said) in [
-        ("overrides = 5", "expected string (file)"),
+        ("overrides = 5", "expected string (file, `memory`, or `off`)"),
         ("overrides = ''", "must not be empty"),
         ("overrides = 'folder/'", "is a folder; name a file in it"),
         ("overrides = 'weir.toml'", "is the configuration file"),
@@ -462,9 +464,56 @@ fn the_file_is_one_of_its_own() {
         let problems = Place::new(&format!("[admin]\n{admin}\n"), "").load().unwrap_err().to_string();
         assert!(problems.contains(said), "{admin}: {problems}");
     }
-    let none = Place::new("", "[clients]\n");
-    assert!(none.load().unwrap().run_time.file.is_none());
-    assert_eq!(none.change(&[("per-path", "/a", json!("1/s"))]).unwrap_err(), OverrideError::NoFile);
+    let none = Place::new("[admin]\noverrides = 'off'\n", "[clients]\n");
+    assert_eq!(none.load().unwrap().run_time.kept.place, OverridesPlace::Off);
+    assert_eq!(none.change(&[("per-path", "/a", json!("1/s"))]).unwrap_err(), OverrideError::Off);
+}
+
+#[test]
+fn overrides_have_a_place_by_default() {
+    let place = Place::new("", "");
+    let in_file = place.load().unwrap().run_time.kept;
+    assert_eq!(in_file.place, OverridesPlace::File(place.path("weir.overrides.toml")));
+    assert!(!place.path("weir.overrides.toml").exists());
+    let changed = place.change(&[("per-path", "/a", json!("1/s"))]).unwrap();
+    assert_eq!(changed.config.run_time.kept.place, in_file.place);
+
+    // Without a folder or a file of the configuration, they are in memory.
+    let load = |own: &str, kept: Option<&OverridesInForce>| {
+        let table = toml::de::DeTable::parse("").unwrap();
+        let own = Some(std::path::Path::new(own)).filter(|own| *own != std::path::Path::new(""));
+        place_in(table.get_ref(), std::path::Path::new(""), own, kept)
+    };
+    let memory = |reason: &str| OverridesPlace::Memory { no_file: Some(reason.into()) };
+    let nowhere = memory("the folder `/nowhere` does not exist");
+    assert_eq!(load("/nowhere/weir.toml", None), nowhere);
+    assert_eq!(load("", None), memory("the configuration is not from a file"));
+    // They stay there if there is a folder later, and go with the option.
+    let kept = OverridesInForce { place: nowhere.clone(), text: Some("".into()) };
+    let own = place.path("weir.toml");
+    assert_eq!(load(own.to_str().unwrap(), Some(&kept)), nowhere);
+    let named = Place::new("[admin]\noverrides = 'set.toml'\n", "");
+    let loaded = config::load_after(&named.path("weir.toml").as_path().into(), Some(&kept)).unwrap();
+    assert_eq!(loaded.run_time.kept.place, OverridesPlace::File(named.path("set.toml")));
+}
+
+/// Overrides in memory are those of the text in force, and have a bound.
+#[test]
+fn overrides_can_be_in_memory() {
+    let place = Place::new(&LIMITS.replace("set.toml", "memory"), "");
+    let (origin, in_memory) = (place.path("weir.toml").as_path().into(), OverridesPlace::Memory { no_file: None });
+    assert_eq!(place.load().unwrap().run_time.kept.place, in_memory);
+    let kept = OverridesInForce { place: in_memory, text: Some("[clients]\n'192.0.2.7' = '40/s'\n".into()) };
+    let config = config::load_after(&origin, Some(&kept)).unwrap();
+    assert_eq!(config.run_time.overrides.len(), 1);
+    let edit = |text: &str| OverrideEdit { limit: "clients".into(), key: text.into(), allowance: Some(json!("50/s")) };
+    let changed = config::change(&origin, &[edit("192.0.2.8")], None, &kept).unwrap();
+    assert_eq!(changed.config.run_time.overrides.len(), 2);
+    assert_eq!(changed.config.run_time.kept.text.as_deref(), Some(&*changed.text));
+    let long = OverridesInForce { text: Some("#".repeat(2 << 20).into()), ..kept };
+    let error = config::change(&origin, &[edit("192.0.2.8")], None, &long).unwrap_err().to_string();
+    assert!(error.contains("longer than 2 MiB"), "{error}");
+    assert_eq!(std::fs::read_dir(place.path("")).unwrap().count(), 2, "the configuration and `set.toml`");
 }
 
 #[test]
@@ -514,7 +563,7 @@ fn edits_become_a_file() {
     assert_eq!(allowed(&changed.config, "keys"), [("a \"b\"\n".to_owned(), None, true)]);
     // What it read is what it would find.
     assert!(changed.config.sources.have_changed());
-    fs::write(&changed.file, &changed.text).unwrap();
+    fs::write(place.path("set.toml"), &changed.text).unwrap();
     assert!(!changed.config.sources.have_changed());
     let again = place.change(&[("keys", "a \"b\"\n", Value::Null), ("several", "::1", Value::Null)]).unwrap();
     assert_eq!(again.before, [Some(json!("unlimited")), Some(json!(["5/s", "50/h"]))]);

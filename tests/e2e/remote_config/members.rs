@@ -11,6 +11,11 @@ const SECRET: &str = "5c6f1e0b7a9d4283bd01f6e2c4a85790";
 
 /// Starts a replica that registers itself in etcd.
 fn replica(upstream: &Upstream, etcd: &Etcd) -> Weir {
+    replica_with(upstream, etcd, "")
+}
+
+/// Starts a replica with options of `[admin]`.
+fn replica_with(upstream: &Upstream, etcd: &Etcd, admin: &str) -> Weir {
     let fleet = format!(
         "[fleet]\nstrategy = \"local\"\nsecret = {{ env = \"WEIR_FLEET_SECRET\" }}\nlisten = \"127.0.0.1:{}\"\n\
          members = {{ etcd = [\"http://{}\"], prefix = \"/eu/weir\" }}\nleave_after = \"1s\"\n\
@@ -19,7 +24,7 @@ fn replica(upstream: &Upstream, etcd: &Etcd) -> Weir {
         etcd.address()
     );
     let folder = tempfile::tempdir().unwrap();
-    let config = Weir::config(upstream, "", &fleet).replace("[admin]\n", "[admin]\noverrides = \"overrides.toml\"\n");
+    let config = Weir::config(upstream, "", &fleet).replace("[admin]\n", &format!("[admin]\n{admin}\n"));
     std::fs::write(folder.path().join("weir.toml"), config).unwrap();
     Weir::start_in_env(folder, &[("WEIR_FLEET_SECRET", SECRET)])
 }
@@ -98,13 +103,19 @@ fn overrides_hold_on_all_replicas_and_outlive_each() {
     assert_eq!(text.matches("5/s").count(), 9, "{text}");
     for weir in &weirs {
         weir.wait_until("a copy of all", || {
-            let copy = std::fs::read_to_string(weir.folder().join("overrides.toml")).unwrap();
+            let copy = std::fs::read_to_string(weir.folder().join("weir.overrides.toml")).unwrap();
             copy.trim_end() == text
         });
     }
 
+    // A replica without a folder for a copy has it in memory.
+    let memory = replica_with(&upstream, &etcd, "overrides = \"memory\"");
+    until_limit(&memory, "9");
+    let answer = set(memory.admin(), "192.0.2.1", "\"6/s\"");
+    assert_eq!((answer.status, answer.text().contains("not_kept")), (200, false), "{}", answer.text());
+
     // Each replica may be lost, and all of them.
-    drop(weirs);
+    drop((weirs, memory));
     let weir = replica(&upstream, &etcd);
     until_limit(&weir, "9");
     etcd.kill();

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use super::{KEY, config, said, shown_limit, start, until_limit, until_status};
-use crate::support::{Client, Etcd, Upstream, Weir};
+use crate::support::{Answer, Client, Etcd, Upstream, Weir};
 
 /// A limit with its rate in a file of overrides, and an identity with its keys in a file.
 const FILES: &str =
@@ -59,6 +59,32 @@ fn a_successor_follows_the_same_key() {
     assert!(Command::new("kill").arg(line["pid"].to_string()).status().unwrap().success());
 }
 
+/// A configuration that is in no file has its overrides in memory, by default.
+#[test]
+fn overrides_are_in_memory_without_a_file() {
+    let (upstream, etcd) = (Upstream::start(), Etcd::start());
+    let text = |rate: u32| config(&upstream, rate).replace("key = []", "key = [\"ip\"]");
+    etcd.put(KEY, text(1000));
+    let weir = start(&etcd.url(KEY), &["--replica", "a"]);
+    let line = weir.wait_for_line("end with the process");
+    assert!(line.contains("\"reason\":\"the configuration is not from a file\""), "{line}");
+    let answer = set_override(&weir);
+    assert_eq!((answer.status, answer.text().contains("not_kept")), (200, true), "{}", answer.text());
+    until_limit(&weir, "7");
+    // They apply to the next version, too.
+    etcd.put(KEY, text(2000));
+    until_status(&weir, &etcd, "a", "in_force", etcd.revision(KEY));
+    assert_eq!(shown_limit(&weir).as_deref(), Some("7"));
+}
+
+/// Sets the rate of this machine to 7 a second.
+fn set_override(weir: &Weir) -> Answer {
+    let edit = r#"{"limit":"all","key":{"ip":"127.0.0.1"},"to":"7/s"}"#;
+    let head = "POST /v1/overrides HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    let request = format!("{head}content-length: {}\r\n\r\n{edit}", edit.len());
+    Client::connect(weir.admin()).send(request).answer()
+}
+
 #[test]
 fn overrides_set_at_run_time_apply_to_the_version_in_force() {
     let (upstream, etcd) = (Upstream::start(), Etcd::start());
@@ -72,10 +98,7 @@ fn overrides_set_at_run_time_apply_to_the_version_in_force() {
     // A version that is refused is no obstacle.
     etcd.put(KEY, "[upstream]\nurl = 7\n");
     until_status(&weir, &etcd, "a", "refused", etcd.revision(KEY));
-    let edit = r#"{"limit":"all","key":{"ip":"127.0.0.1"},"to":"7/s"}"#;
-    let head = "POST /v1/overrides HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
-    let request = format!("{head}content-length: {}\r\n\r\n{edit}", edit.len());
-    let answer = Client::connect(weir.admin()).send(request).answer();
+    let answer = set_override(&weir);
     assert_eq!(answer.status, 200, "{}", answer.text());
     until_limit(&weir, "7");
     etcd.put(KEY, text(2000));
