@@ -17,6 +17,7 @@ mod refusal;
 mod settle;
 
 mod ban_changes;
+mod ban_lines;
 mod bans;
 
 mod budget;

@@ -260,7 +260,7 @@ impl Gate {
         for state in states {
             let idle = state.table.sweep(earliest);
             state.metrics.evicted_idle.inc_by(idle as u64);
-            state.bans.sweep(now);
+            state.sweep_bans(now);
             state.refused.age(now);
             state.publish();
         }

@@ -32,6 +32,36 @@ struct Refused {
     changed: (Timestamp, u64),
     /// The instant until which it is remembered that the ban was lifted.
     lifted_until: Timestamp,
+    /// The end of the last ban that a sweep has found.
+    found_until: Timestamp,
+    found: Found,
+}
+
+/// What a sweep has reported of the last ban that it has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Found {
+    /// All, or there was no ban.
+    #[default]
+    All,
+    /// Its beginning, as one of [`BanNews::more_begun`].
+    Number,
+    /// Its beginning, with its key.
+    Key,
+}
+
+/// The bans that have begun and ended from one sweep to the next.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct BanNews {
+    /// Keys that were banned, and the nanoseconds until their bans end.
+    pub begun: Vec<(Key, u64)>,
+    /// Keys whose bans have ended; they were in `begun` before, or the bans are older than the process.
+    pub ended: Vec<Key>,
+    /// The number of other bans that have begun.
+    pub more_begun: usize,
+    /// The number of other bans that have ended.
+    pub more_ended: usize,
+    /// The most keys of each list.
+    keys_max: usize,
 }
 
 /// A change of the ban of one key, which replicas tell each other.
@@ -55,7 +85,10 @@ impl Packed for Refused {
     fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
         // Any change that another replica knows is later.
         let changed = (Timestamp::from_ns(1), 0);
-        Some(Self { state: ban::State::unpack(from)?, changed, ..Self::default() })
+        let state = ban::State::unpack(from)?;
+        // A ban that continues has begun before.
+        let (found_until, found) = (state.last_ban().0, Found::Key);
+        Some(Self { state, changed, found_until, found, ..Self::default() })
     }
 }
 
@@ -82,6 +115,29 @@ impl Refused {
         }
     }
 
+    /// Adds a ban to `news` that has begun or ended since the last sweep. One of both may have been between two sweeps.
+    fn report(&mut self, key: Key, now: Timestamp, news: &mut BanNews) {
+        let (until, _) = self.state.last_ban();
+        if until != self.found_until {
+            self.report_end(key, news);
+            self.found_until = until;
+            if until > Timestamp::ZERO {
+                self.found = news.begin(key, until.ns_since(now));
+            }
+        }
+        if until <= now {
+            self.report_end(key, news);
+        }
+    }
+
+    fn report_end(&mut self, key: Key, news: &mut BanNews) {
+        match std::mem::take(&mut self.found) {
+            Found::All => {}
+            Found::Key if news.ended.len() < news.keys_max => news.ended.push(key),
+            Found::Key | Found::Number => news.more_ended += 1,
+        }
+    }
+
     /// Updates the count of banned keys, and returns whether this one is banned.
     fn count(&mut self, banned: &AtomicUsize, now: Timestamp) -> bool {
         let is_banned = self.state.banned_ns(now).is_some();
@@ -92,6 +148,18 @@ impl Refused {
         };
         self.is_counted = is_banned;
         is_banned
+    }
+}
+
+impl BanNews {
+    fn begin(&mut self, key: Key, left_ns: u64) -> Found {
+        if self.begun.len() < self.keys_max {
+            self.begun.push((key, left_ns));
+            Found::Key
+        } else {
+            self.more_begun += 1;
+            Found::Number
+        }
     }
 }
 
@@ -121,15 +189,18 @@ impl Bans {
         length_ns
     }
 
-    /// Drops every key that is idle at `now`. Locks one shard at a time.
-    pub fn sweep(&self, now: Timestamp) {
-        let mut idle = 0;
-        self.states.retain(|_, refused| {
+    /// Drops every key that is idle at `now`. Returns the bans that have begun and ended since the last sweep, with at most
+    /// `keys_max` keys of each kind. Locks one shard at a time.
+    pub fn sweep(&self, now: Timestamp, keys_max: usize) -> BanNews {
+        let (mut idle, mut news) = (0, BanNews { keys_max, ..BanNews::default() });
+        self.states.retain(|key, refused| {
+            refused.report(*key, now, &mut news);
             let stays = refused.count(&self.banned, now) || refused.idle_at() > now;
             idle += usize::from(!stays);
             stays
         });
         self.len.fetch_sub(idle, Ordering::Relaxed);
+        BanNews { keys_max: 0, ..news }
     }
 
     /// Packs all keys that are not idle at `now`, block by block. Locks one shard at a time.
@@ -173,7 +244,7 @@ impl Bans {
         }
     }
 
-    /// Ends the ban of `key` and forgets its refusals. Returns the nanoseconds that were left; `None` if it is not banned.
+    /// Ends the ban of `key` and forgets its refusals. No sweep reports this end. Returns the nanoseconds that were left; `None` if it is not banned.
     /// If the bans are shared, `replica` lifts it for all.
     pub fn pardon(&self, key: Key, replica: Option<u64>, now: Timestamp) -> Option<u64> {
         let mut refused = self.states.get_mut(&key)?;
@@ -183,6 +254,7 @@ impl Bans {
             refused.stamp(replica, now);
         }
         refused.state.pardon();
+        (refused.found_until, refused.found) = (Timestamp::ZERO, Found::All);
         refused.count(&self.banned, now);
         Some(left_ns)
     }
@@ -287,7 +359,7 @@ mod tests {
                 "refused" => bans.refused(key(number), &rule(), 10, at(second)),
                 "asked" => bans.banned_ns(key(number), at(second)),
                 _ => {
-                    bans.sweep(at(second));
+                    bans.sweep(at(second), 0);
                     None
                 }
             };
@@ -297,6 +369,41 @@ mod tests {
         }
         assert!(bans.is_empty() && bans.states.is_empty());
         assert_eq!(bans.banned.load(Ordering::Relaxed), 0);
+    }
+
+    /// The begin and the end of each ban are reported once, also if both are between two sweeps.
+    #[test]
+    fn sweeps_report_bans_that_begin_and_end() {
+        let bans = Bans::default();
+        let ban = |number, second| (0..2).for_each(|_| _ = bans.refused(key(number), &rule(), 10, at(second)));
+        let news = |second| {
+            let BanNews { begun, ended, more_begun, more_ended, .. } = bans.sweep(at(second), 2);
+            let begun: Vec<_> = begun.iter().map(|(key, left_ns)| (key.first, left_ns / SECOND_NS)).collect();
+            (begun, ended.iter().map(|key| key.first).collect::<Vec<_>>(), more_begun, more_ended)
+        };
+        let (none, nothing) = (Vec::new(), (Vec::new(), Vec::new(), 0, 0));
+        ban(4, 0);
+        assert_eq!(news(1), (vec![(4, 4)], vec![], 0, 0));
+        assert_eq!(news(4), nothing);
+        assert_eq!(news(5), (none.clone(), vec![4], 0, 0));
+        assert_eq!(news(6), nothing);
+        // The second ban of ten seconds ends, and the third begins, between two sweeps.
+        ban(4, 6);
+        assert_eq!(news(7), (vec![(4, 9)], vec![], 0, 0));
+        ban(4, 16);
+        assert_eq!(news(17), (vec![(4, 19)], vec![4], 0, 0));
+        // An operator who lifts a ban has a line for it.
+        assert!(bans.pardon(key(4), None, at(18)).is_some());
+        assert_eq!(news(19), nothing);
+        // A ban that is over before the first sweep.
+        ban(8, 20);
+        assert_eq!(news(26), (vec![(8, 0)], vec![8], 0, 0));
+        // A flood: keys have two lines, and the others are numbers.
+        (10..15).for_each(|number| ban(4 * number, 100));
+        let (begun, ended, more_begun, more_ended) = news(101);
+        assert_eq!((begun.len(), ended.len(), more_begun, more_ended), (2, 0, 3, 0));
+        let (begun, ended, more_begun, more_ended) = news(105);
+        assert_eq!((begun.len(), ended.len(), more_begun, more_ended), (0, 2, 0, 3));
     }
 
     /// Three replicas hear changes in any order, twice, and agree.
@@ -330,7 +437,7 @@ mod tests {
                 changes.iter().chain(&changes.clone()).for_each(|one| _ = bans.hear(one, &rule(), 10, at(1)));
                 let left = until.map(|until| (until - look) * SECOND_NS);
                 assert_eq!(bans.banned_ns(key(1), at(look)), left, "{changes:?}");
-                bans.sweep(at(200));
+                bans.sweep(at(200), 0);
                 assert!(bans.is_empty() && bans.banned.load(Ordering::Relaxed) == 0);
             }
         }
@@ -353,7 +460,7 @@ mod tests {
         there.pardon(key(1), Some(5), at(0));
         tell(&there, &here);
         assert_eq!([here.banned(at(3)), there.banned(at(3))], [0, 0]);
-        here.sweep(at(4));
+        here.sweep(at(4), 0);
         assert!(here.change(key(1), at(4)).is_some(), "that it was lifted is remembered as long as the ban");
         (0..2).for_each(|_| _ = there.refused(key(1), &rule(), 10, at(0)));
         there.stamp(key(1), 5, at(0));

@@ -20,7 +20,7 @@ pub mod service;
 pub mod snapshot;
 pub mod stream;
 
-pub use bans::{Bans, KeyBan};
+pub use bans::{BanNews, Bans, KeyBan};
 pub use batch::{Batch, Charge, LocalDecision};
 pub use client_usage::{ClientUsage, Usage};
 pub use lease::{Call, Grant, INTERVAL_NS, InFlight, LEASE_NS, Leases, Spend, SpentUnits, Supply, Taken};

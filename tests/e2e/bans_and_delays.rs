@@ -47,6 +47,24 @@ fn who_is_refused_too_often_is_banned() {
         ["rejected", "banned"].map(|verdict| lines.iter().filter(|line| line.contains(verdict)).count())
     };
     weir.wait_until("a line for each", || verdicts() == [2, 2]);
+    let line = weir.wait_for_line("a limit has banned a key");
+    assert!(line.contains("\"limit\":\"l\"") && line.contains("\"key\":"), "{line}");
+}
+
+/// Each ban has a line when it begins and one when it ends, with the same id.
+#[test]
+fn bans_of_limits_are_in_the_log() {
+    let upstream = Upstream::start();
+    let limit = "[[limit]]\nname = \"l\"\nkey = [\"ip\"]\nrate = \"1/h\"\nban = { after = \"1/h\", for = \"1s\" }\n";
+    let weir = Weir::start(&upstream, limit);
+    let statuses: Vec<_> = (0..2).map(|_| Client::connect(weir.address()).get("/").status).collect();
+    assert_eq!(statuses, [200, 429]);
+    let ids = ["a limit has banned a key", "the ban of a key by its limit has ended"].map(|words| {
+        let line: serde_json::Value = serde_json::from_str(&weir.wait_for_line(words)).unwrap();
+        assert_eq!((&line["limit"], &line["key"]), (&"l".into(), &"127.0.0.1".into()), "{line}");
+        line["id"].clone()
+    });
+    assert_eq!(ids[0], ids[1]);
 }
 
 #[test]

@@ -88,7 +88,7 @@ proptest! {
         let (restored, restored_bans) = only(&written(&table, &bans, at(second)), at(second));
         restored.set_bound(max_keys, on_full);
         table.sweep(at(second));
-        bans.sweep(at(second));
+        bans.sweep(at(second), 0);
         prop_assert_eq!(restored.len(), table.len());
         prop_assert_eq!(restored_bans.banned(at(second)), bans.banned(at(second)));
         for (seconds, number, cost) in then {
