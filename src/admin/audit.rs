@@ -2,10 +2,11 @@
 //!
 //! A line has no secret: keys are shown as everywhere in the API.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use std::sync::Arc;
 
@@ -94,7 +95,12 @@ struct Record<'a> {
 
 /// Writes a line for each of `changes`, which `operator` made at `now`. Errors of the file are logged: the changes are
 /// made already.
-pub(super) async fn record(access: &Access, operator: &Operator, now: Timestamp, changes: Vec<Audited>) {
+pub(super) async fn record(
+    (access, file): (&Access, &Arc<AuditFile>),
+    operator: &Operator,
+    now: Timestamp,
+    changes: Vec<Audited>,
+) {
     let at = rfc3339(now);
     let token = operator.token.as_deref();
     let address = operator.address.map_or_else(|| "unix".to_owned(), |address| address.to_string());
@@ -112,8 +118,8 @@ pub(super) async fn record(access: &Access, operator: &Operator, now: Timestamp,
         }
     }
     let Some(path) = access.audit.clone().filter(|_| !lines.is_empty()) else { return };
-    let shown = path.display().to_string();
-    let appended = spawn_blocking(move || append(&path, &lines)).await;
+    let (shown, file) = (path.display().to_string(), Arc::clone(file));
+    let appended = spawn_blocking(move || file.append(&path, &lines)).await;
     if let Err(error) = appended.map_err(io::Error::other).flatten() {
         tracing::error!(file = shown, %error, "the audit log cannot be written");
     }
@@ -135,9 +141,45 @@ fn last_lines(path: &Path) -> io::Result<String> {
     Ok(whole.unwrap_or_default().to_owned())
 }
 
-/// Opens the file anew each time, so that it can be rotated. Only its owner can read a file that this creates.
-fn append(path: &Path, lines: &[u8]) -> io::Result<()> {
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)?.write_all(lines)
+/// The file of `admin.audit`, which stays open.
+#[derive(Debug, Default)]
+pub struct AuditFile {
+    /// Locked while lines are written. No request of a client waits for it.
+    open: Mutex<Option<OpenFile>>,
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    path: PathBuf,
+    file: File,
+    /// The device and the number of the file.
+    id: (u64, u64),
+}
+
+impl AuditFile {
+    /// Appends whole lines to the file at `path`. Opens it anew if it was renamed or removed, so that it can be rotated.
+    fn append(&self, path: &Path, lines: &[u8]) -> io::Result<()> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = fs::metadata(path).ok().map(|found| id_of(&found));
+        let known = open.take().filter(|known| known.path == *path && Some(known.id) == found);
+        let mut known = known.map_or_else(|| OpenFile::open(path), Ok)?;
+        known.file.write_all(lines)?;
+        *open = Some(known);
+        Ok(())
+    }
+}
+
+impl OpenFile {
+    /// Opens the file at `path`. Only its owner can read a file that this creates.
+    fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+        let id = id_of(&file.metadata()?);
+        Ok(Self { path: path.to_owned(), file, id })
+    }
+}
+
+fn id_of(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
 }
 
 #[cfg(test)]
@@ -149,14 +191,35 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         assert_eq!(last_lines(&path).unwrap(), "");
-        append(&path, b"first\nsecond\n").unwrap();
+        let file = AuditFile::default();
+        file.append(&path, b"first\nsecond\n").unwrap();
         assert_eq!(last_lines(&path).unwrap(), "first\nsecond\n");
         let long = "x".repeat(1000) + "\n";
         for _ in 0..200 {
-            append(&path, long.as_bytes()).unwrap();
+            file.append(&path, long.as_bytes()).unwrap();
         }
         let last = last_lines(&path).unwrap();
         assert_eq!((last.lines().count(), last.len() % 1001), (130, 0));
         assert!(last_lines(folder.path()).is_err());
+    }
+
+    #[test]
+    fn a_rotated_file_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, old, other] = ["audit.jsonl", "audit.jsonl.1", "other.jsonl"].map(|name| folder.path().join(name));
+        let file = AuditFile::default();
+        file.append(&path, b"1\n").unwrap();
+        fs::rename(&path, &old).unwrap();
+        file.append(&path, b"2\n").unwrap();
+        file.append(&path, b"3\n").unwrap();
+        // Truncated in its place, as by `copytruncate`.
+        fs::write(&path, "").unwrap();
+        file.append(&path, b"4\n").unwrap();
+        file.append(&other, b"5\n").unwrap();
+        fs::remove_file(&other).unwrap();
+        file.append(&other, b"6\n").unwrap();
+        assert!(file.append(folder.path(), b"7\n").is_err());
+        file.append(&other, b"8\n").unwrap();
+        assert_eq!([&old, &path, &other].map(|path| last_lines(path).unwrap()), ["1\n", "4\n", "6\n8\n"]);
     }
 }

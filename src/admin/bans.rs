@@ -18,7 +18,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::access::Operator;
 use super::answer::{Answer, ProblemBody, Refused, json, problem};
-use super::audit::{self, Audited};
+use super::audit::Audited;
 use super::body::{self, Json, Parameters};
 use super::key;
 use super::keys::refused;
@@ -331,7 +331,7 @@ async fn change(
         after: until(&ban),
         reason: reason.map(Into::into),
     };
-    audit::record(&admin.access.load_full(), operator, now, vec![change]).await;
+    admin.record(operator, now, vec![change]).await;
     json(StatusCode::OK, &ChangedBanBody { ban, was, not_kept })
 }
 

@@ -15,8 +15,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::access::Operator;
 use super::answer::{Answer, ProblemBody, json, problem};
-use super::audit::{self, Audited};
-use super::body::{self, Json, Parameters, Toml};
+use super::audit::Audited;
+use super::body::{self, OptionalJson, Parameters, Toml};
 use super::edits::shown_key;
 use super::reloads::{CheckBody, ConfigBody, ReloadBody, SETTINGS_MAX, SettingBody};
 use super::state::Admin;
@@ -164,7 +164,7 @@ pub(super) async fn reload(
     let after = value!({ "outcome": made.outcome });
     let (target, before) = (Value::from("configuration"), Value::Null);
     let change = Audited { action: "reload", limit: None, target, before, after, reason };
-    audit::record(&admin.access.load_full(), &operator, admin.gate.clock().now(), vec![change]).await;
+    admin.record(&operator, admin.gate.clock().now(), vec![change]).await;
     json(StatusCode::OK, &made)
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::access::Operator;
 use super::answer::{Answer, Refused, json, problem};
-use super::audit::{self, Audited};
+use super::audit::Audited;
 use super::body::BATCH_MAX;
 use super::change::Changed;
 use super::key;
@@ -161,7 +161,7 @@ impl Edits {
             let not_kept = not_kept.as_deref().map(str::to_owned);
             made.push(Edited { limit, key, allowance, before, banned_until, not_kept });
         }
-        audit::record(&admin.access.load_full(), operator, now, audited).await;
+        admin.record(operator, now, audited).await;
         Ok(made)
     }
 }

@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::access::Operator;
 use super::answer::{Answer, ProblemBody, Refused, json, problem};
-use super::audit::{self, Audited};
+use super::audit::Audited;
 use super::body::Parameters;
 use super::explain::BudgetBody;
 use super::key;
@@ -203,7 +203,7 @@ pub(super) async fn reset(
         after: units(after),
         reason: asked.reason,
     };
-    audit::record(&admin.access.load_full(), &operator, now, vec![change]).await;
+    admin.record(&operator, now, vec![change]).await;
     json(StatusCode::OK, &reset)
 }
 

@@ -63,6 +63,7 @@ use access::PeerAddress;
 use connections::{Activity, Connections};
 
 pub use access::{Access, OperatorToken, Role};
+pub use audit::AuditFile;
 pub use ban_file::BanFile;
 pub use bans::{BanBody, BansBody, ChangedBanBody};
 pub use change::{Change, Changed, Outcome, Overrides};

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::access::Operator;
 use super::answer::{Answer, ProblemBody, json, problem};
-use super::audit::{self, Audited};
+use super::audit::Audited;
 use super::body::{self, BATCH_MAX, Json};
 use super::state::Admin;
 use super::{key, keys};
@@ -93,7 +93,7 @@ pub(super) async fn spend(
             Err((status, detail)) => problem(status, detail),
         },
     };
-    audit::record(&admin.access.load_full(), &operator, admin.gate.clock().now(), audited).await;
+    admin.record(&operator, admin.gate.clock().now(), audited).await;
     answer
 }
 

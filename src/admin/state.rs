@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
 
-use super::access::Access;
+use super::access::{Access, Operator};
+use super::audit::{self, AuditFile, Audited};
 use super::ban_file::BanFile;
 use super::change::Overrides;
 use super::reloads::{ConfigReader, Reloads};
@@ -14,6 +15,7 @@ use super::series::History;
 use crate::gate::{Gate, NewestLive, Routing};
 use crate::store::stream::FleetStatus;
 use crate::telemetry::{Metrics, Taps};
+use crate::time::Timestamp;
 
 /// The state behind the admin listener.
 #[derive(Clone, Debug)]
@@ -48,4 +50,13 @@ pub struct Admin {
     pub fleet: Option<Arc<dyn FleetStatus>>,
     /// The file of bans that operators set.
     pub bans: Arc<BanFile>,
+    /// The file of changes by operators.
+    pub audit: Arc<AuditFile>,
+}
+
+impl Admin {
+    /// Writes a line of the audit log for each of `changes`, which `operator` made at `now`.
+    pub(super) async fn record(&self, operator: &Operator, now: Timestamp, changes: Vec<Audited>) {
+        audit::record((&self.access.load_full(), &self.audit), operator, now, changes).await;
+    }
 }

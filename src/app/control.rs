@@ -248,6 +248,7 @@ impl Control {
             reloads: operators.reloads.clone(),
             fleet: self.fleet.as_ref().map(|fleet| Arc::clone(&fleet.hub) as Arc<dyn FleetStatus>),
             bans: Arc::clone(&operators.bans),
+            audit: Arc::default(),
         };
         operators.bans.log();
         tokio::spawn(admin::keep_history(admin.clone()));
