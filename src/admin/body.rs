@@ -12,7 +12,7 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use super::answer::{Answer, problem};
@@ -35,6 +35,20 @@ impl<S: Sync> FromRequest<S> for Json {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Answer> {
         read(request.into_body()).await.map(Self)
+    }
+}
+
+/// The body of a request as JSON; an empty object without a body.
+pub(super) struct OptionalJson(pub(super) Value);
+
+impl<S: Sync> FromRequest<S> for OptionalJson {
+    type Rejection = Answer;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Answer> {
+        match bytes(request.into_body(), BODY_BYTES_MAX).await? {
+            bytes if bytes.is_empty() => Ok(Self(Value::Object(Map::new()))),
+            bytes => json_of(&bytes).map(Self),
+        }
     }
 }
 
@@ -67,9 +81,12 @@ impl<S: Sync, T: DeserializeOwned> FromRequestParts<S> for Parameters<T> {
 
 /// Reads a body as JSON. The error is the answer to a body that is invalid, too long or too slow.
 async fn read<B: Body<Error: Display>>(body: B) -> Result<Value, Answer> {
-    let bytes = bytes(body, BODY_BYTES_MAX).await?;
+    json_of(&bytes(body, BODY_BYTES_MAX).await?)
+}
+
+fn json_of(bytes: &[u8]) -> Result<Value, Answer> {
     let not_json = |error| problem(StatusCode::BAD_REQUEST, format!("the body is not JSON: {error}"));
-    serde_json::from_slice(&bytes).map_err(not_json)
+    serde_json::from_slice(bytes).map_err(not_json)
 }
 
 /// Reads a body of at most `bytes_max` bytes. The error is the answer to a body that is incomplete, too long or too slow.

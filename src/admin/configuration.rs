@@ -141,7 +141,7 @@ pub(super) async fn check(
 #[utoipa::path(
     post,
     path = "/v1/reload",
-    request_body = ReloadRequest,
+    request_body(content = Option<ReloadRequest>, description = "a reason; the body may be absent"),
     responses(
         (status = 200, body = ReloadBody, description = "the outcome, also that the configuration is invalid"),
         (status = 409, body = ProblemBody, description = "this Weir has no configuration that changes"),
@@ -151,7 +151,7 @@ pub(super) async fn check(
 pub(super) async fn reload(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
-    Json(body): Json,
+    OptionalJson(body): OptionalJson,
 ) -> Answer {
     let ReloadRequest { reason } = match body::object(&body) {
         Ok(request) => request,

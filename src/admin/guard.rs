@@ -1,12 +1,13 @@
 //! Refuses requests that a web page can make a browser send to the admin listener.
 //!
-//! A form or a script sends its `Origin`, and cannot send JSON or TOML without a CORS preflight. In DNS rebinding the name of the
+//! A form or a script sends its `Origin`, and cannot send JSON or TOML without a CORS preflight. A form has a content type,
+//! also without fields, so a request without both body and content type is of no form. In DNS rebinding the name of the
 //! page resolves to this listener, and the browser sends that name as `Host`. The listener accepts only its addresses and
 //! the configured names.
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::header::{CONTENT_TYPE, HOST, HeaderName, ORIGIN};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, ORIGIN, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{Method, StatusCode};
 
@@ -25,8 +26,12 @@ pub(super) fn refuse(head: &Parts, listen: SocketAddr, hosts: &[Box<str>]) -> Op
     }
     let mut kinds = head.headers.get_all(CONTENT_TYPE).iter().map(|value| value.to_str().unwrap_or(""));
     let expected = if head.uri.path() == "/v1/config/check" { "application/toml" } else { "application/json" };
-    let is_expected = |kind: &str| is_kind(kind, expected);
-    if head.method == Method::POST && !(kinds.next().is_some_and(is_expected) && kinds.next().is_none()) {
+    let is_right = match (kinds.next(), kinds.next()) {
+        (None, _) => has_no_body(head) && !is_of_other_site(head),
+        (Some(kind), None) => is_kind(kind, expected),
+        (Some(_), Some(_)) => false,
+    };
+    if head.method == Method::POST && !is_right {
         return Some(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("Content-Type: expected {expected}")));
     }
     None
@@ -55,6 +60,16 @@ pub(super) fn is_same_origin(head: &Parts) -> bool {
         origin.and_then(|origin| origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://")));
     let is_of_host = host.zip(authority).is_some_and(|(host, authority)| host.eq_ignore_ascii_case(authority));
     is_of_host && field(FETCH_SITE).is_none_or(|site| site == "same-origin")
+}
+
+/// Whether a browser says that a page of another site sent the request.
+fn is_of_other_site(head: &Parts) -> bool {
+    head.headers.get(FETCH_SITE).is_some_and(|site| site != "same-origin" && site != "none")
+}
+
+fn has_no_body(head: &Parts) -> bool {
+    let length = head.headers.get(CONTENT_LENGTH);
+    length.is_none_or(|length| length == "0") && !head.headers.contains_key(TRANSFER_ENCODING)
 }
 
 fn is_known(authority: &str, listen: SocketAddr, hosts: &[Box<str>]) -> bool {
@@ -102,7 +117,14 @@ mod tests {
             ("127.0.0.1:9", "POST", &["host: localhost", json], 200),
             ("127.0.0.1:9", "POST", &["host: localhost", "content-type: Application/JSON; charset=utf-8"], 200),
             ("127.0.0.1:9", "POST", &["host: localhost", json, "origin: null"], 403),
-            ("127.0.0.1:9", "POST", &["host: localhost"], 415),
+            ("127.0.0.1:9", "POST", &["host: localhost"], 200),
+            ("127.0.0.1:9", "POST", &["host: localhost", "content-length: 0"], 200),
+            ("127.0.0.1:9", "POST", &["host: localhost", "content-length: 2"], 415),
+            ("127.0.0.1:9", "POST", &["host: localhost", "transfer-encoding: chunked"], 415),
+            ("127.0.0.1:9", "POST", &["host: localhost", "content-length: 0", "content-type: text/plain"], 415),
+            ("127.0.0.1:9", "POST", &["host: localhost", "origin: null"], 403),
+            ("127.0.0.1:9", "POST", &["host: localhost", "sec-fetch-site: cross-site"], 415),
+            ("127.0.0.1:9", "POST", &["host: localhost", "sec-fetch-site: same-site"], 415),
             ("127.0.0.1:9", "POST", &["host: localhost", "content-type: text/plain"], 415),
             ("127.0.0.1:9", "POST", &["host: localhost", "content-type: application/jsonp"], 415),
             ("127.0.0.1:9", "POST", &["host: localhost", json, "content-type: text/plain"], 415),
