@@ -135,8 +135,18 @@ impl<'a, 'l, 'f> RequestIdentities<'a, 'l, 'f> {
         (facts, stated): (&'a Facts<'f>, &'a Stated),
         now: Timestamp,
     ) -> Self {
-        let found = |text: &Arc<str>| Found { principal: Principal::Claim(Arc::clone(text)), plan: None };
-        let known = stated.identities.iter().map(|(index, text)| (*index, Some(found(text)))).collect();
+        let known = stated.identities.iter().map(|(index, text)| {
+            let source = live.policy.identities.get(*index).map(|identity| &identity.source);
+            let principal = match source {
+                Some(IdentitySource::Jwt { .. }) | None => Principal::Claim(Arc::clone(text)),
+                // As the value of a request is shown and compared.
+                Some(IdentitySource::Header(..) | IdentitySource::Certificate(_)) => {
+                    Principal::Joined(text.as_bytes().into())
+                }
+            };
+            (*index, Some(Found { principal, plan: None }))
+        });
+        let known = known.collect();
         Self { known, stated_plan: stated.plan.as_ref(), ..Self::new(gate, live, facts, now) }
     }
 

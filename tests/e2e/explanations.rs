@@ -139,9 +139,11 @@ fn an_operator_states_the_client() {
         "[plans]\nfrom = 'seller.plan'\n[access.deny]\nidentity = {{ seller = ['bad'] }}\n\
          [upstreams.api]\nendpoints = ['http://{0}']\n[upstreams.other]\nendpoints = ['http://{0}']\n\
          [[route]]\nmatch = {{ path = '/other/{{*rest}}' }}\nupstream = 'other'\n\
-         [[route]]\nmatch = {{ path = ['/sellers', '/bulk'] }}\nupstream = 'api'\n\
+         [[route]]\nmatch = {{ path = ['/sellers', '/bulk', '/shop'] }}\nupstream = 'api'\n\
          [[limit]]\nname = 'bulk'\nmatch = {{ path = '/bulk' }}\nkey = ['seller']\nrate = '1/h'\n\
-         plans = {{ big = '9/h' }}\n",
+         plans = {{ big = '9/h' }}\n\
+         [identity.shop]\nheader = 'x-shop'\n\
+         [[limit]]\nname = 'shops'\nmatch = {{ path = '/shop' }}\nkey = ['shop']\nrate = '5/h'\n",
         upstream.address()
     );
     std::fs::write(folder.path().join("weir.toml"), Weir::text(&format!("{LIMITS}{routes}"))).unwrap();
@@ -168,6 +170,12 @@ fn an_operator_states_the_client() {
     assert_eq!(bulk["reason"], "admits: the request takes 1, and 0 remain");
     assert_eq!((&bulk["strategy"], &bulk["budget"]["from"]), (&json("\"local\""), &json("\"limit\"")));
     assert_eq!(of(&told, "sellers")["reason"], "does not apply");
+    // The claim of a token is no secret; the value of a header may be one, and is shown as for a request.
+    assert_eq!(bulk["budget"]["key"], json(r#"[["seller", "7"]]"#));
+    let (_, stated) = ask(json(r#"{"path": "/shop", "identities": {"shop": "shop-4711"}}"#));
+    let (_, shown) = ask(json(r#"{"path": "/shop", "headers": [["x-shop", "shop-4711"]]}"#));
+    assert_eq!(of(&stated, "shops"), of(&shown, "shops"), "{stated}");
+    assert!(!stated.to_string().contains("shop-4711") && !of(&stated, "shops")["budget"].is_null(), "{stated}");
     let (_, told) = ask(json(r#"{"path": "/bulk", "identities": {"seller": 7}, "plan": "big"}"#));
     assert_eq!(of(&told, "bulk")["budget"]["from"], "plan big");
     let (_, told) = ask(json(r#"{"path": "/bulk", "identities": {"seller": "bad"}}"#));
@@ -194,7 +202,7 @@ fn an_operator_states_the_client() {
         explain(weir.folder(), &args)
     };
     let (code, said) = by_file(&["--identity", "seller=7", "--plan", "big"]);
-    assert!(code == Some(0) && said.contains("route 2 (/sellers, /bulk) to upstream api"), "{said}");
+    assert!(code == Some(0) && said.contains("route 2 (/sellers, /bulk, /shop) to upstream api"), "{said}");
     assert!(said.contains("by plan big; cost 1"), "{said}");
     let (code, said) = by_file(&["--identity", "buyer=7"]);
     assert!(code == Some(1) && said.contains("there is no identity `buyer`"), "{said}");
