@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::compile::DerivedDefaults;
 use super::compile::limit::{DEFAULT_LIMIT, is_none};
 use super::schema::{self, Preset};
 
@@ -25,6 +26,7 @@ pub struct Written {
     name: Arc<str>,
     text: Arc<str>,
     secrets: Arc<[Range<usize>]>,
+    derived: Arc<DerivedDefaults>,
 }
 
 impl fmt::Debug for Written {
@@ -68,7 +70,12 @@ pub struct SettingFilter<'f> {
 
 impl Written {
     pub(super) fn new(name: &str, text: &str, secrets: Vec<Range<usize>>) -> Self {
-        Self { name: name.into(), text: text.into(), secrets: secrets.into() }
+        Self { name: name.into(), text: text.into(), secrets: secrets.into(), derived: Arc::default() }
+    }
+
+    /// This text with the defaults that its configuration has by other options.
+    pub(super) fn with_derived(self, derived: DerivedDefaults) -> Self {
+        Self { derived: Arc::new(derived), ..self }
     }
 
     /// The name of the configuration in messages.
@@ -175,7 +182,12 @@ impl Walk<'_> {
                         self.add(&path, value, SettingSource::Default);
                     }
                 }
-                Some(_) => {}
+                Some(_) => {
+                    let derived = self.written.and_then(|written| written.derived.value(&below, &path));
+                    if let (true, Some(value)) = (self.is_wanted(&path), derived) {
+                        self.add(&path, value, SettingSource::Default);
+                    }
+                }
                 None if LISTS.contains(&below.as_str()) => {}
                 None => {
                     let is_required = |name: &str| {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, Error};
 
-use super::compile::{self, Config};
+use super::compile::{self, Config, DerivedDefaults};
 use super::diagnostics::{Diagnostics, Problem};
 use super::effective::Written;
 use super::files::{FILE_BYTES_MAX, read_file};
@@ -202,7 +202,7 @@ impl<'a> Document<'a> {
         let mut sources = self.text.sources.clone();
         let Some(file) = file else {
             context.sources.replace(sources);
-            return self.compile_with(&context, &OverrideSet::empty(context.for_overrides()));
+            return self.compile_with(&context, &OverrideSet::empty(context.for_overrides())).map(with_derived);
         };
         if let Some(path) = file.place.file() {
             sources.add(path, file.bytes.as_deref());
@@ -220,7 +220,7 @@ impl<'a> Document<'a> {
         let names: Vec<&str> = config.policy.limits().iter().map(|limit| &*limit.name).collect();
         set.reject_unknown_limits(&names);
         let run_time = set.finish(&file, text, unreadable);
-        Ok(Config { run_time, ..config })
+        Ok(with_derived(Config { run_time, ..config }))
     }
 
     fn compile_with(&self, context: &Context<'_>, overrides: &OverrideSet<'_>) -> Result<Config, Diagnostics> {
@@ -264,4 +264,11 @@ impl<'a> Document<'a> {
         }
         secrets
     }
+}
+
+/// `config` with the defaults that depend on other options, for operators who read them.
+fn with_derived(config: Config) -> Config {
+    let (admin, place) = (&config.admin, &config.run_time.kept.place);
+    let derived = DerivedDefaults::new(config.fixed.workers, admin.bans.as_deref(), place, &config.policy);
+    Config { written: config.written.with_derived(derived), ..config }
 }

@@ -79,6 +79,17 @@ fn each_value_has_its_source() {
     assert_eq!((&rate["value"], &rate["source"]), (&json!("100/h"), &json!("file")));
     let mode = setting(&config, "limit.clients.mode");
     assert_eq!((&mode["value"], &mode["source"], &mode["line"]), (&json!("enforce"), &json!("default"), &Value::Null));
+    // Defaults that depend on other options have the values in force.
+    let bans = weir.folder().join("weir.bans.jsonl").display().to_string();
+    for (path, value) in [
+        ("limit.clients.strategy", json!("local")),
+        ("limit.clients.burst", json!(100)),
+        ("limit.clients.persist", json!(true)),
+        ("admin.bans", json!(bans)),
+    ] {
+        let found = setting(&config, path);
+        assert_eq!((&found["value"], &found["source"]), (&value, &json!("default")), "{path}");
+    }
     let set = setting(&config, "limit.clients.overrides.192.0.2.1");
     assert_eq!((&set["value"], &set["source"]), (&json!("7/h"), &json!("override")));
     let own = setting(&config, "limit.sellers.overrides.***");

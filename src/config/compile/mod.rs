@@ -39,11 +39,13 @@ mod remote;
 mod rule;
 mod settle;
 
+mod derived;
 mod warnings;
 
 use toml::de::DeTable;
 
 pub use admin::AdminSettings;
+pub(in crate::config) use derived::DerivedDefaults;
 pub use grpc::GrpcSettings;
 pub use peers::PeerSettings;
 

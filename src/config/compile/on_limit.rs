@@ -48,7 +48,7 @@ pub(super) fn compile(table: &Table<'_>, word: Option<Word>, queue: Option<u64>)
 }
 
 /// The words of `on_full`.
-const ON_FULL: [(&str, OnFull); 4] =
+pub(super) const ON_FULL: [(&str, OnFull); 4] =
     [("sketch", OnFull::Sketch), ("shared", OnFull::Shared), ("reject", OnFull::Reject), ("allow", OnFull::Allow)];
 
 impl Excess {
