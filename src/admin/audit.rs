@@ -8,62 +8,16 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use std::sync::Arc;
-
-use axum::extract::State;
-use http::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 use tokio::task::spawn_blocking;
-use utoipa::IntoParams;
 
 use super::access::{Access, Operator};
-use super::answer::{Answer, ProblemBody, json, problem};
-use super::body::Parameters;
-use super::state::Admin;
 use super::times::rfc3339;
 use crate::time::Timestamp;
 
-/// The default number of changes of a list.
-const LISTED_DEFAULT: usize = 200;
 /// Most bytes that [`last_lines`] reads.
 const LAST_BYTES_MAX: u64 = 128 * 1024;
-
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct AuditQuery {
-    /// The number of changes; 200 by default.
-    n: Option<usize>,
-}
-
-/// The last changes that operators made, as far as the last 128 KiB of the file of `admin.audit` have them.
-#[utoipa::path(
-    get,
-    path = "/v1/audit",
-    params(AuditQuery),
-    responses(
-        (status = 200, body = [Object], description = "the lines of the file, the newest first"),
-        (status = 404, body = ProblemBody, description = "the configuration has no `admin.audit`"),
-        (status = 500, body = ProblemBody, description = "the file cannot be read"),
-    )
-)]
-pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<AuditQuery>) -> Answer {
-    let Some(path) = admin.access.load().audit.clone() else {
-        return problem(
-            StatusCode::NOT_FOUND,
-            "the configuration has no `admin.audit`, so changes are in the log only",
-        );
-    };
-    let read = spawn_blocking(move || last_lines(&path)).await;
-    match read.map_err(io::Error::other).flatten() {
-        Ok(text) => {
-            let lines = text.lines().rev().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-            json(StatusCode::OK, &lines.take(asked.n.unwrap_or(LISTED_DEFAULT)).collect::<Vec<_>>())
-        }
-        Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, format!("the file cannot be read: {error}")),
-    }
-}
 
 /// One change.
 #[derive(Clone, Debug, Serialize)]
@@ -126,7 +80,7 @@ pub(super) async fn record(
 }
 
 /// The whole lines in the last 128 KiB of the file; empty if there is no file yet.
-fn last_lines(path: &Path) -> io::Result<String> {
+pub(super) fn last_lines(path: &Path) -> io::Result<String> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(String::new()),

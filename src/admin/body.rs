@@ -47,7 +47,7 @@ impl<S: Sync> FromRequest<S> for OptionalJson {
     async fn from_request(request: Request, _: &S) -> Result<Self, Answer> {
         match bytes(request.into_body(), BODY_BYTES_MAX).await? {
             bytes if bytes.is_empty() => Ok(Self(Value::Object(Map::new()))),
-            bytes => json_of(&bytes).map(Self),
+            bytes => json_of(&bytes).map(Self).map_err(bad),
         }
     }
 }
@@ -81,12 +81,16 @@ impl<S: Sync, T: DeserializeOwned> FromRequestParts<S> for Parameters<T> {
 
 /// Reads a body as JSON. The error is the answer to a body that is invalid, too long or too slow.
 async fn read<B: Body<Error: Display>>(body: B) -> Result<Value, Answer> {
-    json_of(&bytes(body, BODY_BYTES_MAX).await?)
+    json_of(&bytes(body, BODY_BYTES_MAX).await?).map_err(bad)
 }
 
-fn json_of(bytes: &[u8]) -> Result<Value, Answer> {
-    let not_json = |error| problem(StatusCode::BAD_REQUEST, format!("the body is not JSON: {error}"));
-    serde_json::from_slice(bytes).map_err(not_json)
+fn bad(detail: String) -> Answer {
+    problem(StatusCode::BAD_REQUEST, detail)
+}
+
+/// The error says why the bytes are not JSON.
+fn json_of(bytes: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice(bytes).map_err(|error| format!("the body is not JSON: {error}"))
 }
 
 /// Reads a body of at most `bytes_max` bytes. The error is the answer to a body that is incomplete, too long or too slow.

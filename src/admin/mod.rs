@@ -26,6 +26,7 @@ mod tap;
 mod top;
 
 mod audit;
+mod audit_list;
 mod change;
 mod edits;
 mod reloads;

@@ -21,7 +21,7 @@ use super::answer::{Answer, problem, text};
 use super::exposition::{self, Format};
 use super::state::Admin;
 use super::{
-    audit, bans, configuration, explain, fleet, history, keys, layers, overrides, page, plans, spend, tap, top,
+    audit_list, bans, configuration, explain, fleet, history, keys, layers, overrides, page, plans, spend, tap, top,
 };
 use crate::telemetry::OPENMETRICS_TYPE;
 
@@ -53,7 +53,7 @@ pub(super) fn router(admin: Admin) -> Router {
         .routes(routes!(bans::list))
         .routes(routes!(overrides::list))
         .routes(routes!(plans::list))
-        .routes(routes!(audit::list))
+        .routes(routes!(audit_list::list))
         .routes(routes!(configuration::show))
         .routes(routes!(configuration::reloads));
     let writes = OpenApiRouter::new()

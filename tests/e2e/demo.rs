@@ -147,7 +147,7 @@ fn every_command_does_what_its_text_says() {
     let (metrics, _) = demo.commands().find(|(curl, _)| curl.grep.is_some()).unwrap();
     let edit = r#"{"limit":"per-ip","key":{"ip":"127.0.0.1"},"to":"100/min"}"#;
     let length = edit.len();
-    let head = format!("POST /v1/overrides HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n");
+    let head = "POST /v1/overrides HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
     let answer =
         Client::connect(metrics.address).send(format!("{head}content-length: {length}\r\n\r\n{edit}")).answer();
     assert_eq!(answer.status, 200, "{}", answer.text());

@@ -1,0 +1,55 @@
+//! `GET /v1/audit`: the last changes that operators made.
+
+use std::io;
+use std::sync::Arc;
+
+use axum::extract::State;
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::task::spawn_blocking;
+use utoipa::IntoParams;
+
+use super::answer::{Answer, ProblemBody, json, problem};
+use super::audit::last_lines;
+use super::body::Parameters;
+use super::state::Admin;
+
+/// The default number of changes.
+const LISTED_DEFAULT: usize = 200;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct AuditQuery {
+    /// The number of changes; 200 by default.
+    n: Option<usize>,
+}
+
+/// The last changes that operators made, as far as the last 128 KiB of the file of `admin.audit` have them.
+#[utoipa::path(
+    get,
+    path = "/v1/audit",
+    params(AuditQuery),
+    responses(
+        (status = 200, body = [Object], description = "the lines of the file, the newest first"),
+        (status = 404, body = ProblemBody, description = "the configuration has no `admin.audit`"),
+        (status = 500, body = ProblemBody, description = "the file cannot be read"),
+    )
+)]
+pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<AuditQuery>) -> Answer {
+    let Some(path) = admin.access.load().audit.clone() else {
+        return problem(
+            StatusCode::NOT_FOUND,
+            "the configuration has no `admin.audit`, so changes are in the log only",
+        );
+    };
+    let read = spawn_blocking(move || last_lines(&path)).await;
+    match read.map_err(io::Error::other).flatten() {
+        Ok(text) => {
+            let lines = text.lines().rev().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            json(StatusCode::OK, &lines.take(asked.n.unwrap_or(LISTED_DEFAULT)).collect::<Vec<_>>())
+        }
+        Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, format!("the file cannot be read: {error}")),
+    }
+}
