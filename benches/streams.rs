@@ -59,15 +59,15 @@ struct Made {
     keys: u64,
     per_s: u64,
     next: u64,
-    /// Until when charges were made.
-    made: Timestamp,
+    /// The instant up to which charges were made.
+    until: Timestamp,
 }
 
 impl Ledger for Made {
     fn take(&mut self, now: Timestamp) -> Taken {
-        let from = self.made.max(now.saturating_sub_ns(LATE_NS));
+        let from = self.until.max(now.saturating_sub_ns(LATE_NS));
         let due = now.ns_since(from) * self.per_s / 1_000_000_000;
-        self.made = now;
+        self.until = now;
         let mut charges = LimitCharges::of("l0", None);
         for number in 0..due.min(self.keys) {
             // The first keys have one charge more if the charges do not divide.
@@ -195,7 +195,7 @@ fn row(keys: u64, senders: u64) -> Vec<Measured> {
         scope.spawn(|| {
             runtime().block_on(async {
                 for sender in 0..senders {
-                    let made = Made { keys, per_s: CHARGES_PER_S / senders, next: 0, made: Clock::start().now() };
+                    let made = Made { keys, per_s: CHARGES_PER_S / senders, next: 0, until: Clock::start().now() };
                     let hub = hub(2 + sender, vec![address.clone()], Arc::default(), Box::new(made));
                     tokio::spawn(run(hub));
                 }
