@@ -60,6 +60,35 @@ async fn borrowed_units_are_spent_without_calls() {
     .await;
 }
 
+/// Other replicas may return units that the store has lent.
+#[tokio::test(start_paused = true)]
+async fn a_denied_key_is_asked_about_again() {
+    check(
+        "
+        limit a 1 1h 4 reject lease=1,4
+        0ms ask r1 a=k
+        1ms ask r2 a=k
+        1ms ask r3 a=k
+        1ms ask r4 a=k
+        2ms calls 1
+        50ms ask r5 a=k
+        51ms calls 0
+        600ms ask r6 a=k
+        601ms calls 1
+        602ms ask r7 a=k
+        603ms calls 0
+        > 0ms r1 pass
+        > 1ms r2 pass
+        > 1ms r3 pass
+        > 1ms r4 pass
+        > 50ms r5 Limit 3599950ms
+        > 600ms r6 Limit 3599400ms
+        > 602ms r7 Limit 3599398ms
+        ",
+    )
+    .await;
+}
+
 /// Units at hand are spent as those of a local limit: without a step of its own, which would be a future and copies.
 #[tokio::test(start_paused = true)]
 async fn units_at_hand_need_no_question() {

@@ -6,6 +6,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use http::header::HeaderValue;
 use tokio::time::timeout;
@@ -17,6 +18,9 @@ use super::{AUTHENTICATE, RANGE};
 use crate::store::backend::grpc::{self, Caller};
 use crate::store::backend::{CONNECT_MAX, ConnectError, Failure, Health, NodeAddress, Opened, Server, StoreContext};
 use crate::store::redis::settings::Login;
+
+/// The longest time of a login. etcd hashes the password with bcrypt, which is slow on purpose.
+const LOGIN_MAX: Duration = Duration::from_secs(5);
 
 /// The members of one etcd.
 pub(super) struct Node {
@@ -72,7 +76,7 @@ impl Node {
         let question = AuthenticateRequest { name: user.to_string(), password: password.reveal().to_owned() };
         let Opened { mut connection, mut driver } = opened;
         let answer: AuthenticateResponse = tokio::select! {
-            answer = connection.call_within(CONNECT_MAX, AUTHENTICATE, &question) => {
+            answer = connection.call_within(LOGIN_MAX, AUTHENTICATE, &question) => {
                 answer.map_err(|error| ConnectError { failure: Failure::Login, ..error })?
             }
             () = &mut driver => return Err(Failure::Connection.into()),
