@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
+use std::panic::catch_unwind;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,6 +16,9 @@ use super::{Client, PATIENCE, Upstream, Weir};
 
 /// The secret of every fleet, in the environment variable `WEIR_FLEET_SECRET`.
 const SECRET: &str = "5c6f1e0b7a9d4283bd01f6e2c4a85790";
+
+/// Starts of a Weir whose preloaded library may end it.
+const STARTS_MAX: usize = 4;
 
 /// Weirs that share limits.
 pub struct Fleet {
@@ -52,10 +56,14 @@ impl Fleet {
     }
 
     /// Starts so many Weirs that look up names in the file `hosts` first.
+    ///
+    /// `nss_wrapper` reads the file without a lock. If threads of a Weir look up the first name at once, it may free its
+    /// memory twice, which ends the process before it serves. Then the Weir is started again.
     pub fn with_hosts(replicas: usize, config: &str, hosts: &Path) -> Self {
         let (library, hosts) = (library("libnss_wrapper.so").display().to_string(), hosts.display().to_string());
         let variables = [("LD_PRELOAD", &*library), ("NSS_WRAPPER_HOSTS", &*hosts)];
-        Self { weirs: (0..replicas).map(|_| replica(config, &variables)).collect() }
+        let start = || catch_unwind(|| replica(config, &variables)).ok();
+        Self { weirs: (0..replicas).map(|_| (0..STARTS_MAX).find_map(|_| start()).unwrap()).collect() }
     }
 
     /// Starts a Weir for each of these seconds, by which its clock is ahead. `+0` is the clock of the machine.
