@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::backend::{Failure, KeyServer, Mirrors, OnFailure, RemoteReceipt, Unavailable};
+use super::backend::{Failure, KeyServer, Mirrors, OnFailure, RemoteReceipt, StoreContext, Unavailable};
 use super::etcd::EtcdStore;
 use super::etcd::settings::EtcdSettings;
 use super::redis::Store;
@@ -67,22 +67,23 @@ impl RemoteStore {
         }
     }
 
+    /// What all servers of the store share.
+    fn context(&self) -> &StoreContext {
+        match self {
+            Self::Redis(store) => store.context(),
+            Self::Service(store) => store.context(),
+            Self::Etcd(store) => store.context(),
+        }
+    }
+
     /// Its name.
     pub fn name(&self) -> &Arc<str> {
-        match self {
-            Self::Redis(store) => &store.settings().name,
-            Self::Service(store) => &store.settings().name,
-            Self::Etcd(store) => &store.settings().name,
-        }
+        &self.context().name
     }
 
     /// What decides while a server is down.
     pub fn on_failure(&self) -> OnFailure {
-        match self {
-            Self::Redis(store) => store.settings().on_failure,
-            Self::Service(store) => store.settings().on_failure,
-            Self::Etcd(store) => store.settings().on_failure,
-        }
+        self.context().on_failure
     }
 
     /// Gives a charge back, soon. Never waits.
@@ -108,8 +109,8 @@ impl RemoteStore {
     pub fn server(&self, limit: &str, key: Key) -> Option<KeyServer> {
         match self {
             Self::Redis(store) => store.server(limit, key),
-            Self::Service(store) => Some(store.server()),
-            Self::Etcd(store) => Some(store.server()),
+            Self::Service(store) => Some(store.health().server()),
+            Self::Etcd(store) => Some(store.health().server()),
         }
     }
 
@@ -144,13 +145,13 @@ impl RemoteStore {
     /// Removes the series of metrics that no store `in_force` has.
     pub fn retire(&self, in_force: &[Self], metrics: &Metrics) {
         let namesakes = || in_force.iter().filter(|store| store.name() == self.name());
-        let (labels, own) = match self {
-            Self::Redis(store) => (store.labels(), store.metrics()),
-            Self::Service(store) => (store.labels(), store.metrics()),
-            Self::Etcd(store) => (store.labels(), store.metrics()),
+        let labels = match self {
+            Self::Redis(store) => store.labels(),
+            Self::Service(store) => vec![store.health().label.to_string()],
+            Self::Etcd(store) => vec![store.health().label.to_string()],
         };
         for label in labels.iter().filter(|label| !namesakes().any(|store| store.has_node(label))) {
-            own.remove_node(label);
+            self.context().metrics.remove_node(label);
         }
         if namesakes().next().is_none() {
             metrics.remove_store(self.name(), Failure::ALL.iter().map(|failure| failure.label()));
@@ -160,8 +161,8 @@ impl RemoteStore {
     fn has_node(&self, label: &str) -> bool {
         match self {
             Self::Redis(store) => store.has_node(label),
-            Self::Service(store) => store.has_node(label),
-            Self::Etcd(store) => store.has_node(label),
+            Self::Service(store) => *store.health().label == *label,
+            Self::Etcd(store) => *store.health().label == *label,
         }
     }
 }

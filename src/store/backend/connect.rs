@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::{TcpStream, lookup_host};
+use tokio::time::error::Elapsed;
 
 use super::failure::Failure;
 
@@ -42,6 +43,12 @@ pub(in crate::store) async fn connect(host: &str, port: u16) -> Result<TcpStream
 impl From<Failure> for ConnectError {
     fn from(failure: Failure) -> Self {
         Self::of(failure)
+    }
+}
+
+impl From<Elapsed> for ConnectError {
+    fn from(_: Elapsed) -> Self {
+        Self::timeout()
     }
 }
 

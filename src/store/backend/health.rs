@@ -8,14 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until};
 
 use super::breaker::Breaker;
+use super::charge::{KeyServer, Unavailable};
 use super::connect::ConnectError;
 use super::failure::{Failure, Weight};
 use super::outage_log::OutageLog;
 use super::settings::OnFailure;
 use crate::telemetry::{Counter, Gauge, StoreMetrics};
-use crate::time::{Clock, Timestamp};
+use crate::time::{Clock, Timestamp, instant_now};
 
 /// What all servers of a store share.
 pub(in crate::store) struct StoreContext {
@@ -26,6 +28,24 @@ pub(in crate::store) struct StoreContext {
     pub(in crate::store) metrics: StoreMetrics,
     /// The counters of [`Failure::ALL`].
     pub(in crate::store) errors: [Counter; Failure::ALL.len()],
+}
+
+impl StoreContext {
+    /// The context of the store `name`, whose metrics are `metrics`.
+    pub(in crate::store) fn new(
+        name: &Arc<str>,
+        (on_failure, timeout): (OnFailure, Duration),
+        clock: Clock,
+        metrics: StoreMetrics,
+    ) -> Arc<Self> {
+        let errors = Failure::ALL.map(|failure| metrics.errors(failure.label()));
+        Arc::new(Self { name: Arc::clone(name), on_failure, timeout, clock, metrics, errors })
+    }
+
+    /// Counts the time of a call that began at `begun`.
+    pub(in crate::store) fn observe(&self, begun: Instant) {
+        self.metrics.duration.observe(instant_now().saturating_duration_since(begun));
+    }
 }
 
 /// The health of one server.
@@ -79,6 +99,16 @@ impl Health {
     /// Whether requests are decided by the server: it answers, and it is not cold.
     pub(in crate::store) fn decides(&self) -> bool {
         self.is_closed() && self.is_warm.load(Ordering::Relaxed)
+    }
+
+    /// The server, and why it does not decide now.
+    pub(in crate::store) fn server(&self) -> KeyServer {
+        let unavailable = match (self.is_closed(), self.decides()) {
+            (false, _) => Some(Unavailable::Down),
+            (true, false) => Some(Unavailable::Cold),
+            (true, true) => None,
+        };
+        KeyServer { name: self.label.to_string(), unavailable }
     }
 
     /// The server has its keys now, or has lost them.
@@ -179,13 +209,19 @@ impl Health {
         self.breaker().probe_at()
     }
 
-    /// A probe is sent.
-    pub(in crate::store) fn probing(&self) {
+    /// Sends the next probe at `at`. Closes the breaker if it succeeds.
+    pub(in crate::store) async fn probe(&self, at: Timestamp, probe: impl Future<Output = Result<(), ConnectError>>) {
+        sleep_until(self.context.clock.instant(at)).await;
         self.breaker().probing();
+        let probed = probe.await;
+        if let Err(error) = &probed {
+            tracing::debug!(store = %self.context.name, node = %self.label, error = error.text, "a probe failed");
+        }
+        self.probed(probed.as_ref().err());
     }
 
     /// A probe got its answer, or failed with an error.
-    pub(in crate::store) fn probed(&self, error: Option<&ConnectError>) {
+    fn probed(&self, error: Option<&ConnectError>) {
         let (mut breaker, now) = (self.breaker(), self.context.clock.now());
         let closed = breaker.probed(error.is_none(), now);
         if let Some(error) = error {

@@ -58,7 +58,7 @@ pub(super) struct AccountKeys {
 impl AccountKeys {
     /// The names for `key` of `limit`, and for the loans of the process `replica`.
     pub(super) fn new(prefix: &str, (limit, key): (&str, Key), replica: u64) -> Self {
-        let counter = format!("{prefix}/{limit}/{:016x}{:016x}", key.first, key.second);
+        let counter = format!("{prefix}/{limit}/{}", key.id());
         let own = format!("{counter}/{replica:x}");
         Self { counter, own }
     }

@@ -1,6 +1,6 @@
 //! The loans of this process, by key. Each key has one transaction at a time.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dashmap::DashMap;
@@ -82,8 +82,8 @@ impl Drop for HoldingGuard<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     holdings: DashMap<KeyOf, Arc<tokio::sync::Mutex<Holding>>>,
-    /// The keys that need a transaction, with the earliest time of it. Later ones follow.
-    due: Mutex<VecDeque<(Timestamp, KeyOf)>>,
+    /// The keys that need a transaction, in the order of its time.
+    due: Mutex<BTreeSet<(Timestamp, KeyOf)>>,
     pub(super) added: Notify,
 }
 
@@ -136,23 +136,47 @@ impl Ledger {
 
     /// Notes that a key needs a transaction at `at`.
     pub(super) fn note_due(&self, at: Timestamp, key: KeyOf) {
-        self.due().push_back((at, key));
+        self.due().insert((at, key));
         self.added.notify_one();
     }
 
     /// The earliest time of the next transaction.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
-        self.due().front().map(|(at, _)| *at)
+        self.due().first().map(|(at, _)| *at)
     }
 
-    /// Takes the keys that need a transaction at `now`, or all of them.
-    pub(super) fn take_due(&self, now: Timestamp, all: bool) -> Vec<KeyOf> {
+    /// Takes the keys that need a transaction at `now`, or all of them. Each occurs once.
+    pub(super) fn take_due(&self, now: Timestamp, all: bool) -> HashSet<KeyOf> {
         let mut due = self.due();
-        let count = if all { due.len() } else { due.iter().take_while(|(at, _)| *at <= now).count() };
-        due.drain(..count).map(|(_, key)| key).collect()
+        let mut taken = HashSet::new();
+        while due.first().is_some_and(|(at, _)| all || *at <= now) {
+            taken.extend(due.pop_first().map(|(_, key)| key));
+        }
+        taken
     }
 
-    fn due(&self) -> MutexGuard<'_, VecDeque<(Timestamp, KeyOf)>> {
+    fn due(&self) -> MutexGuard<'_, BTreeSet<(Timestamp, KeyOf)>> {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_due_in_the_order_of_time() {
+        let ledger = Ledger::default();
+        let of = |limit: &str| (Box::from(limit), Key { first: 1, second: 2 });
+        let at = Timestamp::from_ns;
+        for (ns, limit) in [(30, "late"), (10, "early"), (20, "middle"), (15, "early")] {
+            ledger.note_due(at(ns), of(limit));
+        }
+        assert_eq!(ledger.next_due(), Some(at(10)));
+        assert_eq!(ledger.take_due(at(9), false), HashSet::new());
+        assert_eq!(ledger.take_due(at(20), false), HashSet::from([of("early"), of("middle")]));
+        assert_eq!(ledger.next_due(), Some(at(30)));
+        assert_eq!(ledger.take_due(at(20), true), HashSet::from([of("late")]));
+        assert_eq!(ledger.next_due(), None);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::select;
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::KEEP_ALIVE;
 use super::proto::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
@@ -45,16 +45,10 @@ impl Drop for Background<'_> {
 
 /// Watches etcd until dropped.
 async fn monitor(store: &Arc<EtcdStore>) {
-    let (node, context) = (&store.node, &store.context);
+    let node = &store.node;
     loop {
         if let Some(at) = node.probe_at() {
-            sleep_until(context.clock.instant(at)).await;
-            node.probing();
-            let probed = prolong(store).await;
-            if let Err(error) = &probed {
-                tracing::debug!(store = %context.name, node = %node.label, error = error.text, "a probe failed");
-            }
-            node.probed(probed.as_ref().err());
+            node.probe(at, prolong(store)).await;
             store.outbox.unpark();
         } else if store.lease().is_none() {
             if let Err(error) = prolong(store).await {

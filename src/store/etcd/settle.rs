@@ -1,6 +1,6 @@
 //! Tells etcd of refunds, settlements and spent units, on the control runtime.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -67,8 +67,7 @@ pub(super) async fn settle(store: &Arc<EtcdStore>) {
                 let is_made = match caller(store) {
                     Some(caller) => {
                         let due = store.ledger.take_due(store.context.clock.now(), ends_all);
-                        let keys: HashSet<KeyOf> = due.into_iter().collect();
-                        send(store, &caller, keys.into_iter().map(|key| (key, Vec::new())).collect()).await
+                        send(store, &caller, due.into_iter().map(|key| (key, Vec::new())).collect()).await
                     }
                     None => false,
                 };

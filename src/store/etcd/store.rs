@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use tokio::time::Instant;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::GRANT;
@@ -19,10 +18,10 @@ use super::settings::EtcdSettings;
 use crate::limit::{Algorithm, Key};
 use crate::store::backend::grpc::{CallError, Caller};
 use crate::store::backend::{
-    Failure, KeyServer, Link, Outbox, RemoteReceipt, Settlement, StoreContext, Unavailable, random_id,
+    Failure, Health, Link, Outbox, RemoteReceipt, Settlement, StoreContext, random_id,
 };
-use crate::telemetry::{Metrics, StoreMetrics};
-use crate::time::{Clock, Timestamp, instant_now};
+use crate::telemetry::Metrics;
+use crate::time::{Clock, Timestamp};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -63,14 +62,8 @@ impl EtcdStore {
     pub fn new(settings: EtcdSettings, tls: Option<Arc<ClientConfig>>, clock: Clock, metrics: &Metrics) -> Arc<Self> {
         let metrics = metrics.store(&settings.name);
         let outbox = Outbox::new(metrics.dropped.clone());
-        let context = Arc::new(StoreContext {
-            name: Arc::clone(&settings.name),
-            on_failure: settings.on_failure,
-            timeout: settings.timeout,
-            clock,
-            errors: Failure::ALL.map(|failure| metrics.errors(failure.label())),
-            metrics,
-        });
+        let on_failure = (settings.on_failure, settings.timeout);
+        let context = StoreContext::new(&settings.name, on_failure, clock, metrics);
         Arc::new(Self {
             node: Node::new(Arc::clone(&context), &settings, tls),
             context,
@@ -106,16 +99,6 @@ impl EtcdStore {
         }
     }
 
-    /// The etcd, and why it does not decide now.
-    pub fn server(&self) -> KeyServer {
-        let unavailable = match self.lease() {
-            _ if !self.node.is_closed() => Some(Unavailable::Down),
-            None => Some(Unavailable::Cold),
-            Some(_) => None,
-        };
-        KeyServer { name: self.node.label.to_string(), unavailable }
-    }
-
     /// Waits until etcd knows of all refunds, settlements and spent units, as far as it answers. From now on, borrowed units
     /// count as spent at once.
     pub async fn flushed(&self) {
@@ -126,24 +109,16 @@ impl EtcdStore {
         }
     }
 
-    pub(in crate::store) fn labels(&self) -> Vec<String> {
-        vec![self.node.label.to_string()]
+    pub(in crate::store) fn health(&self) -> &Health {
+        &self.node
     }
 
-    pub(in crate::store) fn has_node(&self, label: &str) -> bool {
-        *self.node.label == *label
-    }
-
-    pub(in crate::store) fn metrics(&self) -> &StoreMetrics {
-        &self.context.metrics
+    pub(in crate::store) fn context(&self) -> &StoreContext {
+        &self.context
     }
 
     pub(super) fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    pub(super) fn observe(&self, begun: Instant) {
-        self.context.metrics.duration.observe(instant_now().saturating_duration_since(begun));
     }
 
     /// The lease to which loans are attached; `None` if there is none.

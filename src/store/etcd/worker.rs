@@ -1,6 +1,6 @@
 //! The calls of one worker: its connection to etcd, and the loans for its requests.
 //!
-//! Each charge is a transaction. If the limit of one lends nothing, what the others lent is given back.
+//! Each charge is a transaction. If the limit of one lends nothing, the caller gives back what the others lent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,7 +38,8 @@ impl WorkerEtcd {
     }
 
     /// Borrows units for all charges of a request, each within the timeout of the store. What is lent after the timeout, or
-    /// after this was dropped, goes back.
+    /// after this was dropped, goes back. If one limit lends nothing, the caller gives back what the others lent by the
+    /// receipts.
     pub async fn decide(&self, charges: &[RemoteCharge<'_>]) -> Answers {
         let outcomes = charges.iter().map(|_| Err(Unavailable::Down)).collect();
         let mut unmerged = Unmerged { store: &self.store, outcomes };
@@ -56,7 +57,7 @@ impl WorkerEtcd {
         let begun = instant_now();
         let deadline = begun + store.context.timeout;
         let borrowed = timeout_at(deadline, self.borrow(charge, deadline)).await;
-        store.observe(begun);
+        store.context.observe(begun);
         match borrowed.unwrap_or(Err(None)) {
             Ok(outcome) => {
                 node.succeeded();
@@ -102,30 +103,21 @@ impl WorkerEtcd {
 }
 
 impl Unmerged<'_> {
-    /// The answers. If an enforced charge is denied, nothing stays lent.
+    /// The answers in the order of the charges.
     fn merge(mut self, charges: &[RemoteCharge<'_>]) -> Answers {
         let is_denied = |(charge, outcome): (&RemoteCharge<'_>, &Result<RemoteOutcome, Unavailable>)| {
             let lent = outcome.as_ref().map_or(u64::MAX, |outcome| outcome.admitted);
             charge.handling == Handling::Enforce && lent < charge.units.cost
         };
         let is_admitted = !charges.iter().zip(&self.outcomes).any(is_denied);
-        if !is_admitted {
-            self.give_back();
-        }
         Answers { is_admitted, outcomes: std::mem::take(&mut self.outcomes) }
-    }
-
-    fn give_back(&mut self) {
-        for outcome in self.outcomes.iter_mut().flatten() {
-            outcome.is_charged = false;
-            outcome.receipt.take().into_iter().for_each(|receipt| self.store.give_back(receipt));
-        }
     }
 }
 
 impl Drop for Unmerged<'_> {
     fn drop(&mut self) {
-        self.give_back();
+        let receipts = self.outcomes.drain(..).flatten().filter_map(|outcome| outcome.receipt);
+        receipts.for_each(|receipt| self.store.give_back(receipt));
     }
 }
 

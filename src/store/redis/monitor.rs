@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::cmd;
 use tokio::select;
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::call::reply_of;
 use super::flush::{renew_flights, run, send_parked};
@@ -39,13 +39,8 @@ pub(super) async fn monitor(store: Arc<Store>, link: Arc<Link<Node>>, mirrors: A
         if let Some(at) = node.probe_at() {
             // Another server may have its place.
             store.lost.notify_one();
-            sleep_until(store.common.clock.instant(at)).await;
-            node.probing();
-            let probed = timeout(PROBE_MAX, probe(&store, node)).await.unwrap_or_else(|_| Err(ConnectError::timeout()));
-            if let Err(error) = &probed {
-                tracing::debug!(store = %store.common.name, node = %node.label, error = error.text, "a probe failed");
-            }
-            node.probed(probed.as_ref().err());
+            let probed = async { timeout(PROBE_MAX, probe(&store, node)).await? };
+            node.probe(at, probed).await;
             store.outbox.unpark();
         } else if node.generation().is_none() {
             if let Err(error) = warm(&store, node, &*mirrors).await {

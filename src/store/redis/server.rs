@@ -2,18 +2,13 @@
 
 use super::store::Store;
 use crate::limit::Key;
-use crate::store::backend::{KeyServer, Unavailable};
+use crate::store::backend::KeyServer;
 
 impl Store {
     /// The server that has `key` of a limit; `None` if no server is known for it.
     pub fn server(&self, limit: &str, key: Key) -> Option<KeyServer> {
         let nodes = self.nodes();
         let node = nodes.all.get(nodes.node_of(&self.names.of_key(limit, key))?)?;
-        let unavailable = match node.generation() {
-            _ if !node.is_closed() => Some(Unavailable::Down),
-            None => Some(Unavailable::Cold),
-            Some(_) => None,
-        };
-        Some(KeyServer { name: node.label.to_string(), unavailable })
+        Some(node.server())
     }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::call::Late;
@@ -21,10 +20,10 @@ use super::topology::Nodes;
 use super::view::View;
 use crate::limit::{Algorithm, Key};
 use crate::store::backend::{
-    Failure, Handling, Outbox, RemoteCharge, RemoteReceipt, Report, Settlement, StoreContext, Units, random_id,
+    Handling, Outbox, RemoteCharge, RemoteReceipt, Report, Settlement, StoreContext, Units, random_id,
 };
-use crate::telemetry::{Metrics, StoreMetrics};
-use crate::time::{Clock, instant_now};
+use crate::telemetry::Metrics;
+use crate::time::Clock;
 
 /// Units in flight count for this long unless their replica renews them.
 const FLIGHT: Duration = Duration::from_secs(10);
@@ -69,14 +68,8 @@ impl Store {
         let sentinels = Connector::new(login, tls.clone(), Arc::clone(&client_name));
         let metrics = metrics.store(&settings.name);
         let outbox = Outbox::new(metrics.dropped.clone());
-        let context = Arc::new(StoreContext {
-            name: Arc::clone(&settings.name),
-            on_failure: settings.on_failure,
-            timeout: settings.timeout,
-            clock,
-            errors: Failure::ALL.map(|failure| metrics.errors(failure.label())),
-            metrics,
-        });
+        let on_failure = (settings.on_failure, settings.timeout);
+        let context = StoreContext::new(&settings.name, on_failure, clock, metrics);
         let common = Arc::new(Common { context, connector: Connector::new(&settings.login, tls, client_name) });
         Arc::new(Self {
             nodes: ArcSwap::from_pointee(Nodes::first(&settings.topology, &common)),
@@ -144,8 +137,8 @@ impl Store {
         self.nodes().all.iter().any(|node| *node.label == *label)
     }
 
-    pub(in crate::store) fn metrics(&self) -> &StoreMetrics {
-        &self.common.metrics
+    pub(in crate::store) fn context(&self) -> &StoreContext {
+        &self.common.context
     }
 
     /// Waits until every refund and settlement was sent, as far as nodes answer.
@@ -180,10 +173,6 @@ impl Store {
     /// A number that is larger by `count` than that of the correction before.
     pub(super) fn number_corrections(&self, count: usize) -> u64 {
         self.corrections.fetch_add(count as u64, Ordering::Relaxed)
-    }
-
-    pub(super) fn observe(&self, begun: Instant) {
-        self.common.metrics.duration.observe(instant_now().saturating_duration_since(begun));
     }
 
     /// Makes the receiver of a late reply to `charges`, which gives back what they charge. `None` if there are too many.

@@ -164,7 +164,7 @@ impl WorkerStore {
         let call = decide(&store.names, &store.caller, Some(&generation), charges, store.common.clock.now());
         let late = || store.late(charges);
         let answer = Awaited::new(send(connection, &call, preamble), &late).finish(deadline).await;
-        store.observe(begun);
+        store.common.observe(begun);
         match answer {
             Answer::Value(reply) => Ok(self.read_reply(node, charges, &reply, generation.begun_us)?),
             Answer::UnknownScript => Err(Detour::UnknownScript),

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use tokio::time::Instant;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::node::Node;
@@ -15,10 +14,10 @@ use super::receipt::{CallId, Refund};
 use super::settings::LimiterSettings;
 use crate::limit::{Algorithm, Key};
 use crate::store::backend::{
-    Batch, Failure, KeyServer, Link, Outbox, RemoteReceipt, Settlement, StoreContext, Unavailable, random_id,
+    Batch, Failure, Health, Link, Outbox, RemoteReceipt, Settlement, StoreContext, random_id,
 };
-use crate::telemetry::{Metrics, StoreMetrics};
-use crate::time::{Clock, Timestamp, instant_now};
+use crate::telemetry::Metrics;
+use crate::time::{Clock, Timestamp};
 
 /// The shortest time from one line about a limit that the limiter does not decide to the next.
 const LINE_PAUSE_NS: u64 = 60_000_000_000;
@@ -50,14 +49,8 @@ impl Limiter {
     ) -> Arc<Self> {
         let metrics = metrics.store(&settings.name);
         let outbox = Outbox::new(metrics.dropped.clone());
-        let context = Arc::new(StoreContext {
-            name: Arc::clone(&settings.name),
-            on_failure: settings.on_failure,
-            timeout: settings.timeout,
-            clock,
-            errors: Failure::ALL.map(|failure| metrics.errors(failure.label())),
-            metrics,
-        });
+        let on_failure = (settings.on_failure, settings.timeout);
+        let context = StoreContext::new(&settings.name, on_failure, clock, metrics);
         Arc::new(Self {
             node: Node::new(Arc::clone(&context), (&settings.host, settings.port), tls, (secret, random_id())),
             context,
@@ -100,16 +93,6 @@ impl Limiter {
         }
     }
 
-    /// The limiter, and why it does not decide now.
-    pub fn server(&self) -> KeyServer {
-        let unavailable = match self.node.process() {
-            _ if !self.node.is_closed() => Some(Unavailable::Down),
-            None => Some(Unavailable::Cold),
-            Some(_) => None,
-        };
-        KeyServer { name: self.node.label.to_string(), unavailable }
-    }
-
     /// Waits until every refund and settlement was sent, as far as the limiter answers.
     pub async fn flushed(&self) {
         while self.outbox.len() > self.outbox.parked() {
@@ -117,24 +100,16 @@ impl Limiter {
         }
     }
 
-    pub(in crate::store) fn labels(&self) -> Vec<String> {
-        vec![self.node.label.to_string()]
+    pub(in crate::store) fn health(&self) -> &Health {
+        &self.node
     }
 
-    pub(in crate::store) fn has_node(&self, label: &str) -> bool {
-        *self.node.label == *label
-    }
-
-    pub(in crate::store) fn metrics(&self) -> &StoreMetrics {
-        &self.context.metrics
+    pub(in crate::store) fn context(&self) -> &StoreContext {
+        &self.context
     }
 
     pub(super) fn next_batch(&self) -> u64 {
         self.batches.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    pub(super) fn observe(&self, begun: Instant) {
-        self.context.metrics.duration.observe(instant_now().saturating_duration_since(begun));
     }
 
     /// Counts a charge that the limiter does not decide, because it has another configuration, and writes a line about it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use prost::Message as _;
 use tokio::select;
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::JOIN;
 use super::flush::{flush, send_parked};
@@ -52,16 +52,11 @@ impl Drop for Background<'_> {
 
 /// Watches the limiter until dropped.
 async fn monitor(store: &Arc<Limiter>, mirrors: &dyn Mirrors) {
-    let (node, context) = (&store.node, &store.context);
+    let node = &store.node;
     loop {
         if let Some(at) = node.probe_at() {
-            sleep_until(context.clock.instant(at)).await;
-            node.probing();
-            let probed = timeout(PROBE_MAX, probe(store)).await.unwrap_or_else(|_| Err(ConnectError::timeout()));
-            if let Err(error) = &probed {
-                tracing::debug!(store = %context.name, node = %node.label, error = error.text, "a probe failed");
-            }
-            node.probed(probed.as_ref().err());
+            let probed = async { timeout(PROBE_MAX, probe(store)).await? };
+            node.probe(at, probed).await;
             store.outbox.unpark();
         } else if node.process().is_none() {
             if let Err(error) = warm(store, mirrors).await {

@@ -80,7 +80,7 @@ impl WorkerLimiter {
         let begun = instant_now();
         let mut unanswered = Unanswered { store, call: Some(call) };
         let answer = timeout_at(deadline, caller.call::<ChargeResponse>(CHARGE, &question)).await;
-        store.observe(begun);
+        store.context.observe(begun);
         let answer = answer.unwrap_or_else(|_| Err(CallError::late())).map_err(|error| {
             node.failed(error.failure, &error.text);
             if error.failure == Failure::Timeout { Unavailable::Timeout } else { Unavailable::Error(error.failure) }
