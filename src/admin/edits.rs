@@ -23,7 +23,7 @@ fn status(error: &OverrideError) -> StatusCode {
     match error {
         OverrideError::Off | OverrideError::InvalidOnDisk(_) => StatusCode::CONFLICT,
         OverrideError::Invalid { .. } => StatusCode::BAD_REQUEST,
-        OverrideError::Write(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        OverrideError::Write(_) | OverrideError::OnlyFleet { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         OverrideError::Fleet(_) | OverrideError::Timeout => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
@@ -139,12 +139,22 @@ impl Edits {
 
     async fn apply(self, admin: &Admin, operator: &Operator) -> Result<Vec<Edited>, Refused> {
         let edits: Vec<_> = self.all.iter().map(|shown| shown.edit.clone()).collect();
-        let Changed { before, not_kept } = admin.overrides.change(edits).await.map_err(|error| match &error {
+        let refused = |error: &OverrideError| match error {
             OverrideError::Invalid { index: Some(index), reason } if self.is_array => {
                 (StatusCode::BAD_REQUEST, format!("[{index}]: {reason}"))
             }
-            _ => (status(&error), error.to_string()),
-        })?;
+            _ => (status(error), error.to_string()),
+        };
+        let (Changed { before, not_kept }, only_fleet) = match admin.overrides.change(edits).await {
+            Ok(made) => (made, None),
+            // The fleet has the change, so it has its lines.
+            Err(error) => match (refused(&error), error) {
+                (refused, OverrideError::OnlyFleet { before, .. }) => {
+                    (Changed { before, not_kept: None }, Some(refused))
+                }
+                (refused, _) => return Err(refused),
+            },
+        };
         let now = admin.gate.clock().now();
         let (mut audited, mut made) = (Vec::new(), Vec::new());
         for (ShownEdit { edit, key, reason }, before) in self.all.into_iter().zip(before) {
@@ -162,7 +172,7 @@ impl Edits {
             made.push(Edited { limit, key, allowance, before, banned_until, not_kept });
         }
         admin.record(operator, now, audited).await;
-        Ok(made)
+        only_fleet.map_or(Ok(made), Err)
     }
 }
 

@@ -12,13 +12,11 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn_blocking};
-use tokio::time::sleep;
 
-use super::installed::secret_mismatch;
-use crate::config::{self, Changed, Config, Origin, OverridesInForce};
-use crate::etcd::{Backoff, Entry, KeyRange, Session};
+use super::terms::{Accepted, Terms};
+use crate::config::{self, Changed, Origin, OverridesInForce};
+use crate::etcd::{Entry, FollowAttempts, KeyRange, Session};
 use crate::grpc::fleet::settings::EtcdMembers;
-use crate::policy::FleetSecret;
 use crate::policy::overrides::{OverrideEdit, OverrideError};
 use crate::store::snapshot::file;
 
@@ -26,7 +24,7 @@ use crate::store::snapshot::file;
 const ATTEMPTS_MAX: usize = 5;
 
 /// A configuration with changed overrides, and for each edit the allowance before it.
-pub(super) type ChangedConfig = (Box<Config>, Vec<Option<Value>>);
+pub(super) type ChangedConfig = (Box<Accepted>, Vec<Option<Value>>);
 
 /// Follows the overrides of the fleet until dropped.
 pub(super) struct FleetOverrides {
@@ -67,7 +65,7 @@ impl FleetOverrides {
         &self,
         origin: Origin,
         edits: Vec<OverrideEdit>,
-        fleet_secret: Option<FleetSecret>,
+        terms: Terms,
         in_force: OverridesInForce,
     ) -> Result<ChangedConfig, OverrideError> {
         let key = key(&self.etcd);
@@ -78,51 +76,51 @@ impl FleetOverrides {
             let entry = found.entries.into_iter().next();
             let revision = entry.as_ref().map_or(0, |entry| entry.revision);
             let base = entry.and_then(text);
-            let (origin, edits, secret) = (origin.clone(), Arc::clone(&edits), fleet_secret.clone());
+            let (origin, edits, terms) = (origin.clone(), Arc::clone(&edits), terms.clone());
             let kept = in_force.clone();
-            let compile = move || compile_change((&origin, &kept), &edits, base.as_deref(), secret.as_ref());
-            let changed = spawn_blocking(compile).await.map_err(|error| OverrideError::Write(error.to_string()))??;
-            let put = session.put_if(&key, changed.text.clone().into_bytes(), revision).await;
+            let compile = move || compile_change((&origin, &kept), &edits, base.as_deref(), &terms);
+            let compiled = spawn_blocking(compile).await.map_err(|error| OverrideError::Write(error.to_string()))?;
+            let (changed, text) = compiled?;
+            let put = session.put_if(&key, text.clone().into_bytes(), revision).await;
             // Without an answer etcd may have made the change.
             if put.map_err(|_| OverrideError::Timeout)? {
-                let written = spawn_blocking(move || write(changed)).await;
-                return written.map_err(|error| OverrideError::Write(error.to_string()))?;
+                let before = changed.1.clone();
+                let written = spawn_blocking(move || write(changed, &text)).await.map_err(io::Error::other).flatten();
+                return written.map_err(|error| OverrideError::OnlyFleet { before, reason: error.to_string() });
             }
         }
         Err(OverrideError::Fleet("other replicas change them at the same time".to_owned()))
     }
 }
 
-/// Compiles a configuration with edited overrides, and then writes their file, if they have one. The process began with
-/// `fleet_secret`.
+/// Compiles a configuration with edited overrides, and then writes their file, if they have one.
 pub(super) fn write_change(
     at: (&Origin, &OverridesInForce),
     edits: &[OverrideEdit],
-    fleet_secret: Option<&FleetSecret>,
+    terms: &Terms,
 ) -> Result<ChangedConfig, OverrideError> {
-    write(compile_change(at, edits, None, fleet_secret)?)
+    let (changed, text) = compile_change(at, edits, None, terms)?;
+    write(changed, &text).map_err(|error| OverrideError::Write(error.to_string()))
 }
 
+/// The configuration with edited overrides, and their text.
 fn compile_change(
     (origin, in_force): (&Origin, &OverridesInForce),
     edits: &[OverrideEdit],
     base: Option<&str>,
-    fleet_secret: Option<&FleetSecret>,
-) -> Result<Changed, OverrideError> {
-    let changed = config::change(origin, edits, base, in_force)?;
-    match secret_mismatch(fleet_secret, &changed.config) {
-        Some(reason) => Err(OverrideError::InvalidOnDisk(reason.to_owned())),
-        None => Ok(changed),
-    }
+    terms: &Terms,
+) -> Result<(ChangedConfig, String), OverrideError> {
+    let Changed { config, text, before } = config::change(origin, edits, base, in_force)?;
+    let accepted = terms.accept(config).map_err(OverrideError::InvalidOnDisk)?;
+    Ok(((accepted, before), text))
 }
 
-fn write(changed: Changed) -> Result<ChangedConfig, OverrideError> {
-    let Changed { config, text, before } = changed;
-    if let Some(path) = config.run_time.kept.place.file() {
-        let written = file::replace(path, |to| to.write_all(text.as_bytes()));
-        written.map_err(|error| OverrideError::Write(error.to_string()))?;
+/// Writes `text` to the file of overrides, if they have one.
+fn write(changed: ChangedConfig, text: &str) -> io::Result<ChangedConfig> {
+    if let Some(path) = changed.0.config.run_time.kept.place.file() {
+        file::replace(path, |to| to.write_all(text.as_bytes()))?;
     }
-    Ok((Box::new(config), before))
+    Ok(changed)
 }
 
 /// Writes `text` to the file at `path`, unless the file has it already. Returns whether it did.
@@ -143,40 +141,37 @@ fn key(etcd: &EtcdMembers) -> String {
     format!("{}/overrides/text", etcd.prefix)
 }
 
-/// The text of a key; `None` if it is not UTF-8.
+/// The text of a key; `None` if the key was removed, or if its text is not UTF-8. A replica that was disconnected cannot
+/// tell a removed key from a key that was never set, so a removal changes nothing at any replica.
 fn text(entry: Entry) -> Option<String> {
-    let text = String::from_utf8(entry.value.unwrap_or_default());
+    let Some(text) = entry.value else {
+        tracing::warn!("the overrides of the fleet were removed from etcd; those in force stay");
+        return None;
+    };
+    let text = String::from_utf8(text);
     text.map_err(|_| tracing::error!("the overrides of the fleet in etcd are not UTF-8")).ok()
 }
 
 /// Sends each text until dropped.
 async fn follow(etcd: Arc<EtcdMembers>, texts: watch::Sender<Arc<str>>) {
-    let (mut backoff, mut last_reason) = (Backoff::default(), None);
-    for attempt in 0.. {
-        let mut has_begun = false;
-        let Err(reason) = follow_once(&etcd, attempt, &texts, &mut has_begun).await;
-        if has_begun {
-            (backoff, last_reason) = (Backoff::default(), None);
-        }
-        if last_reason.as_ref() != Some(&reason) {
-            tracing::warn!(reason, "the overrides of the fleet cannot be followed; those in force stay");
-            last_reason = Some(reason);
-        }
-        sleep(backoff.pause()).await;
+    let failure = "the overrides of the fleet cannot be followed; those in force stay";
+    let mut attempts = FollowAttempts::new(failure);
+    loop {
+        let Err(reason) = follow_once(&etcd, &texts, &mut attempts).await;
+        attempts.failed(reason).await;
     }
 }
 
 /// Sends each text over one connection.
 async fn follow_once(
     etcd: &EtcdMembers,
-    attempt: usize,
     texts: &watch::Sender<Arc<str>>,
-    has_begun: &mut bool,
+    attempts: &mut FollowAttempts,
 ) -> Result<Infallible, String> {
-    let (key, session) = (KeyRange::Key(key(etcd)), Session::open(&etcd.servers, attempt).await?);
+    let (key, session) = (KeyRange::Key(key(etcd)), Session::open(&etcd.servers, attempts.number()).await?);
     let found = session.get(&key).await?;
     let mut watch = session.watch(&key, found.revision + 1).await?;
-    *has_begun = true;
+    attempts.succeeded();
     let mut newest = found.entries.into_iter().next();
     loop {
         if let Some(text) = newest.and_then(text) {

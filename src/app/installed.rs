@@ -125,11 +125,3 @@ impl RestartOnly {
         tables.into_iter().filter_map(|(table, differs)| differs.then_some(table)).collect()
     }
 }
-
-/// Why `config` cannot be installed in a process that began with the secret `before`: keys in a store are under the new
-/// secret, and the process has keys under the old one.
-pub(super) fn secret_mismatch(before: Option<&FleetSecret>, config: &Config) -> Option<&'static str> {
-    let has_shared = config.policy.limits().iter().any(|limit| !limit.strategy.counts_alone());
-    let differs = before != config.fleet_secret.as_ref();
-    (has_shared && differs).then_some("replicas count limits together, and `fleet.secret` changes only with a restart")
-}

@@ -14,6 +14,7 @@ pub mod remote;
 
 mod snapshots;
 mod stores;
+mod terms;
 
 mod config_reader;
 mod jwks;

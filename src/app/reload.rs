@@ -17,17 +17,17 @@ use super::config_reader::{ReloadCause, ReloadOutcome, record};
 use super::files::FileWatch;
 use super::fleet::{self, FleetSize};
 use super::fleet_overrides::{FleetOverrides, write_change, write_if_new};
-use super::installed::{Installed, secret_mismatch};
+use super::installed::Installed;
 use super::jwks::Jwks;
 use super::operators::{Operators, Orders};
 use super::remote::ConfigFeed;
 use super::stores;
 use super::systemd;
+use super::terms::{Accepted, Loaded, Terms};
 use crate::admin::{Change, Changed, rfc3339};
-use crate::config::{self, Config, Diagnostics, Finding, OverridesPlace, Severity, Sources};
+use crate::config::{Config, Diagnostics, Finding, Origin, OverridesPlace, Severity, Sources};
 use crate::gate::Gate;
 use crate::grpc;
-use crate::policy::FleetSecret;
 use crate::policy::overrides::OverrideError;
 use crate::proxy::{RunningConfig, SharedState};
 use crate::store::snapshot::file;
@@ -141,9 +141,9 @@ impl Reloader {
                     continue;
                 }
             };
-            if cause.is_forced() || self.tried.have_changed() {
+            if cause.is_forced() || self.have_files_changed().await {
                 systemd::notify_reloading();
-                let outcome = self.reload();
+                let outcome = self.reload().await;
                 let record = record(rfc3339(self.now()), cause, outcome, self.feed.revision());
                 self.followers.operators.reloads.record(record.clone());
                 if let Some(answer) = answer {
@@ -180,42 +180,51 @@ impl Reloader {
             Ok(true) => {}
             Err(error) => return tracing::error!(%error, "the overrides of the fleet cannot be written to their file"),
         }
-        match config::load_after(&self.feed.in_force(), Some(&self.installed.overrides))
-            .map(|config| self.install(config))
-        {
-            Ok(Ok(_)) => tracing::info!("overrides of the fleet read"),
-            Ok(Err(reason)) => drop(self.refuse(reason)),
-            Err(diagnostics) => tracing::error!("the overrides of the fleet do not apply\n{diagnostics}"),
+        match self.load(self.feed.in_force()).await {
+            Ok(Ok((_, Ok(accepted)))) => {
+                self.install(*accepted);
+                tracing::info!("overrides of the fleet read");
+            }
+            Ok(Ok((_, Err(reason)))) | Err(reason) => drop(self.refuse(reason)),
+            Ok(Err(diagnostics)) => tracing::error!("the overrides of the fleet do not apply\n{diagnostics}"),
         }
     }
 
-    fn reload(&mut self) -> ReloadOutcome {
-        let loaded = self.feed.newest().map(|origin| {
-            if let Some(bytes) = origin.large_bytes() {
-                tracing::info!(bytes, "compiling a large configuration");
-            }
-            config::load_after(&origin, Some(&self.installed.overrides))
-        });
+    /// Whether a file differs from the last attempt.
+    async fn have_files_changed(&self) -> bool {
+        let tried = self.tried.clone();
+        spawn_blocking(move || tried.have_changed()).await.unwrap_or(true)
+    }
+
+    /// Compiles the configuration at `origin` on another thread: a large one takes a second or more, and this thread also
+    /// keeps the fleet together and serves operators. The caller waits, so configurations are installed in the order in
+    /// which they were read.
+    ///
+    /// # Errors
+    /// That the compiler has panicked.
+    async fn load(&self, origin: Origin) -> Result<Result<Loaded, Diagnostics>, String> {
+        let (in_force, terms) = (self.installed.overrides.clone(), self.terms());
+        spawn_blocking(move || terms.load(&origin, &in_force)).await.map_err(|error| error.to_string())
+    }
+
+    async fn reload(&mut self) -> ReloadOutcome {
+        let loaded = match self.feed.newest() {
+            Ok(origin) => self.load(origin).await,
+            Err(reason) => Err(reason),
+        };
         match loaded {
             Err(reason) => self.refuse(reason),
-            Ok(Ok(config)) if let Some(reason) = secret_mismatch(self.fleet_secret(), &config) => {
-                self.tried = config.sources;
-                self.refuse(reason.to_owned())
-            }
-            Ok(Ok(config)) => {
-                let (read, warnings) = (config.sources.clone(), config.warnings.clone());
-                let installed = self.install(config);
+            Ok(Ok((read, Err(reason)))) => {
                 self.tried = read;
-                let outcome = match installed {
-                    Ok(Installation { restart, .. }) => {
-                        self.log_reloaded();
-                        self.feed.applied(&self.shared.metrics, self.now(), &restart);
-                        ReloadOutcome::Applied(restart, warnings.clone())
-                    }
-                    Err(reason) => self.refuse(reason),
-                };
+                self.refuse(reason)
+            }
+            Ok(Ok((_, Ok(accepted)))) => {
+                let warnings = accepted.config.warnings.clone();
+                let Installation { restart, .. } = self.install(*accepted);
+                self.log_reloaded();
+                self.feed.applied(&self.shared.metrics, self.now(), &restart);
                 log_findings(&warnings);
-                outcome
+                ReloadOutcome::Applied(restart, warnings)
             }
             Ok(Err(diagnostics)) => {
                 self.shared.metrics.reload_successful.set(0);
@@ -244,39 +253,33 @@ impl Reloader {
         for edit in &edits {
             *by_limit.entry(edit.limit.clone()).or_default() += 1;
         }
-        let (origin, secret) = (self.feed.in_force(), self.fleet_secret().cloned());
+        let (origin, terms) = (self.feed.in_force(), self.terms());
         let kept = self.installed.overrides.clone();
         let made = if let Some(fleet) = &self.fleet_overrides {
-            fleet.change(origin, edits, secret, kept).await
+            fleet.change(origin, edits, terms, kept).await
         } else {
-            let made = spawn_blocking(move || write_change((&origin, &kept), &edits, secret.as_ref())).await;
+            let made = spawn_blocking(move || write_change((&origin, &kept), &edits, &terms)).await;
             made.unwrap_or_else(|error| Err(OverrideError::Write(error.to_string())))
         };
-        let outcome = match made {
-            Ok((config, before)) => {
-                match self.install(*config) {
-                    Ok(Installation { only_overrides: true, .. }) => {}
-                    Ok(_) => self.log_reloaded(),
-                    Err(reason) => drop(self.refuse(reason)),
-                }
-                for (limit, changes) in by_limit {
-                    tracing::info!(limit, changes, "overrides set at run time");
-                }
-                Ok(Changed { before, not_kept: self.installed.reason_of_loss() })
+        let outcome = made.map(|(accepted, before)| {
+            if !self.install(*accepted).only_overrides {
+                self.log_reloaded();
             }
-            Err(error) => {
-                if let OverrideError::Write(reason) = &error {
-                    tracing::error!(error = reason, "overrides cannot be set: their file cannot be written");
-                }
-                Err(error)
+            for (limit, changes) in by_limit {
+                tracing::info!(limit, changes, "overrides set at run time");
             }
-        };
+            Changed { before, not_kept: self.installed.reason_of_loss() }
+        });
+        if let Err(OverrideError::Write(reason) | OverrideError::OnlyFleet { reason, .. }) = &outcome {
+            tracing::error!(error = reason, "overrides cannot be set here: their file cannot be written");
+        }
         let _ = answer.send(outcome); // the caller may have left
     }
 
-    /// The secret of the fleet with which the process began.
-    fn fleet_secret(&self) -> Option<&FleetSecret> {
-        self.installed.restart_only.fleet_secret.as_ref()
+    /// The terms for the next configuration.
+    fn terms(&self) -> Terms {
+        let fleet_secret = self.installed.restart_only.fleet_secret.clone();
+        Terms { shared: Arc::clone(&self.shared), fleet_secret }
     }
 
     fn now(&self) -> Timestamp {
@@ -298,13 +301,8 @@ impl Reloader {
     }
 
     /// Puts a configuration in force.
-    ///
-    /// # Errors
-    /// Why the configuration cannot be used. Nothing has changed then.
-    fn install(&mut self, config: Config) -> Result<Installation, String> {
+    fn install(&mut self, Accepted { config, stores }: Accepted) -> Installation {
         let before = self.shared.running_config.load_full();
-        let clock = self.shared.gate.clock();
-        let stores = stores::stores(&config, &before.stores, clock, &self.shared.metrics)?;
         let mut config = with_tls_sessions(config, &before);
         let new = Installed::of(&config);
         let restart = self.installed.restart_only.changed_tables(&new.restart_only);
@@ -343,7 +341,7 @@ impl Reloader {
         self.tried = new.sources.clone();
         // A reload does not change these settings.
         self.installed = Installed { restart_only: self.installed.restart_only.clone(), ..new };
-        Ok(Installation { only_overrides, restart })
+        Installation { only_overrides, restart }
     }
 }
 

@@ -49,6 +49,13 @@ pub enum OverrideError {
     Write(String),
     /// The etcd of the fleet cannot be changed.
     Fleet(String),
+    /// The overrides in the etcd of the fleet are changed, but not those of this replica.
+    OnlyFleet {
+        /// For each edit, the allowance before it.
+        before: Vec<Option<Value>>,
+        /// Why this replica does not have the change.
+        reason: String,
+    },
     /// The change was not completed in time.
     Timeout,
 }
@@ -62,6 +69,12 @@ impl fmt::Display for OverrideError {
                 write!(f, "nothing is changed: the file of `admin.overrides` cannot be written: {error}")
             }
             Self::Fleet(reason) => write!(f, "nothing is changed: the overrides of the fleet are in etcd: {reason}"),
+            Self::OnlyFleet { reason, .. } => {
+                write!(
+                    f,
+                    "other replicas apply it, but not this one: the file of `admin.overrides` cannot be written: {reason}"
+                )
+            }
             Self::Timeout => f.write_str("the change timed out; it may still apply later"),
         }
     }

@@ -495,6 +495,33 @@ fn what_cannot_be_written_is_not_set() {
     assert_eq!(left(&weir, "/seller?who=a"), (18, 20));
 }
 
+/// A configuration on disk that compiles, and cannot be put in force without the certificates of the system.
+#[test]
+fn what_cannot_be_put_in_force_is_not_set() {
+    let upstream = Upstream::start();
+    let folder = tempfile::tempdir().unwrap();
+    let fleet = "[fleet]\nstrategy = \"local\"\nreplicas = 1\nsecret = { env = \"WEIR_FLEET_SECRET\" }\n";
+    let config = Weir::config(&upstream, "", &format!("{fleet}{LIMITS}"));
+    let config = config.replacen("[admin]\n", "[admin]\noverrides = \"overrides.toml\"\n", 1);
+    fs::write(folder.path().join("weir.toml"), &config).unwrap();
+    let secret = ("WEIR_FLEET_SECRET", "5c6f1e0b7a9d4283bd01f6e2c4a85790");
+    let variables = [secret, ("SSL_CERT_FILE", "/dev/null"), ("SSL_CERT_DIR", "/dev/null")];
+    let weir = Weir::start_in_env(folder, &variables);
+    assert_eq!(post(&weir, &of("a", "20/h")).0, 200);
+    let far = "[[limit]]\nname = \"far\"\nkey = []\nrate = \"1/h\"\nmatch = { path = \"/far\" }\n\
+        strategy = { use = \"service\", url = \"https://localhost:9\" }\n";
+    replace(&weir.config_file(), &format!("{config}{far}"));
+    weir.wait_for_line("the new configuration cannot be used");
+    let text = || fs::read_to_string(weir.folder().join("overrides.toml")).unwrap();
+    let before = text();
+    let (status, told) = post(&weir, &of("a", "30/h"));
+    assert!(status == 409 && told["detail"].as_str().unwrap().contains("certificates of the system"), "{told}");
+    assert_eq!((left(&weir, "/seller?who=a").1, text()), (20, before));
+    replace(&weir.config_file(), &config);
+    assert_eq!(post(&weir, &of("a", "30/h")).0, 200);
+    assert_eq!(left(&weir, "/seller?who=a").1, 30);
+}
+
 #[test]
 fn secrets_are_not_shown() {
     let place = Place::new();

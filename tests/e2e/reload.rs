@@ -329,3 +329,30 @@ fn reloads_under_load_fail_nothing_and_give_nothing_away() {
     assert!(admitted >= 20 && admitted as u128 <= bound, "{admitted} of at most {bound}");
     assert_eq!(count_lines(&weir, "\"ERROR\""), 0);
 }
+
+/// The CPU time of a process and of its first thread, in ticks.
+fn cpu_ticks(weir: &Weir) -> [u64; 2] {
+    let pid = weir.pid();
+    [format!("/proc/{pid}/stat"), format!("/proc/{pid}/task/{pid}/stat")].map(|path| {
+        let stat = std::fs::read_to_string(path).unwrap();
+        let (_, after_name) = stat.rsplit_once(')').unwrap();
+        // utime and stime, proc_pid_stat(5)
+        after_name.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+    })
+}
+
+#[test]
+fn a_large_configuration_is_compiled_beside_the_control_thread() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, &limit("1000/s", ""));
+    let address = |index: usize| format!("\"10.{}.{}.{}\" = \"5/s\"\n", index >> 16, index >> 8 & 255, index & 255);
+    let overrides: String = (0..40_000).map(address).collect();
+    let clients = "[[limit]]\nname = \"clients\"\nkey = [\"ip\"]\nrate = \"1000/s\"\n[limit.overrides]\n";
+    let before = cpu_ticks(&weir);
+    replace(&weir.config_file(), &config(&upstream, &format!("{clients}{overrides}")));
+    weir.wait_for_line("\"reloaded\"");
+    let after = cpu_ticks(&weir);
+    let [process, control] = [0, 1].map(|index| after[index] - before[index]);
+    // The control thread answers probes and keeps the fleet together, so most of the work must be elsewhere.
+    assert!(control * 2 < process, "the control thread had {control} of {process} ticks");
+}

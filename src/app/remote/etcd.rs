@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::client::{EtcdKey, version};
 use super::version::{Report, Version};
-use crate::etcd::{Backoff, KeyRange, Session};
+use crate::etcd::{FollowAttempts, KeyRange, Session};
 use crate::telemetry::Metrics;
 
 /// The time after which the report of a dead replica vanishes.
@@ -39,38 +39,11 @@ impl Channels {
 /// Watches until dropped.
 pub(super) async fn follow(place: EtcdKey, mut channels: Channels) {
     let mut status = StatusEntry::new(status_key(&place.key, &channels.reports.borrow().replica));
-    let mut attempts = Attempts::default();
+    let mut attempts = FollowAttempts::new("the configuration in etcd cannot be watched; the one in force stays");
     loop {
         let reason = follow_once(&place, &mut channels, &mut status, &mut attempts).await;
         channels.metrics.remote_config.reachable.set(0);
         attempts.failed(reason).await;
-    }
-}
-
-/// The attempts to watch.
-#[derive(Default)]
-struct Attempts {
-    /// The number of attempts so far; each begins with another server.
-    count: usize,
-    backoff: Backoff,
-    /// Why the last attempt failed, if none has succeeded since.
-    last_reason: Option<String>,
-}
-
-impl Attempts {
-    fn succeeded(&mut self) {
-        self.backoff.reset();
-        self.last_reason = None;
-    }
-
-    /// Logs a new reason, and waits until the next attempt is due.
-    async fn failed(&mut self, reason: String) {
-        if self.last_reason.as_ref() != Some(&reason) {
-            tracing::warn!(reason, "the configuration in etcd cannot be watched; the one in force stays");
-            self.last_reason = Some(reason);
-        }
-        self.count += 1;
-        sleep(self.backoff.pause()).await;
     }
 }
 
@@ -79,10 +52,10 @@ async fn follow_once(
     place: &EtcdKey,
     channels: &mut Channels,
     status: &mut StatusEntry,
-    attempts: &mut Attempts,
+    attempts: &mut FollowAttempts,
 ) -> String {
     let opened = async {
-        let session = Session::open(&place.servers, attempts.count).await?;
+        let session = Session::open(&place.servers, attempts.number()).await?;
         let (version, revision) = place.get(&session).await?;
         let watch = session.watch(&KeyRange::Key(place.key.to_string()), revision + 1).await?;
         Ok::<_, String>((session, version, watch))

@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::settings::{EtcdMembers, Members};
-use crate::etcd::{Backoff, Entry, KeyRange, Session};
+use crate::etcd::{Entry, FollowAttempts, KeyRange, Session};
 
 /// The time after which a dead replica is no member any more.
 const TTL: Duration = Duration::from_secs(10);
@@ -18,25 +18,24 @@ const RENEW_EVERY: Duration = Duration::from_secs(3);
 /// Registers and publishes until dropped. The last known members stay while etcd does not answer: a replica that cannot
 /// reach etcd does not know who left.
 pub(super) async fn follow(etcd: &EtcdMembers, members: watch::Sender<Members>) {
-    let (mut backoff, mut last_reason) = (Backoff::default(), None);
-    for attempt in 0.. {
-        let mut has_begun = false;
-        let Err(reason) = async {
-            let session = Session::open(&etcd.servers, attempt).await?;
-            let registration = Registration::begin(etcd, session).await?;
-            has_begun = true;
-            registration.publish(&members).await
-        }
-        .await;
-        if has_begun {
-            (backoff, last_reason) = (Backoff::default(), None);
-        }
-        if last_reason.as_ref() != Some(&reason) {
-            tracing::warn!(reason, "the members of the fleet in etcd cannot be followed; the last known ones stay");
-            last_reason = Some(reason);
-        }
-        sleep(backoff.pause()).await;
+    let failure = "the members of the fleet in etcd cannot be followed; the last known ones stay";
+    let mut attempts = FollowAttempts::new(failure);
+    loop {
+        let Err(reason) = follow_once(etcd, &members, &mut attempts).await;
+        attempts.failed(reason).await;
     }
+}
+
+/// Registers and publishes over one connection.
+async fn follow_once(
+    etcd: &EtcdMembers,
+    members: &watch::Sender<Members>,
+    attempts: &mut FollowAttempts,
+) -> Result<Infallible, String> {
+    let session = Session::open(&etcd.servers, attempts.number()).await?;
+    let registration = Registration::begin(etcd, session).await?;
+    attempts.succeeded();
+    registration.publish(members).await
 }
 
 /// Ends the registration of this replica, which must not be followed any more.

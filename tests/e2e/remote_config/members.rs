@@ -128,3 +128,46 @@ fn overrides_hold_on_all_replicas_and_outlive_each() {
     until_limit(&weir, "1000");
     assert_eq!(etcd.get("/eu/weir/overrides/text").matches("127.0.0.1").count(), 0);
 }
+
+const OVERRIDES: &str = "/eu/weir/overrides/text";
+
+#[test]
+fn a_change_that_one_replica_cannot_keep_is_reported_as_such() {
+    let (upstream, etcd) = (Upstream::start(), Etcd::start());
+    let [one, other] = [replica(&upstream, &etcd), replica(&upstream, &etcd)];
+    assert_eq!(set(one.admin(), "127.0.0.1", "\"7/s\"").status, 200);
+    until_limit(&other, "7");
+    let copy = one.folder().join("weir.overrides.toml");
+    std::fs::remove_file(&copy).unwrap();
+    std::fs::create_dir(&copy).unwrap();
+    let answer = set(one.admin(), "127.0.0.1", "\"8/s\"");
+    assert!(answer.status == 500 && answer.text().contains("other replicas apply it"), "{}", answer.text());
+    until_limit(&other, "8");
+    assert!(etcd.get(OVERRIDES).contains("8/s"));
+    let lines = one.wait_for_lines("changed by an operator", 2);
+    assert!(lines[1].contains("7/s") && lines[1].contains("8/s"), "{}", lines[1]);
+    std::fs::remove_dir(&copy).unwrap();
+    assert_eq!(set(one.admin(), "127.0.0.1", "\"9/s\"").status, 200);
+    for weir in [&one, &other] {
+        until_limit(weir, "9");
+    }
+}
+
+#[test]
+fn overrides_stay_when_their_key_is_removed() {
+    let (upstream, etcd) = (Upstream::start(), Etcd::start());
+    let weirs = [replica(&upstream, &etcd), replica(&upstream, &etcd)];
+    assert_eq!(set(weirs[0].admin(), "127.0.0.1", "\"7/s\"").status, 200);
+    for weir in &weirs {
+        until_limit(weir, "7");
+    }
+    etcd.call(&["del", OVERRIDES]);
+    for weir in &weirs {
+        weir.wait_for_line("were removed from etcd");
+        assert_eq!(shown_limit(weir).as_deref(), Some("7"));
+    }
+    // The next change begins with the overrides of its replica.
+    assert_eq!(set(weirs[1].admin(), "192.0.2.1", "\"5/s\"").status, 200);
+    let text = etcd.get(OVERRIDES);
+    assert!(text.contains("7/s") && text.contains("5/s"), "{text}");
+}

@@ -1,0 +1,54 @@
+//! The terms under which this process can put a configuration in force.
+
+use std::sync::Arc;
+
+use super::stores;
+use crate::config::{self, Config, Diagnostics, Origin, OverridesInForce, Sources};
+use crate::policy::FleetSecret;
+use crate::proxy::SharedState;
+use crate::store::RemoteStore;
+
+/// The terms under which this process can put a configuration in force.
+#[derive(Clone)]
+pub(super) struct Terms {
+    pub(super) shared: Arc<SharedState>,
+    /// The secret of the fleet with which the process began.
+    pub(super) fleet_secret: Option<FleetSecret>,
+}
+
+/// A configuration that this process can put in force.
+pub(super) struct Accepted {
+    pub(super) config: Config,
+    /// Its stores, in their order. Those of the configuration in force are among them.
+    pub(super) stores: Vec<RemoteStore>,
+}
+
+/// The files of a configuration, and the configuration, or why it cannot be put in force.
+pub(super) type Loaded = (Sources, Result<Box<Accepted>, String>);
+
+impl Terms {
+    /// Compiles the configuration at `origin` after one with the overrides `in_force`.
+    pub(super) fn load(&self, origin: &Origin, in_force: &OverridesInForce) -> Result<Loaded, Diagnostics> {
+        if let Some(bytes) = origin.large_bytes() {
+            tracing::info!(bytes, "compiling a large configuration");
+        }
+        let config = config::load_after(origin, Some(in_force))?;
+        Ok((config.sources.clone(), self.accept(config)))
+    }
+
+    /// Makes the stores of `config`.
+    ///
+    /// # Errors
+    /// Why `config` cannot be put in force.
+    pub(super) fn accept(&self, config: Config) -> Result<Box<Accepted>, String> {
+        let has_shared = config.policy.limits().iter().any(|limit| !limit.strategy.counts_alone());
+        // Keys in a store are under the new secret, and the process has keys under the old one.
+        if has_shared && self.fleet_secret != config.fleet_secret {
+            let reason = "replicas count limits together, and `fleet.secret` changes only with a restart";
+            return Err(reason.to_owned());
+        }
+        let SharedState { gate, metrics, running_config, .. } = &*self.shared;
+        let stores = stores::stores(&config, &running_config.load().stores, gate.clock(), metrics)?;
+        Ok(Box::new(Accepted { config, stores }))
+    }
+}
