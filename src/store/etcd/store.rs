@@ -17,9 +17,7 @@ use super::receipt::EtcdReceipt;
 use super::settings::EtcdSettings;
 use crate::limit::{Algorithm, Key};
 use crate::store::backend::grpc::{CallError, Caller};
-use crate::store::backend::{
-    Failure, Health, Link, Outbox, RemoteReceipt, Settlement, StoreContext, random_id,
-};
+use crate::store::backend::{Failure, Health, Link, Outbox, RemoteReceipt, Settlement, StoreContext, random_id};
 use crate::telemetry::Metrics;
 use crate::time::{Clock, Timestamp};
 

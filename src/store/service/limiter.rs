@@ -13,9 +13,7 @@ use super::node::Node;
 use super::receipt::{CallId, Refund};
 use super::settings::LimiterSettings;
 use crate::limit::{Algorithm, Key};
-use crate::store::backend::{
-    Batch, Failure, Health, Link, Outbox, RemoteReceipt, Settlement, StoreContext, random_id,
-};
+use crate::store::backend::{Batch, Failure, Health, Link, Outbox, RemoteReceipt, Settlement, StoreContext, random_id};
 use crate::telemetry::Metrics;
 use crate::time::{Clock, Timestamp};
 
