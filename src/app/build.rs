@@ -198,8 +198,8 @@ fn wanted(config: &Config) -> Wanted {
 fn limiter(shared: &SharedState, service: GrpcSettings, connections: usize) -> grpc::Server {
     let newest = Map::new(Arc::clone(&shared.running_config), |running: &RunningConfig| &*running.live);
     let listener = ServiceListener { max_connections: connections.max(1), ..service.listener };
-    let (gate, metrics) = (Arc::clone(&shared.gate), Arc::clone(&shared.metrics));
-    grpc::Server::new(gate, NewestLive::new(newest), metrics, &listener, service.settings)
+    let (gate, metrics, taps) = (Arc::clone(&shared.gate), Arc::clone(&shared.metrics), Arc::clone(&shared.taps));
+    grpc::Server::new(gate, NewestLive::new(newest), metrics, taps, &listener, service.settings)
 }
 
 /// Counts and logs panics. A panic ends only the connection that it happens on.

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -57,8 +58,8 @@ pub async fn serve(
         .map(|listener| {
             let (server, routes, connections) = (Arc::clone(&server), Rc::clone(&routes), Rc::clone(&connections));
             let stages = lifecycle.clone();
-            spawn_local(listener.serve_each(lifecycle.clone(), move |socket, _| {
-                connections.open(&server, &routes, socket, stages.clone());
+            spawn_local(listener.serve_each(lifecycle.clone(), move |socket, peer| {
+                connections.open(&server, &routes, socket, peer.ip().to_canonical(), stages.clone());
             }))
         })
         .collect();
@@ -90,6 +91,7 @@ impl Connections {
         server: &Arc<Server>,
         routes: &Rc<Routes>,
         socket: Socket,
+        peer: IpAddr,
         lifecycle: watch::Receiver<Lifecycle>,
     ) {
         let Some(open) = OpenConnection::new(server) else { return };
@@ -98,7 +100,7 @@ impl Connections {
         spawn_local(async move {
             let _open = open;
             socket.set_nodelay();
-            if let Err(error) = converse(&server, &routes, socket, lifecycle).await {
+            if let Err(error) = converse(&server, &routes, socket, peer, lifecycle).await {
                 tracing::debug!(%error, "a gRPC connection ended");
             }
             connections.open.set(connections.open.get() - 1);
@@ -117,19 +119,20 @@ async fn converse(
     server: &Server,
     routes: &Rc<Routes>,
     socket: Socket,
+    peer: IpAddr,
     mut lifecycle: watch::Receiver<Lifecycle>,
 ) -> io::Result<()> {
     let settings = server.settings.load_full();
     match &settings.tls {
         None => {
             let opened = timeout(OPENING_TIMEOUT, Prefaced::read(socket)).await.map_err(io::Error::from).flatten()?;
-            call(routes, &settings, opened, &mut lifecycle).await
+            call(routes, &settings, peer, opened, &mut lifecycle).await
         }
         Some(tls) => {
             let opening = async { Prefaced::read(tls.accept(socket).await?).await };
             let opened = timeout(OPENING_TIMEOUT, opening).await.map_err(io::Error::from).flatten();
             let opened = opened.inspect_err(|_| server.metrics.tls_handshakes_failed.inc())?;
-            call(routes, &settings, opened, &mut lifecycle).await
+            call(routes, &settings, peer, opened, &mut lifecycle).await
         }
     }
 }
@@ -138,11 +141,12 @@ async fn converse(
 async fn call(
     routes: &Rc<Routes>,
     running: &RunningSettings,
+    peer: IpAddr,
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     lifecycle: &mut watch::Receiver<Lifecycle>,
 ) -> io::Result<()> {
     let service = service_fn(|request| {
-        let answer = routes.call(request);
+        let answer = routes.call(request, peer);
         async move { Ok::<_, Infallible>(answer.await) }
     });
     let mut http = http2::Builder::new(LocalExecutor);

@@ -14,6 +14,7 @@ use tonic::{Status, Streaming};
 use super::checks::{LimiterApi, PendingCheck};
 use super::proto::weir::v1::check_stream_response::Result as Answer;
 use super::proto::weir::v1::{CheckError, CheckRequest, CheckStreamResponse};
+use super::watched::{CHECK_STREAM, Peer};
 
 /// Checks of a stream that have no answer yet.
 const PENDING_MAX: usize = 64;
@@ -21,14 +22,15 @@ const PENDING_MAX: usize = 64;
 /// The answers of a stream.
 pub(super) struct CheckAnswers {
     api: LimiterApi,
+    peer: Option<Peer>,
     /// The requests; none after the last.
     requests: Option<Streaming<CheckRequest>>,
     pending: VecDeque<PendingCheck>,
 }
 
 impl CheckAnswers {
-    pub(super) fn new(api: LimiterApi, requests: Streaming<CheckRequest>) -> Self {
-        Self { api, requests: Some(requests), pending: VecDeque::new() }
+    pub(super) fn new(api: LimiterApi, peer: Option<Peer>, requests: Streaming<CheckRequest>) -> Self {
+        Self { api, peer, requests: Some(requests), pending: VecDeque::new() }
     }
 
     /// Begins the checks that have arrived, as many as may be pending.
@@ -36,7 +38,10 @@ impl CheckAnswers {
         while let Some(requests) = self.requests.as_mut().filter(|_| self.pending.len() < PENDING_MAX) {
             match Pin::new(requests).poll_next(cx) {
                 Poll::Pending => break,
-                Poll::Ready(Some(Ok(request))) => self.pending.push_back(self.api.begin(request)),
+                Poll::Ready(Some(Ok(request))) => {
+                    let watched = self.api.server.watch(self.peer, CHECK_STREAM);
+                    self.pending.push_back(self.api.begin(request, watched));
+                }
                 Poll::Ready(Some(Err(status))) => return Err(status),
                 Poll::Ready(None) => self.requests = None,
             }

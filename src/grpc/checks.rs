@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -11,7 +12,8 @@ use super::answer::{check_response, duration};
 use super::proto::weir::v1::{CheckRequest, CheckResponse, ReportRequest, ReportResponse};
 use super::server::Server;
 use super::store_tasks::{Answered, StoreTasks};
-use crate::gate::{Balance, Decider, Live, NamedCharge, UNITS_MAX};
+use super::watched::WatchedCheck;
+use crate::gate::{Balance, Decider, Live, NamedCharge, NamedVerdict, UNITS_MAX, WorkerStores};
 use crate::policy::descriptors::{CHECK_ENTRIES, Entry};
 
 /// The service on one worker.
@@ -44,11 +46,13 @@ impl Future for PendingCheck {
 
 impl LimiterApi {
     /// Decides about a check, or begins to ask stores about it.
-    pub(super) fn begin(&self, request: CheckRequest) -> PendingCheck {
-        match self.server.check(&request) {
+    pub(super) fn begin(&self, request: CheckRequest, watched: Option<WatchedCheck>) -> PendingCheck {
+        match self.server.check(&request, watched) {
             Ok(None) => {
                 let server = Arc::clone(&self.server);
-                PendingCheck::Asked(self.tasks.begin(|stores| async move { server.check_by(&request, &*stores).await }))
+                let check =
+                    move |stores: Rc<WorkerStores>| async move { server.check_by(&request, watched, &*stores).await };
+                PendingCheck::Asked(self.tasks.begin(check))
             }
             Ok(Some(response)) => PendingCheck::Decided(Ok(response)),
             Err(status) => PendingCheck::Decided(Err(status)),
@@ -58,22 +62,38 @@ impl LimiterApi {
 
 impl Server {
     /// Decides about a check; `None` if a store has to be asked.
-    fn check(&self, request: &CheckRequest) -> Result<Option<CheckResponse>, Status> {
+    fn check(&self, request: &CheckRequest, watched: Option<WatchedCheck>) -> Result<Option<CheckResponse>, Status> {
         let live = self.live.load();
         let charges = self.charges_of_check(&live, request)?;
         let verdict = self.gate.decide_named(&live, &charges);
-        Ok(verdict.map(|verdict| self.counted(check_response(&verdict))))
+        Ok(verdict.map(|verdict| self.checked(watched, &live, &charges, &verdict)))
     }
 
     /// Decides about a check with stores.
-    async fn check_by(&self, request: &CheckRequest, stores: &impl Decider) -> Result<CheckResponse, Status> {
+    async fn check_by(
+        &self,
+        request: &CheckRequest,
+        watched: Option<WatchedCheck>,
+        stores: &impl Decider,
+    ) -> Result<CheckResponse, Status> {
         let live = self.live.load();
         let charges = self.charges_of_check(&live, request)?;
         let verdict = self.gate.decide_named_by(&live, &charges, stores).await;
-        Ok(self.counted(check_response(&verdict)))
+        Ok(self.checked(watched, &live, &charges, &verdict))
     }
 
-    fn counted(&self, response: CheckResponse) -> CheckResponse {
+    /// Counts a decision, and shows it to operators who watch.
+    fn checked(
+        &self,
+        watched: Option<WatchedCheck>,
+        live: &Live,
+        charges: &[NamedCharge],
+        verdict: &NamedVerdict<'_>,
+    ) -> CheckResponse {
+        if let Some(watched) = watched {
+            self.show(watched, live, charges, verdict);
+        }
+        let response = check_response(verdict);
         let counter = if response.allowed { &self.checks.limiter.allowed } else { &self.checks.limiter.refused };
         counter.inc();
         response

@@ -11,6 +11,7 @@ pub mod fleet;
 pub mod settings;
 
 mod server;
+mod watched;
 
 mod accept;
 mod preface;

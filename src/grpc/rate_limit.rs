@@ -16,6 +16,7 @@ use super::proto::envoy::service::ratelimit::v3::rate_limit_service_server::Rate
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::server::Server;
 use super::store_tasks::StoreTasks;
+use super::watched::WatchedCheck;
 use crate::gate::{Budgets, Decider, Live, NamedCharge, NamedItem, NamedVerdict, UNITS_MAX, decisive};
 use crate::limit::Pace;
 use crate::policy::descriptors::Entry;
@@ -25,6 +26,7 @@ use crate::respond::{Disposition, HeaderSink, Profiles, limit_headers};
 const DESCRIPTORS_MAX: usize = 256;
 
 const NS_PER_S: u64 = 1_000_000_000;
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// The service on one worker.
 #[derive(Clone, Debug)]
@@ -39,12 +41,14 @@ impl RateLimitService for RateLimitApi {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
+        let watched = self.server.watch(request.extensions().get().copied(), SHOULD_RATE_LIMIT);
         let request = request.into_inner();
-        if let Some(response) = self.server.rate_limit(&request)? {
+        if let Some(response) = self.server.rate_limit(&request, watched)? {
             return Ok(Response::new(response));
         }
         let server = Arc::clone(&self.server);
-        let asked = self.tasks.begin(|stores| async move { server.rate_limit_by(&request, &*stores).await });
+        let asked =
+            self.tasks.begin(move |stores| async move { server.rate_limit_by(&request, watched, &*stores).await });
         asked.await.flatten().map(Response::new)
     }
 }
@@ -57,23 +61,42 @@ struct DescriptorCharges {
 
 impl Server {
     /// Decides about a request; `None` if a store has to be asked.
-    fn rate_limit(&self, request: &RateLimitRequest) -> Result<Option<RateLimitResponse>, Status> {
+    fn rate_limit(
+        &self,
+        request: &RateLimitRequest,
+        watched: Option<WatchedCheck>,
+    ) -> Result<Option<RateLimitResponse>, Status> {
         let live = self.live.load();
-        let DescriptorCharges { charges, parts } = self.charges_of_descriptors(&live, request)?;
-        let verdict = self.gate.decide_named(&live, &charges);
-        Ok(verdict.map(|verdict| self.rate_limit_response(&verdict, &parts)))
+        let all = self.charges_of_descriptors(&live, request)?;
+        let verdict = self.gate.decide_named(&live, &all.charges);
+        Ok(verdict.map(|verdict| self.rate_limited(watched, &live, &all, &verdict)))
     }
 
     /// Decides about a request with stores.
     async fn rate_limit_by(
         &self,
         request: &RateLimitRequest,
+        watched: Option<WatchedCheck>,
         stores: &impl Decider,
     ) -> Result<RateLimitResponse, Status> {
         let live = self.live.load();
-        let DescriptorCharges { charges, parts } = self.charges_of_descriptors(&live, request)?;
-        let verdict = self.gate.decide_named_by(&live, &charges, stores).await;
-        Ok(self.rate_limit_response(&verdict, &parts))
+        let all = self.charges_of_descriptors(&live, request)?;
+        let verdict = self.gate.decide_named_by(&live, &all.charges, stores).await;
+        Ok(self.rate_limited(watched, &live, &all, &verdict))
+    }
+
+    /// The response to a decided request. Operators who watch see the decision.
+    fn rate_limited(
+        &self,
+        watched: Option<WatchedCheck>,
+        live: &Live,
+        all: &DescriptorCharges,
+        verdict: &NamedVerdict<'_>,
+    ) -> RateLimitResponse {
+        if let Some(watched) = watched {
+            self.show(watched, live, &all.charges, verdict);
+        }
+        self.rate_limit_response(verdict, &all.parts)
     }
 
     fn charges_of_descriptors(&self, live: &Live, request: &RateLimitRequest) -> Result<DescriptorCharges, Status> {

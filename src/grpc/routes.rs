@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use super::proto::weir::v1::limiter_server::LimiterServer;
 use super::rate_limit::RateLimitApi;
 use super::server::Server;
 use super::store_tasks::StoreTasks;
+use super::watched::{CHECK_STREAM, Peer};
 use crate::store::backend::MESSAGE_BYTES_MAX;
 use crate::store::service::proto::charges_server::ChargesServer;
 
@@ -28,7 +30,10 @@ type Answering = Pin<Box<dyn Future<Output = Response<Body>>>>;
 type Route = Box<dyn Fn(Request<Incoming>) -> Answering>;
 
 /// All services, each with its name.
-pub(super) struct Routes(Vec<(&'static str, Route)>);
+pub(super) struct Routes {
+    server: Arc<Server>,
+    services: Vec<(&'static str, Route)>,
+}
 
 impl Routes {
     pub(super) fn new(server: &Arc<Server>, tasks: &StoreTasks) -> Self {
@@ -51,13 +56,16 @@ impl Routes {
         // Older clients know only v1alpha. The descriptors are generated, so neither can fail.
         routes.extend(reflection().build_v1().ok().map(route));
         routes.extend(reflection().build_v1alpha().ok().map(route));
-        Self(routes)
+        Self { server: Arc::clone(server), services: routes }
     }
 
-    /// Answers a call.
-    pub(super) fn call(&self, request: Request<Incoming>) -> Answering {
+    /// Answers a call of the caller at `peer`.
+    pub(super) fn call(&self, mut request: Request<Incoming>, peer: IpAddr) -> Answering {
+        if self.server.taps.is_on() || request.uri().path() == CHECK_STREAM {
+            request.extensions_mut().insert(Peer(peer));
+        }
         let service = request.uri().path().strip_prefix('/').and_then(|path| path.split('/').next()).unwrap_or("");
-        match self.0.iter().find(|(name, _)| *name == service) {
+        match self.services.iter().find(|(name, _)| *name == service) {
             Some((_, route)) => route(request),
             None => Box::pin(async { Status::unimplemented("there is no such service").into_http() }),
         }

@@ -17,7 +17,7 @@ use super::settings::{ServiceListener, ServiceSettings};
 use crate::gate::{ChargeError, Gate, Live, NamedCharge, NewestLive};
 use crate::policy::descriptors::{DescriptorRule, Entry, MappedLimit};
 use crate::store::service::proto::charges_server::ChargesServer;
-use crate::telemetry::{CheckMetrics, Metrics};
+use crate::telemetry::{CheckMetrics, Metrics, Taps};
 
 /// The limiter service of a process.
 #[derive(Debug)]
@@ -25,6 +25,7 @@ pub struct Server {
     pub(super) gate: Arc<Gate>,
     pub(super) live: NewestLive,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) taps: Arc<Taps>,
     /// The counters of both services.
     pub(super) checks: CheckMetrics,
     pub(super) settings: ArcSwap<RunningSettings>,
@@ -64,6 +65,7 @@ impl Server {
         gate: Arc<Gate>,
         live: NewestLive,
         metrics: Arc<Metrics>,
+        taps: Arc<Taps>,
         listener: &ServiceListener,
         settings: ServiceSettings,
     ) -> Self {
@@ -73,6 +75,7 @@ impl Server {
             live,
             checks: metrics.checks(),
             metrics,
+            taps,
             settings: ArcSwap::from_pointee(RunningSettings::new(settings)),
             health: HealthReporter::new(),
             max_connections: listener.max_connections,

@@ -138,11 +138,7 @@ impl<'m> AccessRecord<'m> {
     /// Adds the keys of the request in the limits of one stage.
     pub(super) fn keyed(&mut self, keys: Vec<LimitKey<'_>>) {
         if let Some(fields) = &mut self.fields {
-            fields.keys.extend(keys.into_iter().map(|LimitKey { limit, key, shown }| TappedKey {
-                limit: limit.to_owned(),
-                hash: [key.first, key.second],
-                shown,
-            }));
+            fields.keys.extend(keys.into_iter().map(TappedKey::from));
         }
     }
 

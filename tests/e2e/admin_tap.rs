@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::limiter;
 use crate::ops::replace;
 use crate::support::{Answer, Client, Upstream, Weir};
 
@@ -26,10 +27,10 @@ rate = "2/h"
 "#;
 
 /// A tap that is open.
-struct Watcher(Client);
+pub struct Watcher(Client);
 
 impl Watcher {
-    fn open(weir: &Weir, query: &str) -> Self {
+    pub fn open(weir: &Weir, query: &str) -> Self {
         Self::open_as(weir, query, "")
     }
 
@@ -50,7 +51,7 @@ impl Watcher {
     }
 
     /// The next decision. Sizes of chunks and comments come between events.
-    fn next(&mut self) -> Value {
+    pub fn next(&mut self) -> Value {
         loop {
             if let Some(data) = self.line().strip_prefix("data: ") {
                 return serde_json::from_str(data).unwrap();
@@ -245,4 +246,43 @@ fn a_token_that_is_gone_ends_its_tap() {
     // A decision ends it, in place of the next sign of life.
     ask(&weir, "/", "");
     tap.0.rest();
+}
+
+/// A caller of the limiter service has no path and no host: the event has the path of its call.
+#[test]
+fn a_tap_shows_checks_of_callers() {
+    let upstream = Upstream::start();
+    let tables = r#"
+[[grpc.check]]
+limits = { sellers = { "name:seller" = "{actor}" } }
+
+[[grpc.descriptor]]
+domain = "edge"
+entries = [{ key = "seller" }]
+limits = { sellers = { "name:seller" = "{seller}" } }
+
+[[limit]]
+name = "sellers"
+key = ["name:seller"]
+rate = "1/day"
+"#;
+    let weir = limiter::start(&upstream, tables);
+    let mut caller = limiter::Caller::of(&weir);
+    let mut sellers = Watcher::open(&weir, "?limit=sellers&client=127.0.0.1");
+    let mut rejected = Watcher::open(&weir, "?verdict=rejected");
+    assert!(caller.ask("shop", "get", 1).0);
+    assert!(!caller.ask("shop", "get", 1).0);
+    limiter::rate_limit::ask(&weir, 0, &[("seller=shop", None)]).unwrap();
+    let check = "/weir.v1.Limiter/Check";
+    let envoy = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    let seen = [(200, "forwarded", check), (429, "rejected", check), (429, "rejected", envoy)].map(|expected| {
+        let decision = sellers.next();
+        let of = |name: &str| decision[name].clone();
+        let (status, verdict, path) = expected;
+        assert_eq!([of("status"), of("verdict"), of("path")], [json!(status), json!(verdict), json!(path)]);
+        assert_eq!(decision["keys"][0]["limit"], "sellers");
+        decision
+    });
+    assert_eq!([&seen[0]["limit"], &seen[1]["limit"]], [&json!(null), &json!("sellers")]);
+    assert_eq!([rejected.next(), rejected.next()], [seen[1].clone(), seen[2].clone()]);
 }

@@ -4,6 +4,7 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::json;
 
 use super::{Asked, GET, connect, detail, start};
+use crate::admin_tap::Watcher;
 use crate::support::{Client, Upstream, Weir};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -59,6 +60,21 @@ fn limits_apply_by_all_parts_of_a_request() {
     let line = weir.wait_for_line("\"path\":\"/arrival\",\"status\":429");
     for field in ["\"client\":\"192.0.2.1\"", "\"method\":\"GET\"", "\"host\":\"shop.test\"", "\"limit\":\"arrival\""] {
         assert!(line.contains(field), "{line}");
+    }
+}
+
+#[test]
+fn a_tap_shows_checks_as_the_requests_that_they_describe() {
+    let weir = start("[[limit]]\nname = \"l\"\nkey = [\"ip\"]\nrate = \"1/day\"\n");
+    let mut tap = Watcher::open(&weir, "?limit=l&client=192.0.2.1");
+    let mut client = connect(&weir);
+    for (status, verdict, limit) in [(200, "forwarded", json!(null)), (429, "rejected", json!("l"))] {
+        assert_eq!(Asked { uri: "/a", ..GET }.ask(&mut client).status, status);
+        let seen = tap.next();
+        let of = |name: &str| seen[name].clone();
+        let expected = [json!("/a"), json!("shop.test"), json!(status), json!(verdict), limit];
+        assert_eq!(["path", "host", "status", "verdict", "limit"].map(of), expected);
+        assert_eq!((&seen["keys"][0]["limit"], &seen["keys"][0]["key"]), (&json!("l"), &json!("192.0.2.1")));
     }
 }
 
