@@ -3,8 +3,10 @@
 //! Not here: the decision about them (`named_verdict`), and charges that are never refused (`spend`).
 
 use super::lookup::{KeyError, normal, texts};
-use super::state::{Gate, Live};
-use crate::limit::Key;
+use super::state::{Gate, LimitState, Live};
+use crate::limit::{Algorithm, Key, QuotaError, Rate, Unportable};
+use crate::policy::Limit;
+use crate::time::Timestamp;
 
 /// A charge to a key of a limit. It belongs to the [`Live`] that it was made for.
 #[derive(Clone, Debug)]
@@ -18,6 +20,33 @@ pub struct NamedCharge {
     pub(super) plan: Option<String>,
     /// Units; 0 looks.
     pub(super) units: u64,
+    /// The rate that the caller requests.
+    pub(super) requested: Option<RequestedRate>,
+}
+
+/// A rate that a caller requests in place of those that the limit has.
+#[derive(Clone, Debug)]
+pub(super) struct RequestedRate {
+    /// The key of its budget, so that the budget under the configured rate is not refilled.
+    pub(super) key: Key,
+    /// The rule; of one unit, if the rate has none.
+    pub(super) rule: Algorithm,
+    /// Whether the rate has no units.
+    pub(super) is_zero: bool,
+}
+
+impl NamedCharge {
+    /// Whether the caller requests a rate without units.
+    pub(super) fn requests_zero(&self) -> bool {
+        self.requested.as_ref().is_some_and(|requested| requested.is_zero)
+    }
+
+    /// Nanoseconds until the ban of the key ends; `None` if it is not banned. Refusals of requested rates ban the key of
+    /// their budget, operators the key itself.
+    pub(super) fn banned_ns(&self, state: &LimitState, limit: &Limit, now: Timestamp) -> Option<u64> {
+        let requested = self.requested.as_ref().and_then(|requested| state.banned_ns(limit, requested.key, now));
+        requested.max(state.banned_ns(limit, self.key, now))
+    }
 }
 
 /// Why a limit cannot be charged.
@@ -28,6 +57,26 @@ pub enum ChargeError {
     /// The limit counts requests in flight, so the units would never come back.
     InFlight,
 }
+
+/// Why a limit cannot have the rate that a caller requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RateError {
+    /// Its algorithm cannot count it.
+    Quota(QuotaError),
+    /// Its store cannot count it.
+    Unportable(Unportable),
+}
+
+impl std::fmt::Display for RateError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Quota(error) => write!(f, "the rate {error}"),
+            Self::Unportable(error) => write!(f, "a store cannot count the rate, which {error}"),
+        }
+    }
+}
+
+impl std::error::Error for RateError {}
 
 impl std::fmt::Display for ChargeError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -83,6 +132,22 @@ impl Gate {
         self.charge_of_texts(live, index, texts, plan, units)
     }
 
+    /// `charge` by the rate that its caller requests, in place of the rate, the plan and the override that its key has.
+    /// `rate` may have no units: it refuses all.
+    ///
+    /// # Errors
+    /// If the limit cannot have the rate.
+    pub fn with_rate(&self, live: &Live, charge: NamedCharge, rate: Rate) -> Result<NamedCharge, RateError> {
+        let Some(limit) = live.policy.limits().get(charge.limit) else { return Ok(charge) };
+        let rule = limit.allowed.usual.with_rate(Rate { count: rate.count.max(1), ..rate });
+        let mut rule = rule.map_err(RateError::Quota)?;
+        if limit.strategy.is_remote() {
+            rule = rule.to_portable(0).map_err(RateError::Unportable)?;
+        }
+        let key = self.secret.of_period(charge.key, rate.period_ns);
+        Ok(NamedCharge { requested: Some(RequestedRate { key, rule, is_zero: rate.count == 0 }), ..charge })
+    }
+
     fn charge_of_texts(
         &self,
         live: &Live,
@@ -98,6 +163,7 @@ impl Gate {
         let parts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let key = self.secret.key_of_texts(&limit.key, &parts, live.policy.client_ip.ipv6_prefix);
         let key = key.ok_or_else(|| KeyError::BadPart("ip".to_owned()))?;
-        Ok(NamedCharge { limit: index, key, texts, plan: plan.filter(|plan| !plan.is_empty()), units })
+        let plan = plan.filter(|plan| !plan.is_empty());
+        Ok(NamedCharge { limit: index, key, texts, plan, units, requested: None })
     }
 }

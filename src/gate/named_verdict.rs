@@ -19,7 +19,7 @@ use super::refusal::Cause;
 use super::standing::Standing;
 use super::state::{Gate, Live};
 use crate::limit::{Algorithm, Retry};
-use crate::policy::{Limit, Mode};
+use crate::policy::{Limit, Mode, Variant};
 use crate::store::{Charge, LocalDecision};
 use crate::time::Timestamp;
 
@@ -83,10 +83,10 @@ enum Position {
 }
 
 /// Charges that are being decided.
-struct Deciding<'l, 'c> {
+struct Deciding<'l> {
     gate: &'l Gate,
     live: &'l Live,
-    charges: &'c [NamedCharge],
+    charges: &'l [NamedCharge],
     positions: SmallVec<[Position; 4]>,
     /// The charges of one unit or more. They are given back if the decision is dropped.
     charged: Charged<'l>,
@@ -96,7 +96,7 @@ struct Deciding<'l, 'c> {
 
 impl Gate {
     /// Decides about `charges` at once; `None` if a store has to be asked.
-    pub fn decide_named<'l>(&'l self, live: &'l Live, charges: &[NamedCharge]) -> Option<NamedVerdict<'l>> {
+    pub fn decide_named<'l>(&'l self, live: &'l Live, charges: &'l [NamedCharge]) -> Option<NamedVerdict<'l>> {
         let now = self.clock.now();
         let mut deciding = Deciding::new(self, live, charges, now);
         let is_admitted = deciding.decide(now)?;
@@ -107,7 +107,7 @@ impl Gate {
     pub async fn decide_named_by<'l, D: Decider>(
         &'l self,
         live: &'l Live,
-        charges: &[NamedCharge],
+        charges: &'l [NamedCharge],
         decider: &D,
     ) -> NamedVerdict<'l> {
         let mut deciding = Deciding::new(self, live, charges, self.clock.now());
@@ -116,8 +116,8 @@ impl Gate {
     }
 }
 
-impl<'l, 'c> Deciding<'l, 'c> {
-    fn new(gate: &'l Gate, live: &'l Live, charges: &'c [NamedCharge], now: Timestamp) -> Self {
+impl<'l> Deciding<'l> {
+    fn new(gate: &'l Gate, live: &'l Live, charges: &'l [NamedCharge], now: Timestamp) -> Self {
         let (positions, charged, looks) = (SmallVec::new(), Charged::default(), Checks::default());
         let mut deciding = Self { gate, live, charges, positions, charged, looks };
         for charge in charges {
@@ -129,34 +129,45 @@ impl<'l, 'c> Deciding<'l, 'c> {
 
     /// Adds a charge, or its units to the charge of the same key: a store decides about each key once. `None` if its key
     /// has no limit.
-    fn add(&mut self, charge: &NamedCharge, now: Timestamp) -> Option<Position> {
+    fn add(&mut self, charge: &'l NamedCharge, now: Timestamp) -> Option<Position> {
         let live = self.live;
         let applied = live.policy.at(charge.limit).filter(|applied| applied.limit.mode != Mode::Off)?;
         let (limit, state) = (applied.limit, live.states.get(charge.limit)?);
-        let variant = live.variant(&applied, charge.key, charge.plan.as_deref());
-        let is_banned = state.banned_ns(limit, charge.key, now).is_some();
+        let (key, variant, rule) = if let Some(requested) = &charge.requested {
+            (requested.key, Variant::Usual, Some(&requested.rule))
+        } else {
+            let variant = live.variant(&applied, charge.key, charge.plan.as_deref());
+            (charge.key, variant, limit.allowed.rule(variant))
+        };
+        let is_banned = charge.banned_ns(state, limit, now).is_some();
         // A ban outweighs an override without a limit.
-        let rule = limit.allowed.rule(variant).or(is_banned.then_some(&limit.allowed.usual))?;
-        let is_queued = is_banned || would_queue(state, limit, charge.key);
-        let check = LimitCheck { state, applied, variant, is_queued };
-        let is_enforced = limit.mode == Mode::Enforce;
-        let mut check = Charge::new(&state.table, charge.key, rule, charge.units.max(1), is_enforced, check);
+        let rule = rule.or(is_banned.then_some(&limit.allowed.usual))?;
+        let is_barred = is_banned || charge.requests_zero();
+        let check = LimitCheck { state, applied, variant, is_queued: is_barred || would_queue(state, limit, key) };
+        // More than the one unit of a rule that stands for none.
+        let cost = charge.units.max(1).saturating_add(charge.requests_zero().into());
+        let mut check = Charge::new(&state.table, key, rule, cost, limit.mode == Mode::Enforce, check);
         check.set_remote(live.remotes.get(charge.limit)?.as_ref());
         let (batch, position): (_, fn(usize) -> Position) = match charge.units {
             0 => (&mut self.looks, Position::Look),
             _ => (&mut self.charged.checks, Position::Charge),
         };
-        let is_same = |other: &Check<'_>| other.check.applied.index == charge.limit && other.key == charge.key;
+        let is_same = |other: &Check<'_>| other.check.applied.index == charge.limit && other.key == key;
         let index = batch.charges().iter().position(is_same).unwrap_or(batch.charges().len());
         match batch.charges_mut().get_mut(index) {
-            Some(same) if charge.units > 0 => same.cost = same.cost.saturating_add(charge.units),
-            Some(_) => {}
+            Some(same) => {
+                same.check.is_queued |= check.check.is_queued;
+                if charge.units > 0 {
+                    same.cost = same.cost.saturating_add(charge.units);
+                }
+            }
             None => batch.push(check),
         }
         Some(position(index))
     }
 
-    /// Whether a limit denies its charge whatever remains: the key is banned, or requests wait for it.
+    /// Whether a limit denies its charge whatever remains: the key is banned, or requests wait for it, or the caller
+    /// requests a rate without units.
     fn is_barred(&mut self, now: Timestamp) -> bool {
         let is_barred = |check: &Check<'_>| check.enforced && check.check.is_queued;
         let mut all = self.charged.checks.charges().iter().chain(self.looks.charges());
@@ -241,21 +252,26 @@ impl<'l, 'c> Deciding<'l, 'c> {
     #[cold]
     fn count_denied(&self, now: Timestamp) {
         let charges = self.charged.checks.charges();
-        let banned = |check: &Check<'l>| {
-            let state = check.check.state;
-            Some((state, state.banned_ns(check.check.applied.limit, check.key, now)?))
+        let banned = |(index, check): (usize, &Check<'l>)| {
+            let (state, limit) = (check.check.state, check.check.applied.limit);
+            Some((state, self.charge_of(index)?.banned_ns(state, limit, now)?))
         };
-        let is_banned = bans::refusal(charges.iter().filter_map(banned)).is_some();
-        let denying = |check: &&Check<'l>| if is_banned { banned(check).is_some() } else { is_denied(check) };
-        for (index, check) in charges.iter().enumerate().filter(|(_, check)| denying(check)) {
-            let is_own = |position: &Position| matches!(position, Position::Charge(own) if *own == index);
-            let charge = self.positions.iter().position(is_own).and_then(|position| self.charges.get(position));
-            let texts = charge.map_or(&[][..], |charge| &charge.texts);
-            check.check.state.refused.count(check.key, || self.shown(check, texts));
+        let is_banned = bans::refusal(charges.iter().enumerate().filter_map(banned)).is_some();
+        for (index, check) in charges.iter().enumerate() {
+            let is_denying = if is_banned { banned((index, check)).is_some() } else { is_denied(check) };
+            if let Some(charge) = self.charge_of(index).filter(|_| is_denying) {
+                check.check.state.refused.count(charge.key, || self.shown(check, &charge.texts));
+            }
         }
         if !is_banned {
             refuse(&self.charged.checks, Cause::Limit, None, now);
         }
+    }
+
+    /// The first charge that the check at `index` stands for.
+    fn charge_of(&self, index: usize) -> Option<&'l NamedCharge> {
+        let is_own = |position: &Position| matches!(position, Position::Charge(own) if *own == index);
+        self.charges.get(self.positions.iter().position(is_own)?)
     }
 
     /// The key in readable form.
@@ -269,22 +285,26 @@ impl<'l, 'c> Deciding<'l, 'c> {
 /// The decision about `check`, which stands for `charge`.
 fn item<'l>(check: &Check<'l>, charge: &NamedCharge, is_admitted: bool, now: Timestamp) -> NamedItem<'l> {
     let (state, limit, rule) = (check.check.state, check.check.applied.limit, check.rule);
-    let denial = is_denied(check).then(|| denial(check, now));
+    let denial = is_denied(check).then(|| denial(check, charge, now));
     let is_charged = is_admitted && charge.units > 0;
-    let standing = if is_charged || denial.is_some() {
+    let mut standing = if is_charged || denial.is_some() {
         Standing::new(&state.name, check, &check.decision(), now)
     } else {
         let mut free = Charge::new(&state.table, check.key, rule, 0, true, ());
         free.set_remote(check.remote());
         Standing::new(&state.name, check, &free.peek(now), now)
     };
-    NamedItem { limit, rule, standing, denial, budget: Budget::of(check) }
+    let mut budget = Budget::of(check);
+    if charge.requests_zero() {
+        (standing.burst, standing.remaining, budget) = (0, 0, None);
+    }
+    NamedItem { limit, rule, standing, denial, budget }
 }
 
 /// Why a limit denies this charge.
-fn denial(check: &Check<'_>, now: Timestamp) -> NamedDenial {
+fn denial(check: &Check<'_>, charge: &NamedCharge, now: Timestamp) -> NamedDenial {
     let state = check.check.state;
-    if let Some(ban_ns) = state.banned_ns(check.check.applied.limit, check.key, now) {
+    if let Some(ban_ns) = charge.banned_ns(state, check.check.applied.limit, now) {
         return NamedDenial { cause: Cause::Banned, retry: operator_bans::retry(ban_ns) };
     }
     let denied = check.decision().denied.unwrap_or(Retry::AfterNs(0));

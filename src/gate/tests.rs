@@ -387,20 +387,25 @@ impl Script {
     fn check(&mut self, who: &str, words: &[&str]) {
         let plan = words.iter().find_map(|word| word.strip_prefix("plan=")).map(str::to_owned);
         let charge = |word: &&str| {
-            let (limit, key) = word.split_once('=')?;
+            let (limit, key) = word.split_once('=').filter(|(limit, _)| *limit != "plan")?;
+            let (key, rate) = key.split_once('@').map_or((key, None), |(key, rate)| (key, rate.split_once('/')));
             let (key, units) = key.split_once('*').unwrap_or((key, "1"));
             let key = pairs_of(&[(&format!("header:{limit}"), key)]);
             let units = units.parse().unwrap();
-            (limit != "plan").then(|| self.gate.named_charge(self.live, limit, &key, plan.clone(), units).unwrap())
+            let charge = self.gate.named_charge(self.live, limit, &key, plan.clone(), units).unwrap();
+            let rate = rate.map(|(count, period)| Rate { count: count.parse().unwrap(), period_ns: ns(period) });
+            let requested = |rate| self.gate.with_rate(self.live, charge.clone(), rate).unwrap();
+            Some(rate.map_or_else(|| charge.clone(), requested))
         };
-        let charges: Vec<_> = words.iter().filter_map(charge).collect();
+        // A task outlives this call.
+        let charges: &'static [_] = words.iter().filter_map(charge).collect::<Vec<_>>().leak();
         let (gate, live, start, redis) = (self.gate, self.live, self.start, self.redis.clone());
         let (told, name) = (Arc::clone(&self.told), who.to_owned());
-        let decided = gate.decide_named(live, &charges);
+        let decided = gate.decide_named(live, charges);
         let task = tokio::spawn(async move {
             let verdict = match decided {
                 Some(verdict) => verdict,
-                None => gate.decide_named_by(live, &charges, &redis).await,
+                None => gate.decide_named_by(live, charges, &redis).await,
             };
             let item = verdict.decisive();
             let denial = item.and_then(|item| item.denial);

@@ -1,6 +1,7 @@
 //! `envoy.service.ratelimit.v3.RateLimitService`: decides about the descriptors that Envoy sends for a request.
 //!
-//! All descriptors are charged, or none. A descriptor that no rule fits has no limit.
+//! All descriptors are charged, or none. A descriptor that no rule fits has no limit. A descriptor may have a rate of its
+//! own, which replaces the configured one if its rule accepts that.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use tonic::{Request, Response, Status};
 use super::answer::{duration, retry_ns};
 use super::proto::envoy::config::core::v3::HeaderValue;
 use super::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use super::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
@@ -18,7 +20,7 @@ use super::server::Server;
 use super::store_tasks::StoreTasks;
 use super::watched::WatchedCheck;
 use crate::gate::{Budgets, Decider, Live, NamedCharge, NamedItem, NamedVerdict, UNITS_MAX, decisive};
-use crate::limit::Pace;
+use crate::limit::{Pace, Rate};
 use crate::policy::descriptors::Entry;
 use crate::respond::{Disposition, HeaderSink, Profiles, limit_headers};
 
@@ -56,7 +58,14 @@ impl RateLimitService for RateLimitApi {
 /// The charges of a request, and the part of each descriptor.
 struct DescriptorCharges {
     charges: Vec<NamedCharge>,
-    parts: Vec<Range<usize>>,
+    parts: Vec<Part>,
+}
+
+/// The part of a descriptor.
+struct Part {
+    charges: Range<usize>,
+    /// The rate that replaces the configured one.
+    requested: Option<RateLimitOverride>,
 }
 
 impl Server {
@@ -111,24 +120,51 @@ impl Server {
         }
         let usual = u64::from((*hits_addend).max(1));
         let (mut charges, mut parts) = (Vec::new(), Vec::with_capacity(descriptors.len()));
-        for RateLimitDescriptor { entries, hits_addend, .. } in descriptors {
+        for RateLimitDescriptor { entries, limit, hits_addend } in descriptors {
             let entries: Vec<Entry<'_>> = entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
             let units = hits_addend.unwrap_or(usual).min(UNITS_MAX);
-            let start = charges.len();
-            match live.policy.descriptors.of_domain(domain, &entries) {
-                Some(rule) => charges.append(&mut self.charges(live, rule, &entries, None, units)?),
-                None => self.checks.rate_limit.unmatched.inc(),
+            let rule = live.policy.descriptors.of_domain(domain, &entries);
+            let requested = limit.filter(|_| rule.is_some_and(|rule| rule.accepts_limit));
+            if rule.is_none() {
+                self.checks.rate_limit.unmatched.inc();
             }
-            parts.push(start..charges.len());
+            let own = rule.map(|rule| self.charges(live, rule, &entries, None, units)).transpose()?;
+            let mut own = own.unwrap_or_default();
+            if let Some(limit) = requested {
+                own = self.with_limit(live, own, limit)?;
+            }
+            let start = charges.len();
+            charges.append(&mut own);
+            parts.push(Part { charges: start..charges.len(), requested });
         }
         Ok(DescriptorCharges { charges, parts })
     }
 
-    fn rate_limit_response(&self, verdict: &NamedVerdict<'_>, parts: &[Range<usize>]) -> RateLimitResponse {
+    /// These charges by the limit of their descriptor.
+    fn with_limit(
+        &self,
+        live: &Live,
+        charges: Vec<NamedCharge>,
+        limit: RateLimitOverride,
+    ) -> Result<Vec<NamedCharge>, Status> {
+        let invalid = |what: String| {
+            self.checks.invalid.inc();
+            Status::invalid_argument(what)
+        };
+        let Some(period_s) = seconds(limit.unit) else {
+            return Err(invalid(format!("limit: there is no unit {}", limit.unit)));
+        };
+        let rate = Rate { count: limit.requests_per_unit.into(), period_ns: period_s * NS_PER_S };
+        let charges = charges.into_iter().map(|charge| self.gate.with_rate(live, charge, rate));
+        charges.collect::<Result<_, _>>().map_err(|error| invalid(format!("limit: {error}")))
+    }
+
+    fn rate_limit_response(&self, verdict: &NamedVerdict<'_>, parts: &[Part]) -> RateLimitResponse {
         let NamedVerdict { is_admitted, items } = verdict;
         let checks = &self.checks.rate_limit;
         if *is_admitted { &checks.allowed } else { &checks.refused }.inc();
-        let statuses = parts.iter().map(|part| status(items.get(part.clone()).unwrap_or_default()));
+        let status_of = |part: &Part| status(items.get(part.charges.clone()).unwrap_or_default(), part.requested);
+        let statuses = parts.iter().map(status_of);
         let profiles = self.settings.load().settings.profiles;
         RateLimitResponse {
             overall_code: if *is_admitted { Code::Ok } else { Code::OverLimit }.into(),
@@ -139,15 +175,15 @@ impl Server {
     }
 }
 
-/// The status of a descriptor with these limits.
-fn status(items: &[Option<NamedItem<'_>>]) -> DescriptorStatus {
+/// The status of a descriptor with these limits. `requested` is its own rate, if that is in force.
+fn status(items: &[Option<NamedItem<'_>>], requested: Option<RateLimitOverride>) -> DescriptorStatus {
     let Some(item) = decisive(items) else {
         return DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() };
     };
     let code = if item.denial.is_some() { Code::OverLimit } else { Code::Ok };
     DescriptorStatus {
         code: code.into(),
-        current_limit: Some(current_limit(item)),
+        current_limit: Some(requested.map_or_else(|| current_limit(item), |requested| own_limit(item, requested))),
         limit_remaining: u32::try_from(item.standing.remaining).unwrap_or(u32::MAX),
         duration_until_reset: duration(item.standing.reset_after_ns),
     }
@@ -162,8 +198,26 @@ fn current_limit(item: &NamedItem<'_>) -> RateLimit {
     RateLimit { requests_per_unit, unit: unit.into(), name: item.limit.name.to_string() }
 }
 
-const UNITS: [(Unit, u64); 5] =
-    [(Unit::Second, 1), (Unit::Minute, 60), (Unit::Hour, 3600), (Unit::Day, 86_400), (Unit::Week, 604_800)];
+fn own_limit(item: &NamedItem<'_>, requested: RateLimitOverride) -> RateLimit {
+    let RateLimitOverride { requests_per_unit, unit } = requested;
+    RateLimit { requests_per_unit, unit, name: item.limit.name.to_string() }
+}
+
+/// The units of time and their seconds. Months and years are as long as in Envoy's own service.
+const UNITS: [(Unit, u64); 7] = [
+    (Unit::Second, 1),
+    (Unit::Minute, 60),
+    (Unit::Hour, 3600),
+    (Unit::Day, 86_400),
+    (Unit::Week, 604_800),
+    (Unit::Month, 2_592_000),
+    (Unit::Year, 31_536_000),
+];
+
+/// The seconds of a unit, whose numbers are the same in requests and in answers; `None` if it is unknown.
+fn seconds(unit: i32) -> Option<u64> {
+    UNITS.into_iter().find(|(known, _)| i32::from(*known) == unit).map(|(_, seconds)| seconds)
+}
 
 fn per_unit(pace: Pace) -> (u32, Unit) {
     let Pace { units, window_s } = pace;
@@ -218,7 +272,9 @@ mod tests {
             (1, 7, (86_400, Unit::Week)),
             (3, 0, (3, Unit::Unknown)),
             (u64::MAX, 60, (u32::MAX, Unit::Unknown)),
-            (1, 2_592_000, (1, Unit::Unknown)),
+            (1, 2_592_000, (1, Unit::Month)),
+            (5, 31_536_000, (5, Unit::Year)),
+            (1, 31_622_400, (1, Unit::Unknown)),
         ] {
             assert_eq!(per_unit(Pace { units, window_s }), expected, "{units}/{window_s}");
         }

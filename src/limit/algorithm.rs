@@ -7,6 +7,7 @@ mod order;
 mod packed;
 mod periods;
 mod portable;
+mod with_rate;
 
 pub use portable::{PortableRate, Unportable};
 

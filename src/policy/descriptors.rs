@@ -31,6 +31,8 @@ pub struct DescriptorRule {
     pub plan: Option<Template>,
     /// The limits that the caller meets.
     pub limits: Vec<MappedLimit>,
+    /// Whether a descriptor may request another rate. The rule has one limit then.
+    pub accepts_limit: bool,
 }
 
 /// The entries that fit one place of a descriptor.
@@ -217,6 +219,7 @@ mod tests {
                 .collect(),
             plan: None,
             limits: vec![MappedLimit { limit, parts: Vec::new() }],
+            accepts_limit: false,
         };
         let domains = vec![
             ("a".into(), rule(&[("k", &["1", "2"])], 0)),

@@ -15,7 +15,7 @@ use crate::net::tls::ServerTls;
 use crate::policy::descriptors::{
     CHECK_ENTRIES, DescriptorRule, Descriptors, EntryPattern, MappedLimit, Template, TemplateError,
 };
-use crate::policy::{Limit, Policy};
+use crate::policy::{Limit, Policy, Strategy};
 use crate::respond::Profiles;
 
 /// The limiter service.
@@ -97,7 +97,12 @@ pub(super) fn descriptors(table: &Table<'_>, policy: Option<&Policy>) -> Option<
         let domain = table.text("domain");
         let entries = descriptor_entries(&table);
         let plan = table.text("plan");
-        Some((domain, rule(&table, entries, plan, policy)?))
+        let accepts_limit = table.switch("accept_limit") == Some(true);
+        let (span, rule) = rule(&table, entries, plan, policy)?;
+        if let Some(policy) = policy.filter(|_| accepts_limit) {
+            check_accepted(&table, &rule.limits, policy);
+        }
+        Some((domain, (span, DescriptorRule { accepts_limit, ..rule })))
     });
     let domains: Vec<_> = domains.collect();
     let domains: Vec<_> = domains
@@ -114,6 +119,24 @@ pub(super) fn descriptors(table: &Table<'_>, policy: Option<&Policy>) -> Option<
         checks: checks.into_iter().map(|(_, rule)| rule).collect(),
         domains: domains.into_iter().map(|(domain, _, rule)| (domain, rule)).collect(),
     })
+}
+
+/// Notes a table whose descriptors may request a rate, if no single limit can have it.
+fn check_accepted(table: &Table<'_>, limits: &[MappedLimit], policy: &Policy) {
+    let Some(value) = table.get("accept_limit") else { return };
+    let fault = match limits {
+        [one] => match policy.limits().get(one.limit) {
+            Some(Limit { strategy: Strategy::Local | Strategy::Redis { .. }, .. }) | None => return,
+            Some(Limit { name, strategy, .. }) => {
+                let what =
+                    format!("other replicas do not know the `limit` of a descriptor, and `{name}` is shared by them");
+                let help = format!("its strategy is \"{}\"; use \"redis\" or \"local\"", strategy.name());
+                Fault::new(what).help(Some(help))
+            }
+        },
+        limits => Fault::new(format!("replaces the rate of one limit, and this table has {}", limits.len())),
+    };
+    table.fault("accept_limit", value.span(), fault);
 }
 
 /// The entries of a check. After an error, the rule that has them is invalid.
@@ -181,7 +204,7 @@ fn rule(
     }
     let limits = limits.into_iter().collect::<Option<_>>()?;
     let plan = plan.map_or(Some(None), |plan| plan.map(Some))?;
-    Some((table.span(), DescriptorRule { entries, plan, limits }))
+    Some((table.span(), DescriptorRule { entries, plan, limits, accepts_limit: false }))
 }
 
 fn mapped_limit(

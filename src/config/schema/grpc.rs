@@ -48,4 +48,6 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("grpc.descriptor.plan", Text("text with `{ENTRY}`"), NONE,
         "Plan of the caller."),
     opt("grpc.descriptor.limits.NAME.PART", Text("text with `{ENTRY}`"), Required, PART),
+    opt("grpc.descriptor.accept_limit", Switch, Toml("false"),
+        "Let the `limit` of a descriptor replace the rate of the table's limit."),
 ];

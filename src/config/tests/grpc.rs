@@ -131,6 +131,17 @@ fn rules_that_do_not_fit() {
         ("[[grpc.descriptor]]\ndomain = 'a'\nentries = []\nlimits = {}", "5:11", "at least one entry"),
         ("[[grpc.descriptor]]\nentries = [{ key = 'a' }]\nlimits = {}", "3:1", "`grpc.descriptor.domain` is missing"),
         (
+            "[[grpc.descriptor]]\ndomain = 'a'\nentries = [{ key = 'a' }]\nlimits = {}\naccept_limit = true",
+            "7:16",
+            "replaces the rate of one limit, and this table has 0",
+        ),
+        (
+            "[[grpc.descriptor]]\ndomain = 'a'\nentries = [{ key = 'a' }]\nlimits = { addresses = { ip = '{a}' } }\n\
+             accept_limit = true\n[fleet]\nstrategy = 'split'\nreplicas = 2",
+            "7:16",
+            "other replicas do not know the `limit` of a descriptor, and `addresses` is shared by them",
+        ),
+        (
             "[[grpc.descriptor]]\ndomain = 'a'\nentries = [{ key = 'a' }, { key = 'a' }]\nplan = '{a}'\nlimits = {}",
             "6:8",
             "several entries are named `a`",

@@ -1,6 +1,6 @@
 //! Charges that a caller names: all or none, at once, with stores and without.
 //!
-//! The answer to a row `check` has the units that remain of the decisive limit.
+//! The answer to a row `check` has the units that remain of the decisive limit. `KEY*UNITS@COUNT/PERIOD` requests a rate.
 
 use super::{CAPS, check, install, limit, new_gate, pairs_of};
 use crate::gate::lookup::KeyError;
@@ -166,6 +166,84 @@ async fn plans_overrides_and_modes() {
          > 0s shadow pass
          > 0s off pass
          > 0s shadow-and-more pass/0",
+    )
+    .await;
+}
+
+/// A requested rate has a budget of its own for each period, and another number keeps what is spent.
+#[tokio::test(start_paused = true)]
+async fn requested_rates() {
+    check(
+        "limit a 1 1h 2 reject plan=big,1,1s,9 override=9,unlimited
+         limit s 1 1h 2 reject redis=1
+         0s check usual a=1*2
+         0s check five a=1*3@5/1min
+         0s check more a=1*3@5/1min
+         0s check raised a=1*3@6/1min
+         0s check lowered a=1@5/1min
+         0s check hourly a=1*4@5/1h
+         0s check usual-again a=1
+         0s check plan a=2*2@3/1min plan=big
+         0s check override a=9*2@3/1min
+         0s check look a=1*0@10/1min
+         0s check stored s=1*3@5/1min
+         1s check stored-more s=1*3@5/1min
+         2s check stored-usual s=1*2
+         > 0s usual pass/0
+         > 0s five pass/2
+         > 0s more Limit/2 12s
+         > 0s raised pass/0
+         > 0s lowered Limit/0 24s
+         > 0s hourly pass/1
+         > 0s usual-again Limit/0 1h
+         > 0s plan pass/1
+         > 0s override pass/1
+         > 0s look pass/4
+         > 0s stored pass/2
+         > 1s stored-more Limit/2 11s
+         > 2s stored-usual pass/0",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_requested_rate_of_zero_refuses_all() {
+    check(
+        "limit a 1 1h 2 reject
+         limit b 1 1h 2 reject
+         limit m 1 1h 2 reject shadow
+         limit s 1 1h 2 reject redis=1
+         0s check zero a=1@0/1min
+         0s check look a=1*0@0/1min
+         0s check both a=1@0/1min b=1
+         0s check shadow m=1@0/1min b=1
+         0s check stored s=1@0/1min
+         1ms calls 0
+         1ms check usual a=1 b=1
+         > 0s zero Limit/0 never
+         > 0s look Limit/0 never
+         > 0s both Limit/0 never
+         > 0s shadow pass/1
+         > 0s stored Limit/0 never
+         > 1ms usual pass/0",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn bans_of_a_key_hold_for_requested_rates() {
+    check(
+        "limit a 1 1h 1 reject ban=1/1min,10s,10s
+         0s check first a=1*2
+         0s check banned a=1@5/1min
+         0s check other a=2*6@5/1min
+         0s check other-banned a=2@5/1min
+         0s check other-usual a=2
+         > 0s first Limit/1 never
+         > 0s banned Banned/4 10s
+         > 0s other Limit/5 never
+         > 0s other-banned Banned/4 10s
+         > 0s other-usual pass/0",
     )
     .await;
 }

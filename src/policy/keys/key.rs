@@ -14,8 +14,9 @@
 //! | IPv6 network | 3, the length of the prefix, the first 8 bytes of the network or, for prefixes above 64, all 16 |
 //! | token | 4, the index of the identity in 8 bytes, a text |
 //! | fingerprint | 5, a text |
+//! | period | 6, the two halves of a key in 8 bytes each, nanoseconds in 8 bytes |
 //!
-//! Lengths and indices are little-endian. Addresses are in network order, and the host bits of a network are zero.
+//! All numbers are little-endian. Addresses are in network order, and the host bits of a network are zero.
 
 use std::hash::Hasher as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -61,6 +62,16 @@ impl KeySecret {
     pub fn of_address(&self, address: IpAddr, ipv6_prefix: u8) -> Key {
         let mut message = self.message();
         message.write_address(address, ipv6_prefix);
+        message.key()
+    }
+
+    /// The key of the budget that `key` has for a rate with this period, beside its own budget.
+    pub fn of_period(&self, key: Key, period_ns: u64) -> Key {
+        let mut message = self.message();
+        message.write(&[tag::PERIOD]);
+        for number in [key.first, key.second, period_ns] {
+            message.write(&number.to_le_bytes());
+        }
         message.key()
     }
 
@@ -191,6 +202,7 @@ mod tag {
     pub(super) const IPV6: u8 = 3;
     pub(super) const TOKEN: u8 = 4;
     pub(super) const FINGERPRINT: u8 = 5;
+    pub(super) const PERIOD: u8 = 6;
 }
 
 /// The message to hash, written part by part.

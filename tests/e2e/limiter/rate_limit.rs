@@ -1,7 +1,7 @@
 //! `envoy.service.ratelimit.v3.RateLimitService`.
 
 use weir::grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use weir::grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use weir::grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
 use weir::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use weir::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, RateLimit};
 use weir::grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
@@ -48,9 +48,16 @@ pub fn ask(
     hits_addend: u32,
     descriptors: &[(&str, Option<u64>)],
 ) -> Result<RateLimitResponse, tonic::Code> {
+    ask_about(weir, hits_addend, descriptors.iter().map(|(words, hits)| descriptor(words, *hits)).collect())
+}
+
+fn ask_about(
+    weir: &Weir,
+    hits_addend: u32,
+    descriptors: Vec<RateLimitDescriptor>,
+) -> Result<RateLimitResponse, tonic::Code> {
     let runtime = runtime();
     let mut client = RateLimitServiceClient::new(runtime.block_on(channel(weir.grpc())));
-    let descriptors = descriptors.iter().map(|(words, hits)| descriptor(words, *hits)).collect();
     let request = RateLimitRequest { domain: "edge".into(), descriptors, hits_addend };
     let answer = runtime.block_on(client.should_rate_limit(request));
     answer.map(tonic::Response::into_inner).map_err(|status| status.code())
@@ -99,6 +106,55 @@ fn descriptors_are_charged_together() {
     assert_eq!(ask(&weir, 0, &[(address, None)]).unwrap_err(), tonic::Code::InvalidArgument);
     assert_eq!(weir.metric("weir_grpc_checks_total{result=\"unmatched\",service=\"rate_limit\"}"), 1.0);
     assert_eq!(weir.metric("weir_grpc_checks_total{result=\"refused\",service=\"rate_limit\"}"), 2.0);
+}
+
+#[test]
+fn a_descriptor_may_have_a_limit_of_its_own() {
+    let tables = r#"
+[[grpc.descriptor]]
+domain = "edge"
+entries = [{ key = "seller" }]
+limits = { sellers = { "name:seller" = "{seller}" } }
+accept_limit = true
+
+[[grpc.descriptor]]
+domain = "edge"
+entries = [{ key = "shop" }]
+limits = { sellers = { "name:seller" = "{shop}" } }
+
+[[limit]]
+name = "sellers"
+key = ["name:seller"]
+rate = "2/day"
+"#;
+    let upstream = Upstream::start();
+    let weir = start(&upstream, tables);
+    let ask = |words: &str, hits: u32, limit: Option<(u32, i32)>| {
+        let limit = limit.map(|(requests_per_unit, unit)| RateLimitOverride { requests_per_unit, unit });
+        ask_about(&weir, hits, vec![RateLimitDescriptor { limit, ..descriptor(words, None) }])
+    };
+    let [minute, day, year] = [Unit::Minute, Unit::Day, Unit::Year].map(i32::from);
+    for (words, hits, limit, expected) in [
+        ("seller=a", 1, Some((3, day)), (Code::Ok, 2, (3, day))),
+        ("seller=a", 3, Some((3, day)), (Code::OverLimit, 2, (3, day))),
+        // The budget of the configured rate is untouched, as is that of another unit.
+        ("seller=a", 1, None, (Code::Ok, 1, (2, day))),
+        ("seller=a", 1, Some((5, year)), (Code::Ok, 4, (5, year))),
+        ("seller=a", 2, Some((3, day)), (Code::Ok, 0, (3, day))),
+        ("seller=a", 1, Some((0, minute)), (Code::OverLimit, 0, (0, minute))),
+        ("seller=a", 1, None, (Code::Ok, 0, (2, day))),
+        // This table accepts none.
+        ("shop=b", 1, Some((100, day)), (Code::Ok, 1, (2, day))),
+    ] {
+        let status = ask(words, hits, limit).unwrap().statuses.remove(0);
+        let current = status.current_limit.clone().unwrap();
+        let found = (status.code(), status.limit_remaining, (current.requests_per_unit, current.unit));
+        assert_eq!((found, &*current.name), (expected, "sellers"), "{words} {hits} {limit:?}");
+    }
+    // An unknown unit, and more than Weir can count.
+    for limit in [(5, 0), (5, 8), (u32::MAX, i32::from(Unit::Second))] {
+        assert_eq!(ask("seller=a", 1, Some(limit)).unwrap_err(), tonic::Code::InvalidArgument, "{limit:?}");
+    }
 }
 
 #[test]
