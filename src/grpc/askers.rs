@@ -16,7 +16,7 @@ const WARM_AFTER: Duration = Duration::from_secs(2);
 /// The time after which a silent worker or process is forgotten. Its batches are older than their sender keeps them.
 const FORGET_AFTER: Duration = Duration::from_mins(10);
 
-/// Workers whose calls are remembered at most, each with up to 100 KiB.
+/// Workers whose calls are remembered at most, each with up to 100 KiB, and processes whose last batch is.
 const SESSIONS_MAX: usize = 1024;
 
 /// What one call charged, by charge; `None` for a charge that was not made, or is given back.
@@ -89,13 +89,15 @@ impl Askers {
         lock(&self.sessions).get(&session).map(|session| Arc::clone(&session.calls))
     }
 
-    /// Calls `make` for a batch of a process, unless it was made before.
-    pub(super) fn once(&self, replica: u64, batch: u64, make: impl FnOnce()) {
+    /// Calls `make` for a batch of a process, unless it was made before. Returns whether the batch is made; it is not if too
+    /// many processes are known.
+    #[must_use]
+    pub(super) fn once(&self, replica: u64, batch: u64, make: impl FnOnce()) -> bool {
         let number = {
             let (mut batches, now) = (lock(&self.batches), instant_now());
             batches.retain(|_, last| now.saturating_duration_since(last.used) < FORGET_AFTER);
             if batches.len() >= SESSIONS_MAX && !batches.contains_key(&replica) {
-                return;
+                return false;
             }
             let last = batches.entry(replica).or_insert_with(|| LastBatch { number: Arc::default(), used: now });
             last.used = now;
@@ -106,6 +108,7 @@ impl Askers {
             *number = batch;
             make();
         }
+        true
     }
 }
 
@@ -140,12 +143,13 @@ mod tests {
         let mut made = 0;
         for number in 0..2 * SESSIONS_MAX as u64 {
             assert_eq!(askers.calls(number).is_some(), number < SESSIONS_MAX as u64);
-            askers.once(number, 1, || made += 1);
+            assert_eq!(askers.once(number, 1, || made += 1), number < SESSIONS_MAX as u64);
         }
         assert!(askers.known_calls(1).is_some() && askers.known_calls(SESSIONS_MAX as u64).is_none());
         assert_eq!(made, SESSIONS_MAX);
         tokio::time::advance(FORGET_AFTER).await;
         assert!(askers.calls(SESSIONS_MAX as u64).is_some() && askers.known_calls(1).is_none());
+        assert!(askers.once(SESSIONS_MAX as u64, 1, || made += 1) && made == SESSIONS_MAX + 1, "sent again");
     }
 
     #[tokio::test(start_paused = true)]
@@ -153,7 +157,7 @@ mod tests {
         let askers = Askers::new(1);
         let mut made = Vec::new();
         for (replica, batch) in [(7, 1), (7, 1), (8, 1), (7, 3), (7, 2), (7, 4)] {
-            askers.once(replica, batch, || made.push((replica, batch)));
+            assert!(askers.once(replica, batch, || made.push((replica, batch))));
         }
         assert_eq!(made, [(7, 1), (8, 1), (7, 3), (7, 4)]);
     }

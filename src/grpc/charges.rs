@@ -33,7 +33,7 @@ impl Charges for ChargesApi {
     }
 
     async fn correct(&self, request: Request<CorrectRequest>) -> Result<Response<CorrectResponse>, Status> {
-        Ok(Response::new(self.0.correct_keys(&request.into_inner())))
+        self.0.correct_keys(&request.into_inner()).map(Response::new)
     }
 }
 
@@ -101,17 +101,21 @@ impl Server {
         (ChargeResponse { is_decided: true, is_admitted, outcomes }, charged.into())
     }
 
-    fn correct_keys(&self, request: &CorrectRequest) -> CorrectResponse {
+    fn correct_keys(&self, request: &CorrectRequest) -> Result<CorrectResponse, Status> {
         if request.process != self.askers.process {
-            return CorrectResponse { is_done: false };
+            return Ok(CorrectResponse { is_done: false });
         }
         let live = self.live.load();
-        self.askers.once(request.replica, request.batch, || {
+        let is_made = self.askers.once(request.replica, request.batch, || {
             for change in request.corrections.iter().filter_map(|correction| correction.change.as_ref()) {
                 self.change(&live, change);
             }
         });
-        CorrectResponse { is_done: true }
+        if is_made {
+            return Ok(CorrectResponse { is_done: true });
+        }
+        // The batch is sent again.
+        Err(Status::resource_exhausted("too many processes send corrections"))
     }
 
     fn change(&self, live: &Live, change: &Change) {
