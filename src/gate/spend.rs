@@ -5,7 +5,8 @@
 
 use super::named_charge::{ChargeError, NamedCharge};
 use super::state::{Gate, Live};
-use crate::limit::Decision;
+use crate::limit::{Algorithm, Decision};
+use crate::policy::Limit;
 use crate::time::Timestamp;
 
 /// Units of one charge at most: the largest whole number that every reader of JSON understands (RFC 8259, section 6).
@@ -75,16 +76,20 @@ impl Gate {
         Ok(self.correct(live, &charge, spend.units, now))
     }
 
+    /// Replaces the `charged` units of a check by the real `cost` of its work. No check charges more than the capacity of
+    /// its limit, so no more is given back.
+    pub fn report(&self, live: &Live, charge: &NamedCharge, charged: u64, cost: u64, now: Timestamp) -> Balance {
+        let units = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);
+        let capacity = rule_of(live, charge).map_or(0, |(_, rule)| rule.capacity());
+        self.correct(live, charge, units(cost).saturating_sub(units(charged.min(capacity))), now)
+    }
+
     /// Charges `extra` units to the key of `charge`, or gives them back if the number is negative.
     pub fn correct(&self, live: &Live, charge: &NamedCharge, extra: i64, now: Timestamp) -> Balance {
-        let unlimited = Balance { remaining: None, debt: 0, reset_after_ns: Some(0) };
-        let Some((applied, state)) = live.policy.at(charge.limit).zip(live.states.get(charge.limit)) else {
-            return unlimited;
+        let Some(((limit, rule), state)) = rule_of(live, charge).zip(live.states.get(charge.limit)) else {
+            return Balance { remaining: None, debt: 0, reset_after_ns: Some(0) };
         };
-        let (limit, key) = (applied.limit, charge.key);
-        let Some(rule) = limit.allowed.rule(live.variant(&applied, key, charge.plan.as_deref())) else {
-            return unlimited;
-        };
+        let key = charge.key;
         let settle = limit.after.as_ref().and_then(|after| after.settle.as_ref());
         let max_debt = settle.map_or(0, |settle| settle.max_debt);
         if extra != 0 {
@@ -98,4 +103,11 @@ impl Gate {
         let reset_after_ns = Some(reset_after_ns).filter(|ns| *ns != Decision::UNKNOWN_NS);
         Balance { remaining: Some(remaining), debt, reset_after_ns }
     }
+}
+
+/// The limit of a charge, and its rule; `None` if its key has no limit.
+fn rule_of<'l>(live: &'l Live, charge: &NamedCharge) -> Option<(&'l Limit, &'l Algorithm)> {
+    let applied = live.policy.at(charge.limit)?;
+    let variant = live.variant(&applied, charge.key, charge.plan.as_deref());
+    Some((applied.limit, applied.limit.allowed.rule(variant)?))
 }

@@ -137,10 +137,8 @@ impl Server {
         let ReportRequest { actor, scope, method, plan, charged, cost } = request;
         let live = self.live.load();
         let charges = self.charges_of(&live, [actor, scope, method], plan, *cost)?;
-        let charged = charged.unwrap_or(1).min(UNITS_MAX);
-        let extra = i64::try_from(i128::from(*cost) - i128::from(charged)).unwrap_or(0);
-        let now = self.gate.clock().now();
-        let balances = charges.iter().map(|charge| self.gate.correct(&live, charge, extra, now));
+        let (charged, now) = (charged.unwrap_or(1), self.gate.clock().now());
+        let balances = charges.iter().map(|charge| self.gate.report(&live, charge, charged, *cost, now));
         let limited: Vec<Balance> = balances.filter(|balance| balance.remaining.is_some()).collect();
         let resets = limited.iter().map(|balance| balance.reset_after_ns);
         let longest = resets.reduce(|one, other| Some(one?.max(other?))).flatten();

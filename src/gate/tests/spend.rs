@@ -62,6 +62,27 @@ async fn balances_over_time() {
     }
 }
 
+/// No check charges more than the capacity, so no report gives more back.
+#[tokio::test(start_paused = true)]
+async fn a_report_gives_back_at_most_the_capacity() {
+    let gate = new_gate();
+    let live = install(gate, [in_debt(of("cpu", Vec::new()), 20)], CAPS);
+    let now = gate.clock.now();
+    let charge = gate.named_charge(live, "cpu", &[], None, 0).unwrap();
+    for (charged, cost, remaining, debt) in [
+        (0, 4, 6, 0),
+        (4, 9, 1, 0),
+        (0, 1000, 0, 20),
+        (u64::MAX, 0, 0, 10),
+        (1000, 3, 0, 3),
+        (1000, 0, 7, 0),
+        (u64::MAX, u64::MAX, 0, 20),
+    ] {
+        let balance = gate.report(live, &charge, charged, cost, now);
+        assert_eq!((balance.remaining, balance.debt), (Some(remaining), debt), "{charged} {cost}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_a_debt_nothing_goes_below_zero() {
     let gate = new_gate();

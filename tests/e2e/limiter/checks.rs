@@ -119,7 +119,7 @@ fn reports_settle() {
         [[limit]]
         name = "cpu"
         key = ["name:client"]
-        rate = "100/h"
+        rate = "100/day"
         settle = { by = "elapsed_ms" }
         max_debt = 500
         "#,
@@ -136,6 +136,9 @@ fn reports_settle() {
     assert_eq!(report(None, 1), (90, 0));
     assert_eq!(report(None, 141), (0, 50));
     assert_eq!(report(None, 10_000), (0, 500));
+    // No check has charged more than 100 units.
+    assert_eq!(report(Some(1 << 60), 0), (0, 400));
+    assert_eq!(report(Some(1 << 60), 50), (0, 350));
     assert_eq!(caller.ask("7", "run", 1), (false, 0));
 }
 
