@@ -40,7 +40,8 @@ pub(super) fn stores(
     metrics: &Metrics,
 ) -> Result<Vec<RemoteStore>, String> {
     // A store requires a secret, unless no limit uses it.
-    let secret = config.fleet_secret.as_ref().map_or(0, |secret| KeySecret::new(secret.key_secret()).digest());
+    let secret =
+        config.fleet_secret.as_ref().map(|secret| KeySecret::new(secret.key_secret()).proof()).unwrap_or_default();
     let store = |settings: &RemoteSettings| {
         if let Some(known) = before.iter().find(|known| known.has(settings)) {
             return Ok(known.clone());

@@ -157,9 +157,9 @@ impl Gate {
         }
     }
 
-    /// A number by which two Weirs know that they hash keys alike.
-    pub fn secret_digest(&self) -> u32 {
-        self.secret.digest()
+    /// The proof that a Weir hashes keys as this one does.
+    pub fn secret_proof(&self) -> Key {
+        self.secret.proof()
     }
 }
 

@@ -70,7 +70,7 @@ impl Server {
         settings: ServiceSettings,
     ) -> Self {
         Self {
-            askers: Askers::new(gate.clock().now().as_ns()),
+            askers: Askers::new(random_process(&gate)),
             gate,
             live,
             checks: metrics.checks(),
@@ -128,6 +128,14 @@ impl Server {
             Status::invalid_argument(error.to_string())
         })
     }
+}
+
+/// A number for this process that a stranger cannot guess: without it, nothing is charged or corrected. If the system has no
+/// random numbers, it is at least not that of another process.
+fn random_process(gate: &Gate) -> u64 {
+    let mut bytes = [0; 8];
+    let drawn = getrandom::fill(&mut bytes).map(|()| u64::from_ne_bytes(bytes));
+    drawn.unwrap_or_else(|_| gate.clock().now().as_ns()).max(1)
 }
 
 /// An open connection, counted until it is dropped.

@@ -15,6 +15,7 @@
 //! | token | 4, the index of the identity in 8 bytes, a text |
 //! | fingerprint | 5, a text |
 //! | period | 6, the two halves of a key in 8 bytes each, nanoseconds in 8 bytes |
+//! | proof | 7 |
 //!
 //! All numbers are little-endian. Addresses are in network order, and the host bits of a network are zero.
 
@@ -83,9 +84,11 @@ impl KeySecret {
         u32::try_from(message.key().first >> 32).unwrap_or(0)
     }
 
-    /// 32 bits by which two processes know that they hash keys under the same secret.
-    pub fn digest(&self) -> u32 {
-        self.fingerprint(b"weir limiter")
+    /// A hash by which one process proves to another that it has the secret. Without the secret nobody can guess it.
+    pub fn proof(&self) -> Key {
+        let mut message = self.message();
+        message.write(&[tag::PROOF]);
+        message.key()
     }
 
     /// The key of a request from its `parts`. `route` is the matched pattern. `principals` has one entry for each
@@ -203,6 +206,7 @@ mod tag {
     pub(super) const TOKEN: u8 = 4;
     pub(super) const FINGERPRINT: u8 = 5;
     pub(super) const PERIOD: u8 = 6;
+    pub(super) const PROOF: u8 = 7;
 }
 
 /// The message to hash, written part by part.
@@ -357,6 +361,14 @@ mod tests {
         let parts = [KeyPart::Host, KeyPart::Path];
         let key = KeySecret::new([7; 16]).key_of_texts(&parts, &["h", "/a"], 64);
         assert_eq!(key, Some(Key { first: 0xf8ff_af9b_447b_b878, second: 0x8ebc_c659_9a8f_b8f2 }));
+    }
+
+    #[test]
+    fn other_hashes_of_a_secret_differ() {
+        let [one, other] = [7, 8].map(|byte| KeySecret::new([byte; 16]));
+        let [a, b] = ["a", "b"].map(|text| one.key_of_texts(&[KeyPart::Path], &[text], 64).unwrap());
+        let all = [one.proof(), other.proof(), a, b, one.of_period(a, 1), one.of_period(a, 2), one.of_period(b, 1)];
+        assert_eq!(std::collections::HashSet::from(all).len(), all.len());
     }
 
     #[test]

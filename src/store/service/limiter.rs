@@ -37,11 +37,11 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// The store with these settings. `tls` is what `net` makes of `settings.tls`. `secret` tells secrets of fleets apart.
+    /// The store with these settings. `tls` is what `net` makes of `settings.tls`. `proof` shows that the secret is known.
     pub fn new(
         settings: LimiterSettings,
         tls: Option<Arc<ClientConfig>>,
-        secret: u32,
+        proof: Key,
         clock: Clock,
         metrics: &Metrics,
     ) -> Arc<Self> {
@@ -50,7 +50,7 @@ impl Limiter {
         let on_failure = (settings.on_failure, settings.timeout);
         let context = StoreContext::new(&settings.name, on_failure, clock, metrics);
         Arc::new(Self {
-            node: Node::new(Arc::clone(&context), (&settings.host, settings.port), tls, (secret, random_id())),
+            node: Node::new(Arc::clone(&context), (&settings.host, settings.port), tls, (proof, random_id())),
             context,
             background: ArcSwapOption::empty(),
             outbox,

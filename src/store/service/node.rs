@@ -12,6 +12,7 @@ use tokio_rustls::rustls::ClientConfig;
 
 use super::JOIN;
 use super::proto::{JoinRequest, JoinResponse};
+use crate::limit::Key;
 use crate::store::backend::grpc::{self, Caller};
 use crate::store::backend::{CONNECT_MAX, ConnectError, Health, NodeAddress, Opened, Server, StoreContext};
 
@@ -22,8 +23,8 @@ pub(super) struct Node {
     port: u16,
     /// `None` for plain connections.
     tls: Option<Arc<ClientConfig>>,
-    /// By which both sides know that they hash keys alike.
-    secret: u32,
+    /// Shows that both sides hash keys alike.
+    proof: Key,
     /// This process.
     pub(super) replica: u64,
     /// The replicas that a limiter without states waits for.
@@ -40,14 +41,14 @@ impl Node {
         context: Arc<StoreContext>,
         (host, port): (&str, u16),
         tls: Option<Arc<ClientConfig>>,
-        (secret, replica): (u32, u64),
+        (proof, replica): (Key, u64),
     ) -> Arc<Self> {
         Arc::new(Self {
             health: Health::new(context, &NodeAddress::tcp(host, port).to_string()),
             host: host.into(),
             port,
             tls,
-            secret,
+            proof,
             replica,
             replicas: AtomicU64::new(1),
             process: AtomicU64::new(0),
@@ -86,9 +87,9 @@ impl Node {
 
     /// What this process says to join, without states.
     pub(super) fn joining(&self) -> JoinRequest {
-        let Self { secret, replica, .. } = *self;
+        let Self { proof, replica, .. } = *self;
         let replicas = self.replicas.load(Ordering::Relaxed);
-        JoinRequest { secret, replica, replicas, states: Vec::new(), is_complete: false }
+        JoinRequest { secret: Some(proof.into()), replica, replicas, states: Vec::new(), is_complete: false }
     }
 }
 

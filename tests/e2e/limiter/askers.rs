@@ -3,6 +3,16 @@
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
+use http::uri::PathAndQuery;
+use tonic::client::Grpc;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response};
+use tonic_prost::ProstCodec;
+use weir::store::service::proto::{
+    ChargeRequest, ChargeResponse, CorrectRequest, CorrectResponse, JoinRequest, JoinResponse, Key,
+};
+
+use super::{channel, runtime};
 use crate::ops::until;
 use crate::support::{Cert, Client, Fleet, Link, Relay, Upstream, Weir};
 
@@ -347,6 +357,42 @@ fn another_secret_is_refused() {
     let line = weir.wait_for_line("a node of a store does not answer");
     assert!(line.contains("the limiter has another fleet.secret") && line.contains("\"kind\":\"login\""), "{line}");
     assert_eq!(Client::connect(weir.address()).get("/").status, 200);
+}
+
+/// Calls a method of `Charges`.
+async fn call<Q, A>(client: &mut Grpc<Channel>, method: &'static str, question: Q) -> Result<A, Code>
+where
+    Q: prost::Message + 'static,
+    A: prost::Message + Default + 'static,
+{
+    client.ready().await.unwrap();
+    let path = PathAndQuery::from_static(method);
+    let answer = client.unary(Request::new(question), path, ProstCodec::<Q, A>::default()).await;
+    answer.map(Response::into_inner).map_err(|status| status.code())
+}
+
+/// A caller of the listener that does not know the secret cannot join. Without that it does not know the process.
+#[test]
+fn a_stranger_charges_nothing() {
+    let upstream = Upstream::start();
+    let limiter = limiter(&upstream, ANY_PORT, &over_all("rate = \"20/day\""));
+    runtime().block_on(async {
+        let mut stranger = Grpc::new(channel(limiter.grpc()).await);
+        for secret in [None, Some(Key::default()), Some(Key { first: 7 << 2, second: 7 })] {
+            let joining = JoinRequest { secret, replica: 1, replicas: 1, is_complete: true, ..JoinRequest::default() };
+            let joined: Result<JoinResponse, _> = call(&mut stranger, "/weir.v1.charges.Charges/Join", joining).await;
+            assert_eq!(joined.unwrap_err(), Code::Unauthenticated);
+        }
+        for process in [0, 1, u64::MAX] {
+            let charge = ChargeRequest { process, session: 1, call: 1, ..ChargeRequest::default() };
+            let charged: ChargeResponse = call(&mut stranger, "/weir.v1.charges.Charges/Charge", charge).await.unwrap();
+            let correct = CorrectRequest { process, replica: 1, batch: 1, ..CorrectRequest::default() };
+            let corrected: CorrectResponse =
+                call(&mut stranger, "/weir.v1.charges.Charges/Correct", correct).await.unwrap();
+            assert!(!charged.is_decided && !corrected.is_done);
+        }
+    });
+    assert_eq!(limiter.metric("weir_grpc_invalid_total"), 3.0);
 }
 
 /// The short form: an address instead of a store.
