@@ -51,7 +51,8 @@ pub(super) async fn serve(
     let sends_proxy_header = kind == ListenerKind::Requests && sends_proxy_header(&settings.proxied_from, peer.ip());
     let needs_local_address = settings.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some());
     drop(config); // a connection may outlive several configurations
-    let opening = async {
+    // Boxed, so that connections are smaller once they are open.
+    let opening = Box::pin(async {
         let (mut socket, mut client, mut first) = (socket, Some(peer), InputBuffer::default());
         if sends_proxy_header {
             (socket, client, first) = read_proxy_header(&worker, socket, peer, by).await?;
@@ -62,7 +63,7 @@ pub(super) async fn serve(
         let preface = if tls.is_none() && kind == ListenerKind::Requests { PREFACE } else { &[] };
         let ready = open(&worker, (socket, first), tls, preface, client.unwrap_or(peer), by).await?;
         Some((handle, ready))
-    };
+    });
     let opened = tokio::select! {
         biased;
         opened = opening => opened,

@@ -87,7 +87,8 @@ pub(in crate::proxy) fn serve<'w>(
                     if !Rc::ptr_eq(&timeouts, &config.timeouts) {
                         timeouts = Rc::clone(&config.timeouts);
                     }
-                    connection.serve_request(&config, &head).await
+                    // Boxed: an idle connection is smaller, and a request gets memory that another one has just used.
+                    Box::pin(connection.serve_request(&config, &head)).await
                 }
                 NextRequest::Fault(fault) => connection.refuse(fault).await,
                 NextRequest::Closed => break,

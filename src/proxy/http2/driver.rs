@@ -18,6 +18,9 @@ use crate::time;
 /// How often a client is asked whether it is still there, and how long it may take to answer.
 const PING: Duration = Duration::from_secs(20);
 
+/// Bytes that are read before the streams have their turn. What came is then passed on from the caches of the processor.
+const TURN: usize = 64 * 1024;
+
 /// How long a client may take for the last frames, and how long it is listened to after them.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -149,15 +152,23 @@ impl<'w> Driver<'w> {
         self.poll_ping(cx, is_empty)
     }
 
-    /// Reads what has come, as long as there is room for answers.
+    /// Reads what has come, as long as there is room for answers, and at most about [`TURN`] bytes in one poll.
     fn poll_read(&mut self, cx: &mut Context<'_>, serve: &mut impl FnMut(Key, Head, bool)) -> Poll<Result<(), Cause>> {
+        let mut read = 0;
         loop {
             self.events(serve)?;
+            if read >= TURN {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             if self.link.state().out.pending() >= PENDING_MAX {
                 return Poll::Ready(Ok(()));
             }
             match std::task::ready!(self.stream.poll_fill(cx, &mut self.input, &self.link.buffers)) {
-                Ok(1..) => self.has_read = true,
+                Ok(len @ 1..) => {
+                    self.has_read = true;
+                    read += len;
+                }
                 _ => return Poll::Ready(Err(Cause::Broken)),
             }
         }
