@@ -148,7 +148,8 @@ impl Gate {
             } else {
                 self.secret.key(&limit.key, applied.route, facts, live.policy.client_ip.ipv6_prefix, identities)?
             };
-            if !applied.traits.is_unusual && !has_bans {
+            let may_be_banned = has_bans && state.has_operator_bans();
+            if !applied.traits.is_unusual && !may_be_banned {
                 continue;
             }
             let key = check.key;

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use smallvec::SmallVec;
@@ -63,10 +64,9 @@ impl Gate {
                 all.push(ban.clone());
                 make_room(&mut all);
             }
-            self.operator_bans.store(all);
+            self.store_operator_bans(all);
             ban
         };
-        self.count_operator_bans();
         wake(live, &changed);
         self.tell_operator_ban(&changed);
     }
@@ -95,9 +95,8 @@ impl Gate {
                 all.truncate(KNOWN_MAX);
                 made.retain(|one| one.stamp() < newest);
             }
-            self.operator_bans.store(all);
+            self.store_operator_bans(all);
         }
-        self.count_operator_bans();
         for one in &made {
             let (limit, target) = (limit_of(&one.ban.target), shown_target(&one.ban.target, one.shown.as_deref()));
             let left_ms = one.ban.until.map(|until| until.ns_since(now) / 1_000_000);
@@ -114,8 +113,7 @@ impl Gate {
         let all: Vec<_> = bans.into_iter().map(|ban| self.in_force(live, ban)).collect();
         let keys: Vec<_> =
             all.iter().filter_map(|one| Some((limit_of(&one.ban.target)?.to_owned(), one.key?))).collect();
-        self.operator_bans.store(all);
-        self.count_operator_bans();
+        self.store_operator_bans(all);
         for (limit, key) in keys {
             if let Some(state) = live.states.iter().find(|state| *state.name == *limit) {
                 state.queues.wake_front(key);
@@ -134,11 +132,16 @@ impl Gate {
     /// Ends the bans that are over, each with a line of the log, and halves old counts of banned addresses.
     pub(super) fn end_operator_bans(&self, now: Timestamp) {
         self.operator_bans.refused.age(now);
-        let over = self.operator_bans.expire(now);
-        if over.is_empty() {
+        let is_over = |one: &BanInForce| one.ban.until.is_some_and(|until| until <= now);
+        if !self.operator_bans.set.load().all.iter().any(is_over) {
             return;
         }
-        self.count_operator_bans();
+        let over = {
+            let _changing = self.operator_bans.changing.lock().unwrap_or_else(PoisonError::into_inner);
+            let (over, stay) = self.operator_bans.split_over(now);
+            self.store_operator_bans(stay);
+            over
+        };
         for BanInForce { ban, shown, .. } in over.into_iter().filter(|one| !one.ban.is_lifted) {
             let (limit, target) = (limit_of(&ban.target), shown_target(&ban.target, shown.as_deref()));
             tracing::info!(limit, target, reason = ban.reason.as_deref(), "a ban has ended");
@@ -166,8 +169,17 @@ impl Gate {
         self.operator_bans.refused.top("", n)
     }
 
-    fn count_operator_bans(&self) {
-        let count = self.operator_bans.set.load().all.iter().filter(|one| !one.ban.is_lifted).count();
+    /// Replaces all bans of operators, and flags the limits whose keys they ban. For a caller that holds `changing`.
+    fn store_operator_bans(&self, all: Vec<BanInForce>) {
+        let before = self.operator_bans.replace(all);
+        let after = self.operator_bans.set.load();
+        let known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in before.limits.union(&after.limits) {
+            if let Some(state) = known.get(name) {
+                state.has_operator_bans.store(after.limits.contains(name), Ordering::Relaxed);
+            }
+        }
+        let count = after.all.iter().filter(|one| !one.ban.is_lifted).count();
         self.metrics.operator_bans.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 

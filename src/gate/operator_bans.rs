@@ -1,15 +1,16 @@
 //! Bans that operators set: of a key of one limit, or of addresses for all limits.
 //!
-//! While there is no such ban, a request reads one flag for keys and one for addresses. Bans of keys are kept by the
-//! texts of their parts, so that they outlive a policy and the secret of keys.
+//! While there is no such ban, a request reads one flag for keys and one for addresses. While there are bans of keys, it
+//! also reads a flag of each limit: a ban costs the requests of other limits no look-up. Bans of keys are kept by the texts
+//! of their parts, so that they outlive a policy and the secret of keys.
 //!
-//! Not here: changes of bans (`ban_changes`, `shared_bans`), bans that follow from refusals (`store::Bans`), and the file of bans
-//! (admin).
+//! Not here: changes of bans (`ban_changes`, `shared_bans`), bans that follow from refusals (`store::Bans`), and the file
+//! of bans (admin).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use ipnet::IpNet;
@@ -114,6 +115,8 @@ pub(super) struct OperatorBans {
 #[derive(Debug, Default)]
 pub(super) struct BanSet {
     pub(super) all: Vec<BanInForce>,
+    /// The names of the limits with banned keys.
+    pub(super) limits: HashSet<Box<str>>,
     /// By key; several limits may have the same key.
     keys: HashMap<Key, Vec<KeyBan>>,
     networks: HashMap<IpNet, Timestamp>,
@@ -136,6 +139,7 @@ impl BanSet {
             match &ban.target {
                 BanTarget::Key(limit, _) | BanTarget::Hash(limit, _) => {
                     if let Some(key) = key {
+                        set.limits.insert(limit.clone());
                         set.keys.entry(*key).or_default().push(KeyBan { limit: limit.clone(), until });
                     }
                 }
@@ -172,13 +176,8 @@ impl OperatorBans {
     }
 
     /// Nanoseconds until the ban of `key` of `limit` ends; `None` if it is not banned.
-    #[inline]
-    pub(super) fn key_ns(&self, limit: &str, key: Key, now: Timestamp) -> Option<u64> {
-        if self.has_keys() { self.look_up_key(limit, key, now) } else { None }
-    }
-
     #[cold]
-    fn look_up_key(&self, limit: &str, key: Key, now: Timestamp) -> Option<u64> {
+    pub(super) fn key_ns(&self, limit: &str, key: Key, now: Timestamp) -> Option<u64> {
         let set = self.set.load();
         let of_limit = set.keys.get(&key)?.iter().filter(|ban| *ban.limit == *limit);
         of_limit.filter_map(|ban| left_ns(ban.until, now)).max()
@@ -197,28 +196,26 @@ impl OperatorBans {
         networks.filter_map(|network| left_ns(*set.networks.get(&network.trunc())?, now)).max()
     }
 
-    pub(super) fn store(&self, all: Vec<BanInForce>) {
+    /// Replaces all bans, and returns those before. For a caller that holds `changing`.
+    pub(super) fn replace(&self, all: Vec<BanInForce>) -> Arc<BanSet> {
         let set = BanSet::new(all);
         let (has_keys, has_networks) = (!set.keys.is_empty(), !set.networks.is_empty());
-        self.set.store(Arc::new(set));
+        let before = self.set.swap(Arc::new(set));
         self.has_keys.store(has_keys, Ordering::Relaxed);
         self.has_networks.store(has_networks, Ordering::Relaxed);
+        before
     }
 
-    /// Removes the bans that are over at `now`, and returns them. Those that replaced a longer one stay as lifted bans.
-    pub(super) fn expire(&self, now: Timestamp) -> Vec<BanInForce> {
+    /// The bans that are over at `now`, and the others. Bans that replaced a longer one are also among the others, as
+    /// lifted bans.
+    pub(super) fn split_over(&self, now: Timestamp) -> (Vec<BanInForce>, Vec<BanInForce>) {
         let is_over = |one: &BanInForce| one.ban.until.is_some_and(|until| until <= now);
-        if !self.set.load().all.iter().any(is_over) {
-            return Vec::new();
-        }
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (over, mut stay): (Vec<_>, Vec<_>) = self.set.load().all.iter().cloned().partition(is_over);
         stay.extend(over.iter().filter_map(|one| {
             let until = one.ban.replaced_until.filter(|until| *until > now)?;
             let ban = OperatorBan { until: Some(until), is_lifted: true, replaced_until: None, ..one.ban.clone() };
             Some(BanInForce { ban, ..one.clone() })
         }));
-        self.store(stay);
-        over
+        (over, stay)
     }
 }

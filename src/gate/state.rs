@@ -124,6 +124,8 @@ pub struct LimitState {
     /// Present once replicas shared the limit by streams.
     pub(super) streamed: OnceLock<Arc<Streamed>>,
     operator_bans: Arc<OperatorBans>,
+    /// Whether an operator bans a key of the limit.
+    pub(super) has_operator_bans: AtomicBool,
 }
 
 impl Gate {
@@ -316,6 +318,7 @@ impl Gate {
             listeners: Arc::clone(&self.listeners),
             streamed: OnceLock::new(),
             operator_bans: Arc::clone(&self.operator_bans),
+            has_operator_bans: AtomicBool::new(false),
         }
     }
 }
@@ -345,7 +348,14 @@ impl LimitState {
             return None;
         }
         let by_limit = if limit.ban.is_some() { self.bans.banned_ns(key, now) } else { None };
-        by_limit.max(self.operator_bans.key_ns(&self.name, key, now))
+        let by_operator = if self.has_operator_bans() { self.operator_bans.key_ns(&self.name, key, now) } else { None };
+        by_limit.max(by_operator)
+    }
+
+    /// Whether an operator may have banned a key of the limit.
+    #[inline]
+    pub(super) fn has_operator_bans(&self) -> bool {
+        self.has_operator_bans.load(Ordering::Relaxed)
     }
 
     /// Counts a refusal towards a ban.

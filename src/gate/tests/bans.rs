@@ -1,9 +1,15 @@
 //! Bans: which keys are refused everything, and for how long.
 
-use super::{CAPS, check, facts, headers, install, limit, new_gate, parse_ban};
-use crate::gate::{Cause, Step};
-use crate::policy::{OnLimit, Stage};
+use std::time::Duration;
+
+use tokio::time::advance;
+
+use super::{CAPS, check, facts, headers, install, limit, new_gate, ns, parse_ban};
+use crate::gate::{BanTarget, Cause, Live, OperatorBan, Step};
+use crate::limit::{Algorithm, Allowance, Rate};
+use crate::policy::{Allowed, Limit, OnLimit, Stage};
 use crate::telemetry::LimitDecision;
+use crate::time::Timestamp;
 
 #[tokio::test(start_paused = true)]
 async fn a_key_refused_too_often_is_refused_everything() {
@@ -169,4 +175,46 @@ async fn the_gauge_and_the_counters_follow() {
     tokio::time::sleep(std::time::Duration::from_mins(1)).await;
     gate.publish();
     assert_eq!((metrics.bans.get(), metrics.banned_keys.get()), (1, 0));
+}
+
+/// A ban of an operator costs the requests of other limits no look-up.
+#[tokio::test(start_paused = true)]
+async fn a_ban_of_an_operator_flags_its_limit_only() {
+    let gate = new_gate();
+    let limits = |count| ["a", "b"].map(|name| limit(name, count, "1h", count, OnLimit::Reject));
+    let live = install(gate, limits(10), CAPS);
+    let flags = |live: &Live| live.states.iter().map(|state| state.has_operator_bans()).collect::<Vec<_>>();
+    let is_banned = |live, words: &[&str]| {
+        let headers = headers(words);
+        let step = gate.admit(live, Stage::Identified, &facts(&headers), || 100, gate.clock.now()).unwrap();
+        matches!(step, Step::Refuse(refusal) if refusal.cause == Cause::Banned)
+    };
+    let change = |live, is_lifted, for_s: u64| {
+        let (since, now) = (Timestamp::ZERO, gate.clock.now());
+        let (target, until) =
+            (BanTarget::Key("a".into(), vec!["k".into()]), now.saturating_add_ns(for_s * 1_000_000_000));
+        let (until, replaced_until, reason, token) = (Some(until), None, None, None);
+        let ban = OperatorBan { target, until, since, replica: 0, is_lifted, replaced_until, reason, token };
+        gate.change_operator_ban(live, ban, now);
+    };
+    assert_eq!(flags(live), [false, false]);
+    change(live, false, 3600);
+    assert_eq!((flags(live), is_banned(live, &["a=k"]), is_banned(live, &["b=k"])), (vec![true, false], true, false));
+    assert!(is_banned(live, &["a=k", "b=k"]) && !is_banned(live, &["a=other", "b=k"]));
+    // Another algorithm has another state.
+    let others = limits(10).map(|limit| Limit {
+        allowed: Allowed::to_all(Algorithm::SlidingWindow(
+            Allowance::new(Rate { count: 10, period_ns: ns("1h") }).unwrap(),
+        )),
+        ..limit
+    });
+    let live = install(gate, others, CAPS);
+    assert_eq!((flags(live), is_banned(live, &["a=k"])), (vec![true, false], true));
+    change(live, true, 3600);
+    assert_eq!((flags(live), is_banned(live, &["a=k"])), (vec![false, false], false));
+    change(live, false, 10);
+    assert_eq!((flags(live), is_banned(live, &["a=k"])), (vec![true, false], true));
+    advance(Duration::from_secs(11)).await;
+    gate.sweep();
+    assert_eq!((flags(live), is_banned(live, &["a=k"])), (vec![false, false], false));
 }
