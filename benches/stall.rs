@@ -2,8 +2,8 @@
 //! snapshot of them was written.
 //!
 //! `cargo bench --bench stall [-- KEYS [MAX_KEYS]]`. Two threads bring the keys; then one decides on them, alone and
-//! while another sweeps or writes; at last also on keys of another algorithm, a tenth as many. A row says how many decisions took over 50 us, and their median, 99th percentile and
-//! maximum in milliseconds. On a machine that is not idle the maximum is the machine's: the first row, which decides
+//! while another sweeps or writes; at last also on keys of another algorithm, a tenth as many. A row says how many
+//! decisions took over 50 us, and their median, 99th percentile and maximum in milliseconds. On a machine that is not idle the maximum is the machine's: the first row, which decides
 //! nothing, shows what it does. The hundreds of shards that grow are the hundreds of slow decisions of the second
 //! row, so its median is what growing one takes.
 

@@ -209,16 +209,11 @@ fn ban_of(gate: &Gate, live: &Live, limit: &str, text: String, now: Timestamp) -
 
 /// The text by which an override names a key.
 fn text_of((gate, live): (&Gate, &Live), limit: &str, found: FoundKey) -> Result<String, KeyError> {
-    if found.texts.is_none() {
-        return gate.text_of_hash(live, limit, found.key);
+    let key = found.key;
+    match found.pairs() {
+        Some(parts) => gate.key_text(live, limit, &parts),
+        None => gate.text_of_hash(live, limit, key),
     }
-    gate.key_text(live, limit, &pairs_of(found))
-}
-
-/// The names and the texts of the parts of a key.
-fn pairs_of(found: FoundKey) -> Vec<(String, String)> {
-    let names = found.shown.unwrap_or_default().into_iter().map(|(name, _)| name);
-    names.zip(found.texts.unwrap_or_default()).collect()
 }
 
 fn shown(gate: &Gate, live: &Live, asked: RequestedEdit) -> Result<ShownEdit, Refused> {

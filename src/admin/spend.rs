@@ -15,7 +15,7 @@ use super::audit::Audited;
 use super::body::{self, BATCH_MAX, Json};
 use super::state::Admin;
 use super::{key, keys};
-use crate::gate::{Balance, ChargeError, FoundKey, Gate, KeyError, KeyName, Live, Spend, SpendError};
+use crate::gate::{Balance, ChargeError, Gate, KeyError, KeyName, Live, Spend, SpendError};
 
 /// A charge.
 #[derive(Deserialize, ToSchema)]
@@ -117,12 +117,6 @@ fn no_parts() -> Value {
     Value::Object(Map::new())
 }
 
-/// The names and the texts of the parts of a key.
-fn pairs(found: FoundKey) -> Result<Vec<(String, String)>, String> {
-    let (shown, texts) = found.shown.zip(found.texts).ok_or("key: a charge needs the text of the key, not its id")?;
-    Ok(shown.into_iter().map(|(name, _)| name).zip(texts).collect())
-}
-
 /// Makes one charge, and adds it to `audited` unless it looks only.
 fn charge(
     gate: &Gate,
@@ -135,7 +129,10 @@ fn charge(
     let units = units.as_i64().ok_or_else(|| bad(SpendError::Units.to_string()))?;
     let key = match key::name_of_json(key).map_err(bad)? {
         KeyName::Parts(parts) => parts,
-        name => pairs(gate.find_key(live, &limit, &name).map_err(|error| keys::refused(&error))?).map_err(bad)?,
+        name => {
+            let found = gate.find_key(live, &limit, &name).map_err(|error| keys::refused(&error))?;
+            found.pairs().ok_or_else(|| bad("key: a charge needs the text of the key, not its id".to_owned()))?
+        }
     };
     let now = gate.clock().now();
     let spend = |units| {

@@ -41,6 +41,14 @@ pub struct FoundKey {
     pub texts: Option<Vec<String>>,
 }
 
+impl FoundKey {
+    /// The names and the texts of its parts; `None` if only the hash is known.
+    pub fn pairs(self) -> Option<Vec<(String, String)>> {
+        let names = self.shown?.into_iter().map(|(name, _)| name);
+        Some(names.zip(self.texts?).collect())
+    }
+}
+
 /// The state of one key.
 #[derive(Clone, Debug)]
 pub struct KeyState<'l> {

@@ -1,7 +1,7 @@
 //! One request, one verdict: finds its limits, identifies it, charges all limits or none, and lets it wait.
 //!
-//! A decision is synchronous; only [`Asking::ask`], [`Waiting::wait`] and [`Delayed::wait`] are not. Not here: the answer to the client
-//! (respond), and the request's path through the proxy.
+//! A decision is synchronous; only [`Asking::ask`], [`Waiting::wait`] and [`Delayed::wait`] are not. Not here: the answer
+//! to the client (respond), and the request's path through the proxy.
 
 mod admit;
 mod answered;

@@ -50,8 +50,8 @@ impl Streamed {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Adds units that were charged; negative ones were given back by a settlement. `number` is the number of the plan, if the limit has
-    /// plans. Returns whether peers are to be told at once.
+    /// Adds units that were charged; negative ones were given back by a settlement. `number` is the number of the plan, if
+    /// the limit has plans. Returns whether peers are to be told at once.
     pub(super) fn add(&self, key: Key, number: impl FnOnce() -> u16, units: i64, capacity: u64) -> bool {
         let plan = if self.has_plans.load(Ordering::Relaxed) { number() } else { 0 };
         self.pending.add(key, plan, units, capacity)

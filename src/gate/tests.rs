@@ -203,8 +203,8 @@ impl Told {
 /// Runs a script in milliseconds. An answer may come up to one millisecond late, because of tokio's timers.
 ///
 /// - `limit NAME COUNT PERIOD BURST reject|hold=MAX_WAIT|delay=STEP,MAX [waiting=N] [cost=N] [shadow] [off]
-///   [ban=COUNT/PERIOD,FOR,FOR_MAX] [override=KEY,COUNT,PERIOD,BURST] [plan=NAME,COUNT,PERIOD,BURST] [redis=REPLICAS] [lease=REPLICAS,UNITS] [concurrency=MAX]
-///   [other=REPLICAS]`; `other` is a second store
+///   [ban=COUNT/PERIOD,FOR,FOR_MAX] [override=KEY,COUNT,PERIOD,BURST] [plan=NAME,COUNT,PERIOD,BURST] [redis=REPLICAS]
+///   [lease=REPLICAS,UNITS] [concurrency=MAX] [other=REPLICAS]`; `other` is a second store
 /// - `store split|local|reject|allow`: what decides while the store is down
 /// - `AT store up|down|cold|slow=LATENCY|late=LATENCY`; `late` is down after this time
 /// - `AT other LATENCY`: of the second store

@@ -13,8 +13,8 @@ use crate::time::Timestamp;
 
 /// The state of one key under one algorithm.
 ///
-/// All functions but [`State::refund`] take the rule in force. A rule that differs from that of the state is adopted first: spent units stay
-/// spent, and the new rule applies at once.
+/// All functions but [`State::refund`] take the rule in force. A rule that differs from that of the state is adopted
+/// first: spent units stay spent, and the new rule applies at once.
 pub trait State: Clone + Debug {
     /// The algorithm's parameters.
     type Rule;

@@ -60,8 +60,6 @@ pub struct BanNews {
     pub more_begun: usize,
     /// The number of other bans that have ended.
     pub more_ended: usize,
-    /// The most keys of each list.
-    keys_max: usize,
 }
 
 /// A change of the ban of one key, which replicas tell each other.
@@ -115,25 +113,26 @@ impl Refused {
         }
     }
 
-    /// Adds a ban to `news` that has begun or ended since the last sweep. One of both may have been between two sweeps.
-    fn report(&mut self, key: Key, now: Timestamp, news: &mut BanNews) {
+    /// Adds a ban to `news` that has begun or ended since the last sweep; its key, unless there are `keys_max` keys. One of
+    /// both may have been between two sweeps.
+    fn report(&mut self, key: Key, now: Timestamp, keys_max: usize, news: &mut BanNews) {
         let (until, _) = self.state.last_ban();
         if until != self.found_until {
-            self.report_end(key, news);
+            self.report_end(key, keys_max, news);
             self.found_until = until;
             if until > Timestamp::ZERO {
-                self.found = news.begin(key, until.ns_since(now));
+                self.found = news.begin(key, until.ns_since(now), keys_max);
             }
         }
         if until <= now {
-            self.report_end(key, news);
+            self.report_end(key, keys_max, news);
         }
     }
 
-    fn report_end(&mut self, key: Key, news: &mut BanNews) {
+    fn report_end(&mut self, key: Key, keys_max: usize, news: &mut BanNews) {
         match std::mem::take(&mut self.found) {
             Found::All => {}
-            Found::Key if news.ended.len() < news.keys_max => news.ended.push(key),
+            Found::Key if news.ended.len() < keys_max => news.ended.push(key),
             Found::Key | Found::Number => news.more_ended += 1,
         }
     }
@@ -152,8 +151,8 @@ impl Refused {
 }
 
 impl BanNews {
-    fn begin(&mut self, key: Key, left_ns: u64) -> Found {
-        if self.begun.len() < self.keys_max {
+    fn begin(&mut self, key: Key, left_ns: u64, keys_max: usize) -> Found {
+        if self.begun.len() < keys_max {
             self.begun.push((key, left_ns));
             Found::Key
         } else {
@@ -192,15 +191,15 @@ impl Bans {
     /// Drops every key that is idle at `now`. Returns the bans that have begun and ended since the last sweep, with at most
     /// `keys_max` keys of each kind. Locks one shard at a time.
     pub fn sweep(&self, now: Timestamp, keys_max: usize) -> BanNews {
-        let (mut idle, mut news) = (0, BanNews { keys_max, ..BanNews::default() });
+        let (mut idle, mut news) = (0, BanNews::default());
         self.states.retain(|key, refused| {
-            refused.report(*key, now, &mut news);
+            refused.report(*key, now, keys_max, &mut news);
             let stays = refused.count(&self.banned, now) || refused.idle_at() > now;
             idle += usize::from(!stays);
             stays
         });
         self.len.fetch_sub(idle, Ordering::Relaxed);
-        BanNews { keys_max: 0, ..news }
+        news
     }
 
     /// Packs all keys that are not idle at `now`, block by block. Locks one shard at a time.
@@ -244,8 +243,8 @@ impl Bans {
         }
     }
 
-    /// Ends the ban of `key` and forgets its refusals. No sweep reports this end. Returns the nanoseconds that were left; `None` if it is not banned.
-    /// If the bans are shared, `replica` lifts it for all.
+    /// Ends the ban of `key` and forgets its refusals. No sweep reports this end. Returns the nanoseconds that were left;
+    /// `None` if it is not banned. If the bans are shared, `replica` lifts it for all.
     pub fn pardon(&self, key: Key, replica: Option<u64>, now: Timestamp) -> Option<u64> {
         let mut refused = self.states.get_mut(&key)?;
         let left_ns = refused.state.banned_ns(now)?;

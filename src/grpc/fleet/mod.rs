@@ -1,7 +1,8 @@
 //! The connections between replicas, on which they stream their charges to each other.
 //!
-//! Reading order: `members` and `registry` (which addresses there are), `dial` and `listen` (a connection to each), `handshake` (who is at
-//! its other end), `hub` (all connections meet at the replica), `messages` (in both directions), `run` (the tasks).
+//! Reading order: `members` and `registry` (which addresses there are), `dial` and `listen` (a connection to each),
+//! `handshake` (the proof of the other end), `hub` (all connections meet at the replica), `messages` (in both directions),
+//! `run` (the tasks).
 //!
 //! All of it runs on the control runtime. Not here: what replicas tell each other, and when (`store::stream`).
 
