@@ -114,6 +114,50 @@ fn a_form_must_be_of_this_page() {
     assert!(page.contains("value=\"&#60;script&#62;\"") && !page.contains("<script>"), "{page}");
 }
 
+/// Each form of the page, and the action of its line in the audit log; none if it changes nothing.
+const FORMS: &[(&str, &str, Option<&str>)] = &[
+    ("/key/override", "limit=sellers&key=a&to=20/h", Some("override")),
+    ("/key/override", "limit=sellers&key=a&action=remove", Some("override")),
+    ("/key/charge", "limit=sellers&key=a&units=1", Some("charge")),
+    ("/key/charge", "limit=sellers&key=a&units=-1", Some("give_back")),
+    ("/key/reset", "limit=sellers&key=a", Some("reset")),
+    ("/key/ban", "limit=sellers&key=a&for=1h", Some("ban")),
+    ("/key/lift", "limit=sellers&key=a", Some("lift_ban")),
+    ("/bans/add", "address=203.0.113.7", Some("ban")),
+    ("/bans/lift", "address=203.0.113.7", Some("lift_ban")),
+    ("/overrides/set", "limit=sellers&key=b&to=20/h", Some("override")),
+    ("/overrides/remove", "", Some("override")),
+    ("/configuration/reload", "", Some("reload")),
+    ("/configuration/check", "action=text&text=[", None),
+    ("/configuration/check", "action=stored", None),
+    ("/explain", "method=GET&path=/api/x&host=shop&ip=203.0.113.7", None),
+];
+
+#[test]
+fn each_change_of_the_page_has_its_line() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let cookie = log_in(&weir, WRITER);
+    let own = csrf(&ask(&weir, "GET", "/", &[&cookie], ""));
+    let mut known = 0;
+    for (path, fields, action) in FORMS {
+        // The page of overrides refers to each by a word.
+        let page = ask(&weir, "GET", "/overrides", &[&cookie], "").text();
+        let reference = page.split_once("name=\"reference\" value=\"").and_then(|(_, rest)| rest.split('"').next());
+        let reference = reference.unwrap_or_default();
+        let form = format!("csrf={own}&reason=night&reference={reference}&{fields}");
+        let answer = ask(&weir, "POST", path, &[&cookie, ORIGIN], &form);
+        assert_eq!(answer.status, if action.is_some() { 303 } else { 200 }, "{path} {fields}: {}", answer.text());
+        let audit = std::fs::read_to_string(weir.folder().join("audit.jsonl")).unwrap_or_default();
+        let lines: Vec<serde_json::Value> = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let new: Vec<_> =
+            lines[known..].iter().map(|line| [&line["action"], &line["token"], &line["reason"]]).collect();
+        let expected: Vec<_> = action.iter().map(|action| [*action, "night-shift", "night"]).collect();
+        assert_eq!(new, expected, "{path} {fields}");
+        known = lines.len();
+    }
+}
+
 #[test]
 fn failed_logins_are_bounded() {
     let upstream = Upstream::start();
