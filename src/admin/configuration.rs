@@ -58,8 +58,8 @@ struct ReloadRequest {
 )]
 pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<ConfigQuery>) -> Answer {
     let (reader, below) = (Arc::clone(&admin.configuration), asked.path.clone().unwrap_or_default());
-    let has_defaults = asked.defaults.unwrap_or(true);
-    let read = spawn_blocking(move || reader.settings(&below, has_defaults)).await;
+    let (has_defaults, newest) = (asked.defaults.unwrap_or(true), admin.live.clone());
+    let read = spawn_blocking(move || reader.settings(&newest.load().policy, &below, has_defaults)).await;
     let mut config = match read {
         Ok(config) => config,
         Err(error) => return problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),

@@ -12,6 +12,8 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use utoipa::ToSchema;
 
+use crate::policy::Policy;
+
 /// Reloads that are remembered.
 const RELOADS_MAX: usize = 20;
 /// Reloads that may wait for an earlier one.
@@ -21,8 +23,9 @@ pub const SETTINGS_MAX: usize = 10_000;
 
 /// The configuration in force, and the compiler of others.
 pub trait ConfigReader: fmt::Debug + Send + Sync {
-    /// The options at `below` or below it, with defaults if `has_defaults`.
-    fn settings(&self, below: &str, has_defaults: bool) -> ConfigBody;
+    /// The options at `below` or below it, with defaults if `has_defaults`. Some defaults are those of `policy`, which is
+    /// in force.
+    fn settings(&self, policy: &Policy, below: &str, has_defaults: bool) -> ConfigBody;
 
     /// Compiles a text, which messages call `name`, in the place of the configuration. Puts nothing in force.
     fn check(&self, text: &str, name: &str) -> CheckBody;

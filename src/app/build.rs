@@ -52,7 +52,8 @@ impl App {
         let config = with_inherited_overrides(config, feed.as_ref(), &mut inherited.previous);
         let mut listeners = Listeners::bind(&config, &mut inherited)?;
         let mut previous = inherited.previous;
-        let (operators, orders, bans) = Operators::of(&config, feed.as_ref().map(ConfigFeed::in_force));
+        let budget = DescriptorBudget::take(config.fixed.workers, wanted(&config));
+        let (operators, orders, bans) = Operators::of(&config, feed.as_ref().map(ConfigFeed::in_force), budget.clients);
         let metrics = Arc::new(metrics(&config, feed.as_ref().is_some_and(ConfigFeed::is_remote))?);
         let jwks = Arc::new(Jwks::default());
         if let Previous::Running(predecessor) = &mut previous {
@@ -71,15 +72,14 @@ impl App {
 
         let (workers, grace) = (config.fixed.workers, config.fixed.shutdown_grace);
         let wanted_connections = config.fixed.max_connections;
-        let descriptors = DescriptorBudget::take(workers, wanted(&config));
         let (installed, warnings) = (Installed::of(&config), config.warnings.clone());
-        let ceiling = Arc::new(Ceiling::new(descriptors.upstreams, workers));
+        let ceiling = Arc::new(Ceiling::new(budget.upstreams, workers));
         let (service, peers) = (config.grpc.clone(), config.peers.clone().zip(config.fleet_secret.clone()));
         let stores = stores::first(&config, clock, &metrics)?;
         let running_config = reload::install(&gate, (config, stores), &metrics, &ceiling, None, false);
         gate.set_operator_bans(&running_config.live, bans);
         let running_config = Arc::new(ArcSwap::from_pointee(running_config));
-        let [connections, checks] = [descriptors.clients, descriptors.checks].map(ConnectionCount::new);
+        let [connections, checks] = [budget.clients, budget.checks].map(ConnectionCount::new);
         let shared = Arc::new(SharedState {
             gate,
             taps: Arc::new(Taps::new(metrics.taps.clone())),
@@ -92,7 +92,7 @@ impl App {
             ceiling,
             draining: AtomicBool::new(false),
         });
-        let limiter = service.map(|service| Arc::new(limiter(&shared, service, descriptors.calls)));
+        let limiter = service.map(|service| Arc::new(limiter(&shared, service, budget.calls)));
         let inherited = if let Previous::Running(predecessor) = &previous { predecessor.instance() } else { None };
         let fleet = peers.map(|(peers, secret)| fleet::hub(&shared, peers, &secret, inherited)).transpose()?;
         let (operators_too, jwks_too) = (Arc::clone(&operators), Arc::clone(&jwks));

@@ -4,9 +4,10 @@ use arc_swap::ArcSwap;
 
 use crate::admin::{CheckBody, ConfigBody, ConfigReader, FindingBody, ReloadBody, SETTINGS_MAX, SettingBody};
 use crate::config::{
-    self, Config, Diagnostics, Finding, Origin, OverridesInForce, Setting, SettingFilter, SettingSource, Severity,
-    Written,
+    self, Config, Diagnostics, Finding, InForce, Origin, OverridesInForce, Setting, SettingFilter, SettingSource,
+    Severity, Written,
 };
+use crate::policy::Policy;
 
 /// The texts in force, and the place of the configuration.
 #[derive(Debug)]
@@ -15,18 +16,23 @@ pub(super) struct RunningText {
     pub(in crate::app) overrides: ArcSwap<OverridesInForce>,
     /// `None` for a configuration that does not change.
     origin: Option<Origin>,
+    /// The bound on client connections.
+    max_connections: usize,
 }
 
 impl RunningText {
-    pub(super) fn new(written: Written, overrides: OverridesInForce, origin: Option<Origin>) -> Self {
-        Self { written: ArcSwap::from_pointee(written), overrides: ArcSwap::from_pointee(overrides), origin }
+    pub(super) fn new(config: &Config, origin: Option<Origin>, max_connections: usize) -> Self {
+        let written = ArcSwap::from_pointee(config.written.clone());
+        let overrides = ArcSwap::from_pointee(config.run_time.kept.clone());
+        Self { written, overrides, origin, max_connections }
     }
 }
 
 impl ConfigReader for RunningText {
-    fn settings(&self, below: &str, has_defaults: bool) -> ConfigBody {
+    fn settings(&self, policy: &Policy, below: &str, has_defaults: bool) -> ConfigBody {
         let written = self.written.load();
-        let (found, more) = written.settings(SettingFilter { below, has_defaults, count_max: SETTINGS_MAX });
+        let filter = SettingFilter { below, has_defaults, count_max: SETTINGS_MAX };
+        let (found, more) = written.settings(filter, InForce { policy, max_connections: self.max_connections });
         let body = |Setting { path, value, source }: Setting| {
             let (source, line, variable) = match source {
                 SettingSource::File(line) => ("file", Some(line), None),

@@ -44,13 +44,18 @@ pub(super) struct Orders {
 
 impl Operators {
     /// The settings of a configuration that is at `origin`, the receiver of orders, and the bans in the file.
-    pub(super) fn of(config: &Config, origin: Option<Origin>) -> (Arc<Self>, Orders, Vec<OperatorBan>) {
+    /// `max_connections` is the bound on client connections.
+    pub(super) fn of(
+        config: &Config,
+        origin: Option<Origin>,
+        max_connections: usize,
+    ) -> (Arc<Self>, Orders, Vec<OperatorBan>) {
         let (overrides, changes) = Overrides::new(config.run_time.overrides.clone());
         let (file, bans) = BanFile::open(config.admin.bans.clone());
         let access = Arc::new(ArcSwap::from_pointee(access(config)));
         let tls = ArcSwapOption::from(config.admin.tls.clone().map(Arc::new));
         let routing = Arc::new(ArcSwap::from_pointee(routing(config)));
-        let text = Arc::new(RunningText::new(config.written.clone(), config.run_time.kept.clone(), origin));
+        let text = Arc::new(RunningText::new(config, origin, max_connections));
         let (reloads, orders) = Reloads::new();
         let operators = Self { access, overrides, bans: Arc::new(file), routing, text, reloads, tls };
         (Arc::new(operators), Orders { changes, reloads: orders }, bans)

@@ -10,15 +10,15 @@ use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::compile::DerivedDefaults;
 use super::compile::limit::{DEFAULT_LIMIT, is_none};
+use super::compile::{Absent, DerivedDefaults, InForce};
 use super::schema::{self, Preset};
 
 /// Stands for a secret.
 const MASK: &str = "***";
 
 /// Tables that are lists in the file.
-const LISTS: [&str; 5] = ["limit", "route", "grpc.check", "grpc.descriptor", "admin.tokens"];
+pub(super) const LISTS: [&str; 5] = ["limit", "route", "grpc.check", "grpc.descriptor", "admin.tokens"];
 
 /// The text of a configuration, and the positions of its secrets.
 #[derive(Clone, Default)]
@@ -84,13 +84,15 @@ impl Written {
     }
 
     /// The options that `filter` selects, and whether there are more: table by table, with the defaults of each table
-    /// behind its own options.
-    pub fn settings(&self, filter: SettingFilter<'_>) -> (Vec<Setting>, bool) {
+    /// behind its own options. `in_force` are the numbers that some defaults are.
+    pub fn settings(&self, filter: SettingFilter<'_>, in_force: InForce<'_>) -> (Vec<Setting>, bool) {
         let (document, _) = DeTable::parse_recoverable(&self.text);
+        let document = document.get_ref();
         let lines = self.text.match_indices('\n').map(|(at, _)| at).collect();
-        let mut walk = Walk { written: Some(self), lines, filter, found: Vec::new(), is_full: false };
-        walk.table("", "", document.get_ref());
-        if is_none(document.get_ref().get("limit"))
+        let (found, is_full) = (Vec::new(), false);
+        let mut walk = Walk { written: Some(self), document, in_force, lines, filter, found, is_full };
+        walk.table("", "", document);
+        if is_none(document.get("limit"))
             && let Ok(default) = DeTable::parse(DEFAULT_LIMIT)
         {
             walk.written = None;
@@ -104,6 +106,9 @@ impl Written {
 struct Walk<'w> {
     /// `None` for text that the file does not have.
     written: Option<&'w Written>,
+    /// The whole file.
+    document: &'w DeTable<'w>,
+    in_force: InForce<'w>,
     /// The ends of its lines.
     lines: Vec<usize>,
     filter: SettingFilter<'w>,
@@ -176,15 +181,9 @@ impl Walk<'_> {
         for name in names.into_iter().filter(|name| table.is_none_or(|table| !table.contains_key(*name))) {
             let (below, path) = (join(schema, name), join(path, name));
             match schema::find(&below).map(|option| option.default) {
-                Some(Preset::Toml(text)) => {
-                    if let (true, Ok(value)) = (self.is_wanted(&path), DeValue::parse(text)) {
-                        let value = json(&value, |_| false);
-                        self.add(&path, value, SettingSource::Default);
-                    }
-                }
-                Some(_) => {
-                    let derived = self.written.and_then(|written| written.derived.value(&below, &path));
-                    if let (true, Some(value)) = (self.is_wanted(&path), derived) {
+                Some(_) if !self.is_wanted(&path) => {}
+                Some(preset) => {
+                    if let Some(value) = constant(preset).or_else(|| self.derived(&below, &path, table)) {
                         self.add(&path, value, SettingSource::Default);
                     }
                 }
@@ -200,6 +199,29 @@ impl Walk<'_> {
                 }
             }
         }
+    }
+
+    /// The default of an option that depends on other options.
+    fn derived(&self, schema: &str, path: &str, table: Option<&DeTable<'_>>) -> Option<Value> {
+        match schema {
+            "route.max_body_bytes" => self.inherited("server.max_body_bytes", &["server", "max_body_bytes"]),
+            "route.upgrade" => {
+                let upstream = table?.get("upstream")?.get_ref().as_str()?;
+                self.inherited("upstreams.NAME.upgrade", &["upstreams", upstream, "upgrade"])
+            }
+            _ => {
+                let absent = Absent { schema, path, table, document: self.document };
+                self.written?.derived.value(absent, self.in_force)
+            }
+        }
+    }
+
+    /// The value of the option `schema` at `path`: that of the file, or its default.
+    fn inherited(&self, schema: &str, path: &[&str]) -> Option<Value> {
+        let (name, tables) = path.split_last()?;
+        let table = tables.iter().try_fold(self.document, |table, name| table.get(*name)?.get_ref().as_table());
+        let written = table.and_then(|table| table.get(*name)).map(|value| self.shown(value));
+        written.or_else(|| constant(schema::find(schema)?.default))
     }
 
     fn add(&mut self, path: &str, value: Value, source: SettingSource) {
@@ -226,6 +248,14 @@ impl Walk<'_> {
 
     fn shown(&self, value: &Spanned<DeValue<'_>>) -> Value {
         json(value, |span| self.is_secret(span))
+    }
+}
+
+/// The default of an option, if it is a constant.
+fn constant(preset: Preset) -> Option<Value> {
+    match preset {
+        Preset::Toml(text) => Some(json(&DeValue::parse(text).ok()?, |_| false)),
+        Preset::Required | Preset::Unset(_) => None,
     }
 }
 

@@ -269,6 +269,6 @@ impl<'a> Document<'a> {
 /// `config` with the defaults that depend on other options, for operators who read them.
 fn with_derived(config: Config) -> Config {
     let (admin, place) = (&config.admin, &config.run_time.kept.place);
-    let derived = DerivedDefaults::new(config.fixed.workers, admin.bans.as_deref(), place, &config.policy);
+    let derived = DerivedDefaults::new(config.fixed.workers, admin.bans.as_deref(), place);
     Config { written: config.written.with_derived(derived), ..config }
 }

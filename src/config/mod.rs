@@ -25,7 +25,7 @@ mod tests;
 
 pub use change::{Changed, change};
 pub use compile::limit::DEFAULT_LIMIT;
-pub use compile::{AdminSettings, Config, GrpcSettings, PeerSettings};
+pub use compile::{AdminSettings, Config, GrpcSettings, InForce, PeerSettings};
 pub use diagnostics::{Diagnostics, Finding, Severity};
 pub use effective::{Setting, SettingFilter, SettingSource, Written};
 pub use load::{Origin, compile, compile_at, load, load_after};

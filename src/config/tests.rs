@@ -5,6 +5,7 @@
 mod access;
 mod admin;
 mod checks;
+mod effective;
 mod fetched;
 mod fleet;
 mod grpc;

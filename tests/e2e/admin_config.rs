@@ -90,6 +90,8 @@ fn each_value_has_its_source() {
         let found = setting(&config, path);
         assert_eq!((&found["value"], &found["source"]), (&value, &json!("default")), "{path}");
     }
+    // As many as the file descriptors allow.
+    assert!(setting(&config, "server.max_connections")["value"].as_u64() >= Some(1), "{config}");
     let set = setting(&config, "limit.clients.overrides.192.0.2.1");
     assert_eq!((&set["value"], &set["source"]), (&json!("7/h"), &json!("override")));
     let own = setting(&config, "limit.sellers.overrides.***");

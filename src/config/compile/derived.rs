@@ -1,92 +1,117 @@
 //! The defaults that depend on other options, as they are in force.
+//!
+//! They are found when somebody asks for them, in the text of the configuration and in its compiled form.
 
-use std::collections::HashMap;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
+use toml::de::DeTable;
 
 use super::on_limit::ON_FULL;
+use super::store;
 use crate::config::overrides::OverridesPlace;
+use crate::config::reader::time_units;
 use crate::limit::{Algorithm, ban};
-use crate::policy::{Limit, Policy, Strategy};
+use crate::policy::{Limit, Policy};
 
-/// The defaults of one configuration that depend on other options.
+/// The defaults of one configuration that neither its text nor its policy has.
 #[derive(Debug, Default)]
 pub(in crate::config) struct DerivedDefaults {
     workers: usize,
     bans: Option<String>,
     overrides: String,
-    limits: HashMap<Box<str>, LimitDefaults>,
 }
 
-#[derive(Debug)]
-struct LimitDefaults {
-    strategy: &'static str,
-    on_full: Option<&'static str>,
-    persist: bool,
-    /// `None` if the algorithm has no burst, or if replicas divide it.
-    burst: Option<u64>,
-    longest_ban_ns: Option<u64>,
+/// The numbers of a running process that defaults depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct InForce<'p> {
+    /// The policy.
+    pub policy: &'p Policy,
+    /// The bound on client connections without `server.max_connections`.
+    pub max_connections: usize,
+}
+
+/// An option that a configuration does not have.
+#[derive(Clone, Copy)]
+pub(in crate::config) struct Absent<'t> {
+    /// Its path in the schema.
+    pub(in crate::config) schema: &'t str,
+    /// Its path, with the names of tables in lists.
+    pub(in crate::config) path: &'t str,
+    /// The table that could have it; `None` if that is absent, too.
+    pub(in crate::config) table: Option<&'t DeTable<'t>>,
+    /// The whole configuration.
+    pub(in crate::config) document: &'t DeTable<'t>,
 }
 
 impl DerivedDefaults {
-    /// The defaults of a configuration with this number of workers, these files, and these limits.
-    pub(in crate::config) fn new(
-        workers: usize,
-        bans: Option<&Path>,
-        overrides: &OverridesPlace,
-        policy: &Policy,
-    ) -> Self {
+    /// The defaults of a configuration with this number of workers and these files.
+    pub(in crate::config) fn new(workers: usize, bans: Option<&Path>, overrides: &OverridesPlace) -> Self {
         let overrides = match overrides {
             OverridesPlace::Off => "off".to_owned(),
             OverridesPlace::File(path) => path.display().to_string(),
             OverridesPlace::Memory { .. } => "memory".to_owned(),
         };
-        Self {
-            workers,
-            bans: bans.map(|path| path.display().to_string()),
-            overrides,
-            limits: policy.limits().iter().map(|limit| (limit.name.clone(), LimitDefaults::of(limit))).collect(),
-        }
+        Self { workers, bans: bans.map(|path| path.display().to_string()), overrides }
     }
 
-    /// The default of the option `schema` at `path`, which has the name of a limit in place of the list. `None` if it is
-    /// not known, or if there is none.
-    pub(in crate::config) fn value(&self, schema: &str, path: &str) -> Option<Value> {
+    /// The default of an absent option. `None` if it is not known, or if there is none.
+    pub(in crate::config) fn value(&self, absent: Absent<'_>, in_force: InForce<'_>) -> Option<Value> {
+        let Absent { schema, path, table, document } = absent;
         match schema {
-            "server.workers" => return Some(self.workers.into()),
-            "admin.bans" => return self.bans.clone().map(Value::from),
-            "admin.overrides" => return Some(self.overrides.as_str().into()),
-            _ => {}
-        }
-        let option = schema.strip_prefix("limit")?;
-        let limit = self.limits.get(path.strip_prefix("limit.")?.strip_suffix(option)?)?;
-        match option {
-            ".strategy" => Some(limit.strategy.into()),
-            ".on_full" => limit.on_full.map(Value::from),
-            ".persist" => Some(limit.persist.into()),
-            ".burst" => limit.burst.map(Value::from),
-            ".ban.for_max" => limit.longest_ban_ns.map(duration),
-            _ => None,
+            "server.workers" => Some(self.workers.into()),
+            "server.max_connections" => Some(in_force.max_connections.into()),
+            "admin.bans" => self.bans.clone().map(Value::from),
+            "admin.overrides" => Some(self.overrides.as_str().into()),
+            "upstreams.NAME.hash_by" => (text(table?, "balance")? == "hash").then(|| "ip".into()),
+            "store.NAME.timeout" => Some(duration(store::default_timeout(table?.contains_key("etcd")))),
+            "fleet.strategy.store" | "limit.strategy.store" => only_store(table?, document).map(Value::from),
+            _ => {
+                let (name, _) = path.strip_prefix("limit.")?.split_once('.')?;
+                of_limit(schema.strip_prefix("limit.")?, table, in_force.policy.by_name(name)?.limit)
+            }
         }
     }
 }
 
-impl LimitDefaults {
-    fn of(limit: &Limit) -> Self {
-        let usual = &limit.allowed.usual;
-        let has_burst = matches!(usual, Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_));
-        let is_whole = !matches!(limit.strategy, Strategy::Split(_));
-        Self {
-            strategy: limit.strategy.name(),
-            on_full: ON_FULL.iter().find(|(_, known)| *known == limit.on_full).map(|(word, _)| *word),
-            persist: limit.persist,
-            burst: (has_burst && is_whole).then(|| usual.capacity()),
-            longest_ban_ns: limit.ban.as_ref().map(ban::Rule::longest_ns),
+/// The default of the option `option` of a limit, or of a table in it.
+fn of_limit(option: &str, table: Option<&DeTable<'_>>, limit: &Limit) -> Option<Value> {
+    match option {
+        "strategy" => Some(limit.strategy.name().into()),
+        "on_full" => ON_FULL.iter().find(|(_, known)| *known == limit.on_full).map(|(word, _)| (*word).into()),
+        "persist" => Some(limit.persist.into()),
+        "burst" | "plans.NAME.burst" | "overrides.NAME.burst" => {
+            let has_burst = matches!(limit.allowed.usual, Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_));
+            // The rule of a replica may be a share of the written one.
+            let rate = time_units::rate(text(table?, "rate")?).ok()?;
+            has_burst.then(|| rate.count.into())
         }
+        "ban.for_max" => limit.ban.as_ref().map(|rule| duration(Duration::from_nanos(ban::Rule::longest_ns(rule)))),
+        _ => None,
     }
 }
 
-fn duration(ns: u64) -> Value {
-    humantime::format_duration(std::time::Duration::from_nanos(ns)).to_string().into()
+/// The name of the only store that fits the strategy `table`.
+fn only_store<'t>(table: &DeTable<'_>, document: &'t DeTable<'_>) -> Option<&'t str> {
+    let kinds: &[&str] = match text(table, "use")? {
+        "redis" => &["redis", "cluster", "sentinel"],
+        "lease" => &["redis", "cluster", "sentinel", "etcd"],
+        "service" if !table.contains_key("url") => &["service"],
+        _ => return None,
+    };
+    let fits = |store: &DeTable<'_>| kinds.iter().any(|kind| store.contains_key(*kind));
+    let stores = document.get("store")?.get_ref().as_table()?;
+    let mut fitting = stores.iter().filter(|(_, store)| store.get_ref().as_table().is_some_and(fits));
+    let (only, _) = fitting.next()?;
+    fitting.next().is_none().then(|| &**only.get_ref())
+}
+
+/// The text that `table` has for `key`.
+fn text<'t>(table: &'t DeTable<'_>, key: &str) -> Option<&'t str> {
+    table.get(key)?.get_ref().as_str()
+}
+
+fn duration(duration: Duration) -> Value {
+    humantime::format_duration(duration).to_string().into()
 }

@@ -45,7 +45,8 @@ mod warnings;
 use toml::de::DeTable;
 
 pub use admin::AdminSettings;
-pub(in crate::config) use derived::DerivedDefaults;
+pub use derived::InForce;
+pub(in crate::config) use derived::{Absent, DerivedDefaults};
 pub use grpc::GrpcSettings;
 pub use peers::PeerSettings;
 

@@ -106,8 +106,12 @@ fn store(name: &Located<String>, table: &Table<'_>) -> (Option<RemoteSettings>, 
 }
 
 fn timeout(table: &Table<'_>) -> Option<Duration> {
-    let default = if table.has("etcd") { ETCD_TIMEOUT } else { service::TIMEOUT };
-    if table.has("timeout") { table.duration_in("timeout") } else { Some(default) }
+    if table.has("timeout") { table.duration_in("timeout") } else { Some(default_timeout(table.has("etcd"))) }
+}
+
+/// The timeout of a store that has none, by whether it is an etcd.
+pub(super) fn default_timeout(is_etcd: bool) -> Duration {
+    if is_etcd { ETCD_TIMEOUT } else { service::TIMEOUT }
 }
 
 const ON_FAILURE: [(&str, OnFailure); 4] = [
