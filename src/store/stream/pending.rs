@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::mem;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::limit::Key;
 use crate::store::Returned;
@@ -31,18 +31,15 @@ struct Shard(Mutex<ShardCharges>);
 
 #[derive(Debug, Default)]
 struct ShardCharges {
-    units: HashMap<PendingKey, Sums, BuildHasherDefault<KeyHasher>>,
+    /// Without the charges that were given back, which are few. So an entry is small.
+    units: ByKey<i64>,
+    returned: ByKey<Returned>,
     is_overfull: bool,
     /// When the charges were taken last. Peers have heard of no charge since.
     since: Timestamp,
 }
 
-/// What one key was charged and given back.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sums {
-    units: i64,
-    returned: Returned,
-}
+type ByKey<V> = HashMap<PendingKey, V, BuildHasherDefault<KeyHasher>>;
 
 /// A key, and the number of the plan whose rule it goes by.
 type PendingKey = (Key, u16);
@@ -91,57 +88,65 @@ impl Pending {
     /// Adds `units`, negative ones if they were given back. `plan` is a number of the caller's. Returns whether the key has
     /// now used so much of the `capacity` of its rule that peers are to be told at once.
     pub fn add(&self, key: Key, plan: u16, units: i64, capacity: u64) -> bool {
-        let change = |_: Timestamp, sums: &mut Sums| {
-            let before = sums.units;
-            sums.units = before.saturating_add(units);
-            (before, sums.units)
-        };
-        let Some((before, after)) = self.change(key, plan, change) else { return false };
+        let mut shard = self.shard(key);
+        let ShardCharges { units: sums, is_overfull, .. } = &mut *shard;
+        let Some(sum) = entry(sums, (key, plan), is_overfull) else { return false };
+        let before = *sum;
+        *sum = before.saturating_add(units);
         let is_urgent = |units: i64| {
             u64::try_from(units).is_ok_and(|units| units > 0 && units.saturating_mul(URGENT_PART) >= capacity)
         };
-        !is_urgent(before) && is_urgent(after)
+        !is_urgent(before) && is_urgent(*sum)
     }
 
     /// Adds a charge that was given back. If peers have not heard of it, they hear nothing of it.
     pub fn add_returned(&self, key: Key, plan: u16, returned: &Returned) {
-        self.change(key, plan, |since, sums| {
-            let charged = i64::try_from(returned.charged).unwrap_or(i64::MAX);
-            if returned.at >= since && sums.units >= charged {
-                sums.units -= charged;
-            } else {
-                sums.returned = sums.returned.with(returned);
-            }
-        });
+        let mut shard = self.shard(key);
+        let ShardCharges { units: sums, returned: all_returned, is_overfull, since } = &mut *shard;
+        let charged = i64::try_from(returned.charged).unwrap_or(i64::MAX);
+        let is_untold = |units: &&mut i64| returned.at >= *since && **units >= charged;
+        if let Some(units) = sums.get_mut(&(key, plan)).filter(is_untold) {
+            *units -= charged;
+        } else if let Some(sum) = entry(all_returned, (key, plan), is_overfull) {
+            *sum = sum.with(returned);
+        }
     }
 
-    /// Changes the sums of a key. `None` if there is no room for it.
-    fn change<R>(&self, key: Key, plan: u16, change: impl FnOnce(Timestamp, &mut Sums) -> R) -> Option<R> {
+    fn shard(&self, key: Key) -> MutexGuard<'_, ShardCharges> {
         let index = usize::try_from(key.second % SHARDS as u64).unwrap_or(0);
-        let mut shard = self.shards[index].0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (is_full, since) = (shard.units.len() >= SHARD_KEYS_MAX, shard.since);
-        match shard.units.entry((key, plan)) {
-            Entry::Occupied(mut entry) => Some(change(since, entry.get_mut())),
-            Entry::Vacant(_) if is_full => {
-                shard.is_overfull = true;
-                None
-            }
-            Entry::Vacant(entry) => Some(change(since, entry.insert(Sums::default()))),
-        }
+        self.shards[index].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Moves all charges until `now` to `into`. Returns whether none was lost.
     pub fn take(&self, now: Timestamp, into: &mut Vec<PendingCharge>) -> bool {
         let mut is_complete = true;
         for shard in &self.shards {
-            let mut charges = shard.0.lock().unwrap_or_else(PoisonError::into_inner);
-            is_complete &= !mem::take(&mut charges.is_overfull);
-            charges.since = now;
-            let pending = charges.units.drain().filter(|(_, sums)| sums.units != 0 || sums.returned.charged > 0);
-            let charge = |((key, plan), Sums { units, returned })| PendingCharge { key, plan, units, returned };
-            into.extend(pending.map(charge));
+            let mut shard = shard.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let ShardCharges { units, returned: all_returned, is_overfull, since } = &mut *shard;
+            is_complete &= !mem::take(is_overfull);
+            *since = now;
+            into.extend(units.drain().filter_map(|((key, plan), units)| {
+                let returned = if all_returned.is_empty() { None } else { all_returned.remove(&(key, plan)) };
+                let returned = returned.unwrap_or_default();
+                (units != 0 || returned.charged > 0).then_some(PendingCharge { key, plan, units, returned })
+            }));
+            let only_returned = all_returned.drain().filter(|(_, returned)| returned.charged > 0);
+            into.extend(only_returned.map(|((key, plan), returned)| PendingCharge { key, plan, units: 0, returned }));
         }
         is_complete
+    }
+}
+
+/// The value of a key. `None` if there is no room for it.
+fn entry<'m, V: Default>(map: &'m mut ByKey<V>, key: PendingKey, is_overfull: &mut bool) -> Option<&'m mut V> {
+    let is_full = map.len() >= SHARD_KEYS_MAX;
+    match map.entry(key) {
+        Entry::Occupied(entry) => Some(entry.into_mut()),
+        Entry::Vacant(_) if is_full => {
+            *is_overfull = true;
+            None
+        }
+        Entry::Vacant(entry) => Some(entry.insert(V::default())),
     }
 }
 
