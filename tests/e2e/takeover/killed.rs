@@ -103,7 +103,7 @@ impl Relay {
     /// Passes on the words of the process that connects to `at` and the one at `old`.
     fn run(&self, at: UnixListener, old: &Path) {
         let new = at.accept().unwrap().0;
-        drop(at);
+        close(at);
         let old = UnixStream::connect(old).unwrap();
         let (new_too, old_too) = (new.try_clone().unwrap(), old.try_clone().unwrap());
         thread::scope(|scope| {
@@ -111,6 +111,13 @@ impl Relay {
             self.pass(old, new);
         });
     }
+}
+
+/// Closes a socket so that nobody can connect to it any more. A process that another test starts has a copy of it until
+/// its `exec`.
+fn close(listener: UnixListener) {
+    rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
+    drop(listener);
 }
 
 /// Two addresses and a path to listen on, beside the socket for take-overs.
@@ -185,7 +192,7 @@ fn a_successor_that_is_too_late_does_not_serve() {
     thread::scope(|scope| {
         scope.spawn(move || {
             let new = listener.accept().unwrap().0;
-            drop(listener); // the successor binds this path
+            close(listener); // the successor binds this path
             let old_end = UnixStream::connect(socket).unwrap();
             let (mut from_new, mut to_old) = (new.try_clone().unwrap(), old_end.try_clone().unwrap());
             let (mut from_old, mut to_new) = (old_end, new);
