@@ -1,4 +1,6 @@
-//! The terms under which this process can put a configuration in force.
+//! The store connections and the secret that a new configuration must fit.
+//!
+//! Not here: reading it (`config`), putting it in force (`reload`), and settings that only a restart changes (`installed`).
 
 use std::sync::Arc;
 
@@ -8,7 +10,7 @@ use crate::policy::FleetSecret;
 use crate::proxy::SharedState;
 use crate::store::RemoteStore;
 
-/// The terms under which this process can put a configuration in force.
+/// The store connections and the secret that a new configuration must fit.
 #[derive(Clone)]
 pub(super) struct Terms {
     pub(super) shared: Arc<SharedState>,

@@ -1,4 +1,6 @@
 //! The attempts of a task that follows keys over one connection after another.
+//!
+//! Not here: the connection (`session`), and the length of a pause (`backoff`).
 
 use tokio::time::sleep;
 

@@ -72,7 +72,7 @@ pub use keys::{FoundKey, KeyName, KeyState, LimitedKey, ListPosition};
 pub use lease::Refill;
 pub use limit_keys::LimitKey;
 pub use lookup::KeyError;
-pub use named_charge::{ChargeError, NamedCharge, RateError};
+pub use named_charge::{ChargeError, NamedCharge};
 pub use named_verdict::{NamedDenial, NamedItem, NamedVerdict, decisive};
 pub use newest_live::NewestLive;
 pub use operator_bans::{BanInForce, BanTarget, OperatorBan};

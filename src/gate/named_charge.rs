@@ -4,7 +4,7 @@
 
 use super::lookup::{KeyError, normal, texts};
 use super::state::{Gate, LimitState, Live};
-use crate::limit::{Algorithm, Key, QuotaError, Rate, Unportable};
+use crate::limit::{Algorithm, Allowance, Key, QuotaError, Rate, fixed_window};
 use crate::policy::Limit;
 use crate::time::Timestamp;
 
@@ -29,7 +29,7 @@ pub struct NamedCharge {
 pub(super) struct RequestedRate {
     /// The key of its budget, so that the budget under the configured rate is not refilled.
     pub(super) key: Key,
-    /// The rule; of one unit, if the rate has none.
+    /// The rule: a window. If the rate has no units, the rule has one.
     pub(super) rule: Algorithm,
     /// Whether the rate has no units.
     pub(super) is_zero: bool,
@@ -39,6 +39,13 @@ impl NamedCharge {
     /// Whether the caller requests a rate without units.
     pub(super) fn requests_zero(&self) -> bool {
         self.requested.as_ref().is_some_and(|requested| requested.is_zero)
+    }
+
+    /// Whether both request rates of one budget, and the rates differ.
+    pub fn contradicts(&self, other: &Self) -> bool {
+        let (Some(own), Some(other_rate)) = (&self.requested, &other.requested) else { return false };
+        let is_same_budget = self.limit == other.limit && own.key == other_rate.key;
+        is_same_budget && (&own.rule, own.is_zero) != (&other_rate.rule, other_rate.is_zero)
     }
 
     /// Nanoseconds until the ban of the key ends; `None` if it is not banned. Refusals of requested rates ban the key of
@@ -57,26 +64,6 @@ pub enum ChargeError {
     /// The limit counts requests in flight, so the units would never come back.
     InFlight,
 }
-
-/// Why a limit cannot have the rate that a caller requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RateError {
-    /// Its algorithm cannot count it.
-    Quota(QuotaError),
-    /// Its store cannot count it.
-    Unportable(Unportable),
-}
-
-impl std::fmt::Display for RateError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Quota(error) => write!(f, "the rate {error}"),
-            Self::Unportable(error) => write!(f, "a store cannot count the rate, which {error}"),
-        }
-    }
-}
-
-impl std::error::Error for RateError {}
 
 impl std::fmt::Display for ChargeError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -133,17 +120,18 @@ impl Gate {
     }
 
     /// `charge` by the rate that its caller requests, in place of the rate, the plan and the override that its key has.
-    /// `rate` may have no units: it refuses all.
+    /// `rate` may have no units: it refuses all. The rule is a sliding window if the limit has one, and otherwise a fixed
+    /// window that begins with the first request.
     ///
     /// # Errors
     /// If the limit cannot have the rate.
-    pub fn with_rate(&self, live: &Live, charge: NamedCharge, rate: Rate) -> Result<NamedCharge, RateError> {
+    pub fn with_rate(&self, live: &Live, charge: NamedCharge, rate: Rate) -> Result<NamedCharge, QuotaError> {
         let Some(limit) = live.policy.limits().get(charge.limit) else { return Ok(charge) };
-        let rule = limit.allowed.usual.with_rate(Rate { count: rate.count.max(1), ..rate });
-        let mut rule = rule.map_err(RateError::Quota)?;
-        if limit.strategy.is_remote() {
-            rule = rule.to_portable(0).map_err(RateError::Unportable)?;
-        }
+        let counted = Rate { count: rate.count.max(1), ..rate };
+        let rule = match &limit.allowed.usual {
+            Algorithm::SlidingWindow(_) => Algorithm::SlidingWindow(Allowance::new(counted)?),
+            _ => Algorithm::FixedWindow(fixed_window::Rule::from_first(counted)?),
+        };
         let key = self.secret.of_period(charge.key, rate.period_ns);
         Ok(NamedCharge { requested: Some(RequestedRate { key, rule, is_zero: rate.count == 0 }), ..charge })
     }

@@ -144,7 +144,7 @@ impl<'l> Deciding<'l> {
         let rule = rule.or(is_banned.then_some(&limit.allowed.usual))?;
         let is_barred = is_banned || charge.requests_zero();
         let check = LimitCheck { state, applied, variant, is_queued: is_barred || would_queue(state, limit, key) };
-        // More than the one unit of a rule that stands for none.
+        // A rate of 0 has a stand-in rule of one unit. One unit more never fits it.
         let cost = charge.units.max(1).saturating_add(charge.requests_zero().into());
         let mut check = Charge::new(&state.table, key, rule, cost, limit.mode == Mode::Enforce, check);
         check.set_remote(live.remotes.get(charge.limit)?.as_ref());

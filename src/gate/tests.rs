@@ -35,6 +35,7 @@ use super::{Gate, HoldCaps, Live, Pass, Refusal, Step};
 use crate::fields::FieldBuf;
 use crate::limit::ban::Rule as BanRule;
 use crate::limit::slow_down::SlowDown;
+use crate::limit::tests::algorithm;
 use crate::limit::{Algorithm, Key, LeaseUnits, OnFull, Quota, Rate, Retry, concurrency};
 use crate::policy::KeyPart;
 use crate::policy::client_ip::{AddressHeader, ClientIpRules};
@@ -485,6 +486,13 @@ fn parse_limit(cells: &[&str]) -> Limit {
                 limit.allowed = Allowed::to_all(Algorithm::Concurrency(rule));
             }
             ("off", _) => limit.mode = Mode::Off,
+            // As a limit has it whose callers request rates.
+            ("window", kind) => {
+                let from = if kind == "fixed" { " from first" } else { "" };
+                limit.allowed = Allowed::to_all(algorithm(&format!("{kind}_window {count}/{period}{from}")));
+                limit.on_full = OnFull::Reject;
+            }
+            ("max_keys", max) => limit.max_keys = max.parse().unwrap(),
             ("lease", lease) => {
                 let (replicas, units) = lease.split_once(',').unwrap();
                 let units = LeaseUnits::Fixed(units.parse().unwrap());

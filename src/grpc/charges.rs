@@ -39,8 +39,8 @@ impl Charges for ChargesApi {
 
 impl Server {
     fn join(&self, request: &JoinRequest) -> Result<JoinResponse, Status> {
-        let JoinRequest { secret, replica, replicas, states, is_complete } = request;
-        if key(secret.as_ref()) != Some(self.gate.secret_proof()) {
+        let JoinRequest { proof, replica, replicas, states, is_complete } = request;
+        if key(proof.as_ref()) != Some(self.gate.secret_proof()) {
             self.checks.invalid.inc();
             return Err(Status::unauthenticated("the limiter has another fleet.secret"));
         }

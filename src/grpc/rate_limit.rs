@@ -56,6 +56,7 @@ impl RateLimitService for RateLimitApi {
 }
 
 /// The charges of a request, and the part of each descriptor.
+#[derive(Default)]
 struct DescriptorCharges {
     charges: Vec<NamedCharge>,
     parts: Vec<Part>,
@@ -119,7 +120,7 @@ impl Server {
             return Err(Status::invalid_argument(format!("expected at most {DESCRIPTORS_MAX} descriptors")));
         }
         let usual = u64::from((*hits_addend).max(1));
-        let (mut charges, mut parts) = (Vec::new(), Vec::with_capacity(descriptors.len()));
+        let mut all = DescriptorCharges::default();
         for RateLimitDescriptor { entries, limit, hits_addend } in descriptors {
             let entries: Vec<Entry<'_>> = entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
             let units = hits_addend.unwrap_or(usual).min(UNITS_MAX);
@@ -131,32 +132,41 @@ impl Server {
             let own = rule.map(|rule| self.charges(live, rule, &entries, None, units)).transpose()?;
             let mut own = own.unwrap_or_default();
             if let Some(limit) = requested {
-                own = self.with_limit(live, own, limit)?;
+                own = self.with_limit(live, own, limit, &all).map_err(|what| {
+                    self.checks.invalid.inc();
+                    Status::invalid_argument(format!("descriptors[{}].limit: {what}", all.parts.len()))
+                })?;
             }
-            let start = charges.len();
-            charges.append(&mut own);
-            parts.push(Part { charges: start..charges.len(), requested });
+            let start = all.charges.len();
+            all.charges.append(&mut own);
+            all.parts.push(Part { charges: start..all.charges.len(), requested });
         }
-        Ok(DescriptorCharges { charges, parts })
+        Ok(all)
     }
 
-    /// These charges by the limit of their descriptor.
+    /// These charges by the limit of their descriptor, which comes after those of `earlier`.
+    ///
+    /// # Errors
+    /// Why the limit cannot be in force.
     fn with_limit(
         &self,
         live: &Live,
         charges: Vec<NamedCharge>,
         limit: RateLimitOverride,
-    ) -> Result<Vec<NamedCharge>, Status> {
-        let invalid = |what: String| {
-            self.checks.invalid.inc();
-            Status::invalid_argument(what)
-        };
-        let Some(period_s) = seconds(limit.unit) else {
-            return Err(invalid(format!("limit: there is no unit {}", limit.unit)));
-        };
+        earlier: &DescriptorCharges,
+    ) -> Result<Vec<NamedCharge>, String> {
+        let period_s = seconds(limit.unit).ok_or_else(|| format!("there is no unit {}", limit.unit))?;
         let rate = Rate { count: limit.requests_per_unit.into(), period_ns: period_s * NS_PER_S };
         let charges = charges.into_iter().map(|charge| self.gate.with_rate(live, charge, rate));
-        charges.collect::<Result<_, _>>().map_err(|error| invalid(format!("limit: {error}")))
+        let charges: Vec<_> = charges.collect::<Result<_, _>>().map_err(|error| format!("the rate {error}"))?;
+        let is_contradicted = |known: &NamedCharge| charges.iter().any(|own| own.contradicts(known));
+        match earlier.charges.iter().position(is_contradicted) {
+            None => Ok(charges),
+            Some(at) => {
+                let part = earlier.parts.iter().position(|part| part.charges.contains(&at)).unwrap_or_default();
+                Err(format!("descriptors[{part}] has the same key and unit, and another `requests_per_unit`"))
+            }
+        }
     }
 
     fn rate_limit_response(&self, verdict: &NamedVerdict<'_>, parts: &[Part]) -> RateLimitResponse {

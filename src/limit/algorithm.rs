@@ -7,7 +7,6 @@ mod order;
 mod packed;
 mod periods;
 mod portable;
-mod with_rate;
 
 pub use portable::{PortableRate, Unportable};
 

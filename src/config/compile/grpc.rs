@@ -10,6 +10,7 @@ use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
 use crate::grpc::settings::{ServiceListener, ServiceSettings};
+use crate::limit::{Algorithm, OnFull};
 use crate::net::ListenAddress;
 use crate::net::tls::ServerTls;
 use crate::policy::descriptors::{
@@ -125,18 +126,32 @@ pub(super) fn descriptors(table: &Table<'_>, policy: Option<&Policy>) -> Option<
 fn check_accepted(table: &Table<'_>, limits: &[MappedLimit], policy: &Policy) {
     let Some(value) = table.get("accept_limit") else { return };
     let fault = match limits {
-        [one] => match policy.limits().get(one.limit) {
-            Some(Limit { strategy: Strategy::Local | Strategy::Redis { .. }, .. }) | None => return,
-            Some(Limit { name, strategy, .. }) => {
-                let what =
-                    format!("other replicas do not know the `limit` of a descriptor, and `{name}` is shared by them");
-                let help = format!("its strategy is \"{}\"; use \"redis\" or \"local\"", strategy.name());
-                Fault::new(what).help(Some(help))
-            }
-        },
-        limits => Fault::new(format!("replaces the rate of one limit, and this table has {}", limits.len())),
+        [one] => fault_of_accepted(one, policy),
+        limits => Some(Fault::new(format!("replaces the rate of one limit, and this table has {}", limits.len()))),
     };
-    table.fault("accept_limit", value.span(), fault);
+    if let Some(fault) = fault {
+        table.fault("accept_limit", value.span(), fault);
+    }
+}
+
+/// Why the rate of a limit cannot be replaced; `None` if it can. A budget of another rate needs a state that only this
+/// process changes, that keeps what is spent when the rate changes, and that no other key shares.
+fn fault_of_accepted(mapped: &MappedLimit, policy: &Policy) -> Option<Fault> {
+    let limit = policy.limits().get(mapped.limit)?;
+    let name = &limit.name;
+    let (what, help) = if limit.strategy != Strategy::Local {
+        let what = format!("`{name}` is shared with other replicas, which do not know the `limit` of a descriptor");
+        (what, format!("its strategy is \"{}\"; use \"local\"", limit.strategy.name()))
+    } else if !matches!(limit.allowed.usual, Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_)) {
+        let what = format!("replaces the rate of a window, and `{name}` has another algorithm or several rates");
+        (what, "use `algorithm = \"fixed_window\"` or \"sliding_window\", with one rate".to_owned())
+    } else if limit.on_full != OnFull::Reject {
+        let what = format!("past `max_keys`, the keys of `{name}` are not counted by their own rates");
+        (what, format!("add `on_full = \"reject\"` to `{name}`"))
+    } else {
+        return None;
+    };
+    Some(Fault::new(what).help(Some(help)))
 }
 
 /// The entries of a check. After an error, the rule that has them is invalid.

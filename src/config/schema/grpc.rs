@@ -49,5 +49,5 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Plan of the caller."),
     opt("grpc.descriptor.limits.NAME.PART", Text("text with `{ENTRY}`"), Required, PART),
     opt("grpc.descriptor.accept_limit", Switch, Toml("false"),
-        "Let the `limit` of a descriptor replace the rate of the table's limit."),
+        "Let the `limit` of a descriptor replace the rate of the table's limit: a local window with `on_full = \"reject\"`."),
 ];

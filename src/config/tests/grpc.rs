@@ -22,6 +22,23 @@ name = 'flights'
 key = ['ip']
 algorithm = 'concurrency'
 max = 3
+[[limit]]
+name = 'windows'
+key = ['ip']
+rate = '10/s'
+algorithm = 'sliding_window'
+[[limit]]
+name = 'pairs'
+key = ['ip']
+rate = ['10/s', '20/min']
+algorithm = 'sliding_window'
+on_full = 'reject'
+[[limit]]
+name = 'accepting'
+key = ['ip']
+rate = '10/s'
+algorithm = 'fixed_window'
+on_full = 'reject'
 ";
 
 fn of(grpc: &str) -> String {
@@ -136,12 +153,6 @@ fn rules_that_do_not_fit() {
             "replaces the rate of one limit, and this table has 0",
         ),
         (
-            "[[grpc.descriptor]]\ndomain = 'a'\nentries = [{ key = 'a' }]\nlimits = { addresses = { ip = '{a}' } }\n\
-             accept_limit = true\n[fleet]\nstrategy = 'split'\nreplicas = 2",
-            "7:16",
-            "other replicas do not know the `limit` of a descriptor, and `addresses` is shared by them",
-        ),
-        (
             "[[grpc.descriptor]]\ndomain = 'a'\nentries = [{ key = 'a' }, { key = 'a' }]\nplan = '{a}'\nlimits = {}",
             "6:8",
             "several entries are named `a`",
@@ -150,6 +161,35 @@ fn rules_that_do_not_fit() {
         let found = compile(&of(rule)).expect_err(rule).to_string();
         assert!(found.contains(expected), "{rule}: {found}");
         assert!(found.contains(&format!("weir.toml:{at}\n")), "{rule}: {found}");
+    }
+}
+
+#[test]
+fn limits_that_accept_another_rate() {
+    let split = "[fleet]\nstrategy = 'split'\nreplicas = 2\n";
+    for (fleet, limit, expected) in [
+        ("", "accepting", None),
+        ("", "windows", Some("past `max_keys`, the keys of `windows` are not counted by their own rates")),
+        (
+            "",
+            "addresses",
+            Some("replaces the rate of a window, and `addresses` has another algorithm or several rates"),
+        ),
+        ("", "pairs", Some("replaces the rate of a window, and `pairs` has another algorithm or several rates")),
+        (split, "accepting", Some("`accepting` is shared with other replicas, which do not know the `limit`")),
+    ] {
+        let rule = format!(
+            "[[grpc.descriptor]]\ndomain = 'a'\nentries = [{{ key = 'a' }}]\n\
+             limits = {{ {limit} = {{ ip = '{{a}}' }} }}\naccept_limit = true\n{fleet}"
+        );
+        match (compile(&of(&rule)), expected) {
+            (Ok(config), None) => assert!(config.policy.descriptors.domains[0].1.accepts_limit),
+            (Err(found), Some(expected)) => {
+                let found = found.to_string();
+                assert!(found.contains(expected) && found.contains("weir.toml:7:16\n"), "{limit}: {found}");
+            }
+            (found, expected) => panic!("{limit}: {expected:?} {found:?}"),
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 use super::{CAPS, check, install, limit, new_gate, pairs_of};
 use crate::gate::lookup::KeyError;
 use crate::gate::named_charge::ChargeError;
+use crate::limit::Rate;
 use crate::policy::{KeyPart, Limit, Match, Mode, OnLimit};
 
 #[tokio::test(start_paused = true)]
@@ -170,12 +171,12 @@ async fn plans_overrides_and_modes() {
     .await;
 }
 
-/// A requested rate has a budget of its own for each period, and another number keeps what is spent.
+/// A requested rate has a budget of its own for each period, and another number keeps what is spent, also later.
 #[tokio::test(start_paused = true)]
 async fn requested_rates() {
     check(
-        "limit a 1 1h 2 reject plan=big,1,1s,9 override=9,unlimited
-         limit s 1 1h 2 reject redis=1
+        "limit a 2 1h 2 reject window=fixed plan=big,1,1s,9 override=9,unlimited
+         limit s 2 1h 2 reject window=sliding
          0s check usual a=1*2
          0s check five a=1*3@5/1min
          0s check more a=1*3@5/1min
@@ -186,45 +187,93 @@ async fn requested_rates() {
          0s check plan a=2*2@3/1min plan=big
          0s check override a=9*2@3/1min
          0s check look a=1*0@10/1min
-         0s check stored s=1*3@5/1min
-         1s check stored-more s=1*3@5/1min
-         2s check stored-usual s=1*2
+         0s check sliding s=1*3@5/1min
+         0s check sliding-more s=1*6@5/1min
+         0s check sliding-raised s=1*3@9/1min
+         0s check sliding-usual s=1*2
+         2s check faster a=1*0@1000/1min
+         4s check slower a=1@5/1min
+         60s check next-window a=1@6/1min
          > 0s usual pass/0
          > 0s five pass/2
-         > 0s more Limit/2 12s
+         > 0s more Limit/2 60s
          > 0s raised pass/0
-         > 0s lowered Limit/0 24s
+         > 0s lowered Limit/0 60s
          > 0s hourly pass/1
          > 0s usual-again Limit/0 1h
          > 0s plan pass/1
          > 0s override pass/1
          > 0s look pass/4
-         > 0s stored pass/2
-         > 1s stored-more Limit/2 11s
-         > 2s stored-usual pass/0",
+         > 0s sliding pass/2
+         > 0s sliding-more Limit/2 never
+         > 0s sliding-raised pass/3
+         > 0s sliding-usual pass/0
+         > 2s faster pass/994
+         > 4s slower Limit/0 56s
+         > 60s next-window pass/5",
+    )
+    .await;
+}
+
+/// Past `max_keys` a requested rate is refused, and returns nothing to other keys.
+#[tokio::test(start_paused = true)]
+async fn requested_rates_past_max_keys() {
+    check(
+        "limit a 2 24h 2 reject window=fixed max_keys=1
+         0s check first a=1*2
+         0s check new a=2*2
+         0s check requested a=2@1000/1s
+         2s check requested-of-first a=1@1000/1s
+         4s check first-again a=1
+         4s check new-again a=2
+         > 0s first pass/0
+         > 0s new Limit/0 1s
+         > 0s requested Limit/0 1s
+         > 2s requested-of-first Limit/0 1s
+         > 4s first-again Limit/0 86396s
+         > 4s new-again Limit/0 1s",
     )
     .await;
 }
 
 #[tokio::test(start_paused = true)]
+async fn charges_that_request_other_rates_contradict() {
+    let gate = new_gate();
+    let live = install(gate, [of_parts("all", Vec::new()), of_parts("other", Vec::new())], CAPS);
+    let charge = |limit, rate: Option<(u64, u64)>| {
+        let charge = gate.named_charge(live, limit, &[], None, 1).unwrap();
+        let requested = |(count, period_ns)| gate.with_rate(live, charge.clone(), Rate { count, period_ns }).unwrap();
+        rate.map_or_else(|| charge.clone(), requested)
+    };
+    let one = charge("all", Some((1, 60)));
+    for (limit, rate, expected) in [
+        ("all", None, false),
+        ("all", Some((1, 60)), false),
+        ("all", Some((2, 60)), true),
+        ("all", Some((0, 60)), true),
+        ("all", Some((2, 61)), false),
+        ("other", Some((2, 60)), false),
+    ] {
+        let other = charge(limit, rate);
+        assert_eq!((one.contradicts(&other), other.contradicts(&one)), (expected, expected), "{limit} {rate:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_requested_rate_of_zero_refuses_all() {
     check(
-        "limit a 1 1h 2 reject
+        "limit a 2 1h 2 reject window=fixed
          limit b 1 1h 2 reject
-         limit m 1 1h 2 reject shadow
-         limit s 1 1h 2 reject redis=1
+         limit m 2 1h 2 reject window=sliding shadow
          0s check zero a=1@0/1min
          0s check look a=1*0@0/1min
          0s check both a=1@0/1min b=1
          0s check shadow m=1@0/1min b=1
-         0s check stored s=1@0/1min
-         1ms calls 0
          1ms check usual a=1 b=1
          > 0s zero Limit/0 never
          > 0s look Limit/0 never
          > 0s both Limit/0 never
          > 0s shadow pass/1
-         > 0s stored Limit/0 never
          > 1ms usual pass/0",
     )
     .await;
@@ -233,7 +282,7 @@ async fn a_requested_rate_of_zero_refuses_all() {
 #[tokio::test(start_paused = true)]
 async fn bans_of_a_key_hold_for_requested_rates() {
     check(
-        "limit a 1 1h 1 reject ban=1/1min,10s,10s
+        "limit a 1 1h 1 reject window=fixed ban=1/1min,10s,10s
          0s check first a=1*2
          0s check banned a=1@5/1min
          0s check other a=2*6@5/1min

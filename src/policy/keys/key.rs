@@ -371,6 +371,17 @@ mod tests {
         assert_eq!(std::collections::HashSet::from(all).len(), all.len());
     }
 
+    /// Snapshots contain keys of periods, and processes of several versions compare proofs. The values are from another
+    /// implementation of `SipHash`, without two bits.
+    #[test]
+    fn keys_of_periods_and_proofs_are_pinned() {
+        let secret = KeySecret::new([7; 16]);
+        let key = Key { first: 0xf8ff_af9b_447b_b878, second: 0x8ebc_c659_9a8f_b8f2 };
+        let minute = Key { first: 0x3c60_92f1_3104_37f4, second: 0xeb1b_a9da_21b0_285d };
+        assert_eq!(secret.of_period(key, 60_000_000_000), minute);
+        assert_eq!(secret.proof(), Key { first: 0x53de_2fd2_7f17_cfd0, second: 0x0c08_a768_565a_db23 });
+    }
+
     #[test]
     fn spellings_of_one_value_have_one_key() {
         let name = HeaderName::from_static("x-a");

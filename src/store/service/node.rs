@@ -89,7 +89,7 @@ impl Node {
     pub(super) fn joining(&self) -> JoinRequest {
         let Self { proof, replica, .. } = *self;
         let replicas = self.replicas.load(Ordering::Relaxed);
-        JoinRequest { secret: Some(proof.into()), replica, replicas, states: Vec::new(), is_complete: false }
+        JoinRequest { proof: Some(proof.into()), replica, replicas, states: Vec::new(), is_complete: false }
     }
 }
 

@@ -236,11 +236,16 @@ impl<S: TableState> Keys<S> {
         if self.is_full() && self.states.find(key, |_| ()).is_err() { self.uncounted(rule, now) } else { None }
     }
 
-    /// Calls `look` with the state of `key`, after the state has adopted `rule`.
+    /// Calls `look` with the state of `key` under `rule`.
     pub(super) fn look<T>(&self, key: Key, rule: &S::Rule, now: Timestamp, look: impl FnOnce(&S) -> T) -> T {
         let look = |state: &mut S| {
-            self.adopt(key, state, rule, now);
-            look(state)
+            if let Some(mut copy) = state.copy_of_window() {
+                copy.adopt(rule, now);
+                look(&copy)
+            } else {
+                self.adopt(key, state, rule, now);
+                look(state)
+            }
         };
         self.states.find(key, look).unwrap_or_else(|look| look(&mut self.unseen(key, rule, now)))
     }
@@ -314,10 +319,10 @@ impl<S: TableState> Keys<S> {
             Some(Overflow::Sketches(sketches)) => return sketches.state(key, rule, now),
             Some(Overflow::Shared(buckets)) => buckets,
         };
-        buckets.with(key, rule, |state| {
-            self.adopt(key, state, rule, now);
-            state.clone()
-        })
+        // The bucket stays under the rule of the keys that were charged to it.
+        let mut state = buckets.state(key).unwrap_or_else(|| S::fresh(rule));
+        self.adopt(key, &mut state, rule, now);
+        state
     }
 }
 

@@ -43,6 +43,11 @@ impl<S: TableState> SharedBuckets<S> {
         look(self.lock(key).state.get_or_insert_with(|| S::fresh(rule)))
     }
 
+    /// A copy of the bucket of `key`; `None` if it has not been used.
+    pub(super) fn state(&self, key: Key) -> Option<S> {
+        self.lock(key).state.clone()
+    }
+
     /// Decides a request by the bucket of `key`.
     pub(super) fn decide<T>(&self, key: Key, rule: &S::Rule, decide: impl FnOnce(&mut S) -> T) -> T {
         let mut bucket = self.lock(key);

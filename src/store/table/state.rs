@@ -23,6 +23,10 @@ pub(super) trait TableState: State + Packed {
     /// this itself.
     fn is_under(&self, rule: &Self::Rule) -> bool;
 
+    /// A copy, if this is a fixed or sliding window. Its rate may be one that a caller requests, and a look by the rule of
+    /// the limit must not change it.
+    fn copy_of_window(&self) -> Option<Self>;
+
     /// Decides a request of `cost` units and, if admitted, charges it.
     fn charge(&mut self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Self::Answer;
 

@@ -60,6 +60,10 @@ impl TableState for token_bucket::State {
         Self::is_under(self, rule)
     }
 
+    fn copy_of_window(&self) -> Option<Self> {
+        None
+    }
+
     #[inline]
     fn charge(&mut self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Answer {
         Self::charge(self, rule, cost, now)
@@ -94,6 +98,10 @@ impl TableState for AnyState {
 
     fn is_under(&self, _: &Self::Rule) -> bool {
         true
+    }
+
+    fn copy_of_window(&self) -> Option<Self> {
+        matches!(self, Self::FixedWindow(_) | Self::SlidingWindow(_)).then(|| self.clone())
     }
 
     fn charge(&mut self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Self::Answer {

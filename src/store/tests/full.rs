@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::super::{Receipt, Table};
 use super::{SECOND_NS, at, ns, per_second, say};
+use crate::limit::tests::algorithm;
 use crate::limit::{Algorithm, Key, OnFull, Quota, Rate};
 use crate::split_mix::{STEP, mix};
 
@@ -90,6 +91,30 @@ fn a_key_that_moves_out_of_a_sketch_keeps_its_debts() {
     assert_eq!(say(&table.peek(key(3), &per_second(2, 4), 1, at("1s"))), "!1s");
     table.set_bound(1, OnFull::Reject);
     assert_eq!(say(&table.admit(key(3), &per_second(2, 4), 1, at("9s")).decision), "!1s");
+}
+
+/// The budgets of a limit may have several rates. A look by one of them changes no state of another, nor does a key that
+/// comes into the map from a bucket that it shared.
+#[test]
+fn looks_by_another_rate_return_no_units() {
+    for [day, second] in [
+        ["fixed_window 2/1day from first", "fixed_window 9/1s from first"].map(algorithm),
+        ["sliding_window 2/1day", "sliding_window 9/1s"].map(algorithm),
+    ] {
+        let table = Table::new(&day, 1, OnFull::Shared);
+        // Keys 4096 apart share a bucket.
+        let [own, shared, other] = [1, 2, 2 + 4096].map(super::key);
+        for key in [own, shared] {
+            assert!(table.admit(key, &day, 2, at("0s")).is_admitted());
+            table.peek(key, &second, 1, at("0s"));
+            table.remaining(key, &second, 1, at("0s"));
+            assert!(!table.peek(key, &day, 1, at("4s")).is_admitted());
+        }
+        table.set_bound(9, OnFull::Reject);
+        table.admit(other, &second, 1, at("0s"));
+        assert!(!table.peek(shared, &day, 1, at("4s")).is_admitted());
+        assert!(!table.admit(own, &day, 1, at("4s")).is_admitted());
+    }
 }
 
 #[test]

@@ -378,8 +378,8 @@ fn a_stranger_charges_nothing() {
     let limiter = limiter(&upstream, ANY_PORT, &over_all("rate = \"20/day\""));
     runtime().block_on(async {
         let mut stranger = Grpc::new(channel(limiter.grpc()).await);
-        for secret in [None, Some(Key::default()), Some(Key { first: 7 << 2, second: 7 })] {
-            let joining = JoinRequest { secret, replica: 1, replicas: 1, is_complete: true, ..JoinRequest::default() };
+        for proof in [None, Some(Key::default()), Some(Key { first: 7 << 2, second: 7 })] {
+            let joining = JoinRequest { proof, replica: 1, replicas: 1, is_complete: true, ..JoinRequest::default() };
             let joined: Result<JoinResponse, _> = call(&mut stranger, "/weir.v1.charges.Charges/Join", joining).await;
             assert_eq!(joined.unwrap_err(), Code::Unauthenticated);
         }

@@ -48,19 +48,20 @@ pub fn ask(
     hits_addend: u32,
     descriptors: &[(&str, Option<u64>)],
 ) -> Result<RateLimitResponse, tonic::Code> {
-    ask_about(weir, hits_addend, descriptors.iter().map(|(words, hits)| descriptor(words, *hits)).collect())
+    let descriptors = descriptors.iter().map(|(words, hits)| descriptor(words, *hits)).collect();
+    ask_about(weir, hits_addend, descriptors).map_err(|status| status.code())
 }
 
 fn ask_about(
     weir: &Weir,
     hits_addend: u32,
     descriptors: Vec<RateLimitDescriptor>,
-) -> Result<RateLimitResponse, tonic::Code> {
+) -> Result<RateLimitResponse, tonic::Status> {
     let runtime = runtime();
     let mut client = RateLimitServiceClient::new(runtime.block_on(channel(weir.grpc())));
     let request = RateLimitRequest { domain: "edge".into(), descriptors, hits_addend };
     let answer = runtime.block_on(client.should_rate_limit(request));
-    answer.map(tonic::Response::into_inner).map_err(|status| status.code())
+    answer.map(tonic::Response::into_inner)
 }
 
 /// The code of the answer, and code and remaining units of each descriptor.
@@ -126,6 +127,9 @@ limits = { sellers = { "name:seller" = "{shop}" } }
 name = "sellers"
 key = ["name:seller"]
 rate = "2/day"
+algorithm = "fixed_window"
+align = "first"
+on_full = "reject"
 "#;
     let upstream = Upstream::start();
     let weir = start(&upstream, tables);
@@ -151,10 +155,25 @@ rate = "2/day"
         let found = (status.code(), status.limit_remaining, (current.requests_per_unit, current.unit));
         assert_eq!((found, &*current.name), (expected, "sellers"), "{words} {hits} {limit:?}");
     }
-    // An unknown unit, and more than Weir can count.
-    for limit in [(5, 0), (5, 8), (u32::MAX, i32::from(Unit::Second))] {
-        assert_eq!(ask("seller=a", 1, Some(limit)).unwrap_err(), tonic::Code::InvalidArgument, "{limit:?}");
+    // Unknown units.
+    for limit in [(5, 0), (5, 8)] {
+        assert_eq!(ask("seller=a", 1, Some(limit)).unwrap_err().code(), tonic::Code::InvalidArgument, "{limit:?}");
     }
+    // One budget has one rate in a request. If there are two, nothing is charged.
+    let both = |[one, other]: [u32; 2]| {
+        let limit = |requests_per_unit| RateLimitOverride { requests_per_unit, unit: i32::from(Unit::Month) };
+        let asked = [one, other].map(|n| RateLimitDescriptor { limit: Some(limit(n)), ..descriptor("seller=c", None) });
+        ask_about(&weir, 1, asked.into())
+    };
+    for numbers in [[9, 8], [8, 9], [9, 0]] {
+        let error = both(numbers).unwrap_err();
+        assert_eq!(error.code(), tonic::Code::InvalidArgument);
+        assert_eq!(
+            error.message(),
+            "descriptors[1].limit: descriptors[0] has the same key and unit, and another `requests_per_unit`"
+        );
+    }
+    assert_eq!(told(&both([9, 9]).unwrap()), (Code::Ok, vec![(Code::Ok, 7), (Code::Ok, 7)]));
 }
 
 #[test]
