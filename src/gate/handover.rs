@@ -78,6 +78,9 @@ impl Gate {
         // Admitted units are within the capacity; a settlement may go deeper.
         let settle = applied.limit.after.as_ref().and_then(|after| after.settle.as_ref());
         let max_debt = settle.map_or(0, |settle| settle.max_debt).max(rule.capacity());
+        // A caller may have requested the rate. Then `rule` would end its window too soon.
+        let own = state.table.own_window(delta.key, rule.capacity()).filter(|own| own != rule);
+        let (rule, max_debt) = own.as_ref().map_or((rule, max_debt), |own| (own, u64::MAX));
         let now = self.clock.now();
         let charged = state.table.settle(delta.key, rule, delta.units, max_debt, now);
         // The other process no longer tells peers.

@@ -4,6 +4,7 @@
 //! such as limits with windows of different kinds, and simulations.
 
 mod order;
+mod own_window;
 mod packed;
 mod periods;
 mod portable;

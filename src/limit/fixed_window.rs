@@ -137,6 +137,11 @@ pub struct Receipt {
 }
 
 impl State {
+    /// The length of its window in nanoseconds; `None` if the window is one of a calendar.
+    pub(super) fn length_ns(&self) -> Option<u64> {
+        Some(self.kind).filter(|kind| kind & IS_CALENDAR == 0)
+    }
+
     /// Units used in the window of `now`; 0 if there is no window. The state is under the rule in force.
     fn open(&self, now: Timestamp) -> u64 {
         if now < self.ends { self.used } else { 0 }

@@ -37,6 +37,11 @@ pub struct Receipt {
 const WINDOWS_COUNTED_MAX: usize = 1024;
 
 impl State {
+    /// The length of its windows in nanoseconds.
+    pub(super) const fn period_ns(&self) -> u64 {
+        self.period_ns
+    }
+
     /// The state at `now` under `rule`.
     fn rolled(&self, rule: &Allowance, now: Timestamp) -> Self {
         if self.period_ns != rule.period_ns() {

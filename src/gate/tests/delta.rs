@@ -6,7 +6,8 @@ use std::sync::mpsc::Receiver;
 use super::{CAPS, ask, headers, install, limit, new_gate};
 use crate::gate::{Delta, Gate, Live, Spend, Step};
 use crate::limit::concurrency;
-use crate::limit::{Algorithm, Retry};
+use crate::limit::tests::algorithm;
+use crate::limit::{Algorithm, OnFull, Rate, Retry};
 use crate::policy::{AfterResponse, Allowed, Cost, Limit, OnLimit, Settle, SettleBy};
 use crate::store::snapshot::{Snapshot, restore};
 
@@ -131,6 +132,35 @@ async fn a_charge_is_told_with_its_plan() {
     }
     left(old, old_live, "a=x");
     assert_eq!(told.try_iter().count(), 1);
+}
+
+/// The successor does not hear which rate a caller requested. It finds the length of the window in the state.
+#[tokio::test(start_paused = true)]
+async fn a_charge_by_a_requested_rate_ends_no_window() {
+    for rule in ["fixed_window 2/1min from first", "sliding_window 2/1min"] {
+        let windows = || Limit {
+            allowed: Allowed::to_all(algorithm(rule)),
+            on_full: OnFull::Reject,
+            ..limit("a", 1, "1s", 1, OnLimit::Reject)
+        };
+        let day = |gate: &Gate, live: &Live| {
+            let key = [("header:a".to_owned(), "x".to_owned())];
+            let charge = gate.named_charge(live, "a", &key, None, 4).unwrap();
+            let rate = Rate { count: 10, period_ns: 86_400_000_000_000 };
+            let charges = [gate.with_rate(live, charge, rate).unwrap()];
+            gate.decide_named(live, &charges).unwrap().is_admitted
+        };
+        let old = new_gate();
+        let old_live = install(old, [windows()], CAPS);
+        assert!(day(old, old_live), "{rule}");
+        let told = old.subscribe_deltas();
+        let new = given(old);
+        let live = install(new, [windows()], CAPS);
+        assert!(day(old, old_live), "{rule}");
+        assert_eq!(hear(new, live, &told), 1);
+        tokio::time::advance(std::time::Duration::from_mins(2)).await;
+        assert!(!day(new, live), "{rule}: 8 of 10 are spent today");
+    }
 }
 
 #[tokio::test(start_paused = true)]

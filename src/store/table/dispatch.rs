@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::keys::Keys;
 use super::lost_times::LostTimes;
+use super::map::Map;
 use super::mirror::Mirrors;
 use super::receipt::{Outcome, Receipt};
 use super::state::TableState;
@@ -247,6 +248,13 @@ impl Table {
         matched!(&self.kind, rule, |keys, rule| {
             keys.change(key, rule, now, |state| state.settle(rule, extra, max_debt, now))
         }, else 0)
+    }
+
+    /// A rule of `count` units under which the window of `key` stays as it is; `None` if the key is not remembered, or has
+    /// no such window.
+    pub fn own_window(&self, key: Key, count: u64) -> Option<Algorithm> {
+        let Kind::Any(keys) = &self.kind else { return None };
+        keys.states.find(key, |state| state.own_window(count)).ok().flatten()
     }
 
     /// Charges `units` that another replica has admitted or given back, as of `at`. They make a debt if they do not fit.
