@@ -76,12 +76,13 @@ impl Gate {
         Ok(self.correct(live, &charge, spend.units, now))
     }
 
-    /// Replaces the `charged` units of a check by the real `cost` of its work. No check charges more than the capacity of
-    /// its limit, so no more is given back.
+    /// Replaces the `charged` units of a check by the real `cost` of its work: charges the difference, or gives it back. Gives
+    /// back at most the capacity of the limit, because no check charges more.
     pub fn report(&self, live: &Live, charge: &NamedCharge, charged: u64, cost: u64, now: Timestamp) -> Balance {
         let units = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);
         let capacity = rule_of(live, charge).map_or(0, |(_, rule)| rule.capacity());
-        self.correct(live, charge, units(cost).saturating_sub(units(charged.min(capacity))), now)
+        let extra = units(cost).saturating_sub(units(charged)).max(-units(capacity));
+        self.correct(live, charge, extra, now)
     }
 
     /// Charges `extra` units to the key of `charge`, or gives them back if the number is negative.

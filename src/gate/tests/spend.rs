@@ -74,9 +74,13 @@ async fn a_report_gives_back_at_most_the_capacity() {
         (4, 9, 1, 0),
         (0, 1000, 0, 20),
         (u64::MAX, 0, 0, 10),
-        (1000, 3, 0, 3),
-        (1000, 0, 7, 0),
-        (u64::MAX, u64::MAX, 0, 20),
+        // The check was under a plan or an override with a larger capacity.
+        (1000, 1000, 0, 10),
+        (1000, 1004, 0, 14),
+        (1000, 3, 0, 4),
+        (1000, 995, 1, 0),
+        (1000, 0, 10, 0),
+        (u64::MAX, u64::MAX, 10, 0),
     ] {
         let balance = gate.report(live, &charge, charged, cost, now);
         assert_eq!((balance.remaining, balance.debt), (Some(remaining), debt), "{charged} {cost}");

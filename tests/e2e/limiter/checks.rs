@@ -138,7 +138,8 @@ fn reports_settle() {
     assert_eq!(report(None, 10_000), (0, 500));
     // No check has charged more than 100 units.
     assert_eq!(report(Some(1 << 60), 0), (0, 400));
-    assert_eq!(report(Some(1 << 60), 50), (0, 350));
+    assert_eq!(report(Some(1 << 60), 50), (0, 300));
+    assert_eq!(report(Some(150), 150), (0, 300));
     assert_eq!(caller.ask("7", "run", 1), (false, 0));
 }
 
