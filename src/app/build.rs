@@ -92,7 +92,7 @@ impl App {
             ceiling,
             draining: AtomicBool::new(false),
         });
-        let limiter = service.map(|service| Arc::new(limiter(&shared, service, budget.calls)));
+        let limiter = service.map(|service| limiter(&shared, service, budget.calls)).transpose()?.map(Arc::new);
         let inherited = if let Previous::Running(predecessor) = &previous { predecessor.instance() } else { None };
         let fleet = peers.map(|(peers, secret)| fleet::hub(&shared, peers, &secret, inherited)).transpose()?;
         let (operators_too, jwks_too) = (Arc::clone(&operators), Arc::clone(&jwks));
@@ -195,11 +195,12 @@ fn wanted(config: &Config) -> Wanted {
 }
 
 /// The limiter service, with at most `connections` connections.
-fn limiter(shared: &SharedState, service: GrpcSettings, connections: usize) -> grpc::Server {
+fn limiter(shared: &SharedState, service: GrpcSettings, connections: usize) -> Result<grpc::Server, AppError> {
     let newest = Map::new(Arc::clone(&shared.running_config), |running: &RunningConfig| &*running.live);
     let listener = ServiceListener { max_connections: connections.max(1), ..service.listener };
     let (gate, metrics, taps) = (Arc::clone(&shared.gate), Arc::clone(&shared.metrics), Arc::clone(&shared.taps));
-    grpc::Server::new(gate, NewestLive::new(newest), metrics, taps, &listener, service.settings)
+    let limiter = grpc::Server::new(gate, NewestLive::new(newest), metrics, taps, &listener, service.settings);
+    limiter.map_err(AppError::system("draw a random number"))
 }
 
 /// Counts and logs panics. A panic ends only the connection that it happens on.

@@ -61,6 +61,9 @@ const SERVICES: [&str; 4] =
 
 impl Server {
     /// A service without connections.
+    ///
+    /// # Errors
+    /// If the system has no random numbers.
     pub fn new(
         gate: Arc<Gate>,
         live: NewestLive,
@@ -68,9 +71,9 @@ impl Server {
         taps: Arc<Taps>,
         listener: &ServiceListener,
         settings: ServiceSettings,
-    ) -> Self {
-        Self {
-            askers: Askers::new(random_process(&gate)),
+    ) -> Result<Self, getrandom::Error> {
+        Ok(Self {
+            askers: Askers::new(random_process()?),
             gate,
             live,
             checks: metrics.checks(),
@@ -80,7 +83,7 @@ impl Server {
             health: HealthReporter::new(),
             max_connections: listener.max_connections,
             open: AtomicUsize::new(0),
-        }
+        })
     }
 
     /// Replaces the settings. Whether there is TLS at all cannot change.
@@ -130,12 +133,11 @@ impl Server {
     }
 }
 
-/// A number for this process that a stranger cannot guess: without it, nothing is charged or corrected. If the system has no
-/// random numbers, it is at least not that of another process.
-fn random_process(gate: &Gate) -> u64 {
+/// A number for this process that a stranger cannot guess: without it, nothing is charged or corrected. Never 0.
+fn random_process() -> Result<u64, getrandom::Error> {
     let mut bytes = [0; 8];
-    let drawn = getrandom::fill(&mut bytes).map(|()| u64::from_ne_bytes(bytes));
-    drawn.unwrap_or_else(|_| gate.clock().now().as_ns()).max(1)
+    getrandom::fill(&mut bytes)?;
+    Ok(u64::from_ne_bytes(bytes).max(1))
 }
 
 /// An open connection, counted until it is dropped.
@@ -158,5 +160,15 @@ impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
         self.0.checks.connections.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn processes_of_one_instant_have_different_numbers() {
+        assert_ne!(random_process().unwrap(), random_process().unwrap());
     }
 }
