@@ -328,7 +328,7 @@ impl Reloader {
         }
         config.policy = self.fleet_size.apply(config.policy);
         let SharedState { gate, metrics, running_config, ceiling, reloads, .. } = &*self.shared;
-        let next = install(gate, (config, stores), metrics, ceiling, Some(&before), only_overrides);
+        let next = install(gate, (config, stores.all.clone()), metrics, ceiling, Some(&before), only_overrides);
         running_config.store(Arc::new(next));
         reloads.send_replace(());
         metrics.reloaded(gate.clock().now());

@@ -33,7 +33,7 @@ pub(super) fn first(config: &Config, clock: Clock, metrics: &Metrics) -> Result<
 ///
 /// # Errors
 /// Why TLS to a store cannot be used.
-pub(super) fn stores(
+fn stores(
     config: &Config,
     before: &[RemoteStore],
     clock: Clock,
@@ -62,7 +62,48 @@ pub(super) fn stores(
             }
         })
     };
-    config.stores.iter().map(store).collect()
+    let mut made = Vec::new();
+    for settings in &config.stores {
+        match store(settings) {
+            Ok(store) => made.push(store),
+            Err(reason) => {
+                retire_unused(&made, before, metrics);
+                return Err(reason);
+            }
+        }
+    }
+    Ok(made)
+}
+
+/// The stores of a configuration that may come in force. Those that do not lose their series on its drop.
+pub(super) struct ProposedStores {
+    pub(super) all: Vec<RemoteStore>,
+    shared: Arc<SharedState>,
+}
+
+impl ProposedStores {
+    /// The stores of `config`, in their order. Those of the configuration in force are among them.
+    ///
+    /// # Errors
+    /// Why TLS to a store cannot be used.
+    pub(super) fn of(config: &Config, shared: &Arc<SharedState>) -> Result<Self, String> {
+        let in_force = shared.running_config.load();
+        let all = stores(config, &in_force.stores, shared.gate.clock(), &shared.metrics)?;
+        Ok(Self { all, shared: Arc::clone(shared) })
+    }
+}
+
+impl Drop for ProposedStores {
+    fn drop(&mut self) {
+        retire_unused(&self.all, &self.shared.running_config.load().stores, &self.shared.metrics);
+    }
+}
+
+/// Removes the series of those stores that are not in force.
+fn retire_unused(stores: &[RemoteStore], in_force: &[RemoteStore], metrics: &Metrics) {
+    for store in stores.iter().filter(|store| !in_force.iter().any(|other| store.is(other))) {
+        store.retire(in_force, metrics);
+    }
 }
 
 /// Tells stores the size of the fleet, as `limits` have it.
@@ -132,14 +173,31 @@ mod tests {
     use super::*;
     use crate::config;
 
+    fn made(text: &str, before: &[RemoteStore], clock: Clock, metrics: &Metrics) -> Vec<RemoteStore> {
+        let text = format!("[upstream]\nurl = 'http://127.0.0.1:9'\n{text}");
+        let config = config::compile(&text, "", Path::new(""), &|_| None).unwrap();
+        stores(&config, before, clock, metrics).unwrap()
+    }
+
+    #[test]
+    fn a_store_that_does_not_come_in_force_leaves_no_series() {
+        let (clock, metrics) = (Clock::start(), Metrics::new("", "").unwrap());
+        let of = |text: &str, before: &[RemoteStore]| made(text, before, clock, &metrics);
+        let has_series = |name: &str| {
+            let shown = String::from_utf8(metrics.render().unwrap()).unwrap();
+            shown.contains(&format!("store=\"{name}\""))
+        };
+        let in_force = of("[store.a]\nredis = 'redis://a'", &[]);
+        let proposed = of("[store.a]\nredis = 'redis://a'\n[store.b]\nredis = 'redis://b'", &in_force);
+        assert!(has_series("a") && has_series("b"));
+        retire_unused(&proposed, &in_force, &metrics);
+        assert!(has_series("a") && !has_series("b"));
+    }
+
     #[test]
     fn a_store_is_kept_while_its_settings_are_equal() {
         let (clock, metrics) = (Clock::start(), Metrics::new("", "").unwrap());
-        let of = |text: &str, before: &[RemoteStore]| {
-            let text = format!("[upstream]\nurl = 'http://127.0.0.1:9'\n{text}");
-            let config = config::compile(&text, "", Path::new(""), &|_| None).unwrap();
-            stores(&config, before, clock, &metrics).unwrap()
-        };
+        let of = |text: &str, before: &[RemoteStore]| made(text, before, clock, &metrics);
         let before = of("[store.a]\nredis = 'redis://a'\n[store.b]\nredis = 'redis://b'", &[]);
         let after = of("[store.a]\nredis = 'redis://a'\ntimeout = '9ms'\n[store.b]\nredis = 'redis://b'", &before);
         let kept = |store: &RemoteStore| before.iter().position(|known| known.is(store));

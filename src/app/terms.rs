@@ -4,11 +4,10 @@
 
 use std::sync::Arc;
 
-use super::stores;
+use super::stores::ProposedStores;
 use crate::config::{self, Config, Diagnostics, Origin, OverridesInForce, Sources};
 use crate::policy::FleetSecret;
 use crate::proxy::SharedState;
-use crate::store::RemoteStore;
 
 /// The store connections and the secret that a new configuration must fit.
 #[derive(Clone)]
@@ -21,8 +20,7 @@ pub(super) struct Terms {
 /// A configuration that this process can put in force.
 pub(super) struct Accepted {
     pub(super) config: Config,
-    /// Its stores, in their order. Those of the configuration in force are among them.
-    pub(super) stores: Vec<RemoteStore>,
+    pub(super) stores: ProposedStores,
 }
 
 /// The files of a configuration, and the configuration, or why it cannot be put in force.
@@ -49,8 +47,7 @@ impl Terms {
             let reason = "replicas count limits together, and `fleet.secret` changes only with a restart";
             return Err(reason.to_owned());
         }
-        let SharedState { gate, metrics, running_config, .. } = &*self.shared;
-        let stores = stores::stores(&config, &running_config.load().stores, gate.clock(), metrics)?;
+        let stores = ProposedStores::of(&config, &self.shared)?;
         Ok(Box::new(Accepted { config, stores }))
     }
 }
