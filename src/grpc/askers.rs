@@ -16,7 +16,8 @@ const WARM_AFTER: Duration = Duration::from_secs(2);
 /// The time after which a silent worker or process is forgotten. Its batches are older than their sender keeps them.
 const FORGET_AFTER: Duration = Duration::from_mins(10);
 
-/// Workers whose calls are remembered at most, each with up to 100 KiB, and processes whose last batch is.
+/// Workers whose calls are remembered at most, each with up to 100 KiB, and processes whose last batch is. A process has at
+/// least one worker, so the calls of a process too many are refused before its corrections are.
 const SESSIONS_MAX: usize = 1024;
 
 /// What one call charged, by charge; `None` for a charge that was not made, or is given back.
