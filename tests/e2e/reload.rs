@@ -341,18 +341,27 @@ fn cpu_ticks(weir: &Weir) -> [u64; 2] {
     })
 }
 
+/// Ticks of 10 ms that a measurement has at least, so that one of them more or less does not matter.
+const TICKS_MIN: u64 = 50;
+
 #[test]
 fn a_large_configuration_is_compiled_beside_the_control_thread() {
     let upstream = Upstream::start();
     let weir = Weir::start(&upstream, &limit("1000/s", ""));
     let address = |index: usize| format!("\"10.{}.{}.{}\" = \"5/s\"\n", index >> 16, index >> 8 & 255, index & 255);
     let overrides: String = (0..40_000).map(address).collect();
-    let clients = "[[limit]]\nname = \"clients\"\nkey = [\"ip\"]\nrate = \"1000/s\"\n[limit.overrides]\n";
     let before = cpu_ticks(&weir);
-    replace(&weir.config_file(), &config(&upstream, &format!("{clients}{overrides}")));
-    weir.wait_for_line("\"reloaded\"");
-    let after = cpu_ticks(&weir);
-    let [process, control] = [0, 1].map(|index| after[index] - before[index]);
+    // A fast machine needs several reloads for so many ticks.
+    let [process, control] = (1..=100)
+        .map(|reload| {
+            let clients = format!("[[limit]]\nname = \"clients\"\nkey = [\"ip\"]\nrate = \"{reload}/s\"\n");
+            replace(&weir.config_file(), &config(&upstream, &format!("{clients}[limit.overrides]\n{overrides}")));
+            weir.wait_for_lines("\"reloaded\"", reload);
+            let after = cpu_ticks(&weir);
+            [0, 1].map(|index| after[index] - before[index])
+        })
+        .find(|[process, _]| *process >= TICKS_MIN)
+        .unwrap();
     // The control thread answers probes and keeps the fleet together, so most of the work must be elsewhere.
     assert!(control * 2 < process, "the control thread had {control} of {process} ticks");
 }
