@@ -35,6 +35,9 @@ pub(super) struct Audited {
     pub(super) after: Value,
     /// The reason that the operator gave.
     pub(super) reason: Option<String>,
+    /// `unknown` if it may not have been made; `None` if it was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) outcome: Option<&'static str>,
 }
 
 /// A change with its operator, as the file has it.
@@ -60,9 +63,12 @@ pub(super) async fn record(
     let address = operator.address.map_or_else(|| "unix".to_owned(), |address| address.to_string());
     let mut lines = Vec::new();
     for change in &changes {
-        let Audited { action, limit, target, before, after, reason } = change;
+        let Audited { action, limit, target, before, after, reason, outcome } = change;
         let (limit, reason) = (limit.as_deref(), reason.as_deref());
-        tracing::info!(token, address, action, limit, %target, %before, %after, reason, "changed by an operator");
+        tracing::info!(
+            token, address, action, limit, %target, %before, %after, reason, outcome,
+            "changed by an operator"
+        );
         if access.audit.is_some() {
             let line = Record { at: at.clone(), token, address: address.clone(), change };
             // Maps have text keys, so this cannot fail.

@@ -330,6 +330,7 @@ async fn change(
         before: until(&was),
         after: until(&ban),
         reason: reason.map(Into::into),
+        outcome: None,
     };
     admin.record(operator, now, vec![change]).await;
     json(StatusCode::OK, &ChangedBanBody { ban, was, not_kept })

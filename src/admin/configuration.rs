@@ -163,7 +163,7 @@ pub(super) async fn reload(
     };
     let after = value!({ "outcome": made.outcome });
     let (target, before) = (Value::from("configuration"), Value::Null);
-    let change = Audited { action: "reload", limit: None, target, before, after, reason };
+    let change = Audited { action: "reload", limit: None, target, before, after, reason, outcome: None };
     admin.record(&operator, admin.gate.clock().now(), vec![change]).await;
     json(StatusCode::OK, &made)
 }

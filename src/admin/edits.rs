@@ -24,7 +24,9 @@ fn status(error: &OverrideError) -> StatusCode {
         OverrideError::Off | OverrideError::InvalidOnDisk(_) => StatusCode::CONFLICT,
         OverrideError::Invalid { .. } => StatusCode::BAD_REQUEST,
         OverrideError::Write(_) | OverrideError::OnlyFleet { .. } => StatusCode::INTERNAL_SERVER_ERROR,
-        OverrideError::Fleet(_) | OverrideError::Timeout => StatusCode::SERVICE_UNAVAILABLE,
+        OverrideError::Fleet(_) | OverrideError::Unanswered { .. } | OverrideError::Timeout => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
     }
 }
 
@@ -145,12 +147,15 @@ impl Edits {
             }
             _ => (status(error), error.to_string()),
         };
-        let (Changed { before, not_kept }, only_fleet) = match admin.overrides.change(edits).await {
-            Ok(made) => (made, None),
-            // The fleet has the change, so it has its lines.
+        let (Changed { before, not_kept }, error, outcome) = match admin.overrides.change(edits).await {
+            Ok(made) => (made, None, None),
+            // The fleet has the change, or may have it, so it has its lines.
             Err(error) => match (refused(&error), error) {
                 (refused, OverrideError::OnlyFleet { before, .. }) => {
-                    (Changed { before, not_kept: None }, Some(refused))
+                    (Changed { before, not_kept: None }, Some(refused), None)
+                }
+                (refused, OverrideError::Unanswered { before, .. }) => {
+                    (Changed { before, not_kept: None }, Some(refused), Some("unknown"))
                 }
                 (refused, _) => return Err(refused),
             },
@@ -166,13 +171,14 @@ impl Edits {
                 before: before.clone().unwrap_or_default(),
                 after: allowance.clone().unwrap_or_default(),
                 reason,
+                outcome,
             });
             let banned_until = ban_of(&admin.gate, &admin.live.load(), &limit, text, now);
             let not_kept = not_kept.as_deref().map(str::to_owned);
             made.push(Edited { limit, key, allowance, before, banned_until, not_kept });
         }
         admin.record(operator, now, audited).await;
-        only_fleet.map_or(Ok(made), Err)
+        error.map_or(Ok(made), Err)
     }
 }
 

@@ -202,6 +202,7 @@ pub(super) async fn reset(
         before: units(before),
         after: units(after),
         reason: asked.reason,
+        outcome: None,
     };
     admin.record(&operator, now, vec![change]).await;
     json(StatusCode::OK, &reset)

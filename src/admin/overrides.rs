@@ -148,6 +148,8 @@ pub(super) fn of_limit<'o>(
         (status = 400, body = ProblemBody, description = "the change is not possible"),
         (status = 404, body = ProblemBody, description = "the limit does not exist"),
         (status = 409, body = ProblemBody, description = "the files on disk allow no change"),
+        (status = 500, body = ProblemBody, description = "the file cannot be written; other replicas may apply it"),
+        (status = 503, body = ProblemBody, description = "the change is not done in time, and may be done later"),
     )
 )]
 pub(super) async fn change(
@@ -176,6 +178,9 @@ pub(super) async fn change(
         (status = 200, body = EditedBody, description = "the override that was removed; with `left_out`, an array"),
         (status = 400, body = ProblemBody, description = "the parameters do not say which override"),
         (status = 404, body = ProblemBody, description = "there is no such override"),
+        (status = 409, body = ProblemBody, description = "the files on disk allow no change"),
+        (status = 500, body = ProblemBody, description = "the file cannot be written; other replicas may apply it"),
+        (status = 503, body = ProblemBody, description = "the change is not done in time, and may be done later"),
     )
 )]
 pub(super) async fn remove(

@@ -129,6 +129,8 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Par
         (status = 400, body = ProblemBody, description = "the limit has no such plan, or no such key"),
         (status = 404, body = ProblemBody, description = "the limit does not exist"),
         (status = 409, body = ProblemBody, description = "the files on disk allow no change"),
+        (status = 500, body = ProblemBody, description = "the file cannot be written; other replicas may apply it"),
+        (status = 503, body = ProblemBody, description = "the change is not done in time, and may be done later"),
     )
 )]
 pub(super) async fn assign(

@@ -154,6 +154,7 @@ fn charge(
             before: shown(before),
             after: shown(balance),
             reason,
+            outcome: None,
         });
     }
     let Balance { remaining, debt, reset_after_ns } = balance;

@@ -15,7 +15,7 @@ use tokio::task::{AbortHandle, spawn_blocking};
 
 use super::terms::{Accepted, Terms};
 use crate::config::{self, Changed, Origin, OverridesInForce};
-use crate::etcd::{Entry, FollowAttempts, KeyRange, Session};
+use crate::etcd::{Entry, FollowAttempts, KeyRange, PutError, Session};
 use crate::grpc::fleet::settings::EtcdMembers;
 use crate::policy::overrides::{OverrideEdit, OverrideError};
 use crate::store::snapshot::file;
@@ -81,15 +81,27 @@ impl FleetOverrides {
             let compile = move || compile_change((&origin, &kept), &edits, base.as_deref(), &terms);
             let compiled = spawn_blocking(compile).await.map_err(|error| OverrideError::Write(error.to_string()))?;
             let (changed, text) = compiled?;
-            let put = session.put_if(&key, text.clone().into_bytes(), revision).await;
-            // Without an answer etcd may have made the change.
-            if put.map_err(|_| OverrideError::Timeout)? {
-                let before = changed.1.clone();
+            let before = changed.1.clone();
+            let is_put = match session.put_if(&key, text.clone().into_bytes(), revision).await {
+                Ok(is_put) => is_put,
+                Err(PutError::Refused(reason)) => return Err(OverrideError::Fleet(reason)),
+                Err(PutError::Unanswered(_)) if self.has(&text).await => true,
+                Err(PutError::Unanswered(reason)) => return Err(OverrideError::Unanswered { before, reason }),
+            };
+            if is_put {
                 let written = spawn_blocking(move || write(changed, &text)).await.map_err(io::Error::other).flatten();
                 return written.map_err(|error| OverrideError::OnlyFleet { before, reason: error.to_string() });
             }
         }
         Err(OverrideError::Fleet("other replicas change them at the same time".to_owned()))
+    }
+
+    /// Whether the next server of etcd has this text. Without it, the text may still arrive, or have been changed again.
+    async fn has(&self, text: &str) -> bool {
+        let Ok(session) = Session::open(&self.etcd.servers, 1).await else { return false };
+        let found = session.get(&KeyRange::Key(key(&self.etcd))).await;
+        let value = found.ok().and_then(|found| found.entries.into_iter().next()?.value);
+        value.is_some_and(|value| value == text.as_bytes())
     }
 }
 

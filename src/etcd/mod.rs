@@ -14,4 +14,4 @@ mod session;
 pub use attempts::FollowAttempts;
 pub use backoff::Backoff;
 pub use link::EtcdServers;
-pub use session::{Entry, KeyRange, Session, Snapshot, Watch};
+pub use session::{Entry, KeyRange, PutError, Session, Snapshot, Watch};

@@ -9,7 +9,7 @@ use http::Uri;
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::link::{EtcdServers, Link};
 use super::proto::etcdserverpb::auth_client::AuthClient;
@@ -64,6 +64,15 @@ pub struct Snapshot {
     pub entries: Vec<Entry>,
     /// The revision of etcd. A watch from the next one misses no change.
     pub revision: i64,
+}
+
+/// Why a key is not set, or is not known to be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PutError {
+    /// etcd refuses to set it, so it is not set.
+    Refused(String),
+    /// The answer of etcd is lost, so it may be set, now or later.
+    Unanswered(String),
 }
 
 /// The changes of a range of keys, as they happen.
@@ -123,16 +132,16 @@ impl Session {
 
     /// Sets a key if the revision of its last change is still `revision`, which is 0 for a key that does not exist.
     /// Returns whether it did.
-    pub async fn put_if(&self, key: &str, value: Vec<u8>, revision: i64) -> Result<bool, String> {
+    pub async fn put_if(&self, key: &str, value: Vec<u8>, revision: i64) -> Result<bool, PutError> {
         let target_union = Some(TargetUnion::ModRevision(revision));
         let (result, target) = (CompareResult::Equal.into(), CompareTarget::Mod.into());
         let compare = vec![Compare { result, target, key: key.into(), target_union }];
         let put = PutRequest { key: key.into(), value, lease: 0 };
         let success = vec![RequestOp { request: Some(request_op::Request::RequestPut(put)) }];
         let mut client = KvClient::with_origin(self.link.clone(), self.origin.clone());
-        answer(client.txn(self.request(TxnRequest { compare, success, failure: Vec::new() })))
-            .await
-            .map(|done| done.succeeded)
+        let call = client.txn(self.request(TxnRequest { compare, success, failure: Vec::new() }));
+        let done = timeout(CALL_TIMEOUT, call).await.map_err(|_| PutError::Unanswered(LATE.to_owned()))?;
+        done.map(|done| done.into_inner().succeeded).map_err(|status| PutError::of(&status))
     }
 
     /// Watches keys, from the changes of revision `from` on.
@@ -236,6 +245,19 @@ async fn answer<T>(call: impl Future<Output = Result<Response<T>, Status>>) -> R
     }
 }
 
+impl PutError {
+    fn of(status: &Status) -> Self {
+        use Code::{FailedPrecondition, InvalidArgument, PermissionDenied, ResourceExhausted, Unauthenticated};
+        let is_refusal = matches!(
+            status.code(),
+            FailedPrecondition | InvalidArgument | PermissionDenied | ResourceExhausted | Unauthenticated
+        );
+        // A status with a source is of the connection, not of etcd.
+        let is_refused = is_refusal && status.source().is_none();
+        if is_refused { Self::Refused(reason(status)) } else { Self::Unanswered(reason(status)) }
+    }
+}
+
 /// The message of a failed call, or the cause of its failure.
 fn reason(status: &Status) -> String {
     let mut cause = status.source();
@@ -248,6 +270,26 @@ fn reason(status: &Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Statuses of etcd (`rpctypes/error.go`), and of a connection.
+    #[test]
+    fn a_put_without_an_answer_may_be_made() {
+        let lost = Status::from_error(Box::new(std::io::Error::other("reset")));
+        for (status, is_refused) in [
+            (Status::invalid_argument("etcdserver: request is too large"), true),
+            (Status::permission_denied("etcdserver: permission denied"), true),
+            (Status::unauthenticated("etcdserver: invalid auth token"), true),
+            (Status::resource_exhausted("etcdserver: mvcc: database space exceeded"), true),
+            (Status::unavailable("etcdserver: request timed out"), false),
+            (Status::unavailable("etcdserver: leader changed"), false),
+            (Status::deadline_exceeded("context deadline exceeded"), false),
+            (Status::unknown("raft proposal dropped"), false),
+            (lost, false),
+        ] {
+            let error = PutError::of(&status);
+            assert_eq!(matches!(error, PutError::Refused(_)), is_refused, "{error:?}");
+        }
+    }
 
     #[test]
     fn a_prefix_ends_before_the_next_text() {

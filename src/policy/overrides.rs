@@ -31,7 +31,7 @@ pub struct OverrideEdit {
     pub allowance: Option<Value>,
 }
 
-/// Why no edit of a change was made.
+/// Why a change was not made, or not everywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OverrideError {
     /// The configuration allows none at run time.
@@ -56,6 +56,13 @@ pub enum OverrideError {
         /// Why this replica does not have the change.
         reason: String,
     },
+    /// The etcd of the fleet may have made the change, now or later: its answer is lost.
+    Unanswered {
+        /// For each edit, the allowance before it.
+        before: Vec<Option<Value>>,
+        /// Why there is no answer.
+        reason: String,
+    },
     /// The change was not completed in time.
     Timeout,
 }
@@ -74,6 +81,9 @@ impl fmt::Display for OverrideError {
                     f,
                     "other replicas apply it, but not this one: the file of `admin.overrides` cannot be written: {reason}"
                 )
+            }
+            Self::Unanswered { reason, .. } => {
+                write!(f, "the change may hold on all replicas, or not: the answer of etcd is lost: {reason}")
             }
             Self::Timeout => f.write_str("the change timed out; it may still apply later"),
         }

@@ -38,6 +38,7 @@ struct ChangeLine {
     before: Value,
     after: Value,
     reason: Option<String>,
+    outcome: Option<String>,
 }
 
 struct ChangeRow {

@@ -4,24 +4,23 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::{shown_limit, until_limit};
-use crate::support::{Answer, Client, Etcd, Upstream, Weir, free_port, poll};
+use crate::support::{Answer, Client, Etcd, Link, Relay, Upstream, Weir, free_port, poll};
 
 const REPLICAS: &str = "weir_fleet_replicas";
 const SECRET: &str = "5c6f1e0b7a9d4283bd01f6e2c4a85790";
 
 /// Starts a replica that registers itself in etcd.
 fn replica(upstream: &Upstream, etcd: &Etcd) -> Weir {
-    replica_with(upstream, etcd, "")
+    replica_with(upstream, etcd.address(), "")
 }
 
-/// Starts a replica with options of `[admin]`.
-fn replica_with(upstream: &Upstream, etcd: &Etcd, admin: &str) -> Weir {
+/// Starts a replica with an address of etcd and options of `[admin]`.
+fn replica_with(upstream: &Upstream, etcd: SocketAddr, admin: &str) -> Weir {
     let fleet = format!(
         "[fleet]\nstrategy = \"local\"\nsecret = {{ env = \"WEIR_FLEET_SECRET\" }}\nlisten = \"127.0.0.1:{}\"\n\
-         members = {{ etcd = [\"http://{}\"], prefix = \"/eu/weir\" }}\nleave_after = \"1s\"\n\
+         members = {{ etcd = [\"http://{etcd}\"], prefix = \"/eu/weir\" }}\nleave_after = \"1s\"\n\
          [[limit]]\nname = \"all\"\nkey = [\"ip\"]\nrate = \"1000/s\"\n",
-        free_port(),
-        etcd.address()
+        free_port()
     );
     let folder = tempfile::tempdir().unwrap();
     let config = Weir::config(upstream, "", &fleet).replace("[admin]\n", &format!("[admin]\n{admin}\n"));
@@ -109,7 +108,7 @@ fn overrides_hold_on_all_replicas_and_outlive_each() {
     }
 
     // A replica without a folder for a copy has it in memory.
-    let memory = replica_with(&upstream, &etcd, "overrides = \"memory\"");
+    let memory = replica_with(&upstream, etcd.address(), "overrides = \"memory\"");
     until_limit(&memory, "9");
     let answer = set(memory.admin(), "192.0.2.1", "\"6/s\"");
     assert_eq!((answer.status, answer.text().contains("not_kept")), (200, false), "{}", answer.text());
@@ -148,6 +147,35 @@ fn a_change_that_one_replica_cannot_keep_is_reported_as_such() {
     assert!(lines[1].contains("7/s") && lines[1].contains("8/s"), "{}", lines[1]);
     std::fs::remove_dir(&copy).unwrap();
     assert_eq!(set(one.admin(), "127.0.0.1", "\"9/s\"").status, 200);
+    for weir in [&one, &other] {
+        until_limit(weir, "9");
+    }
+}
+
+#[test]
+fn a_change_whose_answer_is_lost_has_its_line() {
+    let (upstream, etcd) = (Upstream::start(), Etcd::start());
+    let relay = Relay::to(etcd.address());
+    let [one, other] = [replica_with(&upstream, relay.address(), ""), replica(&upstream, &etcd)];
+    assert_eq!(set(one.admin(), "127.0.0.1", "\"7/s\"").status, 200);
+    for weir in [&one, &other] {
+        until_limit(weir, "7");
+    }
+    // etcd makes the change, and cannot be asked about it.
+    relay.lose_answers("8/s", Link::Reset);
+    let answer = set(one.admin(), "127.0.0.1", "\"8/s\"");
+    assert!(answer.status == 503 && answer.text().contains("or not"), "{}", answer.text());
+    let line = one.wait_for_line("\"outcome\":\"unknown\"");
+    assert!(line.contains("changed by an operator") && line.contains("7/s") && line.contains("8/s"), "{line}");
+    relay.set(Link::Clear);
+    for weir in [&one, &other] {
+        until_limit(weir, "8");
+    }
+    // etcd makes the change, and can be asked about it. A slow one may not have made it yet.
+    poll(|| {
+        relay.lose_answers("9/s", Link::Clear);
+        (set(one.admin(), "127.0.0.1", "\"9/s\"").status == 200).then_some(())
+    });
     for weir in [&one, &other] {
         until_limit(weir, "9");
     }

@@ -34,6 +34,8 @@ struct State {
     server: SocketAddr,
     link: Mutex<Link>,
     changed: Condvar,
+    /// Bytes of a client after which the answers on its connection are lost, and the link from then on.
+    loses: Mutex<Option<(Vec<u8>, Link)>>,
     open: Mutex<HashMap<u64, Arc<Pair>>>,
     accepted: AtomicU64,
 }
@@ -43,6 +45,7 @@ struct Pair {
     client: TcpStream,
     server: TcpStream,
     is_reset: AtomicBool,
+    is_mute: AtomicBool,
 }
 
 #[allow(dead_code)] // some suites do not use everything
@@ -55,6 +58,7 @@ impl Relay {
             server,
             link: Mutex::new(Link::Clear),
             changed: Condvar::new(),
+            loses: Mutex::default(),
             open: Mutex::default(),
             accepted: AtomicU64::new(0),
         });
@@ -88,6 +92,12 @@ impl Relay {
         }
     }
 
+    /// Loses all answers on the next connection whose client sends `words` in one piece, from these words on. The link is
+    /// `then` by the time the server gets them; open connections stay.
+    pub fn lose_answers(&self, words: &str, then: Link) {
+        *self.state.loses.lock().unwrap() = Some((words.as_bytes().to_vec(), then));
+    }
+
     /// Resets all open connections once.
     pub fn reset(&self) {
         for pair in self.state.open.lock().unwrap().values() {
@@ -114,7 +124,7 @@ impl State {
         for socket in [&client, &server] {
             socket.set_nodelay(true).unwrap();
         }
-        let pair = Arc::new(Pair { client, server, is_reset: AtomicBool::new(false) });
+        let pair = Arc::new(Pair { client, server, is_reset: AtomicBool::new(false), is_mute: AtomicBool::new(false) });
         self.open.lock().unwrap().insert(id, Arc::clone(&pair));
         thread::scope(|scope| {
             scope.spawn(|| self.copy(&pair, &pair.server, &pair.client));
@@ -131,6 +141,12 @@ impl State {
             scope.spawn(|| self.write(pair, due, to));
             let mut bytes = vec![0; 1 << 16];
             while let Ok(len @ 1..) = from.read(&mut bytes) {
+                if is_answer && pair.is_mute.load(Ordering::Acquire) {
+                    continue;
+                }
+                if !is_answer {
+                    self.lose(pair, &bytes[..len]);
+                }
                 let delay = match self.link() {
                     Link::Slow(delay) if is_answer => delay,
                     _ => Duration::ZERO,
@@ -141,6 +157,16 @@ impl State {
         });
         if !pair.is_reset.load(Ordering::Relaxed) {
             let _ = to.shutdown(Shutdown::Write);
+        }
+    }
+
+    /// Loses the answers of `pair` if its client sends the words for it.
+    fn lose(&self, pair: &Pair, bytes: &[u8]) {
+        let mut loses = self.loses.lock().unwrap();
+        let is_next = |(words, _): &mut (Vec<u8>, Link)| bytes.windows(words.len()).any(|found| found == &words[..]);
+        if let Some((_, then)) = loses.take_if(is_next) {
+            pair.is_mute.store(true, Ordering::Release);
+            *self.link.lock().unwrap() = then;
         }
     }
 
