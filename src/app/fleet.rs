@@ -46,9 +46,7 @@ pub(super) fn hub(
 }
 
 fn draw_instance() -> Result<u64, AppError> {
-    let mut instance = [0; 8];
-    getrandom::fill(&mut instance).map_err(AppError::system("draw a random number"))?;
-    Ok(u64::from_ne_bytes(instance))
+    getrandom::u64().map_err(AppError::system("draw a random number"))
 }
 
 /// The fleet before its tasks run.

@@ -132,8 +132,7 @@ impl Gate {
     /// Ends the bans that are over, each with a line of the log, and halves old counts of banned addresses.
     pub(super) fn end_operator_bans(&self, now: Timestamp) {
         self.operator_bans.refused.age(now);
-        let is_over = |one: &BanInForce| one.ban.until.is_some_and(|until| until <= now);
-        if !self.operator_bans.set.load().all.iter().any(is_over) {
+        if !self.operator_bans.set.load().all.iter().any(|one| one.is_over(now)) {
             return;
         }
         let over = {

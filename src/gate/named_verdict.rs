@@ -260,7 +260,8 @@ impl<'l> Deciding<'l> {
         for (index, check) in charges.iter().enumerate() {
             let is_denying = if is_banned { banned((index, check)).is_some() } else { is_denied(check) };
             if let Some(charge) = self.charge_of(index).filter(|_| is_denying) {
-                check.check.state.refused.count(charge.key, || self.shown(check, &charge.texts));
+                let shown = || self.gate.key_of_charge(self.live, charge).map_or_else(String::new, |key| key.shown);
+                check.check.state.refused.count(charge.key, shown);
             }
         }
         if !is_banned {
@@ -272,13 +273,6 @@ impl<'l> Deciding<'l> {
     fn charge_of(&self, index: usize) -> Option<&'l NamedCharge> {
         let is_own = |position: &Position| matches!(position, Position::Charge(own) if *own == index);
         self.charges.get(self.positions.iter().position(is_own)?)
-    }
-
-    /// The key in readable form.
-    fn shown(&self, check: &Check<'l>, texts: &[String]) -> String {
-        let parts = check.check.applied.limit.key.iter().zip(texts);
-        let shown = parts.map(|(part, text)| self.live.policy.shown_text(&self.gate.secret, part, text));
-        shown.collect::<Vec<_>>().join("|")
     }
 }
 

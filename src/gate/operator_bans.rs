@@ -86,6 +86,11 @@ impl BanInForce {
         (self.ban.since, self.ban.replica)
     }
 
+    /// Whether it is over at `now`.
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+        self.ban.until.is_some_and(|until| until <= now)
+    }
+
     /// The clients that the ban is about.
     pub(super) fn clients(&self) -> BannedClients {
         match (&self.ban.target, self.key) {
@@ -209,8 +214,7 @@ impl OperatorBans {
     /// The bans that are over at `now`, and the others. Bans that replaced a longer one are also among the others, as
     /// lifted bans.
     pub(super) fn split_over(&self, now: Timestamp) -> (Vec<BanInForce>, Vec<BanInForce>) {
-        let is_over = |one: &BanInForce| one.ban.until.is_some_and(|until| until <= now);
-        let (over, mut stay): (Vec<_>, Vec<_>) = self.set.load().all.iter().cloned().partition(is_over);
+        let (over, mut stay): (Vec<_>, Vec<_>) = self.set.load().all.iter().cloned().partition(|one| one.is_over(now));
         stay.extend(over.iter().filter_map(|one| {
             let until = one.ban.replaced_until.filter(|until| *until > now)?;
             let ban = OperatorBan { until: Some(until), is_lifted: true, replaced_until: None, ..one.ban.clone() };

@@ -135,9 +135,7 @@ impl Server {
 
 /// A number for this process that a stranger cannot guess: without it, nothing is charged or corrected. Never 0.
 fn random_process() -> Result<u64, getrandom::Error> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes)?;
-    Ok(u64::from_ne_bytes(bytes).max(1))
+    getrandom::u64().map(|number| number.max(1))
 }
 
 /// An open connection, counted until it is dropped.
