@@ -15,8 +15,12 @@ WEIR = ROOT / "target" / "debug" / "weir"
 
 def blocks(recipe, language):
     """The blocks of a language on the page of a recipe."""
-    page = (ROOT / "docs" / "recipes" / f"{recipe}.md").read_text()
-    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+    return blocks_of(ROOT / "docs" / "recipes" / f"{recipe}.md", language)
+
+
+def blocks_of(page, language):
+    """The blocks of a language on a page."""
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
 
 
 def free_port():
@@ -39,18 +43,18 @@ def answers(port):
 
 
 @contextlib.contextmanager
-def weir(recipe):
-    """Runs Weir. Yields the process, and the ports of the limiter service and of the admin listener."""
+def weir(recipe, tables=""):
+    """Runs Weir, with more tables. Yields the process, and the ports of the limiter service and of the admin listener."""
     grpc, admin = free_port(), free_port()
     ports = {"127.0.0.1:8080": free_port(), "127.0.0.1:8081": grpc, "127.0.0.1:9901": admin}
-    with configured(recipe, ports, [grpc, admin]) as process:
+    with configured(recipe, ports, [grpc, admin], tables=tables) as process:
         yield process, grpc, admin
 
 
 @contextlib.contextmanager
-def configured(recipe, ports, served, peers=None):
+def configured(recipe, ports, served, peers=None, tables=""):
     """Runs Weir with ports in place of addresses, and believes `peers`. Yields the process once it serves."""
-    text = blocks(recipe, "toml")[0]
+    text = blocks(recipe, "toml")[0] + tables
     for address, port in ports.items():
         assert address in text or "8080" in address, address
         text = text.replace(address, f"127.0.0.1:{port}")
