@@ -22,6 +22,7 @@ use super::listeners::{Listeners, Open};
 use super::operators::Operators;
 use super::reload::{Hangups, Reloader};
 use super::snapshots::{SnapshotWriter, WriteLock};
+use super::stoppable::StoppableTask;
 use super::stores;
 use super::systemd;
 use super::takeover::{Handover, HandoverProgress, HandoverServer, Previous, Successors};
@@ -155,7 +156,7 @@ impl Control {
         // Signals are registered before any other process learns that Weir runs.
         let stops = StopSignals::new().map_err(AppError::system("take signals"))?;
         let ready = Arc::new(AtomicBool::new(true));
-        self.take_signals()?;
+        let reloader = self.take_signals()?;
         let admin = self.serve_operators(&ready)?;
         let shared = Arc::clone(&self.shared);
         tokio::spawn(upstream::check_health(Arc::clone(&shared)));
@@ -204,28 +205,30 @@ impl Control {
             let _ =
                 timeout(REFUSAL_TIMEOUT, self.progress.wait_for(|progress| *progress == HandoverProgress::ChargesSent))
                     .await;
+        } else if let Some(reloader) = reloader {
+            let _ = timeout(REFUSAL_TIMEOUT, reloader.finish()).await;
         }
         stores::flush(&shared).await;
         if let Some(fleet) = fleet {
             fleet.end().await;
         }
         if let Some(snapshots) = snapshots {
-            snapshots.finish().await;
+            let finished = snapshots.finish().await;
+            let _ = finished.inspect_err(|error| tracing::error!(%error, "the last snapshot was not written"));
         }
         ended
     }
 
-    fn take_signals(&mut self) -> Result<(), AppError> {
+    /// Starts the tasks that wait for signals, and returns the one that reloads.
+    fn take_signals(&mut self) -> Result<Option<StoppableTask>, AppError> {
         if !self.command.is_empty() {
             let command = std::mem::take(&mut self.command);
             let successors = Successors::new(command, self.handover.is_some(), self.progress.clone());
             tokio::spawn(successors.map_err(AppError::system("take signals"))?.run());
         }
-        if let Some(reloader) = self.reloader.take() {
-            let hangups = Hangups::new().map_err(AppError::system("take signals"))?;
-            tokio::spawn(reloader.run(hangups));
-        }
-        Ok(())
+        let Some(reloader) = self.reloader.take() else { return Ok(None) };
+        let hangups = Hangups::new().map_err(AppError::system("take signals"))?;
+        Ok(Some(StoppableTask::start(|stopped| reloader.run(hangups, stopped))))
     }
 
     /// Serves the admin listener on this runtime.

@@ -6,13 +6,13 @@
 
 use std::convert::Infallible;
 use std::io::{self, Write};
-use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn_blocking};
 
+use super::overrides_copy::OverridesCopy;
 use super::terms::{Accepted, Terms};
 use crate::config::{self, Changed, Origin, OverridesInForce};
 use crate::etcd::{Entry, FollowAttempts, KeyRange, PutError, Session};
@@ -29,7 +29,7 @@ pub(super) type ChangedConfig = (Box<Accepted>, Vec<Option<Value>>);
 /// Follows the overrides of the fleet until dropped.
 pub(super) struct FleetOverrides {
     etcd: Arc<EtcdMembers>,
-    texts: watch::Receiver<Arc<str>>,
+    copy: OverridesCopy,
     task: AbortHandle,
 }
 
@@ -43,7 +43,7 @@ impl FleetOverrides {
     pub(super) fn start(etcd: Arc<EtcdMembers>) -> Self {
         let (sender, texts) = watch::channel(Arc::from(""));
         let task = tokio::spawn(follow(Arc::clone(&etcd), sender)).abort_handle();
-        Self { etcd, texts, task }
+        Self { etcd, copy: OverridesCopy::new(texts), task }
     }
 
     /// Whether the overrides are in this etcd.
@@ -51,18 +51,15 @@ impl FleetOverrides {
         self.etcd == *etcd
     }
 
-    /// Waits for the next text.
-    pub(super) async fn changed(&mut self) -> Arc<str> {
-        match self.texts.changed().await {
-            Ok(()) => Arc::clone(&self.texts.borrow_and_update()),
-            Err(_) => std::future::pending().await,
-        }
+    /// The copy of this replica.
+    pub(super) fn copy(&mut self) -> &mut OverridesCopy {
+        &mut self.copy
     }
 
     /// Makes edits in etcd and in the copy of this replica, which is `in_force`. If etcd has no overrides yet, the text of
     /// the copy is edited.
     pub(super) async fn change(
-        &self,
+        &mut self,
         origin: Origin,
         edits: Vec<OverrideEdit>,
         terms: Terms,
@@ -90,6 +87,9 @@ impl FleetOverrides {
             };
             if is_put {
                 let written = spawn_blocking(move || write(changed, &text)).await.map_err(io::Error::other).flatten();
+                if written.is_ok() {
+                    self.copy.attempted(None);
+                }
                 return written.map_err(|error| OverrideError::OnlyFleet { before, reason: error.to_string() });
             }
         }
@@ -133,19 +133,6 @@ fn write(changed: ChangedConfig, text: &str) -> io::Result<ChangedConfig> {
         file::replace(path, |to| to.write_all(text.as_bytes()))?;
     }
     Ok(changed)
-}
-
-/// Writes `text` to the file at `path`, unless the file has it already. Returns whether it did.
-pub(super) fn write_if_new(path: &Path, text: &str) -> io::Result<bool> {
-    let known = match std::fs::read(path) {
-        Ok(known) => known,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(error),
-    };
-    if known == text.as_bytes() {
-        return Ok(false);
-    }
-    file::replace(path, |to| to.write_all(text.as_bytes())).map(|_| true)
 }
 
 /// The key of the text.

@@ -28,6 +28,8 @@ mod fetch;
 mod files;
 mod fleet;
 mod fleet_overrides;
+mod overrides_copy;
+mod stoppable;
 mod systemd;
 
 pub use build::App;

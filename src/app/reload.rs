@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::config_reader::{ReloadCause, ReloadOutcome, record};
 use super::files::FileWatch;
 use super::fleet::{self, FleetSize};
-use super::fleet_overrides::{FleetOverrides, write_change, write_if_new};
+use super::fleet_overrides::{FleetOverrides, write_change};
 use super::installed::Installed;
 use super::jwks::Jwks;
 use super::operators::{Operators, Orders};
@@ -25,7 +26,7 @@ use super::stores;
 use super::systemd;
 use super::terms::{Accepted, Loaded, Terms};
 use crate::admin::{Change, Changed, rfc3339};
-use crate::config::{Config, Diagnostics, Finding, Origin, OverridesPlace, Severity, Sources};
+use crate::config::{Config, Diagnostics, Finding, Origin, Severity, Sources};
 use crate::gate::Gate;
 use crate::grpc;
 use crate::policy::overrides::OverrideError;
@@ -105,8 +106,8 @@ impl Reloader {
         Self { feed, shared, followers, orders, tried, installed, fleet_overrides: None, fleet_size }
     }
 
-    /// Watches, reloads and makes changes until dropped.
-    pub(super) async fn run(mut self, mut hangups: Hangups) {
+    /// Watches, reloads and makes changes until it is told to stop, or dropped.
+    pub(super) async fn run(mut self, mut hangups: Hangups, mut stopped: oneshot::Receiver<()>) {
         self.installed.rejected.log();
         self.installed.warn_of_memory();
         self.feed.start(&self.shared.metrics);
@@ -117,6 +118,7 @@ impl Reloader {
             self.follow_fleet();
             let mut answer = None;
             let cause = tokio::select! {
+                asked = &mut stopped => return if asked.is_ok() { self.stop().await },
                 _ = hangups.0.recv() => { self.feed.look_again(); ReloadCause::Signal }
                 () = self.feed.changed() => ReloadCause::Version,
                 () = watch.changed() => { sleep(SETTLE).await; ReloadCause::File }
@@ -166,19 +168,9 @@ impl Reloader {
 
     /// Puts overrides of the fleet in force, under the configuration in force.
     async fn take_overrides(&mut self, text: Arc<str>) {
-        let kept = &mut self.installed.overrides;
-        let written = match kept.place.clone() {
-            OverridesPlace::Off => return,
-            OverridesPlace::Memory { .. } => Ok(kept.text.replace(Arc::clone(&text)) != Some(text)),
-            OverridesPlace::File(file) => {
-                let written = spawn_blocking(move || write_if_new(&file, &text)).await;
-                written.map_err(io::Error::other).flatten()
-            }
-        };
-        match written {
-            Ok(false) => return,
-            Ok(true) => {}
-            Err(error) => return tracing::error!(%error, "the overrides of the fleet cannot be written to their file"),
+        let Some(fleet) = &mut self.fleet_overrides else { return };
+        if !fleet.copy().write(text, &mut self.installed.overrides).await {
+            return;
         }
         match self.load(self.feed.in_force()).await {
             Ok(Ok((_, Ok(accepted)))) => {
@@ -187,6 +179,13 @@ impl Reloader {
             }
             Ok(Ok((_, Err(reason)))) | Err(reason) => drop(self.refuse(reason)),
             Ok(Err(diagnostics)) => tracing::error!("the overrides of the fleet do not apply\n{diagnostics}"),
+        }
+    }
+
+    /// Writes overrides of the fleet that could not be written before.
+    async fn stop(mut self) {
+        if let Some(fleet) = &mut self.fleet_overrides {
+            fleet.copy().write_last(&mut self.installed.overrides).await;
         }
     }
 
@@ -255,7 +254,7 @@ impl Reloader {
         }
         let (origin, terms) = (self.feed.in_force(), self.terms());
         let kept = self.installed.overrides.clone();
-        let made = if let Some(fleet) = &self.fleet_overrides {
+        let made = if let Some(fleet) = &mut self.fleet_overrides {
             fleet.change(origin, edits, terms, kept).await
         } else {
             let made = spawn_blocking(move || write_change((&origin, &kept), &edits, &terms)).await;
@@ -348,7 +347,7 @@ impl Reloader {
 /// Waits for the next overrides of the fleet.
 async fn next_text(overrides: &mut Option<FleetOverrides>) -> Arc<str> {
     match overrides {
-        Some(overrides) => overrides.changed().await,
+        Some(overrides) => overrides.copy().next().await,
         None => std::future::pending().await,
     }
 }

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Mutex, oneshot};
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::error::AppError;
+use super::stoppable::StoppableTask;
 use super::takeover::Previous;
 use crate::config::Config;
 use crate::policy::{FleetSecret, Policy};
@@ -143,7 +144,7 @@ impl SnapshotWriter {
     }
 
     /// Starts to write, until the returned handle is finished or a successor writes.
-    pub(super) fn start(self, shared: Arc<SharedState>, write_lock: WriteLock) -> RunningWriter {
+    pub(super) fn start(self, shared: Arc<SharedState>, write_lock: WriteLock) -> StoppableTask {
         let Self { settings, secret, found } = self;
         let path = settings.path.display().to_string();
         match found {
@@ -164,24 +165,7 @@ impl SnapshotWriter {
         if let Err(error) = file::clear(&settings.path) {
             tracing::warn!(path, %error, "cannot look for what earlier processes left beside the snapshot");
         }
-        let (stop, stopped) = oneshot::channel();
-        RunningWriter { stop, task: tokio::spawn(write_periodically(settings, secret, shared, write_lock, stopped)) }
-    }
-}
-
-/// The task that writes snapshots.
-pub(super) struct RunningWriter {
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<()>,
-}
-
-impl RunningWriter {
-    /// Writes a last snapshot, and waits for it.
-    pub(super) async fn finish(self) {
-        let _ = self.stop.send(());
-        if let Err(error) = self.task.await {
-            tracing::error!(%error, "the last snapshot was not written");
-        }
+        StoppableTask::start(|stopped| write_periodically(settings, secret, shared, write_lock, stopped))
     }
 }
 

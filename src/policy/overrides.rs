@@ -79,7 +79,7 @@ impl fmt::Display for OverrideError {
             Self::OnlyFleet { reason, .. } => {
                 write!(
                     f,
-                    "other replicas apply it, but not this one: the file of `admin.overrides` cannot be written: {reason}"
+                    "other replicas apply it; this one will when the file of `admin.overrides` can be written: {reason}"
                 )
             }
             Self::Unanswered { reason, .. } => {

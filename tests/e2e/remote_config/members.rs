@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::{shown_limit, until_limit};
+use crate::ops::count_lines;
 use crate::support::{Answer, Client, Etcd, Link, Relay, Upstream, Weir, free_port, poll};
 
 const REPLICAS: &str = "weir_fleet_replicas";
@@ -146,10 +147,56 @@ fn a_change_that_one_replica_cannot_keep_is_reported_as_such() {
     let lines = one.wait_for_lines("changed by an operator", 2);
     assert!(lines[1].contains("7/s") && lines[1].contains("8/s"), "{}", lines[1]);
     std::fs::remove_dir(&copy).unwrap();
+    until_limit(&one, "8");
     assert_eq!(set(one.admin(), "127.0.0.1", "\"9/s\"").status, 200);
     for weir in [&one, &other] {
         until_limit(weir, "9");
     }
+}
+
+#[test]
+fn a_copy_that_cannot_be_written_is_tried_again() {
+    let (upstream, etcd) = (Upstream::start(), Etcd::start());
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name);
+    let text = || std::fs::read_to_string(at("folder").join("overrides.toml")).unwrap();
+    // The path of the file has a link to its folder. A file replaces the link, which also stops root, and a new link
+    // replaces that file.
+    let set_link = || {
+        std::os::unix::fs::symlink("folder", at("new")).unwrap();
+        std::fs::rename(at("new"), at("link")).unwrap();
+    };
+    let break_link = || {
+        std::fs::write(at("new"), "").unwrap();
+        std::fs::rename(at("new"), at("link")).unwrap();
+    };
+    std::fs::create_dir(at("folder")).unwrap();
+    set_link();
+    let admin = format!("overrides = {:?}", at("link").join("overrides.toml"));
+    let one = replica_with(&upstream, etcd.address(), &admin);
+    let other = replica(&upstream, &etcd);
+    assert_eq!(set(other.admin(), "127.0.0.1", "\"7/s\"").status, 200);
+    until_limit(&one, "7");
+
+    break_link();
+    assert_eq!(set(other.admin(), "127.0.0.1", "\"8/s\"").status, 200);
+    let failed = "the overrides of the fleet cannot be written";
+    one.wait_for_line(failed);
+    until_limit(&other, "8");
+    assert_eq!(shown_limit(&one).as_deref(), Some("7"));
+    set_link();
+    until_limit(&one, "8");
+    assert!(text().contains("8/s"), "{}", text());
+    assert_eq!((one.wait_for_lines("written to their file again", 1).len(), count_lines(&one, failed)), (1, 1));
+
+    // A clean stop does not wait for the next attempt.
+    break_link();
+    assert_eq!(set(other.admin(), "127.0.0.1", "\"9/s\"").status, 200);
+    one.wait_for_lines(failed, 2);
+    set_link();
+    one.signal("TERM");
+    assert_eq!(one.wait(), Some(0));
+    assert!(text().contains("9/s"), "{}", text());
 }
 
 #[test]
