@@ -20,7 +20,8 @@ pub(super) fn is_target(method: &[u8], target: &[u8]) -> bool {
 
 /// Whether all of `bytes` may be in a target, before they are escaped.
 pub(crate) fn is_text(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| matches!(byte, b'!' | b'"' | b'$'..=b'~' | 0x80..)) && str::from_utf8(bytes).is_ok()
+    let is_allowed = |byte: &u8| matches!(byte, b'!' | b'"' | b'$'..=b'~' | 0x80..);
+    bytes.iter().all(is_allowed) && (bytes.is_ascii() || str::from_utf8(bytes).is_ok())
 }
 
 /// Length of the scheme and the authority of an absolute target.

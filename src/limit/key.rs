@@ -1,6 +1,7 @@
 //! The owner of a bucket, as a hash. Not here: how a request is hashed (policy).
 
-use std::hash::{Hash, Hasher};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use bytes::BufMut;
 
@@ -38,6 +39,30 @@ impl Hash for Key {
     /// One half is hash enough.
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.first);
+    }
+}
+
+/// Values by key.
+pub(super) type ByKey<V> = HashMap<Key, V, BuildHasherDefault<KeyHasher>>;
+
+/// The hasher of keys, which are hashes already.
+#[derive(Debug, Default)]
+pub(super) struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    /// Two bits of a key are always 0. A map selects places by the last bits.
+    fn write_u64(&mut self, half: u64) {
+        self.0 = half.rotate_right(2);
     }
 }
 

@@ -202,7 +202,8 @@ pub(super) fn write_own_h1(
     if form.is_head {
         out.truncate(body_at);
     }
-    out.splice(length_at..length_at, digits.bytes());
+    out.extend_from_slice(digits.as_bytes());
+    out[length_at..].rotate_right(digits.len());
 }
 
 /// Writes an interim response (RFC 9110, section 15.2).

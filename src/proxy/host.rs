@@ -31,7 +31,8 @@ pub(super) fn authority<'b>(request: &Request<'b>) -> Result<&'b str, BadHost> {
         {
             return Err("the host differs from that of the target");
         }
-        (_, Some(authority)) | (Some(authority), None) => authority,
+        (Some(line), None) => return Ok(line),
+        (_, Some(authority)) => authority,
         (None, None) if request.version == HttpVersion::Http10 => return Ok(""),
         (None, None) => return Err("no host"),
     };

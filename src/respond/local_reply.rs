@@ -210,7 +210,9 @@ impl<'a> LocalReply<'a> {
         if *cause == Cause::Banned {
             text.extend_from_slice(if self.violated.is_empty() { b"banned" } else { b"banned by " });
             names(text);
-            let _ = self.retry_after_s.map(|s| write!(text, "; retry after {s} s"));
+            if let Some(s) = self.retry_after_s {
+                write_seconds(text, b"; retry after ", s, b" s");
+            }
             return;
         }
         let Some(s) = self.retry_after_s else {
@@ -220,11 +222,11 @@ impl<'a> LocalReply<'a> {
         };
         text.extend_from_slice(b"beyond ");
         names(text);
-        let _ = match cause {
-            Cause::WaitTooLong => write!(text, ", and the wait of {s} s is longer than allowed"),
-            Cause::QueueFull => write!(text, ", and too many are waiting; retry after {s} s"),
-            Cause::Limit | Cause::Banned | Cause::ShuttingDown => write!(text, "; retry after {s} s"),
-        };
+        match cause {
+            Cause::WaitTooLong => write_seconds(text, b", and the wait of ", s, b" s is longer than allowed"),
+            Cause::QueueFull => write_seconds(text, b", and too many are waiting; retry after ", s, b" s"),
+            Cause::Limit | Cause::Banned | Cause::ShuttingDown => write_seconds(text, b"; retry after ", s, b" s"),
+        }
     }
 }
 
@@ -291,6 +293,13 @@ impl Reply for LocalReply<'_> {
 const QUOTA_EXCEEDED: &[u8] = b"{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
     \"title\":\"Quota exceeded\",\"status\":";
 
+/// Writes a number between two texts.
+fn write_seconds(text: &mut Vec<u8>, before: &[u8], s: u64, after: &[u8]) {
+    text.extend_from_slice(before);
+    text.extend_from_slice(itoa::Buffer::new().format(s).as_bytes());
+    text.extend_from_slice(after);
+}
+
 /// Writes JSON strings with commas between them.
 fn write_names(body: &mut Vec<u8>, names: &[impl AsRef<str>]) {
     for (index, name) in names.iter().enumerate() {
@@ -305,7 +314,8 @@ fn write_names(body: &mut Vec<u8>, names: &[impl AsRef<str>]) {
 /// Escapes the text from `from` on for a JSON string (RFC 8259, section 7). Most texts need no escape.
 fn escape(json: &mut Vec<u8>, from: usize) {
     let needs_it = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\');
-    if !json[from..].iter().any(needs_it) {
+    // Without an early end, so that many bytes are tested at once.
+    if !json[from..].iter().fold(false, |needed, byte| needed | needs_it(byte)) {
         return;
     }
     let text = json.split_off(from);

@@ -33,8 +33,9 @@ pub fn is_authority(text: &str) -> bool {
         }
         len + 2
     } else {
-        let len = bytes.iter().take_while(|&&byte| is_host_byte(byte)).count();
-        if len == 0 || text[..len] == *"." || has_empty_label(&bytes[..len]) {
+        let len = bytes.iter().take_while(|&&byte| HOST_BYTES[usize::from(byte)]).count();
+        let host = &bytes[..len];
+        if host.is_empty() || host == b"." || has_empty_label(host) {
             return false;
         }
         len
@@ -46,9 +47,16 @@ pub fn is_authority(text: &str) -> bool {
     }
 }
 
-fn is_host_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
-}
+/// Whether a byte may be in a host that is not an IP literal in brackets.
+const HOST_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        table[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
+        byte += 1;
+    }
+    table
+};
 
 fn has_empty_label(host: &[u8]) -> bool {
     host.array_windows().any(|pair| pair == b"..")

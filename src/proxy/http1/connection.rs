@@ -88,7 +88,9 @@ pub(in crate::proxy) fn serve<'w>(
                         timeouts = Rc::clone(&config.timeouts);
                     }
                     // Boxed: an idle connection is smaller, and a request gets memory that another one has just used.
-                    Box::pin(connection.serve_request(&config, &head)).await
+                    // Written to it, because `Box::pin` would copy a future of some kilobytes.
+                    let memory = Box::new_uninit();
+                    Box::into_pin(Box::write(memory, connection.serve_request(&config, &head))).await
                 }
                 NextRequest::Fault(fault) => connection.refuse(fault).await,
                 NextRequest::Closed => break,
