@@ -381,6 +381,23 @@ async fn an_isolated_replica_keeps_to_its_share() {
     assert_eq!(node.left("a=z"), Some(8));
 }
 
+/// The state that a successor takes over contains the charges of its peers.
+#[tokio::test(start_paused = true)]
+async fn a_takeover_charges_nothing_twice() {
+    let limits = [shared(limit("a", 1, "1h", 100, OnLimit::Reject))];
+    let mut fleet = Fleet::of(3, &limits);
+    for index in 0..3 {
+        for _ in 0..10 {
+            assert!(fleet.0.iter().all(|node| node.left("a=x").is_some()));
+            fleet.pass(20).await;
+        }
+        let before = fleet.balances("x");
+        fleet.restart(index, &limits);
+        fleet.pass(100).await;
+        assert_eq!(fleet.balances("x"), before, "{index}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn reloads_keep_what_peers_charged() {
     let rule = |burst| shared(limit("a", 1, "1h", burst, OnLimit::Reject));

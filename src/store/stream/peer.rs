@@ -16,8 +16,8 @@ pub struct PeerId(pub u32);
 #[derive(Debug, Default)]
 pub(super) struct Peer {
     pub(super) is_connected: bool,
-    /// Whether the connection is new: its first message says which process it leads to.
-    is_new: bool,
+    /// Whether nothing has come on the connection: its first message says which process it leads to, and what the peer has.
+    pub(super) is_new: bool,
     /// The process of the peer; 0 before it is known.
     pub(super) epoch: u64,
     /// When it started, by the own clock.
@@ -28,9 +28,8 @@ pub(super) struct Peer {
     received: Sequences,
     /// The batches of this replica that the peer has.
     acknowledged: Sequences,
-    /// The last batch that the peer does not get: all that was charged up to it is in the states. `None` before it is
-    /// known what the peer has.
-    skipped: Option<u64>,
+    /// The last batch that the peer does not get: all that was charged up to it is in the states.
+    skipped: u64,
     /// The next batch to send.
     next: u64,
     /// When batches are sent again that the peer lacks; `None` while it lacks none.
@@ -63,7 +62,7 @@ pub struct PeerStatus {
 impl Peer {
     /// Begins a connection.
     pub(super) fn connect(&mut self, now: Timestamp) {
-        (self.is_connected, self.is_new, self.skipped) = (true, true, None);
+        (self.is_connected, self.is_new) = (true, true);
         (self.next, self.resend_at, self.acknowledge_at, self.heartbeat_at) = (0, None, None, now);
         self.asked = None;
     }
@@ -84,16 +83,9 @@ impl Peer {
 
     /// Notes which batches the peer has, `None` if it knows nothing of this process.
     pub(super) fn acknowledge(&mut self, sequences: Option<Sequences>, history: &History, resend_at: Timestamp) {
-        let newest = history.next() - 1;
-        match (self.skipped, sequences) {
-            (None, None) => self.skip(history),
-            (None, Some(_)) => self.skipped = Some(0),
-            _ => {}
-        }
-        let skipped = self.skipped.unwrap_or(0);
-        let sequences = sequences.unwrap_or(Sequences { base: skipped, ahead: 0 });
+        let sequences = sequences.unwrap_or(Sequences { base: self.skipped, ahead: 0 });
         // Another number was never sent.
-        if sequences.base < self.acknowledged.base || sequences.base > newest {
+        if sequences.base < self.acknowledged.base || sequences.base >= history.next() {
             return;
         }
         if sequences.base > self.acknowledged.base {
@@ -105,7 +97,7 @@ impl Peer {
     /// Leaves out all batches until now. The peer learns it at once, and asks for the states.
     pub(super) fn skip(&mut self, history: &History) {
         let newest = history.next() - 1;
-        self.skipped = Some(newest);
+        self.skipped = newest;
         if newest > 0 {
             self.heartbeat_at = Timestamp::ZERO;
         }
@@ -113,7 +105,7 @@ impl Peer {
 
     /// The first batch that the peer can get.
     pub(super) fn oldest(&self, history: &History) -> u64 {
-        history.oldest().max(self.skipped.unwrap_or(0) + 1)
+        history.oldest().max(self.skipped + 1)
     }
 
     /// Notes that the peer has forgotten all batches before `oldest`. Returns whether this replica lacks one of them. Ignores
@@ -136,9 +128,11 @@ impl Peer {
         (resend_ns, silent_ns): (u64, u64),
         now: Timestamp,
     ) -> Option<(Bytes, Timestamp)> {
-        let skipped = self.skipped?;
+        if self.is_new {
+            return None;
+        }
         self.last_received.filter(|at| now.ns_since(*at) < silent_ns)?;
-        if self.acknowledged.base.max(skipped) + 1 < history.oldest() {
+        if self.acknowledged.base.max(self.skipped) + 1 < history.oldest() {
             self.skip(history);
         }
         let floor = self.floor(history);

@@ -218,7 +218,7 @@ impl Replica {
         let Timing { interval_ns, isolate_after_ns } = self.timing;
         let id = peer;
         let Some(peer) = self.peers.get_mut(&peer) else { return };
-        let was_known = peer.epoch == message.epoch;
+        let (is_first, was_known) = (peer.is_new, peer.epoch == message.epoch);
         if !peer.accepts(message.epoch) {
             return;
         }
@@ -232,11 +232,14 @@ impl Replica {
         self.last_received = now;
         let received = message.received.filter(|received| received.epoch == self.epoch);
         let resend_at = now.saturating_add_ns(isolate_after_ns / SENDS);
-        peer.acknowledge(received.map(|received| received.sequences()), &self.history, resend_at);
-        if was_silent {
-            // An isolated replica charges for all others, so it must not get their charges of that time.
+        // A younger process has the charges until now in the state that it began with, or asks for them. It may confirm
+        // batches only because the first message on the connection named them. An older process gets all batches.
+        let has_states = is_first && peer.started > self.started && (!was_known || received.is_none());
+        // An isolated replica charges for all others, so it must not get their charges of that time.
+        if has_states || was_silent {
             peer.skip(&self.history);
         }
+        peer.acknowledge(received.map(|received| received.sequences()), &self.history, resend_at);
         peer.skew.measure(message.sent_at, message.echo.as_ref(), now);
         if peer.skip_to(message.oldest) {
             self.recovery.need(id, peer.started, isolate_after_ns, now);

@@ -270,6 +270,33 @@ fn a_newcomer_asks_the_oldest_peer() {
     assert!(!third.replica.is_recovering());
 }
 
+/// The states of a newcomer contain all charges until the connection, whichever side speaks first on it.
+#[test]
+fn a_newcomer_gets_former_charges_in_states_only() {
+    for first in ["older", "newcomer", "both", "both, and the connection ends"] {
+        let (mut one, mut newcomer) = (Node::new(1, 0), Node::new(2, 5000));
+        one.charge(1, 5);
+        one.tick(4980);
+        newcomer.charge(1, 10);
+        newcomer.tick(5010);
+        connect(&mut one, &mut newcomer, 5020);
+        let there = if first == "newcomer" { vec![] } else { one.messages(newcomer.id, 5020) };
+        let back = if first == "older" { vec![] } else { newcomer.messages(one.id, 5020) };
+        newcomer.receive(one.id, &there, 5020);
+        one.receive(newcomer.id, &back, 5020);
+        if first.ends_with("ends") {
+            connect(&mut one, &mut newcomer, 5020);
+        }
+        exchange(&mut one, &mut newcomer, 5020);
+        assert_eq!((newcomer.charged(1), one.book.asked.len()), (0, 1), "{first}");
+        assert_eq!(one.charged(1), 10, "{first}: the older one gets all charges");
+        one.charge(1, 7);
+        one.tick(5040);
+        exchange(&mut one, &mut newcomer, 5040);
+        assert_eq!(newcomer.charged(1), 7, "{first}: further charges");
+    }
+}
+
 /// A newcomer hears of a ban from any older replica, also if the replica that set it is gone.
 #[test]
 fn bans_arrive_at_peers_and_at_newcomers() {
