@@ -1,7 +1,6 @@
 //! The owner of a bucket, as a hash. Not here: how a request is hashed (policy).
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 
 use bytes::BufMut;
 
@@ -42,12 +41,9 @@ impl Hash for Key {
     }
 }
 
-/// Values by key.
-pub(super) type ByKey<V> = HashMap<Key, V, BuildHasherDefault<KeyHasher>>;
-
-/// The hasher of keys, which are hashes already.
+/// The hasher of keys, which are hashes already, alone or with a small number.
 #[derive(Debug, Default)]
-pub(super) struct KeyHasher(u64);
+pub struct KeyHasher(u64);
 
 impl Hasher for KeyHasher {
     fn finish(&self) -> u64 {
@@ -58,6 +54,10 @@ impl Hasher for KeyHasher {
         for &byte in bytes {
             self.0 = self.0.rotate_left(8) ^ u64::from(byte);
         }
+    }
+
+    fn write_u16(&mut self, number: u16) {
+        self.0 ^= u64::from(number);
     }
 
     /// Two bits of a key are always 0. A map selects places by the last bits.

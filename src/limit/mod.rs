@@ -38,7 +38,7 @@ pub mod top;
 pub use algorithm::{Algorithm, AnyReceipt, AnyState, PortableRate, Several, Unportable};
 pub use calendar::{Calendar, CalendarError, Unit};
 pub use full::OnFull;
-pub use key::Key;
+pub use key::{Key, KeyHasher};
 pub use lease::LeaseUnits;
 pub use pace::Pace;
 pub use packed::{ClockShift, Packed, Unpacker};

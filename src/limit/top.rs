@@ -12,9 +12,10 @@
 //! be larger by one.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 
-use super::Key;
-use super::key::ByKey;
+use super::{Key, KeyHasher};
 
 /// Bytes of a key's text that are stored.
 pub const TEXT_BYTES_MAX: usize = 256;
@@ -23,7 +24,7 @@ pub const TEXT_BYTES_MAX: usize = 256;
 #[derive(Debug)]
 pub struct Top {
     /// The index of each key in `slots`.
-    places: ByKey<usize>,
+    places: HashMap<Key, usize, BuildHasherDefault<KeyHasher>>,
     slots: Vec<Slot>,
     /// Indices into `slots` as a binary heap: no count is larger than the counts of its two children.
     heap: Vec<usize>,
@@ -57,7 +58,7 @@ pub struct Hitter<'t> {
 impl Top {
     /// A counter of `capacity` keys, at least one.
     pub fn new(capacity: usize) -> Self {
-        Self { places: ByKey::default(), slots: Vec::new(), heap: Vec::new(), capacity: capacity.max(1), total: 0 }
+        Self { places: HashMap::default(), slots: Vec::new(), heap: Vec::new(), capacity: capacity.max(1), total: 0 }
     }
 
     /// Counts one occurrence of a key. `text` is copied only if the key gets a slot.

@@ -5,11 +5,11 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::limit::Key;
+use crate::limit::{Key, KeyHasher};
 use crate::store::Returned;
 use crate::time::Timestamp;
 
@@ -55,30 +55,6 @@ pub struct PendingCharge {
     pub units: i64,
     /// The charges that were given back.
     pub returned: Returned,
-}
-
-/// The hasher of keys, which are hashes already. Two bits of a key are always 0.
-#[derive(Debug, Default)]
-struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
-        }
-    }
-
-    fn write_u16(&mut self, plan: u16) {
-        self.0 ^= u64::from(plan);
-    }
-
-    fn write_u64(&mut self, half: u64) {
-        self.0 = half.rotate_right(2);
-    }
 }
 
 /// The part of a capacity that a key uses before peers are told at once.
