@@ -140,8 +140,10 @@ fn a_fleet_goes_on_without_etcd() {
     ask(300);
     fleet.weirs.iter().for_each(|weir| wait_for_store(weir, false));
     let before = fallbacks(&fleet);
-    ask(300);
-    assert!(fallbacks(&fleet) > before);
+    until("borrowed units are spent or expired", || {
+        ask(30);
+        fallbacks(&fleet) > before
+    });
     etcd.restart();
     fleet.weirs.iter().for_each(|weir| wait_for_store(weir, true));
     until("etcd lends again", || {
