@@ -25,7 +25,7 @@ RAMP_S, RAMP_MANY_S, MANY = 1, 4, 5_000
 # wrk goes on after the window, so that the window has no end of a run in it.
 TAIL_S = 2
 
-LIMITS = [1, 2, 10, 100]
+LIMITS = [1, 2, 10, 100, 1_000]
 
 KEYS_SCRIPT = str(Path(__file__).with_name("keys.lua"))
 # A prime, so that steps visit all keys, in no order a cache could guess.

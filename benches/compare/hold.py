@@ -10,7 +10,7 @@ from bench import REFERENCE, Bench, Results, reason_cell, table, take_turns
 from flat import KEYS_SCRIPT, backend_requests
 from load import Wrk
 from peers import Peer, serve_backend
-from processes import cpu_s
+from processes import exact_cpu_s
 from scaling import core_list
 from scenario import Limit, Scenario
 
@@ -71,9 +71,9 @@ def reached(bench: Bench, peer: Peer, scenario: Scenario, count: int, backend_po
         seconds = bench.seconds + 2 * WARM_UP_S
         with Wrk(running.port, cores, seconds, scenario.connections, script=script).running() as finish:
             time.sleep(WARM_UP_S)
-            before, before_s, began = backend_requests(backend_port), cpu_s(running.worker_pid), time.monotonic()
+            before, before_s, began = backend_requests(backend_port), exact_cpu_s(running.worker_pid), time.monotonic()
             time.sleep(bench.seconds)
-            after, after_s, ended = backend_requests(backend_port), cpu_s(running.worker_pid), time.monotonic()
+            after, after_s, ended = backend_requests(backend_port), exact_cpu_s(running.worker_pid), time.monotonic()
             check_load(finish(), running)
         # The second question is one of them.
         passed = after - before - 1

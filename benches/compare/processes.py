@@ -120,6 +120,16 @@ def cpu_s(pid: int) -> float:
     return (utime + stime) / os.sysconf("SC_CLK_TCK")
 
 
+def exact_cpu_s(pid: int) -> float:
+    """User and system time of the threads that a process has now. It counts nanoseconds, and not ticks of 10 ms."""
+    used_ns = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        # A thread may end meanwhile.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            used_ns += int((thread / "schedstat").read_text().split()[0])
+    return used_ns / 1e9
+
+
 def rss_bytes(pid: int) -> int:
     """Resident memory of a process now."""
     resident_pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])

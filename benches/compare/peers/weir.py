@@ -61,6 +61,7 @@ format = "json"
 {chr(10).join(table(limit, scenario) for limit in scenario.limits)}
 {scenario.weir_toml}
 {fleet(site) if scenario.strategy else ""}
+{f"[hold]{chr(10)}max_waiting_per_client = {scenario.connections}" if scenario.holds else ""}
 """
     return {CONFIG: text, SECRET: "5c6f1e0b7a9d4283bd01f6e2c4a85790"}
 
