@@ -63,7 +63,7 @@ impl LimitState {
         if absent > 0 {
             self.table.refund_as_of(key, rule, &returned.times(absent), now, now);
         }
-        streamed.add_returned(key, || self.plan_number(rule), returned);
+        streamed.add_returned(&self.table, key, || self.plan_number(rule), returned);
     }
 
     #[cold]
@@ -83,7 +83,7 @@ impl LimitState {
             let theirs = units.saturating_mul(i64::try_from(absent).unwrap_or(i64::MAX));
             self.table.settle(key, rule, theirs, u64::MAX, now);
         }
-        if streamed.add(key, || self.plan_number(rule), units, rule.capacity()) {
+        if streamed.add(&self.table, key, || self.plan_number(rule), units, rule.capacity()) {
             link.hurry();
         }
     }
@@ -96,6 +96,13 @@ impl LimitState {
         place.and_then(|place| newest.plan_numbers.get(place)).copied().unwrap_or(0)
     }
 
+    /// Keeps the charges that peers have not heard of for the state that replaces this one.
+    pub(super) fn keep_pending(&self) {
+        if let Some(streamed) = self.streamed.get() {
+            streamed.keep_pending(&self.table);
+        }
+    }
+
     /// Moves the charges that peers have not heard of to `into`. Returns whether none was lost.
     pub(super) fn take_pending(
         &self,
@@ -103,6 +110,13 @@ impl LimitState {
         into: &mut Vec<LimitCharges>,
         now: Timestamp,
     ) -> bool {
-        self.streamed.get().is_none_or(|streamed| streamed.take(&self.name, buffer, into, now))
+        self.streamed.get().is_none_or(|streamed| streamed.take(&self.name, &self.table, buffer, into, now))
+    }
+}
+
+impl Drop for LimitState {
+    /// A request of an older policy may have charged a table that another one has replaced.
+    fn drop(&mut self) {
+        self.keep_pending();
     }
 }

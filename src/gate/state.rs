@@ -186,6 +186,7 @@ impl Gate {
                 let bans = Arc::clone(&state.bans);
                 let old = std::mem::replace(state, new(bans));
                 old.streamed.get().map(|streamed| state.streamed.set(Arc::clone(streamed)));
+                old.keep_pending();
                 old.newest.store(None);
                 old.wake_all();
                 self.end_leases(&old, false);

@@ -1,15 +1,18 @@
 //! The charges of a limit that replicas share by streams, until peers hear of them.
 //!
+//! The table keeps the units of most keys beside their states. Those of all others, those by plan, and the charges that were
+//! given back are in a [`Pending`].
+//!
 //! Not here: which charges these are (`report`), and the batches (`store::stream`).
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::limit::Key;
 use crate::policy::{Limit, Strategy};
-use crate::store::Returned;
 use crate::store::stream::message::LimitCharges;
-use crate::store::stream::{Pending, PendingCharge};
+use crate::store::stream::{KEYS_MAX, Pending, PendingCharge, becomes_urgent};
+use crate::store::{Returned, Table};
 use crate::telemetry::Counter;
 use crate::time::Timestamp;
 
@@ -20,6 +23,8 @@ pub(super) struct Streamed {
     is_on: AtomicBool,
     has_plans: AtomicBool,
     pending: Pending,
+    /// When the charges were taken last, in nanoseconds. Peers have heard of no charge since.
+    since_ns: AtomicU64,
     /// The names of plans by their numbers, from 1: those of all policies so far, because charges outlive a policy.
     plans: Mutex<Vec<Box<str>>>,
     /// Units that peers charged.
@@ -32,6 +37,7 @@ impl Streamed {
             is_on: AtomicBool::new(false),
             has_plans: AtomicBool::new(false),
             pending: Pending::default(),
+            since_ns: AtomicU64::new(0),
             plans: Mutex::default(),
             received,
         }
@@ -50,17 +56,33 @@ impl Streamed {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Adds units that were charged; negative ones were given back by a settlement. `number` is the number of the plan, if
-    /// the limit has plans. Returns whether peers are to be told at once.
-    pub(super) fn add(&self, key: Key, number: impl FnOnce() -> u16, units: i64, capacity: u64) -> bool {
-        let plan = if self.has_plans.load(Ordering::Relaxed) { number() } else { 0 };
-        self.pending.add(key, plan, units, capacity)
+    /// Adds units that were charged to `table`; negative ones were given back by a settlement. `number` is the number of the
+    /// plan, if the limit has plans. Returns whether peers are to be told at once.
+    #[inline]
+    pub(super) fn add(&self, table: &Table, key: Key, number: impl FnOnce() -> u16, units: i64, capacity: u64) -> bool {
+        if self.has_plans.load(Ordering::Relaxed) {
+            return self.pending.add(key, number(), units, capacity);
+        }
+        match table.add_pending(key, units) {
+            Some(before) => becomes_urgent(before, before.saturating_add(units), capacity),
+            None => self.pending.add(key, 0, units, capacity),
+        }
     }
 
-    /// Adds a charge that was given back.
-    pub(super) fn add_returned(&self, key: Key, number: impl FnOnce() -> u16, returned: &Returned) {
-        let plan = if self.has_plans.load(Ordering::Relaxed) { number() } else { 0 };
-        self.pending.add_returned(key, plan, returned);
+    /// Adds a charge to `table` that was given back.
+    pub(super) fn add_returned(&self, table: &Table, key: Key, number: impl FnOnce() -> u16, returned: &Returned) {
+        if self.has_plans.load(Ordering::Relaxed) {
+            return self.pending.add_returned(key, number(), returned);
+        }
+        let is_untold = returned.at.as_ns() >= self.since_ns.load(Ordering::Relaxed);
+        if !(is_untold && table.withdraw_pending(key, returned.charged)) {
+            self.pending.add_returned(key, 0, returned);
+        }
+    }
+
+    /// Moves the pending charges of a table that no policy uses any more to those without a table.
+    pub(super) fn keep_pending(&self, table: &Table) {
+        table.take_pending(usize::MAX, |key, units| _ = self.pending.add(key, 0, units, u64::MAX));
     }
 
     /// The number of the plan `name`; 0 if there are too many plans.
@@ -74,15 +96,20 @@ impl Streamed {
         u16::try_from(place + 1).unwrap_or(0)
     }
 
-    /// Moves the pending charges of the limit `name` to `into`, by plan. Returns whether none was lost.
+    /// Moves the pending charges of the limit `name` with this `table` to `into`, by plan. Returns whether none was lost.
     pub(super) fn take(
         &self,
         name: &str,
+        table: &Table,
         buffer: &mut Vec<PendingCharge>,
         into: &mut Vec<LimitCharges>,
         now: Timestamp,
     ) -> bool {
         buffer.clear();
+        self.since_ns.store(now.as_ns(), Ordering::Relaxed);
+        table.take_pending(KEYS_MAX, |key, units| {
+            buffer.push(PendingCharge { key, plan: 0, units, returned: Returned::default() });
+        });
         let is_complete = self.pending.take(now, buffer);
         buffer.sort_unstable_by_key(|charge| charge.plan);
         let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,11 +8,12 @@ use arc_swap::access::Map;
 use tokio::time::{Instant, advance};
 
 use super::redis::NoStore;
-use super::{CAPS, MS_NS, answer, ask, facts, headers, hold, install, limit, metrics, ns, pairs_of};
+use super::{CAPS, MS_NS, answer, ask, facts, headers, hold, install, limit, metrics, ns, pairs_of, policy};
 use crate::gate::{Gate, Live, NewestLive, Spend, Step, StreamLedger, Waiting};
 use crate::limit::tests::algorithm;
 use crate::limit::{OnFull, Retry};
 use crate::policy::{AfterResponse, Allowed, Cost, Limit, OnLimit, Settle, SettleBy, Stage, Strategy};
+use crate::store::TokenCache;
 use crate::store::snapshot::{Snapshot, restore};
 use crate::store::stream::message::{Cursor, LimitCharges, States};
 use crate::store::stream::{Ledger, PeerId, Replica, Timing};
@@ -429,6 +430,30 @@ async fn reloads_keep_what_peers_charged() {
     (0..2).for_each(|index| fleet.0[index].reload(std::slice::from_ref(&windows)));
     fleet.talk();
     assert_eq!((fleet.balances("x"), fleet.balances("y")), (vec![10; 2], vec![9, 10]));
+}
+
+/// Peers hear of what a table was charged before another one replaced it, and of what requests of the older policy charge
+/// it after that.
+#[tokio::test(start_paused = true)]
+async fn charges_of_a_replaced_table_arrive() {
+    let windows = of_rule("fixed_window 10 per 1 day UTC");
+    let mut fleet = Fleet::of(2, std::slice::from_ref(&windows));
+    let gate = fleet.0[0].gate;
+    let buckets = policy(vec![of_rule("token_bucket 9/1h burst 9")], Vec::new());
+    let old = gate.install_with(buckets, CAPS, Arc::new(TokenCache::new(10)), &[]);
+    let charge = |old: &Live| {
+        let step = gate.admit(old, Stage::Identified, &facts(&headers(&["a=x"])), || 100, gate.clock.now()).unwrap();
+        let Step::Pass(mut pass) = step else { panic!("it passes") };
+        pass.charged.commit(true);
+    };
+    charge(&old);
+    fleet.0[0].reload(std::slice::from_ref(&windows));
+    charge(&old);
+    fleet.talk();
+    assert_eq!(fleet.balances("x"), [10, 9]);
+    drop(old);
+    fleet.talk();
+    assert_eq!(fleet.balances("x"), [10, 8]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! The charges of one limit that peers have not heard of, by key.
+//! The charges of one limit that peers have not heard of, by key, as far as the table of the limit has no place for them.
 //!
 //! A request adds its charge under the lock of one shard, for the length of one look into a map. So memory is bounded by
 //! keys, and a key that is charged a thousand times is one entry.
@@ -18,6 +18,9 @@ const SHARDS: usize = 32;
 
 /// Keys of a shard at most. Charges of further keys are lost, and peers ask for the states of all keys.
 const SHARD_KEYS_MAX: usize = 8192;
+
+/// Keys at most.
+pub const KEYS_MAX: usize = SHARDS * SHARD_KEYS_MAX;
 
 /// The pending charges of one limit.
 #[derive(Debug, Default)]
@@ -69,10 +72,7 @@ impl Pending {
         let Some(sum) = entry(sums, (key, plan), is_overfull) else { return false };
         let before = *sum;
         *sum = before.saturating_add(units);
-        let is_urgent = |units: i64| {
-            u64::try_from(units).is_ok_and(|units| units > 0 && units.saturating_mul(URGENT_PART) >= capacity)
-        };
-        !is_urgent(before) && is_urgent(*sum)
+        becomes_urgent(before, *sum, capacity)
     }
 
     /// Adds a charge that was given back. If peers have not heard of it, they hear nothing of it.
@@ -111,6 +111,15 @@ impl Pending {
         }
         is_complete
     }
+}
+
+/// Whether a change of the pending units of a key is the one after which the key has used so much of the `capacity` of its
+/// rule that peers are to be told at once.
+#[inline]
+pub fn becomes_urgent(before: i64, after: i64, capacity: u64) -> bool {
+    let is_urgent =
+        |units: i64| u64::try_from(units).is_ok_and(|units| units > 0 && units.saturating_mul(URGENT_PART) >= capacity);
+    !is_urgent(before) && is_urgent(after)
 }
 
 /// The value of a key. `None` if there is no room for it.
@@ -189,7 +198,7 @@ mod tests {
     #[test]
     fn keys_beyond_the_bound_are_noticed() {
         let pending = Pending::default();
-        let most = (SHARDS * SHARD_KEYS_MAX) as u64;
+        let most = KEYS_MAX as u64;
         (0..most).for_each(|number| _ = pending.add(key(number), 0, 1, 100));
         pending.add(key(0), 0, 1, 100);
         let (is_complete, charges) = taken(&pending);

@@ -293,6 +293,31 @@ impl Table {
         }, else unfit)
     }
 
+    /// Adds `units` of `key` to those of [`Table::take_pending`]. Returns the sum of the key before; `None` if the table has
+    /// no number of units beside the state of the key.
+    #[inline]
+    pub fn add_pending(&self, key: Key, units: i64) -> Option<i64> {
+        match &self.kind {
+            Kind::Buckets(keys) => keys.states.add_pending(key, units),
+            Kind::Any(_) => None,
+        }
+    }
+
+    /// Takes `units` of `key` back that [`Table::add_pending`] has added, if no taker has them.
+    pub fn withdraw_pending(&self, key: Key, units: u64) -> bool {
+        match &self.kind {
+            Kind::Buckets(keys) => keys.states.withdraw_pending(key, units),
+            Kind::Any(_) => false,
+        }
+    }
+
+    /// Moves the units of [`Table::add_pending`] to `taken`, those of `most` keys about.
+    pub fn take_pending(&self, most: usize, taken: impl FnMut(Key, i64)) {
+        if let Kind::Buckets(keys) = &self.kind {
+            keys.states.take_pending(most, taken);
+        }
+    }
+
     /// Units charged beyond the limit and not yet paid, rounded up.
     pub fn over(&self, key: Key, rule: &Algorithm, now: Timestamp) -> u64 {
         matched!(&self.kind, rule, |keys, rule| keys.look(key, rule, now, |state| state.over(rule, now)), else 0)

@@ -4,6 +4,7 @@
 //! is locked. The other two words are the bucket, which only the owner of the lock reads and writes. Keys are added only
 //! under a lock outside of the group; otherwise a key could be added to two slots.
 
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Zeroable;
@@ -13,6 +14,9 @@ use crate::limit::token_bucket::State;
 
 /// Slots of a group.
 pub(super) const SLOTS: usize = 8;
+
+/// Segments of groups at most, by the length of a group's index in bits: more than an address space can hold.
+pub(super) const SEGMENTS: usize = 64;
 
 /// The slots in which a key may be. The search begins at a slot that the first half of the key selects.
 #[derive(Debug, Zeroable)]
@@ -47,6 +51,13 @@ pub(super) struct LockedBucket<'s> {
 }
 
 impl LockedBucket<'_> {
+    /// The position of the slot in its group.
+    #[inline]
+    pub(super) fn position(&self) -> usize {
+        // Groups are aligned to their size.
+        ptr::from_ref(self.slot).addr() / size_of::<Slot>() % SLOTS
+    }
+
     /// Removes the key from the slot.
     pub(super) fn free(mut self) {
         self.released = EMPTY;
@@ -121,18 +132,18 @@ impl Group {
         usize::try_from(key.first >> (u64::BITS - SLOTS.trailing_zeros())).unwrap_or(0)
     }
 
-    /// The slots in the order of the search for `key`.
+    /// The positions of slots in the order of the search for `key`.
     #[inline]
-    fn slots(&self, key: Key) -> impl Iterator<Item = &Slot> {
+    fn positions(key: Key) -> impl Iterator<Item = usize> {
         let start = Self::start(key);
-        (start..start + SLOTS).map(|index| &self.0[index % SLOTS])
+        (start..start + SLOTS).map(|position| position % SLOTS)
     }
 
     /// Locks the bucket of `key`, if it is in the group.
     #[inline]
     pub(super) fn lock(&self, key: Key) -> Option<LockedBucket<'_>> {
         let occupied = Self::stored(key).first | OCCUPIED;
-        self.slots(key).find_map(|slot| {
+        Self::positions(key).map(|position| &self.0[position]).find_map(|slot| {
             let is_alike = slot.first.load(Ordering::Relaxed) & !LOCKED == occupied;
             let locked = if is_alike { slot.lock(occupied)? } else { return None };
             (locked.key.second == key.second).then_some(locked)
@@ -141,34 +152,44 @@ impl Group {
 
     /// Locks all buckets, one after another.
     pub(super) fn lock_each(&self) -> impl Iterator<Item = LockedBucket<'_>> {
-        self.0.iter().filter_map(|slot| match slot.first.load(Ordering::Relaxed) {
-            EMPTY => None,
-            first => slot.lock(first & !LOCKED),
-        })
+        (0..SLOTS).filter_map(|position| self.lock_at(position))
     }
 
-    /// Adds a key that is not in the group. Returns `false` if the group is full. The caller holds the lock under which
-    /// keys are added.
-    pub(super) fn put(&self, key: Key, state: &State) -> bool {
-        let Some(slot) = self.slots(key).find(|slot| slot.first.load(Ordering::Acquire) == EMPTY) else { return false };
+    /// Locks the bucket at `position`, if there is one.
+    pub(super) fn lock_at(&self, position: usize) -> Option<LockedBucket<'_>> {
+        let slot = &self.0[position];
+        match slot.first.load(Ordering::Relaxed) {
+            EMPTY => None,
+            first => slot.lock(first & !LOCKED),
+        }
+    }
+
+    /// Adds a key that is not in the group. Returns the position of its slot; `None` if the group is full. The caller holds
+    /// the lock under which keys are added.
+    pub(super) fn put(&self, key: Key, state: &State) -> Option<usize> {
+        let mut positions = Self::positions(key);
+        let position = positions.find(|position| self.0[*position].first.load(Ordering::Acquire) == EMPTY)?;
+        let slot = &self.0[position];
         slot.second.store(key.second, Ordering::Relaxed);
         for (word, value) in slot.state.iter().zip(state.to_words()) {
             word.store(value, Ordering::Relaxed);
         }
         slot.first.store(Self::stored(key).first | OCCUPIED, Ordering::Release);
-        true
+        Some(position)
     }
 
-    /// Drops the keys that are not `wanted`, and returns their number. Wanted keys are not locked.
-    pub(super) fn retain(&self, mut wanted: impl FnMut(&State) -> bool) -> usize {
+    /// Drops the keys that are neither `wanted` nor in use, and returns their number. `is_in_use` gets the position of a
+    /// locked slot. Wanted keys are not locked.
+    pub(super) fn retain(&self, mut wanted: impl FnMut(&State) -> bool, is_in_use: impl Fn(usize) -> bool) -> usize {
         let mut dropped = 0;
-        for slot in &self.0 {
+        for (position, slot) in self.0.iter().enumerate() {
             let first = slot.first.load(Ordering::Acquire);
             if first == EMPTY || wanted(&slot.state()) {
                 continue;
             }
             if let Some(locked) = slot.lock(first & !LOCKED)
                 && !wanted(&locked.state)
+                && !is_in_use(position)
             {
                 locked.free();
                 dropped += 1;

@@ -20,6 +20,7 @@ mod map;
 mod mirror;
 pub(super) mod ranges;
 pub(super) mod shards;
+mod slot_units;
 mod slots;
 
 pub use dispatch::Table;

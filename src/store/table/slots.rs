@@ -21,10 +21,13 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use bytemuck::allocation::zeroed_slice_box;
 
-use super::group::{Group, SLOTS};
+use super::group::{Group, SEGMENTS, SLOTS};
 use super::map::{Len, Map};
+use super::slot_units::SlotUnits;
 use crate::limit::token_bucket::State;
 use crate::limit::{Key, Packed};
+
+mod pending;
 
 /// The buckets of one limit.
 #[derive(Debug)]
@@ -34,13 +37,12 @@ pub(super) struct Slots {
     /// By the length of the groups' indices in bits, less one. The first segment in use has a group for each stripe;
     /// each further segment has as many as all before it.
     segments: [OnceLock<Box<[Group]>>; SEGMENTS],
+    /// Units that were charged since they were last taken.
+    pending: SlotUnits,
     stripes: Box<[Stripe]>,
     growing: Mutex<()>,
     len: Len,
 }
-
-/// More than an address space can hold.
-const SEGMENTS: usize = 64;
 
 /// Keys of a stripe at the bound, about. So few of them are spilled that searching them is cheap.
 const KEYS_PER_STRIPE: usize = 4096;
@@ -77,10 +79,16 @@ impl Slots {
         if index >= groups { index & (mask >> 1) } else { index }
     }
 
+    /// The number of the segment of the group at `index`.
+    #[inline]
+    fn segment_number(&self, index: usize) -> usize {
+        // All indices of one segment have the same length in bits. A set bit makes the test for zero unnecessary.
+        (index | (self.stripes.len() - 1) | 1).ilog2() as usize
+    }
+
     #[inline]
     fn group(&self, index: usize) -> &Group {
-        // All indices of one segment have the same length in bits. A set bit makes the test for zero unnecessary.
-        let number = (index | (self.stripes.len() - 1) | 1).ilog2() as usize;
+        let number = self.segment_number(index);
         let segment = self.segments[number].get().map_or_else(|| self.segment(number), |segment| &**segment);
         &segment[index & (segment.len() - 1)]
     }
@@ -127,12 +135,15 @@ impl Slots {
         let (old, new) = (self.group(from), self.group(groups));
         for locked in old.lock_each() {
             // No other thread knows the new group. It can hold all keys of the old one.
-            if Self::index(locked.key, groups + 1) == groups && new.put(locked.key, &locked.state) {
+            if Self::index(locked.key, groups + 1) == groups
+                && let Some(position) = new.put(locked.key, &locked.state)
+            {
+                self.move_pending((from, locked.position()), (groups, position));
                 locked.free();
             }
         }
         self.groups.store(groups + 1, Ordering::Release);
-        spilled.retain(|key, state| !self.group_of(*key).put(*key, state));
+        spilled.retain(|key, state| self.group_of(*key).put(*key, state).is_none());
     }
 }
 
@@ -142,6 +153,7 @@ impl Map<State> for Slots {
         Self {
             groups: AtomicUsize::new(stripes),
             segments: [const { OnceLock::new() }; SEGMENTS],
+            pending: SlotUnits::default(),
             stripes: (0..stripes).map(|_| Stripe::default()).collect(),
             growing: Mutex::new(()),
             len: Len::default(),
@@ -183,7 +195,7 @@ impl Map<State> for Slots {
             Entry::Vacant(entry) => {
                 let (new, changed) = change(None);
                 let Some(state) = new else { return changed };
-                if !group.put(key, &state) {
+                if group.put(key, &state).is_none() {
                     entry.insert(state);
                 }
                 self.len.add(1);
@@ -239,13 +251,14 @@ impl Map<State> for Slots {
         }
     }
 
+    /// Keys with pending units stay.
     fn retain(&self, mut wanted: impl FnMut(&State) -> bool) -> usize {
         let mut dropped = 0;
         if self.len() == 0 {
             return dropped;
         }
         for index in 0..self.groups.load(Ordering::Acquire) {
-            dropped += self.group(index).retain(&mut wanted);
+            dropped += self.group(index).retain(&mut wanted, |position| self.is_pending((index, position)));
         }
         for stripe in &self.stripes {
             let mut spilled = stripe.lock();
@@ -253,7 +266,7 @@ impl Map<State> for Slots {
                 let stays = wanted(state);
                 dropped += usize::from(!stays);
                 // Dropped keys have made space in the groups.
-                stays && !self.group_of(*key).put(*key, state)
+                stays && self.group_of(*key).put(*key, state).is_none()
             });
         }
         self.len.sub(dropped);

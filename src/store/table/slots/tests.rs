@@ -135,6 +135,114 @@ fn threads_lose_no_count() {
     assert_eq!(counts.len(), slots.len());
 }
 
+/// The pending units of up to `most` keys about, by key.
+fn taken(slots: &Slots, most: usize) -> HashMap<Key, i64> {
+    let mut sums = HashMap::new();
+    slots.take_pending(most, |key, units| *sums.entry(key).or_default() += units);
+    sums
+}
+
+#[test]
+fn pending_units_are_added_up_and_taken_once() {
+    let (slots, [one, two, unknown]) = (Slots::new(0), [0, 1, 2].map(|number| Group::stored(key(number, false))));
+    for known in [one, two] {
+        count(&slots, known);
+    }
+    let most = i64::from(i32::MAX);
+    for (key, units, before) in [
+        (one, 3, Some(0)),
+        (unknown, 1, None),
+        (one, -5, Some(3)),
+        (two, most, Some(0)),
+        (two, 1, None),
+        (two, i64::MAX, None),
+        (one, i64::MIN, None),
+        (two, -1, Some(most)),
+    ] {
+        assert_eq!(slots.add_pending(key, units), before, "{units}");
+    }
+    assert_eq!(taken(&slots, 10), HashMap::from([(one, -2), (two, most - 1)]));
+    assert_eq!(taken(&slots, 10), HashMap::new());
+    assert_eq!(slots.add_pending(one, 7), Some(0));
+    for (key, units, is_withdrawn) in
+        [(one, 8, false), (one, 5, true), (one, 3, false), (one, u64::MAX, false), (two, 1, false), (unknown, 0, false)]
+    {
+        assert_eq!(slots.withdraw_pending(key, units), is_withdrawn, "{units}");
+    }
+    assert_eq!(taken(&slots, 10), HashMap::from([(one, 2)]));
+    assert_eq!(slots.find(one, |found| number(found)).ok(), Some(1), "the state is as before");
+}
+
+/// Keys take their units along when a group is split, and are swept only without units.
+#[test]
+fn pending_units_stay_with_their_key() {
+    for crowded in [false, true] {
+        let (slots, all) = (Slots::new(0), 20_000_u64);
+        let mut added = HashMap::new();
+        for number in 0..all {
+            count(&slots, key(number, crowded));
+            for (number, units) in [(number, 1), (number / 2, 2)] {
+                let key = Group::stored(key(number, crowded));
+                if slots.add_pending(key, units).is_some() {
+                    *added.entry(key).or_insert(0) += units;
+                }
+            }
+        }
+        assert_eq!(slots.retain(|_| false) + added.len(), usize::try_from(all).unwrap());
+        assert!(crowded || added.len() > 18_000, "most keys are in slots, not {}", added.len());
+        let mut left = added.len();
+        while left > 0 {
+            let part = taken(&slots, 100);
+            assert!((1..100 + 64 * SLOTS).contains(&part.len()), "{}", part.len());
+            left -= part.len();
+            for (key, units) in part {
+                assert_eq!(added.remove(&key), Some(units));
+            }
+        }
+        slots.retain(|_| false);
+        assert_eq!((slots.len(), spilled(&slots)), (0, 0));
+    }
+}
+
+/// Threads add units to keys that are split and swept, and another thread takes them: none is lost or taken twice.
+#[test]
+fn threads_lose_no_pending_unit() {
+    const KEYS: u64 = 2000;
+    const ROUNDS: u64 = 30;
+    let (slots, is_over) = (&Slots::new(0), &std::sync::atomic::AtomicBool::new(false));
+    let (added, mut received) = std::thread::scope(|scope| {
+        let taker = scope.spawn(move || {
+            let mut received = 0;
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                received += taken(slots, 500).values().sum::<i64>();
+            }
+            received
+        });
+        let adders: Vec<_> = (0..3)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let mut added = 0;
+                    for step in 0..KEYS * ROUNDS {
+                        let key = key((step * 7 + thread * 500) % KEYS + step / KEYS * 100, step % 5 == 0);
+                        count(slots, key);
+                        added += i64::from(slots.add_pending(key, 1).is_some());
+                        if step % 1000 == 0 {
+                            slots.retain(|_| false);
+                        }
+                    }
+                    added
+                })
+            })
+            .collect();
+        let added: i64 = adders.into_iter().map(|adder| adder.join().unwrap()).sum();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        (added, taker.join().unwrap())
+    });
+    received += taken(slots, usize::MAX).values().sum::<i64>();
+    assert_eq!(received, added);
+    assert!(added > 0);
+}
+
 /// An operation on a key.
 #[derive(Clone, Debug)]
 enum Step {
