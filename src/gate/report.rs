@@ -37,7 +37,7 @@ impl LimitState {
         }
     }
 
-    #[inline(never)]
+    #[inline]
     fn report_on(&self, key: Key, rule: &Algorithm, units: i64, now: Timestamp) {
         if self.listeners.has_successor() {
             self.push_delta(key, rule, units);
@@ -75,20 +75,27 @@ impl LimitState {
     }
 
     /// Adds the units to those that peers will hear of. While peers are absent, each counts as one that charges as much.
+    #[inline]
     fn tell_peers(&self, key: Key, rule: &Algorithm, units: i64, now: Timestamp) {
         let Some(streamed) = self.streamed.get().filter(|streamed| streamed.is_on()) else { return };
         let link = &self.listeners.link;
         let absent = link.absent();
         if absent > 0 {
-            let theirs = units.saturating_mul(i64::try_from(absent).unwrap_or(i64::MAX));
-            self.table.settle(key, rule, theirs, u64::MAX, now);
+            self.charge_for_absent(key, rule, units, absent, now);
         }
         if streamed.add(&self.table, key, || self.plan_number(rule), units, rule.capacity()) {
             link.hurry();
         }
     }
 
+    #[cold]
+    fn charge_for_absent(&self, key: Key, rule: &Algorithm, units: i64, absent: u64, now: Timestamp) {
+        let theirs = units.saturating_mul(i64::try_from(absent).unwrap_or(i64::MAX));
+        self.table.settle(key, rule, theirs, u64::MAX, now);
+    }
+
     /// The number of the plan of the newest policy that has `rule`; 0 if none has.
+    #[inline(never)]
     fn plan_number(&self, rule: &Algorithm) -> u16 {
         let newest = self.newest.load();
         let Some(newest) = newest.as_ref() else { return 0 };

@@ -66,6 +66,7 @@ const URGENT_PART: u64 = 8;
 impl Pending {
     /// Adds `units`, negative ones if they were given back. `plan` is a number of the caller's. Returns whether the key has
     /// now used so much of the `capacity` of its rule that peers are to be told at once.
+    #[inline(never)]
     pub fn add(&self, key: Key, plan: u16, units: i64, capacity: u64) -> bool {
         let mut shard = self.shard(key);
         let ShardCharges { units: sums, is_overfull, .. } = &mut *shard;

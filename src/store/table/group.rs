@@ -75,11 +75,17 @@ impl Drop for LockedBucket<'_> {
 }
 
 impl Slot {
-    /// Locks the slot if the first word of its key is `occupied`.
+    /// Locks the slot once it is unlocked. Returns `false` if the first word of its key is not `occupied`.
+    #[inline]
+    fn lock_slot(&self, occupied: u64) -> bool {
+        let exchanged = self.first.compare_exchange(occupied, occupied | LOCKED, Ordering::Acquire, Ordering::Relaxed);
+        exchanged.is_ok() || self.wait(occupied)
+    }
+
+    /// Locks the bucket if the first word of its key is `occupied`.
     #[inline]
     fn lock(&self, occupied: u64) -> Option<LockedBucket<'_>> {
-        let exchanged = self.first.compare_exchange(occupied, occupied | LOCKED, Ordering::Acquire, Ordering::Relaxed);
-        if exchanged.is_err() && !self.wait(occupied) {
+        if !self.lock_slot(occupied) {
             return None;
         }
         let key = Key { first: occupied & !OCCUPIED, second: self.second.load(Ordering::Relaxed) };
@@ -148,6 +154,23 @@ impl Group {
             let locked = if is_alike { slot.lock(occupied)? } else { return None };
             (locked.key.second == key.second).then_some(locked)
         })
+    }
+
+    /// Calls `seen` with the position of the slot of `key`, if it is in the group, under the lock of the slot. The bucket is
+    /// neither read nor written.
+    #[inline]
+    pub(super) fn with_lock<T>(&self, key: Key, seen: impl FnOnce(usize) -> T) -> Option<T> {
+        let occupied = Self::stored(key).first | OCCUPIED;
+        let is_alike = |position: &usize| self.0[*position].first.load(Ordering::Relaxed) & !LOCKED == occupied;
+        let position = Self::positions(key).find(is_alike)?;
+        let slot = &self.0[position];
+        if !slot.lock_slot(occupied) {
+            return None;
+        }
+        let is_same = slot.second.load(Ordering::Relaxed) == key.second;
+        let result = is_same.then(|| seen(position));
+        slot.first.store(occupied, Ordering::Release);
+        result
     }
 
     /// Locks all buckets, one after another.

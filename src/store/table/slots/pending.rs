@@ -34,11 +34,12 @@ impl Slots {
     #[inline]
     fn change_pending(&self, key: Key, change: impl FnOnce(i32) -> Option<i32>) -> Option<i32> {
         let index = Self::index(key, self.groups.load(Ordering::Acquire));
-        let locked = self.group(index).lock(key)?;
-        let (pending, slot) = (self.pending(index), (index, locked.position()));
-        let before = pending.at(slot).load(Ordering::Relaxed);
-        pending.set(slot, before, change(before)?);
-        Some(before)
+        self.group(index).with_lock(key, |position| {
+            let pending = self.pending(index);
+            let before = pending.at((index, position)).load(Ordering::Relaxed);
+            pending.set((index, position), before, change(before)?);
+            Some(before)
+        })?
     }
 
     /// Calls `taken` with each key that has pending units, and with their sum, which becomes zero. Ends after `most` keys,
