@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use subject::{STRIDE, Subject};
+use subject::{OTHERS, STRIDE, Subject};
 use weir::time::Timestamp;
 
 /// As in the program.
@@ -78,6 +78,21 @@ fn limits(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// Two limits match; the others are for requests that differ in one property.
+fn other_limits(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("limits of which two match");
+    for (name, other) in OTHERS {
+        for limits in [2, 10, 100, 1000] {
+            let (subject, mut clients) = (Subject::among(limits - 2, other), Clients::new(10_000, 0));
+            clients.introduce(&subject);
+            group.bench_function(BenchmarkId::new(name, limits), |bencher| {
+                bencher.iter(|| clients.ask(&subject));
+            });
+        }
+    }
+    group.finish();
+}
+
 fn threads(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("with a second thread");
     for (name, offset, keys) in [("other keys", 10_000, 10_000), ("the same key", 0, 1)] {
@@ -97,5 +112,5 @@ fn threads(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, keys, limits, threads);
+criterion_group!(benches, keys, limits, other_limits, threads);
 criterion_main!(benches);

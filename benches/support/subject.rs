@@ -20,6 +20,21 @@ use weir::time::{Clock, Timestamp};
 /// A prime, so that steps through the keys visit all of them in no order a cache could guess.
 pub const STRIDE: u32 = 7_919;
 
+/// The `match` of the limit with this number.
+pub type MatchOf = fn(usize) -> String;
+
+/// Limits that no request meets: the property in which they differ, and the `match` of each.
+pub const OTHERS: [(&str, MatchOf); 6] = [
+    ("paths", |number| format!("path = \"/other-{number}/{{id}}\"")),
+    ("hosts", |number| format!("host = \"{number}.example.com\"")),
+    ("hosts below", |number| format!("host = \"*.{number}.example.com\"")),
+    ("header names", |number| format!("header = {{ x-{number} = \"*\" }}")),
+    ("header values", |number| format!("header = {{ x-api-key = \"{number}\" }}")),
+    ("header values of one path", |number| {
+        format!("path = \"/v1/{{*rest}}\", header = {{ x-api-key = \"{number}\" }}")
+    }),
+];
+
 /// Limits, and who asks.
 pub struct Subject {
     gate: Arc<Gate>,
@@ -43,6 +58,15 @@ impl Subject {
         Self::of("", keys, max_keys)
     }
 
+    /// Two limits by client address, and this many that no request meets.
+    pub fn among(others: usize, other: impl Fn(usize) -> String) -> Self {
+        let limit = |number| {
+            format!("[[limit]]\nname = \"o{number}\"\nkey = []\nrate = \"1/s\"\nmatch = {{ {} }}\n", other(number))
+        };
+        let others: String = (0..others).map(limit).collect();
+        Self::of(&others, &[r#"["ip"]"#; 2], None)
+    }
+
     /// `limits` limits by client address, which replicas share by streams, with the default room or for `max_keys` keys.
     pub fn streamed(limits: usize, max_keys: Option<u32>) -> Self {
         let fleet = "[fleet]\nstrategy = \"stream\"\nsecret.env = \"SECRET\"\nlisten = \"127.0.0.1:0\"\n\
@@ -60,8 +84,9 @@ impl Subject {
         StreamLedger::new(Arc::clone(&self.gate), NewestLive::new(ArcSwap::new(Arc::clone(&self.live))))
     }
 
-    fn of(fleet: &str, keys: &[&str], max_keys: Option<u32>) -> Self {
-        let mut text = format!("{fleet}[upstream]\nurl = \"http://127.0.0.1:1\"\n");
+    /// `toml` and a limit for each key.
+    fn of(toml: &str, keys: &[&str], max_keys: Option<u32>) -> Self {
+        let mut text = format!("{toml}[upstream]\nurl = \"http://127.0.0.1:1\"\n");
         for (index, key) in keys.iter().enumerate() {
             let limit = format!("[[limit]]\nname = \"l{index}\"\nkey = {key}\n");
             text += &limit;
