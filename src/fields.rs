@@ -60,7 +60,7 @@ impl Spans {
         let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let is_between = |range, expected: &[u8]| bytes.get(range) == Some(expected);
         self.needs_rewrite |= !is_between(name.end..value.start, b": ") || !is_between(value.end..end, b"\r\n");
-        self.seen |= bit(bytes.get(name.clone()).unwrap_or(&[]));
+        self.seen |= name_bit(bytes.get(name.clone()).unwrap_or(&[]));
         self.all.push(Span {
             name: narrow(name.start),
             value: narrow(value.start),
@@ -124,8 +124,17 @@ impl<'b> Fields<'b> {
     /// All values of `name`, which is in lower case.
     pub fn all<'n>(&self, name: &'n str) -> impl DoubleEndedIterator<Item = &'b [u8]> + use<'b, 'n> {
         let (bytes, name) = (self.bytes, name.as_bytes());
-        let spans = if self.seen & bit(name) == 0 { &[] } else { self.spans };
+        let spans = if self.seen & name_bit(name) == 0 { &[] } else { self.spans };
         spans.iter().filter(move |span| is_named(span.name(bytes), name)).map(move |span| span.value(bytes))
+    }
+
+    /// The fields whose names have one of these bits of [`name_bit`], with their values.
+    pub(crate) fn with_bits(&self, bits: u64) -> impl Iterator<Item = (&'b [u8], &'b [u8])> + use<'b> {
+        let spans = if self.seen & bits == 0 { &[] } else { self.spans };
+        let (bytes, all) = (self.bytes, spans.iter());
+        all.map(move |span| (span, span.name(bytes)))
+            .filter(move |(_, name)| name_bit(name) & bits != 0)
+            .map(move |(span, name)| (name, span.value(bytes)))
     }
 
     /// The first value of `name`, which is in lower case.
@@ -189,7 +198,7 @@ fn is_named(name: &[u8], lower: &[u8]) -> bool {
 
 /// The filter bit of a name: a hash of its length, its first and its last byte, without regard to case.
 #[inline]
-fn bit(name: &[u8]) -> u64 {
+pub(crate) fn name_bit(name: &[u8]) -> u64 {
     let (Some(first), Some(last)) = (name.first(), name.last()) else { return 1 };
     let mixed = name.len() ^ usize::from(first | 0x20) << 1 ^ usize::from(last | 0x20) << 3;
     1 << (mixed & 63)

@@ -148,13 +148,14 @@ impl Policy {
     /// Calls `each` with every limit of `stage` that applies to the request, in no defined order.
     #[inline]
     pub fn for_each_applied<'p>(&'p self, stage: Stage, facts: &Facts<'_>, mut each: impl FnMut(Applied<'p>)) {
-        self.matchers[stage as usize].for_each_path_match(facts.path, |index, route| {
+        self.matchers[stage as usize].for_each_candidate(facts, |leaf| {
+            let index = leaf.number;
             let (limit, traits) = (&self.limits[index], &self.traits[index]);
             if facts.is_free_preflight && self.frees(limit, facts) {
                 return;
             }
             if traits.path_only || limit.applies_beyond_path(facts) {
-                each(Applied { index, limit, traits, route });
+                each(Applied { index, limit, traits, route: limit.matches.route(leaf.pattern) });
             }
         });
     }
@@ -178,7 +179,7 @@ impl Policy {
     }
 }
 
-/// The limits of `stage` by path, without limits that are off or for callers of the limiter service.
+/// The matcher of the limits of `stage`, without limits that are off or for callers of the limiter service.
 fn matcher(limits: &[Limit], stage: Stage) -> Matcher {
     let is_decided = |limit: &Limit| limit.stage == stage && limit.mode != Mode::Off && !limit.is_for_callers();
     let decided = limits.iter().enumerate().filter(|(_, limit)| is_decided(limit));

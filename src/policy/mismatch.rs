@@ -9,6 +9,7 @@ use super::compiled::{Applied, Policy};
 use super::facts::Facts;
 use super::limit::{Limit, Mode};
 use super::matching::conditions::has_header;
+use super::matching::matcher::Matcher;
 
 /// A reason why a limit does not apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,12 +59,8 @@ impl Policy {
         if limit.is_for_callers() {
             return Err(vec![Mismatch::Named]);
         }
-        let mut route = None;
-        self.matchers[limit.stage as usize].for_each_path_match(facts.path, |found, pattern| {
-            if found == index {
-                route = Some(pattern);
-            }
-        });
+        let paths = Matcher::over([(index, &limit.matches.paths[..])]).path_matches(facts.path);
+        let route = paths.first().map(|leaf| limit.matches.route(leaf.pattern));
         let is_free = facts.is_free_preflight && self.frees(limit, facts);
         let mut why = Vec::new();
         why.extend(is_free.then_some(Mismatch::Preflight));

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use http::{HeaderName, HeaderValue, Method, header};
 use proptest::prelude::*;
+use proptest::strategy::Strategy;
 
 use super::client_ip::{AddressHeader, ClientIpRules};
 use super::testing::limit;
@@ -33,11 +34,8 @@ impl MatchedRequest {
         }
     }
 
-    /// `name=route` of every limit that applies, in configuration order.
-    fn meets(&self, stage: Stage, limits: &[Limit]) -> String {
-        let client_ip = ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
-        let policy = Policy::new(limits.to_vec(), Vec::new(), client_ip);
-        let facts = Facts {
+    fn facts(&self) -> Facts<'_> {
+        Facts {
             method: &self.method,
             host: self.host,
             path: &self.path,
@@ -47,9 +45,15 @@ impl MatchedRequest {
             is_free_preflight: self.is_free_preflight,
             certificate: None,
             cost: None,
-        };
+        }
+    }
+
+    /// `name=route` of every limit that applies, in configuration order.
+    fn meets(&self, stage: Stage, limits: &[Limit]) -> String {
+        let client_ip = ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
+        let policy = Policy::new(limits.to_vec(), Vec::new(), client_ip);
         let mut found = Vec::new();
-        policy.for_each_applied(stage, &facts, |applied| {
+        policy.for_each_applied(stage, &self.facts(), |applied| {
             found.push((applied.index, format!("{}={}", applied.limit.name, applied.route)));
         });
         found.sort();
@@ -233,7 +237,59 @@ fn rank(pattern: &str, path: &str) -> Option<Vec<u8>> {
     }
 }
 
+/// A few paths, hosts and headers, so that many limits are in one place of the trie.
+fn matches() -> impl Strategy<Value = Match> {
+    let path = prop::sample::select(vec!["/a", "/{x}", "/{*rest}"]);
+    let hosts = ["a.test", "b.test", "A.test", "c.b.test", ".test", ".b.test", "test"];
+    let host = |host: &str| {
+        if host.starts_with('.') { HostPattern::Below(host.into()) } else { HostPattern::Exact(host.into()) }
+    };
+    let hosts = prop::collection::vec(prop::sample::select(hosts.to_vec()).prop_map(host), 0..3);
+    let paths = prop::collection::vec(path.prop_map(|path| PathPattern::parse(path).unwrap()), 0..3);
+    let methods = prop::collection::vec(prop::sample::select(vec![Method::GET, Method::PUT]), 0..2);
+    let test = prop_oneof![
+        Just(HeaderTest::Present),
+        header_value().prop_map(|value| HeaderTest::Is(HeaderValue::from_bytes(value).unwrap())),
+    ];
+    let headers = prop::collection::vec((header_name().prop_map(|name| name.parse().unwrap()), test), 0..3);
+    (paths, hosts, methods, headers).prop_map(|(paths, hosts, methods, headers)| Match {
+        paths,
+        hosts,
+        methods,
+        headers,
+    })
+}
+
+fn header_name() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec!["x-a", "x-b", "X-A", "cookie"])
+}
+
+fn header_value() -> impl Strategy<Value = &'static [u8]> {
+    prop::sample::select(vec![&b"1"[..], b"2", b" 1", b"1\t", b"1\x85", b"\xC2\xA01", b"1, 2", b"1,2", b"", b"A", b"a"])
+}
+
 proptest! {
+    #[test]
+    fn the_index_agrees_with_a_linear_search(
+        all in prop_oneof![prop::collection::vec(matches(), 0..20), prop::collection::vec(matches(), 50..100)],
+        path in "/[ab]?|/a/b|\\*",
+        host in prop::sample::select(vec!["a.test", "b.test", "c.b.test", "d.b.test", "A.test", "test", ".test", ""]),
+        headers in prop::collection::vec((header_name(), header_value()), 0..6),
+    ) {
+        let headers = headers.into_iter().collect();
+        let limits: Vec<_> = all.into_iter().enumerate()
+            .map(|(index, matches)| Limit { matches, ..limit(&index.to_string(), &[]) })
+            .collect();
+        let request = MatchedRequest { host, headers, ..MatchedRequest::to(&path) };
+        let expected: Vec<_> = limits.iter().filter_map(|limit| {
+            let ranked = limit.matches.paths.iter().filter_map(|one| Some((rank(one.as_str(), &path)?, one.as_str())));
+            let route = if limit.matches.paths.is_empty() { Some("") } else { ranked.min().map(|(_, route)| route) };
+            let meets = limit.matches.matches_beyond_path(&request.facts());
+            route.filter(|_| meets).map(|route| format!("{}={route}", limit.name))
+        }).collect();
+        prop_assert_eq!(request.meets(Stage::Identified, &limits), expected.join(" "));
+    }
+
     #[test]
     fn the_trie_agrees_with_a_linear_search(
         limits in prop::collection::vec(prop::collection::vec("(/(a|b|\\{x\\})){0,3}/(a|b|\\{x\\}|\\{\\*rest\\})?", 1..4), 1..5),

@@ -117,12 +117,11 @@ impl Access {
             });
             identities[at].1.insert(value, rule);
         }
-        let by_place = spec.require.iter().enumerate();
-        let required = by_place.flat_map(|(place, one)| one.paths.iter().map(move |path| (place, path)));
+        let required = spec.require.iter().enumerate().map(|(place, one)| (place, &one.paths[..]));
         Self {
             v4: Ranges::of(v4),
             v6: Ranges::of(v6),
-            paths: Matcher::over(spec.paths.iter().map(|(path, rule)| (*rule as usize, path))),
+            paths: Matcher::over(spec.paths.iter().map(|(path, rule)| (*rule as usize, std::slice::from_ref(path)))),
             identities,
             required_at: Matcher::over(required),
             require: spec.require,
@@ -139,11 +138,9 @@ impl Access {
 
     /// The rule for a normalised path.
     pub fn by_path(&self, path: &str) -> Option<AccessRule> {
-        let mut first = None;
-        self.paths.for_each_path_match(path, |rule, _| {
-            first.get_or_insert(if rule == AccessRule::Deny as usize { AccessRule::Deny } else { AccessRule::Allow });
-        });
-        first
+        let found = self.paths.path_matches(path);
+        let deny = AccessRule::Deny as usize;
+        found.first().map(|first| if first.number == deny { AccessRule::Deny } else { AccessRule::Allow })
     }
 
     /// Whether address and path exempt the request from limits.
@@ -180,7 +177,12 @@ impl Access {
     /// The requirements of a normalised path.
     pub fn required(&self, path: &str) -> Required<'_> {
         let mut required = Required::new();
-        self.required_at.for_each_path_match(path, |place, _| required.push(&self.require[place]));
+        for leaf in self.required_at.path_matches(path) {
+            let one = &self.require[leaf.number];
+            if !required.iter().any(|known| std::ptr::eq(*known, one)) {
+                required.push(one);
+            }
+        }
         required
     }
 }

@@ -38,6 +38,11 @@ pub enum HeaderTest {
 }
 
 impl Match {
+    /// The path pattern with this index, as written; empty without path patterns.
+    pub(crate) fn route(&self, pattern: usize) -> &str {
+        self.paths.get(pattern).map_or("", PathPattern::as_str)
+    }
+
     pub(crate) fn matches_beyond_path(&self, facts: &Facts<'_>) -> bool {
         self.has_method(facts) && self.has_host(facts) && self.headers.iter().all(|header| has_header(header, facts))
     }

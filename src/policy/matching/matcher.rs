@@ -1,66 +1,62 @@
-//! The limits and routes that match a path: a trie over path segments.
+//! The limits and routes that may match a request: a trie over path segments.
 //!
-//! The trie finds all matches of a path in one walk. So the cost grows with the path and not with the number of limits.
-//! If several patterns of a limit match, the most specific one counts: literal before `{name}` before `{*rest}`,
-//! leftmost first.
+//! The trie finds all matches of a path in one walk. Many entries in one place of it are found by their hosts and headers
+//! ([`Leaves`]). So the cost grows with the request and not with the number of limits. If several patterns of a limit
+//! match, the most specific one counts: literal before `{name}` before `{*rest}`, leftmost first.
+//!
+//! Not here: whether an entry matches. It may still lack another host, header or method.
 
 use std::collections::HashMap;
 
-use smallvec::SmallVec;
-
 use super::conditions::Match;
+use super::leaves::{Conditions, Found, Leaf, Leaves};
 use super::pattern::{PathPattern, Segment};
+use crate::policy::facts::Facts;
 
-/// A set of numbered entries, found by path.
+/// A set of numbered entries.
 #[derive(Debug, Default)]
 pub(crate) struct Matcher {
     /// Entries without a path.
-    everywhere: Vec<PathMatch<'static>>,
+    everywhere: Leaves,
     root: Node,
     has_paths: bool,
-}
-
-/// An entry that matches, and its pattern as written; empty if the entry has no path.
-#[derive(Clone, Copy, Debug)]
-struct PathMatch<'m> {
-    number: usize,
-    route: &'m str,
+    /// A search may find an entry by several of its patterns or hosts.
+    has_alternatives: bool,
 }
 
 #[derive(Debug, Default)]
 struct Node {
     literals: HashMap<Box<str>, Node>,
     one: Option<Box<Node>>,
-    here: Vec<Leaf>,
-    rest: Vec<Leaf>,
+    here: Leaves,
+    rest: Leaves,
     /// The entries of `rest` that also match a path that ends here.
-    rest_or_end: Vec<Leaf>,
-}
-
-/// The end of a pattern.
-#[derive(Clone, Debug)]
-struct Leaf {
-    limit: usize,
-    route: Box<str>,
+    rest_or_end: Leaves,
 }
 
 impl Matcher {
     /// A matcher of numbered conditions.
-    pub(crate) fn of<'p>(all: impl Iterator<Item = (usize, &'p Match)> + Clone) -> Self {
-        let everywhere = all.clone().filter(|(_, matches)| matches.paths.is_empty());
-        let everywhere = everywhere.map(|(number, _)| PathMatch { number, route: "" }).collect();
-        Self {
-            everywhere,
-            ..Self::over(all.flat_map(|(index, matches)| matches.paths.iter().map(move |path| (index, path))))
-        }
+    pub(crate) fn of<'p>(all: impl Iterator<Item = (usize, &'p Match)>) -> Self {
+        let all: Conditions<'_> = all.collect();
+        let mut matcher = Self::over(all.iter().map(|(number, matches)| (*number, &matches.paths[..])));
+        matcher.has_alternatives |= all.values().any(|matches| matches.hosts.len() > 1);
+        matcher.everywhere.index(&all);
+        matcher.root.index(&all);
+        matcher
     }
 
-    /// A matcher of numbered path patterns. The entry with the most specific pattern is found first.
-    pub(crate) fn over<'p>(paths: impl IntoIterator<Item = (usize, &'p PathPattern)>) -> Self {
+    /// A matcher of numbered lists of path patterns. An empty list matches every path.
+    pub(crate) fn over<'p>(all: impl IntoIterator<Item = (usize, &'p [PathPattern])>) -> Self {
         let mut matcher = Self::default();
-        for (index, pattern) in paths {
-            matcher.has_paths = true;
-            matcher.root.insert(pattern.segments(), &Leaf { limit: index, route: pattern.as_str().into() });
+        for (number, paths) in all {
+            if paths.is_empty() {
+                matcher.everywhere.push(Leaf { number, pattern: 0 });
+            }
+            for (pattern, path) in paths.iter().enumerate() {
+                matcher.root.insert(path.segments(), Leaf { number, pattern });
+            }
+            matcher.has_paths |= !paths.is_empty();
+            matcher.has_alternatives |= paths.len() > 1;
         }
         matcher
     }
@@ -70,41 +66,59 @@ impl Matcher {
         self.everywhere.is_empty() && !self.has_paths
     }
 
-    /// Calls `each` once for every entry that matches `path`, with its pattern as written.
+    /// Calls `each` once for every entry that matches the path and may match the request, with the most specific
+    /// pattern that matches.
     #[inline]
-    pub(crate) fn for_each_path_match<'m>(&'m self, path: &str, mut each: impl FnMut(usize, &'m str)) {
-        let with_paths;
-        let found: &[PathMatch<'m>] = if self.has_paths {
-            with_paths = self.find(path);
-            &with_paths
-        } else {
-            &self.everywhere
+    pub(crate) fn for_each_candidate(&self, facts: &Facts<'_>, mut each: impl FnMut(Leaf)) {
+        let found;
+        let candidates = match self.everywhere.as_list() {
+            Some(all) if !self.has_paths => all,
+            _ => {
+                found = self.candidates(facts);
+                &found[..]
+            }
         };
         // One loop, so that the compiler inlines `each`.
-        for one in found {
-            each(one.number, one.route);
+        for leaf in candidates {
+            each(*leaf);
         }
     }
 
     #[inline(never)]
-    fn find(&self, path: &str) -> PathMatches<'_> {
-        let mut found = PathMatches::from_slice(&self.everywhere);
+    fn candidates(&self, facts: &Facts<'_>) -> Found {
+        let mut found = self.find(facts.path, Some(facts));
+        if self.has_alternatives {
+            // The sort is stable, so the most specific pattern stays.
+            found.sort_by_key(|leaf| leaf.number);
+            found.dedup_by_key(|leaf| leaf.number);
+        }
+        found
+    }
+
+    /// The patterns that match `path`, those of the most specific branch first; for a matcher without other conditions.
+    pub(crate) fn path_matches(&self, path: &str) -> Found {
+        self.find(path, None)
+    }
+
+    fn find(&self, path: &str, facts: Option<&Facts<'_>>) -> Found {
+        let mut found = Found::new();
+        self.everywhere.collect(facts, &mut found);
         if let Some(path) = path.strip_prefix('/') {
-            self.root.collect(Some(path), &mut found);
+            self.root.collect(Some(path), facts, &mut found);
         }
         found
     }
 }
 
-type PathMatches<'m> = SmallVec<[PathMatch<'m>; 8]>;
-
 impl Node {
-    fn insert(&mut self, segments: &[Segment], leaf: &Leaf) {
+    fn insert(&mut self, segments: &[Segment], leaf: Leaf) {
         match segments.split_first() {
-            None => self.here.push(leaf.clone()),
+            None => self.here.push(leaf),
             Some((Segment::Rest { or_end }, _)) => {
-                self.rest.push(leaf.clone());
-                self.rest_or_end.extend(or_end.then(|| leaf.clone()));
+                self.rest.push(leaf);
+                if *or_end {
+                    self.rest_or_end.push(leaf);
+                }
             }
             Some((Segment::One, tail)) => self.one.get_or_insert_default().insert(tail, leaf),
             Some((Segment::Literal(text), tail)) => {
@@ -113,30 +127,31 @@ impl Node {
         }
     }
 
+    fn index(&mut self, all: &Conditions<'_>) {
+        for leaves in [&mut self.here, &mut self.rest, &mut self.rest_or_end] {
+            leaves.index(all);
+        }
+        for child in self.literals.values_mut().chain(self.one.as_deref_mut()) {
+            child.index(all);
+        }
+    }
+
     /// Walks the most specific branch first, so the first leaf of an entry counts.
-    fn collect<'m>(&'m self, path: Option<&str>, found: &mut PathMatches<'m>) {
+    fn collect(&self, path: Option<&str>, facts: Option<&Facts<'_>>, found: &mut Found) {
         let Some(path) = path else {
-            add(found, &self.here);
-            return add(found, &self.rest_or_end);
+            self.here.collect(facts, found);
+            return self.rest_or_end.collect(facts, found);
         };
         let (segment, tail) = match path.split_once('/') {
             Some((segment, tail)) => (segment, Some(tail)),
             None => (path, None),
         };
         if let Some(child) = self.literals.get(segment) {
-            child.collect(tail, found);
+            child.collect(tail, facts, found);
         }
         if let Some(child) = self.one.as_deref().filter(|_| !segment.is_empty()) {
-            child.collect(tail, found);
+            child.collect(tail, facts, found);
         }
-        add(found, &self.rest);
-    }
-}
-
-fn add<'m>(found: &mut PathMatches<'m>, leaves: &'m [Leaf]) {
-    for Leaf { limit, route } in leaves {
-        if !found.iter().any(|known| known.number == *limit) {
-            found.push(PathMatch { number: *limit, route });
-        }
+        self.rest.collect(facts, found);
     }
 }

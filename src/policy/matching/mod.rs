@@ -4,6 +4,7 @@
 
 pub(super) mod conditions;
 pub(super) mod escapes;
+mod leaves;
 pub(super) mod matcher;
 pub(super) mod notation;
 pub mod path;

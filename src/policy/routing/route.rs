@@ -1,6 +1,6 @@
 //! The route of a request: the first match in configuration order.
 //!
-//! Routes have the same conditions as limits and use the same trie. Not here: upstreams.
+//! Routes have the same conditions as limits and use the same matcher. Not here: upstreams.
 
 use std::sync::Arc;
 
@@ -60,9 +60,9 @@ impl Routes {
     /// The first route that takes the request, with its index.
     pub fn find_with_index(&self, facts: &Facts<'_>) -> Option<(usize, &Route)> {
         let mut first = usize::MAX;
-        self.matcher.for_each_path_match(facts.path, |index, _| {
-            if index < first && self.routes[index].matches.matches_beyond_path(facts) {
-                first = index;
+        self.matcher.for_each_candidate(facts, |leaf| {
+            if leaf.number < first && self.routes[leaf.number].matches.matches_beyond_path(facts) {
+                first = leaf.number;
             }
         });
         self.routes.get(first).map(|route| (first, route))
@@ -222,6 +222,17 @@ mod tests {
         }
         assert_eq!(taken(&routes[..5], "z.test", "/a/c"), None);
         assert_eq!(taken(&[], "z.test", "/"), None);
+    }
+
+    #[test]
+    fn the_first_of_many_routes_takes_the_request() {
+        let mut routes: Vec<_> = (0..100).map(|number| format!("- {number}.test,*.{number}.test")).collect();
+        routes.extend(["- 7.test", "-", "- 100.test"].map(Into::into));
+        let routes: Vec<_> = routes.iter().map(String::as_str).collect();
+        for (host, index) in [("7.test", 7), ("a.7.test", 7), ("a.b.99.test", 99), ("100.test", 101), ("", 101)] {
+            assert_eq!(taken(&routes, host, "/"), Some(index), "{host}");
+        }
+        assert_eq!(taken(&routes[..100], "100.test", "/"), None);
     }
 
     #[test]
