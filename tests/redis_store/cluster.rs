@@ -84,7 +84,7 @@ async fn the_keys_of_a_killed_master_are_decided_by_its_replica() {
     let number = (0..1000).find(|number| cluster.owner(&name(*number)) == 0).unwrap();
     lab.one(number).await.unwrap().unwrap();
     until(async || cluster.replicas[0].keys().contains(&name(number)).then_some(())).await;
-    cluster.masters[0].kill();
+    cluster.kill_master(0);
     cluster.wait_for_promotion(0);
     let begun = std::time::Instant::now();
     assert_eq!(until(async || lab.left(number).await.ok()).await, 9);

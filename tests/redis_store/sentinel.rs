@@ -16,7 +16,7 @@ async fn a_failover_is_followed() {
         Lab::deciding(settings(Topology::Sentinel { master: "limits".into(), nodes, login: Login::default() })).await;
     lab.one(1).await.unwrap().unwrap();
     until(async || sentinels.replica.keys().iter().any(|name| name.starts_with("weir:{a:")).then_some(())).await;
-    sentinels.master.kill();
+    sentinels.kill_master();
     until(async || (lab.one(1).await == Err(Unavailable::Down)).then_some(())).await;
     sentinels.wait_for_promotion();
     let begun = Instant::now();

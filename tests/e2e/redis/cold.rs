@@ -14,24 +14,32 @@ const CLIENTS: usize = 6;
 fn check(what: &str, times: usize, lose: impl Fn(&mut Redis)) {
     let (mut redis, upstream) = (Redis::start(), Upstream::start());
     let limit = format!("[[limit]]\nname = \"each\"\nkey = [\"path\"]\nrate = \"1/h\"\nburst = {BUDGET}\n");
-    let store = patient(&redis).replace("5s", "100ms");
-    let fleet = start(&upstream, &shared(&store, &limit));
+    let fleet = start(&upstream, &shared(&patient(&redis), &limit));
     let paths: Vec<String> = (0..10).map(|path| format!("/{path}")).collect();
     let spent = fleet.ask(BUDGET * paths.len() / 2, CLIENTS, &paths).passed();
     assert_eq!(spent, BUDGET * paths.len() / 2);
     let during = fleet.during(CLIENTS, Duration::ZERO, &paths, || {
         lose(&mut redis);
-        std::thread::park_timeout(Duration::from_secs(4));
+        for weir in &fleet.weirs {
+            weir.wait_for_line("a node of a store has lost its keys");
+        }
+        wait_for_stores(&fleet, true);
+        std::thread::park_timeout(Duration::from_secs(1));
     });
     during.assert_only(&[200, 429]);
-    fleet.ask(40 * paths.len(), CLIENTS, &paths).assert_only(&[200, 429]);
-    let targets = upstream.targets();
-    for path in &paths {
-        let passed = targets.iter().filter(|target| *target == path).count();
-        // Its budget, what was in flight as Redis forgot it, and as Redis decided again, each time.
-        assert!(passed <= BUDGET + 2 * CLIENTS * times, "{what}: {passed} of {BUDGET}");
-        assert!(passed >= BUDGET * 9 / 10, "{what}: only {passed} of {BUDGET}");
-    }
+    let passed = || {
+        let targets = upstream.targets();
+        paths.iter().map(|path| targets.iter().filter(|target| *target == path).count()).collect::<Vec<_>>()
+    };
+    let ask_for_all = || fleet.ask(40 * paths.len(), CLIENTS, &paths).assert_only(&[200, 429]);
+    until("almost all units are spent", || {
+        ask_for_all();
+        passed().iter().all(|passed| *passed >= BUDGET * 9 / 10)
+    });
+    ask_for_all();
+    let passed = passed();
+    // Each budget, what was in flight as Redis forgot it, and as Redis decided again, each time.
+    assert!(passed.iter().all(|passed| *passed <= BUDGET + 2 * CLIENTS * times), "{what}: {passed:?} of {BUDGET}");
 }
 
 #[test]
@@ -94,20 +102,25 @@ fn a_dead_replica_does_not_keep_a_server_cold() {
     wait_for_stores(&fleet, true);
     assert_eq!(fleet.ask(100, 4, &["/"]).passed(), 100);
     redis.call(&["FLUSHALL"]);
-    let pace = Duration::from_millis(10);
+    // The budget lasts for as long as the test may wait.
+    let pace = Duration::from_millis(50);
+    let all_fallbacks = || fleet.weirs.iter().map(fallbacks).sum::<f64>();
     let answers = fleet.during(2, pace, &["/"], || {
-        let mut before = redis.calls("evalsha");
-        // From three seconds after the flush on, Redis decides each request.
-        std::thread::park_timeout(Duration::from_secs(3));
-        let all_fallbacks = || fleet.weirs.iter().map(fallbacks).sum::<f64>();
-        let without = all_fallbacks();
-        before = redis.calls("evalsha").max(before);
-        std::thread::park_timeout(Duration::from_secs(1));
-        assert_eq!(all_fallbacks(), without);
-        assert!(redis.calls("evalsha") > before + 20);
+        for weir in &fleet.weirs {
+            weir.wait_for_line("a node of a store has lost its keys");
+        }
+        until("Redis decides each request", || {
+            let (without, before) = (all_fallbacks(), redis.calls("evalsha"));
+            until("more requests", || redis.calls("evalsha") > before + 20 || all_fallbacks() > without);
+            all_fallbacks() == without
+        });
     });
     answers.assert_only(&[200]);
-    let rest = fleet.ask(4000, 4, &["/"]).passed();
-    let all = 100 + answers.passed() + rest;
-    assert!((2900..=3000 + 8).contains(&all), "{all}");
+    let mut all = 100 + answers.passed();
+    until("almost all units are spent", || {
+        all += fleet.ask(500, 4, &["/"]).passed();
+        all >= 2900
+    });
+    all += fleet.ask(500, 4, &["/"]).passed();
+    assert!(all <= 3000 + 8, "{all}");
 }

@@ -1,8 +1,8 @@
 //! While Redis works, the replicas together admit exactly the limit.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::support::{Cert, Client, Cluster, Event, Fleet, Redis, Sentinels, Upstream, Weir};
+use crate::support::{Cert, Client, Cluster, Event, Fleet, Redis, Sample, Sentinels, Upstream, Weir};
 
 use super::{REPLICAS, assert_no_fallback, over_all, patient, shared, start, three, wait_for_stores};
 
@@ -80,7 +80,7 @@ fn all_limits_are_charged_or_none() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let limits = format!(
         "{}[[limit]]\nname = \"each\"\nkey = [\"path\"]\nrate = \"30/day\"\n\
-         [[limit]]\nname = \"here\"\nkey = []\nrate = \"1000/day\"\nstrategy = \"local\"\n",
+         [[limit]]\nname = \"here\"\nkey = []\nrate = \"10/day\"\nburst = 1000\nstrategy = \"local\"\n",
         over_all("rate = \"100/day\"")
     );
     let fleet = start(&upstream, &shared(&patient(&redis), &limits));
@@ -113,20 +113,36 @@ fn costs_plans_and_overrides_hold_over_all() {
 #[test]
 fn clocks_may_differ() {
     const PER_SECOND: usize = 20;
+    const SECOND: Duration = Duration::from_secs(1);
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let limit = format!("algorithm = \"fixed_window\"\nrate = \"{PER_SECOND}/s\"");
     let config = Weir::config(&upstream, "", &shared(&patient(&redis), &over_all(&limit)));
     let fleet = Fleet::with_clocks(&config, &["+0", "+0.1", "-0.1"]);
     wait_for_stores(&fleet, true);
-    let second = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as usize;
-    let first = second();
-    let wait = Duration::from_millis(3500);
-    let answers = fleet.during(6, Duration::from_millis(10), &["/"], || std::thread::park_timeout(wait));
-    let windows = second() - first + 1;
-    answers.assert_only(&[200, 429]);
-    let passed = answers.passed();
-    assert!(passed <= windows * PER_SECOND, "{passed} in {windows} windows");
-    assert!(passed >= (windows - 2) * PER_SECOND, "{passed} in {windows} windows");
+    // The time since the epoch at an instant of a sample.
+    let (began, began_at) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap(), Instant::now());
+    let since_epoch = |at: Instant| began + at.duration_since(began_at);
+    let is_spent = (0..10).any(|_| {
+        let wait = Duration::from_millis(3500);
+        let answers = fleet.during(6, Duration::from_millis(10), &["/"], || std::thread::park_timeout(wait));
+        answers.assert_only(&[200, 429]);
+        let passed = answers.passed();
+        let first = since_epoch(answers.0[0].at).as_secs();
+        let last = since_epoch(Instant::now()).as_secs();
+        let windows = (last - first + 1) as usize;
+        assert!(passed <= windows * PER_SECOND, "{passed} in {windows} windows");
+        // A busy machine may ask for too little in a window. All its units are taken if enough is asked for in its second
+        // half, when no replica waits for the end of the window before.
+        let is_late_in = |window: u64, sample: &Sample| {
+            let window = Duration::from_secs(window);
+            since_epoch(sample.at) >= window + SECOND / 2 && since_epoch(sample.at + sample.took) < window + SECOND
+        };
+        let count = |window: u64| answers.0.iter().filter(|sample| is_late_in(window, sample)).count();
+        let spent = (first..=last).filter(|window| count(*window) >= 2 * PER_SECOND).count();
+        assert!(passed >= spent * PER_SECOND, "{passed}, and {spent} of {windows} windows are spent");
+        spent > 0
+    });
+    assert!(is_spent, "too few requests in each window");
     assert_no_fallback(&fleet);
 }
 
@@ -135,7 +151,7 @@ fn clocks_may_differ() {
 fn a_reload_refills_nothing() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let config = |round: usize, limit: usize| {
-        let limit = over_all(&format!("rate = \"{limit}/day\""));
+        let limit = over_all(&format!("rate = \"100/day\"\nburst = {limit}"));
         Weir::config(&upstream, "", &shared(&patient(&redis), &format!("{limit}# {round}")))
     };
     let fleet = Fleet::of(REPLICAS, &config(0, 1000));

@@ -19,7 +19,7 @@ fn a_client_that_leaves_while_redis_is_asked_takes_nothing() {
     let store = format!("redis = [\"{}\"]\ntimeout = \"10s\"\n", relay.url());
     let fleet = start(&upstream, &shared(&store, &over_all("rate = \"200/day\"")));
     assert_eq!(fleet.ask(100, 3, &["/"]).passed(), 100);
-    relay.set(Link::Slow(Duration::from_secs(2)));
+    relay.set(Link::Slow(Duration::from_secs(4)));
     for index in 0..60 {
         let mut client = Client::connect(fleet.weirs[index % REPLICAS].address());
         client.send(REQUEST);

@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::support::{Cert, Cluster, Link, Redis, Relay, Reply, Sentinels, trusting};
+use crate::support::{Cert, Cluster, Link, PATIENCE, Redis, Relay, Reply, Sentinels, trusting};
 
-/// Sends PING, and returns the kind of the error if no reply comes within `patience`.
+/// Sends PING, and returns its reply, or the kind of the error if none comes in time.
 fn ping(stream: &mut (impl Read + Write)) -> Result<String, std::io::ErrorKind> {
     let mut reply = [0; 7];
     stream.write_all(b"PING\r\n").map_err(|error| error.kind())?;
@@ -16,8 +16,15 @@ fn ping(stream: &mut (impl Read + Write)) -> Result<String, std::io::ErrorKind> 
 
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
+}
+
+/// Sends PING, and asserts that no reply comes for a while.
+fn assert_silent(stream: &mut TcpStream) {
+    stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    assert_eq!(ping(stream), Err(std::io::ErrorKind::WouldBlock));
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
 }
 
 #[test]
@@ -31,7 +38,7 @@ fn a_server_is_killed_started_again_and_frozen() {
     assert!(redis.keys().is_empty());
     let mut stream = connect(redis.address());
     redis.freeze();
-    assert!(ping(&mut stream).is_err());
+    assert_silent(&mut stream);
     redis.thaw();
     assert_eq!(redis.calls("keys"), 1);
 }
@@ -64,7 +71,7 @@ fn a_relay_delays_holds_and_resets() {
     assert_eq!(ping(&mut stream).unwrap(), "+PONG\r\n");
     assert!(start.elapsed() >= Duration::from_millis(50));
     relay.set(Link::Silent);
-    assert_eq!(ping(&mut stream), Err(std::io::ErrorKind::WouldBlock));
+    assert_silent(&mut stream);
     relay.set(Link::Clear);
     stream.read_exact(&mut [0; 7]).unwrap();
     relay.set(Link::Reset);
@@ -83,8 +90,7 @@ fn a_cluster_replaces_a_master_and_moves_a_slot() {
     assert!(moved(cluster.masters[other].try_call(&["GET", "a"]).unwrap()));
     cluster.move_slot("a", other, || {});
     assert_eq!(cluster.masters[other].call(&["GET", "a"]).text(), "1");
-    cluster.masters[other].call(&["WAIT", "1", "1000"]);
-    cluster.masters[other].kill();
+    cluster.kill_master(other);
     cluster.wait_for_promotion(other);
     assert_eq!(cluster.replicas[other].call(&["GET", "a"]).text(), "1");
 }
@@ -93,8 +99,7 @@ fn a_cluster_replaces_a_master_and_moves_a_slot() {
 fn sentinels_promote_the_replica() {
     let mut group = Sentinels::start();
     group.master.call(&["SET", "a", "1"]);
-    group.master.call(&["WAIT", "1", "1000"]);
-    group.master.kill();
+    group.kill_master();
     group.wait_for_promotion();
     assert_eq!(group.replica.call(&["GET", "a"]).text(), "1");
 }

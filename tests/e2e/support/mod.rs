@@ -22,7 +22,7 @@ pub use client::{Answer, Client};
 pub use dns::{Dns, DnsAnswer, Record};
 pub use etcd::Etcd;
 pub use event::Event;
-pub use fleet::{Fleet, Samples};
+pub use fleet::{Fleet, Sample, Samples};
 pub use front::Front;
 pub use h2::{Channel, H2Answer, H2Client, over_h2, over_h2_tls};
 pub use h2_service::{Call, H2Options, H2Service, send_all};

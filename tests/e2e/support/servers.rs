@@ -185,8 +185,9 @@ pub fn free_port() -> u16 {
     const FIRST: u16 = 11_000;
     const COUNT: u32 = 11_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Tests run in several processes; each begins elsewhere.
-    let start = std::process::id() % COUNT * 7;
+    // Tests run in several processes; each begins elsewhere, and processes of near ids far from each other (the golden
+    // ratio of all ports), because a port is free for another process while the server on it starts again.
+    let start = std::process::id() % COUNT * 6_798;
     poll(|| {
         let port = FIRST + ((start + NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT) as u16;
         let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();

@@ -17,7 +17,7 @@ impl Fault for Promotion {
     }
 
     fn begin(&mut self) {
-        self.0.master.kill();
+        self.0.kill_master();
     }
 
     fn end(&mut self) {
@@ -47,7 +47,7 @@ impl Fault for Failover {
 
     fn begin(&mut self) {
         self.killed = self.cluster.owner(&key_of_limit(&self.cluster.masters));
-        self.cluster.masters[self.killed].kill();
+        self.cluster.kill_master(self.killed);
     }
 
     fn end(&mut self) {

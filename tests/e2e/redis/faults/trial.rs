@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::Fault;
-use crate::ops::count_lines;
+use crate::ops::{count_lines, until};
 use crate::redis::{REPLICAS, fallbacks, shared, wait_for_stores};
 use crate::support::{Samples, Upstream, Weir};
 
@@ -24,7 +24,7 @@ pub struct Sizes {
     pub pace_ms: u64,
     /// The time before the fault.
     pub before_ms: u64,
-    /// The time from the begin of the fault to its end.
+    /// The shortest time from the begin of the fault to its end. The fault also lasts until enough requests have passed.
     pub during_ms: u64,
     /// The timeout of the store.
     pub timeout_ms: u64,
@@ -35,14 +35,11 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// The time of the fault in seconds.
-    fn during(&self) -> f64 {
-        self.during_ms as f64 / 1000.0
-    }
-
-    /// The time before the fault in seconds.
-    fn before(&self) -> f64 {
-        self.before_ms as f64 / 1000.0
+    /// The requests that pass in such a time of a fault at least: twice as many as if each waited for the timeout, but no
+    /// more than a busy machine answers.
+    fn passes_min(&self, time: Duration) -> f64 {
+        let of_requests_each = |ms: u64| self.clients as f64 * time.as_secs_f64() * 1000.0 / ms as f64;
+        (2.0 * of_requests_each(self.timeout_ms)).min(of_requests_each(self.pace_ms) / 4.0)
     }
 }
 
@@ -62,8 +59,6 @@ pub struct Report {
     pub recovery: Duration,
     /// The slowest request of the first half second of the fault.
     pub learning: Duration,
-    /// Requests per second during the fault, as a ratio to those before it.
-    pub pace: f64,
     /// Requests that may pass beyond the budget, or lose their unit: those in flight each time that a replica began to
     /// decide without a node, or with it again. It does not know yet what the others have charged.
     pub in_flight: u64,
@@ -95,8 +90,13 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
     let samples = fleet.during(sizes.clients, pace, &targets, || {
         wait(Duration::from_millis(sizes.before_ms));
         begun = Instant::now();
+        let before = upstream.received().len();
         fault.begin();
         wait(Duration::from_millis(sizes.during_ms).saturating_sub(begun.elapsed()));
+        until("requests do not wait for the timeout", || {
+            wait(Duration::from_millis(20));
+            (upstream.received().len() - before) as f64 > sizes.passes_min(begun.elapsed())
+        });
         fault.end();
         ended = Instant::now();
         wait_for_stores(&fleet, true);
@@ -119,8 +119,6 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
     }
     let half = begun + Duration::from_millis(500);
     let changes: usize = fleet.weirs.iter().map(|weir| count_lines(weir, CHANGE)).sum();
-    let rate = |from, to, time_s: f64| samples.between(from, to).0.len() as f64 / time_s;
-    let pace = rate(begun, ended, sizes.during()) / rate(start, begun, sizes.before());
     let percentiles = |samples: Samples| [50, 99].map(|percent| samples.percentile(percent));
     let mut passed = HashMap::<String, u64>::new();
     for target in upstream.targets() {
@@ -135,7 +133,6 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
         noticed: noticed - ended,
         recovery: last - ended,
         learning: samples.between(begun, half).percentile(100),
-        pace,
         in_flight: (sizes.clients * changes.max(2 * REPLICAS)) as u64,
         before: percentiles(samples.between(start + Duration::from_millis(sizes.before_ms / 3), begun)),
         during: percentiles(samples.between(half.min(ended), ended)),
@@ -168,12 +165,12 @@ fn wait(time: Duration) {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { requests, errors, over, unused, noticed, recovery, learning, pace, .. } = self;
+        let Self { requests, errors, over, unused, noticed, recovery, learning, .. } = self;
         let Self { before, during, after, fallbacks, .. } = self;
         write!(
             f,
             "{requests} requests, {errors} errors, {over} over, {unused} unused, {fallbacks} without Redis, noticed \
-             after {noticed:.1?}, recovery {recovery:.1?}, learning {learning:.1?}, pace {pace:.2}, before {before:.1?}, during {during:.1?}, after {after:.1?}"
+             after {noticed:.1?}, recovery {recovery:.1?}, learning {learning:.1?}, before {before:.1?}, during {during:.1?}, after {after:.1?}"
         )
     }
 }

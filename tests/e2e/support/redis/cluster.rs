@@ -6,6 +6,12 @@ use crate::support::poll;
 /// Slots of a cluster.
 const SLOTS: u16 = 16_384;
 
+/// Milliseconds without a reply after which a master is down, while the cluster starts and once a master is killed.
+const DOWN_AFTER_MS: &str = "500";
+
+/// Milliseconds that are no reason for a promotion, because the machine may pause for so long.
+const PATIENT_MS: &str = "60000";
+
 /// Masters, and the replica of each if there are replicas.
 pub struct Cluster {
     pub masters: Vec<Redis>,
@@ -17,9 +23,10 @@ impl Cluster {
     /// Starts three masters, each with `replicas` replicas (0 or 1). Waits until they serve all slots.
     pub fn start(replicas: usize) -> Self {
         let node = |_| {
-            let lines = "cluster-enabled yes\ncluster-node-timeout 500\ncluster-replica-validity-factor 0\n\
-                         cluster-require-full-coverage no\nrepl-diskless-sync-delay 0\n";
-            Redis::with(lines)
+            Redis::with(&format!(
+                "cluster-enabled yes\ncluster-node-timeout {DOWN_AFTER_MS}\ncluster-replica-validity-factor 0\n\
+                 cluster-require-full-coverage no\nrepl-diskless-sync-delay 0\n"
+            ))
         };
         let cluster = Self { masters: (0..3).map(node).collect(), replicas: (0..3 * replicas).map(node).collect() };
         for (index, master) in (0..).zip(&cluster.masters) {
@@ -46,7 +53,20 @@ impl Cluster {
         for replica in &cluster.replicas {
             poll(|| (replica.info("replication", "master_link_status")? == "up").then_some(()));
         }
+        cluster.set_timeout(PATIENT_MS);
         cluster
+    }
+
+    fn set_timeout(&self, timeout_ms: &str) {
+        for node in self.nodes() {
+            node.call(&["CONFIG", "SET", "cluster-node-timeout", timeout_ms]);
+        }
+    }
+
+    /// Kills a master, which its replica replaces.
+    pub fn kill_master(&mut self, master: usize) {
+        self.set_timeout(DOWN_AFTER_MS);
+        self.masters[master].kill_after_copying(&self.replicas[master]);
     }
 
     fn nodes(&self) -> impl Iterator<Item = &Redis> {

@@ -159,6 +159,22 @@ impl Redis {
         assert_eq!(self.child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
     }
 
+    /// Kills the server when `replica` has what it sent: few changes are lost, also on a busy machine.
+    fn kill_after_copying(&mut self, replica: &Self) {
+        let offset = |server: &Self, field: &str| server.info("replication", field)?.parse::<u64>().ok();
+        // A new replica gets nothing before its first report to the master, which may take a second.
+        let sent = poll(|| offset(self, "master_repl_offset"));
+        poll(|| (offset(replica, "slave_repl_offset")? >= sent).then_some(()));
+        self.freeze();
+        // A server reads what has arrived between two commands.
+        let mut copied = None;
+        poll(|| {
+            let now = offset(replica, "slave_repl_offset")?;
+            (copied.replace(now) == Some(now)).then_some(())
+        });
+        self.kill();
+    }
+
     /// Starts the killed server again, empty and on its port.
     pub fn restart(&mut self) {
         self.child = spawn(&self.folder, self.mode);

@@ -6,6 +6,10 @@ use crate::support::poll;
 /// The name under which sentinels know the master.
 const NAME: &str = "limits";
 
+/// Milliseconds without a reply after which a server is down. Sentinels know it only once the master is killed: before
+/// that, a pause of the machine is no reason for a promotion.
+const DOWN_AFTER_MS: &str = "300";
+
 /// A master with a replica, under three sentinels.
 pub struct Sentinels {
     pub master: Redis,
@@ -36,7 +40,7 @@ impl Sentinels {
     pub fn naming(server: &Redis) -> Redis {
         let port = server.address().port();
         let lines = format!(
-            "sentinel monitor {NAME} 127.0.0.1 {port} 2\nsentinel down-after-milliseconds {NAME} 300\n\
+            "sentinel monitor {NAME} 127.0.0.1 {port} 2\nsentinel down-after-milliseconds {NAME} 60000\n\
              sentinel failover-timeout {NAME} 2000\n"
         );
         Redis::run(&lines, None, &["--sentinel"])
@@ -46,6 +50,14 @@ impl Sentinels {
     pub fn toml(&self) -> String {
         let nodes: Vec<String> = self.watchers.iter().map(Redis::url).collect();
         format!("{{ master = \"{NAME}\", nodes = {nodes:?} }}")
+    }
+
+    /// Kills the master, which the replica replaces.
+    pub fn kill_master(&mut self) {
+        for sentinel in &self.watchers {
+            sentinel.call(&["SENTINEL", "SET", NAME, "down-after-milliseconds", DOWN_AFTER_MS]);
+        }
+        self.master.kill_after_copying(&self.replica);
     }
 
     /// Waits until the replica is the master, and all sentinels say so.
