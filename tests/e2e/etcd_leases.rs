@@ -6,7 +6,7 @@ use crate::support::{Cert, Client, Etcd, Fleet, Upstream, Weir};
 /// A limit of 600 of each kind, from which nothing comes back during a test.
 const LIMITS: [&str; 5] = [
     "algorithm = \"fixed_window\"\nrate = \"600/week\"",
-    "rate = \"600/day\"",
+    "rate = \"60/day\"\nburst = 600",
     "algorithm = \"sliding_window\"\nrate = \"600/week\"",
     "algorithm = \"sub_window\"\nrate = \"600/week\"",
     "rate = [\"10000/h\", \"600/day\"]",

@@ -44,7 +44,7 @@ fn an_etcd_that_is_killed_takes_nothing_from_clients() {
             etcd.put(&key(name), etcd.get(&key(name)));
             let revision = etcd.revision(&key(name)) as f64;
             weir.wait_for_metric("weir_config_revision", |seen| seen >= revision);
-            assert_eq!(view(weir)["replicas"], NAMES.len());
+            weir.wait_until("all are members", || view(weir)["replicas"] == NAMES.len());
         }
     });
 }

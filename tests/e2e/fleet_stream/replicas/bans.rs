@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Replicas;
+use crate::fleet_stream::TOGETHER;
 use crate::support::{Answer, Client, Link, Upstream, Weir, poll};
 
 /// Two units a day for each client, and a ban after two refusals.
@@ -38,14 +39,14 @@ fn until_banned(replicas: &Replicas, count: (usize, usize)) {
     }
 }
 
-fn start(upstream: &Upstream) -> Replicas {
-    Replicas::start(3, upstream, "", &format!("match = {{ path = \"/limited\" }}\n{LIMIT}"))
+fn start(upstream: &Upstream, options: &str) -> Replicas {
+    Replicas::start(3, upstream, options, &format!("match = {{ path = \"/limited\" }}\n{LIMIT}"))
 }
 
 #[test]
 fn a_ban_by_an_operator_holds_everywhere_and_outlives_each_replica() {
     let upstream = Upstream::start();
-    let mut replicas = start(&upstream);
+    let mut replicas = start(&upstream, TOGETHER);
     for index in 0..3 {
         let seller = format!("shop-{index}");
         let ban = json!({ "limit": "sellers", "key": { "seller": seller }, "reason": "scrapes prices" });
@@ -74,7 +75,7 @@ fn a_ban_by_an_operator_holds_everywhere_and_outlives_each_replica() {
 #[test]
 fn a_ban_that_was_set_behind_a_partition_counts_afterwards() {
     let upstream = Upstream::start();
-    let replicas = start(&upstream);
+    let replicas = start(&upstream, "");
     let ban = |address: &str| json!({ "address": address });
     assert_eq!(send(&replicas.fleet.weirs[0], "POST", "/v1/bans", &ban("192.0.2.1")).status, 200);
     until_banned(&replicas, (1, 0));
@@ -99,7 +100,7 @@ fn a_ban_that_was_set_behind_a_partition_counts_afterwards() {
 #[test]
 fn a_ban_by_a_limit_holds_everywhere_and_is_lifted_everywhere() {
     let upstream = Upstream::start();
-    let mut replicas = start(&upstream);
+    let mut replicas = start(&upstream, TOGETHER);
     let mut client = Client::connect(replicas.fleet.weirs[0].address());
     // The states of others may be late, so more than two requests can pass in the fleet, but not here.
     let statuses: Vec<u16> = (0..5).map(|_| client.get("/limited").status).collect();
