@@ -1,7 +1,6 @@
 //! Several endpoints of one service: which endpoint gets a request, and retries on another one.
 
 use std::collections::HashMap;
-use std::net::TcpListener;
 
 use crate::ops::{replace, until};
 use crate::routes::upstream;
@@ -9,8 +8,7 @@ use crate::support::{Client, NEVER, Upstream, Weir, echo};
 
 /// The URL of an address without a listener.
 fn unreachable_url() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
+    format!("http://{}", Upstream::start().stop())
 }
 
 #[test]

@@ -23,7 +23,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tower::service_fn;
 
 use crate::ops::until;
-use crate::support::{Cert, NEVER, PATIENCE_OF_TEST, Weir};
+use crate::support::{Cert, NEVER, PATIENCE_OF_TEST, Upstream, Weir};
 
 /// Messages as they are: what they mean is nothing to Weir.
 #[derive(Clone, Copy, Default)]
@@ -389,9 +389,7 @@ fn what_weir_says_is_a_status() {
         assert_eq!(caller.many("/t.T/Many", "x".into()).await.unwrap_err().code(), Code::ResourceExhausted);
         assert_eq!(service.seen.metadata.lock().unwrap().len(), 1);
     });
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", nobody.local_addr().unwrap());
-    drop(nobody);
+    let url = format!("http://{}", Upstream::start().stop());
     let weir = Weir::with(&format!("[upstream]\nurl = \"{url}\"\nprotocol = \"h2\"\n{NEVER}"));
     run(async || {
         let status = Caller::connect(&weir, None).await.call("/t.T/Unary", "x").await.unwrap_err();

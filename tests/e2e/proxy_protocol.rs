@@ -168,7 +168,7 @@ fn invalid_headers_close_the_connection() {
 #[test]
 fn a_header_has_the_timeout_of_a_head() {
     let upstream = Upstream::start();
-    let weir = Weir::start_with(&upstream, FROM, "[timeouts]\nrequest_head = \"1s\"\n");
+    let weir = Weir::start_with(&upstream, FROM, "[timeouts]\nrequest_head = \"2s\"\n");
     for begun in [&b"PROXY TCP4 "[..], b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c", b""] {
         let mut client = Client::connect(weir.address());
         assert_eq!(client.send(begun).rest(), b"");
@@ -254,7 +254,7 @@ fn every_endpoint_gets_the_header() {
         cert.write(folder.path(), "a");
         let endpoints = format!("endpoints = [\"https://{}\", \"https://{gone}\"]", inner.address());
         let more = "tls = { ca = \"a.pem\", server_name = \"weir.test\" }\nupgrade = \"websocket\"\nmax_connections = 2\n\
-                    health = { path = \"/healthz\", interval = \"100ms\", unhealthy_after = 1 }";
+                    health = { path = \"/healthz\", interval = \"100ms\", timeout = \"15s\", unhealthy_after = 1 }";
         let text = format!("[upstreams.a]\n{endpoints}\n{more}\nproxy_protocol = \"{version}\"\n{NEVER}");
         let text = Weir::text(&text).replace("[server]\n", &format!("[server]\n{FROM}\n"));
         std::fs::write(folder.path().join("weir.toml"), text).unwrap();

@@ -203,7 +203,7 @@ fn health_checks_are_encrypted() {
     let (good, bad) =
         (Service::start(&cert, None, &[&TLS13]), Service::start(&Cert::of_hosts(&["b"]), None, &[&TLS13]));
     let tls = "tls = { ca = \"ca.pem\", server_name = \"app.test\" }";
-    let health = "health = { path = \"/\", interval = \"100ms\", unhealthy_after = 1 }";
+    let health = "health = { path = \"/\", interval = \"100ms\", timeout = \"15s\", unhealthy_after = 1 }";
     let endpoints = format!("endpoints = [\"https://{}\", \"https://{}\"]", good.address, bad.address);
     let weir = weir(&format!("[upstreams.a]\n{endpoints}\n{tls}\n{health}\n{NEVER}"), &[("ca", &cert)], &[]);
     let healthy = |service: &Service| {

@@ -42,7 +42,7 @@ fn bad(answer: Answering) -> Upstream {
 fn weir(bad: &Upstream, good: &H2Service) -> Weir {
     let bad = format!("[upstreams.bad]\nendpoints = [\"http://{}\"]\nprotocol = \"h2\"\n", bad.address());
     let routes = "[[route]]\nmatch = { path = \"/bad\" }\nupstream = \"bad\"\n[[route]]\nupstream = \"a\"\n";
-    let timeouts = "[timeouts]\nresponse_head = \"1s\"\nconnect = \"1s\"\nbody_idle = \"1s\"\n";
+    let timeouts = "[timeouts]\nresponse_head = \"2s\"\nconnect = \"2s\"\nbody_idle = \"2s\"\n";
     Weir::with(&format!("{bad}{}{routes}{timeouts}{NEVER}", good.upstream("")))
 }
 

@@ -81,8 +81,9 @@ fn every_deadline_holds() {
     let weir = alone(&service, "", "[timeouts]\nresponse_head = \"200ms\"\n");
     assert_eq!(Client::connect(weir.address()).get("/none").status, 504);
     assert_eq!(ended.recv().unwrap().0, h2::Reason::CANCEL);
-    for timeout in ["body_idle", "total"] {
-        let weir = alone(&service, "", &format!("[timeouts]\n{timeout} = \"200ms\"\n"));
+    // The head must come within `total`, on a busy machine too.
+    for timeout in ["body_idle = \"200ms\"", "total = \"2s\""] {
+        let weir = alone(&service, "", &format!("[timeouts]\n{timeout}\n"));
         let mut client = Client::connect(weir.address());
         client.send("GET /head HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(client.try_answer().is_none(), "its end never comes");
@@ -156,7 +157,7 @@ impl Cable {
 fn a_dead_connection_is_found_out() {
     let service = H2Service::start(mirror);
     let cable = Cable::to(&service);
-    let timeouts = "[timeouts]\nconnect = \"300ms\"\nresponse_head = \"300ms\"\n";
+    let timeouts = "[timeouts]\nconnect = \"2s\"\nresponse_head = \"2s\"\n";
     let upstream = format!("[upstreams.a]\nendpoints = [\"http://{}\"]\nprotocol = \"h2\"\n", cable.address);
     let weir =
         Weir::start_as(&Weir::text(&format!("{upstream}{NEVER}{timeouts}")).replace("workers = 2", "workers = 1"));

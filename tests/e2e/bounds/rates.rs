@@ -13,10 +13,17 @@ use crate::support::{Channel, Client, NEVER, PATIENCE, Upstream, Weir, over_h2};
 
 /// What a drip never reaches, and nothing that flows stays below.
 const RATES: &str = "[timeouts]\nmin_send_rate = \"10KiB\"\nmin_read_rate = \"10KiB\"\nrate_window = \"1s\"\n";
+
+/// A window in which something flows, also if the machine pauses for a second or two.
+const LONG_WINDOW: &str = "rate_window = \"3s\"";
 const UNTAKEN: &str = "weir_problems_total{kind=\"untaken_answer\"}";
 
 fn start(upstream: &Upstream) -> Weir {
     Weir::start(upstream, &format!("{NEVER}{RATES}"))
+}
+
+fn start_with_long_window(upstream: &Upstream) -> Weir {
+    Weir::start(upstream, &format!("{NEVER}{}", RATES.replace("rate_window = \"1s\"", LONG_WINDOW)))
 }
 
 /// An upstream with more to say than fits anywhere.
@@ -79,14 +86,14 @@ fn a_body_that_trickles_over_http2_is_408() {
 fn a_body_that_flows_is_not_slow_however_long_it_takes() {
     const PIECES: usize = 40;
     let upstream = Upstream::start();
-    let weir = start(&upstream);
+    let weir = start_with_long_window(&upstream);
     let mut client = Client::connect(weir.address());
     let piece = vec![b'x'; 64 << 10];
     client.send(format!("POST /a HTTP/1.1\r\nhost: h\r\ncontent-length: {}\r\n\r\n", PIECES * piece.len()));
     // Several windows, with each of them filled.
     for _ in 0..PIECES {
         client.send(&piece);
-        thread::park_timeout(Duration::from_millis(100));
+        thread::park_timeout(Duration::from_millis(250));
     }
     assert_eq!(client.answer().status, 200);
     assert_eq!(upstream.received()[0].body.len(), PIECES * piece.len());
@@ -146,18 +153,18 @@ fn an_answer_that_is_read_steadily_is_not() {
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {LEN}\r\n\r\n");
         stream.write_all(head.as_bytes()).is_ok() && stream.write_all(&vec![b'x'; LEN]).is_ok()
     });
-    let weir = start(&upstream);
+    let weir = start_with_long_window(&upstream);
     let mut client = Client::connect(weir.address());
     client.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n");
     assert_eq!(client.head().unwrap().status, 200);
-    // Some seconds, with something in each window.
+    // Several windows, with something in each of them.
     let mut left = LEN;
-    let mut piece = vec![0; 512 << 10];
+    let mut piece = vec![0; 256 << 10];
     while left > 0 {
         let len = client.reader().read(&mut piece).unwrap();
         assert!(len > 0, "{left} bytes are missing");
         left -= len;
-        thread::park_timeout(Duration::from_millis(60));
+        thread::park_timeout(Duration::from_millis(100));
     }
     assert_eq!(weir.metric(UNTAKEN), 0.0);
 }

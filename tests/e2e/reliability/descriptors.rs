@@ -30,10 +30,12 @@ pub fn descriptors(clients: usize, time: Duration) -> String {
         assert_eq!(known.get("/").status, 200);
         std::thread::park_timeout(Duration::from_millis(100));
     }
-    let share = cpu(&weir).saturating_sub(spent).as_secs_f64() / began.elapsed().as_secs_f64();
+    // A busy machine may take longer.
+    let took = began.elapsed();
+    let share = cpu(&weir).saturating_sub(spent).as_secs_f64() / took.as_secs_f64();
     assert!(share < CPU_MAX, "{share:.3} of a processor");
     let lines = complaints(&weir) - lines;
-    assert!(lines <= 4 * (time.as_secs() + 1), "{lines} lines in {time:?}");
+    assert!(lines <= 4 * (took.as_secs() + 1), "{lines} lines in {took:?}");
 
     limit(&weir, getrlimit(Resource::Nofile).maximum);
     for client in &mut waiting {
@@ -44,7 +46,7 @@ pub fn descriptors(clients: usize, time: Duration) -> String {
     drop(waiting);
     weir.wait_for_metric("weir_connections", |open| open <= 2.0);
     format!(
-        "{clients} clients and no descriptor: {:.1} % of a processor, {lines} lines in {time:?}; then all were served",
+        "{clients} clients and no descriptor: {:.1} % of a processor, {lines} lines in {took:.0?}; then all were served",
         share * 100.0
     )
 }

@@ -19,8 +19,8 @@ pub fn held(count: usize, grace: Duration) -> String {
     let most = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
     let upstream = quick();
-    // About half of them have their turn.
-    let rate = count as u128 * 500 / grace.as_millis();
+    // About a tenth of them have their turn, so that some wait still if the machine pauses before the signal.
+    let rate = count as u128 * 100 / grace.as_millis();
     let limit = format!(
         "[[limit]]\nname = \"all\"\nkey = []\nrate = \"{rate}/s\"\nburst = 1\non_limit = \"hold\"\n\
          hold = {{ max_waiting = {} }}\nmatch = {{ path = \"/held\" }}\n\

@@ -13,7 +13,7 @@ use crate::support::{Client, PATIENCE};
 pub struct Load {
     answered: AtomicU64,
     good: AtomicU64,
-    /// Answers other than 200, and when they came.
+    /// Answers other than 200, and when their requests began.
     other: Mutex<Vec<(Instant, u16)>>,
     /// Connections that were refused, and requests without an answer.
     failed: Mutex<Vec<String>>,
@@ -46,9 +46,10 @@ impl Load {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             let mut client = Client::over(stream);
             loop {
+                let began = Instant::now();
                 match one(&mut client) {
                     Ok((status, is_last)) => {
-                        self.answered(status);
+                        self.answered(began, status);
                         if is_last || !is_kept || self.is_over.load(Ordering::Relaxed) {
                             break;
                         }
@@ -62,12 +63,12 @@ impl Load {
         }
     }
 
-    fn answered(&self, status: u16) {
+    fn answered(&self, began: Instant, status: u16) {
         self.answered.fetch_add(1, Ordering::Relaxed);
         if status == 200 {
             self.good.fetch_add(1, Ordering::Relaxed);
         } else {
-            self.other.lock().unwrap().push((Instant::now(), status));
+            self.other.lock().unwrap().push((began, status));
         }
     }
 
@@ -85,7 +86,7 @@ impl Load {
         self.good.load(Ordering::Relaxed)
     }
 
-    /// The statuses other than 200.
+    /// The statuses other than 200, and when their requests began.
     pub fn other(&self) -> Vec<(Instant, u16)> {
         self.other.lock().unwrap().clone()
     }

@@ -6,7 +6,7 @@ use super::load::Load;
 use super::service::{quick, quick_at};
 use crate::support::{NEVER, Weir};
 
-/// How soon there is to be full service again.
+/// How soon there is to be full service again. Requests that begin later must pass, however long their answers take.
 const BACK_WITHIN: Duration = Duration::from_secs(2);
 
 /// Stops one of `endpoints` and starts it again, `count` times, while `clients` ask. Says what it saw.

@@ -178,7 +178,7 @@ fn a_broken_side_ends_the_other() {
 #[test]
 fn silence_ends_a_tunnel() {
     let upstream = echoing();
-    let weir = start(&upstream, "", "[timeouts]\nupgraded_idle = \"2s\"\nkeep_alive = \"1s\"\n");
+    let weir = start(&upstream, "", "[timeouts]\nupgraded_idle = \"4s\"\nkeep_alive = \"2s\"\n");
     let mut h2 = tunnel(&weir);
     h2.data(1, b"a", 0);
     assert_eq!(read(&mut h2, 1, 1).0, b"a");
