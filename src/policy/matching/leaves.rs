@@ -45,8 +45,8 @@ pub(super) struct Leaves {
 struct Index {
     /// By host, or by the end of the host from a dot on.
     hosts: HashMap<Box<str>, Vec<Leaf>>,
-    /// The length of the longest key of `hosts`.
-    host_len_max: usize,
+    /// The length of the longest end of a host.
+    end_len_max: usize,
     /// By name in lower case.
     headers: HashMap<Box<[u8]>, HeaderLeaves>,
     /// The filter bits of the names, and the length of the longest one.
@@ -66,6 +66,7 @@ struct HeaderLeaves {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Term<'p> {
     Host(&'p str),
+    HostEnd(&'p str),
     Header(&'p HeaderName),
     Value(&'p HeaderName, &'p [u8]),
 }
@@ -111,12 +112,20 @@ impl Leaves {
     }
 
     /// Adds the leaves that may match a request; all of them if there is no index.
+    #[inline]
     pub(super) fn collect(&self, facts: Option<&Facts<'_>>, found: &mut Found) {
-        found.extend_from_slice(&self.always);
+        add(found, &self.always);
         if let (Some(index), Some(facts)) = (self.index.as_deref(), facts) {
-            index.collect_by_host(facts, found);
-            index.collect_by_header(facts, found);
+            index.collect(facts, found);
         }
+    }
+}
+
+/// A loop costs less than a copy of a few leaves.
+#[inline]
+fn add(found: &mut Found, leaves: &[Leaf]) {
+    for leaf in leaves {
+        found.push(*leaf);
     }
 }
 
@@ -124,7 +133,7 @@ impl Leaves {
 fn terms(matches: &Match) -> Vec<SmallVec<[Term<'_>; 1]>> {
     let hosts = matches.hosts.iter().map(|host| match host {
         HostPattern::Exact(host) => Some(Term::Host(host)),
-        HostPattern::Below(end) => end.starts_with('.').then_some(Term::Host(end)),
+        HostPattern::Below(end) => end.starts_with('.').then_some(Term::HostEnd(end)),
     });
     let headers = matches.headers.iter().map(|(name, test)| match test {
         HeaderTest::Present => Term::Header(name),
@@ -137,9 +146,10 @@ fn terms(matches: &Match) -> Vec<SmallVec<[Term<'_>; 1]>> {
 impl Index {
     fn insert(&mut self, term: Term<'_>, leaf: Leaf) {
         match term {
-            Term::Host(host) => {
-                self.host_len_max = self.host_len_max.max(host.len());
-                self.hosts.entry(host.into()).or_default().push(leaf);
+            Term::Host(host) => self.hosts.entry(host.into()).or_default().push(leaf),
+            Term::HostEnd(end) => {
+                self.end_len_max = self.end_len_max.max(end.len());
+                self.hosts.entry(end.into()).or_default().push(leaf);
             }
             Term::Header(name) => self.header(name).present.push(leaf),
             Term::Value(name, value) => self.header(name).values.entry(value.into()).or_default().push(leaf),
@@ -153,13 +163,17 @@ impl Index {
         self.headers.entry(name.into()).or_default()
     }
 
-    fn collect_by_host(&self, facts: &Facts<'_>, found: &mut Found) {
-        let host = facts.host;
-        let ends = host.rmatch_indices('.').map(|(at, _)| at).filter(|at| *at > 0).chain([0]);
-        for at in ends.take_while(|at| host.len() - at <= self.host_len_max) {
-            if let Some(leaves) = self.hosts.get(&host[at..]) {
-                found.extend_from_slice(leaves);
-            }
+    #[inline(never)]
+    fn collect(&self, facts: &Facts<'_>, found: &mut Found) {
+        self.collect_by_host(facts.host, found);
+        self.collect_by_header(facts, found);
+    }
+
+    fn collect_by_host(&self, host: &str, found: &mut Found) {
+        let dots = memchr::memrchr_iter(b'.', host.as_bytes()).take_while(|at| host.len() - at <= self.end_len_max);
+        let ends = dots.filter(|at| *at > 0).map(|at| &host[at..]);
+        for leaves in ends.chain([host]).filter_map(|text| self.hosts.get(text)) {
+            add(found, leaves);
         }
     }
 
@@ -176,7 +190,7 @@ impl Index {
             for list in lists.into_iter().flatten().filter(|list| !list.is_empty()) {
                 if !added.iter().any(|known| std::ptr::eq(*known, list)) {
                     added.push(list);
-                    found.extend_from_slice(list);
+                    add(found, list);
                 }
             }
         }
