@@ -96,14 +96,14 @@ fn lost_keys_are_told_once() {
 #[test]
 fn a_dead_replica_does_not_keep_a_server_cold() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
-    let limit = "[[limit]]\nname = \"each\"\nkey = [\"path\"]\nrate = \"3/h\"\nburst = 3000\n";
+    let limit = "[[limit]]\nname = \"each\"\nkey = [\"path\"]\nrate = \"1/h\"\nburst = 1000\n";
     // One of three replicas is not there.
     let fleet = Fleet::start(REPLICAS - 1, &upstream, &shared(&patient(&redis), limit));
     wait_for_stores(&fleet, true);
     assert_eq!(fleet.ask(100, 4, &["/"]).passed(), 100);
     redis.call(&["FLUSHALL"]);
-    // The budget lasts for as long as the test may wait.
-    let pace = Duration::from_millis(50);
+    // The budget lasts for as long as the test may wait, and a busy machine can spend the rest of it.
+    let pace = Duration::from_millis(100);
     let all_fallbacks = || fleet.weirs.iter().map(fallbacks).sum::<f64>();
     let answers = fleet.during(2, pace, &["/"], || {
         for weir in &fleet.weirs {
@@ -118,9 +118,9 @@ fn a_dead_replica_does_not_keep_a_server_cold() {
     answers.assert_only(&[200]);
     let mut all = 100 + answers.passed();
     until("almost all units are spent", || {
-        all += fleet.ask(500, 4, &["/"]).passed();
-        all >= 2900
+        all += fleet.ask(100, 4, &["/"]).passed();
+        all >= 960
     });
-    all += fleet.ask(500, 4, &["/"]).passed();
-    assert!(all <= 3000 + 8, "{all}");
+    all += fleet.ask(100, 4, &["/"]).passed();
+    assert!(all <= 1000 + 8, "{all}");
 }
