@@ -27,6 +27,15 @@ TAIL_S = 2
 
 LIMITS = [1, 2, 10, 100, 1_000]
 
+# The `match` of the limits that do not match, by the property in which they differ.
+OTHERS = {
+    "paths": 'path = "/other-{0}/{{id}}"',
+    "hosts": 'host = "{0}.other.test"',
+    "header names": 'header = {{ x-other-{0} = "*" }}',
+    "header values": f'header = {{{{ {HEADER} = "other-{{0}}" }}}}',
+    "header values of one path": f'path = "/{{{{*rest}}}}", header = {{{{ {HEADER} = "other-{{0}}" }}}}',
+}
+
 KEYS_SCRIPT = str(Path(__file__).with_name("keys.lua"))
 # A prime, so that steps visit all keys, in no order a cache could guess.
 STRIDE = 7_919
@@ -99,13 +108,13 @@ def backend_requests(port: int) -> int:
 
 
 def limits(bench: Bench) -> tuple[str, bool]:
-    """Of the configured limits two match (of one, one); the others are for other paths, or other headers."""
+    """Of the configured limits two match (of one, one); the others differ from the request in one property."""
     results = Results()
     weir = bench.peer("Weir")
     if not weir:
         return "Limits: left out without Weir.", False
-    scenarios = {(f"{count:,}", "paths"): limited(count, by_path=True) for count in LIMITS}
-    scenarios[f"{LIMITS[-1]:,}", "headers"] = limited(LIMITS[-1], by_path=False)
+    scenarios = {(f"{count:,}", "paths"): limited(count, "paths") for count in LIMITS}
+    scenarios |= {(f"{LIMITS[-1]:,}", other): limited(LIMITS[-1], other) for other in OTHERS}
     with bench.serve_backend() as backend_port:
 
         def loaded(scenario: Scenario):
@@ -119,13 +128,13 @@ def limits(bench: Bench) -> tuple[str, bool]:
     return table(columns("Limits", "the others are for other", two[0]), rows, texts=2), results.has_failed
 
 
-def limited(count: int, by_path: bool) -> Scenario:
+def limited(count: int, other: str) -> Scenario:
     matching = (PER_IP, PER_KEY)[:count]
     others = [
         f"""
 [[limit]]
 name = "other-{number}"
-match = {{ {f'path = "/other-{number}/{{id}}"' if by_path else f'header = {{ x-other-{number} = "*" }}'} }}
+match = {{ {OTHERS[other].format(number)} }}
 key = ["ip"]
 rate = "1/s"
 """
