@@ -12,9 +12,11 @@ use bytemuck::allocation::zeroed_slice_box;
 use super::group::{Group, SEGMENTS, SLOTS};
 use crate::limit::Key;
 
-/// The numbers of all slots, by segment of groups.
-#[derive(Debug)]
-pub(super) struct SlotUnits([OnceLock<SegmentUnits>; SEGMENTS]);
+/// The numbers of all slots, by segment of groups. They take memory once one of them has changed.
+#[derive(Debug, Default)]
+pub(super) struct SlotUnits(OnceLock<Box<Segments>>);
+
+type Segments = [OnceLock<SegmentUnits>; SEGMENTS];
 
 /// The numbers of the slots of a segment. There are as many groups as a power of two.
 #[derive(Debug)]
@@ -29,22 +31,17 @@ pub(super) type SlotIndex = (usize, usize);
 
 const WORD_BITS: usize = u64::BITS as usize;
 
-impl Default for SlotUnits {
-    fn default() -> Self {
-        Self([const { OnceLock::new() }; SEGMENTS])
-    }
-}
-
 impl SlotUnits {
     /// The numbers of the segment `number`; `None` if no number of it has ever changed.
     pub(super) fn segment(&self, number: usize) -> Option<&SegmentUnits> {
-        self.0[number].get()
+        self.0.get()?[number].get()
     }
 
     /// The numbers of the segment `number`, which has so many `groups`.
     #[inline]
     pub(super) fn segment_or_new(&self, number: usize, groups: impl FnOnce() -> usize) -> &SegmentUnits {
-        self.0[number].get_or_init(|| {
+        let segments = self.0.get_or_init(|| Box::new([const { OnceLock::new() }; SEGMENTS]));
+        segments[number].get_or_init(|| {
             let groups = groups();
             SegmentUnits { units: zeroed_slice_box(groups), changed: zeroed_slice_box(groups.div_ceil(WORD_BITS)) }
         })
@@ -52,7 +49,8 @@ impl SlotUnits {
 
     /// The segments that have numbers.
     pub(super) fn segments(&self) -> impl Iterator<Item = (usize, &SegmentUnits)> {
-        self.0.iter().enumerate().filter_map(|(number, segment)| Some((number, segment.get()?)))
+        let segments = self.0.get().into_iter().flat_map(|segments| segments.iter());
+        segments.enumerate().filter_map(|(number, segment)| Some((number, segment.get()?)))
     }
 }
 
