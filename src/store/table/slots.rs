@@ -39,7 +39,10 @@ pub(super) struct Slots {
     segments: [OnceLock<Box<[Group]>>; SEGMENTS],
     /// Units that were charged since they were last taken.
     pending: SlotUnits,
-    stripes: Box<[Stripe]>,
+    /// The number of stripes, a power of two.
+    stripe_count: usize,
+    /// Made when the first key is looked for, so that a limit without requests takes little memory.
+    stripes: OnceLock<Box<[Stripe]>>,
     growing: Mutex<()>,
     len: Len,
 }
@@ -83,7 +86,7 @@ impl Slots {
     #[inline]
     fn segment_number(&self, index: usize) -> usize {
         // All indices of one segment have the same length in bits. A set bit makes the test for zero unnecessary.
-        (index | (self.stripes.len() - 1) | 1).ilog2() as usize
+        (index | (self.stripe_count - 1) | 1).ilog2() as usize
     }
 
     #[inline]
@@ -95,7 +98,7 @@ impl Slots {
 
     #[cold]
     fn segment(&self, number: usize) -> &[Group] {
-        self.segments[number].get_or_init(|| zeroed_slice_box(self.stripes.len().max(1 << number)))
+        self.segments[number].get_or_init(|| zeroed_slice_box(self.stripe_count.max(1 << number)))
     }
 
     #[inline]
@@ -104,11 +107,17 @@ impl Slots {
     }
 
     fn stripe_of(&self, key: Key) -> Spilled<'_> {
-        self.stripe(Self::index(key, self.stripes.len()))
+        self.stripe(Self::index(key, self.stripe_count))
     }
 
     fn stripe(&self, index: usize) -> Spilled<'_> {
-        self.stripes[index & (self.stripes.len() - 1)].lock()
+        let stripes = self.stripes.get_or_init(|| (0..self.stripe_count).map(|_| Stripe::default()).collect());
+        stripes[index & (stripes.len() - 1)].lock()
+    }
+
+    /// The stripes, none if no key was looked for.
+    fn stripes(&self) -> &[Stripe] {
+        self.stripes.get().map_or(&[], |stripes| stripes)
     }
 
     /// Splits groups if there are too many keys for them, unless another thread does so already.
@@ -154,7 +163,8 @@ impl Map<State> for Slots {
             groups: AtomicUsize::new(stripes),
             segments: [const { OnceLock::new() }; SEGMENTS],
             pending: SlotUnits::default(),
-            stripes: (0..stripes).map(|_| Stripe::default()).collect(),
+            stripe_count: stripes,
+            stripes: OnceLock::new(),
             growing: Mutex::new(()),
             len: Len::default(),
         }
@@ -220,7 +230,7 @@ impl Map<State> for Slots {
             }
         };
         // Spilled keys first: they may move into a group meanwhile, and no key moves the other way.
-        for stripe in &self.stripes {
+        for stripe in self.stripes() {
             stripe.lock().iter().for_each(|(key, state)| pack(&mut bytes, key, state));
             emit_full(&mut bytes, most, &mut emit)?;
         }
@@ -241,7 +251,7 @@ impl Map<State> for Slots {
     }
 
     fn visit(&self, mut seen: impl FnMut(Key, &State)) {
-        for stripe in &self.stripes {
+        for stripe in self.stripes() {
             stripe.lock().iter().for_each(|(key, state)| seen(*key, state));
         }
         let mut index = 0;
@@ -260,7 +270,7 @@ impl Map<State> for Slots {
         for index in 0..self.groups.load(Ordering::Acquire) {
             dropped += self.group(index).retain(&mut wanted, |position| self.is_pending((index, position)));
         }
-        for stripe in &self.stripes {
+        for stripe in self.stripes() {
             let mut spilled = stripe.lock();
             spilled.retain(|key, state| {
                 let stays = wanted(state);

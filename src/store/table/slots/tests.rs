@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 
-use super::{Group, KEYS_PER_STRIPE, SLOTS, SLOTS_PER_KEYS, STRIPES_MIN, Slots};
+use super::{Group, KEYS_PER_STRIPE, SLOTS, SLOTS_PER_KEYS, STRIPES_MAX, STRIPES_MIN, Slots};
 use crate::limit::Key;
 use crate::limit::token_bucket::State;
 use crate::store::table::map::Map;
@@ -38,7 +38,7 @@ fn count(slots: &Slots, key: Key) -> u64 {
 
 /// The number of spilled keys.
 fn spilled(slots: &Slots) -> usize {
-    slots.stripes.iter().map(|stripe| stripe.lock().len()).sum()
+    slots.stripes().iter().map(|stripe| stripe.lock().len()).sum()
 }
 
 fn groups(slots: &Slots) -> usize {
@@ -77,7 +77,7 @@ fn few_are_spilled_and_few_slots_are_empty() {
             let part = |count: usize| f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / f64::from(added);
             most = most.max(part(spilled(&slots)));
             let bytes = part(groups(&slots) * size_of::<Group>());
-            assert!(bytes < 60.0 || groups(&slots) == slots.stripes.len(), "{bytes} bytes a key with {added} keys");
+            assert!(bytes < 60.0 || groups(&slots) == slots.stripe_count, "{bytes} bytes a key with {added} keys");
         }
     }
     assert!(most < 0.05, "{most} of the keys are spilled");
@@ -89,6 +89,16 @@ fn as_many_groups_as_the_keys_need() {
     assert_eq!(groups(&slots), STRIPES_MIN);
     (0..10_000).for_each(|added| _ = count(&slots, key(added, false)));
     assert_eq!(groups(&slots), (10_000 * numerator).div_ceil(denominator * SLOTS));
+}
+
+#[test]
+fn memory_is_taken_for_the_first_key() {
+    let slots = Slots::new(usize::MAX);
+    assert!(slots.find_fast(key(0, false), |_| ()).is_none());
+    slots.visit(|_, _| ());
+    assert_eq!((slots.retain(|_| false), slots.stripes().len()), (0, 0));
+    count(&slots, key(0, false));
+    assert_eq!(slots.stripes().len(), STRIPES_MAX);
 }
 
 /// Each index has a group of its own, in no more memory than the indices need.
