@@ -5,7 +5,7 @@
 //!
 //! Not here: which charges these are (`report`), and the batches (`store::stream`).
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::limit::Key;
@@ -23,8 +23,6 @@ pub(super) struct Streamed {
     is_on: AtomicBool,
     has_plans: AtomicBool,
     pending: Pending,
-    /// When the charges were taken last, in nanoseconds. Peers have heard of no charge since.
-    since_ns: AtomicU64,
     /// The names of plans by their numbers, from 1: those of all policies so far, because charges outlive a policy.
     plans: Mutex<Vec<Box<str>>>,
     /// Units that peers charged.
@@ -37,7 +35,6 @@ impl Streamed {
             is_on: AtomicBool::new(false),
             has_plans: AtomicBool::new(false),
             pending: Pending::default(),
-            since_ns: AtomicU64::new(0),
             plans: Mutex::default(),
             received,
         }
@@ -74,8 +71,7 @@ impl Streamed {
         if self.has_plans.load(Ordering::Relaxed) {
             return self.pending.add_returned(key, number(), returned);
         }
-        let is_untold = returned.at.as_ns() >= self.since_ns.load(Ordering::Relaxed);
-        if !(is_untold && table.withdraw_pending(key, returned.charged)) {
+        if !(self.pending.is_untold(returned) && table.withdraw_pending(key, returned.charged)) {
             self.pending.add_returned(key, 0, returned);
         }
     }
@@ -106,11 +102,10 @@ impl Streamed {
         now: Timestamp,
     ) -> bool {
         buffer.clear();
-        self.since_ns.store(now.as_ns(), Ordering::Relaxed);
+        let is_complete = self.pending.take(now, buffer);
         table.take_pending(KEYS_MAX, |key, units| {
             buffer.push(PendingCharge { key, plan: 0, units, returned: Returned::default() });
         });
-        let is_complete = self.pending.take(now, buffer);
         buffer.sort_unstable_by_key(|charge| charge.plan);
         let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         for of_plan in buffer.chunk_by(|one, other| one.plan == other.plan) {

@@ -50,6 +50,7 @@ impl Facts<'_> {
 mod tests {
     use super::*;
     use crate::fields::FieldBuf;
+    use crate::policy::testing::facts;
 
     #[test]
     fn a_preflight_has_no_credentials_and_no_body() {
@@ -64,17 +65,7 @@ mod tests {
             (Method::OPTIONS, &[("transfer-encoding", "chunked")], false),
         ] {
             let headers: FieldBuf = asks.iter().chain(more).copied().collect();
-            let facts = Facts {
-                method: &method,
-                host: "a",
-                path: "/",
-                query: None,
-                headers: headers.fields(),
-                client_ip: [192, 0, 2, 1].into(),
-                is_free_preflight: false,
-                certificate: None,
-                cost: None,
-            };
+            let facts = Facts { method: &method, ..facts("a", "/", &headers) };
             assert_eq!(facts.is_cors_preflight(), is_preflight, "{method} {more:?}");
         }
     }
@@ -83,17 +74,7 @@ mod tests {
     fn a_head_has_the_bytes_of_its_fields_path_and_query() {
         let headers: FieldBuf = [("abc", "de"), ("f", "")].into_iter().collect();
         for (query, bytes) in [(None, 11), (Some("q=1"), 14)] {
-            let facts = Facts {
-                method: &Method::GET,
-                host: "a",
-                path: "/path",
-                query,
-                headers: headers.fields(),
-                client_ip: [192, 0, 2, 1].into(),
-                is_free_preflight: false,
-                certificate: None,
-                cost: None,
-            };
+            let facts = Facts { query, ..facts("a", "/path", &headers) };
             assert_eq!(facts.head_bytes(), bytes, "{query:?}");
         }
     }

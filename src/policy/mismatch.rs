@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::fields::FieldBuf;
     use crate::policy::client_ip::{AddressHeader, ClientIpRules};
-    use crate::policy::testing::limit;
+    use crate::policy::testing::{facts, limit};
     use crate::policy::{HeaderTest, HostPattern, Match, Stage};
 
     fn limits() -> Vec<Limit> {
@@ -125,17 +125,7 @@ mod tests {
     fn all_reasons_are_listed() {
         let policy = policy();
         let none = FieldBuf::default();
-        let facts = Facts {
-            method: &Method::PUT,
-            host: "i",
-            path: "/c",
-            query: None,
-            headers: none.fields(),
-            client_ip: "192.0.2.1".parse().unwrap(),
-            is_free_preflight: false,
-            certificate: None,
-            cost: None,
-        };
+        let facts = Facts { method: &Method::PUT, ..facts("i", "/c", &none) };
         let texts: Vec<String> = (0..policy.limits().len())
             .map(|index| match policy.applies(index, &facts) {
                 Ok(applied) => format!("{} applies", applied.limit.name),

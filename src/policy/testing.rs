@@ -1,7 +1,25 @@
 //! Helpers for tests of several files.
 
-use super::{Allowed, Cost, Limit, Match, Mode, OnLimit, PathPattern, Stage, Strategy};
+use http::Method;
+
+use super::{Allowed, Cost, Facts, Limit, Match, Mode, OnLimit, PathPattern, Stage, Strategy};
+use crate::fields::FieldBuf;
 use crate::limit::{Algorithm, OnFull, Quota, Rate};
+
+/// The facts about `GET` for `path` at `host` from 192.0.2.1.
+pub(crate) fn facts<'a>(host: &'a str, path: &'a str, headers: &'a FieldBuf) -> Facts<'a> {
+    Facts {
+        method: &Method::GET,
+        host,
+        path,
+        query: None,
+        headers: headers.fields(),
+        client_ip: [192, 0, 2, 1].into(),
+        is_free_preflight: false,
+        certificate: None,
+        cost: None,
+    }
+}
 
 /// A limit with these paths and otherwise ordinary settings.
 pub(crate) fn limit(name: &str, paths: &[&str]) -> Limit {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::strategy::Strategy;
 
 use super::client_ip::{AddressHeader, ClientIpRules};
-use super::testing::limit;
+use super::testing::{facts, limit};
 use super::*;
 use crate::fields::FieldBuf;
 
@@ -37,14 +37,9 @@ impl MatchedRequest {
     fn facts(&self) -> Facts<'_> {
         Facts {
             method: &self.method,
-            host: self.host,
-            path: &self.path,
-            query: None,
-            headers: self.headers.fields(),
             client_ip: self.ip,
             is_free_preflight: self.is_free_preflight,
-            certificate: None,
-            cost: None,
+            ..facts(self.host, &self.path, &self.headers)
         }
     }
 

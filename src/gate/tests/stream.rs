@@ -221,6 +221,26 @@ async fn what_several_admit_is_owed_by_all() {
     assert!((700..702).contains(&last), "{last}");
 }
 
+/// A charge that is given back before a batch is in no batch. After a batch, the next one says that it was given back.
+#[tokio::test(start_paused = true)]
+async fn a_charge_given_back_at_once_is_not_told() {
+    for rule in ["token_bucket 6/1h burst 6", "sliding_log 6/1h"] {
+        let mut fleet = Fleet::of(1, &[of_rule(rule)]);
+        let node = &mut fleet.0[0];
+        let told = |node: &mut Node| -> Vec<(Vec<i64>, usize)> {
+            let taken = node.ledger.take(node.gate.clock.now());
+            taken.limits.into_iter().map(|charges| (charges.units, charges.returned.len())).collect()
+        };
+        drop([node.step("a=x"), node.step("a=x")]);
+        assert_eq!(told(node), [], "{rule}");
+        let passes = [node.step("a=x"), node.step("a=x")];
+        assert_eq!(told(node), [(vec![2], 0)], "{rule}");
+        advance(Duration::from_millis(1)).await;
+        drop(passes);
+        assert_eq!(told(node), [(vec![], 3)], "{rule}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn units_that_are_given_back_come_back_everywhere() {
     for rule in

@@ -199,28 +199,18 @@ impl Index {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderValue, Method};
+    use http::HeaderValue;
 
     use super::super::matcher::Matcher;
     use super::super::pattern::PathPattern;
     use super::*;
     use crate::fields::FieldBuf;
+    use crate::policy::testing::facts;
 
     fn candidates(all: &[Match], host: &str, headers: &[(&str, &str)]) -> usize {
         let headers: FieldBuf = headers.iter().copied().collect();
-        let facts = Facts {
-            method: &Method::GET,
-            host,
-            path: "/api",
-            query: None,
-            headers: headers.fields(),
-            client_ip: [192, 0, 2, 1].into(),
-            is_free_preflight: false,
-            certificate: None,
-            cost: None,
-        };
         let mut found = 0;
-        Matcher::of(all.iter().enumerate()).for_each_candidate(&facts, |_| found += 1);
+        Matcher::of(all.iter().enumerate()).for_each_candidate(&facts(host, "/api", &headers), |_| found += 1);
         found
     }
 

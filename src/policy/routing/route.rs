@@ -124,13 +124,12 @@ impl Rewrite {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
-    use http::{HeaderName, HeaderValue, Method};
+    use http::{HeaderName, HeaderValue};
     use proptest::prelude::*;
 
     use super::*;
     use crate::fields::FieldBuf;
+    use crate::policy::testing::facts;
     use crate::policy::{HeaderTest, HostPattern, PathPattern};
 
     #[test]
@@ -191,18 +190,7 @@ mod tests {
         let routes = Routes::new(routes.iter().enumerate().map(route).collect());
         let mut headers = FieldBuf::default();
         headers.push(b"x", b"1");
-        let facts = Facts {
-            method: &Method::GET,
-            host,
-            path,
-            query: None,
-            headers: headers.fields(),
-            client_ip: IpAddr::from([192, 0, 2, 1]),
-            is_free_preflight: false,
-            certificate: None,
-            cost: None,
-        };
-        routes.find(&facts).map(|route| route.upstream)
+        routes.find(&facts(host, path, &headers)).map(|route| route.upstream)
     }
 
     #[test]

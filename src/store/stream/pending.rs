@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::BuildHasherDefault;
 use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::limit::{Key, KeyHasher};
@@ -26,6 +27,8 @@ pub const KEYS_MAX: usize = SHARDS * SHARD_KEYS_MAX;
 #[derive(Debug, Default)]
 pub struct Pending {
     shards: [Shard; SHARDS],
+    /// When the charges were taken last, in nanoseconds. Peers have heard of no charge since.
+    since_ns: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -38,8 +41,6 @@ struct ShardCharges {
     units: ByKey<i64>,
     returned: ByKey<Returned>,
     is_overfull: bool,
-    /// When the charges were taken last. Peers have heard of no charge since.
-    since: Timestamp,
 }
 
 type ByKey<V> = HashMap<PendingKey, V, BuildHasherDefault<KeyHasher>>;
@@ -79,14 +80,19 @@ impl Pending {
     /// Adds a charge that was given back. If peers have not heard of it, they hear nothing of it.
     pub fn add_returned(&self, key: Key, plan: u16, returned: &Returned) {
         let mut shard = self.shard(key);
-        let ShardCharges { units: sums, returned: all_returned, is_overfull, since } = &mut *shard;
+        let ShardCharges { units: sums, returned: all_returned, is_overfull } = &mut *shard;
         let charged = i64::try_from(returned.charged).unwrap_or(i64::MAX);
-        let is_untold = |units: &&mut i64| returned.at >= *since && **units >= charged;
-        if let Some(units) = sums.get_mut(&(key, plan)).filter(is_untold) {
+        let is_pending = |units: &&mut i64| self.is_untold(returned) && **units >= charged;
+        if let Some(units) = sums.get_mut(&(key, plan)).filter(is_pending) {
             *units -= charged;
         } else if let Some(sum) = entry(all_returned, (key, plan), is_overfull) {
             *sum = sum.with(returned);
         }
+    }
+
+    /// Whether the charges that were given back were made after the last [`Pending::take`].
+    pub fn is_untold(&self, returned: &Returned) -> bool {
+        returned.at.as_ns() >= self.since_ns.load(Ordering::Relaxed)
     }
 
     fn shard(&self, key: Key) -> MutexGuard<'_, ShardCharges> {
@@ -97,11 +103,11 @@ impl Pending {
     /// Moves all charges until `now` to `into`. Returns whether none was lost.
     pub fn take(&self, now: Timestamp, into: &mut Vec<PendingCharge>) -> bool {
         let mut is_complete = true;
+        self.since_ns.store(now.as_ns(), Ordering::Relaxed);
         for shard in &self.shards {
             let mut shard = shard.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let ShardCharges { units, returned: all_returned, is_overfull, since } = &mut *shard;
+            let ShardCharges { units, returned: all_returned, is_overfull } = &mut *shard;
             is_complete &= !mem::take(is_overfull);
-            *since = now;
             into.extend(units.drain().filter_map(|((key, plan), units)| {
                 let returned = if all_returned.is_empty() { None } else { all_returned.remove(&(key, plan)) };
                 let returned = returned.unwrap_or_default();
