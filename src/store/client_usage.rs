@@ -3,20 +3,13 @@
 //! The counts are exact. A client has an entry only as long as it has something, so there are no more entries than
 //! counted things, whose number is bounded elsewhere. Not here: what is counted, and how clients are told apart.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks, so that workers seldom contend.
-const SHARDS: usize = 16;
+use dashmap::{DashMap, Entry};
 
-/// The usage of each client. A lock is held for one look into a map.
+/// The usage of each client. A lock is held for one lookup.
 #[derive(Debug, Default)]
-pub struct ClientUsage {
-    shards: [Mutex<HashMap<IpAddr, Usage>>; SHARDS],
-    hasher: RandomState,
-}
+pub struct ClientUsage(DashMap<IpAddr, Usage>);
 
 /// A number of things and of their bytes: the usage of a client, or its bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,44 +23,42 @@ pub struct Usage {
 impl ClientUsage {
     /// Adds one thing of `bytes` bytes to `client`. Returns `false`, and adds nothing, if the usage would exceed `most`.
     pub fn add(&self, client: IpAddr, bytes: usize, most: Usage) -> bool {
-        let mut clients = self.shard(client);
-        let usage = clients.get(&client).copied().unwrap_or_default();
+        let entry = self.0.entry(client);
+        let usage = match &entry {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(_) => Usage::default(),
+        };
         let fits = usage.allows(bytes, most);
         if fits {
-            clients.insert(client, Usage { count: usage.count + 1, bytes: usage.bytes + bytes });
+            entry.insert(Usage { count: usage.count + 1, bytes: usage.bytes + bytes });
         }
         fits
     }
 
     /// Whether [`ClientUsage::add`] would succeed.
     pub fn fits(&self, client: IpAddr, bytes: usize, most: Usage) -> bool {
-        self.shard(client).get(&client).copied().unwrap_or_default().allows(bytes, most)
+        self.0.get(&client).map(|usage| *usage).unwrap_or_default().allows(bytes, most)
     }
 
     /// Removes one thing of `bytes` bytes from `client`.
     pub fn remove(&self, client: IpAddr, bytes: usize) {
-        let mut clients = self.shard(client);
-        let Some(usage) = clients.get_mut(&client) else { return };
-        *usage = Usage { count: usage.count.saturating_sub(1), bytes: usage.bytes.saturating_sub(bytes) };
-        if usage.count == 0 {
-            clients.remove(&client);
+        let Entry::Occupied(mut known) = self.0.entry(client) else { return };
+        let Usage { count, bytes: used } = *known.get();
+        if count <= 1 {
+            known.remove();
+        } else {
+            known.insert(Usage { count: count - 1, bytes: used.saturating_sub(bytes) });
         }
     }
 
     /// The number of clients that have something.
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+        self.0.len()
     }
 
     /// Whether no client has anything.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    #[allow(clippy::cast_possible_truncation)] // only the low bits count
-    fn shard(&self, client: IpAddr) -> MutexGuard<'_, HashMap<IpAddr, Usage>> {
-        let index = self.hasher.hash_one(client) as usize % SHARDS;
-        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
