@@ -161,7 +161,7 @@ fn standing<'l, C: Checked<'l>>(charge: &Charge<'_, C>, now: Timestamp) -> Stand
 /// Takes the charges that are settled later out of `batch`; with `all`, every charge.
 #[cold]
 fn open<'l, C: Checked<'l>>(batch: &mut Batch<'_, C>, all: bool, now: Timestamp) -> Option<Box<OpenCharges<'l>>> {
-    let mut open = OpenCharges::new();
+    let mut open: Option<Box<OpenCharges<'l>>> = None;
     for index in 0..batch.charges().len() {
         let Some(charge) = batch.charges().get(index).filter(|charge| charge.is_charged()) else { continue };
         let (state, key, rule) = (charge.check.state(), charge.key, charge.rule);
@@ -169,10 +169,10 @@ fn open<'l, C: Checked<'l>>(batch: &mut Batch<'_, C>, all: bool, now: Timestamp)
         if (all || terms.is_some())
             && let Some(receipt) = batch.take_receipt(index)
         {
-            open.push(OpenCharge { state, key, rule: rule.clone(), receipt, terms });
+            open.get_or_insert_default().push(OpenCharge { state, key, rule: rule.clone(), receipt, terms });
         }
     }
-    (!open.is_empty()).then(|| Box::new(open))
+    open
 }
 
 /// Wakes the front of each queue whose key was charged for a moment: it may have seen that charge, and overslept.

@@ -162,8 +162,8 @@ async fn answer(
         match step {
             Step::Pass(pass) => return Ok(*pass),
             Step::Refuse(refusal) => return Err(*refusal),
-            Step::Wait(waiting) => return waiting.wait(redis).await,
-            Step::Delay(delayed) => return delayed.wait().await,
+            Step::Wait(waiting) => return waiting.wait(redis).await.map(|pass| *pass).map_err(|refusal| *refusal),
+            Step::Delay(delayed) => return delayed.wait().await.map(|pass| *pass).map_err(|refusal| *refusal),
             Step::Ask(asking) => step = asking.ask(redis, &facts(headers), || 100).await,
         }
     }

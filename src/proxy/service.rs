@@ -291,25 +291,24 @@ impl<'v> RequestContext<'v> {
         let decided = loop {
             match step {
                 Step::Ask(asking) => step = self.ask(asking, input).await?,
-                Step::Pass(pass) => break Ok(*pass),
-                Step::Refuse(refusal) => break Err(*refusal),
-                // Boxed, so that requests which do not wait are smaller.
+                Step::Pass(pass) => break Ok(pass),
+                Step::Refuse(refusal) => break Err(refusal),
                 Step::Wait(waiting) => {
-                    let (held_by, turn) = (waiting.held_by(), Box::pin(waiting.wait(&*self.worker.stores)));
+                    let (held_by, turn) = (waiting.held_by(), || waiting.wait(&*self.worker.stores));
                     break self.hold(held_by, unless_gone(turn, input.wire.as_deref_mut()), input.record).await?;
                 }
                 Step::Delay(delayed) => {
-                    let (held_by, turn) = (delayed.held_by(), Box::pin(delayed.wait()));
+                    let (held_by, turn) = (delayed.held_by(), || delayed.wait());
                     break self.hold(held_by, unless_gone(turn, input.wire.as_deref_mut()), input.record).await?;
                 }
             }
         };
         let GateInput { record, admission, .. } = input;
         match decided {
-            Ok(pass) => admission.identified = pass,
+            Ok(pass) => admission.identified = *pass,
             Err(refusal) => {
                 record.rejected(&refusal);
-                return Err(LocalReply::refusal(admission.complete_refusal(refusal), is_grpc).into());
+                return Err(LocalReply::refusal(admission.complete_refusal(*refusal), is_grpc).into());
             }
         }
         Ok(())
@@ -344,9 +343,9 @@ impl<'v> RequestContext<'v> {
     async fn hold(
         &self,
         held_by: &'v str,
-        turn: Unless<'_, 'v, Result<Pass<'v>, Refusal<'v>>>,
+        turn: Unless<'_, 'v, Waited<'v>>,
         record: &mut AccessRecord<'_>,
-    ) -> WaitResult<'v> {
+    ) -> Result<Waited<'v>, NotForwarded<'v>> {
         record.outcome = Outcome::Abandoned;
         record.hold_started(held_by);
         self.waited.set(true);
@@ -358,7 +357,7 @@ impl<'v> RequestContext<'v> {
 }
 
 /// The result of a wait.
-type WaitResult<'v> = Result<Result<Pass<'v>, Refusal<'v>>, NotForwarded<'v>>;
+type Waited<'v> = Result<Box<Pass<'v>>, Box<Refusal<'v>>>;
 
 /// A future that ends early if the client leaves.
 type Unless<'w, 'v, T> = Pin<Box<dyn Future<Output = Result<T, NotForwarded<'v>>> + 'w>>;
@@ -372,16 +371,17 @@ async fn gone_meanwhile(wire: &mut Wire) {
     wire.gone().await;
 }
 
-/// Waits until `turn` is over, or the client on `wire` leaves.
-fn unless_gone<'w, 'v: 'w, T: 'w>(
-    turn: Pin<Box<dyn Future<Output = T> + 'w>>,
+/// Waits until `turn` is over, or the client on `wire` leaves. Boxed, so that requests which do not wait are smaller.
+fn unless_gone<'w, 'v: 'w, F: Future + 'w>(
+    turn: impl FnOnce() -> F + 'w,
     wire: Option<&'w mut Wire>,
-) -> Unless<'w, 'v, T> {
-    let Some(wire) = wire else { return Box::pin(async { Ok(turn.await) }) };
+) -> Unless<'w, 'v, F::Output> {
+    // The future of the turn begins in the box, so it is not copied.
+    let Some(wire) = wire else { return Box::pin(async { Ok(turn().await) }) };
     Box::pin(async {
         tokio::select! {
             biased;
-            decided = turn => Ok(decided),
+            decided = turn() => Ok(decided),
             () = wire.gone() => Err(NotForwarded::Abandoned),
         }
     })

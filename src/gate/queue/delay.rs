@@ -70,13 +70,19 @@ fn delay_rule(limit: &Limit) -> Option<DelayRule> {
 
 impl<'l> DelaySlots<'l> {
     /// Takes a slot on the key of each delaying limit. `None` if one of them has too many delayed requests already.
-    fn take<C: Checked<'l>>(gate: &Gate, reservation: Reservation<'l>, batch: &Batch<'_, C>) -> Option<Self> {
+    fn take<C: Checked<'l>>(
+        gate: &Gate,
+        reservation: Reservation<'l>,
+        batch: &Batch<'_, C>,
+        now: Timestamp,
+    ) -> Option<Self> {
         let rank = gate.ranks.fetch_add(1, Ordering::Relaxed);
         let mut slots = Self { rank, wake: Arc::default(), keys: SmallVec::new(), _reservation: reservation };
         for charge in batch.charges().iter().filter(|charge| is_delayed(charge)) {
             let Some(rule) = delay_rule(charge.check.limit()) else { continue };
             let (state, key) = (charge.check.state(), charge.key);
-            let joining = Joining { key, rank, cost: charge.cost, wake: &slots.wake };
+            // It passes at an instant of its own, whatever other requests do.
+            let joining = Joining { key, rank, cost: charge.cost, wake: &slots.wake, timer: Some(now) };
             let agree = |others: Backlog| (others.waiting < rule.max_waiting).then_some(()).ok_or(());
             state.delays.join(joining, agree).ok()?;
             slots.keys.push((state, key));
@@ -104,7 +110,7 @@ impl Gate {
         now: Timestamp,
     ) -> Result<Delay<'l>, Box<Refusal<'l>>> {
         let slots = if self.is_closed() { None } else { reserve() };
-        let Some(slots) = slots.and_then(|reservation| DelaySlots::take(self, reservation, batch)) else {
+        let Some(slots) = slots.and_then(|reservation| DelaySlots::take(self, reservation, batch, now)) else {
             return Err(Box::new(self.refuse_delay(batch, now)));
         };
         let mut limits = SmallVec::<[LimitDelay<'l>; 2]>::new();
@@ -174,16 +180,16 @@ impl<'l> Delayed<'l> {
     }
 
     /// Waits until the delay ends, or Weir lets no request wait any more.
-    pub async fn wait(mut self) -> Result<Pass<'l>, Refusal<'l>> {
+    pub async fn wait(mut self: Box<Self>) -> Result<Box<Pass<'l>>, Box<Refusal<'l>>> {
         let gate = self.delay.gate;
         loop {
             let now = gate.clock.now();
             let until = self.delay.until();
             if until <= now {
-                return Ok(self.take_pass(now));
+                return Ok(Box::new(self.take_pass(now)));
             }
             if gate.is_closed() {
-                return Err(self.refused(until.ns_since(now)));
+                return Err(Box::new(self.refused(until.ns_since(now))));
             }
             tokio::select! {
                 () = sleep_until(gate.clock.instant(until)) => {}

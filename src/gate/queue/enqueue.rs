@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::capacity::{Footprint, HoldCaps, Reservation};
 use super::locked::Joining;
-use super::wait::{UNKNOWN_NS, WaitItem, Waiting, expected_ns};
+use super::wait::{NEVER_NS, UNKNOWN_NS, WaitItem, Waiting, expected_ns};
 use super::wait_queue::{Backlog, Rank};
 use crate::gate::check::Check;
 use crate::gate::refusal::Cause;
@@ -110,7 +110,7 @@ impl<'l> Candidate<'l> {
         };
         let (rank, wake) = (gate.ranks.fetch_add(1, Ordering::Relaxed), Arc::new(Notify::new()));
         let check = longest.check;
-        let joining = Joining { key: check.key, rank, cost: check.cost, wake: &wake };
+        let joining = Joining { key: check.key, rank, cost: check.cost, wake: &wake, timer: None };
         if let Err(denial) = self.join_behind(longest, joining, (backlog, expected_ns), max_wait_ns) {
             if denial.0 == Cause::QueueFull {
                 gate.metrics.hold_overflow.inc();
@@ -135,7 +135,8 @@ impl<'l> Candidate<'l> {
         let (mut backlog, mut longest_ns) = seen;
         loop {
             limit.agrees(backlog, longest_ns, max_wait_ns)?;
-            let joined = limit.state().queues.join(joining, |found| {
+            let timer = self.timer(limit, longest_ns);
+            let joined = limit.state().queues.join(Joining { timer, ..joining }, |found| {
                 let is_as_seen = found.units <= backlog.units && found.waiting < limit.rule.max_waiting;
                 if is_as_seen { Ok(()) } else { Err(found) }
             });
@@ -145,6 +146,13 @@ impl<'l> Candidate<'l> {
             }
             longest_ns = longest_ns.max(limit.expected_ns(backlog, self.now));
         }
+    }
+
+    /// The instant at which a timer wakes the request, so that the request before it need not. None if that instant
+    /// depends on other requests or on a store, or could differ from what the request before it computes.
+    fn timer(&self, limit: &HoldingLimit<'_, 'l>, expected_ns: u64) -> Option<Timestamp> {
+        let is_known = expected_ns < NEVER_NS && limit.check.remote().is_none() && self.plan.is_none();
+        is_known.then(|| self.now.saturating_add_ns(expected_ns))
     }
 
     fn waiting(

@@ -4,19 +4,23 @@
 //! keeps all other requests away from it. No other lock is taken under it.
 
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::wait_queue::{Backlog, Rank, WaitQueue};
-use crate::limit::Key;
+use super::wait_queue::{Backlog, Rank, WaitQueue, Waiter};
+use crate::limit::{Key, KeyHasher};
+use crate::time::Timestamp;
+
+type QueueByKey = HashMap<Key, WaitQueue<Arc<Notify>>, BuildHasherDefault<KeyHasher>>;
 
 /// The queues of one limit.
 #[derive(Debug, Default)]
 pub(in crate::gate) struct LockedQueues {
     waiting: AtomicUsize,
-    queues: Mutex<HashMap<Key, WaitQueue<Arc<Notify>>>>,
+    queues: Mutex<QueueByKey>,
 }
 
 /// A request that joins a queue.
@@ -26,6 +30,17 @@ pub(in crate::gate) struct Joining<'w> {
     pub(super) rank: Rank,
     pub(super) cost: u64,
     pub(super) wake: &'w Arc<Notify>,
+    /// The instant at which its own timer wakes it, if it has one.
+    pub(super) timer: Option<Timestamp>,
+}
+
+/// What a request in a queue has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It is at the front.
+    Now,
+    /// It is behind others, and sleeps until its timer or a wake-up.
+    Later(Option<Timestamp>),
 }
 
 impl LockedQueues {
@@ -39,34 +54,46 @@ impl LockedQueues {
         self.waiting.load(Ordering::Acquire) > 0 && self.front(key).is_some_and(|front| front < rank)
     }
 
-    /// Whether `rank` is at the front of `key`.
-    pub(super) fn is_front(&self, key: Key, rank: Rank) -> bool {
-        self.front(key) == Some(rank)
+    /// Whether `rank` is at the front of `key`. If not, a timer of it that has fired by `now` is forgotten, so the
+    /// request that leaves the front wakes it.
+    pub(super) fn turn(&self, key: Key, rank: Rank, now: Timestamp) -> Turn {
+        match self.lock().get_mut(&key) {
+            Some(queue) if queue.is_front(rank) => Turn::Now,
+            Some(queue) => Turn::Later(queue.timer(rank, now)),
+            None => Turn::Later(None),
+        }
     }
 
     /// Adds a request if `agree` accepts the backlog. No other request can join between the two.
     pub(super) fn join<E>(&self, joining: Joining<'_>, agree: impl FnOnce(Backlog) -> Result<(), E>) -> Result<(), E> {
-        let Joining { key, rank, cost, wake } = joining;
+        let Joining { key, rank, cost, wake, timer } = joining;
         let mut queues = self.lock();
         agree(queues.get(&key).map(WaitQueue::backlog).unwrap_or_default())?;
-        if let Some(displaced) = queues.entry(key).or_default().push(rank, cost, Arc::clone(wake)) {
+        let waiter = Waiter { cost, wake: Arc::clone(wake), timer };
+        if let Some(displaced) = queues.entry(key).or_default().push(rank, waiter) {
             displaced.notify_one();
         }
         self.waiting.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
-    /// Removes a request, and wakes the next one.
-    pub(super) fn leave(&self, key: Key, rank: Rank) {
+    /// Removes a request. Wakes the new front, or returns it if its own timer will wake it.
+    pub(super) fn leave(&self, key: Key, rank: Rank) -> Option<Waiter<Arc<Notify>>> {
         let mut queues = self.lock();
-        let Some(queue) = queues.get_mut(&key) else { return };
-        if let Some(next) = queue.cancel(rank) {
-            next.notify_one();
-        }
+        let queue = queues.get_mut(&key)?;
+        let timed = match queue.cancel(rank) {
+            Some(next) if next.timer.is_some() => Some(next.clone()),
+            Some(next) => {
+                next.wake.notify_one();
+                None
+            }
+            None => None,
+        };
         if queue.backlog().waiting == 0 {
             queues.remove(&key);
         }
         self.waiting.fetch_sub(1, Ordering::Release);
+        timed
     }
 
     /// Notes that another replica has taken units that the front of `key` waited for. Known until the queue is empty.
@@ -84,9 +111,9 @@ impl LockedQueues {
     /// Wakes the front of `key`, because units came back sooner than it could know.
     pub(in crate::gate) fn wake_front(&self, key: Key) {
         if self.waiting.load(Ordering::Acquire) > 0
-            && let Some((_, wake)) = self.lock().get(&key).and_then(WaitQueue::front)
+            && let Some((_, front)) = self.lock().get(&key).and_then(WaitQueue::front)
         {
-            wake.notify_one();
+            front.wake.notify_one();
         }
     }
 
@@ -115,7 +142,7 @@ impl LockedQueues {
         self.lock().get(&key).and_then(WaitQueue::front).map(|(rank, _)| rank)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, WaitQueue<Arc<Notify>>>> {
+    fn lock(&self) -> MutexGuard<'_, QueueByKey> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

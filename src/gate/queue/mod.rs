@@ -11,4 +11,5 @@ pub(super) mod delay;
 pub(super) mod capacity;
 pub(super) mod jitter;
 pub(super) mod locked;
+mod turns;
 mod wait_queue;

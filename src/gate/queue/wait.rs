@@ -1,7 +1,7 @@
 //! A request that waits for its turn.
 //!
-//! It stands in the queue of one key: of the limit with the longest wait. The front of a queue sleeps until its slot,
-//! the instant at which it could pass. Then it tests all of its limits again, and is charged by all or by none.
+//! It stands in the queue of one key: of the limit with the longest wait. It sleeps until its slot, the instant at which
+//! it could pass. At the front of the queue it tests all of its limits then, and is charged by all or by none.
 //!
 //! A request is charged as of its slot, not of its wake-up, which is always later. So late timers cost no capacity, and
 //! waiters whose slots have passed are released one after another without a timer. If another limit stops the request
@@ -27,7 +27,7 @@ use tokio::time::sleep_until;
 use super::capacity::Reservation;
 use super::delay::Delayed;
 use super::jitter::spread_ns;
-use super::locked::Joining;
+use super::locked::Turn;
 use super::wait_queue::Rank;
 use crate::gate::ask::{self, Decider};
 use crate::gate::bans;
@@ -88,14 +88,14 @@ impl<'l> Checked<'l> for WaitCheck<'l, '_> {
 }
 
 /// Limits of the newest policy with the index of their items.
-type NewestLimits = SmallVec<[(usize, Arc<Newest>); 4]>;
+pub(super) type NewestLimits = SmallVec<[(usize, Arc<Newest>); 4]>;
 
 /// The result of a test of all limits.
 enum Test<'l> {
     // Boxed, because a waiting request has space for this.
     Admitted(Box<Pass<'l>>),
     Delayed(Box<Delayed<'l>>),
-    Refused(Refusal<'l>),
+    Refused(Box<Refusal<'l>>),
     /// Blocked by the limit at `index`, until `until` or until older requests have left its queue.
     /// The request may ask by so many nanoseconds later, because other replicas want the same units.
     Blocked {
@@ -112,16 +112,15 @@ impl<'l> Waiting<'l> {
     }
 
     /// Waits until the request passes or is refused. `decider` asks the stores of its limits.
-    pub async fn wait<D: Decider>(mut self: Box<Self>, decider: &D) -> Result<Pass<'l>, Refusal<'l>> {
-        let mut has_slept = false;
+    pub async fn wait<D: Decider>(mut self: Box<Self>, decider: &D) -> Result<Box<Pass<'l>>, Box<Refusal<'l>>> {
+        let (mut now, mut has_slept) = (self.since, false);
         loop {
-            let now = self.gate.clock.now();
             if self.gate.is_closed() {
-                return Err(self.refuse(Cause::ShuttingDown, now));
+                return Err(Box::new(self.refuse(Cause::ShuttingDown, now)));
             }
             let here = self.items[self.index];
-            if !here.state.queues.is_front(here.key, self.rank) {
-                self.wake.notified().await;
+            if let Turn::Later(timer) = here.state.queues.turn(here.key, self.rank, now) {
+                now = self.sleep(timer).await;
                 continue;
             }
             let test = match self.test(now) {
@@ -131,12 +130,12 @@ impl<'l> Waiting<'l> {
             match test {
                 Test::Admitted(mut pass) => {
                     pass.held = Some((&self.held_by.name, now.ns_since(self.since)));
-                    return Ok(*pass);
+                    return Ok(pass);
                 }
                 Test::Delayed(delayed) => {
                     let (gate, held_by, since) = (self.gate, self.held_by, self.since);
                     drop(self); // other requests get its turns now
-                    let mut pass = Box::pin(delayed.wait()).await?; // rare, and large
+                    let mut pass = Box::pin(delayed.wait()).await?; // rare
                     pass.held = Some((&held_by.name, gate.clock.now().ns_since(since)));
                     return Ok(pass);
                 }
@@ -147,17 +146,26 @@ impl<'l> Waiting<'l> {
                     let until = until.unwrap_or(now);
                     let deadline = self.deadline_before(until);
                     if deadline.is_some_and(|deadline| deadline <= now) {
-                        return Err(self.refuse(Cause::WaitTooLong, now));
+                        return Err(Box::new(self.refuse(Cause::WaitTooLong, now)));
                     }
                     let last = self.max_wait_ns.map(|max_ns| self.since.saturating_add_ns(max_ns));
                     let until = deadline.unwrap_or_else(|| self.gate.jitter.later(until, spread_ns, last));
-                    tokio::select! {
-                        () = sleep_until(self.gate.clock.instant(until)) => {}
-                        () = self.wake.notified() => {}
-                    }
+                    now = self.sleep(Some(until)).await;
                 }
             }
         }
+    }
+
+    /// Sleeps until `timer` or until another request wakes it. Returns the instant at which it is awake.
+    async fn sleep(&mut self, timer: Option<Timestamp>) -> Timestamp {
+        match timer {
+            Some(timer) => tokio::select! {
+                () = sleep_until(self.gate.clock.instant(timer)) => {}
+                () = self.wake.notified() => {}
+            },
+            None => self.wake.notified().await,
+        }
+        self.gate.clock.now()
     }
 
     /// The instant at which the request has waited too long, if `slot` is too late. A short delay beyond `max_wait`
@@ -172,14 +180,15 @@ impl<'l> Waiting<'l> {
     /// Tests all limits as they are now and, if they admit, charges them. `None` if all admit as far as this process
     /// knows, and stores have to decide.
     fn test(&self, now: Timestamp) -> Option<Test<'l>> {
-        let banned = self.items.iter().filter_map(|&WaitItem { state, key, .. }| {
-            let limit = state.newest.load_full()?;
-            Some((state, state.banned_ns(&limit, key, now)?))
+        let mut limits = self.newest_limits();
+        let banned = limits.iter().filter_map(|(index, limit)| {
+            let WaitItem { state, key, .. } = self.items[*index];
+            Some((state, state.banned_ns(limit, key, now)?))
         });
         if let Some(refusal) = bans::refusal(banned) {
-            return Some(Test::Refused(refusal));
+            return Some(Test::Refused(Box::new(refusal)));
         }
-        let limits: NewestLimits = self.limits().collect();
+        self.retain_limited(&mut limits);
         if let Some(index) = self.older_in_queue(&limits) {
             return Some(Test::Blocked { index, until: None, spread_ns: 0 });
         }
@@ -202,7 +211,8 @@ impl<'l> Waiting<'l> {
     /// Charges the limits of this process, and asks the stores of the others. A request that `has_slept` until its units were
     /// due finds them taken only by another replica.
     async fn ask<D: Decider>(&mut self, decider: &D, has_slept: bool) -> Test<'l> {
-        let limits: NewestLimits = self.limits().collect();
+        let mut limits = self.newest_limits();
+        self.retain_limited(&mut limits);
         let clock = self.gate.clock;
         let mut asked = Undone { batch: self.batch(&limits), clock };
         let is_admitted = match asked.batch.admit_local(clock.now()) {
@@ -227,7 +237,7 @@ impl<'l> Waiting<'l> {
             let is_arrival = batch.charges().iter().any(|charge| charge.check.limit.stage == Stage::Arrival);
             return match self.gate.slow_down(&mut batch, || self.reservation.borrow_mut().take(), now) {
                 Ok(delay) => Test::Delayed(Box::new(delay.of(Pass::after_wait(batch, now), is_arrival))),
-                Err(refusal) => Test::Refused(*refusal),
+                Err(refusal) => Test::Refused(refusal),
             };
         }
         let mut pass = Box::new(Pass::after_wait(batch, now));
@@ -243,7 +253,7 @@ impl<'l> Waiting<'l> {
             charge.check.limit.on_limit.is_hold() && may_pass
         };
         if !denials().all(holds) {
-            return Test::Refused(Refusal::of(denials(), now, Cause::Limit, None));
+            return Test::Refused(Box::new(Refusal::of(denials(), now, Cause::Limit, None)));
         }
         let longest = denials().max_by_key(|charge| (charge.decision().denied, charge.check.index));
         let until = longest.and_then(|charge| {
@@ -262,58 +272,24 @@ impl<'l> Waiting<'l> {
         Test::Blocked { index, until, spread_ns }
     }
 
-    /// The index of another of its limits in whose queue an older request waits.
-    fn older_in_queue(&self, limits: &NewestLimits) -> Option<usize> {
-        let has_older = |(index, limit): &&(usize, Arc<Newest>)| {
-            let item = self.items[*index];
-            *index != self.index
-                && limit.mode == Mode::Enforce
-                && limit.on_limit.is_hold()
-                && item.state.queues.has_older(item.key, self.rank)
-        };
-        limits.iter().find(has_older).map(|(index, _)| *index)
+    /// The limits of the newest policy, with the index of their items.
+    fn newest_limits(&self) -> NewestLimits {
+        self.items
+            .iter()
+            .enumerate()
+            .filter_map(|(index, item)| Some((index, item.state.newest.load_full()?)))
+            .collect()
     }
 
-    /// The limits of the newest policy that apply a rule to the request, with the index of their items.
-    fn limits(&self) -> impl Iterator<Item = (usize, Arc<Newest>)> {
-        self.items.iter().enumerate().filter_map(|(index, item)| {
-            let limit = item.state.newest.load_full()?;
-            let is_limited = limit.mode != Mode::Off && limit.allowed.rule(self.variant(*item, &limit)).is_some();
-            is_limited.then_some((index, limit))
-        })
-    }
-
-    /// Moves to the queue of the item at `index`, and leaves all queues in which it may not keep its turn.
-    fn move_to(&mut self, index: usize) {
-        let to = self.items[index];
-        let is_next = !to.state.queues.has_older(to.key, self.rank);
-        let refill_ns = self.refill_ns(index);
-        let mut stood = std::mem::take(&mut self.reserved_turns);
-        stood.push(std::mem::replace(&mut self.index, index));
-        if !stood.contains(&index) {
-            let joining = Joining { key: to.key, rank: self.rank, cost: to.cost, wake: &self.wake };
-            let joined: Result<(), ()> = to.state.queues.join(joining, |_| Ok(()));
-            debug_assert!(joined.is_ok(), "a move is never refused");
-        }
-        for other in stood.into_iter().filter(|other| *other != index) {
-            if is_next && self.refill_ns(other) >= refill_ns {
-                self.reserved_turns.push(other);
-            } else {
-                self.items[other].state.queues.leave(self.items[other].key, self.rank);
-            }
-        }
-    }
-
-    /// Nanoseconds in which the request's units come back to the limit of an item; 0 if the limit is gone.
-    fn refill_ns(&self, index: usize) -> u64 {
-        let item = self.items[index];
-        let limit = item.state.newest.load();
-        let rule = limit.as_ref().and_then(|limit| limit.allowed.rule(self.variant(item, limit)));
-        rule.map_or(0, |rule| rule.refill_ns(item.cost))
+    /// Retains the limits that apply a rule to the request.
+    fn retain_limited(&self, limits: &mut NewestLimits) {
+        limits.retain(|(index, limit)| {
+            limit.mode != Mode::Off && limit.allowed.rule(self.variant(self.items[*index], limit)).is_some()
+        });
     }
 
     /// The rule of the newest limit that the request goes by.
-    fn variant(&self, item: WaitItem<'_>, limit: &Newest) -> Variant {
+    pub(super) fn variant(&self, item: WaitItem<'_>, limit: &Newest) -> Variant {
         limit.variant(item.key, self.plan.as_deref())
     }
 
@@ -376,22 +352,25 @@ const REMOTE_RELEASE_NS: u64 = 50_000_000;
 /// The length of a wait that ends when another request does.
 pub(in crate::gate) const UNKNOWN_NS: u64 = u64::MAX;
 
+/// The length of a wait that never ends.
+pub(super) const NEVER_NS: u64 = UNKNOWN_NS - 1;
+
 /// The expected wait of `charge` behind `ahead` units, in nanoseconds, or [`UNKNOWN_NS`].
 pub(super) fn expected_ns<C>(charge: &Charge<'_, C>, ahead: u64, now: Timestamp) -> u64 {
     match charge.wait(ahead, now) {
         Retry::AfterNs(ns) => ns,
-        Retry::Never => UNKNOWN_NS - 1,
+        Retry::Never => NEVER_NS,
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
+        let now = self.gate.clock.now();
         for index in self.reserved_turns.iter().copied().chain([self.index]) {
-            let item = self.items[index];
-            item.state.queues.leave(item.key, self.rank);
+            self.leave(index, now);
         }
         self.held_by.metrics.held_now.dec();
-        let waited_ns = self.gate.clock.now().ns_since(self.since);
+        let waited_ns = now.ns_since(self.since);
         self.held_by.metrics.hold_duration.observe(Duration::from_nanos(waited_ns).as_secs_f64());
     }
 }

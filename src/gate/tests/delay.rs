@@ -192,7 +192,7 @@ async fn the_delayed_are_counted_and_told_that_nothing_remains() {
     let ask = || gate.admit(live, Stage::Identified, &facts(&headers), || 100, gate.clock.now());
     for remaining in [1, 0, 0, 0] {
         let mut pass = match ask() {
-            Ok(Step::Pass(pass)) => *pass,
+            Ok(Step::Pass(pass)) => pass,
             Ok(Step::Delay(delayed)) => {
                 assert_eq!((delayed.held_by(), metrics.held_now.get(), gate.waiting()), ("a", 1, 1));
                 delayed.wait().await.unwrap()

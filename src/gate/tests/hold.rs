@@ -1,7 +1,12 @@
 //! Held requests: their waits, and the ends of waits.
 
 use std::fmt::Write;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::redis::NoStore;
 use super::{CAPS, ask, check, headers, install, new_gate, parse_limit};
 use crate::gate::Step;
 
@@ -53,6 +58,34 @@ async fn first_come_first_served_at_exact_instants() {
         ",
     )
     .await;
+}
+
+/// A waiter looks at its queue when it joins and at its slot, and never between the two. Rows: rates.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_is_polled_twice() {
+    for [amount, per] in [["10", "1s"], ["3", "1s"], ["1000", "1s"], ["3333", "1s"], ["10000", "1s"], ["7", "1min"]] {
+        let gate = new_gate();
+        let live = install(gate, [parse_limit(&["a", amount, per, "1", "hold=forever"])], CAPS);
+        let Step::Pass(mut first) = ask(gate, live, &headers(&["a=k"])) else { panic!("the burst is 1") };
+        first.charged.commit(true);
+        let (polls, mut tasks) = (Arc::new(AtomicUsize::new(0)), Vec::new());
+        for _ in 0..50 {
+            let Step::Wait(waiting) = ask(gate, live, &headers(&["a=k"])) else { panic!("it has to wait") };
+            let polls = Arc::clone(&polls);
+            tasks.push(tokio::spawn(async move {
+                let mut wait = pin!(waiting.wait(&NoStore));
+                let counted = poll_fn(|context| {
+                    polls.fetch_add(1, Ordering::Relaxed);
+                    wait.as_mut().poll(context)
+                });
+                counted.await.unwrap().charged.commit(true);
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(polls.load(Ordering::Relaxed), 100, "{amount}/{per}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -105,7 +105,7 @@ fn come(
             Some(ms) => timeout(Duration::from_millis(ms), wait).await.ok(),
         };
         if let Some(pass) = pass {
-            finish(pass, client.undo_ms).await;
+            finish(*pass, client.undo_ms).await;
         }
     })
 }
