@@ -56,7 +56,8 @@ pub(in crate::store) async fn open(
     begin(session, origin("https")).await
 }
 
-async fn begin<S>(stream: S, origin: Box<str>) -> Result<Opened<Caller>, ConnectError>
+/// Begins HTTP/2 on a stream.
+pub(in crate::store) async fn begin<S>(stream: S, origin: Box<str>) -> Result<Opened<Caller>, ConnectError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

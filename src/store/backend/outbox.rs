@@ -158,16 +158,16 @@ impl<R> Outbox<R> {
         self.waiting().parked.len()
     }
 
-    /// Lets parked reports be taken again.
+    /// Lets parked reports be taken again. Wakes the task that sends them, also for what it has sent without an answer.
     pub(in crate::store) fn unpark(&self) {
         let mut waiting = self.waiting();
         let parked = std::mem::take(&mut waiting.parked);
-        if parked.len() == 0 {
-            return;
-        }
         waiting.fresh.extend(parked.into_reports());
+        let is_empty = waiting.len() == 0;
         drop(waiting);
-        self.queued.notify_one();
+        if !is_empty {
+            self.queued.notify_one();
+        }
     }
 
     /// Reports that wait or are being sent.
@@ -323,6 +323,20 @@ mod tests {
         let all = outbox.take();
         let [Report::Settle(all)] = all.as_slice() else { panic!("{all:?}") };
         assert_eq!((all.extra, all.begun, all.last), (7, at(0), at(20)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_report_without_an_answer_wakes_its_sender_after_an_outage() {
+        let outbox = outbox();
+        let woken = async || tokio::time::timeout(std::time::Duration::from_secs(1), outbox.queued()).await.is_ok();
+        outbox.give_back(());
+        assert!(woken().await);
+        assert_eq!(outbox.take(), [Report::GiveBack(())]);
+        outbox.unpark();
+        assert!(woken().await);
+        outbox.sent(1);
+        outbox.unpark();
+        assert!(!woken().await, "nothing waits");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A batch whose reply is lost is sent again with the same numbers before any other one, and the node makes no correction
 //! twice. In a cluster each key is a call of its own, and the calls of a batch are written at once.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
@@ -42,14 +43,15 @@ async fn pass(store: &Arc<Store>, view: &View) -> bool {
         let node = &link.node;
         if let Some(mut connection) = link.connection().filter(|_| node.decides()) {
             parts.push(Box::pin(async move {
-                let sent = send(store, node, &mut connection, reports).await;
+                let mut unanswered = node.unanswered.lock().await;
+                let sent = send(store, &mut unanswered, &mut connection, reports).await;
                 sent.map_err(|failure| node.failed(failure, "reports were not answered")).is_ok()
             }));
             continue;
         }
         store.outbox.park(reports);
-        // Its connection may be about to open, or it may decide since.
-        is_whole &= !node.decides() || store.outbox.parked() == 0;
+        // Its connection may be about to open, or it may decide since. Batches without a reply wait for it too.
+        is_whole &= !node.decides() || store.outbox.len() == 0;
     }
     all(parts).await.into_iter().all(|is_sent| is_sent) && is_whole
 }
@@ -76,29 +78,29 @@ fn node_of(store: &Store, nodes: &Nodes, report: &Report<RedisReceipt>) -> Optio
     }
 }
 
-/// Sends what is parked for `node` before it decides again.
+/// Sends what is parked for `node` before it decides again. Nothing is lost if the future is dropped.
 pub(super) async fn send_parked(
     store: &Arc<Store>,
     node: &Arc<Node>,
     connection: &mut MultiplexedConnection,
 ) -> Result<(), Failure> {
+    let mut unanswered = node.unanswered.lock().await;
     let nodes = store.nodes();
     let (mut by_node, mut others) = split(store, &nodes, store.outbox.take_parked());
     let own = nodes.all.iter().position(|known| Arc::ptr_eq(known, node));
     let own = own.and_then(|own| by_node.get_mut(own)).map(std::mem::take).unwrap_or_default();
     others.extend(by_node.into_iter().flatten());
     store.outbox.park(others);
-    send(store, node, connection, own).await
+    send(store, &mut unanswered, connection, own).await
 }
 
 /// Sends all batches without a reply, and then `reports`. An error ends it; what was not answered is kept.
 async fn send(
     store: &Arc<Store>,
-    node: &Node,
+    unanswered: &mut VecDeque<Batch<RedisReceipt>>,
     connection: &mut MultiplexedConnection,
     reports: Vec<Report<RedisReceipt>>,
 ) -> Result<(), Failure> {
-    let mut unanswered = node.unanswered.lock().await;
     let since = store.common.clock.now();
     unanswered.extend(Batch::of_all(reports, since, |count| store.number_corrections(count)));
     while let Some(batch) = unanswered.front() {

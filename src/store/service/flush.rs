@@ -12,8 +12,11 @@ use super::proto::{self, CorrectRequest, CorrectResponse, Correction, KeyState, 
 use super::receipt::{CallId, LimiterReceipt, Refund};
 use crate::limit::Key;
 use crate::store::backend::grpc::{CallError, Caller};
-use crate::store::backend::{self, BATCH_TIMEOUT, Batch, Failure, Report};
+use crate::store::backend::{self, BATCH_TIMEOUT, Batch, Failure, Outbox, Report};
 use crate::time::Timestamp;
+
+/// Takes some reports out of an outbox.
+type Take = fn(&Outbox<Refund>) -> Vec<Report<Refund>>;
 
 /// Sends what is queued, until dropped.
 pub(super) async fn flush(store: &Arc<Limiter>) {
@@ -26,23 +29,24 @@ async fn pass(store: &Limiter) -> bool {
     let caller = store.background.load().as_ref().and_then(|link| link.connection());
     let (Some(caller), Some(process)) = (caller.filter(|_| node.is_closed()), node.process()) else {
         store.outbox.park(store.outbox.take());
-        // Its connection may be about to open, or it may decide since.
-        return !node.decides() || store.outbox.parked() == 0;
+        // Its connection may be about to open, or it may decide since. Batches without an answer wait for it too.
+        return !node.decides() || store.outbox.len() == 0;
     };
-    let sent = send(store, &caller, process, store.outbox.take()).await;
+    let sent = send(store, &caller, process, Outbox::take).await;
     sent.map_err(|error| node.failed(error.failure, &error.text)).is_ok()
 }
 
 /// Sends what is parked before the limiter decides again.
 pub(super) async fn send_parked(store: &Limiter, caller: &Caller, process: u64) -> Result<(), CallError> {
-    send(store, caller, process, store.outbox.take_parked()).await
+    send(store, caller, process, Outbox::take_parked).await
 }
 
-/// Sends all batches without an answer, and then `reports`. An error ends it; what was not answered is kept.
-async fn send(store: &Limiter, caller: &Caller, process: u64, reports: Vec<Report<Refund>>) -> Result<(), CallError> {
+/// Sends all batches without an answer, and then what `take` takes. An error ends it; what was not answered is kept. So
+/// nothing is lost if the future is dropped.
+async fn send(store: &Limiter, caller: &Caller, process: u64, take: Take) -> Result<(), CallError> {
     let mut unanswered = store.unanswered.lock().await;
     let since = store.context.clock.now();
-    unanswered.extend(Batch::of_all(reports, since, |_| store.next_batch()));
+    unanswered.extend(Batch::of_all(take(&store.outbox), since, |_| store.next_batch()));
     while let Some(batch) = unanswered.front() {
         let is_old = batch.is_old(store.context.clock.now());
         let failed = if is_old { None } else { call(store, caller, process, batch).await.err() };
@@ -105,4 +109,59 @@ fn call_message(CallId { session, number, .. }: CallId) -> proto::Call {
 
 fn key_state(limit: &str, key: Key, rule: u64) -> KeyState {
     KeyState { limit: limit.into(), key: Some(key.into()), rule, numbers: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::store::backend::{OnFailure, grpc};
+    use crate::store::service::settings::LimiterSettings;
+    use crate::telemetry::Metrics;
+    use crate::time::Clock;
+
+    /// The limiter of process 7, to which there is no connection, and a lost call.
+    fn limiter_and_call() -> (Arc<Limiter>, CallId) {
+        let settings = LimiterSettings {
+            name: "main".into(),
+            host: "limiter".into(),
+            port: 1,
+            tls: None,
+            timeout: Duration::from_millis(10),
+            on_failure: OnFailure::Split,
+        };
+        let store = Limiter::new(settings, None, Key::default(), Clock::start(), &Metrics::new("", "").unwrap());
+        store.node.warmed(7);
+        let call = CallId { process: 7, session: 1, number: 1, at: store.context.clock.now() };
+        (store, call)
+    }
+
+    /// Without a further report, nothing else would begin the next try.
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_without_an_answer_waits_for_a_connection() {
+        let (store, call) = limiter_and_call();
+        assert!(pass(&store).await, "nothing waits");
+        store.give_back_call(call);
+        let now = store.context.clock.now();
+        store.unanswered.lock().await.extend(Batch::of_all(store.outbox.take(), now, |_| store.next_batch()));
+        assert!(!pass(&store).await, "its connection broke");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_takes_too_long_loses_no_report() {
+        let (store, call) = limiter_and_call();
+        store.give_back_call(call);
+        store.outbox.park(store.outbox.take());
+        let (near, _far) = tokio::io::duplex(1 << 16);
+        let Ok(opened) = grpc::begin(near, "http://limiter".into()).await else { panic!("no connection") };
+        // Another call of the same task has no answer yet.
+        let sending = store.unanswered.lock().await;
+        let sent = timeout(Duration::from_secs(1), send_parked(&store, &opened.connection, 7)).await;
+        assert!(sent.is_err(), "it waits");
+        drop(sending);
+        assert_eq!((store.outbox.parked(), store.outbox.len()), (1, 1));
+    }
 }
