@@ -12,6 +12,7 @@ use super::service::Limiter;
 use super::service::settings::LimiterSettings;
 use crate::limit::{Algorithm, Key, LeaseUnits};
 use crate::telemetry::{Metrics, RemoteLimitMetrics};
+use crate::time::Timestamp;
 
 /// The settings of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +104,11 @@ impl RemoteStore {
             Self::Service(store) => store.settle(limit, key, rule, extra, max_debt),
             Self::Etcd(store) => store.settle(limit, key, rule, extra, max_debt),
         }
+    }
+
+    /// Answers to questions that were asked earlier may lack a late refund.
+    pub(in crate::store) fn late_refund_at(&self) -> Timestamp {
+        self.context().late_refunds.last_at()
     }
 
     /// The server that has `key` of a limit; `None` if no server is known for it.

@@ -110,7 +110,7 @@ impl Decider for FakeRedis {
                 None => server.decide(charges, self.clock.now()),
             }
         };
-        let mut abandoned = Abandoned { redis: self, answers: Some(answers) };
+        let mut abandoned = Abandoned { redis: self, store, answers: Some(answers) };
         sleep(latency / 2).await;
         abandoned.answers.take().unwrap()
     }
@@ -127,16 +127,17 @@ impl Decider for FakeRedis {
 /// Gives charges back for which nobody waits.
 struct Abandoned<'r> {
     redis: &'r FakeRedis,
+    store: &'r RemoteStore,
     answers: Option<Answers>,
 }
 
 impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
         let Some(answers) = self.answers.take() else { return };
-        let mut server = self.redis.lock();
         for receipt in answers.outcomes.into_iter().filter_map(|answer| answer.ok()?.receipt) {
-            server.give_back(&receipt, self.redis.clock.now());
+            self.store.give_back_unanswered(receipt);
         }
+        self.redis.lock().hear(self.redis.clock.now());
     }
 }
 

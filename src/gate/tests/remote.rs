@@ -100,6 +100,30 @@ async fn a_request_that_leaves_is_charged_nothing() {
     .await;
 }
 
+/// The answer to a question that is asked before the refund lacks it, and its denial would hold for an hour.
+#[tokio::test(start_paused = true)]
+async fn the_refund_of_a_call_without_an_answer_ends_a_denial() {
+    check(
+        "
+        limit a 1 1h 1 reject redis=1
+        0ms  store slow=20ms
+        0ms  ask r1 a=k
+        2ms  ask r2 a=k
+        15ms leave r1
+        23ms calls 2
+        30ms ask r3 a=k
+        51ms calls 1
+        # that answer has the refund
+        51ms ask r4 a=k
+        52ms calls 0
+        > 22ms r2 Limit 3599988ms
+        > 50ms r3 pass
+        > 51ms r4 Limit 3599989ms
+        ",
+    )
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refund_ends_a_denial_before_its_time() {
     check(

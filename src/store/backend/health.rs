@@ -14,6 +14,7 @@ use super::breaker::Breaker;
 use super::charge::{KeyServer, Unavailable};
 use super::connect::ConnectError;
 use super::failure::{Failure, Weight};
+use super::late_refunds::LateRefunds;
 use super::outage_log::OutageLog;
 use super::settings::OnFailure;
 use crate::telemetry::{Counter, Gauge, StoreMetrics};
@@ -26,6 +27,7 @@ pub(in crate::store) struct StoreContext {
     pub(in crate::store) timeout: Duration,
     pub(in crate::store) clock: Clock,
     pub(in crate::store) metrics: StoreMetrics,
+    pub(in crate::store) late_refunds: LateRefunds,
     /// The counters of [`Failure::ALL`].
     pub(in crate::store) errors: [Counter; Failure::ALL.len()],
 }
@@ -39,7 +41,8 @@ impl StoreContext {
         metrics: StoreMetrics,
     ) -> Arc<Self> {
         let errors = Failure::ALL.map(|failure| metrics.errors(failure.label()));
-        Arc::new(Self { name: Arc::clone(name), on_failure, timeout, clock, metrics, errors })
+        let late_refunds = LateRefunds::default();
+        Arc::new(Self { name: Arc::clone(name), on_failure, timeout, clock, metrics, late_refunds, errors })
     }
 
     /// Counts the time of a call that began at `begun`.

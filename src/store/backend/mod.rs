@@ -19,6 +19,7 @@ pub(super) mod grpc;
 mod outage_log;
 
 mod flush;
+mod late_refunds;
 mod outbox;
 mod parts;
 mod random;
@@ -31,6 +32,7 @@ pub use failure::Failure;
 pub(super) use flush::{BATCH_MAX, BATCH_TIMEOUT, flush};
 pub use grpc::MESSAGE_BYTES_MAX;
 pub(super) use health::{Health, StoreContext};
+pub(super) use late_refunds::REFUND_NS;
 pub(super) use link::{Link, Opened, Server};
 pub use mirrors::{Mirror, Mirrors};
 pub(super) use outbox::{Batch, Outbox, Report, Settlement};

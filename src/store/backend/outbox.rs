@@ -22,8 +22,8 @@ const FRESH_NS: u64 = 1_000_000_000;
 /// What a store should hear of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) enum Report<R> {
-    /// A charge is given back.
-    GiveBack(R),
+    /// A charge is given back, since the instant when the mirror of its key was put in doubt; zero if it was not.
+    GiveBack(R, Timestamp),
     /// Units are charged or given back without a receipt.
     Settle(Box<Settlement>),
 }
@@ -56,6 +56,14 @@ impl<R> Report<R> {
     pub(in crate::store) fn is_charge(&self) -> bool {
         matches!(self, Self::Settle(settlement) if settlement.extra > 0)
     }
+
+    /// The instant from which the mirror of its key is in doubt; zero if it is not.
+    pub(in crate::store) fn queued_at(&self) -> Timestamp {
+        match self {
+            Self::GiveBack(_, since) => *since,
+            Self::Settle(settlement) => settlement.begun,
+        }
+    }
 }
 
 /// The reports of one store. `R` is the proof of a charge.
@@ -80,7 +88,7 @@ struct Reports<R> {
     /// By key: of each limit one.
     settlements: HashMap<Key, SmallVec<[Settlement; 1]>>,
     settlement_count: usize,
-    receipts: Vec<R>,
+    receipts: Vec<(R, Timestamp)>,
 }
 
 impl<R> Default for Reports<R> {
@@ -95,13 +103,13 @@ impl<R> Outbox<R> {
         Self { waiting: Mutex::new(waiting), queued: Notify::new(), dropped }
     }
 
-    /// Queues the return of a charge.
-    pub(in crate::store) fn give_back(&self, receipt: R) {
+    /// Queues the return of a charge. The mirror of its key was put in doubt at `since`; zero if it was not.
+    pub(in crate::store) fn give_back(&self, receipt: R, since: Timestamp) {
         let mut waiting = self.waiting();
         if waiting.is_full() {
             return self.dropped.inc();
         }
-        waiting.fresh.receipts.push(receipt);
+        waiting.fresh.receipts.push((receipt, since));
         drop(waiting);
         self.queued.notify_one();
     }
@@ -212,7 +220,7 @@ impl<R> Reports<R> {
     fn extend(&mut self, reports: Vec<Report<R>>) {
         for report in reports {
             match report {
-                Report::GiveBack(receipt) => self.receipts.push(receipt),
+                Report::GiveBack(receipt, since) => self.receipts.push((receipt, since)),
                 Report::Settle(settlement) => _ = self.settle(*settlement, false),
             }
         }
@@ -221,7 +229,8 @@ impl<R> Reports<R> {
     fn into_reports(self) -> Vec<Report<R>> {
         let settlements =
             self.settlements.into_values().flatten().map(|settlement| Report::Settle(Box::new(settlement)));
-        self.receipts.into_iter().map(Report::GiveBack).chain(settlements).collect()
+        let refunds = self.receipts.into_iter().map(|(receipt, since)| Report::GiveBack(receipt, since));
+        refunds.chain(settlements).collect()
     }
 }
 
@@ -329,9 +338,9 @@ mod tests {
     async fn a_report_without_an_answer_wakes_its_sender_after_an_outage() {
         let outbox = outbox();
         let woken = async || tokio::time::timeout(std::time::Duration::from_secs(1), outbox.queued()).await.is_ok();
-        outbox.give_back(());
+        outbox.give_back((), at(0));
         assert!(woken().await);
-        assert_eq!(outbox.take(), [Report::GiveBack(())]);
+        assert_eq!(outbox.take(), [Report::GiveBack((), at(0))]);
         outbox.unpark();
         assert!(woken().await);
         outbox.sent(1);

@@ -55,7 +55,8 @@ impl<'t, C> Charge<'t, C> {
     /// The decision of the mirror: a denial only if the store would deny too.
     pub(super) fn peek_mirror(&self, now: Timestamp) -> Decision {
         let Self { table, key, rule, cost, .. } = *self;
-        let denial = table.mirror_denial(key, rule, cost, now);
+        let asked_from = self.remote.map_or(Timestamp::ZERO, |remote| remote.store.late_refund_at());
+        let denial = table.mirror_denial(key, rule, cost, (asked_from, now));
         denial.unwrap_or_else(|| {
             let Decision { remaining, reset_after_ns, .. } = table.peek(key, rule, cost, now);
             let remaining = remaining.saturating_add(table.unspent(key, now));

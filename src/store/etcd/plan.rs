@@ -64,7 +64,7 @@ impl Draft<'_> {
 
     fn report(&mut self, report: &Report<EtcdReceipt>) {
         match report {
-            Report::GiveBack(receipt) => {
+            Report::GiveBack(receipt, _) => {
                 let mut units = receipt.units;
                 if let Some(loan) = self.loans.iter_mut().find(|loan| loan.number == receipt.loan) {
                     let left = loan.units.min(units);

@@ -44,7 +44,7 @@ fn by_key(reports: Vec<Report<EtcdReceipt>>) -> Vec<(KeyOf, Vec<Report<EtcdRecei
     let mut by_key: HashMap<KeyOf, Vec<Report<EtcdReceipt>>> = HashMap::new();
     for report in reports {
         let key = match &report {
-            Report::GiveBack(receipt) => (receipt.limit.clone(), receipt.key),
+            Report::GiveBack(receipt, _) => (receipt.limit.clone(), receipt.key),
             Report::Settle(settlement) => (settlement.limit.clone(), settlement.key),
         };
         by_key.entry(key).or_default().push(report);
@@ -134,7 +134,7 @@ async fn correct(store: &EtcdStore, caller: &Caller, of: &KeyOf, reports: Vec<Re
 
 fn rule_of(report: &Report<EtcdReceipt>) -> &Algorithm {
     match report {
-        Report::GiveBack(receipt) => &receipt.rule,
+        Report::GiveBack(receipt, _) => &receipt.rule,
         Report::Settle(settlement) => &settlement.rule,
     }
 }

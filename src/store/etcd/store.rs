@@ -85,7 +85,7 @@ impl EtcdStore {
     /// Gives units back, soon. Never waits.
     pub fn give_back(&self, receipt: RemoteReceipt) {
         if let RemoteReceipt::Etcd(receipt) = receipt {
-            self.outbox.give_back(*receipt);
+            self.outbox.give_back(*receipt, self.context.clock.now());
         }
     }
 

@@ -73,7 +73,7 @@ fn split(
 
 fn node_of(store: &Store, nodes: &Nodes, report: &Report<RedisReceipt>) -> Option<usize> {
     match report {
-        Report::GiveBack(receipt) => nodes.node_of(&receipt.store_key),
+        Report::GiveBack(receipt, _) => nodes.node_of(&receipt.store_key),
         Report::Settle(settlement) => nodes.node_of(&store.names.of_key(&settlement.limit, settlement.key)),
     }
 }
@@ -127,6 +127,7 @@ fn settle_batch(store: &Store, batch: Batch<RedisReceipt>, replies: &[Value]) ->
     for (index, report) in batch.reports.into_iter().enumerate() {
         let Some(Value::ServerError(error)) = replies.get(index / per_call.max(1)) else {
             store.outbox.sent(1);
+            store.common.late_refunds.made(&[report], store.common.clock.now());
             continue;
         };
         let failure = Failure::of(&RedisError::from(error.clone()));
@@ -156,7 +157,7 @@ async fn call(
     let now = store.common.clock.now();
     let correction = |(number, report): (u64, &Report<RedisReceipt>)| {
         let change = match report {
-            Report::GiveBack(receipt) => Change::GiveBack(receipt.clone()),
+            Report::GiveBack(receipt, _) => Change::GiveBack(receipt.clone()),
             Report::Settle(settlement) => Change::Settle {
                 store_key: store.names.of_key(&settlement.limit, settlement.key),
                 rule: settlement.rule.clone(),

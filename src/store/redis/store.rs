@@ -23,7 +23,7 @@ use crate::store::backend::{
     Handling, Outbox, RemoteCharge, RemoteReceipt, Report, Settlement, StoreContext, Units, random_id,
 };
 use crate::telemetry::Metrics;
-use crate::time::Clock;
+use crate::time::{Clock, Timestamp};
 
 /// Units in flight count for this long unless their replica renews them.
 const FLIGHT: Duration = Duration::from_secs(10);
@@ -108,7 +108,12 @@ impl Store {
     pub fn give_back(&self, receipt: RemoteReceipt) {
         let Some(receipt) = receipt.into_redis() else { return };
         self.flights.ended(&receipt);
-        self.outbox.give_back(receipt);
+        self.outbox.give_back(receipt, self.common.clock.now());
+    }
+
+    /// Gives back a charge of a call that had no answer in time. No mirror was told of it.
+    pub(super) fn give_back_late(&self, receipt: RedisReceipt) {
+        self.outbox.give_back(receipt, Timestamp::ZERO);
     }
 
     /// Charges `extra` units, or gives them back if they are negative, soon. At most `max_debt` units are charged beyond the
@@ -185,7 +190,7 @@ impl Store {
             let decided = decided(&store.names, &store.caller, &charges, &reply, store.common.clock.now());
             for outcome in decided.into_iter().flat_map(|decided| decided.outcomes) {
                 if let Some(receipt) = outcome.receipt.and_then(RemoteReceipt::into_redis) {
-                    store.outbox.give_back(receipt);
+                    store.give_back_late(receipt);
                 }
             }
         }))

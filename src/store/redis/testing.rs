@@ -41,6 +41,12 @@ impl RemoteStore {
         store.go_down();
     }
 
+    /// Gives back a charge of a call without an answer.
+    pub(crate) fn give_back_unanswered(&self, receipt: RemoteReceipt) {
+        let (Self::Redis(store), Some(receipt)) = (self, receipt.into_redis()) else { panic!("a limiter") };
+        store.give_back_late(receipt);
+    }
+
     /// What waits to be sent.
     pub(crate) fn take_news(&self) -> Vec<News> {
         let Self::Redis(store) = self else { panic!("a limiter") };
@@ -72,8 +78,9 @@ impl Store {
     pub(crate) fn take_news(&self) -> Vec<News> {
         let reports = self.outbox.take();
         self.outbox.sent(reports.len());
+        self.common.late_refunds.made(&reports, self.common.clock.now());
         let news = |report| match report {
-            Report::GiveBack(receipt) => News::GiveBack(RemoteReceipt::Redis(receipt)),
+            Report::GiveBack(receipt, _) => News::GiveBack(RemoteReceipt::Redis(receipt)),
             Report::Settle(settlement) => {
                 let Settlement { limit, key, rule, extra, max_debt, .. } = *settlement;
                 News::Settle { limit, key, rule, extra, max_debt }

@@ -58,6 +58,8 @@ async fn send(store: &Limiter, caller: &Caller, process: u64, take: Take) -> Res
         store.outbox.sent(batch.reports.len());
         if is_old || is_refused {
             store.context.metrics.dropped.inc_by(batch.reports.len() as u64);
+        } else {
+            store.context.late_refunds.made(&batch.reports, store.context.clock.now());
         }
     }
     Ok(())
@@ -68,7 +70,7 @@ async fn call(store: &Limiter, caller: &Caller, process: u64, batch: &Batch<Refu
     let now = store.context.clock.now();
     // Another process has states that the refunds of this one are in.
     let is_due = |report: &&Report<Refund>| match report {
-        Report::GiveBack(refund) => refund.process() == process,
+        Report::GiveBack(refund, _) => refund.process() == process,
         Report::Settle(_) => true,
     };
     let corrections = batch.reports.iter().filter(is_due).map(|report| correction(report, now)).collect();
@@ -83,8 +85,8 @@ async fn call(store: &Limiter, caller: &Caller, process: u64, batch: &Batch<Refu
 
 fn correction(report: &Report<Refund>, now: Timestamp) -> Correction {
     let change = match report {
-        Report::GiveBack(Refund::Call(id)) => Change::Call(call_message(*id)),
-        Report::GiveBack(Refund::Charge(receipt)) => {
+        Report::GiveBack(Refund::Call(id), _) => Change::Call(call_message(*id)),
+        Report::GiveBack(Refund::Charge(receipt), _) => {
             let LimiterReceipt { call, index, limit, key, rule, units } = receipt;
             Change::Charge(MadeCharge {
                 call: Some(call_message(*call)),

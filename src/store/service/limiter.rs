@@ -74,13 +74,13 @@ impl Limiter {
     /// Gives a charge back, soon. Never waits.
     pub fn give_back(&self, receipt: RemoteReceipt) {
         if let RemoteReceipt::Limiter(receipt) = receipt {
-            self.outbox.give_back(Refund::Charge(*receipt));
+            self.outbox.give_back(Refund::Charge(*receipt), self.context.clock.now());
         }
     }
 
-    /// Gives back what a call charged whose answer is not known, or what it will charge.
+    /// Gives back what a call charged whose answer is not known, or what it will charge. No mirror was told of it.
     pub(super) fn give_back_call(&self, call: CallId) {
-        self.outbox.give_back(Refund::Call(call));
+        self.outbox.give_back(Refund::Call(call), Timestamp::ZERO);
     }
 
     /// Charges `extra` units, or gives them back if they are negative, soon. At most `max_debt` units are charged beyond the

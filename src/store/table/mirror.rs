@@ -107,9 +107,10 @@ impl Mirrors {
         self.keys.remove(&key);
     }
 
-    /// Whether the mirror of `key` has the units of the store, as far as this process knows.
-    pub(super) fn is_trusted(&self, key: Key) -> bool {
-        self.keys.get(&key).is_some_and(|mirror| mirror.queried_at >= mirror.doubted_until)
+    /// Whether the mirror of `key` has the units of the store, as far as this process knows. Replies to questions before
+    /// `asked_from` do not have them.
+    pub(super) fn is_trusted(&self, key: Key, asked_from: Timestamp) -> bool {
+        self.keys.get(&key).is_some_and(|mirror| mirror.queried_at >= mirror.doubted_until.max(asked_from))
     }
 
     /// When the store was asked for the state that the mirror of `key` has.

@@ -10,14 +10,11 @@ use super::ranges::BLOCK_BYTES;
 use super::receipt::{MirroredCharge, Origin};
 use crate::limit::state::State as _;
 use crate::limit::{Algorithm, AnyState, Decision, Key, OnFull, Retry};
-use crate::store::backend::RemoteReceipt;
+use crate::store::backend::{REFUND_NS, RemoteReceipt};
 use crate::store::lease::{Grant, Leases};
 use crate::store::remote::Borrowed;
 use crate::store::snapshot::blocks::{Emit, Tag};
 use crate::time::Timestamp;
-
-/// Nanoseconds in which a refund reaches its store, if the store is up.
-const REFUND_NS: u64 = 100_000_000;
 
 impl Table {
     /// Overwrites the mirror of `key` with the state that its store had when it was asked at `queried_at`, unless the mirror
@@ -38,13 +35,14 @@ impl Table {
     }
 
     /// The denial of a request by the mirror of its key, if the store would deny it too: the mirror has the units of the
-    /// store, and the request can pass only after a known time, or never.
+    /// store, and the request can pass only after a known time, or never. Answers to questions before `asked_from` are in
+    /// doubt.
     pub(in crate::store) fn mirror_denial(
         &self,
         key: Key,
         rule: &Algorithm,
         cost: u64,
-        now: Timestamp,
+        (asked_from, now): (Timestamp, Timestamp),
     ) -> Option<Decision> {
         let decision = matched!(&self.kind, rule, |keys, rule| keys.peek_exact(key, rule, cost, now), else unfit());
         let is_certain = match decision.denied? {
@@ -54,7 +52,7 @@ impl Table {
             Retry::AfterNs(_) => self.mirrors.get().is_some_and(|mirrors| {
                 // Another replica may return what it has borrowed. How often the store is asked is bounded by the lease.
                 let may_come_back = decision.remaining == 0 && mirrors.leases.get().is_some();
-                !may_come_back && mirrors.is_trusted(key)
+                !may_come_back && mirrors.is_trusted(key, asked_from)
             }),
         };
         is_certain.then_some(decision)

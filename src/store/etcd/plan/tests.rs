@@ -54,7 +54,7 @@ impl Lab {
     fn give_back(&mut self, replica: usize, units: u64, at: Timestamp) {
         let loan = self.holdings[replica].loans.first().map_or(0, |loan| loan.number);
         let (limit, key, rule) = ("a".into(), Key { first: 1, second: 0 }, self.rule.clone());
-        self.holdings[replica].reports.push(Report::GiveBack(EtcdReceipt { limit, key, rule, loan, at, units }));
+        self.holdings[replica].reports.push(Report::GiveBack(EtcdReceipt { limit, key, rule, loan, at, units }, at));
     }
 }
 
