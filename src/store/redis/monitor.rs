@@ -48,9 +48,10 @@ pub(super) async fn monitor(store: Arc<Store>, link: Arc<Link<Node>>, mirrors: A
             }
             store.outbox.unpark();
         } else {
+            // An open breaker ends the look, whose timeout may be long: the next probe is due.
             select! {
                 () = node.trouble() => {}
-                () = sleep(CHECK_PAUSE) => check(&store, &link).await,
+                () = async { sleep(CHECK_PAUSE).await; check(&store, &link).await } => {}
             }
         }
     }

@@ -64,9 +64,10 @@ async fn monitor(store: &Arc<Limiter>, mirrors: &dyn Mirrors) {
             }
             store.outbox.unpark();
         } else {
+            // An open breaker ends the look, whose timeout may be long: the next probe is due.
             select! {
                 () = node.trouble() => {}
-                () = sleep(CHECK_PAUSE) => check(store).await,
+                () = async { sleep(CHECK_PAUSE).await; check(store).await } => {}
             }
         }
     }
