@@ -18,6 +18,8 @@ pub enum Link {
     Clear,
     /// Bytes of the server arrive this much later.
     Slow(Duration),
+    /// Bytes of the server wait until this ends.
+    Held,
     /// Connections are accepted, and bytes wait until this ends.
     Silent,
     /// Connections are reset as soon as they open.
@@ -172,11 +174,13 @@ impl State {
 
     fn write(&self, pair: &Pair, due: Receiver<(Instant, Vec<u8>)>, mut to: &TcpStream) {
         let is_open = |_: &mut Link| !pair.is_reset.load(Ordering::Relaxed);
+        let is_answer = std::ptr::eq(to, &raw const pair.client);
+        let waits = |link: &mut Link| *link == Link::Silent || (*link == Link::Held && is_answer);
         for (at, bytes) in due {
             let delay = at.saturating_duration_since(Instant::now());
             let link = self.link.lock().unwrap();
             let (link, _) = self.changed.wait_timeout_while(link, delay, is_open).unwrap();
-            drop(self.changed.wait_while(link, |link| *link == Link::Silent && is_open(link)).unwrap());
+            drop(self.changed.wait_while(link, |link| waits(link) && is_open(link)).unwrap());
             if pair.is_reset.load(Ordering::Relaxed) || to.write_all(&bytes).is_err() {
                 return;
             }
