@@ -141,7 +141,7 @@ pub(super) async fn run(shared: Arc<SharedState>) {
                     Ok(()) => break,
                     Err(_) => return,
                 },
-                _ = ticks.tick() => shared.running_config.load().live.return_leases(false),
+                _ = ticks.tick(), if !wanted.is_empty() => shared.running_config.load().live.return_leases(false),
             }
         }
     }

@@ -44,6 +44,7 @@ mod truncated_responses;
 
 mod access;
 mod identity;
+mod idle;
 mod limits;
 mod pairs;
 
