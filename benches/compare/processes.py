@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import time
+from collections import deque
 from pathlib import Path
 from typing import Iterator
 
@@ -19,6 +20,8 @@ END_WITHIN_S = 5
 IP_BIND_ADDRESS_NO_PORT = 24
 # Connections from one address, so that ports do not run short.
 PER_SOURCE = 10_000
+# The last ports that were free; whoever asked for one may not listen yet.
+GIVEN: deque[int] = deque(maxlen=16)
 # Beside the connections of a measurement: listeners, logs, libraries.
 SPARE_DESCRIPTORS = 300
 
@@ -37,10 +40,14 @@ def find(program: str) -> str | None:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody listens on now, and that nobody who asked shortly before is about to."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        if port not in GIVEN:
+            GIVEN.append(port)
+            return port
 
 
 def connect(port: int, number: int) -> socket.socket:
