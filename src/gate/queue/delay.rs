@@ -70,19 +70,13 @@ fn delay_rule(limit: &Limit) -> Option<DelayRule> {
 
 impl<'l> DelaySlots<'l> {
     /// Takes a slot on the key of each delaying limit. `None` if one of them has too many delayed requests already.
-    fn take<C: Checked<'l>>(
-        gate: &Gate,
-        reservation: Reservation<'l>,
-        batch: &Batch<'_, C>,
-        now: Timestamp,
-    ) -> Option<Self> {
+    fn take<C: Checked<'l>>(gate: &Gate, reservation: Reservation<'l>, batch: &Batch<'_, C>) -> Option<Self> {
         let rank = gate.ranks.fetch_add(1, Ordering::Relaxed);
         let mut slots = Self { rank, wake: Arc::default(), keys: SmallVec::new(), _reservation: reservation };
         for charge in batch.charges().iter().filter(|charge| is_delayed(charge)) {
             let Some(rule) = delay_rule(charge.check.limit()) else { continue };
             let (state, key) = (charge.check.state(), charge.key);
-            // It passes at an instant of its own, whatever other requests do.
-            let joining = Joining { key, rank, cost: charge.cost, wake: &slots.wake, timer: Some(now) };
+            let joining = Joining { key, rank, cost: charge.cost, wake: &slots.wake, timer: None };
             let agree = |others: Backlog| (others.waiting < rule.max_waiting).then_some(()).ok_or(());
             state.delays.join(joining, agree).ok()?;
             slots.keys.push((state, key));
@@ -94,7 +88,8 @@ impl<'l> DelaySlots<'l> {
 impl Drop for DelaySlots<'_> {
     fn drop(&mut self) {
         for (state, key) in &self.keys {
-            state.delays.leave(*key, self.rank);
+            // The next request passes at an instant of its own.
+            let _ = state.delays.leave(*key, self.rank);
         }
     }
 }
@@ -110,7 +105,7 @@ impl Gate {
         now: Timestamp,
     ) -> Result<Delay<'l>, Box<Refusal<'l>>> {
         let slots = if self.is_closed() { None } else { reserve() };
-        let Some(slots) = slots.and_then(|reservation| DelaySlots::take(self, reservation, batch, now)) else {
+        let Some(slots) = slots.and_then(|reservation| DelaySlots::take(self, reservation, batch)) else {
             return Err(Box::new(self.refuse_delay(batch, now)));
         };
         let mut limits = SmallVec::<[LimitDelay<'l>; 2]>::new();

@@ -77,23 +77,16 @@ impl LockedQueues {
         Ok(())
     }
 
-    /// Removes a request. Wakes the new front, or returns it if its own timer will wake it.
+    /// Removes a request. Returns the new front if it was the front.
     pub(super) fn leave(&self, key: Key, rank: Rank) -> Option<Waiter<Arc<Notify>>> {
         let mut queues = self.lock();
         let queue = queues.get_mut(&key)?;
-        let timed = match queue.cancel(rank) {
-            Some(next) if next.timer.is_some() => Some(next.clone()),
-            Some(next) => {
-                next.wake.notify_one();
-                None
-            }
-            None => None,
-        };
+        let next = queue.cancel(rank).cloned();
         if queue.backlog().waiting == 0 {
             queues.remove(&key);
         }
         self.waiting.fetch_sub(1, Ordering::Release);
-        timed
+        next
     }
 
     /// Notes that another replica has taken units that the front of `key` waited for. Known until the queue is empty.

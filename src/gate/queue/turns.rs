@@ -51,12 +51,16 @@ impl Waiting<'_> {
         rule.map_or(0, |rule| rule.refill_ns(item.cost))
     }
 
-    /// Leaves the queue of the item at `index`. The next request of the queue is woken if its own timer would fire after
-    /// its slot, because requests have left before it, or units have come back.
+    /// Leaves the queue of the item at `index`. The next request of the queue is woken if it has no timer, if its slot has
+    /// come, or if its timer would fire after its slot, because requests have left before it, or units have come back.
     pub(super) fn leave(&self, index: usize, now: Timestamp) {
         let WaitItem { state, key, .. } = self.items[index];
         let Some(next) = state.queues.leave(key, self.rank) else { return };
-        if next.timer.is_some_and(|timer| self.slot(index, next.cost, now) < timer) {
+        let is_in_time = |timer| {
+            let slot = self.slot(index, next.cost, now);
+            now < slot && timer <= slot
+        };
+        if !next.timer.is_some_and(is_in_time) {
             next.wake.notify_one();
         }
     }

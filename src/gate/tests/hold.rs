@@ -88,6 +88,27 @@ async fn a_waiter_is_polled_twice() {
     }
 }
 
+/// The request before it computes a slot without a plan, which is later than that of a request with a faster plan.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_with_a_plan_moves_up() {
+    check(
+        "
+        limit a 1 1s 1 hold=forever plan=gold,2,1s,1
+        0ms   ask r1 a=k
+        0ms   ask r2 a=k
+        0ms   ask r3 a=k
+        0ms   ask r4 a=k
+        0ms   ask r5 a=k x-plan=gold
+        500ms leave r3
+        500ms leave r4
+        > 0ms    r1 pass
+        > 1000ms r2 pass
+        > 1500ms r5 pass
+        ",
+    )
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_waiting_request_names_the_limit_with_the_longest_wait() {
     let gate = new_gate();

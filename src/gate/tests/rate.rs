@@ -177,6 +177,26 @@ fn calendar(rule: &Algorithm) -> Option<&Calendar> {
     }
 }
 
+/// Requests join while those before them are overdue, because timers are late.
+#[test]
+fn a_waiter_whose_slot_has_come_passes_with_those_before_it() {
+    let rule = algorithm("fixed_window 1/100us from first");
+    let steps = [57, 37, 41, 6, 4, 8, 0, 0, 0, 2, 0, 0, 0, 0, 5];
+    let requests: Vec<_> =
+        one_key(&rule, &steps.map(|step| (step, 0)).to_vec()).into_iter().map(|at_ns| (at_ns, 0)).collect();
+    for seed in (0..200).chain([6_048_047_629_898_033_411]) {
+        let ends = run(&holding(rule.clone(), 1, None), &requests, seed);
+        let came: Vec<_> = ends.iter().map(|(came_ns, _)| (*came_ns, 1)).collect();
+        for ((_, end), due_ns) in ends.iter().zip(due(&rule, &came)) {
+            let passed_ns = end.unwrap();
+            assert!(
+                (due_ns..=due_ns + LATE_IN_ALL_NS_MAX).contains(&passed_ns),
+                "{due_ns} at {passed_ns}, seed {seed}"
+            );
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
