@@ -121,13 +121,12 @@ async fn send(
 
 /// Handles the replies to a batch, report by report: what the node refused for now is sent again later, with other numbers.
 fn settle_batch(store: &Store, batch: Batch<RedisReceipt>, replies: &[Value]) -> Result<(), Failure> {
-    let mut result = Ok(());
-    let mut refused = Vec::new();
+    let (mut result, mut refused, now) = (Ok(()), Vec::new(), store.common.clock.now());
     let per_call = batch.reports.len().div_ceil(replies.len().max(1));
     for (index, report) in batch.reports.into_iter().enumerate() {
         let Some(Value::ServerError(error)) = replies.get(index / per_call.max(1)) else {
             store.outbox.sent(1);
-            store.common.late_refunds.made(&[report], store.common.clock.now());
+            store.common.late_refunds.made(&[report], now);
             continue;
         };
         let failure = Failure::of(&RedisError::from(error.clone()));
