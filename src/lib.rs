@@ -3,6 +3,7 @@
 //! Modules stand in floors; each imports only from floors above it in this list.
 
 pub mod split_mix;
+pub mod visible;
 
 pub mod time;
 

@@ -22,12 +22,6 @@ fn codes(page: &str) -> impl Iterator<Item = &str> {
     prose.flat_map(str::lines).flat_map(|line| line.split('`').skip(1).step_by(2))
 }
 
-/// The anchor of a heading.
-fn anchor(heading: &str) -> String {
-    let kept = heading.to_lowercase().replace(' ', "-");
-    kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
-}
-
 #[test]
 fn every_default_is_that_of_the_option() {
     let section = SIZING.split_once("## Limits and their defaults").unwrap().1.split_once("\n## ").unwrap().0;
@@ -73,17 +67,12 @@ fn every_option_and_metric_exists() {
 
 #[test]
 fn every_section_of_the_runbook_says_what_to_do() {
-    let (alerts, sections) = RUNBOOK.split_once("\n## Alerts\n").unwrap().1.split_once("\n## ").unwrap();
-    let sections: Vec<_> = sections.split("\n## ").collect();
+    let alerts = RUNBOOK.split_once("\n## Alerts\n").unwrap().1;
+    let sections: Vec<_> = alerts.split("\n## ").skip(1).collect();
+    assert!(sections.len() > 10);
     for section in &sections {
         for step in ["**Look at** ", "**Meaning.** ", "**Do.** "] {
             assert!(section.contains(step), "{step}{section}");
         }
-    }
-    let anchors: Vec<_> = sections.iter().map(|section| anchor(section.lines().next().unwrap())).collect();
-    let targets: Vec<_> = alerts.split("](#").skip(1).map(|rest| rest.split_once(')').unwrap().0).collect();
-    assert!(targets.len() > 10);
-    for target in targets {
-        assert!(anchors.iter().any(|anchor| anchor == target), "{target}");
     }
 }

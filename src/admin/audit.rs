@@ -50,24 +50,28 @@ struct Record<'a> {
     change: &'a Audited,
 }
 
-/// Writes a line for each of `changes`, which `operator` made at `now`. Errors of the file are logged: the changes are
+/// Writes a line for each of `changes`, which `operator`, or Weir itself, made at `now`. Errors of the file are logged: the changes are
 /// made already.
 pub(super) async fn record(
     (access, file): (&Access, &Arc<AuditFile>),
-    operator: &Operator,
+    operator: Option<&Operator>,
     now: Timestamp,
     changes: Vec<Audited>,
 ) {
     let at = rfc3339(now);
-    let token = operator.token.as_deref();
-    let address = operator.address.map_or_else(|| "unix".to_owned(), |address| address.to_string());
+    let token = operator.and_then(|operator| operator.token.as_deref());
+    let address = match operator {
+        Some(Operator { address: Some(address), .. }) => address.to_string(),
+        Some(_) => "unix".to_owned(),
+        None => "weir".to_owned(),
+    };
     let mut lines = Vec::new();
     for change in &changes {
         let Audited { action, limit, target, before, after, reason, outcome } = change;
         let (limit, reason) = (limit.as_deref(), reason.as_deref());
         tracing::info!(
             token, address, action, limit, %target, %before, %after, reason, outcome,
-            "changed by an operator"
+            "{}", if operator.is_some() { "changed by an operator" } else { "ended by itself" }
         );
         if access.audit.is_some() {
             let line = Record { at: at.clone(), token, address: address.clone(), change };

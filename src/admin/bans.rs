@@ -5,7 +5,6 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
@@ -20,6 +19,7 @@ use super::access::Operator;
 use super::answer::{Answer, ProblemBody, Refused, json, problem};
 use super::audit::Audited;
 use super::body::{self, Json, Parameters};
+use super::edits::parsed_length;
 use super::key;
 use super::keys::refused;
 use super::state::Admin;
@@ -48,7 +48,7 @@ struct NewBanBody {
     id: Option<String>,
     /// An address, or a network such as `192.0.2.0/24`, in place of `limit` and `key`.
     address: Option<String>,
-    /// The length, such as `10min` or `24h`; without it the ban is for good.
+    /// The length, such as `10min` or `24h`, or `forever`: the ban is for good until it is lifted.
     #[serde(rename = "for")]
     length: Option<String>,
     /// The reason, for the list of bans and the audit log.
@@ -224,11 +224,14 @@ fn read(admin: &Admin, live: &Live, asked: &Value) -> Result<(Banned, NewBan), R
     let NewBanBody { limit, key, id, address, length, reason } = body::object(asked).map_err(bad)?;
     let name = key.map(key::name_of_json).transpose().map_err(bad)?;
     let found = banned(admin, live, limit, (name, id), address)?;
-    let length = length.map(|text| match humantime::parse_duration(&text) {
-        Ok(Duration::ZERO) | Err(_) => Err(bad("for: expected a duration such as `10min` or `24h`".to_owned())),
-        Ok(length) => Ok(saturating_ns(length)),
-    });
-    Ok((found, NewBan { length_ns: length.transpose()?, reason }))
+    let length_ns = match length.as_deref() {
+        Some("forever") => None,
+        Some(text) => {
+            Some(saturating_ns(parsed_length(text).map_err(|detail| bad(format!("{detail}, or `forever`")))?))
+        }
+        None => return Err(bad("for: a ban has a length such as `10min` or `24h`, or is `forever`".to_owned())),
+    };
+    Ok((found, NewBan { length_ns, reason }))
 }
 
 /// The clients that a request names.
@@ -255,7 +258,7 @@ fn banned(
                 (None, Some(id)) => key::name_of_id(&id).map_err(|detail| bad(&detail))?,
                 (key, None) => key.unwrap_or_else(|| KeyName::Parts(Vec::new())),
             };
-            let found = admin.gate.find_key(live, &limit, &name).map_err(|error| refused(&error))?;
+            let found = admin.gate.find_key(live, &limit, &name).map_err(|error| refused(live, &error))?;
             let target = match &found.texts {
                 Some(texts) => BanTarget::Key(limit.into(), texts.clone()),
                 None => BanTarget::Hash(limit.into(), found.key),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::State;
 use http::StatusCode;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json as value};
 use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
@@ -18,7 +18,7 @@ use super::answer::{Answer, ProblemBody, json, problem};
 use super::audit::Audited;
 use super::body::{self, OptionalJson, Parameters, Toml};
 use super::edits::shown_key;
-use super::reloads::{CheckBody, ConfigBody, ReloadBody, SETTINGS_MAX, SettingBody};
+use super::reloads::{CheckBody, ConfigBody, ConfigReader, ReloadBody, ReloadTarget, SETTINGS_MAX, SettingBody};
 use super::state::Admin;
 
 #[derive(Deserialize, IntoParams)]
@@ -36,9 +36,9 @@ pub(super) struct ConfigQuery {
 #[into_params(parameter_in = Query)]
 pub(super) struct CheckQuery {
     /// The name of the text in messages; `body` by default.
-    name: Option<String>,
-    /// `true` checks the file of the configuration as it is now, in place of a body.
-    stored: Option<bool>,
+    pub(super) name: Option<String>,
+    /// `true` reads the file of the configuration as it is now, in place of a body.
+    pub(super) stored: Option<bool>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -120,15 +120,25 @@ pub(super) async fn check(
     Parameters(asked): Parameters<CheckQuery>,
     Toml(text): Toml,
 ) -> Answer {
-    let CheckQuery { name, stored } = asked;
+    read(asked, text, admin, |reader| reader.check_stored(), |reader, text, name| reader.check(text, name)).await
+}
+
+/// The answer of `of_stored` for the stored file, or of `of_text` for a text with its name.
+pub(super) async fn read<T: Serialize + Send + 'static>(
+    CheckQuery { name, stored }: CheckQuery,
+    text: String,
+    admin: Arc<Admin>,
+    of_stored: fn(&dyn ConfigReader) -> Option<T>,
+    of_text: fn(&dyn ConfigReader, &str, &str) -> T,
+) -> Answer {
     let is_stored = stored == Some(true);
     if is_stored && !(text.is_empty() && name.is_none()) {
         return problem(StatusCode::BAD_REQUEST, "stored: excludes a body and `name`");
     }
     let (reader, name) = (Arc::clone(&admin.configuration), name.unwrap_or_else(|| "body".to_owned()));
-    let check = move || if is_stored { reader.check_stored() } else { Some(reader.check(&text, &name)) };
-    match spawn_blocking(check).await {
-        Ok(Some(checked)) => json(StatusCode::OK, &checked),
+    let read = move || if is_stored { of_stored(&*reader) } else { Some(of_text(&*reader, &text, &name)) };
+    match spawn_blocking(read).await {
+        Ok(Some(read)) => json(StatusCode::OK, &read),
         Ok(None) => {
             let detail = "the configuration has no file: each new version is checked when it comes";
             problem(StatusCode::CONFLICT, detail)
@@ -157,7 +167,7 @@ pub(super) async fn reload(
         Ok(request) => request,
         Err(detail) => return problem(StatusCode::BAD_REQUEST, detail),
     };
-    let made = match admin.reloads.order().await {
+    let made = match admin.reloads.order(ReloadTarget::Newest).await {
         Ok(made) => made,
         Err((status, detail)) => return problem(status, detail),
     };

@@ -1,22 +1,25 @@
 //! Edits of overrides on their way from a request to the owner of the configuration, and back to an answer.
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::StatusCode;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json as value};
 
-use super::access::Operator;
+use super::access::{Access, Operator};
 use super::answer::{Answer, Refused, json, problem};
-use super::audit::Audited;
+use super::audit::{self, AuditFile, Audited};
 use super::body::BATCH_MAX;
 use super::change::Changed;
 use super::key;
 use super::keys::{banned_until, refused};
 use super::state::Admin;
+use super::times::rfc3339;
 use crate::gate::{FoundKey, Gate, KeyError, KeyName, Live};
-use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
-use crate::time::Timestamp;
+use crate::policy::overrides::{EndedOverride, Override, OverrideEdit, OverrideError};
+use crate::time::{Clock, Timestamp, saturating_ns};
 
 /// The HTTP status of an error.
 fn status(error: &OverrideError) -> StatusCode {
@@ -37,12 +40,17 @@ pub(super) struct RequestedEdit {
     pub(super) key: Value,
     /// The new allowance; `None` removes the override.
     pub(super) allowance: Option<Value>,
+    /// How long it applies, as a duration such as `1h`; `None` without an end.
+    pub(super) length: Option<String>,
+    /// Whether it may drop windows of its limit.
+    pub(super) replaces: bool,
     pub(super) reason: Option<String>,
 }
 
 /// An edit, its key as it is shown, and its reason.
 struct ShownEdit {
     edit: OverrideEdit,
+    until: Option<Timestamp>,
     key: Value,
     reason: Option<String>,
 }
@@ -53,6 +61,8 @@ pub(super) struct Edited {
     /// The key without secrets.
     pub(super) key: Value,
     pub(super) allowance: Option<Value>,
+    /// The end.
+    pub(super) until: Option<String>,
     /// The allowance before.
     pub(super) before: Option<Value>,
     /// The end of the ban of the key, if it is banned: an override does not lift a ban.
@@ -105,7 +115,8 @@ impl Edits {
         reason: Option<&str>,
     ) -> Self {
         let removal = |Override { limit, key, .. }: &Override| ShownEdit {
-            edit: OverrideEdit { limit: limit.to_string(), key: key.to_string(), allowance: None },
+            edit: OverrideEdit { limit: limit.to_string(), key: key.to_string(), allowance: None, replaces: false },
+            until: None,
             key: shown_key(gate, live, limit, key),
             reason: reason.map(str::to_owned),
         };
@@ -162,8 +173,8 @@ impl Edits {
         };
         let now = admin.gate.clock().now();
         let (mut audited, mut made) = (Vec::new(), Vec::new());
-        for (ShownEdit { edit, key, reason }, before) in self.all.into_iter().zip(before) {
-            let OverrideEdit { limit, key: text, allowance } = edit;
+        for (ShownEdit { edit, until, key, reason }, before) in self.all.into_iter().zip(before) {
+            let OverrideEdit { limit, key: text, allowance, .. } = edit;
             audited.push(Audited {
                 action: self.action,
                 limit: Some(limit.clone()),
@@ -175,11 +186,31 @@ impl Edits {
             });
             let banned_until = ban_of(&admin.gate, &admin.live.load(), &limit, text, now);
             let not_kept = not_kept.as_deref().map(str::to_owned);
-            made.push(Edited { limit, key, allowance, before, banned_until, not_kept });
+            let allowance = allowance.map(|mut to| if until.is_some() { to["to"].take() } else { to });
+            made.push(Edited { limit, key, allowance, until: until.map(rfc3339), before, banned_until, not_kept });
         }
         admin.record(operator, now, audited).await;
         error.map_or(Ok(made), Err)
     }
+}
+
+/// Writes a line of the audit log for each override that has ended at `now`.
+pub async fn record_ended(
+    audit: (&Access, &Arc<AuditFile>),
+    (gate, live): (&Gate, &Live),
+    now: Timestamp,
+    ended: &[EndedOverride],
+) {
+    let line = |EndedOverride { limit, key, allowance }: &EndedOverride| Audited {
+        action: if allowance["to"]["plan"].is_null() { "override" } else { "plan" },
+        limit: Some(limit.clone()),
+        target: shown_key(gate, live, limit, key),
+        before: allowance.clone(),
+        after: Value::Null,
+        reason: Some("its time is over".to_owned()),
+        outcome: None,
+    };
+    audit::record(audit, None, now, ended.iter().map(line).collect()).await;
 }
 
 /// The override that a request names by its text, also one that does not fit its limit.
@@ -206,6 +237,17 @@ pub(super) fn shown_key(gate: &Gate, live: &Live, limit: &str, text: &str) -> Va
     }
 }
 
+/// Reads a length such as `10min`.
+pub(super) fn parsed_length(text: &str) -> Result<Duration, String> {
+    let length = humantime::parse_duration(text).ok().filter(|length| !length.is_zero());
+    length.ok_or_else(|| "for: expected a duration such as `10min` or `24h`".to_owned())
+}
+
+/// The seconds until an end by the wall clock, rounded up.
+pub(super) fn seconds_left(until: Timestamp) -> u64 {
+    until.ns_since(Clock::start().now()).div_ceil(1_000_000_000)
+}
+
 /// The end of the ban of a key; `None` if it is not banned.
 fn ban_of(gate: &Gate, live: &Live, limit: &str, text: String, now: Timestamp) -> Option<String> {
     let found = gate.find_key(live, limit, &KeyName::Text(text)).ok()?;
@@ -223,13 +265,21 @@ fn text_of((gate, live): (&Gate, &Live), limit: &str, found: FoundKey) -> Result
 }
 
 fn shown(gate: &Gate, live: &Live, asked: RequestedEdit) -> Result<ShownEdit, Refused> {
-    let RequestedEdit { limit, key, allowance, reason } = asked;
+    let RequestedEdit { limit, key, mut allowance, length, replaces, reason } = asked;
     let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
+    let length = length.as_deref().map(parsed_length).transpose().map_err(bad)?;
+    // The clock of the date: the end is written to a file, and read by other processes.
+    let until = length.map(|length| Clock::start().now().saturating_add_ns(saturating_ns(length)));
+    if let (Some(to), Some(until)) = (&mut allowance, until) {
+        *to = value!({ "to": to.take(), "until": rfc3339(until) });
+    } else if until.is_some() {
+        return Err(bad("for: a removal has no end".to_owned()));
+    }
     let text = match key::name_of_json(key).map_err(bad)? {
         KeyName::Parts(parts) => gate.key_text(live, &limit, &parts),
         name => gate.find_key(live, &limit, &name).and_then(|found| text_of((gate, live), &limit, found)),
     };
-    let text = text.map_err(|error| refused(&error))?;
+    let text = text.map_err(|error| refused(live, &error))?;
     let shown = shown_key(gate, live, &limit, &text);
-    Ok(ShownEdit { edit: OverrideEdit { limit, key: text, allowance }, key: shown, reason })
+    Ok(ShownEdit { edit: OverrideEdit { limit, key: text, allowance, replaces }, until, key: shown, reason })
 }

@@ -18,8 +18,10 @@ use crate::gate::{
     RuleSource, Verdict,
 };
 use crate::limit::Algorithm;
-use crate::policy::{Mode, Policy, Stage, Strategy};
+use crate::policy::{Mode, Policy, Stage, Strategy, WrittenRule};
+use crate::respond::{LocalReply, ProblemKind};
 use crate::store::backend::OnFailure;
+use crate::telemetry::RefusedBy;
 
 /// The body of a request: a request to explain.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -61,8 +63,11 @@ pub struct ExplanationBody {
     pub route: Option<RouteBody>,
     /// Every limit, in the order of the configuration.
     pub limits: Vec<LimitBody>,
-    /// `admitted`, `held`, `delayed`, `rejected`, `no_route`, `denied`, `unidentified` or `several_values`.
+    /// `admitted`, `held`, `delayed` or `refused`.
     pub decision: String,
+    /// The reason of a refusal: `limit`, `ban`, `access`, `identity` or `other`; `null` for other decisions.
+    #[serde(default)]
+    pub refused_by: Option<String>,
     /// The reason, as a sentence.
     pub why: String,
     /// The names of the limits that refuse the request, hold it or delay it.
@@ -187,12 +192,14 @@ impl ExplanationBody {
     pub fn of(explanation: Explanation<'_>, policy: &Policy) -> Self {
         let Explanation { request, ip, route, limits, verdict, violated, retry_after_ns, remaining } = explanation;
         let (decision, why) = verdict_text(&verdict, policy);
+        let refused_by = refused_by(&verdict).map(|by| by.label().to_owned());
         Self {
             request,
             ip,
             route: route.map(RouteBody::of),
             limits: limits.into_iter().map(LimitBody::of).collect(),
             decision: decision.to_owned(),
+            refused_by,
             why,
             violated: violated.into_iter().map(str::to_owned).collect(),
             retry_after_ms: retry_after_ns.map(ms),
@@ -208,20 +215,34 @@ fn verdict_text(verdict: &Verdict<'_>, policy: &Policy) -> (&'static str, String
         Verdict::Freed => ("admitted", "[access] frees it from limits"),
         Verdict::Held => ("held", "beyond limits that hold"),
         Verdict::Delayed => ("delayed", "beyond limits that delay"),
-        Verdict::Rejected(rejection) => ("rejected", rejection_text(*rejection)),
-        Verdict::NoRoute => ("no_route", "no [[route]] takes it"),
-        Verdict::Denied(ground) => return ("denied", ground.to_string()),
-        Verdict::Unidentified(unidentified) => return ("unidentified", unidentified.to_string()),
-        Verdict::SeveralValues(part) => return ("several_values", policy.several(part)),
+        Verdict::Rejected(rejection) => ("refused", rejection_text(*rejection)),
+        Verdict::NoRoute => ("refused", "no [[route]] takes it"),
+        Verdict::Denied(ground) => return ("refused", ground.to_string()),
+        Verdict::Unidentified(unidentified) => return ("refused", unidentified.to_string()),
+        Verdict::SeveralValues(part) => return ("refused", policy.several(part)),
     };
     (decision, why.to_owned())
+}
+
+/// The reason of a refusal, as metrics and taps have it; `None` for other verdicts.
+fn refused_by(verdict: &Verdict<'_>) -> Option<RefusedBy> {
+    let kind = match verdict {
+        Verdict::Admitted | Verdict::Freed | Verdict::Held | Verdict::Delayed => return None,
+        Verdict::Rejected(Rejection::Cause(cause)) => (*cause).into(),
+        Verdict::Rejected(Rejection::Cost | Rejection::Store) => ProblemKind::Limited,
+        Verdict::NoRoute => ProblemKind::NoRoute,
+        Verdict::Denied(_) => ProblemKind::AccessRefused,
+        Verdict::Unidentified(unidentified) => LocalReply::unidentified(unidentified, false).kind(),
+        Verdict::SeveralValues(_) => ProblemKind::SeveralValues,
+    };
+    Some(kind.refused_by())
 }
 
 fn rejection_text(rejection: Rejection) -> &'static str {
     match rejection {
         Rejection::Cost => "it costs more than can ever be there",
         Rejection::Store => "refused because the store is down, and `on_failure` is `reject`",
-        Rejection::Cause(Cause::Limit) => "beyond a limit that rejects",
+        Rejection::Cause(Cause::Limit) => "beyond a limit",
         Rejection::Cause(Cause::WaitTooLong) => "it would wait longer than it may",
         Rejection::Cause(Cause::QueueFull) => "too many are waiting",
         Rejection::Cause(Cause::Banned) => "it is banned",
@@ -278,18 +299,20 @@ fn reason(LimitExplanation { limit, mismatches, budget, banned_ns }: &LimitExpla
     if budget.admits {
         return format!("admits: the request takes {cost}, and {remaining} remain");
     }
-    let denies = if limit.mode == Mode::Shadow { "would deny, but its mode is `shadow`" } else { "denies" };
+    let refuses = if limit.mode == Mode::Shadow { "would refuse, but its mode is `shadow`" } else { "refuses" };
     let debt = if *debt > 0 { format!(", and the key owes {debt}") } else { String::new() };
     let queue = if *waiting > 0 { format!("; {waiting} requests wait before it") } else { String::new() };
-    let then = budget.retry_after_ns.map_or_else(String::new, |ns| format!("; could admit in {}", duration(ns)));
-    format!("{denies}: the request takes {cost}, and {remaining} remain{debt}{queue}{then}")
+    let then = budget.retry_after_ns.map_or_else(String::new, |ns| format!("; retry after {}", duration(ns)));
+    format!("{refuses}: the request takes {cost}, and {remaining} remain{debt}{queue}{then}")
 }
 
 impl BudgetBody {
     pub(super) fn of(budget: BudgetExplanation<'_>) -> Self {
         Self {
             key: budget.key,
-            rule: budget.rule.map(|rule| in_words(rule) + &budget.strategy.to_string()),
+            rule: budget
+                .rule
+                .map(|rule| in_words(budget.written, None, rule) + &share_in_words(&budget.strategy, rule)),
             from: match budget.source {
                 RuleSource::Limit => "limit".to_owned(),
                 RuleSource::Plan(name) => format!("plan {name}"),
@@ -343,11 +366,22 @@ fn decided_by(strategy: &Strategy, absent: u64, remote: Option<&RemoteExplanatio
     Some(format!("{fallback}, because the store is down ({store})"))
 }
 
-/// A rule as an operator reads it.
-pub(super) fn in_words(rule: &Algorithm) -> String {
+/// A rule, or one of its rates, as it is written. A rule that a caller requested is not written, but described.
+pub(super) fn in_words(written: Option<&WrittenRule>, rate: Option<usize>, rule: &Algorithm) -> String {
+    written.and_then(|written| written.text(rate)).unwrap_or_else(|| described(rule))
+}
+
+/// The part of a written rule that this replica may spend alone, if it is not all of it.
+pub(super) fn share_in_words(strategy: &Strategy, rule: &Algorithm) -> String {
+    let Strategy::Split(replicas @ 2..) = strategy else { return String::new() };
+    format!(" (the share of one of {replicas} replicas is {})", rule.capacity())
+}
+
+/// A rule by its numbers.
+fn described(rule: &Algorithm) -> String {
     let duration = |ns| humantime::format_duration(Duration::from_nanos(ns));
     match rule {
-        Algorithm::Several(rules) => rules.iter().map(in_words).collect::<Vec<_>>().join(", and "),
+        Algorithm::Several(rules) => rules.iter().map(described).collect::<Vec<_>>().join(", and "),
         rule => {
             let (name, units) = (rule.name(), rule.capacity());
             match (rule.interval_ns(), rule.period_ns()) {

@@ -25,7 +25,8 @@ pub(super) fn refuse(head: &Parts, listen: SocketAddr, hosts: &[Box<str>]) -> Op
         return Some(problem(StatusCode::FORBIDDEN, "Origin: requests of web pages are refused"));
     }
     let mut kinds = head.headers.get_all(CONTENT_TYPE).iter().map(|value| value.to_str().unwrap_or(""));
-    let expected = if head.uri.path() == "/v1/config/check" { "application/toml" } else { "application/json" };
+    let is_toml = ["/v1/config/check", "/v1/config/diff"].contains(&head.uri.path());
+    let expected = if is_toml { "application/toml" } else { "application/json" };
     let is_right = match (kinds.next(), kinds.next()) {
         (None, _) => has_no_body(head) && !is_of_other_site(head),
         (Some(kind), None) => is_kind(kind, expected),

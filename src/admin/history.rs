@@ -17,6 +17,7 @@ use super::body::Parameters;
 use super::series::{EVERY_S, HistoryBody, SAMPLES_MAX, Totals};
 use super::state::Admin;
 use crate::time;
+use crate::upstream::UpstreamStatus;
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -44,11 +45,13 @@ pub(super) async fn history(State(admin): State<Arc<Admin>>, Parameters(asked): 
     json(StatusCode::OK, &admin.history.last(n))
 }
 
-/// Begins the history of `admin` at once. The future adds samples to it until dropped.
+/// Begins the history of `admin` at once. The future adds samples to it, and to the last minute of endpoints, until
+/// dropped.
 pub fn keep_history(admin: Admin) -> impl Future<Output = ()> {
     let add = move || {
         let totals = Totals::of(&admin.metrics, &admin.live.load(), admin.gate.clock().now());
         admin.history.add(totals);
+        UpstreamStatus::sample(&admin.upstreams.in_force().states);
     };
     add(); // requests may arrive before the future is polled
     async move {

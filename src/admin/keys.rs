@@ -1,4 +1,4 @@
-//! `/v1/keys`: shows and resets a key, and lists the keys that a limit denies now.
+//! `/v1/keys`: shows and resets a key, and lists the keys that a limit refuses now.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,16 +16,23 @@ use super::access::Operator;
 use super::answer::{Answer, ProblemBody, Refused, json, problem};
 use super::audit::Audited;
 use super::body::Parameters;
-use super::explain::BudgetBody;
+use super::explain::{BudgetBody, in_words};
 use super::key;
 use super::state::Admin;
 use super::times::rfc3339;
-use crate::gate::{ChargeError, FoundKey, KeyError, KeyName, KeyState, LimitedKey, ListPosition, Live};
+use crate::gate::{
+    ChargeError, FoundKey, KeyError, KeyName, KeyOrder, KeyState, LimitedKey, LimitedKeysQuestion, ListPosition, Live,
+};
+use crate::limit::Algorithm;
 use crate::time::Timestamp;
 
 /// The default number of keys of a page.
 const PAGE_DEFAULT: usize = 100;
 const PAGE_MAX: usize = 1000;
+/// The most limits that a refusal names.
+const NAMED_MAX: usize = 20;
+/// Most bytes of a search.
+const SEARCH_BYTES_MAX: usize = 256;
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -39,12 +46,19 @@ pub(super) struct KeysQuery {
     id: Option<String>,
     /// The plan by whose numbers the limit decides.
     plan: Option<String>,
-    /// `true` lists the keys that the limit denies one unit now, or on which requests wait.
+    /// `true` lists the keys that the limit refuses one unit now, or on which requests wait.
     limited: Option<bool>,
     /// Of a list: `next` of the page before.
     after: Option<String>,
     /// Of a list: the number of keys, from 1 to 1000; 100 by default.
     n: Option<usize>,
+    /// Of a list: a part of the name in any case, or the begin of the id. At most 256 bytes.
+    search: Option<String>,
+    /// Of a list: `waiting` (by default: the most waiting requests first, then the longest wait for one unit), `wait` (the
+    /// longest wait first) or `name`.
+    sort: Option<String>,
+    /// Of a list: `true` lists keys with a name before all others.
+    named_first: Option<bool>,
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -85,8 +99,13 @@ pub struct KeyBody {
     pub reset_after_ms: Option<u64>,
     /// Milliseconds until the limit admits one unit; `null` if it does now or never will, or the wait is unknown.
     pub retry_after_ms: Option<u64>,
-    /// Whether the limit denies one unit now, or requests wait.
+    /// Whether the limit refuses one unit now, or requests wait.
     pub limited: bool,
+    /// The rate that refuses one unit for longest, in words; `null` if none does, or only the store knows it.
+    pub refusing: Option<String>,
+    /// Whether Weir has no state of the key: it was never seen, or it has all units again.
+    #[serde(default)]
+    pub unused: bool,
     /// Requests that wait on the key.
     pub waiting: usize,
     /// The end of the ban of the key, or `for good`; `null` if it is not banned.
@@ -113,7 +132,7 @@ pub struct LimitedBody {
     pub waiting: usize,
 }
 
-/// Keys that are limited now: the most waiting requests first, then the longest wait for one unit.
+/// Keys that are limited now, in the order that was asked for.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = LimitedKeys)]
 pub struct LimitedPage {
@@ -143,7 +162,7 @@ struct ResetBody {
     after: KeyBody,
 }
 
-/// One key, or the keys that a limit denies now.
+/// One key, or the keys that a limit refuses now.
 #[utoipa::path(
     get,
     path = "/v1/keys",
@@ -155,12 +174,12 @@ struct ResetBody {
     )
 )]
 pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<KeysQuery>) -> Answer {
-    let KeysQuery { limit, key, id, plan, limited, after, n } = asked;
-    let shown = match limited {
-        Some(true) if key.is_none() && id.is_none() => page(admin, limit, after, n).await.map(KeysBody::Page),
+    let shown = match asked.limited {
+        Some(true) if asked.key.is_none() && asked.id.is_none() => page(admin, asked).await.map(KeysBody::Page),
         Some(true) => Err((StatusCode::BAD_REQUEST, "limited: excludes `key` and `id`".to_owned())),
         _ => {
             let (live, now) = (admin.live.load(), admin.gate.clock().now());
+            let KeysQuery { limit, key, id, plan, .. } = asked;
             let found = find(&admin, &live, &limit, (key.as_deref(), id.as_deref()));
             found.and_then(|found| state(&admin, &live, (&limit, &found), plan.as_deref(), now))
         }
@@ -213,7 +232,7 @@ fn reset_now(admin: &Admin, asked: &ResetQuery, now: Timestamp) -> Result<ResetB
     let found = find(admin, &live, &asked.limit, (asked.key.as_deref(), asked.id.as_deref()))?;
     let before = state(admin, &live, (&asked.limit, &found), plan, now)?;
     admin.gate.reset_key(&live, &found, plan, now).map_err(|error| match error {
-        ChargeError::Key(error) => refused(&error),
+        ChargeError::Key(error) => refused(&live, &error),
         ChargeError::InFlight => (StatusCode::BAD_REQUEST, error.to_string()),
     })?;
     let after = state(admin, &live, (&asked.limit, &found), plan, now)?;
@@ -234,12 +253,19 @@ pub(super) fn find(
         (Some(key), None) => key::name_of_text(key),
         (None, None) => Ok(KeyName::Parts(Vec::new())),
     };
-    admin.gate.find_key(live, limit, &name.map_err(bad)?).map_err(|error| refused(&error))
+    admin.gate.find_key(live, limit, &name.map_err(bad)?).map_err(|error| refused(live, &error))
 }
 
-pub(super) fn refused(error: &KeyError) -> Refused {
-    let status = if *error == KeyError::UnknownLimit { StatusCode::NOT_FOUND } else { StatusCode::BAD_REQUEST };
-    (status, error.to_string())
+pub(super) fn refused(live: &Live, error: &KeyError) -> Refused {
+    if *error == KeyError::UnknownLimit { unknown_limit(live) } else { (StatusCode::BAD_REQUEST, error.to_string()) }
+}
+
+/// Refuses a name that no limit has, and names the limits.
+pub(super) fn unknown_limit(live: &Live) -> Refused {
+    let limits = live.policy.limits();
+    let mut names: Vec<_> = limits.iter().take(NAMED_MAX).map(|limit| format!("`{}`", limit.name)).collect();
+    names.extend((limits.len() > NAMED_MAX).then(|| format!("{} more", limits.len() - NAMED_MAX)));
+    (StatusCode::NOT_FOUND, format!("{}; there are {}", KeyError::UnknownLimit, names.join(", ")))
 }
 
 fn state(
@@ -249,9 +275,10 @@ fn state(
     plan: Option<&str>,
     now: Timestamp,
 ) -> Result<KeyBody, Refused> {
-    let state = admin.gate.key_state(live, found, plan, now).ok_or_else(|| refused(&KeyError::UnknownLimit))?;
-    let KeyState { budget, banned_ns, is_limited } = state;
-    let has_limit = budget.rule.is_some();
+    let state = admin.gate.key_state(live, found, plan, now).ok_or_else(|| unknown_limit(live))?;
+    let KeyState { budget, banned_ns, is_limited, refusing } = state;
+    let capacity = budget.rule.map(Algorithm::capacity);
+    let refusing = refusing.map(|(index, rate)| in_words(budget.written, Some(index), rate));
     let BudgetBody {
         rule,
         from,
@@ -270,11 +297,13 @@ fn state(
         key: found.shown.clone().map(|parts| parts.into_iter().collect()),
         rule,
         from,
-        remaining: has_limit.then_some(remaining),
+        remaining: capacity.and(Some(remaining)),
         debt,
         reset_after_ms,
         retry_after_ms,
         limited: is_limited,
+        refusing,
+        unused: capacity == Some(remaining) && reset_after_ms == Some(0) && debt == 0 && waiting == 0,
         waiting,
         banned_until: banned_ns.map(|ns| banned_until(ns, now)),
         decided_by,
@@ -288,51 +317,61 @@ pub(super) fn banned_until(ban_ns: u64, now: Timestamp) -> String {
 }
 
 /// A page of limited keys. The search takes a thread of its own, because a limit may have millions of keys.
-async fn page(
-    admin: Arc<Admin>,
-    limit: String,
-    after: Option<String>,
-    n: Option<usize>,
-) -> Result<LimitedPage, Refused> {
+async fn page(admin: Arc<Admin>, asked: KeysQuery) -> Result<LimitedPage, Refused> {
     let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
+    let KeysQuery { limit, after, n, search, sort, named_first, .. } = asked;
     let n = n.unwrap_or(PAGE_DEFAULT);
     if !(1..=PAGE_MAX).contains(&n) {
         return Err(bad(format!("n: expected a whole number from 1 to {PAGE_MAX}")));
     }
-    let after = after.map(|text| rank_of(&text).ok_or_else(|| bad("after: expected `next` of a page".to_owned())));
+    let after = after.map(|text| position_of(&text).ok_or_else(|| bad("after: expected `next` of a page".to_owned())));
     let after = after.transpose()?;
-    let search = move || {
-        let now = admin.gate.clock().now();
+    let search = search.unwrap_or_default();
+    if search.len() > SEARCH_BYTES_MAX {
+        return Err(bad(format!("search: expected at most {SEARCH_BYTES_MAX} bytes")));
+    }
+    let order = match sort.as_deref() {
+        None | Some("waiting") => KeyOrder::Waiting,
+        Some("wait") => KeyOrder::Wait,
+        Some("name") => KeyOrder::Name,
+        Some(_) => return Err(bad("sort: expected `waiting`, `wait` or `name`".to_owned())),
+    };
+    let list = move || {
+        let (now, live) = (admin.gate.clock().now(), admin.live.load());
+        let is_named_first = named_first.unwrap_or_default();
+        let asked = LimitedKeysQuestion { search: &search, order, is_named_first, after, n };
         let (keys, count) =
-            admin.gate.limited_keys(&admin.live.load(), &limit, after, n, now).map_err(|error| refused(&error))?;
-        let next = keys.last().filter(|_| keys.len() < count).map(|last| text_of(&last.rank));
+            admin.gate.limited_keys(&live, &limit, &asked, now).map_err(|error| refused(&live, &error))?;
+        let next = keys.last().filter(|_| keys.len() < count).map(|last| text_of(&last.position));
         let keys = keys.into_iter().map(|key| limited_body(key, now)).collect();
         Ok(LimitedPage { limit, count, keys, next })
     };
-    let found = spawn_blocking(search).await;
+    let found = spawn_blocking(list).await;
     found.unwrap_or_else(|error| Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())))
 }
 
-fn limited_body(LimitedKey { key, shown, rank, remaining }: LimitedKey, now: Timestamp) -> LimitedBody {
-    let (Reverse(waiting), Reverse(until)) = (rank.waiting, rank.until);
-    let is_known = until.as_ns() < u64::MAX && until > now;
+fn limited_body(LimitedKey { key, shown, waiting, until, remaining, .. }: LimitedKey, now: Timestamp) -> LimitedBody {
     LimitedBody {
         id: key.id(),
         key: shown.map(Into::into),
         remaining,
-        retry_after_ms: is_known.then(|| until.ns_since(now).div_ceil(1_000_000)),
+        retry_after_ms: until.map(|until| until.ns_since(now).div_ceil(1_000_000)),
         waiting,
     }
 }
 
-/// A position in the list as the text of `next`.
-fn text_of(rank: &ListPosition) -> String {
-    format!("{}-{}-{}", rank.waiting.0, rank.until.0.as_ns(), rank.key.id())
+/// A position in the list as the text of `next`. The name is last, because it may have any character.
+fn text_of(position: &ListPosition) -> String {
+    let ListPosition { is_unnamed, name, waiting, until, key } = position;
+    let name = name.as_ref().map_or_else(String::new, |name| format!("-{name}"));
+    format!("{}-{}-{}-{}{name}", u8::from(*is_unnamed), waiting.0, until.0.as_ns(), key.id())
 }
 
-fn rank_of(text: &str) -> Option<ListPosition> {
-    let mut parts = text.splitn(3, '-');
+fn position_of(text: &str) -> Option<ListPosition> {
+    let mut parts = text.splitn(5, '-');
+    let is_unnamed = parts.next()?.parse::<u8>().ok()? > 0;
     let (waiting, until) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let KeyName::Hash(key) = key::name_of_id(parts.next()?).ok()? else { return None };
-    Some(ListPosition { waiting: Reverse(waiting), until: Reverse(Timestamp::from_ns(until)), key })
+    let (waiting, until) = (Reverse(waiting), Reverse(Timestamp::from_ns(until)));
+    Some(ListPosition { is_unnamed, name: parts.next().map(Into::into), waiting, until, key })
 }

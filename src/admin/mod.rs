@@ -14,6 +14,7 @@ mod page;
 
 mod bans;
 mod configuration;
+mod endpoint_orders;
 mod explain;
 mod exposition;
 mod fleet;
@@ -24,6 +25,8 @@ mod plans;
 mod spend;
 mod tap;
 mod top;
+mod upstreams;
+mod versions;
 
 mod audit;
 mod audit_list;
@@ -68,13 +71,20 @@ pub use audit::AuditFile;
 pub use ban_file::BanFile;
 pub use bans::{BanBody, BansBody, ChangedBanBody};
 pub use change::{Change, Changed, Outcome, Overrides};
+pub use edits::record_ended;
+pub use endpoint_orders::end_orders;
 pub use explain::{BudgetBody, ExplanationBody, LimitBody, QuestionBody, RouteBody};
 pub use history::keep_history;
 pub use keys::{KeyBody, LimitedBody, LimitedPage};
-pub use reloads::{CheckBody, ConfigBody, ConfigReader, FindingBody, ReloadBody, Reloads, SETTINGS_MAX, SettingBody};
+pub use page::{key_parts, mode, on_limit, requests, rule};
+pub use reloads::{
+    CheckBody, ConfigBody, ConfigReader, DiffBody, DifferenceBody, FindingBody, Order, ReloadBody, ReloadTarget,
+    Reloads, SETTINGS_MAX, SettingBody, SettingDiffBody, VersionBody, VersionsBody,
+};
 pub use series::{History, HistoryBody, LimitHistoryBody};
 pub use state::Admin;
-pub use times::rfc3339;
+pub use times::{parse_rfc3339, rfc3339};
+pub use upstreams::{EndpointBody, MinuteBody, OrderBody, UpstreamBody, UpstreamsBody};
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// The bound on the life of a connection without an open stream of events. It also ends connections that read slowly.

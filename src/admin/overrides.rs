@@ -14,9 +14,11 @@ use utoipa::{IntoParams, ToSchema};
 use super::access::Operator;
 use super::answer::{Answer, ProblemBody, Refused, json, problem};
 use super::body::{self, Json, Parameters};
-use super::edits::{Edited, Edits, RequestedEdit, find_override, shown_key};
+use super::edits::{Edited, Edits, RequestedEdit, find_override, seconds_left, shown_key};
+use super::keys::unknown_limit;
 use super::state::Admin;
-use crate::gate::{KeyError, Live};
+use super::times::rfc3339;
+use crate::gate::Live;
 use crate::policy::overrides::Override;
 
 /// A change of one override.
@@ -33,6 +35,12 @@ struct EditBody {
     /// A rate, a list of rates, `"unlimited"`, or a table as in the configuration; `null` removes the override.
     // Not an `Option`: an absent field must not mean `null`.
     to: Value,
+    /// How long it applies, such as `10min` or `24h`; without it, until it is removed.
+    #[serde(rename = "for")]
+    length: Option<String>,
+    /// Whether it may drop windows of a limit with several rates; `false` by default.
+    #[serde(default)]
+    replace: bool,
     /// The reason, for the audit log.
     reason: Option<String>,
 }
@@ -47,7 +55,10 @@ struct EditedBody {
     key: Value,
     /// The allowance now; `null` if the override was removed.
     to: Option<Value>,
-    /// The allowance before; `null` if there was none.
+    /// The end. Absent if it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<String>,
+    /// The allowance before; `null` if there was none. With an end it is an object of `to` and `until`.
     was: Option<Value>,
     /// The end of the ban of the key, or `for good`: an override does not lift a ban. Absent if the key is not banned.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,6 +78,12 @@ struct OverrideBody {
     key: Value,
     /// The allowance.
     to: Value,
+    /// The end by the clock of the machine. Absent if it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<String>,
+    /// Seconds until the end, rounded up. Absent if it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_s: Option<u64>,
     /// Whether it does not fit the configuration, and so does not apply.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_out: Option<bool>,
@@ -117,9 +134,9 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Par
     };
     let is_asked = |one: &&Override| asked.left_out.is_none_or(|left_out| left_out == one.rejection.is_some());
     let body = |one: &Override| {
-        let Override { limit, key, allowance, rejection } = one.clone();
-        let key = shown_key(gate, &live, &limit, &key);
-        OverrideBody { limit, key, to: allowance, left_out: rejection.is_some().then_some(true), why: rejection }
+        let Override { limit, key, allowance: to, until, rejection: why, .. } = one.clone();
+        let (key, left_out) = (shown_key(gate, &live, &limit, &key), why.is_some().then_some(true));
+        OverrideBody { limit, key, to, until: until.map(rfc3339), left_s: until.map(seconds_left), left_out, why }
     };
     json(StatusCode::OK, &of_limit.into_iter().filter(is_asked).map(body).collect::<Vec<_>>())
 }
@@ -133,7 +150,7 @@ pub(super) fn of_limit<'o>(
     let found: Vec<_> = overrides.iter().filter(|one| limit.is_none_or(|limit| *one.limit == *limit)).collect();
     let has_limit = |limit: &str| live.policy.limits().iter().any(|known| *known.name == *limit);
     if limit.is_some_and(|limit| found.is_empty() && !has_limit(limit)) {
-        return Err((StatusCode::NOT_FOUND, KeyError::UnknownLimit.to_string()));
+        return Err(unknown_limit(live));
     }
     Ok(found)
 }
@@ -158,8 +175,9 @@ pub(super) async fn change(
     Json(body): Json,
 ) -> Answer {
     let read = |body: &Value| {
-        let EditBody { limit, key, to, reason } = body::object(body)?;
-        Ok(RequestedEdit { limit, key, allowance: Some(to).filter(|to| !to.is_null()), reason })
+        let EditBody { limit, key, to, length, replace: replaces, reason } = body::object(body)?;
+        let allowance = Some(to).filter(|to| !to.is_null());
+        Ok(RequestedEdit { limit, key, allowance, length, replaces, reason })
     };
     // The policy must not be kept alive while the edits wait.
     let edits = Edits::read((&admin.gate, &admin.live.load()), "override", &body, read);
@@ -216,10 +234,11 @@ fn removals(admin: &Admin, RemovalQuery { limit, key, left_out, reason }: &Remov
 /// Makes the edits, and answers with them.
 async fn answer(admin: &Admin, operator: &Operator, edits: Edits) -> Answer {
     edits
-        .answer(admin, operator, |Edited { limit, key, allowance, before, banned_until, not_kept }| EditedBody {
+        .answer(admin, operator, |Edited { limit, key, allowance, until, before, banned_until, not_kept }| EditedBody {
             limit,
             key,
             to: allowance,
+            until,
             was: before,
             banned_until,
             not_kept,

@@ -15,9 +15,10 @@ use utoipa::{IntoParams, ToSchema};
 use super::access::Operator;
 use super::answer::{Answer, ProblemBody, Refused, json, problem};
 use super::body::{self, Json, Parameters};
-use super::edits::{Edited, Edits, RequestedEdit, find_override, shown_key};
+use super::edits::{Edited, Edits, RequestedEdit, find_override, seconds_left, shown_key};
 use super::overrides::of_limit;
 use super::state::Admin;
+use super::times::rfc3339;
 use crate::policy::overrides::Override;
 
 /// A plan to assign to a key of a limit.
@@ -32,6 +33,12 @@ struct NewPlanBody {
     key: Value,
     /// The name of one of the limit's plans.
     plan: String,
+    /// How long it is assigned, such as `10min` or `24h`; without it, until it is removed.
+    #[serde(rename = "for")]
+    length: Option<String>,
+    /// Whether the plan may drop windows of a limit with several rates; `false` by default.
+    #[serde(default)]
+    replace: bool,
     /// The reason, for the audit log.
     reason: Option<String>,
 }
@@ -46,6 +53,12 @@ struct PlanBody {
     key: Value,
     /// The name of the plan.
     plan: Value,
+    /// The end by the clock of the machine. Absent if it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<String>,
+    /// Seconds until the end, rounded up. Absent if it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_s: Option<u64>,
     /// Whether it does not fit the configuration, and so does not apply.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_out: Option<bool>,
@@ -64,6 +77,9 @@ struct ChangedPlanBody {
     key: Value,
     /// The plan now; `null` if it was removed.
     plan: Option<Value>,
+    /// The end. Absent if it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<String>,
     /// The override before, as `/v1/overrides` has it; `null` if there was none.
     was: Option<Value>,
     /// The end of the ban of the key, or `for good`: a plan does not lift a ban. Absent if the key is not banned.
@@ -112,9 +128,10 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Par
     };
     let body = |one: &Override| {
         let plan = plan_of(&one.allowance)?.clone();
-        let Override { limit, key, rejection, .. } = one.clone();
-        let key = shown_key(&admin.gate, &live, &limit, &key);
-        Some(PlanBody { limit, key, plan, left_out: rejection.is_some().then_some(true), why: rejection })
+        let Override { limit, key, until, rejection: why, .. } = one.clone();
+        let (key, left_out) = (shown_key(&admin.gate, &live, &limit, &key), why.is_some().then_some(true));
+        let (until, left_s) = (until.map(rfc3339), until.map(seconds_left));
+        Some(PlanBody { limit, key, plan, until, left_s, left_out, why })
     };
     json(StatusCode::OK, &found.into_iter().filter_map(body).collect::<Vec<_>>())
 }
@@ -139,8 +156,8 @@ pub(super) async fn assign(
     Json(body): Json,
 ) -> Answer {
     let read = |body: &Value| {
-        let NewPlanBody { limit, key, plan, reason } = body::object(body)?;
-        Ok(RequestedEdit { limit, key, allowance: Some(value!({ "plan": plan })), reason })
+        let NewPlanBody { limit, key, plan, length, replace: replaces, reason } = body::object(body)?;
+        Ok(RequestedEdit { limit, key, allowance: Some(value!({ "plan": plan })), length, replaces, reason })
     };
     // The policy must not be kept alive while the edits wait.
     let edits = Edits::read((&admin.gate, &admin.live.load()), "plan", &body, read);
@@ -200,13 +217,16 @@ fn plan_of(allowance: &Value) -> Option<&Value> {
 /// Makes the edits, and answers with them.
 async fn answer(admin: &Admin, operator: &Operator, edits: Edits) -> Answer {
     edits
-        .answer(admin, operator, |Edited { limit, key, allowance, before, banned_until, not_kept }| ChangedPlanBody {
-            limit,
-            key,
-            plan: allowance.as_ref().and_then(plan_of).cloned(),
-            was: before,
-            banned_until,
-            not_kept,
+        .answer(admin, operator, |Edited { limit, key, allowance, until, before, banned_until, not_kept }| {
+            ChangedPlanBody {
+                limit,
+                key,
+                plan: allowance.as_ref().and_then(plan_of).cloned(),
+                until,
+                was: before,
+                banned_until,
+                not_kept,
+            }
         })
         .await
 }

@@ -30,6 +30,18 @@ pub trait ConfigReader: fmt::Debug + Send + Sync {
     /// Compiles a text, which messages call `name`, in the place of the configuration. Puts nothing in force.
     fn check(&self, text: &str, name: &str) -> CheckBody;
 
+    /// How a text, which messages call `name`, differs from the configuration in force.
+    fn diff(&self, text: &str, name: &str) -> DiffBody;
+
+    /// How the file of the configuration differs from the configuration in force; `None` if it has no file.
+    fn diff_stored(&self) -> Option<DiffBody>;
+
+    /// The text of the configuration in force, without secrets.
+    fn toml(&self) -> String;
+
+    /// The last configurations in force.
+    fn versions(&self) -> VersionsBody;
+
     /// Compiles the file of the configuration as it is now; `None` if the configuration has no file. Puts nothing in force.
     fn check_stored(&self) -> Option<CheckBody>;
 }
@@ -100,13 +112,102 @@ pub struct CheckBody {
     pub text: String,
 }
 
+/// The parts of two configurations that differ, by names such as `limit per-ip`; at most 100 of each kind.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[schema(as = Difference)]
+pub struct DifferenceBody {
+    /// Parts of the newer configuration only.
+    pub appeared: Vec<String>,
+    /// Parts that differ.
+    pub changed: Vec<String>,
+    /// Parts of the older configuration only.
+    pub vanished: Vec<String>,
+}
+
+/// How a configuration differs from the one in force.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[schema(as = ConfigurationDiff)]
+pub struct DiffBody {
+    /// Whether the configuration can be used. Without that, only the problems are known.
+    pub valid: bool,
+    /// The parts that differ.
+    #[serde(flatten)]
+    pub parts: DifferenceBody,
+    /// The options that differ, in the order of their paths.
+    pub settings: Vec<SettingDiffBody>,
+    /// Whether more options differ than one answer has.
+    pub more: bool,
+    /// The first errors of a configuration that cannot be used.
+    pub problems: Vec<FindingBody>,
+    /// The errors with excerpts of the text, as `weir check` prints them; empty if there are none.
+    pub text: String,
+}
+
+/// An option that differs.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[schema(as = SettingDiff)]
+pub struct SettingDiffBody {
+    /// The path of the option.
+    pub path: String,
+    /// The value in force, with `***` in place of secrets; `null` if it is absent.
+    #[schema(value_type = Object)]
+    pub before: Value,
+    /// The other value; `null` if it is absent.
+    #[schema(value_type = Object)]
+    pub after: Value,
+}
+
+/// The last configurations in force.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[schema(as = ConfigurationVersions)]
+pub struct VersionsBody {
+    /// The file that keeps them; `null` if they end with the process.
+    pub file: Option<String>,
+    /// The configurations, the newest first.
+    pub versions: Vec<VersionBody>,
+}
+
+/// A configuration that was put in force.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[schema(as = ConfigurationVersion)]
+pub struct VersionBody {
+    /// Its number.
+    pub number: u64,
+    /// When it was first put in force.
+    pub at: String,
+    /// The revision of a remote configuration.
+    pub revision: Option<String>,
+    /// The number of its limits.
+    pub limits: usize,
+    /// Whether it is in force.
+    pub in_force: bool,
+}
+
+/// The configuration that a reload puts in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReloadTarget {
+    /// The newest one.
+    Newest,
+    /// The earlier one of this number, or the one that was in force before that of now.
+    Earlier(Option<u64>),
+}
+
+/// An order to reload.
+#[derive(Debug)]
+pub struct Order {
+    /// The configuration.
+    pub target: ReloadTarget,
+    /// Takes the outcome.
+    pub answer: oneshot::Sender<ReloadBody>,
+}
+
 /// A reload.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = Reload)]
 pub struct ReloadBody {
     /// The time.
     pub at: String,
-    /// `signal`, `file`, `version` or `request`: the cause.
+    /// `signal`, `file`, `version`, `request` or `rollback`: the cause.
     pub cause: String,
     /// `applied`; `invalid` if the configuration cannot be compiled, or `refused` if it cannot be used. The earlier one
     /// stays then.
@@ -117,6 +218,9 @@ pub struct ReloadBody {
     pub revision: Option<String>,
     /// The tables of which changes are in force only after a restart.
     pub restart: Vec<String>,
+    /// How it differs from the configuration before.
+    #[serde(flatten)]
+    pub parts: DifferenceBody,
     /// The first errors or warnings.
     pub problems: Vec<FindingBody>,
     /// The number of further problems.
@@ -128,14 +232,14 @@ pub struct ReloadBody {
 /// The last reloads, and the channel for new ones.
 #[derive(Clone, Debug)]
 pub struct Reloads {
-    orders: mpsc::Sender<oneshot::Sender<ReloadBody>>,
+    orders: mpsc::Sender<Order>,
     /// The newest last.
     last: Arc<Mutex<VecDeque<ReloadBody>>>,
 }
 
 impl Reloads {
     /// No reload yet. Returns the receiver of orders; without a receiver, nothing can be reloaded.
-    pub fn new() -> (Self, mpsc::Receiver<oneshot::Sender<ReloadBody>>) {
+    pub fn new() -> (Self, mpsc::Receiver<Order>) {
         let (orders, receiver) = mpsc::channel(WAITING_MAX);
         (Self { orders, last: Arc::default() }, receiver)
     }
@@ -154,10 +258,10 @@ impl Reloads {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).iter().rev().cloned().collect()
     }
 
-    /// Reloads, and waits for the outcome.
-    pub(super) async fn order(&self) -> Result<ReloadBody, (StatusCode, &'static str)> {
+    /// Reloads, or returns to an earlier configuration, and waits for the outcome.
+    pub(super) async fn order(&self, target: ReloadTarget) -> Result<ReloadBody, (StatusCode, &'static str)> {
         let (answer, outcome) = oneshot::channel();
-        let sent = self.orders.send(answer).await;
+        let sent = self.orders.send(Order { target, answer }).await;
         sent.map_err(|_| (StatusCode::CONFLICT, "this Weir has no configuration that changes"))?;
         outcome.await.map_err(|_| (StatusCode::SERVICE_UNAVAILABLE, "Weir is stopping"))
     }

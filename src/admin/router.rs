@@ -21,7 +21,8 @@ use super::answer::{Answer, problem, text};
 use super::exposition::{self, Format};
 use super::state::Admin;
 use super::{
-    audit_list, bans, configuration, explain, fleet, history, keys, layers, overrides, page, plans, spend, tap, top,
+    audit_list, bans, configuration, endpoint_orders, explain, fleet, history, keys, layers, overrides, page, plans,
+    spend, tap, top, upstreams, versions,
 };
 use crate::telemetry::OPENMETRICS_TYPE;
 
@@ -32,7 +33,7 @@ const DOCUMENT_PATH: &str = "/v1/openapi.json";
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Weir admin API", description = "Health, metrics, explanations, keys, bans, overrides and plans of a running Weir."),
+    info(title = "Weir admin API", description = "Health, metrics, explanations, keys, bans, overrides, plans and upstreams of a running Weir."),
     security(("token" = []))
 )]
 struct Document;
@@ -48,6 +49,7 @@ pub(super) fn router(admin: Admin) -> Router {
         .routes(routes!(tap::tap))
         .routes(routes!(history::history))
         .routes(routes!(fleet::fleet))
+        .routes(routes!(upstreams::list))
         .routes(routes!(explain::explain))
         .routes(routes!(keys::show))
         .routes(routes!(bans::list))
@@ -55,7 +57,9 @@ pub(super) fn router(admin: Admin) -> Router {
         .routes(routes!(plans::list))
         .routes(routes!(audit_list::list))
         .routes(routes!(configuration::show))
-        .routes(routes!(configuration::reloads));
+        .routes(routes!(configuration::reloads))
+        .routes(routes!(versions::toml))
+        .routes(routes!(versions::list));
     let writes = OpenApiRouter::new()
         .routes(routes!(keys::reset))
         .routes(routes!(bans::set))
@@ -65,8 +69,13 @@ pub(super) fn router(admin: Admin) -> Router {
         .routes(routes!(plans::assign))
         .routes(routes!(plans::put))
         .routes(routes!(plans::remove))
+        .routes(routes!(endpoint_orders::drain))
+        .routes(routes!(endpoint_orders::undrain))
+        .routes(routes!(endpoint_orders::weight))
         .routes(routes!(configuration::check))
         .routes(routes!(configuration::reload))
+        .routes(routes!(versions::diff))
+        .routes(routes!(versions::rollback))
         .routes(routes!(spend::spend))
         .routes(routes!(spend::spend_by_its_old_name))
         .route_layer(from_fn_with_state(layers::changes(), layers::complete))

@@ -8,18 +8,21 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::gate::Live;
-use crate::telemetry::{HistogramSnapshot, LimitDecision, Metrics};
+use crate::telemetry::{HistogramSnapshot, LimitDecision, Metrics, Outcome};
 use crate::time::Timestamp;
 
 /// Seconds between two samples.
 pub(super) const EVERY_S: u64 = 5;
 /// Samples of an hour.
 pub(super) const SAMPLES_MAX: usize = 720;
+/// Samples of a minute.
+pub(super) const SAMPLES_OF_MINUTE: usize = SAMPLES_MAX / 60;
 /// Most limits with series of their own: the first ones of the configuration.
 const LIMITS_MAX: usize = 64;
 
-/// The results of a limit that have a series.
-const DECISIONS: [LimitDecision; 3] = [LimitDecision::Admitted, LimitDecision::Held, LimitDecision::Rejected];
+/// The results of a limit that have a series. The third one is the sum of the refusals.
+const DECISIONS: [&[LimitDecision]; 3] =
+    [&[LimitDecision::Admitted], &[LimitDecision::Held], &[LimitDecision::Refused, LimitDecision::Banned]];
 
 /// The last hour.
 #[derive(Debug, Default)]
@@ -38,7 +41,7 @@ struct Series {
 #[derive(Debug)]
 pub(super) struct Totals {
     at: Timestamp,
-    outcomes: Vec<(&'static str, u64)>,
+    outcomes: Vec<(Outcome, u64)>,
     overhead: HistogramSnapshot,
     limits: Vec<LimitTotals>,
 }
@@ -53,7 +56,7 @@ struct LimitTotals {
 #[derive(Clone, Debug)]
 struct Sample {
     at_s: u64,
-    rates: Vec<(&'static str, f32)>,
+    rates: Vec<(Outcome, f32)>,
     p50_us: Option<f32>,
     p99_us: Option<f32>,
 }
@@ -73,8 +76,10 @@ pub struct HistoryBody {
     pub every_s: u64,
     /// The end of each sample in Unix seconds.
     pub at_s: Vec<u64>,
-    /// Requests per second by verdict; `rejected` contains those of banned clients.
+    /// Requests per second by verdict.
     pub requests: BTreeMap<String, Vec<f32>>,
+    /// Refused requests per second by reason.
+    pub refused_by: BTreeMap<String, Vec<f32>>,
     /// The median of the microseconds that Weir added to requests that did not wait; `null` without such requests.
     pub added_us_p50: Vec<Option<f32>>,
     /// The 99th percentile of these microseconds.
@@ -97,8 +102,8 @@ pub struct LimitHistoryBody {
     pub admitted: Vec<f32>,
     /// Held requests per second.
     pub held: Vec<f32>,
-    /// Rejected requests per second.
-    pub rejected: Vec<f32>,
+    /// Refused requests per second, those of banned keys included.
+    pub refused: Vec<f32>,
 }
 
 impl Totals {
@@ -106,7 +111,7 @@ impl Totals {
     pub(super) fn of(metrics: &Metrics, live: &Live, at: Timestamp) -> Self {
         let limits = live.policy.limits().iter().map(|limit| {
             let cells = metrics.limit_cells(&limit.name);
-            let decisions = DECISIONS.map(|decided| cells.counted(decided));
+            let decisions = DECISIONS.map(|decided| decided.iter().map(|decided| cells.counted(*decided)).sum());
             LimitTotals { limit: limit.name.clone(), decisions, headroom: cells.headroom() }
         });
         Self {
@@ -123,14 +128,23 @@ impl History {
     pub fn last(&self, n: usize) -> HistoryBody {
         let series = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let samples = || series.samples.iter().skip(series.samples.len().saturating_sub(n));
-        let mut requests: BTreeMap<String, Vec<f32>> = BTreeMap::new();
-        for (verdict, rate) in samples().flat_map(|sample| &sample.rates) {
-            requests.entry((*verdict).to_owned()).or_default().push(*rate);
-        }
+        // The sum of the outcomes that have a label, by label and sample.
+        let by_label = |label: fn(Outcome) -> Option<&'static str>| {
+            let mut by_label: BTreeMap<String, Vec<f32>> = BTreeMap::new();
+            for (index, sample) in samples().enumerate() {
+                for (label, rate) in sample.rates.iter().filter_map(|(outcome, rate)| Some((label(*outcome)?, rate))) {
+                    let series = by_label.entry(label.to_owned()).or_default();
+                    series.resize(index + 1, 0.0);
+                    series[index] = rounded(series[index] + rate);
+                }
+            }
+            by_label
+        };
         HistoryBody {
             every_s: EVERY_S,
             at_s: samples().map(|sample| sample.at_s).collect(),
-            requests,
+            requests: by_label(|outcome| Some(outcome.verdict())),
+            refused_by: by_label(|outcome| Some(outcome.refused_by()?.label())),
             added_us_p50: samples().map(|sample| sample.p50_us).collect(),
             added_us_p99: samples().map(|sample| sample.p99_us).collect(),
             limits: series.limits.iter().map(|limit| limit.last(samples().count())).collect(),
@@ -158,7 +172,7 @@ impl Series {
         let overhead = now.overhead.since(&before.overhead);
         let added_us = |part| overhead.quantile(part).map(|seconds| as_f32(seconds * 1e6));
         let rates = now.outcomes.iter().zip(&before.outcomes);
-        let rates = rates.map(|((verdict, now), (_, before))| (*verdict, rate(*now, *before))).collect();
+        let rates = rates.map(|((outcome, now), (_, before))| (*outcome, rate(*now, *before))).collect();
         push(
             &mut self.samples,
             Sample { at_s: now.at.as_secs(), rates, p50_us: added_us(0.5), p99_us: added_us(0.99) },
@@ -193,7 +207,7 @@ impl LimitSeries {
             headroom: samples.iter().map(|(_, headroom)| *headroom).collect(),
             admitted: rates(0),
             held: rates(1),
-            rejected: rates(2),
+            refused: rates(2),
         }
     }
 }
@@ -217,6 +231,11 @@ fn as_f32(number: f64) -> f32 {
     ((number * 1000.0).round() / 1000.0) as f32
 }
 
+/// A sum of such numbers as one of them.
+fn rounded(sum: f32) -> f32 {
+    as_f32(f64::from(sum))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,14 +245,14 @@ mod tests {
     }
 
     fn totals(at_s: u64, forwarded: u64, limits: &[(&str, u64)]) -> Totals {
-        let of_limit = |(limit, rejected): &(&str, u64)| LimitTotals {
+        let of_limit = |(limit, refused): &(&str, u64)| LimitTotals {
             limit: (*limit).into(),
-            decisions: [0, 0, *rejected],
-            headroom: histogram(*rejected, 0.0),
+            decisions: [0, 0, *refused],
+            headroom: histogram(*refused, 0.0),
         };
         Totals {
             at: Timestamp::from_ns(at_s * 1_000_000_000),
-            outcomes: vec![("forwarded", forwarded), ("rejected", 0)],
+            outcomes: Outcome::ALL.map(|outcome| (outcome, forwarded)).into(),
             overhead: histogram(forwarded, 1.0),
             limits: limits.iter().map(of_limit).collect(),
         }
@@ -250,17 +269,21 @@ mod tests {
         history.add(totals(120, 1015, &[("b", 9), ("a", 6)]));
         let body = history.last(9);
         assert_eq!((&body.at_s[..], &body.requests["forwarded"][..]), (&[105, 115, 120][..], &[2.0, 0.0, 1.0][..]));
+        assert_eq!(
+            (&body.requests["refused"][..], &body.refused_by["ban"][..]),
+            (&[10.0, 0.0, 5.0][..], &[2.0, 0.0, 1.0][..])
+        );
         assert_eq!((&body.added_us_p50[..], body.every_s), (&[Some(500.0), None, Some(500.0)][..], 5));
         let names: Vec<_> = body.limits.iter().map(|limit| &*limit.limit).collect();
         assert_eq!(names, ["b", "a"]);
         // A limit that came later has no earlier samples.
         assert_eq!(
-            (&body.limits[0].rejected[..], &body.limits[1].rejected[..]),
+            (&body.limits[0].refused[..], &body.limits[1].refused[..]),
             (&[0.0, 0.0, 0.4][..], &[1.0, 0.0, 0.2][..])
         );
         assert_eq!(body.limits[1].headroom, [Some(0.0), None, Some(0.0)]);
         let last = history.last(1);
-        assert_eq!((&last.at_s[..], &last.limits[1].rejected[..]), (&[120][..], &[0.2][..]));
+        assert_eq!((&last.at_s[..], &last.limits[1].refused[..]), (&[120][..], &[0.2][..]));
         // A limit that is gone has no series.
         history.add(totals(125, 1015, &[("b", 9)]));
         assert_eq!(history.last(9).limits.len(), 1);

@@ -15,7 +15,7 @@ use super::audit::Audited;
 use super::body::{self, BATCH_MAX, Json};
 use super::state::Admin;
 use super::{key, keys};
-use crate::gate::{Balance, ChargeError, Gate, KeyError, KeyName, Live, Spend, SpendError};
+use crate::gate::{Balance, ChargeError, Gate, KeyName, Live, Spend, SpendError};
 
 /// A charge.
 #[derive(Deserialize, ToSchema)]
@@ -130,7 +130,7 @@ fn charge(
     let key = match key::name_of_json(key).map_err(bad)? {
         KeyName::Parts(parts) => parts,
         name => {
-            let found = gate.find_key(live, &limit, &name).map_err(|error| keys::refused(&error))?;
+            let found = gate.find_key(live, &limit, &name).map_err(|error| keys::refused(live, &error))?;
             found.pairs().ok_or_else(|| bad("key: a charge needs the text of the key, not its id".to_owned()))?
         }
     };
@@ -138,7 +138,7 @@ fn charge(
     let spend = |units| {
         let spend = Spend { limit: &limit, key: &key, plan: plan.as_deref(), units };
         gate.spend(live, spend, now).map_err(|error| match error {
-            SpendError::Charge(ChargeError::Key(KeyError::UnknownLimit)) => (StatusCode::NOT_FOUND, error.to_string()),
+            SpendError::Charge(ChargeError::Key(error)) => keys::refused(live, &error),
             _ => bad(error.to_string()),
         })
     };

@@ -13,9 +13,11 @@ use super::change::Overrides;
 use super::reloads::{ConfigReader, Reloads};
 use super::series::History;
 use crate::gate::{Gate, NewestLive, Routing};
+use crate::net::ListenAddress;
 use crate::store::stream::FleetStatus;
 use crate::telemetry::{Metrics, Taps};
 use crate::time::Timestamp;
+use crate::upstream::Directory;
 
 /// The state behind the admin listener.
 #[derive(Clone, Debug)]
@@ -36,8 +38,12 @@ pub struct Admin {
     pub address: SocketAddr,
     /// Whether the listener speaks TLS.
     pub is_tls: bool,
+    /// The addresses for requests, with the ports that the system chose.
+    pub services: Vec<ListenAddress>,
     /// The conditions that a request must meet.
     pub access: Arc<ArcSwap<Access>>,
+    /// The upstreams in force.
+    pub(crate) upstreams: Arc<dyn Directory>,
     /// The routes of the configuration in force.
     pub routing: Arc<ArcSwap<Routing>>,
     /// The configuration in force.
@@ -57,6 +63,6 @@ pub struct Admin {
 impl Admin {
     /// Writes a line of the audit log for each of `changes`, which `operator` made at `now`.
     pub(super) async fn record(&self, operator: &Operator, now: Timestamp, changes: Vec<Audited>) {
-        audit::record((&self.access.load_full(), &self.audit), operator, now, changes).await;
+        audit::record((&self.access.load_full(), &self.audit), Some(operator), now, changes).await;
     }
 }

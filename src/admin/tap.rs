@@ -3,6 +3,7 @@
 //! A task collects the events of a tap and sends them in pieces, at most one each [`PAUSE`]. So a tap takes little time
 //! from probes and scrapes, whatever the load.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -19,7 +20,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{Sender, channel};
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::openapi::{ArrayBuilder, ObjectBuilder, RefOr, Schema, Type};
+use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use super::access::Access;
 use super::answer::{Answer, ProblemBody, Refused, problem};
@@ -28,7 +30,9 @@ use super::connections::{Activity, Streaming};
 use super::keys;
 use super::state::Admin;
 use crate::limit::Key;
-use crate::telemetry::{TAPS_MAX, Tap, TapFilter, TappedKey, TappedRequest, verdicts};
+use crate::telemetry::{
+    FIELDS, Field, FieldKind, Outcome, RefusedBy, RequestRecord, TAPS_MAX, Tap, TapFilter, write_fields_json,
+};
 
 /// The shortest time between two pieces of a stream.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -49,6 +53,8 @@ pub(super) struct TapQuery {
     id: Option<String>,
     /// Verdicts with commas between them.
     verdict: Option<String>,
+    /// Reasons of refusals with commas between them.
+    refused_by: Option<String>,
     /// The client's address.
     #[param(value_type = Option<String>)]
     client: Option<IpAddr>,
@@ -58,45 +64,39 @@ pub(super) struct TapQuery {
     count: Option<u64>,
 }
 
-/// A request that has ended: the data of an event `decision`.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = Decision)]
-struct DecisionBody<'a> {
-    /// The end of the request (RFC 3339).
-    at: String,
-    /// The client's address.
-    #[schema(value_type = String)]
-    client: IpAddr,
-    /// The method.
-    method: &'a str,
-    /// The host, in the form that limits match.
-    host: &'a str,
-    /// The normalised path, without the query.
-    path: &'a str,
-    /// The status of the answer; 499 if the client left before it.
-    status: u16,
-    /// `forwarded`, `held`, `rejected`, `refused`, `abandoned` or `banned`.
-    verdict: &'a str,
-    /// The limit that held or refused the request; `null` if no limit did.
-    limit: Option<&'a str>,
-    /// The limits that apply to the request, as far as it came, with its keys.
-    keys: Vec<DecisionKeyBody<'a>>,
-    /// Microseconds from the head of the request to the end.
-    duration_us: u64,
-    /// Microseconds during which the request was held.
-    held_us: u64,
+/// A request that has ended: the data of an event `decision`. Its members are the fields of the access log. Those without
+/// a value are left out.
+struct Decision;
+
+impl PartialSchema for Decision {
+    fn schema() -> RefOr<Schema> {
+        let of_type = |kind: Type| ObjectBuilder::new().schema_type(kind);
+        let texts = |names: [&str; 3]| {
+            let add = |object: ObjectBuilder, name| object.property(name, of_type(Type::String)).required(name);
+            names.into_iter().fold(ObjectBuilder::new(), add)
+        };
+        let at = of_type(Type::String).description(Some("end of the request (RFC 3339)"));
+        let object = ObjectBuilder::new().property("at", at).required("at");
+        let add = |object: ObjectBuilder, &Field { name, kind, about, .. }: &Field| match kind {
+            FieldKind::Text => object.property(name, of_type(Type::String).description(Some(about))),
+            FieldKind::Number => object.property(name, of_type(Type::Integer).description(Some(about))),
+            FieldKind::Identities => {
+                let values = ObjectBuilder::new().additional_properties(Some(of_type(Type::String)));
+                object.property(name, values.description(Some(about)))
+            }
+            FieldKind::Keys => {
+                let keys = ArrayBuilder::new().items(texts(["limit", "key", "id"]));
+                object.property(name, keys.description(Some(about)))
+            }
+        };
+        FIELDS.iter().fold(object, add).into()
+    }
 }
 
-/// A limit that applies to a request, with the request's key.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = DecisionKey)]
-struct DecisionKeyBody<'a> {
-    /// The name of the limit.
-    limit: &'a str,
-    /// The parts of the key without secrets, with `|` between them.
-    key: &'a str,
-    /// The id of the key.
-    id: String,
+impl ToSchema for Decision {
+    fn name() -> Cow<'static, str> {
+        "Decision".into()
+    }
 }
 
 /// The data of an event `lost`.
@@ -114,7 +114,7 @@ struct LostBody {
     path = "/v1/tap",
     params(TapQuery),
     responses(
-        (status = 200, content_type = "text/event-stream", body = DecisionBody, description = "the stream"),
+        (status = 200, content_type = "text/event-stream", body = Decision, description = "the stream"),
         (status = 400, body = ProblemBody, description = "no request can have this key"),
         (status = 404, body = ProblemBody, description = "the limit does not exist"),
         (status = 503, body = ProblemBody, description = "too many taps are open"),
@@ -144,7 +144,7 @@ pub(super) async fn tap(
 }
 
 fn filter(admin: &Admin, wanted: TapQuery) -> Result<TapFilter, Refused> {
-    let TapQuery { limit, key, id, verdict, client, sample, count } = wanted;
+    let TapQuery { limit, key, id, verdict, refused_by, client, sample, count } = wanted;
     let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
     let live = admin.live.load();
     let has_key = key.is_some() || id.is_some();
@@ -155,19 +155,30 @@ fn filter(admin: &Admin, wanted: TapQuery) -> Result<TapFilter, Refused> {
             Some([first, second])
         }
         Some(limit) if live.policy.by_name(limit).is_none() => {
-            return Err((StatusCode::NOT_FOUND, "there is no such limit".to_owned()));
+            return Err(keys::unknown_limit(&live));
         }
         _ => None,
     };
-    let known = |text: &str| {
-        let known = verdicts().find(|verdict| *verdict == text);
-        known.ok_or_else(|| bad(format!("verdict: expected {}", verdicts().collect::<Vec<_>>().join(", "))))
-    };
-    let verdicts = verdict.as_deref().map_or(Ok(Vec::new()), |texts| texts.split(',').map(known).collect())?;
+    let verdicts =
+        listed("verdict", verdict.as_deref(), &Outcome::VERDICTS.map(|verdict| (verdict, verdict))).map_err(bad)?;
+    let reasons = RefusedBy::ALL.map(|by| (by.label(), by));
+    let refused_by = listed("refused_by", refused_by.as_deref(), &reasons).map_err(bad)?;
     if let Some((name, _)) = [("sample", sample), ("count", count)].iter().find(|(_, number)| *number == Some(0)) {
         return Err(bad(format!("{name}: expected a whole number from 1")));
     }
-    Ok(TapFilter { limit, key: hash, verdicts, client, sample: sample.unwrap_or(1) })
+    Ok(TapFilter { limit, key: hash, verdicts, refused_by, client, sample: sample.unwrap_or(1) })
+}
+
+/// The values of the parameter `name`, whose text has labels with commas between them. `known` has all labels.
+fn listed<T: Copy>(name: &str, text: Option<&str>, known: &[(&str, T)]) -> Result<Vec<T>, String> {
+    let value = |text: &str| {
+        let found = known.iter().find(|(label, _)| *label == text).map(|(_, value)| *value);
+        found.ok_or_else(|| {
+            let labels: Vec<_> = known.iter().map(|(label, _)| *label).collect();
+            format!("{name}: expected {}", labels.join(", "))
+        })
+    };
+    text.into_iter().flat_map(|text| text.split(',')).map(value).collect()
 }
 
 /// A stream of events.
@@ -207,78 +218,54 @@ impl EventStream {
 }
 
 /// The events of these requests, and of lost ones. Without any it is a comment.
-fn piece(requests: &[Arc<TappedRequest>], lost: u64) -> String {
+fn piece(requests: &[Arc<RequestRecord>], lost: u64) -> String {
     let mut text = String::new();
     for request in requests {
-        write_event(&mut text, "decision", &DecisionBody::of(request));
+        let mut data =
+            format!("event: decision\ndata: {{\"at\":\"{}\"", super::times::rfc3339(request.at)).into_bytes();
+        write_fields_json(&mut data, request);
+        text.push_str(&String::from_utf8_lossy(&data));
+        text.push_str("}\n\n");
     }
     match lost {
         0 if text.is_empty() => text.push_str(":\n\n"),
         0 => {}
-        lost => write_event(&mut text, "lost", &LostBody { lost }),
-    }
-    text
-}
-
-fn write_event(to: &mut String, name: &str, data: &impl Serialize) {
-    // Neither can fail: the data have text keys only, and a string has room.
-    let data = serde_json::to_string(data).unwrap_or_default();
-    let _ = write!(to, "event: {name}\ndata: {data}\n\n");
-}
-
-impl<'a> DecisionBody<'a> {
-    fn of(request: &'a TappedRequest) -> Self {
-        let TappedRequest { at, client, method, host, path, status, verdict, limit, keys, duration, held } = request;
-        let micros = |duration: &Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        let of_key = |TappedKey { limit, hash, shown }: &'a TappedKey| {
-            let [first, second] = *hash;
-            DecisionKeyBody { limit, key: shown, id: Key { first, second }.id() }
-        };
-        Self {
-            at: super::times::rfc3339(*at),
-            client: *client,
-            method,
-            host,
-            path,
-            status: *status,
-            verdict,
-            limit: Some(limit.as_str()).filter(|limit| !limit.is_empty()),
-            keys: keys.iter().map(of_key).collect(),
-            duration_us: micros(duration),
-            held_us: micros(held),
+        lost => {
+            // Neither can fail: the data have text keys only, and a string has room.
+            let data = serde_json::to_string(&LostBody { lost }).unwrap_or_default();
+            let _ = write!(text, "event: lost\ndata: {data}\n\n");
         }
     }
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::{TappedKey, Text};
     use crate::time::Timestamp;
 
     #[test]
     fn a_piece_has_requests_and_the_number_of_lost_ones() {
-        let key = TappedKey { limit: "one".into(), hash: [1, 2], shown: "a|b".into() };
-        let request = TappedRequest {
+        let passed = RequestRecord {
             at: Timestamp::from_ns(1_500_000_000),
             client: "2001:db8::1".parse().unwrap(),
-            method: "GET".into(),
-            host: "h".into(),
-            path: "/a\nb".into(),
             status: 429,
-            verdict: "rejected",
-            limit: "one".into(),
-            keys: vec![key],
+            outcome: Outcome::Refused(RefusedBy::Limit),
             duration: Duration::from_micros(12),
-            held: Duration::ZERO,
+            ..RequestRecord::default()
         };
-        let passed = TappedRequest { keys: Vec::new(), limit: String::new(), ..request.clone() };
+        let mut request = passed.clone();
+        request.set(Text::Path, "/a\nb");
+        request.set(Text::Limit, "one");
+        request.add_key(TappedKey { limit: "one", hash: [1, 2], shown: "a|b" });
         assert_eq!(piece(&[], 0), ":\n\n");
         insta::assert_snapshot!(piece(&[Arc::new(request), Arc::new(passed)], 7), @r#"
         event: decision
-        data: {"at":"1970-01-01T00:00:01.500Z","client":"2001:db8::1","method":"GET","host":"h","path":"/a\nb","status":429,"verdict":"rejected","limit":"one","keys":[{"limit":"one","key":"a|b","id":"00000000000000010000000000000002"}],"duration_us":12,"held_us":0}
+        data: {"at":"1970-01-01T00:00:01.500Z","client":"2001:db8::1","path":"/a\nb","status":429,"verdict":"refused","refused_by":"limit","limit":"one","keys":[{"limit":"one","key":"a|b","id":"00000000000000010000000000000002"}],"duration_us":12,"held_us":0,"bytes_in":0,"bytes_out":0}
 
         event: decision
-        data: {"at":"1970-01-01T00:00:01.500Z","client":"2001:db8::1","method":"GET","host":"h","path":"/a\nb","status":429,"verdict":"rejected","limit":null,"keys":[],"duration_us":12,"held_us":0}
+        data: {"at":"1970-01-01T00:00:01.500Z","client":"2001:db8::1","status":429,"verdict":"refused","refused_by":"limit","duration_us":12,"held_us":0,"bytes_in":0,"bytes_out":0}
 
         event: lost
         data: {"lost":7}

@@ -14,7 +14,7 @@ pub fn rfc3339(at: Timestamp) -> String {
 }
 
 /// The instant of such a text; `None` if it is none.
-pub(super) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
+pub fn parse_rfc3339(text: &str) -> Option<Timestamp> {
     let since = humantime::parse_rfc3339(text).ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     Some(Timestamp::from_ns(saturating_ns(since)))
 }

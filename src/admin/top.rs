@@ -9,6 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::answer::{Answer, ProblemBody, json, problem};
 use super::body::Parameters;
+use super::keys::unknown_limit;
 use super::state::Admin;
 use crate::gate::{HALF_LIFE_NS, TOP_KEYS, TopKey, TopKeys};
 
@@ -76,9 +77,11 @@ pub(super) async fn top(State(admin): State<Arc<Admin>>, Parameters(asked): Para
     if !(1..=TOP_KEYS).contains(&n) {
         return problem(StatusCode::BAD_REQUEST, format!("n: expected a whole number from 1 to {TOP_KEYS}"));
     }
-    let tops = admin.gate.top(&admin.live.load(), asked.limit.as_deref(), n);
+    let live = admin.live.load();
+    let tops = admin.gate.top(&live, asked.limit.as_deref(), n);
     if asked.limit.is_some() && tops.is_empty() {
-        return problem(StatusCode::NOT_FOUND, "there is no such limit");
+        let (status, detail) = unknown_limit(&live);
+        return problem(status, detail);
     }
     let limits = tops.into_iter().map(LimitTop::from).collect();
     let banned_addresses = LimitTop::from(admin.gate.top_banned(n)).keys;

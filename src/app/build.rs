@@ -11,6 +11,7 @@ use arc_swap::access::Map;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
+use super::config_reader::log_findings;
 use super::control::{Built, Control};
 use super::descriptors::{DescriptorBudget, Wanted};
 use super::error::AppError;
@@ -28,10 +29,11 @@ use crate::config::{self, Config, Diagnostics, GrpcSettings, OverridesInForce};
 use crate::gate::{Gate, NewestLive};
 use crate::grpc;
 use crate::grpc::settings::ServiceListener;
+use crate::http2::Fatal;
 use crate::net::ListenAddress;
 use crate::proxy::{ConnectionCount, RunningConfig, SharedState};
 use crate::respond::ProblemKind;
-use crate::telemetry::{LogGuard, Metrics, Taps};
+use crate::telemetry::{LogGuard, Metrics, Spans, Taps};
 use crate::time::Clock;
 use crate::upstream::Ceiling;
 
@@ -53,7 +55,7 @@ impl App {
         let mut listeners = Listeners::bind(&config, &mut inherited)?;
         let mut previous = inherited.previous;
         let budget = DescriptorBudget::take(config.fixed.workers, wanted(&config));
-        let (operators, orders, bans) = Operators::of(&config, feed.as_ref().map(ConfigFeed::in_force), budget.clients);
+        let (operators, orders, bans) = Operators::of(&config, feed.as_ref(), budget.clients);
         let metrics = Arc::new(metrics(&config, feed.as_ref().is_some_and(ConfigFeed::is_remote))?);
         let jwks = Arc::new(Jwks::default());
         if let Previous::Running(predecessor) = &mut previous {
@@ -69,7 +71,6 @@ impl App {
         let gate = Arc::new(Gate::new(clock, secret, Arc::clone(&metrics)));
         gate.restore(limits);
         metrics.reloaded(clock.now());
-
         let (workers, grace) = (config.fixed.workers, config.fixed.shutdown_grace);
         let wanted_connections = config.fixed.max_connections;
         let (installed, warnings) = (Installed::of(&config), config.warnings.clone());
@@ -83,6 +84,7 @@ impl App {
         let shared = Arc::new(SharedState {
             gate,
             taps: Arc::new(Taps::new(metrics.taps.clone())),
+            spans: Spans::new(metrics.spans.clone()),
             metrics,
             running_config,
             reloads: watch::Sender::new(()),
@@ -148,7 +150,7 @@ impl App {
     /// runs on the control runtime. Lost log lines are counted if `logs` is there.
     pub fn run(self, logs: Option<&LogGuard>, companion: impl Future<Output = ()>) -> Result<(), AppError> {
         count_panics(&self.built.shared.metrics);
-        reload::log_findings(&self.warnings);
+        log_findings(&self.warnings);
         let max_connections = self.built.shared.connections.max;
         if let Some(wanted) = self.wanted_connections.filter(|wanted| *wanted > max_connections) {
             tracing::warn!(wanted, max_connections, "fewer connections, for want of file descriptors (ulimit -n)");
@@ -174,7 +176,7 @@ fn metrics(config: &Config, is_remote: bool) -> Result<Metrics, AppError> {
     let revision = option_env!("WEIR_REVISION").unwrap_or("unknown");
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), revision);
     let metrics = metrics.map_err(AppError::system("register the metrics"))?;
-    metrics.show_problems(ProblemKind::COUNTED.iter().map(|kind| kind.label()));
+    metrics.show_problems(ProblemKind::COUNTED.iter().map(|kind| kind.label()).chain(Fatal::KINDS));
     if config.snapshot.is_some() {
         metrics.show_snapshots().map_err(AppError::system("register the metrics"))?;
     }

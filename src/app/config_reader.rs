@@ -2,12 +2,17 @@
 
 use arc_swap::ArcSwap;
 
-use crate::admin::{CheckBody, ConfigBody, ConfigReader, FindingBody, ReloadBody, SETTINGS_MAX, SettingBody};
+use super::versions::{Version, Versions};
+use crate::admin::{
+    CheckBody, ConfigBody, ConfigReader, DiffBody, DifferenceBody, FindingBody, ReloadBody, SETTINGS_MAX, SettingBody,
+    SettingDiffBody, VersionBody, VersionsBody,
+};
 use crate::config::{
-    self, Config, Diagnostics, Finding, InForce, Origin, OverridesInForce, Setting, SettingFilter, SettingSource,
-    Severity, Written,
+    self, ChangedSetting, Config, Diagnostics, Difference, Finding, InForce, Origin, OverridesInForce, Setting,
+    SettingFilter, SettingSource, Severity, Written, listed,
 };
 use crate::policy::Policy;
+use crate::proxy::SharedState;
 
 /// The texts in force, and the place of the configuration.
 #[derive(Debug)]
@@ -18,13 +23,15 @@ pub(super) struct RunningText {
     origin: Option<Origin>,
     /// The bound on client connections.
     max_connections: usize,
+    /// The last configurations in force.
+    pub(super) versions: Versions,
 }
 
 impl RunningText {
-    pub(super) fn new(config: &Config, origin: Option<Origin>, max_connections: usize) -> Self {
+    pub(super) fn new(config: &Config, origin: Option<Origin>, max_connections: usize, versions: Versions) -> Self {
         let written = ArcSwap::from_pointee(config.written.clone());
         let overrides = ArcSwap::from_pointee(config.run_time.kept.clone());
-        Self { written, overrides, origin, max_connections }
+        Self { written, overrides, origin, max_connections, versions }
     }
 }
 
@@ -51,6 +58,100 @@ impl ConfigReader for RunningText {
     fn check_stored(&self) -> Option<CheckBody> {
         let origin = self.origin.as_ref().filter(|origin| matches!(origin, Origin::File(_)))?;
         Some(check_body(config::load_after(origin, Some(&self.overrides.load()))))
+    }
+
+    fn diff(&self, text: &str, name: &str) -> DiffBody {
+        self.diff_body(config::compile_at(text, name, self.origin.as_ref(), &self.overrides.load()))
+    }
+
+    fn diff_stored(&self) -> Option<DiffBody> {
+        let origin = self.origin.as_ref().filter(|origin| matches!(origin, Origin::File(_)))?;
+        Some(self.diff_body(config::load_after(origin, Some(&self.overrides.load()))))
+    }
+
+    fn toml(&self) -> String {
+        let written = self.written.load();
+        format!(
+            "# The configuration in force, from {}. Relative paths begin at its folder.\n{}",
+            written.name(),
+            written.toml()
+        )
+    }
+
+    fn versions(&self) -> VersionsBody {
+        let body = |(version, in_force): (Version, bool)| {
+            let Version { number, at, revision, limits, .. } = version;
+            VersionBody { number, at, revision, limits, in_force }
+        };
+        VersionsBody { file: self.versions.file(), versions: self.versions.list().into_iter().map(body).collect() }
+    }
+}
+
+impl RunningText {
+    /// How a compiled configuration differs from the one in force.
+    fn diff_body(&self, compiled: Result<Config, Diagnostics>) -> DiffBody {
+        let config = match compiled {
+            Ok(config) => config,
+            Err(diagnostics) => {
+                let (problems, _) = findings(&diagnostics);
+                let (parts, text) = (DifferenceBody::default(), printed(&[diagnostics]));
+                return DiffBody { valid: false, parts, settings: Vec::new(), more: false, problems, text };
+            }
+        };
+        let written = self.written.load();
+        let (settings, more) = written.changes(&config.written, SETTINGS_MAX);
+        let setting = |ChangedSetting { path, before, after }| {
+            let [before, after] = [before, after].map(Option::unwrap_or_default);
+            SettingDiffBody { path, before, after }
+        };
+        DiffBody {
+            valid: true,
+            parts: difference_body(&written.difference(&config.written)),
+            settings: settings.into_iter().map(setting).collect(),
+            more,
+            problems: Vec::new(),
+            text: String::new(),
+        }
+    }
+}
+
+/// Most names of one list in an answer.
+const NAMES_MAX: usize = 100;
+
+fn difference_body(difference: &Difference) -> DifferenceBody {
+    let names = |names: &[String]| names.iter().take(NAMES_MAX).cloned().collect();
+    let Difference { appeared, changed, vanished, .. } = difference;
+    DifferenceBody { appeared: names(appeared), changed: names(changed), vanished: names(vanished) }
+}
+
+/// Most names of one list in a line of the log.
+const LOGGED_MAX: usize = 10;
+
+/// Logs that a configuration is in force, and how it differs from the one before.
+pub(super) fn log_reloaded(shared: &SharedState, revision: Option<&str>, difference: &Difference) {
+    let limits = shared.running_config.load().live.policy.limits().len();
+    let [appeared, changed, vanished] =
+        [&difference.appeared, &difference.changed, &difference.vanished].map(|names| listed(names, LOGGED_MAX));
+    tracing::info!(limits, revision, appeared, changed, vanished, "reloaded");
+    if difference.has_lost_most_limits() {
+        let (before, lost) = difference.limits;
+        tracing::warn!(before, lost, "the new configuration has lost more than half of the limits");
+    }
+}
+
+/// Logs each problem with file, line and column.
+pub(super) fn log_findings(problems: &Diagnostics) {
+    let (findings, more) = problems.findings();
+    for Finding { severity, code, title, file, at, .. } in findings {
+        let (line, column) = at.unzip();
+        match severity {
+            Severity::Error => tracing::error!(file, line, column, code, "{title}"),
+            Severity::Warning => tracing::warn!(file, line, column, code, "{title}"),
+            Severity::Note => tracing::info!(file, line, column, code, "{title}"),
+        }
+    }
+    if more > 0 {
+        tracing::warn!(more, "more problems with the configuration");
     }
 }
 
@@ -100,6 +201,8 @@ pub(super) enum ReloadCause {
     Version,
     /// A request of an operator.
     Request,
+    /// An operator returns to this configuration, or to the one before that in force.
+    Return(Option<u64>),
 }
 
 impl ReloadCause {
@@ -114,14 +217,15 @@ impl ReloadCause {
             Self::File => "file",
             Self::Version => "version",
             Self::Request => "request",
+            Self::Return(_) => "rollback",
         }
     }
 }
 
 /// The outcome of a reload.
 pub(super) enum ReloadOutcome {
-    /// The configuration is in force, except these tables.
-    Applied(Vec<&'static str>, Diagnostics),
+    /// The configuration is in force, except the tables in `restart`.
+    Applied { restart: Vec<&'static str>, warnings: Diagnostics, difference: Difference },
     /// It cannot be used, for this reason.
     Refused(String),
     /// It cannot be compiled.
@@ -130,8 +234,12 @@ pub(super) enum ReloadOutcome {
 
 /// The record of a reload.
 pub(super) fn record(at: String, cause: ReloadCause, outcome: ReloadOutcome, revision: Option<&str>) -> ReloadBody {
+    let mut parts = DifferenceBody::default();
     let (name, reason, restart, diagnostics) = match outcome {
-        ReloadOutcome::Applied(restart, warnings) => ("applied", None, restart, warnings),
+        ReloadOutcome::Applied { restart, warnings, difference } => {
+            parts = difference_body(&difference);
+            ("applied", None, restart, warnings)
+        }
         ReloadOutcome::Refused(reason) => ("refused", Some(reason), Vec::new(), Diagnostics::default()),
         ReloadOutcome::Invalid(diagnostics) => ("invalid", None, Vec::new(), diagnostics),
     };
@@ -143,6 +251,7 @@ pub(super) fn record(at: String, cause: ReloadCause, outcome: ReloadOutcome, rev
         reason,
         revision: revision.map(str::to_owned),
         restart: restart.into_iter().map(str::to_owned).collect(),
+        parts,
         problems,
         more,
         text: printed(&[diagnostics]),
@@ -157,6 +266,7 @@ fn findings(diagnostics: &Diagnostics) -> (Vec<FindingBody>, usize) {
         let severity = match severity {
             Severity::Error => "error",
             Severity::Warning => "warning",
+            Severity::Note => "note",
         };
         FindingBody {
             severity: severity.to_owned(),

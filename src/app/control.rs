@@ -20,21 +20,23 @@ use super::fleet::{Fleet, RunningFleet};
 use super::jwks::Jwks;
 use super::listeners::{Listeners, Open};
 use super::operators::Operators;
-use super::reload::{Hangups, Reloader};
+use super::reload::Reloader;
+use super::signals::{Hangups, LogRotations, reopen_logs};
 use super::snapshots::{SnapshotWriter, WriteLock};
 use super::stoppable::StoppableTask;
 use super::stores;
 use super::systemd;
 use super::takeover::{Handover, HandoverProgress, HandoverServer, Previous, Successors};
+use super::traces::Exporter;
 use crate::admin::{self, Admin, ConfigReader};
 use crate::gate::NewestLive;
 use crate::grpc;
-use crate::net::{Lifecycle, ListenAddress, Listener, SocketFile};
+use crate::net::{Lifecycle, ListenAddress, Listener, SocketFile, name_this_process};
 use crate::proxy::{self, ListenerKind, SharedState, WorkerService};
 use crate::store::snapshot::Secret;
 use crate::store::stream::FleetStatus;
 use crate::telemetry::LogGuard;
-use crate::upstream;
+use crate::upstream::{self, Directory, operate};
 
 /// The parts of a process that is ready to run.
 pub(super) struct Built {
@@ -94,6 +96,9 @@ impl Control {
         let Built { shared, mut listeners, places, limiter, fleet, operators, jwks, grace, workers, .. } = built;
         let Built { reloader, secret, snapshots, mut previous, command, .. } = built;
         if let Previous::Running(predecessor) = &mut previous {
+            // Without an admin listener nobody could end them.
+            let orders = predecessor.orders().into_iter().filter(|_| listeners.operators.is_some());
+            operate::inherit(&shared.in_force().states, orders.collect());
             let was_gone = predecessor.is_gone();
             predecessor.confirm().map_err(AppError::TakeOver)?;
             if predecessor.is_gone() && !was_gone {
@@ -155,6 +160,7 @@ impl Control {
     ) -> Result<(), AppError> {
         // Signals are registered before any other process learns that Weir runs.
         let stops = StopSignals::new().map_err(AppError::system("take signals"))?;
+        let rotations = LogRotations::new().map_err(AppError::system("take signals"))?;
         let ready = Arc::new(AtomicBool::new(true));
         let reloader = self.take_signals()?;
         let admin = self.serve_operators(&ready)?;
@@ -162,6 +168,7 @@ impl Control {
         tokio::spawn(upstream::check_health(Arc::clone(&shared)));
         tokio::spawn(upstream::resolve_names(Arc::clone(&shared), Arc::clone(&shared.metrics)));
         tokio::spawn(stores::run(Arc::clone(&shared)));
+        let traces = Exporter::start(&shared);
         let fleet = self.fleet.take().map(Fleet::start).transpose()?.map(Arc::new);
         for address in &self.places {
             tracing::info!(%address, workers = self.workers, "listening");
@@ -173,26 +180,19 @@ impl Control {
             tracing::info!(%address, workers = self.workers, "serving checks over gRPC");
         }
         tokio::spawn(Arc::clone(&self.jwks).run(Arc::clone(&shared)));
-        match std::mem::replace(&mut self.previous, Previous::None) {
-            Previous::None => {}
-            Previous::Ended => tracing::warn!(
-                "the previous process ended without a handover; limits continue from the snapshot or begin anew"
-            ),
-            Previous::Running(predecessor) => predecessor.serving(Arc::clone(&shared)),
-        }
+        self.tell_predecessor();
         let snapshots = self.snapshots.take();
         let snapshots = snapshots.map(|writer| writer.start(Arc::clone(&shared), Arc::clone(&self.write_lock)));
         let handover = self.handover.take().map(|(server, socket)| answer_successors(server, socket)).transpose()?;
         systemd::notify_ready();
         let (stage, endings, progress) = (self.stage, self.endings, self.progress.clone());
-        let fleet_too = fleet.clone();
-        let control_listeners = ControlListeners { admin, fleet: fleet_too, handover, progress: self.progress.clone() };
+        let listeners = ControlListeners { admin, fleet: fleet.clone(), handover, progress: self.progress.clone() };
         let drain = Drain { shared: Arc::clone(&shared), ready, stage, endings, grace: self.grace, stops, progress };
         let ended = tokio::select! {
-            drained = drain.run(|| control_listeners.end()) => {
+            drained = drain.run(|| listeners.end()) => {
                 drained.map_err(AppError::system("take signals"))
             }
-            () = housekeeping(&shared, logs) => Ok(()),
+            () = housekeeping(&shared, logs, rotations) => Ok(()),
             () = async { companion.await; std::future::pending().await } => Ok(()),
         };
         // Waits for a handover in progress.
@@ -209,6 +209,7 @@ impl Control {
             let _ = timeout(REFUSAL_TIMEOUT, reloader.finish()).await;
         }
         stores::flush(&shared).await;
+        Exporter::finish(traces).await;
         if let Some(fleet) = fleet {
             fleet.end().await;
         }
@@ -217,6 +218,17 @@ impl Control {
             let _ = finished.inspect_err(|error| tracing::error!(%error, "the last snapshot was not written"));
         }
         ended
+    }
+
+    /// Tells a running predecessor that this process serves.
+    fn tell_predecessor(&mut self) {
+        match std::mem::replace(&mut self.previous, Previous::None) {
+            Previous::None => {}
+            Previous::Ended => tracing::warn!(
+                "the previous process ended without a handover; limits continue from the snapshot or begin anew"
+            ),
+            Previous::Running(predecessor) => predecessor.serving(Arc::clone(&self.shared)),
+        }
     }
 
     /// Starts the tasks that wait for signals, and returns the one that reloads.
@@ -244,17 +256,20 @@ impl Control {
             ready: Arc::clone(ready),
             address,
             is_tls: operators.is_tls(),
+            services: self.places.clone(),
             access: Arc::clone(&operators.access),
             overrides: operators.overrides.clone(),
+            upstreams: Arc::clone(&self.shared) as Arc<dyn Directory>,
             routing: Arc::clone(&operators.routing),
             configuration: Arc::clone(&operators.text) as Arc<dyn ConfigReader>,
             reloads: operators.reloads.clone(),
             fleet: self.fleet.as_ref().map(|fleet| Arc::clone(&fleet.hub) as Arc<dyn FleetStatus>),
             bans: Arc::clone(&operators.bans),
-            audit: Arc::default(),
+            audit: Arc::clone(&operators.audit),
         };
         operators.bans.log();
         tokio::spawn(admin::keep_history(admin.clone()));
+        tokio::spawn(admin::end_orders(admin.clone()));
         tokio::spawn(Arc::clone(&operators.bans).follow(Arc::clone(&self.shared.gate)));
         let failed = AppError::system("serve operators");
         let serving = match socket {
@@ -280,6 +295,7 @@ fn answer_successors(
     let Listener::Unix(socket) = socket else {
         return Err(AppError::System("use server.takeover", "it is no Unix socket".into()));
     };
+    name_this_process(&socket).map_err(AppError::system("use server.takeover"))?;
     let socket = tokio::net::UnixListener::from_std(socket).map_err(AppError::system("use server.takeover"))?;
     Ok((Arc::clone(&server), tokio::spawn(server.run(socket))))
 }
@@ -345,13 +361,19 @@ fn start_workers(
     Ok(endings)
 }
 
-/// Sweeps idle keys and tokens, and updates metrics, until dropped.
-async fn housekeeping(shared: &SharedState, logs: Option<&LogGuard>) {
+/// Sweeps idle keys and tokens, updates metrics, and reopens log files, until dropped.
+async fn housekeeping(shared: &SharedState, logs: Option<&LogGuard>, mut rotations: LogRotations) {
     let mut ticks = interval(SWEEP_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut tasks = 0;
     loop {
-        ticks.tick().await;
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = rotations.next() => {
+                reopen_logs(logs);
+                continue;
+            }
+        }
         shared.metrics.set_tasks(Handle::current().metrics().num_alive_tasks(), &mut tasks);
         shared.gate.sweep();
         let config = shared.running_config.load();

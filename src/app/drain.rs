@@ -31,7 +31,7 @@ pub(super) struct Drain {
 pub(super) const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Drain {
-    /// Waits for SIGTERM or SIGINT, or until a successor has taken over, and then drains. A further signal ends the grace
+    /// Waits for SIGTERM, SIGINT or SIGQUIT, or until a successor has taken over, and then drains. A further signal ends the grace
     /// period.
     ///
     /// Calls `on_end` when draining begins.
@@ -77,21 +77,24 @@ async fn handed_over(progress: &mut watch::Receiver<HandoverProgress>) {
     }
 }
 
-/// Receives SIGTERM and SIGINT from its creation on.
+/// Receives SIGTERM, SIGINT and SIGQUIT from its creation on.
 pub(super) struct StopSignals {
     term: Signal,
     int: Signal,
+    quit: Signal,
 }
 
 impl StopSignals {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
+        let [term, int, quit] = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::quit()].map(signal);
+        Ok(Self { term: term?, int: int?, quit: quit? })
     }
 
     async fn next(&mut self) {
         tokio::select! {
             _ = self.term.recv() => {}
             _ = self.int.recv() => {}
+            _ = self.quit.recv() => {}
         }
     }
 }

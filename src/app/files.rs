@@ -5,9 +5,13 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use crate::time::instant_now;
 
 /// A watch of the folders of some files.
 pub(super) struct FileWatch {
@@ -16,7 +20,12 @@ pub(super) struct FileWatch {
     paths: Arc<BTreeSet<PathBuf>>,
     /// Watches until it is dropped; `None` if the system cannot watch.
     watcher: Option<RecommendedWatcher>,
+    /// The end of the quiet period that has begun.
+    due: Option<Instant>,
 }
+
+/// The time without a further change after which files are read, so that no half-written file is read.
+pub(super) const QUIET: Duration = Duration::from_millis(300);
 
 impl FileWatch {
     /// Watches every folder that contains one of `files`, or a symlink of its path.
@@ -28,7 +37,7 @@ impl FileWatch {
     pub(super) fn follow<'p>(&mut self, files: impl Iterator<Item = &'p Path>) {
         let paths = replaceable_paths(files);
         if self.watcher.is_none() || paths != *self.paths {
-            *self = Self::of(paths);
+            *self = Self { due: self.due, ..Self::of(paths) };
         }
     }
 
@@ -59,12 +68,24 @@ impl FileWatch {
         if let Err(error) = &watcher {
             tracing::warn!(%error, "cannot watch files; Weir polls them for changes");
         }
-        Self { changed, paths, watcher: watcher.ok() }
+        Self { changed, paths, watcher: watcher.ok(), due: None }
     }
 
-    /// Waits for the next event.
-    pub(super) async fn changed(&self) {
-        self.changed.notified().await;
+    /// Waits for a change, and until there was none for [`QUIET`]. A caller that is dropped meanwhile loses nothing.
+    pub(super) async fn settled(&mut self) {
+        loop {
+            match self.due {
+                None => self.changed.notified().await,
+                Some(due) => tokio::select! {
+                    () = self.changed.notified() => {}
+                    () = sleep_until(due) => {
+                        self.due = None;
+                        return;
+                    }
+                },
+            }
+            self.due = Some(instant_now() + QUIET);
+        }
     }
 }
 
@@ -90,3 +111,25 @@ fn replaceable_paths<'p>(files: impl Iterator<Item = &'p Path>) -> BTreeSet<Path
 
 /// Consecutive symlinks that Linux follows in one path.
 const LINKS_MAX: usize = 40;
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_counts_once_the_files_are_quiet() {
+        let mut watch = FileWatch::new(std::iter::empty());
+        let (began, changed) = (instant_now(), Arc::clone(&watch.changed));
+        // A writer that writes again and again; the caller drops each wait.
+        for _ in 0..10 {
+            changed.notify_one();
+            assert!(timeout(QUIET / 2, watch.settled()).await.is_err());
+        }
+        changed.notify_one();
+        watch.settled().await;
+        assert_eq!(began.elapsed(), QUIET * 6);
+        assert!(timeout(QUIET * 10, watch.settled()).await.is_err());
+    }
+}

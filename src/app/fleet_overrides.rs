@@ -6,6 +6,7 @@
 
 use std::convert::Infallible;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -14,17 +15,23 @@ use tokio::task::{AbortHandle, spawn_blocking};
 
 use super::overrides_copy::OverridesCopy;
 use super::terms::{Accepted, Terms};
-use crate::config::{self, Changed, Origin, OverridesInForce};
+use crate::config::{self, Changed, ConfigInForce};
 use crate::etcd::{Entry, FollowAttempts, KeyRange, PutError, Session};
 use crate::grpc::fleet::settings::EtcdMembers;
-use crate::policy::overrides::{OverrideEdit, OverrideError};
+use crate::policy::overrides::{EndedOverride, OverrideEdit, OverrideError};
 use crate::store::snapshot::file;
 
 /// Attempts to change the text while other replicas change it.
 const ATTEMPTS_MAX: usize = 5;
 
-/// A configuration with changed overrides, and for each edit the allowance before it.
-pub(super) type ChangedConfig = (Box<Accepted>, Vec<Option<Value>>);
+/// A configuration with changed overrides, as [`Changed`] has it.
+pub(super) struct ChangedConfig {
+    pub(super) accepted: Box<Accepted>,
+    text: String,
+    pub(super) before: Vec<Option<Value>>,
+    pub(super) ended: Vec<EndedOverride>,
+    copy_to: Option<PathBuf>,
+}
 
 /// Follows the overrides of the fleet until dropped.
 pub(super) struct FleetOverrides {
@@ -56,14 +63,13 @@ impl FleetOverrides {
         &mut self.copy
     }
 
-    /// Makes edits in etcd and in the copy of this replica, which is `in_force`. If etcd has no overrides yet, the text of
-    /// the copy is edited.
+    /// Makes edits in etcd and in the copy of this replica, under the configuration in force. If etcd has no overrides yet,
+    /// the text of the copy is edited.
     pub(super) async fn change(
         &mut self,
-        origin: Origin,
+        in_force: ConfigInForce,
         edits: Vec<OverrideEdit>,
         terms: Terms,
-        in_force: OverridesInForce,
     ) -> Result<ChangedConfig, OverrideError> {
         let key = key(&self.etcd);
         let session = Session::open(&self.etcd.servers, 0).await.map_err(OverrideError::Fleet)?;
@@ -73,20 +79,22 @@ impl FleetOverrides {
             let entry = found.entries.into_iter().next();
             let revision = entry.as_ref().map_or(0, |entry| entry.revision);
             let base = entry.and_then(text);
-            let (origin, edits, terms) = (origin.clone(), Arc::clone(&edits), terms.clone());
-            let kept = in_force.clone();
-            let compile = move || compile_change((&origin, &kept), &edits, base.as_deref(), &terms);
+            let (in_force, edits, terms) = (in_force.clone(), Arc::clone(&edits), terms.clone());
+            let known = base.clone();
+            let compile = move || compile_change(&in_force, &edits, known.as_deref(), &terms);
             let compiled = spawn_blocking(compile).await.map_err(|error| OverrideError::Write(error.to_string()))?;
-            let (changed, text) = compiled?;
-            let before = changed.1.clone();
-            let is_put = match session.put_if(&key, text.clone().into_bytes(), revision).await {
-                Ok(is_put) => is_put,
-                Err(PutError::Refused(reason)) => return Err(OverrideError::Fleet(reason)),
-                Err(PutError::Unanswered(_)) if self.has(&text).await => true,
-                Err(PutError::Unanswered(reason)) => return Err(OverrideError::Unanswered { before, reason }),
-            };
+            let changed = compiled?;
+            let before = changed.before.clone();
+            let is_new = base.as_deref() != Some(&*changed.text);
+            let is_put = !is_new
+                || match session.put_if(&key, changed.text.clone().into_bytes(), revision).await {
+                    Ok(is_put) => is_put,
+                    Err(PutError::Refused(reason)) => return Err(OverrideError::Fleet(reason)),
+                    Err(PutError::Unanswered(_)) if self.has(&changed.text).await => true,
+                    Err(PutError::Unanswered(reason)) => return Err(OverrideError::Unanswered { before, reason }),
+                };
             if is_put {
-                let written = spawn_blocking(move || write(changed, &text)).await.map_err(io::Error::other).flatten();
+                let written = spawn_blocking(move || write(changed)).await.map_err(io::Error::other).flatten();
                 if written.is_ok() {
                     self.copy.attempted(None);
                 }
@@ -105,32 +113,45 @@ impl FleetOverrides {
     }
 }
 
+/// Waits for the next overrides of the fleet.
+pub(super) async fn next_text(overrides: &mut Option<FleetOverrides>) -> Arc<str> {
+    match overrides {
+        Some(overrides) => overrides.copy().next().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Compiles a configuration with edited overrides, and then writes their file, if they have one.
 pub(super) fn write_change(
-    at: (&Origin, &OverridesInForce),
+    in_force: &ConfigInForce,
     edits: &[OverrideEdit],
     terms: &Terms,
 ) -> Result<ChangedConfig, OverrideError> {
-    let (changed, text) = compile_change(at, edits, None, terms)?;
-    write(changed, &text).map_err(|error| OverrideError::Write(error.to_string()))
+    let changed = compile_change(in_force, edits, None, terms)?;
+    write(changed).map_err(|error| OverrideError::Write(error.to_string()))
 }
 
-/// The configuration with edited overrides, and their text.
+/// The configuration with edited overrides.
 fn compile_change(
-    (origin, in_force): (&Origin, &OverridesInForce),
+    in_force: &ConfigInForce,
     edits: &[OverrideEdit],
     base: Option<&str>,
     terms: &Terms,
-) -> Result<(ChangedConfig, String), OverrideError> {
-    let Changed { config, text, before } = config::change(origin, edits, base, in_force)?;
+) -> Result<ChangedConfig, OverrideError> {
+    let Changed { config, text, before, ended, copy_to } = config::change(in_force, edits, base)?;
     let accepted = terms.accept(config).map_err(OverrideError::InvalidOnDisk)?;
-    Ok(((accepted, before), text))
+    Ok(ChangedConfig { accepted, text, before, ended, copy_to })
 }
 
-/// Writes `text` to the file of overrides, if they have one.
-fn write(changed: ChangedConfig, text: &str) -> io::Result<ChangedConfig> {
-    if let Some(path) = changed.0.config.run_time.kept.place.file() {
-        file::replace(path, |to| to.write_all(text.as_bytes()))?;
+/// Writes the text to the file of overrides, if they have one.
+fn write(changed: ChangedConfig) -> io::Result<ChangedConfig> {
+    if let Some(path) = changed.accepted.config.run_time.kept.place.file() {
+        if let Some(copy) = &changed.copy_to {
+            std::fs::copy(path, copy)?;
+            let (file, copy) = (path.display(), copy.display());
+            tracing::warn!(%file, %copy, "the file of overrides was invalid; Weir keeps a copy and replaces it");
+        }
+        file::replace(path, |to| to.write_all(changed.text.as_bytes()))?;
     }
     Ok(changed)
 }

@@ -12,13 +12,20 @@ use crate::policy::overrides::Override;
 use crate::proxy::settings::{CheckListener, StartupSettings};
 use crate::store::snapshot;
 use crate::telemetry;
+use crate::time::Timestamp;
 
 /// The parts of the configuration in force that a reload compares with the new configuration.
 pub(super) struct Installed {
     pub(super) restart_only: RestartOnly,
     pub(super) sources: Sources,
     pub(super) overrides: OverridesInForce,
+    /// Whether changes of files are read by themselves.
+    pub(super) watches: bool,
     pub(super) rejected: RejectedOverrides,
+    /// The first end of an override by the wall clock; `None` if none has an end.
+    pub(super) next_end: Option<Timestamp>,
+    /// Whether the text has overrides that have ended.
+    pub(super) has_ended: bool,
     /// The etcd that has the overrides of the fleet.
     pub(super) overrides_etcd: Option<Arc<EtcdMembers>>,
 }
@@ -57,7 +64,10 @@ impl Installed {
             Some(MemberSource::Etcd(etcd)) if overrides.place != OverridesPlace::Off => Some(Arc::clone(etcd)),
             _ => None,
         };
-        Self { restart_only, sources, overrides, rejected, overrides_etcd }
+        let watches = config.fixed.watches;
+        let next_end = config.run_time.overrides.iter().filter_map(|one| one.until).min();
+        let has_ended = config.run_time.has_ended;
+        Self { restart_only, sources, overrides, watches, rejected, next_end, has_ended, overrides_etcd }
     }
 
     /// Why overrides that operators set are lost with the process; `None` if they are not.
@@ -98,7 +108,8 @@ pub(super) struct RestartOnly {
 impl RestartOnly {
     pub(super) fn of(config: &Config) -> Self {
         Self {
-            fixed: config.fixed.clone(),
+            // A reload changes whether files are watched.
+            fixed: StartupSettings { watches: true, ..config.fixed.clone() },
             check: config.check_listener.clone(),
             admin: (config.admin.listen.clone(), config.admin.tls.is_some(), config.admin.bans.clone()),
             grpc: config.grpc.as_ref().map(|grpc| grpc.listener.clone()),
@@ -111,7 +122,8 @@ impl RestartOnly {
 
     /// The tables whose settings differ in `new`.
     pub(super) fn changed_tables(&self, new: &Self) -> Vec<&'static str> {
-        let log = |settings: &Self| (settings.log.format, settings.log.level);
+        // A reload changes which requests are logged.
+        let log = |settings: &Self| telemetry::LogSettings { access: self.log.access, ..settings.log.clone() };
         let tables = [
             ("server", self.fixed != new.fixed),
             ("check", self.check != new.check),

@@ -9,6 +9,7 @@ mod drain;
 mod installed;
 mod reload;
 mod takeover;
+mod traces;
 
 pub mod remote;
 
@@ -28,10 +29,14 @@ mod fetch;
 mod files;
 mod fleet;
 mod fleet_overrides;
+mod override_changes;
 mod overrides_copy;
+mod signals;
 mod stoppable;
 mod systemd;
+mod versions;
 
 pub use build::App;
 pub use error::AppError;
 pub(crate) use operators::routing;
+pub use signals::ignore_signals;

@@ -4,12 +4,14 @@ use std::future::ready;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
 use super::config_reader::RunningText;
-use crate::admin::{self, Accept, Access, Admin, BanFile, Change, Overrides, ReloadBody, Reloads};
-use crate::config::{AdminSettings, Config, Origin};
+use super::remote::ConfigFeed;
+use super::versions::Versions;
+use crate::admin::{self, Accept, Access, Admin, AuditFile, BanFile, Change, Order, Overrides, Reloads};
+use crate::config::{AdminSettings, Config};
 use crate::gate::{OperatorBan, Routing};
 use crate::net::tls::ServerTls;
 
@@ -18,6 +20,7 @@ pub(super) struct Operators {
     pub(super) access: Arc<ArcSwap<Access>>,
     pub(super) overrides: Overrides,
     pub(super) bans: Arc<BanFile>,
+    pub(super) audit: Arc<AuditFile>,
     pub(super) routing: Arc<ArcSwap<Routing>>,
     pub(super) text: Arc<RunningText>,
     pub(super) reloads: Reloads,
@@ -39,15 +42,15 @@ pub(crate) fn routing(config: &Config) -> Routing {
 /// The orders of operators to the task that reloads.
 pub(super) struct Orders {
     pub(super) changes: mpsc::Receiver<Change>,
-    pub(super) reloads: mpsc::Receiver<oneshot::Sender<ReloadBody>>,
+    pub(super) reloads: mpsc::Receiver<Order>,
 }
 
 impl Operators {
-    /// The settings of a configuration that is at `origin`, the receiver of orders, and the bans in the file.
+    /// The settings of a configuration that comes from `feed`, the receiver of orders, and the bans in the file.
     /// `max_connections` is the bound on client connections.
     pub(super) fn of(
         config: &Config,
-        origin: Option<Origin>,
+        feed: Option<&ConfigFeed>,
         max_connections: usize,
     ) -> (Arc<Self>, Orders, Vec<OperatorBan>) {
         let (overrides, changes) = Overrides::new(config.run_time.overrides.clone());
@@ -55,9 +58,11 @@ impl Operators {
         let access = Arc::new(ArcSwap::from_pointee(access(config)));
         let tls = ArcSwapOption::from(config.admin.tls.clone().map(Arc::new));
         let routing = Arc::new(ArcSwap::from_pointee(routing(config)));
-        let text = Arc::new(RunningText::new(config, origin, max_connections));
+        let versions = Versions::open(feed.and_then(ConfigFeed::versions_file));
+        let text = Arc::new(RunningText::new(config, feed.map(ConfigFeed::in_force), max_connections, versions));
         let (reloads, orders) = Reloads::new();
-        let operators = Self { access, overrides, bans: Arc::new(file), routing, text, reloads, tls };
+        let (bans_file, audit) = (Arc::new(file), Arc::default());
+        let operators = Self { access, overrides, bans: bans_file, audit, routing, text, reloads, tls };
         (Arc::new(operators), Orders { changes, reloads: orders }, bans)
     }
 

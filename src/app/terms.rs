@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::stores::ProposedStores;
-use crate::config::{self, Config, Diagnostics, Origin, OverridesInForce, Sources};
+use crate::config::{self, Config, ConfigInForce, Diagnostics, Difference, Origin, OverridesInForce, Sources};
 use crate::policy::FleetSecret;
 use crate::proxy::SharedState;
 
@@ -21,6 +21,8 @@ pub(super) struct Terms {
 pub(super) struct Accepted {
     pub(super) config: Config,
     pub(super) stores: ProposedStores,
+    /// How it differs from the configuration in force.
+    pub(super) difference: Difference,
 }
 
 /// The files of a configuration, and the configuration, or why it cannot be put in force.
@@ -32,7 +34,16 @@ impl Terms {
         if let Some(bytes) = origin.large_bytes() {
             tracing::info!(bytes, "compiling a large configuration");
         }
-        let config = config::load_after(origin, Some(in_force))?;
+        self.loaded(config::load_after(origin, Some(in_force)))
+    }
+
+    /// Compiles the configuration in force with the overrides on disk.
+    pub(super) fn load_in_force(&self, in_force: &ConfigInForce) -> Result<Loaded, Diagnostics> {
+        self.loaded(config::load_in_force(in_force))
+    }
+
+    fn loaded(&self, compiled: Result<Config, Diagnostics>) -> Result<Loaded, Diagnostics> {
+        let config = compiled?;
         Ok((config.sources.clone(), self.accept(config)))
     }
 
@@ -48,6 +59,6 @@ impl Terms {
             return Err(reason.to_owned());
         }
         let stores = ProposedStores::of(&config, &self.shared)?;
-        Ok(Box::new(Accepted { config, stores }))
+        Ok(Box::new(Accepted { config, stores, difference: Difference::default() }))
     }
 }

@@ -13,6 +13,7 @@ use clap::Args;
 use http::uri::Authority;
 use http::{HeaderValue, Request, StatusCode, header};
 use http_body_util::Full;
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Builder;
@@ -56,6 +57,27 @@ impl FromStr for AdminAddress {
     }
 }
 
+impl AdminAddress {
+    /// The address in the environment variable `WEIR_ADMIN`; without it 127.0.0.1:9901.
+    pub(super) fn of_environment() -> Result<Self, String> {
+        Self::of_text(&std::env::var("WEIR_ADMIN").unwrap_or_else(|_| "127.0.0.1:9901".to_owned()))
+    }
+
+    pub(super) fn of_text(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|reason| format!("`{text}` is no admin listener: {reason}"))
+    }
+}
+
+/// The message about an answer that is no success.
+pub(super) fn refusal(place: &AdminAddress, status: StatusCode, answer: &Value) -> String {
+    let detail = answer.get("detail").and_then(Value::as_str).map(|detail| format!(": {detail}"));
+    let help = match status {
+        StatusCode::UNAUTHORIZED => "; name the file with the token by `--token-file`, or set `WEIR_ADMIN_TOKEN`",
+        _ => "",
+    };
+    format!("{place} answers {status}{}{help}", detail.unwrap_or_default())
+}
+
 const BAD_ADDRESS: &str = "expected a host and a port, an http or https URL without a path, or `unix:` and a path";
 
 impl fmt::Display for AdminAddress {
@@ -97,7 +119,10 @@ type ClientResult<T> = Result<T, Box<dyn Error>>;
 impl Credentials {
     fn token(&self) -> ClientResult<Option<HeaderValue>> {
         let token = match &self.token_file {
-            Some(file) => Some(fs::read_to_string(file).map_err(|error| format!("cannot read the token: {error}"))?),
+            Some(file) => Some(fs::read_to_string(file).map_err(|error| {
+                let file = file.display();
+                format!("cannot read the token file `{file}`: {error}")
+            })?),
             None => std::env::var(TOKEN_VARIABLE).ok(),
         };
         let shown = token.map(|token| HeaderValue::try_from(format!("Bearer {}", token.trim_end()))).transpose();

@@ -3,10 +3,20 @@
 use std::process::ExitCode;
 
 use super::output::{FAILURE, INVALID_CONFIGURATION, announce_large, complain, invalid, say, unusable};
+use super::table::table;
+use crate::admin::{key_parts, mode, on_limit, requests, rule};
 use crate::app::remote::{self, ConfigAddress, RemoteOptions};
-use crate::config;
+use crate::config::{self, Config};
+use crate::policy::route::Route;
+use crate::policy::{Limit, Match, Stage, Variant};
 
-/// Shows errors, or warnings and the result. With `strict`, a warning makes the configuration invalid.
+/// Most rows of a table.
+const ROWS_MAX: usize = 50;
+/// Most paths of a row.
+const PATHS_MAX: usize = 3;
+
+/// Shows errors, or warnings and the result. With `strict`, a warning makes the configuration invalid, and overrides that do
+/// not fit are a failure.
 pub(super) fn check(address: ConfigAddress, options: &RemoteOptions, strict: bool) -> ExitCode {
     let file = address.to_string();
     let origin = match remote::origin(address, options) {
@@ -19,7 +29,7 @@ pub(super) fn check(address: ConfigAddress, options: &RemoteOptions, strict: boo
         Err(diagnostics) => return invalid(&diagnostics),
     };
     let limits = config.policy.limits().len();
-    let warned = match config.warnings.len() {
+    let warned = match config.warnings.warnings() {
         0 => String::new(),
         1 => ", with 1 warning".to_owned(),
         count => format!(", with {count} warnings"),
@@ -27,14 +37,65 @@ pub(super) fn check(address: ConfigAddress, options: &RemoteOptions, strict: boo
     if !config.warnings.is_empty() {
         complain(&config.warnings, FAILURE);
     }
-    match config.run_time.problems {
-        _ if strict && !warned.is_empty() => {
-            complain(&format_args!("\nweir: {file}: invalid{warned}, because of --strict"), INVALID_CONFIGURATION)
-        }
-        None => say(&format_args!("{file}: valid{warned}; limits: {limits}")),
-        Some(problems) => {
-            let _ = say(&format_args!("{file}: valid{warned}, except overrides set at run time; limits: {limits}"));
-            complain(&problems, FAILURE)
-        }
+    if strict && !warned.is_empty() {
+        let what = format!("\nweir: {file}: invalid{warned}, because of --strict");
+        return complain(&what, INVALID_CONFIGURATION);
     }
+    let overview = overview(&config);
+    let Some(problems) = config.run_time.problems else {
+        return say(&format_args!("{file}: valid{warned}; limits: {limits}\n\n{overview}"));
+    };
+    let what = "valid, and overrides set at run time do not fit";
+    let said = say(&format_args!("{file}: {what}{warned}; limits: {limits}\n\n{overview}"));
+    // Weir starts without these overrides, so they prevent no start.
+    complain(&problems, FAILURE);
+    if strict { complain(&format_args!("\nweir: {file}: {what}, because of --strict"), FAILURE) } else { said }
+}
+
+/// The routes and the limits, as tables.
+fn overview(config: &Config) -> String {
+    let paths = |matches: &Match| match matches.paths.len() {
+        0 => "all paths".to_owned(),
+        count => {
+            let first = matches.paths.iter().take(PATHS_MAX).map(|path| path.as_str().to_owned());
+            first
+                .chain((count > PATHS_MAX).then(|| format!("{} more", count - PATHS_MAX)))
+                .collect::<Vec<_>>()
+                .join(", ")
+        }
+    };
+    let requests =
+        |matches: &Match| std::iter::once(paths(matches)).chain(requests(matches)).collect::<Vec<_>>().join("; ");
+    let upstream = |index: usize| {
+        let name = config.proxy.upstreams.get(index).and_then(|upstream| upstream.name.as_deref());
+        name.unwrap_or("-").to_owned()
+    };
+    let route = |(index, route): (usize, &Route)| {
+        vec![(index + 1).to_string(), requests(&route.matches), upstream(route.upstream)]
+    };
+    let routes: Vec<_> = config.proxy.routes.iter().flat_map(|routes| routes.all()).enumerate().map(route).collect();
+    let limit = |limit: &Limit| {
+        let (policy, stage) = (&config.policy, if limit.stage == Stage::Arrival { "arrival" } else { "identified" });
+        let (mode, beyond) = (mode(limit.mode).to_owned(), on_limit(&limit.on_limit).to_owned());
+        let (key, rule) = (key_parts(policy, limit), rule(&limit.allowed, Variant::Usual));
+        vec![limit.name.to_string(), stage.to_owned(), mode, key, rule, beyond, requests(&limit.matches)]
+    };
+    let limits = config.policy.limits();
+    let shown: Vec<_> = limits.iter().take(ROWS_MAX).map(limit).collect();
+    let tables = [
+        (routes.len(), short(&["ROUTE", "REQUESTS", "UPSTREAM"], routes)),
+        (limits.len(), short(&["LIMIT", "STAGE", "MODE", "KEY", "RULE", "BEYOND", "REQUESTS"], shown)),
+    ];
+    let table = |(count, table): (usize, String)| match count {
+        0 => None,
+        count if count > ROWS_MAX => Some(format!("{table}\nand {} more", count - ROWS_MAX)),
+        _ => Some(table),
+    };
+    tables.into_iter().filter_map(table).collect::<Vec<_>>().join("\n\n")
+}
+
+/// A table of the first rows.
+fn short(headings: &[&str], mut rows: Vec<Vec<String>>) -> String {
+    rows.truncate(ROWS_MAX);
+    table(headings, &rows)
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::Args;
 use http::{Request, header};
 
-use super::ask::{AdminAddress, Credentials, ask};
-use super::output::{fail, invalid, say, unusable};
+use super::ask::{AdminAddress, Credentials, ask, refusal};
+use super::output::{complain, fail, invalid, say, unusable};
 use super::source::{RemoteArgs, address};
 use crate::admin::{BudgetBody, ExplanationBody, LimitBody, QuestionBody, RouteBody};
 use crate::app;
@@ -22,11 +22,12 @@ use crate::time::Clock;
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
-    /// The configuration: a file, `etcd://HOST:PORT/KEY` or an https URL; all buckets are full. Not read with --admin.
-    #[arg(long, value_name = "CONFIG", required_unless_present = "admin", value_parser = address())]
+    /// A configuration to explain offline, with full buckets: a file, `etcd://HOST:PORT/KEY` or an https URL. Not read
+    /// with --admin.
+    #[arg(long, value_name = "CONFIG", value_parser = address())]
     config: Option<ConfigAddress>,
-    /// The admin listener of a running Weir: a host and a port, a URL, or `unix:` and a path. Uses the current state of
-    /// its buckets.
+    /// The admin listener of a running Weir: a host and a port, a URL, or `unix:` and a path. The answer has the current
+    /// state of its buckets. The default, without --config, is the environment variable `WEIR_ADMIN`, then 127.0.0.1:9901.
     #[arg(long, value_name = "URL")]
     admin: Option<AdminAddress>,
     #[command(flatten)]
@@ -81,20 +82,31 @@ pub(super) fn explain(asked: ExplainArgs) -> ExitCode {
     let identities = identity.into_iter().map(|(name, text)| (name, text.into())).collect();
     headers.extend(token.map(|token| ("authorization".to_owned(), format!("Bearer {token}"))));
     let question = QuestionBody { method, path, host, ip, headers, identities, plan };
+    let mut offline = None;
     let explained = match (admin, config) {
         (Some(admin), _) => ask_running(&admin, &credentials, &question),
-        (None, Some(address)) => match by_config(address, &remote.options(), &question) {
-            Ok(explained) => explained,
-            Err(invalid) => return invalid,
+        (None, Some(address)) => {
+            offline = Some(format!("offline: {address} with full buckets and without bans; no running Weir was asked"));
+            match by_config(address, &remote.options(), &question) {
+                Ok(explained) => explained,
+                Err(invalid) => return invalid,
+            }
+        }
+        (None, None) => match AdminAddress::of_environment() {
+            Ok(admin) => ask_running(&admin, &credentials, &question),
+            Err(error) => Err(error.into()),
         },
-        (None, None) => Err("--config or --admin is required".into()),
     };
     let explained = match explained {
         Ok(explained) => explained,
         Err(error) => return fail(&error),
     };
     if !json {
-        return say(&in_words(&explained));
+        let lines = offline.into_iter().chain([in_words(&explained)]).collect::<Vec<_>>();
+        return say(&lines.join("\n"));
+    }
+    if let Some(offline) = offline {
+        complain(&offline, 0);
     }
     match serde_json::to_string_pretty(&explained) {
         Ok(text) => say(&text),
@@ -128,14 +140,12 @@ fn ask_running(admin: &AdminAddress, credentials: &Credentials, question: &Quest
     if status.is_success() {
         return Ok(serde_json::from_slice(&body)?);
     }
-    let detail = serde_json::from_slice(&body).ok().and_then(|body: serde_json::Value| {
-        body.get("detail").and_then(serde_json::Value::as_str).map(|detail| format!(": {detail}"))
-    });
-    Err(format!("{admin} answers {status}{}", detail.unwrap_or_default()).into())
+    Err(refusal(admin, status, &serde_json::from_slice(&body).unwrap_or_default()).into())
 }
 
 fn in_words(explained: &ExplanationBody) -> String {
-    let ExplanationBody { request, ip, route, limits, decision, why, violated, retry_after_ms, remaining } = explained;
+    let ExplanationBody { request, ip, route, limits, decision, why, violated, retry_after_ms, remaining, .. } =
+        explained;
     let mut lines = vec![format!("{request} from {ip}")];
     lines.extend(route.as_ref().and_then(route_in_words));
     for limit in limits {
@@ -178,12 +188,12 @@ fn limit_in_words(explained: &LimitBody) -> Vec<String> {
     let Some(rule) = rule else {
         return vec![format!("{head} applies"), format!("  key: {key}"), format!("  rule: none, by {from}")];
     };
-    let mut says = vec![format!("{}; remaining {remaining}", if *admits { "admits" } else { "denies" })];
+    let mut says = vec![format!("{}; remaining {remaining}", if *admits { "admits" } else { "refuses" })];
     says.extend((*debt > 0).then(|| format!("debt {debt}")));
-    says.extend(reset_after_ms.map(|ms| format!("full in {}", duration(ms))));
-    says.extend(retry_after_ms.map(|ms| format!("could admit in {}", duration(ms))));
+    says.extend(reset_after_ms.map(|ms| format!("reset after {}", duration(ms))));
+    says.extend(retry_after_ms.map(|ms| format!("retry after {}", duration(ms))));
     says.extend((*waiting > 0).then(|| format!("waiting {waiting}")));
-    says.extend(reason.starts_with("refuses").then(|| reason.clone()));
+    says.extend(reason.strip_prefix("refuses: ").filter(|why| why.contains("is banned")).map(str::to_owned));
     let mut lines =
         vec![format!("{head} applies"), format!("  key: {key}"), format!("  rule: {rule}, by {from}; cost {cost}")];
     lines.extend(decided_by.as_ref().map(|by| {

@@ -4,17 +4,22 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use http::Request;
+use serde_json::Value;
 
-use super::ask::{AdminAddress, Credentials, ask};
+use super::ask::{AdminAddress, Credentials, ask, refusal};
 use super::output::fail;
 
 /// The bound on the time of the check; health checks have longer intervals.
 const AT_MOST: Duration = Duration::from_secs(3);
 
-pub(super) fn healthcheck(admin: &AdminAddress, credentials: &Credentials) -> ExitCode {
-    match ask(admin, credentials, Request::get("/healthz"), Vec::new(), AT_MOST) {
+pub(super) fn healthcheck(admin: Option<AdminAddress>, credentials: &Credentials) -> ExitCode {
+    let admin = match admin.map_or_else(AdminAddress::of_environment, Ok) {
+        Ok(admin) => admin,
+        Err(error) => return fail(&error),
+    };
+    match ask(&admin, credentials, Request::get("/healthz"), Vec::new(), AT_MOST) {
         Ok((status, _)) if status.is_success() => ExitCode::SUCCESS,
-        Ok((status, _)) => fail(&format_args!("{admin} answers {status}")),
+        Ok((status, _)) => fail(&refusal(&admin, status, &Value::Null)),
         Err(error) => fail(&error),
     }
 }

@@ -59,6 +59,9 @@ enum Action {
         /// Run three replicas that share a limit, on free ports.
         #[arg(long, conflicts_with = "listen")]
         fleet: bool,
+        /// Send load for about ten minutes: six clients of this host, about 20 requests a second.
+        #[arg(long, conflicts_with = "fleet")]
+        load: bool,
     },
     /// Explain how each limit would decide about a request; charges nothing.
     Explain(Box<explain::ExplainArgs>),
@@ -70,7 +73,9 @@ enum Action {
     Overrides(Box<operate::OverridesArgs>),
     /// List, assign and remove plans of single keys of a running Weir.
     Plans(Box<operate::PlansArgs>),
-    /// Show limits, verdicts, headroom and the most refused keys of a running Weir.
+    /// Show the services and endpoints of a running Weir, drain endpoints, and set their weights.
+    Upstreams(Box<operate::UpstreamsArgs>),
+    /// Show limits, verdicts, headroom, the most refused keys and the endpoints of a running Weir.
     Top(Box<operate::TopArgs>),
     /// Show, check and reload the configuration of a running Weir.
     Config(Box<operate::ConfigArgs>),
@@ -78,9 +83,10 @@ enum Action {
     Tap(Box<operate::TapArgs>),
     /// Check whether a running Weir is healthy; for container health checks.
     Healthcheck {
-        /// The admin listener: a host and a port, a URL, or `unix:` and a path.
-        #[arg(long, value_name = "URL", default_value = "127.0.0.1:9901")]
-        admin: AdminAddress,
+        /// The admin listener: a host and a port, a URL, or `unix:` and a path. The default is the environment variable
+        /// `WEIR_ADMIN`, then 127.0.0.1:9901.
+        #[arg(long, value_name = "URL")]
+        admin: Option<AdminAddress>,
         #[command(flatten)]
         credentials: Credentials,
     },
@@ -89,17 +95,24 @@ enum Action {
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     match Command::parse().action {
-        Action::Run { config, remote, feed } => run::run(config.address(), &remote.options(), &feed.options()),
-        Action::Check { config, remote, strict } => check::check(config.address(), &remote.options(), strict),
-        Action::Demo { listen, fleet } => demo::demo(listen, fleet),
+        Action::Run { config, remote, feed } => match config.address() {
+            Ok(address) => run::run(address, &remote.options(), &feed.options()),
+            Err(code) => code,
+        },
+        Action::Check { config, remote, strict } => match config.address() {
+            Ok(address) => check::check(address, &remote.options(), strict),
+            Err(code) => code,
+        },
+        Action::Demo { listen, fleet, load } => demo::demo(listen, fleet, load),
         Action::Explain(args) => explain::explain(*args),
         Action::Keys(args) => operate::keys(*args),
         Action::Bans(args) => operate::bans(*args),
         Action::Overrides(args) => operate::overrides(*args),
         Action::Plans(args) => operate::plans(*args),
+        Action::Upstreams(args) => operate::upstreams(*args),
         Action::Top(args) => operate::top(*args),
         Action::Config(args) => operate::config(*args),
         Action::Tap(args) => operate::tap(&args),
-        Action::Healthcheck { admin, credentials } => healthcheck::healthcheck(&admin, &credentials),
+        Action::Healthcheck { admin, credentials } => healthcheck::healthcheck(admin, &credentials),
     }
 }

@@ -8,13 +8,14 @@ use std::process::ExitCode;
 
 use crate::app::remote::StartError;
 use crate::config::{Diagnostics, Origin};
+use crate::visible::visible;
 
 pub(super) const FAILURE: u8 = 1;
 pub(super) const INVALID_CONFIGURATION: u8 = 3;
 
 /// Writes the result to standard output.
 pub(super) fn say(text: &dyn Display) -> ExitCode {
-    match writeln!(io::stdout(), "{text}") {
+    match writeln!(io::stdout(), "{}", visible(&text.to_string())) {
         Ok(()) => ExitCode::SUCCESS,
         // The reader needs no more, as in `weir explain ... | head -1`.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
@@ -48,6 +49,6 @@ pub(super) fn announce_large(origin: &Origin) {
 }
 
 pub(super) fn complain(text: &dyn Display, code: u8) -> ExitCode {
-    let _ = writeln!(io::stderr(), "{text}"); // the exit code reports the failure even without a reader
+    let _ = writeln!(io::stderr(), "{}", visible(&text.to_string())); // the exit code reports the failure even without a reader
     ExitCode::from(code)
 }

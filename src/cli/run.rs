@@ -3,12 +3,15 @@
 use std::process::ExitCode;
 
 use super::output::{announce_large, fail, unusable};
-use crate::app::App;
 use crate::app::remote::{self, ConfigAddress, FeedOptions, RemoteOptions};
+use crate::app::{App, ignore_signals};
 use crate::config::Origin;
 use crate::telemetry::start_logs;
 
 pub(super) fn run(address: ConfigAddress, options: &RemoteOptions, feed: &FeedOptions) -> ExitCode {
+    if let Err(error) = ignore_signals() {
+        return fail(&error);
+    }
     if let ConfigAddress::File(path) = &address {
         announce_large(&Origin::from(path.as_path()));
     }

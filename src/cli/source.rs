@@ -1,20 +1,23 @@
 //! The options that say where the configuration is.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 
+use super::output::{INVALID_CONFIGURATION, complain};
 use crate::app::remote::{ConfigAddress, FeedOptions, RemoteOptions, TlsFiles};
 
 const REMOTE: &str = "Remote configuration";
 
 /// A configuration, given with or without the name of its option.
 #[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 pub(super) struct ConfigArg {
-    /// The configuration: a file, `etcd://HOST:PORT/KEY`, `etcds://HOST:PORT/KEY` with TLS, or an https URL.
+    /// The configuration: a file, `etcd://HOST:PORT/KEY`, `etcds://HOST:PORT/KEY` with TLS, or an https URL. The default
+    /// is `weir.toml` in the working directory, then `/etc/weir/weir.toml`.
     #[arg(value_name = "CONFIG", value_parser = address())]
     place: Option<ConfigAddress>,
     /// The configuration, as above.
@@ -23,11 +26,25 @@ pub(super) struct ConfigArg {
 }
 
 impl ConfigArg {
-    /// The address. The group requires one of both options.
-    pub(super) fn address(self) -> ConfigAddress {
-        self.place.or(self.config).unwrap_or_else(|| ConfigAddress::File(PathBuf::new()))
+    /// The address; by default the first of [`PLACES`] that exists, which standard error names. Without one, errs with the
+    /// exit code.
+    pub(super) fn address(self) -> Result<ConfigAddress, ExitCode> {
+        if let Some(address) = self.place.or(self.config) {
+            return Ok(address);
+        }
+        let Some(found) = PLACES.into_iter().find(|path| Path::new(path).exists()) else {
+            let places = PLACES.map(|path| format!("`{path}`")).join(" nor ");
+            let what =
+                format!("weir: there is no configuration: neither {places} exists; name one, as in `weir run FILE`");
+            return Err(complain(&what, INVALID_CONFIGURATION));
+        };
+        complain(&format_args!("weir: the configuration is {found}"), 0);
+        Ok(ConfigAddress::File(found.into()))
     }
 }
+
+/// The places of the configuration, if the command line names none.
+const PLACES: [&str; 2] = ["weir.toml", "/etc/weir/weir.toml"];
 
 /// Reads an address of a configuration.
 pub(super) fn address() -> impl TypedValueParser<Value = ConfigAddress> {
@@ -74,7 +91,7 @@ impl RemoteArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = REMOTE)]
 pub(super) struct FeedArgs {
-    /// The folder of the last good configuration; the default is `$STATE_DIRECTORY` of systemd, or `/var/lib/weir`.
+    /// The folder of the last configurations in force; the default is `$STATE_DIRECTORY` of systemd, or `/var/lib/weir`.
     #[arg(long, value_name = "FOLDER")]
     state_dir: Option<PathBuf>,
     /// The name of this replica in etcd; the default is the name of the host and the process id.

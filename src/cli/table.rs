@@ -1,8 +1,10 @@
 //! Tables for terminals: columns of texts, aligned by spaces.
 
-/// The text without control characters, which could change a terminal.
+use crate::visible::is_hidden;
+
+/// The text without control characters and marks of direction, which could change a terminal.
 pub(super) fn clean(text: &str) -> String {
-    text.chars().filter(|character| !character.is_control()).collect()
+    text.chars().filter(|character| !is_hidden(*character)).collect()
 }
 
 /// The lines of a table. Control characters are left out: a text may be from a client. Every row has a text for each
@@ -26,7 +28,7 @@ mod tests {
 
     #[test]
     fn columns_are_aligned() {
-        let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["né\u{1b}b".to_owned(), String::new()]];
+        let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["né\u{1b}b\u{202e}\u{200f}".to_owned(), String::new()]];
         insta::assert_snapshot!(table(&["KEY", "LEFT"], &rows), @r"
         KEY  LEFT
         a    1

@@ -3,12 +3,14 @@
 //! The readers find problems, and `load` masks secrets before the text arrives here. A check adds a warning by
 //! `Table::warn`, or by [`Problem::warning`] and `Context::note`.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::{error, fmt};
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet, normalize_untrusted_str};
 
 use super::sources::Sources;
+use crate::visible::visible;
 
 /// The most problems that are shown; others are counted. Each shown problem costs a search of the whole text.
 const SHOWN_MAX: usize = 20;
@@ -32,6 +34,8 @@ pub enum Severity {
     Error,
     /// The configuration can be used, but probably has a mistake.
     Warning,
+    /// The configuration means what it says, and a reader may overlook it.
+    Note,
 }
 
 /// One problem without the text around it, as logs have it.
@@ -81,6 +85,11 @@ impl Problem {
         Self { severity: Severity::Warning, code, ..Self::new(span, title) }
     }
 
+    /// A note: the configuration is as good as without it, also under `--strict`.
+    pub(super) fn remark(code: &'static str, span: Range<usize>, title: impl Into<String>) -> Self {
+        Self { severity: Severity::Note, code, ..Self::new(span, title) }
+    }
+
     /// A problem with a file as a whole.
     pub(super) fn whole(title: String) -> Self {
         Self { title, code: "unreadable_file", ..Self::default() }
@@ -111,8 +120,8 @@ impl Problem {
         self
     }
 
-    pub(super) fn is_warning(&self) -> bool {
-        self.severity == Severity::Warning
+    pub(super) fn is_error(&self) -> bool {
+        self.severity == Severity::Error
     }
 
     fn start(&self) -> usize {
@@ -124,6 +133,11 @@ impl Diagnostics {
     /// Problems with `source`, which must not hold any secret.
     pub(super) fn new(name: &str, source: String, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(Problem::start);
+        for text in problems.iter_mut().flat_map(|one| [Some(&mut one.title), one.help.as_mut()]).flatten() {
+            if let Cow::Owned(shown) = visible(text) {
+                *text = shown;
+            }
+        }
         Self { name: name.into(), source, problems, ..Self::default() }
     }
 
@@ -139,6 +153,11 @@ impl Diagnostics {
     /// The files that were read. A change of one may correct the problems.
     pub fn sources(&self) -> &Sources {
         &self.sources
+    }
+
+    /// The number of warnings.
+    pub fn warnings(&self) -> usize {
+        self.problems.iter().filter(|problem| problem.severity == Severity::Warning).count()
     }
 
     /// The number of problems.
@@ -170,6 +189,7 @@ impl Diagnostics {
         let title = match problem.severity {
             Severity::Error => Level::ERROR.primary_title(problem.title.as_str()),
             Severity::Warning => Level::WARNING.primary_title(problem.title.as_str()).id(problem.code),
+            Severity::Note => Level::NOTE.primary_title(problem.title.as_str()).id(problem.code),
         };
         let label = (!problem.label.is_empty()).then_some(problem.label.as_str());
         let mut group = match &problem.span {

@@ -2,6 +2,7 @@
 //!
 //! The text of the configuration in force is kept with the positions of its secrets, and is read when somebody asks.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -78,6 +79,29 @@ impl Written {
         Self { derived: Arc::new(derived), ..self }
     }
 
+    /// The text as it was read, with secrets.
+    pub fn text(&self) -> &Arc<str> {
+        &self.text
+    }
+
+    /// The positions of secrets in the text.
+    pub(super) fn secrets(&self) -> &[Range<usize>] {
+        &self.secrets
+    }
+
+    /// The options of the text by path, without defaults. A value from an environment variable is the name of that.
+    pub(super) fn own_settings(&self) -> BTreeMap<String, Value> {
+        let filter = SettingFilter { below: "", has_defaults: false, count_max: usize::MAX };
+        let (document, _) = DeTable::parse_recoverable(&self.text);
+        let mut walk = Walk::new(self, document.get_ref(), None, filter);
+        walk.table("", "", document.get_ref());
+        let value = |setting: Setting| match setting.source {
+            SettingSource::Environment(variable, _) => (setting.path, format!("variable {variable}").into()),
+            _ => (setting.path, setting.value),
+        };
+        walk.found.into_iter().map(value).collect()
+    }
+
     /// The name of the configuration in messages.
     pub fn name(&self) -> &str {
         &self.name
@@ -88,9 +112,7 @@ impl Written {
     pub fn settings(&self, filter: SettingFilter<'_>, in_force: InForce<'_>) -> (Vec<Setting>, bool) {
         let (document, _) = DeTable::parse_recoverable(&self.text);
         let document = document.get_ref();
-        let lines = self.text.match_indices('\n').map(|(at, _)| at).collect();
-        let (found, is_full) = (Vec::new(), false);
-        let mut walk = Walk { written: Some(self), document, in_force, lines, filter, found, is_full };
+        let mut walk = Walk::new(self, document, Some(in_force), filter);
         walk.table("", "", document);
         if is_none(document.get("limit"))
             && let Ok(default) = DeTable::parse(DEFAULT_LIMIT)
@@ -108,7 +130,8 @@ struct Walk<'w> {
     written: Option<&'w Written>,
     /// The whole file.
     document: &'w DeTable<'w>,
-    in_force: InForce<'w>,
+    /// `None` without defaults.
+    in_force: Option<InForce<'w>>,
     /// The ends of its lines.
     lines: Vec<usize>,
     filter: SettingFilter<'w>,
@@ -116,7 +139,17 @@ struct Walk<'w> {
     is_full: bool,
 }
 
-impl Walk<'_> {
+impl<'w> Walk<'w> {
+    fn new(
+        written: &'w Written,
+        document: &'w DeTable<'w>,
+        in_force: Option<InForce<'w>>,
+        filter: SettingFilter<'w>,
+    ) -> Self {
+        let lines = written.text.match_indices('\n').map(|(at, _)| at).collect();
+        Self { written: Some(written), document, in_force, lines, filter, found: Vec::new(), is_full: false }
+    }
+
     fn table(&mut self, schema: &str, path: &str, table: &DeTable<'_>) {
         let names = schema::keys_of(schema);
         let mut entries: Vec<_> = table.iter().collect();
@@ -211,7 +244,7 @@ impl Walk<'_> {
             }
             _ => {
                 let absent = Absent { schema, path, table, document: self.document };
-                self.written?.derived.value(absent, self.in_force)
+                self.written?.derived.value(absent, self.in_force?)
             }
         }
     }
@@ -260,7 +293,7 @@ fn constant(preset: Preset) -> Option<Value> {
 }
 
 /// A value without secrets.
-fn json(value: &Spanned<DeValue<'_>>, is_secret: impl Fn(&Range<usize>) -> bool + Copy) -> Value {
+pub(super) fn json(value: &Spanned<DeValue<'_>>, is_secret: impl Fn(&Range<usize>) -> bool + Copy) -> Value {
     match value.get_ref() {
         DeValue::Array(items) => items.iter().map(|item| json(item, is_secret)).collect(),
         DeValue::Table(table) => {

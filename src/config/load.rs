@@ -16,12 +16,22 @@ use super::reader::context::Context;
 use super::reader::syntax;
 use super::redact;
 use super::sources::Sources;
+use crate::time::{Clock, Timestamp};
 
 /// The bytes of a configuration, or the file that has them. Clones are cheap.
 #[derive(Clone, Debug)]
 pub enum Origin {
     /// A file. Relative paths in it are relative to its folder.
     File(PathBuf),
+    /// A text that a file had when it was in force. All other files are read as they are now.
+    Earlier {
+        /// The text.
+        text: Arc<str>,
+        /// The name in messages.
+        name: Arc<str>,
+        /// The file. It is not read.
+        file: PathBuf,
+    },
     /// Bytes from elsewhere.
     Bytes {
         /// The bytes, at most 16 MiB.
@@ -35,6 +45,17 @@ pub enum Origin {
     },
 }
 
+/// The configuration in force, which a change of overrides compiles again. Clones are cheap.
+#[derive(Clone, Debug)]
+pub struct ConfigInForce {
+    /// The configuration. If it is in a file, its text is in `files`.
+    pub origin: Origin,
+    /// The files that it was read from, whatever is on disk now.
+    pub files: Sources,
+    /// The overrides.
+    pub overrides: OverridesInForce,
+}
+
 /// The size from which a configuration takes a second or more to compile.
 const LARGE_BYTES: u64 = 2 << 20;
 
@@ -43,6 +64,7 @@ impl Origin {
     pub fn large_bytes(&self) -> Option<u64> {
         let bytes = match self {
             Self::File(path) => std::fs::metadata(path).ok()?.len(),
+            Self::Earlier { text, .. } => text.len() as u64,
             Self::Bytes { bytes, .. } => bytes.len() as u64,
         };
         (bytes >= LARGE_BYTES).then_some(bytes)
@@ -53,7 +75,7 @@ impl Origin {
     /// The value of an environment variable.
     pub(super) fn variable(&self, name: &str) -> Option<String> {
         let own = match self {
-            Self::File(_) => None,
+            Self::File(_) | Self::Earlier { .. } => None,
             Self::Bytes { variables, .. } => variables.iter().find(|(known, _)| known == name),
         };
         own.map(|(_, value)| value.clone()).or_else(|| std::env::var(name).ok())
@@ -80,7 +102,19 @@ pub fn load(origin: &Origin) -> Result<Config, Diagnostics> {
 /// # Errors
 /// All problems of the configuration, also that it cannot be read.
 pub fn load_after(origin: &Origin, in_force: Option<&OverridesInForce>) -> Result<Config, Diagnostics> {
-    let text = ConfigText::read(origin)?;
+    reload(origin, None, in_force)
+}
+
+/// Compiles the configuration in force with the overrides on disk.
+///
+/// # Errors
+/// All problems of the configuration: it may depend on more than its files.
+pub fn load_in_force(ConfigInForce { origin, files, overrides }: &ConfigInForce) -> Result<Config, Diagnostics> {
+    reload(origin, Some(files), Some(overrides))
+}
+
+fn reload(origin: &Origin, kept: Option<&Sources>, in_force: Option<&OverridesInForce>) -> Result<Config, Diagnostics> {
+    let text = ConfigText::read(origin, kept)?;
     let (table, errors) = text.parse();
     let env = |name: &str| origin.variable(name);
     let document = Document::new(&text, table.get_ref(), &errors, &env);
@@ -97,7 +131,7 @@ pub fn compile(
     dir: &Path,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Config, Diagnostics> {
-    let text = ConfigText { text: text.to_owned(), name: name.to_owned(), dir, own: None, sources: Sources::default() };
+    let text = ConfigText::of(text, name, (dir, None));
     let (table, errors) = text.parse();
     let document = Document::new(&text, table.get_ref(), &errors, env);
     document.compile(document.overrides(None), None)
@@ -116,10 +150,11 @@ pub fn compile_at(
 ) -> Result<Config, Diagnostics> {
     let (dir, own) = match origin {
         Some(Origin::File(path)) => (path.parent().unwrap_or(Path::new("")), Some(path.as_path())),
+        Some(Origin::Earlier { file, .. }) => (file.parent().unwrap_or(Path::new("")), Some(file.as_path())),
         Some(Origin::Bytes { folder, .. }) => (&**folder, None),
         None => (Path::new(""), None),
     };
-    let text = ConfigText { text: text.to_owned(), name: name.to_owned(), dir, own, sources: Sources::default() };
+    let text = ConfigText::of(text, name, (dir, own));
     let (table, errors) = text.parse();
     let env = |name: &str| origin.map_or_else(|| std::env::var(name).ok(), |origin| origin.variable(name));
     let document = Document::new(&text, table.get_ref(), &errors, &env);
@@ -134,18 +169,32 @@ pub(super) struct ConfigText<'p> {
     /// The file that the text is from, if it is from one.
     own: Option<&'p Path>,
     sources: Sources,
+    /// The files to read in place of those on disk.
+    kept: Option<&'p Sources>,
+    /// The date of the reading: overrides that have ended do not apply.
+    pub(super) now: Timestamp,
 }
 
 impl<'p> ConfigText<'p> {
-    /// Reads a configuration.
-    pub(super) fn read(origin: &'p Origin) -> Result<Self, Diagnostics> {
+    fn of(text: &str, name: &str, (dir, own): (&'p Path, Option<&'p Path>)) -> Self {
+        let (sources, now) = (Sources::default(), Clock::start().now());
+        Self { text: text.to_owned(), name: name.to_owned(), dir, own, sources, kept: None, now }
+    }
+
+    /// Reads a configuration; its files from `kept`, if it is given.
+    pub(super) fn read(origin: &'p Origin, kept: Option<&'p Sources>) -> Result<Self, Diagnostics> {
         let mut sources = Sources::default();
         let (name, dir, own, read) = match origin {
             Origin::File(path) => {
-                let read = read_file(path);
+                let read = kept.map_or_else(|| read_file(path), |kept| kept.read(path));
                 sources.add(path, read.as_deref().ok());
                 let dir = path.parent().unwrap_or(Path::new(""));
                 (path.display().to_string(), dir, Some(path.as_path()), read)
+            }
+            Origin::Earlier { text, name, file } => {
+                sources.add_bytes(&Arc::from(text.as_bytes()));
+                let dir = file.parent().unwrap_or(Path::new(""));
+                (name.to_string(), dir, Some(file.as_path()), Ok(text.as_bytes().to_vec()))
             }
             Origin::Bytes { bytes, name, folder, .. } => {
                 sources.add_bytes(bytes);
@@ -158,7 +207,7 @@ impl<'p> ConfigText<'p> {
             |title| Diagnostics::new(&name, String::new(), vec![Problem::whole(title)]).read_from(sources.clone());
         let bytes = read.map_err(unreadable)?;
         let text = syntax::text(bytes).map_err(|reason| unreadable(format!("`{name}` {reason}")))?;
-        Ok(Self { text, name, dir, own, sources })
+        Ok(Self { text, name, dir, own, sources, kept, now: Clock::start().now() })
     }
 
     /// Parses the text. Returns the valid parts and the syntax errors.
@@ -198,7 +247,8 @@ impl<'a> Document<'a> {
         file: Option<OverrideFile>,
         in_force: Option<&OverridesInForce>,
     ) -> Result<Config, Diagnostics> {
-        let context = Context::new(self.text.dir, self.env, self.text.own);
+        let mut context = Context::new(self.text.dir, self.env, self.text.own);
+        context.kept = self.text.kept;
         let mut sources = self.text.sources.clone();
         let Some(file) = file else {
             context.sources.replace(sources);
@@ -215,7 +265,7 @@ impl<'a> Document<'a> {
                 (DeTable::parse_recoverable(text.unwrap_or_default()).0, text, Some(problem))
             }
         };
-        let set = OverrideSet::read(context.for_overrides(), table.get_ref());
+        let set = OverrideSet::read(context.for_overrides(), table.get_ref(), self.text.now);
         let config = self.compile_with(&context, &set)?;
         let names: Vec<&str> = config.policy.limits().iter().map(|limit| &*limit.name).collect();
         set.reject_unknown_limits(&names);
@@ -225,7 +275,7 @@ impl<'a> Document<'a> {
 
     fn compile_with(&self, context: &Context<'_>, overrides: &OverrideSet<'_>) -> Result<Config, Diagnostics> {
         let config = compile::config(context, self.table, overrides);
-        let (warnings, errors) = context.problems.take().into_iter().partition(Problem::is_warning);
+        let (errors, warnings) = context.problems.take().into_iter().partition(Problem::is_error);
         let problems = syntax::merge(&self.text.text, self.errors, errors);
         let (secrets, sources) = (context.secrets.take(), context.sources.take());
         match config {

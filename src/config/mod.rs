@@ -15,6 +15,7 @@ mod compile;
 mod overrides;
 
 mod diagnostics;
+mod difference;
 mod effective;
 mod files;
 mod redact;
@@ -27,8 +28,9 @@ pub use change::{Changed, change};
 pub use compile::limit::DEFAULT_LIMIT;
 pub use compile::{AdminSettings, Config, GrpcSettings, InForce, PeerSettings};
 pub use diagnostics::{Diagnostics, Finding, Severity};
+pub use difference::{ChangedSetting, Difference, listed};
 pub use effective::{Setting, SettingFilter, SettingSource, Written};
-pub use load::{Origin, compile, compile_at, load, load_after};
+pub use load::{ConfigInForce, Origin, compile, compile_at, load, load_after, load_in_force};
 pub use overrides::{OverridesInForce, OverridesPlace, RunTimeOverrides};
 pub use schema::{Kind, Opt, Preset, options, options_markdown};
 pub use sources::Sources;

@@ -7,10 +7,17 @@ use std::ops::Range;
 
 use super::diagnostics::nearest;
 use super::schema;
+use crate::visible::sets_direction;
 
-/// Replaces every byte of `secrets` by `*`. Positions in the text do not change.
+/// Replaces every byte of `secrets` by `*`, and every mark of direction by a visible character. Positions in the text do
+/// not change.
 pub(super) fn mask(text: &str, secrets: &[Range<usize>]) -> String {
     let mut bytes = text.as_bytes().to_vec();
+    for (at, mark) in text.match_indices(sets_direction) {
+        // One character of as many bytes: all columns stay.
+        let shown = if mark.len() == 2 { "\u{bf}" } else { "\u{fffd}" };
+        bytes[at..at + mark.len()].copy_from_slice(shown.as_bytes());
+    }
     for secret in secrets {
         let span = text.floor_char_boundary(secret.start)..text.ceil_char_boundary(secret.end);
         for byte in bytes.get_mut(span).unwrap_or_default() {
@@ -143,6 +150,7 @@ mod tests {
     #[test]
     fn masks_bytes_and_keeps_positions() {
         assert_eq!(mask("a = \"é\nx\"", &[5..9, 100..200]), "a = \"**\n*\"");
+        assert_eq!(mask("\u{202e}a\u{61c}\u{2069}b", &[3..4, 100..200]), "\u{fffd}*\u{bf}\u{fffd}b");
     }
 
     #[test]

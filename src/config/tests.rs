@@ -154,7 +154,7 @@ fn a_full_configuration_becomes_what_it_says() {
     assert_eq!((count, bytes, config.max_tokens), (10_000, 64 << 20, 10_000));
     assert_eq!(config.hold.per_client, Usage { count: 2000, bytes: 16 << 20 });
     assert_eq!(config.proxy.bounds.max_per_ip, 2000);
-    assert_eq!((config.log.format, config.log.access), (LogFormat::Auto, AccessLog::Off));
+    assert_eq!((config.log.format, config.log.access.requests), (LogFormat::Auto, AccessLog::Off));
     assert_eq!(config.policy.client_ip.trusted.len(), 2);
     assert_eq!(config.sources.paths().count(), 3);
 
@@ -174,7 +174,7 @@ fn a_full_configuration_becomes_what_it_says() {
         (per_ip.stage, per_ip.on_limit, per_ip.allowed.usual.capacity()),
         (Stage::Arrival, OnLimit::Reject, 100)
     );
-    assert_eq!(per_ip.except, ["192.0.2.0/24".parse().unwrap()]);
+    assert_eq!(per_ip.except.networks, ["192.0.2.0/24".parse().unwrap()]);
     assert_eq!(reports.allowed.usual, bucket(10, 120_000_000_000, 20));
     assert!(matches!(&search.allowed.usual, Algorithm::Several(rules) if rules.len() == 2));
     assert_eq!((search.allowed.plans.len(), search.allowed.overrides.len(), search.cost.max()), (3, 3, 10));

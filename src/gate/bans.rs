@@ -18,7 +18,7 @@ use crate::telemetry::LimitDecision;
 pub(super) fn refusal<'l>(bans: impl Iterator<Item = (&'l Arc<LimitState>, u64)>) -> Option<Refusal<'l>> {
     let (mut longest_ns, mut violated) = (0, SmallVec::new());
     for (state, ban_ns) in bans {
-        state.metrics.cells.count(LimitDecision::Rejected);
+        state.metrics.cells.count(LimitDecision::Banned);
         violated.push(&*state.name);
         longest_ns = longest_ns.max(ban_ns);
     }

@@ -107,7 +107,8 @@ pub struct LimitExplanation<'l> {
 struct StatedRequest<'q, 'f> {
     facts: &'q Facts<'f>,
     stated: &'q Stated,
-    has_route: bool,
+    /// The identities of which its route needs one; `None` if no route takes it.
+    required: Option<&'q [usize]>,
     now: Timestamp,
 }
 
@@ -178,8 +179,8 @@ impl Gate {
         facts.is_free_preflight = self.would_free_preflight(&live.policy, &facts, now);
         let stated = Stated::new(live, &question.identities, question.plan.as_deref());
         let stated = stated.map_err(|error| wrong("identities", &error))?;
-        let route = routing.find(&facts);
-        let request = StatedRequest { facts: &facts, stated: &stated, has_route: route.is_some(), now };
+        let (route, required) = routing.find(&facts).unzip();
+        let request = StatedRequest { facts: &facts, stated: &stated, required, now };
         Ok(Explanation { route, ..self.explain_request(live, &request) })
     }
 
@@ -211,7 +212,7 @@ impl Gate {
         asked: &StatedRequest<'_, '_>,
         limits: &mut [LimitExplanation<'l>],
     ) -> Explained<'l> {
-        let &StatedRequest { facts, has_route, now, .. } = asked;
+        let &StatedRequest { facts, required, now, .. } = asked;
         if let Some(ban_ns) = self.operator_bans.address_ns(facts.client_ip, now) {
             return Explained::default().rejected(Cause::Banned, Vec::new(), known_ns(ban_ns));
         }
@@ -229,26 +230,27 @@ impl Gate {
         if arrived.is_final() {
             return arrived;
         }
-        if !has_route {
-            return arrived.ended(Verdict::NoRoute);
-        }
-        match self.explain_access(live, asked) {
+        let Some(required) = required else { return arrived.ended(Verdict::NoRoute) };
+        match self.explain_access(live, asked, required, is_free) {
             Err(rejected) => arrived.ended(rejected),
-            Ok(by_identity) if is_free || by_identity => arrived.ended(Verdict::Freed),
-            Ok(_) => self.explain_stage((live, Stage::Identified), asked, arrived, limits),
+            Ok(true) => arrived.ended(Verdict::Freed),
+            Ok(false) => self.explain_stage((live, Stage::Identified), asked, arrived, limits),
         }
     }
 
-    /// Whether access control frees the request's identity from limits.
+    /// Whether the request is free from limits, on arrival or by its identity.
     ///
     /// # Errors
     /// The verdict if access control rejects the request.
-    fn explain_access<'l>(&self, live: &'l Live, asked: &StatedRequest<'_, '_>) -> Result<bool, Verdict<'l>> {
-        let Some(access) = live.policy.access.as_deref().filter(|access| access.looks_beyond_arrival()) else {
-            return Ok(false);
-        };
+    fn explain_access<'l>(
+        &self,
+        live: &'l Live,
+        asked: &StatedRequest<'_, '_>,
+        required: &[usize],
+        is_free: bool,
+    ) -> Result<bool, Verdict<'l>> {
         let mut request = RequestIdentities::stating(self, live, (asked.facts, asked.stated), asked.now);
-        enter_as(&mut request, access).map_err(|shut| match shut {
+        enter_as(&mut request, required, is_free).map_err(|shut| match shut {
             AccessError::Denied(ground) => Verdict::Denied(ground),
             AccessError::Unidentified(unidentified) => Verdict::Unidentified(unidentified),
         })

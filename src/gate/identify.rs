@@ -164,11 +164,16 @@ impl<'a, 'l, 'f> RequestIdentities<'a, 'l, 'f> {
         Ok(self.known[position].1.as_ref())
     }
 
+    /// The identities that were looked up and that the request has, by index.
+    pub(super) fn found(&self) -> impl Iterator<Item = (usize, &Principal<'f>)> {
+        self.known.iter().filter_map(|(index, found)| Some((*index, &found.as_ref()?.principal)))
+    }
+
     /// The identity at `index`, or what counts as such in a request without it.
     ///
     /// # Errors
     /// The identity is wrong, or missing and required.
-    fn identity(&mut self, index: usize) -> Result<Principal<'f>, Unidentified<'l>> {
+    pub(super) fn identity(&mut self, index: usize) -> Result<Principal<'f>, Unidentified<'l>> {
         if let Some(found) = self.find(index)? {
             return Ok(found.principal.clone());
         }
@@ -201,7 +206,8 @@ impl<'a, 'l, 'f> RequestIdentities<'a, 'l, 'f> {
     }
 }
 
-fn wrong(identity: &Identity, why: IdentityError) -> Unidentified<'_> {
+/// A request whose identity has this problem.
+pub(super) fn wrong(identity: &Identity, why: IdentityError) -> Unidentified<'_> {
     let wants_bearer =
         matches!(&identity.source, IdentitySource::Jwt { header, .. } if *header == http::header::AUTHORIZATION);
     Unidentified { identity: &identity.name, why, wants_bearer }

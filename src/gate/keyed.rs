@@ -107,7 +107,7 @@ impl Gate {
         let is_admitted = batch.admit(now);
         if !is_admitted {
             for check in batch.charges().iter().filter(|check| is_denied(check)) {
-                check.check.state.metrics.cells.count(LimitDecision::Rejected);
+                check.check.state.metrics.cells.count(LimitDecision::Refused);
             }
         } else if charges.iter().any(|charge| charge.cost > 0) {
             record(&batch, now);

@@ -4,7 +4,8 @@
 //! keys that were refused most.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::BuildHasherDefault;
 
 use super::check::{Check, LimitCheck};
 use super::explain::{BudgetExplanation, budget_of, peek, retry_ns};
@@ -13,7 +14,7 @@ use super::named_charge::ChargeError;
 use super::queue::wait::UNKNOWN_NS;
 use super::spend::UNITS_MAX;
 use super::state::{Gate, Live};
-use crate::limit::{Decision, Key, Retry};
+use crate::limit::{Algorithm, Decision, Key, KeyHasher, Retry};
 use crate::policy::{Applied, Mode, key_of_marked_id};
 use crate::store::Charge;
 use crate::time::Timestamp;
@@ -58,9 +59,11 @@ pub struct KeyState<'l> {
     pub banned_ns: Option<u64>,
     /// Whether the limit denies one unit now, or requests wait already.
     pub is_limited: bool,
+    /// The rate that refuses one unit for longest, with its position; `None` if none does, or only the store knows it.
+    pub refusing: Option<(usize, &'l Algorithm)>,
 }
 
-/// A key that its limit denies one unit, or on which requests wait.
+/// A key that its limit refuses one unit, or on which requests wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitedKey {
     /// The hash.
@@ -68,21 +71,59 @@ pub struct LimitedKey {
     /// The parts without secrets, with `|` between them; `None` if the name is not known.
     pub shown: Option<Box<str>>,
     /// The position in the list.
-    pub rank: ListPosition,
+    pub position: ListPosition,
+    /// Requests that wait on the key.
+    pub waiting: usize,
+    /// The instant from which the limit admits one unit; `None` if that is unknown, or never.
+    pub until: Option<Timestamp>,
     /// Whole units that remain.
     pub remaining: u64,
 }
 
-/// The order of limited keys: the most waiting requests first, then the longest wait for one unit, then by hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// The order of a list of limited keys. Keys that are equal in it come by their hash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyOrder {
+    /// The most waiting requests first, then the longest wait for one unit.
+    #[default]
+    Waiting,
+    /// The longest wait for one unit first.
+    Wait,
+    /// By the name; keys without a name last.
+    Name,
+}
+
+/// A question for limited keys.
+#[derive(Clone, Debug, Default)]
+pub struct LimitedKeysQuestion<'q> {
+    /// A part of the name in any case, or the begin of the id; empty for all keys.
+    pub search: &'q str,
+    /// The order.
+    pub order: KeyOrder,
+    /// Whether keys with a name come before all others.
+    pub is_named_first: bool,
+    /// The position after which the list begins.
+    pub after: Option<ListPosition>,
+    /// Most keys of the answer.
+    pub n: usize,
+}
+
+/// A position in a list of limited keys, under the order of the list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListPosition {
-    /// Requests that wait on the key.
+    /// Whether the key comes after all keys with a name.
+    pub is_unnamed: bool,
+    /// The name, in a list by name.
+    pub name: Option<Box<str>>,
+    /// Requests that wait on the key, in a list by them.
     pub waiting: Reverse<usize>,
     /// The instant from which the limit admits one unit; `NEVER` if that is unknown, or never.
     pub until: Reverse<Timestamp>,
     /// The hash.
     pub key: Key,
 }
+
+/// The names of keys.
+type KeyNames = HashMap<Key, Box<str>, BuildHasherDefault<KeyHasher>>;
 
 /// The end of time.
 const NEVER: Timestamp = Timestamp::from_ns(u64::MAX);
@@ -126,8 +167,13 @@ impl Gate {
         let one = budget.rule.map(|_| peek(&check, now));
         budget.retry_after_ns = one.and_then(|decision| decision.denied).and_then(retry_ns);
         let is_limited = budget.waiting > 0 || one.is_some_and(|decision| !decision.is_admitted());
+        let refusing = budget.rule.filter(|_| is_limited).and_then(|rule| {
+            let by_rate = state.table.remaining(found.key, rule, 1, now);
+            let denying = rule.rates().iter().zip(by_rate).enumerate().filter(|(_, (_, rate))| rate.denied.is_some());
+            denying.max_by_key(|(_, (_, rate))| rate.denied).map(|(index, (rate, _))| (index, rate))
+        });
         let banned_ns = state.banned_ns(check.check.applied.limit, found.key, now);
-        Some(KeyState { budget, banned_ns, is_limited })
+        Some(KeyState { budget, banned_ns, is_limited, refusing })
     }
 
     /// Gives all units of a key back, here, in its store and in other replicas. Does nothing to a key without a limit.
@@ -153,8 +199,9 @@ impl Gate {
         Ok(())
     }
 
-    /// The first `n` keys after `after` that the limit denies one unit at `now`, or on which requests wait. The second
-    /// number counts all such keys. Looks at all keys of the limit, and locks a few of them at a time.
+    /// The limited keys that `asked` describes: the limit refuses them one unit at `now`, or requests wait on them. The
+    /// second number counts all of them after `asked.after`. Looks at all keys of the limit, and locks a few of them at a
+    /// time.
     ///
     /// # Errors
     /// There is no such limit.
@@ -162,32 +209,37 @@ impl Gate {
         &self,
         live: &Live,
         limit: &str,
-        after: Option<ListPosition>,
-        n: usize,
+        asked: &LimitedKeysQuestion<'_>,
         now: Timestamp,
     ) -> Result<(Vec<LimitedKey>, usize), KeyError> {
         let applied = live.policy.by_name(limit).ok_or(KeyError::UnknownLimit)?;
         let state = live.states.get(applied.index).ok_or(KeyError::UnknownLimit)?;
         let (limit, waiting) = (applied.limit, state.queues.backlogs());
+        let mut names = self.known_names(live, &applied);
+        let search = KeySearch::of(asked.search);
         let rule = |key| limit.allowed.rule(live.variant(&applied, key, None));
-        let (mut first, mut seen, mut count) = (BTreeSet::new(), HashSet::new(), 0);
-        // The last rank of a full page. Most keys of a large limit are behind it.
+        let (mut first, mut seen, mut count) = (BTreeMap::new(), HashSet::new(), 0);
+        // The last position of a full page. Most keys of a large limit are behind it.
         let mut last: Option<ListPosition> = None;
         let mut add = |key: Key, until: Timestamp, remaining: u64| {
+            let name = names.get(&key).map(AsRef::as_ref);
+            if !search.finds(key, name) {
+                return;
+            }
             let waiting = waiting.get(&key).map_or(0, |backlog| backlog.waiting);
-            let rank = ListPosition { waiting: Reverse(waiting), until: Reverse(until), key };
-            if after.is_some_and(|after| rank <= after) {
+            let position = asked.position(key, name, waiting, until);
+            if asked.after.as_ref().is_some_and(|after| position <= *after) {
                 return;
             }
             count += 1;
-            if last.is_some_and(|last| rank >= last) {
+            if last.as_ref().is_some_and(|last| position >= *last) {
                 return;
             }
-            first.insert((rank, remaining));
-            if first.len() > n {
+            first.insert(position, (waiting, until, remaining));
+            if first.len() > asked.n {
                 first.pop_last();
             }
-            last = first.last().filter(|_| first.len() == n).map(|(rank, _)| *rank);
+            last = first.last_key_value().filter(|_| first.len() == asked.n).map(|(position, _)| position.clone());
         };
         let until = |decision: Decision| match decision.denied {
             Some(Retry::AfterNs(ns)) if ns < UNKNOWN_NS - 1 => now.saturating_add_ns(ns),
@@ -207,20 +259,22 @@ impl Gate {
                 add(*key, until(decision), decision.remaining);
             }
         }
-        let mut names = self.known_names(live, &applied);
-        let key = |(rank, remaining): (ListPosition, u64)| LimitedKey {
-            key: rank.key,
-            shown: names.remove(&rank.key),
-            rank,
+        let key = |(position, (waiting, until, remaining)): (ListPosition, (usize, Timestamp, u64))| LimitedKey {
+            key: position.key,
+            shown: names.remove(&position.key),
+            position,
+            waiting,
+            until: Some(until).filter(|until| *until < NEVER && *until > now),
             remaining,
         };
         Ok((first.into_iter().map(key).collect(), count))
     }
 
     /// The names of the keys that overrides name, and of those that were refused most.
-    fn known_names(&self, live: &Live, applied: &Applied<'_>) -> HashMap<Key, Box<str>> {
+    fn known_names(&self, live: &Live, applied: &Applied<'_>) -> KeyNames {
         let limit = applied.limit;
-        let mut names = live.states.get(applied.index).map(|state| state.refused.names()).unwrap_or_default();
+        let refused = live.states.get(applied.index).map(|state| state.refused.names()).unwrap_or_default();
+        let mut names: KeyNames = refused.into_iter().collect();
         for (text, _) in &limit.allowed.overrides {
             if let Ok(found) = self.find_key(live, &limit.name, &KeyName::Text(text.to_string())) {
                 let Some(shown) = found.shown else { continue };
@@ -231,6 +285,44 @@ impl Gate {
         names
     }
 }
+
+impl LimitedKeysQuestion<'_> {
+    fn position(&self, key: Key, name: Option<&str>, waiting: usize, until: Timestamp) -> ListPosition {
+        let is_by_name = self.order == KeyOrder::Name;
+        ListPosition {
+            is_unnamed: (self.is_named_first || is_by_name) && name.is_none(),
+            name: name.filter(|_| is_by_name).map(Into::into),
+            waiting: Reverse(if self.order == KeyOrder::Waiting { waiting } else { 0 }),
+            until: Reverse(if is_by_name { NEVER } else { until }),
+            key,
+        }
+    }
+}
+
+/// A text that names or ids contain.
+struct KeySearch {
+    /// In small letters; empty for all keys.
+    text: String,
+    /// The lowest and the highest key whose id begins with the text; `None` if no id does.
+    ids: Option<(Key, Key)>,
+}
+
+impl KeySearch {
+    fn of(text: &str) -> Self {
+        let text = text.to_lowercase();
+        let id = |fill: &str| Key::of_id(&format!("{text}{}", fill.repeat(ID_DIGITS.checked_sub(text.len())?)));
+        Self { ids: id("0").zip(id("f")), text }
+    }
+
+    fn finds(&self, key: Key, name: Option<&str>) -> bool {
+        self.text.is_empty()
+            || self.ids.is_some_and(|(lowest, highest)| (lowest..=highest).contains(&key))
+            || name.is_some_and(|name| name.to_lowercase().contains(&self.text))
+    }
+}
+
+/// The length of the id of a key.
+const ID_DIGITS: usize = 32;
 
 /// A charge of no units to a key.
 fn check<'l>(live: &'l Live, found: &FoundKey, plan: Option<&str>) -> Option<Check<'l>> {

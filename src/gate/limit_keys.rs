@@ -1,48 +1,78 @@
-//! The keys of a request, for operators who watch requests. Nothing is charged or counted.
+//! The keys, identities and plan of a request, for logs and for operators who watch. Nothing is charged or counted.
 
-use super::check::Check;
+use super::admit::Requester;
+use super::check::Checks;
+use super::identify::{RequestIdentities, identify_for};
 use super::named_charge::NamedCharge;
 use super::state::{Gate, Live};
-use crate::limit::Key;
 use crate::policy::{Facts, Stage};
-use crate::telemetry::TappedKey;
+use crate::telemetry::{RequestRecord, TappedKey, Text};
 use crate::time::Timestamp;
 
-/// A limit that applies to a request, with the request's key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitKey<'l> {
-    /// The name of the limit.
-    pub limit: &'l str,
-    /// The key.
-    pub key: Key,
-    /// The parts of the key without secrets, with `|` between them.
-    pub shown: String,
-}
-
-impl From<LimitKey<'_>> for TappedKey {
-    fn from(LimitKey { limit, key, shown }: LimitKey<'_>) -> Self {
-        Self { limit: limit.to_owned(), hash: [key.first, key.second], shown }
-    }
-}
-
 impl Gate {
-    /// The limits of `stage` that apply to a request, with its keys. None if the request has no key.
-    #[cold]
-    pub fn limit_keys<'l>(&self, live: &'l Live, stage: Stage, facts: &Facts<'_>, now: Timestamp) -> Vec<LimitKey<'l>> {
-        let Some((checks, identities)) = self.keyed_checks(live, stage, facts, now) else { return Vec::new() };
-        let key = |check: &Check<'l>| {
-            let shown: Vec<_> = live.policy.shown(&self.secret, &check.check.applied, facts, &identities).collect();
-            LimitKey { limit: &check.check.state.name, key: check.key, shown: shown.join("|") }
+    /// Adds to the record of a request the limits of `stage` that apply to it, with its keys; none unless `is_limited`, or
+    /// if it has no key. For the identified stage also adds its plan and its identities, as far as limits or access lists
+    /// need them.
+    #[inline(never)]
+    pub fn describe(
+        &self,
+        live: &Live,
+        (stage, is_limited): (Stage, bool),
+        facts: &Facts<'_>,
+        now: Timestamp,
+        record: &mut RequestRecord,
+    ) {
+        let mut checks = Checks::default();
+        if is_limited {
+            live.find(stage, facts, &mut checks);
+        }
+        let mut known = RequestIdentities::new(self, live, facts, now);
+        let (identities, plan) = if stage == Stage::Identified && live.needs_identity {
+            let access = live.policy.access.as_deref();
+            for index in access.iter().flat_map(|access| access.identities()) {
+                let _ = known.find(index); // an invalid one is none
+            }
+            let requires_plan = access.is_some_and(|access| !access.required(facts).is_empty());
+            let required_plan = if requires_plan { known.plan().ok().flatten() } else { None };
+            let identified = identify_for(&mut known, checks.charges());
+            for (index, principal) in known.found() {
+                let shown = live.policy.shown_principal(&self.secret, index, principal, facts.client_ip);
+                record.add_identity(&live.policy.identities[index].name, &shown);
+            }
+            if let Some(plan) = identified.as_ref().map_or(&required_plan, |(_, plan)| plan) {
+                record.set(Text::Plan, plan);
+            }
+            let Ok(identified) = identified else { return };
+            identified
+        } else {
+            Default::default()
         };
-        checks.charges().iter().map(key).collect()
+        let requester = Requester { facts, identities: &identities, plan: plan.as_deref() };
+        if self.compute_keys(live, requester, checks.charges_mut(), now).is_err() {
+            return;
+        }
+        for check in checks.charges() {
+            let shown: Vec<_> = live.policy.shown(&self.secret, &check.check.applied, facts, &identities).collect();
+            let (limit, hash) = (&*check.check.state.name, [check.key.first, check.key.second]);
+            record.add_key(TappedKey { limit, hash, shown: &shown.join("|") });
+        }
     }
 
-    /// The limit of a charge that a caller names, with its key. `None` if there is no such limit.
+    /// The key of a charge that a caller names, without secrets; empty if there is no such limit.
     #[cold]
-    pub fn key_of_charge<'l>(&self, live: &'l Live, charge: &NamedCharge) -> Option<LimitKey<'l>> {
-        let limit = live.policy.limits().get(charge.limit)?;
+    pub fn shown_charge(&self, live: &Live, charge: &NamedCharge) -> String {
+        let Some(limit) = live.policy.limits().get(charge.limit) else { return String::new() };
         let parts = limit.key.iter().zip(&charge.texts);
         let shown: Vec<_> = parts.map(|(part, text)| live.policy.shown_text(&self.secret, part, text)).collect();
-        Some(LimitKey { limit: &limit.name, key: charge.key, shown: shown.join("|") })
+        shown.join("|")
+    }
+
+    /// Adds the limit of a charge that a caller names to the record of its check, with the key.
+    #[cold]
+    pub fn describe_charge(&self, live: &Live, charge: &NamedCharge, record: &mut RequestRecord) {
+        if let Some(limit) = live.policy.limits().get(charge.limit) {
+            let hash = [charge.key.first, charge.key.second];
+            record.add_key(TappedKey { limit: &limit.name, hash, shown: &self.shown_charge(live, charge) });
+        }
     }
 }

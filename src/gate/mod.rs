@@ -8,6 +8,7 @@ mod answered;
 mod ask;
 mod check;
 mod identify;
+mod identity_fields;
 mod lease;
 
 mod queue;
@@ -67,10 +68,10 @@ pub use explain::{
     Routing, RuleSource,
 };
 pub use identify::{IdentityError, Unidentified, Unkeyed};
+pub use identity_fields::IdentityFields;
 pub use keyed::{KeyedCharge, KeyedLimit, KeyedOutcome, KeyedReceipt, KeyedRefusal, KeyedVerdict};
-pub use keys::{FoundKey, KeyName, KeyState, LimitedKey, ListPosition};
+pub use keys::{FoundKey, KeyName, KeyOrder, KeyState, LimitedKey, LimitedKeysQuestion, ListPosition};
 pub use lease::Refill;
-pub use limit_keys::LimitKey;
 pub use lookup::KeyError;
 pub use named_charge::{ChargeError, NamedCharge};
 pub use named_verdict::{NamedDenial, NamedItem, NamedVerdict, decisive};

@@ -260,7 +260,7 @@ impl<'l> Deciding<'l> {
         for (index, check) in charges.iter().enumerate() {
             let is_denying = if is_banned { banned((index, check)).is_some() } else { is_denied(check) };
             if let Some(charge) = self.charge_of(index).filter(|_| is_denying) {
-                let shown = || self.gate.key_of_charge(self.live, charge).map_or_else(String::new, |key| key.shown);
+                let shown = || self.gate.shown_charge(self.live, charge);
                 check.check.state.refused.count(charge.key, shown);
             }
         }

@@ -122,13 +122,13 @@ fn report<'l, C: Checked<'l>>(charges: &[Charge<'_, C>], now: Timestamp) {
 /// What a limit in shadow mode, which does not admit the request, would have done to it.
 #[cold]
 fn shadow_decision<'l, C: Checked<'l>>(charge: &Charge<'_, C>) -> LimitDecision {
-    shadowed(charge.check.limit(), &charge.decision()).unwrap_or(LimitDecision::ShadowRejected)
+    shadowed(charge.check.limit(), &charge.decision()).unwrap_or(LimitDecision::ShadowRefused)
 }
 
 /// What a limit in shadow mode would have done to a request; `None` if it admits the request.
 pub(super) fn shadowed(limit: &Limit, decision: &Decision) -> Option<LimitDecision> {
     let waits = limit.on_limit.waits(decision.denied?);
-    Some(if waits { LimitDecision::ShadowHeld } else { LimitDecision::ShadowRejected })
+    Some(if waits { LimitDecision::ShadowHeld } else { LimitDecision::ShadowRefused })
 }
 
 fn is_tighter<'l, C: Checked<'l>>(one: &Charge<'_, C>, other: &Charge<'_, C>, now: Timestamp) -> bool {

@@ -55,7 +55,7 @@ impl<'l> Refusal<'l> {
             if cause != Cause::ShuttingDown {
                 state.count_refusal(charge.check.limit(), charge.key, now);
             }
-            state.metrics.cells.decided(LimitDecision::Rejected, charge.rule.percent(decision.remaining));
+            state.metrics.cells.decided(LimitDecision::Refused, charge.rule.percent(decision.remaining));
             violated.push(&*state.name);
             budgets.extend(Budget::of(charge));
             let retry = decision.denied.unwrap_or(Retry::AfterNs(0));

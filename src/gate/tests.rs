@@ -40,8 +40,8 @@ use crate::limit::{Algorithm, Key, LeaseUnits, OnFull, Quota, Rate, Retry, concu
 use crate::policy::KeyPart;
 use crate::policy::client_ip::{AddressHeader, ClientIpRules};
 use crate::policy::{
-    Allowed, Cost, DelayRule, Facts, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, PlanSource, Policy,
-    Repeated, Stage, Strategy,
+    Allowed, Cost, DelayRule, Except, Facts, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, PlanSource,
+    Policy, Repeated, Stage, Strategy,
 };
 use crate::store::backend::{OnFailure, Unavailable};
 use crate::store::{RemoteStore, TokenCache, Usage};
@@ -65,7 +65,7 @@ fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) ->
         stage: Stage::Identified,
         mode: Mode::Enforce,
         matches: Match { headers: vec![(header.clone(), HeaderTest::Present)], ..Match::default() },
-        except: Vec::new(),
+        except: Except::default(),
         key: vec![KeyPart::Header(header, Repeated::Reject)],
         allowed: Allowed::to_all(Algorithm::TokenBucket(
             Quota::new(Rate { count, period_ns: ns(period) }, burst).unwrap(),

@@ -3,13 +3,12 @@
 //! Not here: the taps (telemetry), and how operators read them (admin).
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::server::Server;
 use crate::gate::{Cause, Live, NamedCharge, NamedItem, NamedVerdict};
-use crate::telemetry::{BANNED, Outcome, TappedKey, TappedRequest};
+use crate::telemetry::{Outcome, RefusedBy, RequestRecord, Text};
 use crate::time::{instant_now, system_now};
 
 /// The address of a caller, in the extensions of calls that a tap may want.
@@ -41,31 +40,32 @@ impl Server {
     pub(super) fn show(&self, check: WatchedCheck, live: &Live, charges: &[NamedCharge], verdict: &NamedVerdict<'_>) {
         let WatchedCheck { peer, path, began } = check;
         let decided = charges.iter().zip(&verdict.items).filter(|(_, item)| item.is_some());
-        let keys = decided.filter_map(|(charge, _)| self.gate.key_of_charge(live, charge));
-        let denying = verdict.decisive().filter(|_| !verdict.is_admitted);
-        let (status, label) = answered(verdict);
-        self.taps.publish(TappedRequest {
+        let refusing = verdict.decisive().filter(|_| !verdict.is_admitted);
+        let (status, outcome) = answered(verdict);
+        let duration = instant_now().saturating_duration_since(began);
+        let mut record = RequestRecord {
             at: system_now(),
             client: peer,
-            method: "POST".to_owned(),
-            host: String::new(),
-            path: path.to_owned(),
+            protocol: "HTTP/2",
             status,
-            verdict: label,
-            limit: denying.map_or_else(String::new, |item| item.limit.name.to_string()),
-            keys: keys.map(TappedKey::from).collect(),
-            duration: instant_now().saturating_duration_since(began),
-            held: Duration::ZERO,
-        });
+            outcome,
+            duration,
+            ..RequestRecord::default()
+        };
+        record.set(Text::Method, "POST");
+        record.set(Text::Path, path);
+        record.set(Text::Limit, refusing.map_or("", |item| &item.limit.name));
+        decided.for_each(|(charge, _)| self.gate.describe_charge(live, charge, &mut record));
+        self.taps.publish(record);
     }
 }
 
-/// The status that a request would get, and the verdict.
-fn answered(verdict: &NamedVerdict<'_>) -> (u16, &'static str) {
+/// The status that a request would get, and the outcome.
+fn answered(verdict: &NamedVerdict<'_>) -> (u16, Outcome) {
     let is_banned = |item: &NamedItem<'_>| item.denial.is_some_and(|denial| denial.cause == Cause::Banned);
     match verdict.is_admitted {
-        true => (200, Outcome::Forwarded.label()),
-        false if verdict.items.iter().flatten().any(is_banned) => (403, BANNED),
-        false => (429, Outcome::Rejected.label()),
+        true => (200, Outcome::Forwarded),
+        false if verdict.items.iter().flatten().any(is_banned) => (403, Outcome::Refused(RefusedBy::Ban)),
+        false => (429, Outcome::Refused(RefusedBy::Limit)),
     }
 }

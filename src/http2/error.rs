@@ -36,7 +36,38 @@ pub struct Fatal {
 
 impl Fatal {
     /// Too many requests were abandoned before they were answered.
-    pub const ABANDONED: Self = Self::new(ErrorCode::EnhanceYourCalm, "too many abandoned requests");
+    pub(super) const ABANDONED: Self = Self::new(ErrorCode::EnhanceYourCalm, "too many abandoned requests");
+    /// Too many frames with a mistake about their stream.
+    pub(super) const STREAM_ERRORS: Self = Self::new(ErrorCode::EnhanceYourCalm, "too many errors of streams");
+    /// Too many frames in a row that bring nothing on.
+    pub(super) const IDLE_FRAMES: Self = Self::new(ErrorCode::EnhanceYourCalm, "too many frames without a purpose");
+    /// A header block of too many frames or bytes.
+    pub(super) const ENDLESS_HEAD: Self = Self::new(ErrorCode::EnhanceYourCalm, "a header block without end");
+
+    /// All kinds, as metrics count them.
+    pub const KINDS: [&'static str; 7] = [
+        "abandoned_streams",
+        "h2_stream_errors",
+        "h2_idle_frames",
+        "h2_endless_head",
+        "h2_compression",
+        "h2_flow_control",
+        "h2_protocol",
+    ];
+
+    /// The kind: one of [`KINDS`](Self::KINDS).
+    pub fn kind(self) -> &'static str {
+        let [abandoned, stream_errors, idle_frames, endless_head, compression, flow_control, protocol] = Self::KINDS;
+        match self {
+            Self::ABANDONED => abandoned,
+            Self::STREAM_ERRORS => stream_errors,
+            Self::IDLE_FRAMES => idle_frames,
+            Self::ENDLESS_HEAD => endless_head,
+            Self { code: ErrorCode::Compression, .. } => compression,
+            Self { code: ErrorCode::FlowControl, .. } => flow_control,
+            _ => protocol,
+        }
+    }
 
     pub(super) const fn new(code: ErrorCode, reason: &'static str) -> Self {
         Self { code, reason }

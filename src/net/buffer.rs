@@ -9,6 +9,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
 
+use crate::telemetry::ByteCells;
+
 /// Capacity of a new buffer, in bytes. Most messages fit.
 const SIZE: usize = 4 * 1024;
 /// Capacity that a buffer grows to while a body passes through it, in bytes.
@@ -27,9 +29,16 @@ const SEALED_POOLED_MAX: usize = 4;
 pub(crate) struct BufferPool {
     pool: RefCell<Vec<Vec<u8>>>,
     sealed: RefCell<Vec<Vec<u8>>>,
+    /// The bytes from and to the worker's clients.
+    pub(crate) client_bytes: ByteCells,
 }
 
 impl BufferPool {
+    /// An empty pool of a worker that counts the bytes of its clients in `client_bytes`.
+    pub(crate) fn new(client_bytes: ByteCells) -> Self {
+        Self { client_bytes, ..Self::default() }
+    }
+
     /// Returns an empty buffer.
     pub(crate) fn take(&self) -> Vec<u8> {
         self.pool.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(SIZE))

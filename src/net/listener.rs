@@ -1,7 +1,7 @@
 //! Listening sockets of one process: one for each worker and address (`SO_REUSEPORT`), one for each Unix path.
 
 use std::fs::Permissions;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -27,6 +27,20 @@ pub enum ListenAddress {
     Tcp(SocketAddr),
     /// Path of a Unix socket.
     Unix(PathBuf),
+}
+
+impl ListenAddress {
+    /// The address that a client on this machine connects to; `None` for a Unix socket. The address to listen on may stand
+    /// for all addresses.
+    pub fn reachable(&self) -> Option<SocketAddr> {
+        let Self::Tcp(address) = self else { return None };
+        let ip = match address.ip() {
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        Some(SocketAddr::new(ip, address.port()))
+    }
 }
 
 impl fmt::Display for ListenAddress {
@@ -196,6 +210,13 @@ pub fn bind_unix(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     Ok((socket.into(), file))
+}
+
+/// Lets the kernel name this process as the peer of each new connection to `socket`, which another process may have
+/// bound.
+pub fn name_this_process(socket: &UnixListener) -> io::Result<()> {
+    // Each call of `listen` replaces the credentials that the socket shows.
+    SockRef::from(socket).listen(BACKLOG)
 }
 
 fn remove_stale(path: &Path) -> io::Result<()> {

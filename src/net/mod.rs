@@ -20,7 +20,9 @@ pub mod tls;
 
 pub use client_usage::ClientUsage;
 pub use lifecycle::Lifecycle;
-pub use listener::{ListenAddress, Listener, SOCKET_PATH_MAX, SocketFile, bind, bind_additional, bind_unix};
+pub use listener::{
+    ListenAddress, Listener, SOCKET_PATH_MAX, SocketFile, bind, bind_additional, bind_unix, name_this_process,
+};
 pub use pace::MinRate;
 pub use protocol::Protocol;
 pub use timeouts::Timeouts;

@@ -20,6 +20,8 @@ pub(crate) struct Peer {
     pub(crate) local_address: Option<SocketAddr>,
     /// Whether it uses TLS.
     pub(crate) is_tls: bool,
+    /// The version of TLS; empty without TLS.
+    pub(crate) tls_version: &'static str,
     /// The identity in its verified client certificate, if it has one.
     pub(crate) certificate: Option<Box<Certificate>>,
     /// Counts its requests; none for a trusted proxy, which forwards the requests of others.

@@ -47,8 +47,10 @@ impl Stream {
             }
             Self::Tls(tls) => tls.poll_fill(cx, input, buffers),
         };
-        if filled.is_pending() {
-            input.release(buffers);
+        match &filled {
+            Poll::Ready(Ok(len)) => buffers.client_bytes.received(*len),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => input.release(buffers),
         }
         filled
     }
@@ -60,10 +62,13 @@ impl Stream {
         out: &mut OutputBuffer,
         buffers: &BufferPool,
     ) -> Poll<io::Result<()>> {
-        match self {
+        let before = out.pending();
+        let written = match self {
             Self::Plain(socket) => out.poll_write(cx, socket),
             Self::Tls(tls) => tls.poll_write(cx, out, buffers),
-        }
+        };
+        buffers.client_bytes.sent(before.saturating_sub(out.pending()));
+        written
     }
 
     /// Bytes that wait to be sent, without those given to [`Stream::poll_write`].

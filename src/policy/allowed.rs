@@ -30,6 +30,39 @@ pub struct Allowed {
     pub set_from: usize,
     /// The plans that overrides assign: the name of the plan, by the text of the key.
     pub assigned: HashMap<Box<str>, Box<str>>,
+    /// The rules as they are written.
+    pub written: WrittenRules,
+}
+
+/// The rules of a limit as they are written, for operators.
+#[derive(Clone, Debug, Default)]
+pub struct WrittenRules {
+    /// That of [`Allowed::usual`].
+    pub usual: WrittenRule,
+    /// Those of plans, by name.
+    pub plans: HashMap<Box<str>, WrittenRule>,
+    /// Those of overrides with numbers of their own, by the text of the key.
+    pub overrides: HashMap<Box<str>, WrittenRule>,
+}
+
+/// A rule as it is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WrittenRule {
+    /// The rates, such as `5/15min`. Empty if the rule was not written, but requested by a caller.
+    pub rates: Box<[Box<str>]>,
+    /// The rest, such as `, burst 20, token bucket`.
+    pub rest: Box<str>,
+}
+
+impl WrittenRule {
+    /// The rule as text, or one of its rates with the rest; `None` if nothing is written.
+    pub fn text(&self, rate: Option<usize>) -> Option<String> {
+        let rates = match rate.and_then(|rate| self.rates.get(rate..=rate)) {
+            Some(rate) => rate.concat(),
+            None => self.rates.join(" and "),
+        };
+        (!rates.is_empty()).then(|| format!("{rates}{}", self.rest))
+    }
 }
 
 /// The rules of a policy before they are shared.
@@ -44,7 +77,14 @@ pub(super) struct Shares {
 impl Allowed {
     /// One rule for all requests.
     pub fn to_all(usual: Algorithm) -> Self {
-        Self { usual, plans: Vec::new(), overrides: Vec::new(), set_from: usize::MAX, assigned: HashMap::new() }
+        Self {
+            usual,
+            plans: Vec::new(),
+            overrides: Vec::new(),
+            set_from: usize::MAX,
+            assigned: HashMap::new(),
+            written: WrittenRules::default(),
+        }
     }
 
     /// The rule of a variant; `None` is unlimited. An index that no longer exists selects the usual rule.
@@ -68,6 +108,17 @@ impl Allowed {
         let Variant::Override(place) = variant else { return None };
         let (text, _) = self.overrides.get(usize::from(place))?;
         self.assigned.get(text).map(|plan| &**plan)
+    }
+
+    /// The rule of a variant as it is written; `None` if it is not.
+    pub fn written(&self, variant: Variant) -> Option<&WrittenRule> {
+        let WrittenRules { usual, plans, overrides } = &self.written;
+        let name = match variant {
+            Variant::Usual => return Some(usual),
+            Variant::Plan(place) => return plans.get(&self.plans.get(usize::from(place))?.0),
+            Variant::Override(place) => &self.overrides.get(usize::from(place))?.0,
+        };
+        self.assigned.get(name).map_or_else(|| overrides.get(name), |plan| plans.get(plan))
     }
 
     /// Whether the limit has rules for plans or for single keys.

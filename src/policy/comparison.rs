@@ -20,7 +20,7 @@ impl Limit {
                 _ => false,
             };
         let sees_as_much = (self.stage == other.stage || self.stage == Stage::Arrival)
-            && self.except.iter().all(|network| other.except.contains(network))
+            && self.except.is_within(&other.except)
             && self.matches.covers(&other.matches);
         let is_plain = other.mode == Mode::Enforce && !other.allowed.is_special() && other.after.is_none();
         // Replicas count alone, or together. Neither way is stricter in every case.

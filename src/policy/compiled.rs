@@ -9,6 +9,7 @@ use super::allowed::Shares;
 use super::descriptors::Descriptors;
 use super::facts::Facts;
 use super::identity::client_ip::ClientIpRules;
+use super::identity::identity_header::IdentityHeader;
 use super::identity::jwt::FetchedKeys;
 use super::identity::sources::{Identity, IdentitySource, OnMissing};
 use super::keys::part::KeyPart;
@@ -27,6 +28,8 @@ pub struct Policy {
     pub(super) traits: Vec<LimitTraits>,
     /// The matcher of each stage. It leaves out limits that are off.
     pub(super) matchers: [Matcher; 2],
+    /// The matcher of limits that need an identity and may not decide: limits that are off or exempt clients.
+    pub(super) guards: Matcher,
     /// The identities; [`KeyPart::Identity`] has an index into them.
     pub identities: Arc<[Identity]>,
     /// The rules for the client's address.
@@ -39,6 +42,8 @@ pub struct Policy {
     pub access: Option<Arc<Access>>,
     /// The source of the plan of a request.
     pub plans: Option<PlanSource>,
+    /// The headers in which services get identities and the plan.
+    pub identity_headers: Arc<[IdentityHeader]>,
     /// The limits of callers that have no request.
     pub descriptors: Descriptors,
     /// The rules before they are shared; `None` if no limit follows the members of the fleet.
@@ -74,18 +79,21 @@ impl Policy {
     pub fn new(limits: Vec<Limit>, identities: impl Into<Arc<[Identity]>>, client_ip: ClientIpRules) -> Self {
         let traits = (0..limits.len()).map(|index| LimitTraits::of(&limits, index)).collect();
         let matchers = [Stage::Arrival, Stage::Identified].map(|stage| matcher(&limits, stage));
+        let guards = guards(&limits);
         let (free_preflights, paths, access, plans) = (None, path::PathRules::default(), None, None);
         let (identities, descriptors, shares) = (identities.into(), Descriptors::default(), None);
         Self {
             limits,
             traits,
             matchers,
+            guards,
             identities,
             client_ip,
             free_preflights,
             paths,
             access,
             plans,
+            identity_headers: Arc::default(),
             descriptors,
             shares,
         }
@@ -104,6 +112,11 @@ impl Policy {
     /// Sets the access lists and the source of plans.
     pub fn with_access(self, access: Option<Access>, plans: Option<PlanSource>) -> Self {
         Self { access: access.map(Arc::new), plans, ..self }
+    }
+
+    /// Sets the headers in which services get identities and the plan.
+    pub fn with_identity_headers(self, headers: Vec<IdentityHeader>) -> Self {
+        Self { identity_headers: headers.into(), ..self }
     }
 
     /// Sets the rules for descriptors, whose indices are those of the limits.
@@ -160,6 +173,25 @@ impl Policy {
         });
     }
 
+    /// Whether identities may have to be verified that no deciding limit needs. `is_free` says that no limit decides about
+    /// the request.
+    #[inline]
+    pub fn verifies_beyond_limits(&self, is_free: bool) -> bool {
+        !self.guards.is_empty()
+            || is_free && (!self.identities.is_empty() || self.plans.is_some())
+            || self.access.as_ref().is_some_and(|access| access.looks_beyond_arrival())
+    }
+
+    /// Calls `each` with every limit that guards the request, but may not decide about it: it is off, or exempts clients.
+    pub fn for_each_guard<'p>(&'p self, facts: &Facts<'_>, mut each: impl FnMut(&'p Limit)) {
+        self.guards.for_each_candidate(facts, |leaf| {
+            let limit = &self.limits[leaf.number];
+            if limit.guards_beyond_path(facts) && !(facts.is_free_preflight && self.frees(limit, facts)) {
+                each(limit);
+            }
+        });
+    }
+
     /// Whether a free CORS preflight is exempt from `limit`. Limits of the arrival stage and limits that name OPTIONS
     /// charge it. Concurrency limits charge it too, unless they would answer 401: a preflight has no credentials.
     #[cold]
@@ -184,6 +216,13 @@ fn matcher(limits: &[Limit], stage: Stage) -> Matcher {
     let is_decided = |limit: &Limit| limit.stage == stage && limit.mode != Mode::Off && !limit.is_for_callers();
     let decided = limits.iter().enumerate().filter(|(_, limit)| is_decided(limit));
     Matcher::of(decided.map(|(index, limit)| (index, &limit.matches)))
+}
+
+/// The matcher of limits that need an identity and may not decide about a request.
+fn guards(limits: &[Limit]) -> Matcher {
+    let may_not_decide = |limit: &Limit| limit.mode == Mode::Off || !limit.except.networks.is_empty();
+    let guards = limits.iter().enumerate().filter(|(_, limit)| limit.needs_identity() && may_not_decide(limit));
+    Matcher::of(guards.map(|(index, limit)| (index, &limit.matches)))
 }
 
 impl LimitTraits {

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use ipnet::IpNet;
-
 use super::allowed::Allowed;
 use super::cost::Cost;
 use super::facts::Facts;
 use super::keys::part::KeyPart;
-use super::matching::conditions::Match;
+use super::matching::conditions::{Except, Match};
 use super::settle::AfterResponse;
 use super::strategy::Strategy;
 use crate::limit::slow_down::SlowDown;
@@ -25,8 +23,8 @@ pub struct Limit {
     pub mode: Mode,
     /// The requests that the limit applies to.
     pub matches: Match,
-    /// Client networks that are exempt.
-    pub except: Vec<IpNet>,
+    /// The requests of `matches` that are exempt.
+    pub except: Except,
     /// The parts of the key; empty for one bucket that all requests share.
     pub key: Vec<KeyPart>,
     /// The amount that the limit allows, as far as this replica may spend it alone.
@@ -125,9 +123,21 @@ impl Limit {
         self.key.iter().any(|part| matches!(part, KeyPart::Named(_)))
     }
 
-    /// Whether all conditions but the path are met, and the client is not exempt.
+    /// Whether all conditions but the path are met, and neither the client nor the path is exempt.
     #[inline(never)]
     pub(super) fn applies_beyond_path(&self, facts: &Facts<'_>) -> bool {
-        self.matches.matches_beyond_path(facts) && !self.except.iter().any(|net| net.contains(&facts.client_ip))
+        self.guards_beyond_path(facts) && self.except.network(facts.client_ip).is_none()
+    }
+
+    /// Whether the limit guards the request, if a pattern matches its path: its identities are verified whatever the mode
+    /// of the limit is, and whether the client is exempt or not.
+    pub(super) fn guards_beyond_path(&self, facts: &Facts<'_>) -> bool {
+        self.matches.matches_beyond_path(facts) && self.except.path(facts.path).is_none()
+    }
+
+    /// Whether a decision of the limit needs an identity or a plan of the request.
+    pub fn needs_identity(&self) -> bool {
+        let has_identity = self.key.iter().any(|part| matches!(part, KeyPart::Identity(_)));
+        self.stage == Stage::Identified && (has_identity || !self.allowed.plans.is_empty()) && !self.is_for_callers()
     }
 }

@@ -30,6 +30,8 @@ pub enum Mismatch {
     Header(HeaderName),
     /// The client is in this exempt network.
     Except(IpNet),
+    /// The path matches this exempt pattern.
+    ExceptPath(Box<str>),
 }
 
 impl fmt::Display for Mismatch {
@@ -43,6 +45,7 @@ impl fmt::Display for Mismatch {
             Self::Host => f.write_str("match.host does not have this host"),
             Self::Header(name) => write!(f, "match.header: {name} does not have the required value"),
             Self::Except(net) => write!(f, "except.ip has the client in {net}"),
+            Self::ExceptPath(pattern) => write!(f, "except.path has {pattern}"),
         }
     }
 }
@@ -79,8 +82,9 @@ impl Limit {
         let host = (!self.matches.has_host(facts)).then_some(Mismatch::Host);
         let headers = self.matches.headers.iter().filter(|header| !has_header(header, facts));
         let headers = headers.map(|(name, _)| Mismatch::Header(name.clone()));
-        let except = self.except.iter().find(|net| net.contains(&facts.client_ip)).copied().map(Mismatch::Except);
-        method.into_iter().chain(host).chain(headers).chain(except)
+        let network = self.except.network(facts.client_ip).copied().map(Mismatch::Except);
+        let path = self.except.path(facts.path).map(|pattern| Mismatch::ExceptPath(pattern.as_str().into()));
+        method.into_iter().chain(host).chain(headers).chain(network).chain(path)
     }
 }
 
@@ -93,10 +97,14 @@ mod tests {
     use crate::fields::FieldBuf;
     use crate::policy::client_ip::{AddressHeader, ClientIpRules};
     use crate::policy::testing::{facts, limit};
-    use crate::policy::{HeaderTest, HostPattern, Match, Stage};
+    use crate::policy::{Except, HeaderTest, HostPattern, Match, PathPattern, Stage};
 
     fn limits() -> Vec<Limit> {
         let matches = || limit("l", &["/a/{x}"]).matches;
+        let except = || Except {
+            networks: vec!["192.0.2.0/24".parse().unwrap()],
+            paths: vec![PathPattern::parse("/c").unwrap()],
+        };
         let header = |test| vec![(HeaderName::from_static("x-a"), test)];
         let with = |matches| Limit { matches, ..limit("l", &[]) };
         vec![
@@ -104,7 +112,7 @@ mod tests {
             limit("path", &["/a", "/b/{*rest}"]),
             Limit { mode: Mode::Off, ..limit("off", &[]) },
             Limit { stage: Stage::Arrival, ..limit("arrival", &[]) },
-            Limit { except: vec!["192.0.2.0/24".parse().unwrap()], ..limit("except", &["/a"]) },
+            Limit { except: except(), ..limit("except", &["/a"]) },
             with(Match { methods: vec![Method::GET], ..matches() }),
             with(Match { methods: vec![Method::OPTIONS], ..matches() }),
             with(Match { hosts: vec![HostPattern::Exact("h".into())], ..matches() }),
@@ -137,7 +145,7 @@ mod tests {
         match.path has no pattern for this path
         its mode is off
         arrival applies
-        match.path has no pattern for this path; except.ip has the client in 192.0.2.0/24
+        match.path has no pattern for this path; except.ip has the client in 192.0.2.0/24; except.path has /c
         match.path has no pattern for this path; match.method does not have this method
         match.path has no pattern for this path; match.method does not have this method
         match.path has no pattern for this path; match.host does not have this host

@@ -27,20 +27,20 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use allowed::{Allowed, Variant};
+pub use allowed::{Allowed, Variant, WrittenRule, WrittenRules};
 pub use compiled::{Applied, LimitTraits, Policy};
 pub use cost::{Cost, CostLine, CostSource};
 pub use facts::Facts;
 pub use identity::certificates::{Certificate, CertificateName};
 pub use identity::principal::Principal;
 pub use identity::sources::{Identity, IdentitySource, OnMissing};
-pub use identity::{bearer, client_ip, forwarded, jwt};
+pub use identity::{bearer, client_ip, forwarded, identity_header, jwt};
 pub use keys::fleet_secret::{FLEET_SECRET_BYTES_MIN, FleetSecret, PROOF_BYTES, ProofKey, WeakSecret};
 pub use keys::key::{KeySecret, key_of_marked_id};
 pub use keys::part::KeyPart;
 pub use keys::shown::SHOWN_BYTES_MAX;
 pub use limit::{DelayRule, HoldRule, Limit, Mode, OnLimit, Stage};
-pub use matching::conditions::{HeaderTest, HostPattern, Match};
+pub use matching::conditions::{Except, HeaderTest, HostPattern, Match};
 pub use matching::notation::Mark;
 pub use matching::path;
 pub use matching::pattern::{PathPattern, PatternError};

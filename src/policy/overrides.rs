@@ -7,6 +7,8 @@ use std::{error, fmt};
 
 use serde_json::Value;
 
+use crate::time::Timestamp;
+
 /// One override set at run time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Override {
@@ -16,8 +18,23 @@ pub struct Override {
     pub key: Box<str>,
     /// What the limit allows to this key, as the configuration would write it.
     pub allowance: Value,
+    /// The end by the wall clock; `None` if it has none.
+    pub until: Option<Timestamp>,
     /// Why the override does not apply; `None` if it applies.
     pub rejection: Option<Box<str>>,
+    /// How the override drops windows of its limit; `None` if it keeps them.
+    pub dropped: Option<Box<str>>,
+}
+
+/// An override that has ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndedOverride {
+    /// The name of the limit.
+    pub limit: String,
+    /// The text of the key.
+    pub key: String,
+    /// The allowance and the end, as the file had them.
+    pub allowance: Value,
 }
 
 /// A change of one override.
@@ -27,8 +44,10 @@ pub struct OverrideEdit {
     pub limit: String,
     /// The text of the key.
     pub key: String,
-    /// The new allowance; `None` removes the override.
+    /// The new allowance, as the file has it: with an end it is `{ "to": ..., "until": ... }`. `None` removes the override.
     pub allowance: Option<Value>,
+    /// Whether the override may drop windows of its limit.
+    pub replaces: bool,
 }
 
 /// Why a change was not made, or not everywhere.

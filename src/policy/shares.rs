@@ -57,6 +57,7 @@ impl Policy {
             paths: self.paths,
             access: self.access.clone(),
             plans: self.plans.clone(),
+            identity_headers: Arc::clone(&self.identity_headers),
             descriptors: self.descriptors.clone(),
             shares: Some(shares),
             ..shared
@@ -83,6 +84,7 @@ impl Allowed {
             overrides: of_all(&self.overrides),
             set_from: self.set_from,
             assigned: self.assigned.clone(),
+            written: self.written.clone(),
         }
     }
 }

@@ -1,7 +1,5 @@
 //! How the replicas of a fleet share a limit.
 
-use std::fmt;
-
 use crate::limit::LeaseUnits;
 
 /// How the replicas of a fleet share a limit.
@@ -100,15 +98,5 @@ impl Strategy {
             | Self::Lease { replicas, .. } => *replicas = count,
         }
         self
-    }
-}
-
-/// The text that follows the words of a rule: empty, or the share that the rule is.
-impl fmt::Display for Strategy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Split(replicas @ 2..) => write!(f, " (the share of one of {replicas} replicas)"),
-            _ => Ok(()),
-        }
     }
 }

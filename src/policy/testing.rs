@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::{Allowed, Cost, Facts, Limit, Match, Mode, OnLimit, PathPattern, Stage, Strategy};
+use super::{Allowed, Cost, Except, Facts, Limit, Match, Mode, OnLimit, PathPattern, Stage, Strategy};
 use crate::fields::FieldBuf;
 use crate::limit::{Algorithm, OnFull, Quota, Rate};
 
@@ -29,7 +29,7 @@ pub(crate) fn limit(name: &str, paths: &[&str]) -> Limit {
         stage: Stage::Identified,
         mode: Mode::Enforce,
         matches: Match { paths, ..Match::default() },
-        except: Vec::new(),
+        except: Except::default(),
         key: Vec::new(),
         allowed: Allowed::to_all(Algorithm::TokenBucket(
             Quota::new(Rate { count: 1, period_ns: 1_000_000_000 }, 1).unwrap(),

@@ -202,7 +202,10 @@ fn stages_modes_exceptions_and_preflights() {
         Limit { stage: Stage::Arrival, ..limit("early", &[]) },
         Limit { mode: Mode::Shadow, ..limit("shadow", &[]) },
         Limit { mode: Mode::Off, ..limit("off", &[]) },
-        Limit { except: vec!["192.0.2.0/24".parse().unwrap()], ..limit("except", &[]) },
+        Limit {
+            except: crate::policy::Except { networks: vec!["192.0.2.0/24".parse().unwrap()], ..Default::default() },
+            ..limit("except", &[])
+        },
     ];
     let mut request = MatchedRequest::to("/");
     assert_eq!(request.meets(Stage::Arrival, &limits), "early=");

@@ -46,7 +46,7 @@ async fn serve(
     mut lifecycle: watch::Receiver<Lifecycle>,
     services: Vec<WorkerService>,
 ) -> io::Result<()> {
-    let buffers = Rc::<BufferPool>::default();
+    let buffers = Rc::new(BufferPool::new(shared.metrics.client_bytes.clone()));
     let wanted = WorkerNotify::default();
     let (broken_answers, untaken_answers) = (shared.metrics.broken_answers(), shared.metrics.untaken_answers());
     let requests = WorkerRequests::new(&shared.ceiling);

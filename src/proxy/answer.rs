@@ -170,7 +170,7 @@ impl<'a> UpstreamResponse<'a> {
     }
 }
 
-/// Writes a response of Weir for HTTP/1, with its body.
+/// Writes a response of Weir for HTTP/1, with its body. Returns the length of the body.
 pub(super) fn write_own_h1(
     out: &mut Vec<u8>,
     own: &impl Reply,
@@ -178,7 +178,7 @@ pub(super) fn write_own_h1(
     profiles: Profiles,
     date: &Date,
     keeps_alive: bool,
-) {
+) -> usize {
     let status = own.status();
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(status.as_str().as_bytes());
@@ -202,8 +202,10 @@ pub(super) fn write_own_h1(
     if form.is_head {
         out.truncate(body_at);
     }
+    let written = out.len() - body_at;
     out.extend_from_slice(digits.as_bytes());
     out[length_at..].rotate_right(digits.len());
+    written
 }
 
 /// Writes an interim response (RFC 9110, section 15.2).

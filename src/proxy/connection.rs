@@ -71,14 +71,15 @@ pub(super) async fn serve(
     };
     let Some((client, ReadyConnection { stream, first, peer, is_h2 })) = opened else { return };
     let ip = unmap(peer.ip());
-    let (is_tls, certificate) = match &stream {
-        Stream::Plain(_) => (false, None),
-        Stream::Tls(tls) => (true, tls.certificate().map(Box::new)),
+    let (is_tls, tls_version, certificate) = match &stream {
+        Stream::Plain(_) => (false, "", None),
+        Stream::Tls(tls) => (true, tls.version(), tls.certificate().map(Box::new)),
     };
     let address = SocketAddr::new(ip, peer.port());
     let local_address = if needs_local_address { stream.socket().local_addr() } else { None };
     let proxied = ProxiedClient::default();
-    let peer = Peer { ip, text: ip.to_string().into(), address, local_address, is_tls, certificate, client, proxied };
+    let text = ip.to_string().into();
+    let peer = Peer { ip, text, address, local_address, is_tls, tls_version, certificate, client, proxied };
     if is_h2 {
         // A task of its own is smaller than this one, which has room for HTTP/1.
         spawn_local(http2::connection::serve(worker, open_connection, (stream, first), peer, bounds, lifecycle));

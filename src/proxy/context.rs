@@ -1,19 +1,25 @@
 //! The context of a request in all its phases, for every protocol.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 
 use tokio::time::Instant;
 
+use super::access_record::AccessRecord;
 use super::admission::Admission;
 use super::error;
+use super::request_id;
 use super::running_config::WorkerConfig;
+use super::settings::Settings;
+use super::trace_context::{self, Parent};
 use super::worker::Worker;
+use crate::fields::Fields;
 use crate::http1::HeadFault;
 use crate::net::peer::Peer;
 use crate::respond::{LocalReply, ProblemKind};
+use crate::telemetry::SpanContext;
 use crate::time;
-use crate::upstream::ExchangeError;
+use crate::upstream::{Endpoints, Exchange, ExchangeError};
 
 /// A request that is not forwarded: answered by Weir, or abandoned by its client.
 pub(super) enum NotForwarded<'v> {
@@ -41,27 +47,80 @@ pub(super) struct RequestContext<'v> {
     pub(super) was_queued: Cell<bool>,
     /// It waited for the upstream.
     pub(super) was_sent: Cell<bool>,
+    /// Its id; none until it is known, and if requests have none.
+    id: OnceCell<Box<str>>,
+    /// Its place in a trace, if traces are exported.
+    pub(super) trace: Cell<Option<SpanContext>>,
 }
 
 impl<'v> RequestContext<'v> {
     /// The context of a request that began at `began`.
     pub(super) fn new(worker: &'v Worker, config: &'v WorkerConfig, peer: &'v Peer, began: Instant) -> Self {
         let [waited, queried, was_queued, was_sent] = [const { Cell::new(false) }; 4];
-        Self { worker, config, peer, began, waited, queried, was_queued, was_sent }
+        let (id, trace) = (OnceCell::new(), Cell::new(None));
+        Self { worker, config, peer, began, waited, queried, was_queued, was_sent, id, trace }
+    }
+
+    /// Finds or makes the id of the request and its place in a trace, as far as they are wanted.
+    #[inline]
+    pub(super) fn trace(&self, fields: Fields<'_>, record: &mut AccessRecord<'_>) {
+        let settings = &self.config.running.settings;
+        if settings.request_id || settings.traces.is_some() || record.is_observed() {
+            self.trace_as(fields, settings, record);
+        }
+    }
+
+    #[inline(never)]
+    fn trace_as(&self, fields: Fields<'_>, settings: &Settings, record: &mut AccessRecord<'_>) {
+        let is_trusted = self.config.running.live.policy.client_ip.is_trusted(self.peer.ip);
+        if settings.request_id {
+            if let Some(id) = request_id::accepted(fields).filter(|_| is_trusted) {
+                let _ = self.id.set(id.into()); // it is not known yet
+            }
+            record.set_id(self.id().unwrap_or_default());
+        }
+        let parent = Parent::of(fields);
+        if let Some(traces) = &settings.traces {
+            let context = trace_context::context(parent, is_trusted, traces.sample);
+            self.trace.set(Some(context));
+            record.traced(context);
+        } else if let Some(parent) = parent {
+            record.in_trace(parent.trace);
+        }
+    }
+
+    /// The id of the request, which is made if it has none yet; none if requests have no ids.
+    pub(super) fn id(&self) -> Option<&str> {
+        let made = || request_id::made(self.worker.shared.gate.clock().at(self.began));
+        self.config.running.settings.request_id.then(|| &**self.id.get_or_init(made))
+    }
+
+    /// Names the request in a response of Weir.
+    pub(super) fn name(&self, own: &mut LocalReply<'_>, record: &mut AccessRecord<'_>) {
+        if let Some(id) = self.id() {
+            own.set_id(id);
+            record.set_id(id);
+        }
     }
 
     /// Measures the head of a response that arrived at `arrived`.
-    pub(super) fn measure(&self, handed_over: Instant, arrived: Instant, was_held: bool) {
-        let metrics = &self.worker.shared.metrics;
+    pub(super) fn measure(&self, exchange: &Exchange, arrived: Instant, was_held: bool) {
         if !was_held && !self.was_queued.get() {
-            metrics.overhead.observe(handed_over.saturating_duration_since(self.began));
+            let overhead = exchange.handed_over().saturating_duration_since(self.began);
+            self.worker.shared.metrics.overhead.observe(overhead);
         }
-        metrics.upstream_duration.observe(arrived.saturating_duration_since(handed_over));
+        exchange.record_arrival(arrived);
     }
 
-    /// The response to a request whose exchange failed.
-    pub(super) fn failed(&self, failure: &ExchangeError, admission: &Admission<'v>, is_grpc: bool) -> NotForwarded<'v> {
-        let (kind, detail) = error::exchange_error(failure, &self.worker.problems);
+    /// The response to a request whose exchange with `upstream` failed.
+    pub(super) fn failed(
+        &self,
+        failure: &ExchangeError,
+        upstream: &Endpoints,
+        admission: &Admission<'v>,
+        is_grpc: bool,
+    ) -> NotForwarded<'v> {
+        let (kind, detail) = error::exchange_error(failure, upstream.label(), &self.worker.problems);
         self.count(kind);
         self.was_sent.set(true);
         let budgets = admission.budgets(self.config.running.settings.profiles);

@@ -31,11 +31,14 @@ pub(super) fn head_fault(fault: HeadFault) -> ProblemDetail {
 }
 
 /// The problem of a failed exchange. The name and the error of the upstream are logged, not sent.
-pub(super) fn exchange_error(failure: &ExchangeError, log: &ProblemLog) -> ProblemDetail {
+pub(super) fn exchange_error(failure: &ExchangeError, upstream: &str, log: &ProblemLog) -> ProblemDetail {
     let (kind, detail) = match failure {
         ExchangeError::ConnectTimeout => (ProblemKind::GatewayTimeout, "the upstream did not accept in time"),
         ExchangeError::Busy => (ProblemKind::UpstreamBusy, "the upstream has no connection left"),
         ExchangeError::TooMany => (ProblemKind::ClientBusy, "too many requests of this client are in progress"),
+        ExchangeError::Drained => {
+            (ProblemKind::UpstreamDrained, "an operator has drained all endpoints of the upstream")
+        }
         ExchangeError::Connect(_) => (ProblemKind::BadGateway, "the upstream cannot be reached"),
         ExchangeError::Broken(_) => (ProblemKind::BadGateway, "the upstream closed the connection"),
         ExchangeError::Malformed(_) => (ProblemKind::BadGateway, "the response of the upstream is malformed"),
@@ -52,9 +55,9 @@ pub(super) fn exchange_error(failure: &ExchangeError, log: &ProblemLog) -> Probl
         ExchangeError::ClientBroken => (ProblemKind::Malformed, "the body is incomplete or malformed"),
     };
     match failure {
-        ExchangeError::Broken(cause) | ExchangeError::Connect(cause) => log.write(kind, detail, Some(cause)),
-        ExchangeError::Malformed(cause) => log.write(kind, detail, Some(cause)),
-        _ => log.write(kind, detail, None),
+        ExchangeError::Broken(cause) | ExchangeError::Connect(cause) => log.write(kind, detail, upstream, Some(cause)),
+        ExchangeError::Malformed(cause) => log.write(kind, detail, upstream, Some(cause)),
+        _ => log.write(kind, detail, upstream, None),
     }
     (kind, detail.into())
 }
@@ -72,10 +75,10 @@ const LINES_PER_S: u32 = 5;
 
 impl ProblemLog {
     /// Writes a line with the level of the problem. Lines below `warn` are not limited.
-    fn write(&self, kind: ProblemKind, detail: &str, cause: Option<&dyn error::Error>) {
+    fn write(&self, kind: ProblemKind, detail: &str, upstream: &str, cause: Option<&dyn error::Error>) {
         let cause = cause.map(tracing::field::display);
         if kind.level() > Level::WARN {
-            return tracing::debug!(cause, "{detail}");
+            return tracing::debug!(upstream, cause, "{detail}");
         }
         let (second, lines) = self.second.get();
         let now = time::coarse_s();
@@ -85,6 +88,6 @@ impl ProblemLog {
         }
         self.second.set((now, lines + 1));
         let left_out = Some(self.left_out.take()).filter(|left_out| *left_out > 0);
-        tracing::warn!(cause, lines_left_out = left_out, "{detail}");
+        tracing::warn!(upstream, cause, lines_left_out = left_out, "{detail}");
     }
 }

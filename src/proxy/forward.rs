@@ -9,15 +9,20 @@ use smallvec::SmallVec;
 
 use super::context::RequestContext;
 use super::request::{HttpVersion, Request};
+use super::request_id::REQUEST_ID;
 use super::service::RoutedRequest;
+use super::trace_context::{self, TRACEPARENT, TRACESTATE};
 use super::upgrade::Upgrade;
 use crate::fields::Fields;
+use crate::gate::IdentityFields;
 use crate::http1::Framing;
 use crate::http1::encode::Encoder;
 use crate::http1::hop::{self, ConnectionOptions};
 use crate::net::peer::Peer;
 use crate::policy::client_ip::AddressHeader;
 use crate::policy::forwarded;
+use crate::policy::identity_header::IdentityHeader;
+use crate::telemetry::SpanContext;
 use crate::upstream::location::LocationRewrite;
 use crate::upstream::{Checkout, Exchange, FieldWriter, RequestHead, RequestTraits};
 
@@ -71,6 +76,13 @@ pub(super) struct ForwardedHead<'a, 'v> {
     sender: Sender<'a>,
     /// Whether the `Forwarded` field of RFC 7239 is written.
     writes_forwarded: bool,
+    /// The headers that only Weir writes.
+    identity_headers: &'v [IdentityHeader],
+    identity_fields: &'a IdentityFields<'v>,
+    /// The id that the service gets; none if requests have none.
+    id: Option<&'a str>,
+    /// The trace that the service gets; none if traces are not exported.
+    trace: Option<SpanContext>,
 }
 
 impl<'v> RequestContext<'v> {
@@ -82,6 +94,7 @@ impl<'v> RequestContext<'v> {
     ) -> ForwardedHead<'a, 'v> {
         let &RoutedRequest { ref path, ref query, authority, believed, client, upstream, rewrite, ref upgrade, .. } =
             admitted;
+        let identity_fields = &admitted.identity_fields;
         let &Peer { ip: peer, text: ref peer_text, is_tls, .. } = self.peer;
         ForwardedHead {
             request,
@@ -92,6 +105,10 @@ impl<'v> RequestContext<'v> {
             upgrade: upgrade.as_deref(),
             sender: Sender { peer, peer_text, is_tls, believed, client },
             writes_forwarded: self.config.running.settings.forwarded,
+            identity_headers: &self.config.running.live.policy.identity_headers,
+            identity_fields,
+            id: self.id(),
+            trace: self.trace.get(),
         }
     }
 
@@ -147,14 +164,28 @@ impl RequestHead for ForwardedHead<'_, '_> {
     }
 
     fn write_fields(&self, out: &mut impl FieldWriter) -> Encoder {
-        let Self { request, authority, upgrade, sender, .. } = self;
+        let Self { request, authority, upgrade, sender, identity_headers, id, trace, .. } = self;
         let named = ConnectionOptions::of(request.fields);
         let has_key = upgrade.is_some_and(|upgrade| upgrade.key.is_some());
         let is_key = |name: &[u8]| has_key && name.eq_ignore_ascii_case(KEY);
         let (version, keeps_x) = (request.version, sender.keeps_x());
         out.copy(request.fields, |name| {
-            !hop::is_hop_by_hop(name) && !is_ours(name, version, keeps_x) && !named.contains(name) && !is_key(name)
+            !hop::is_hop_by_hop(name)
+                && !is_ours(name, version, keeps_x)
+                && !named.contains(name)
+                && !is_key(name)
+                && !identity_headers.iter().any(|header| header.is_read_from(name))
+                && !self.is_replaced(name)
         });
+        for (name, value) in self.identity_fields {
+            out.field(name.as_str().as_bytes(), value);
+        }
+        if let Some(id) = id {
+            out.field(REQUEST_ID.as_bytes(), id.as_bytes());
+        }
+        if let Some(trace) = trace {
+            out.field_with(TRACEPARENT.as_bytes(), |out| trace_context::write(out, trace));
+        }
         if version == HttpVersion::Http2 {
             join_cookies(out, request.fields);
         }
@@ -171,7 +202,8 @@ impl RequestHead for ForwardedHead<'_, '_> {
         let encoder = match request.framing {
             Framing::Chunked => {
                 out.connection_field(b"transfer-encoding", b"chunked");
-                Encoder::chunked(request.fields, true)
+                // A service may merge trailers into the header.
+                Encoder::chunked(request.fields, identity_headers.is_empty())
             }
             // The number, not its spelling: another reader may take `010` for 8.
             Framing::Length(length) if length > 0 || request.fields.contains("content-length") => {
@@ -182,6 +214,21 @@ impl RequestHead for ForwardedHead<'_, '_> {
         };
         write_forwarded(out, request.fields, authority, sender, self.writes_forwarded);
         encoder
+    }
+}
+
+impl ForwardedHead<'_, '_> {
+    /// Whether an id or a trace of Weir stands in place of this field. The state of a trace that Weir has begun would be
+    /// that of another one.
+    #[inline]
+    fn is_replaced(&self, name: &[u8]) -> bool {
+        let is = |lower: &str| name.eq_ignore_ascii_case(lower.as_bytes());
+        match name.len() {
+            10 => self.trace.is_some_and(|trace| trace.parent == 0) && is(TRACESTATE),
+            11 => self.trace.is_some() && is(TRACEPARENT),
+            12 => self.id.is_some() && is(REQUEST_ID),
+            _ => false,
+        }
     }
 }
 

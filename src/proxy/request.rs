@@ -15,6 +15,17 @@ pub(super) enum HttpVersion {
     Http2,
 }
 
+impl HttpVersion {
+    /// The name, as in the first line of HTTP/1.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Http10 => "HTTP/1.0",
+            Self::Http11 => "HTTP/1.1",
+            Self::Http2 => "HTTP/2",
+        }
+    }
+}
+
 /// A request, borrowed from the bytes received.
 #[derive(Clone, Debug)]
 pub(super) struct Request<'b> {

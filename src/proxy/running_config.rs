@@ -10,7 +10,7 @@ use super::settings::Settings;
 use crate::gate::Live;
 use crate::net::Timeouts;
 use crate::store::RemoteStore;
-use crate::telemetry::{AccessLog, Metrics};
+use crate::telemetry::{AccessSettings, Metrics};
 use crate::upstream::settings::Upstream;
 use crate::upstream::{Ceiling, Endpoints, UpstreamState, WorkerResources};
 
@@ -22,7 +22,7 @@ pub struct RunningConfig {
     /// Settings of the data path.
     pub settings: Settings,
     /// The requests to log.
-    pub access_log: AccessLog,
+    pub access_log: AccessSettings,
     /// The stores of limits, in the order of the configuration.
     pub stores: Vec<RemoteStore>,
     /// The state of the endpoints of each upstream, in the order of the settings.
@@ -34,7 +34,7 @@ impl RunningConfig {
     pub fn new(
         (live, stores): (Live, Vec<RemoteStore>),
         settings: Settings,
-        access_log: AccessLog,
+        access_log: AccessSettings,
         metrics: &Metrics,
         ceiling: &Arc<Ceiling>,
         before: Option<&Self>,

@@ -3,15 +3,11 @@
 //! Not here: parsing, forwarding, and writing the response.
 
 use std::borrow::Cow;
-use std::future::Future;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::Method;
-use tokio::time::sleep;
 
 use super::access_record::AccessRecord;
 use super::admission::Admission;
@@ -20,19 +16,20 @@ use super::context::{NotForwarded, RequestContext};
 use super::error;
 use super::host;
 use super::http1::wire::Wire;
+use super::leaving::{Unless, gone_meanwhile, unless_gone};
 use super::request::{HttpVersion, Request};
 use super::upgrade::Upgrade;
-use crate::gate::{AccessError, Asking, Pass, Refusal, Step, Unkeyed};
+use crate::gate::{AccessError, Asking, IdentityFields, Pass, Refusal, Step, Unkeyed};
 use crate::http1::{Framing, hop};
 use crate::net::client_usage::ClientHandle;
 use crate::policy::access::{Access, DenialReason};
 use crate::policy::client_ip::{self, AddressHeader};
 use crate::policy::path::escaped_query;
-use crate::policy::route::Rewrite;
+use crate::policy::route::{Rewrite, Route};
 use crate::policy::upgrades::Upgrades;
 use crate::policy::{Facts, Stage};
 use crate::respond::{LocalReply, ProblemKind};
-use crate::telemetry::Outcome;
+use crate::telemetry::{Outcome, RefusedBy};
 use crate::time::Timestamp;
 use crate::upstream::{Endpoints, Requirements};
 
@@ -45,6 +42,8 @@ pub(super) struct RoutedRequest<'r, 'v> {
     /// The field in which its peer, a trusted proxy, names the client.
     pub(super) believed: Option<AddressHeader>,
     pub(super) client: IpAddr,
+    /// The fields in which its service gets its identities and its plan.
+    pub(super) identity_fields: IdentityFields<'v>,
     /// The upstream that serves it.
     pub(super) upstream: &'v Rc<Endpoints>,
     pub(super) rewrite: Option<&'v Arc<Rewrite>>,
@@ -91,11 +90,13 @@ impl<'v> RequestContext<'v> {
         record: &mut AccessRecord<'_>,
         admission: &mut Admission<'v>,
     ) -> Result<RoutedRequest<'r, 'v>, NotForwarded<'v>> {
-        record.requested(&request.method, request.target.path);
+        self.trace(request.fields, record);
+        record.spoken(request.version);
+        record.requested(&request.method, request.target.path, request.fields);
         if request.method == Method::CONNECT {
             return Err(self.problem(ProblemKind::MethodRefused, NO_CONNECT));
         }
-        let policy = &self.config.running.live.policy;
+        let (gate, policy) = (&self.worker.shared.gate, &self.config.running.live.policy);
         let path = policy.paths.normalise(request.target.path);
         let path = path.map_err(|error| self.problem(ProblemKind::BadPath, error.to_string()))?;
         let query = request.target.query.map(escaped_query);
@@ -113,14 +114,15 @@ impl<'v> RequestContext<'v> {
             certificate: self.peer.certificate.as_deref(),
             cost: None,
         };
-        let gate = &self.worker.shared.gate;
+        let now = gate.clock().at(self.began);
         // Over HTTP/2 a body may come without a field that announces it.
-        facts.is_free_preflight =
-            request.is_bodyless() && gate.frees_preflight(policy, &facts, gate.clock().at(self.began));
+        facts.is_free_preflight = request.is_bodyless() && gate.frees_preflight(policy, &facts, now);
         record.identified(facts.client_ip, facts.host, &path);
         let mut input = GateInput { facts: &facts, is_grpc: form.is_grpc, wire, record, admission };
-        let destination = |facts: &Facts<'_>| self.destination(facts, request, form.is_grpc);
+        let destination =
+            |facts: &Facts<'_>, record: &mut AccessRecord<'_>| self.destination(facts, request, form.is_grpc, record);
         let Destination { upstream, rewrite, upgrades, max_body } = self.both_stages(&mut input, destination).await?;
+        let identity_fields = gate.identity_fields(&self.config.running.live, &facts, now);
         let upgrade = request.upgrade(upgrades);
         // A proxy may send requests of several clients on one connection, so nothing is pinned to that connection.
         let is_pinnable = request.version != HttpVersion::Http2 && self.peer.client.is_some();
@@ -141,6 +143,7 @@ impl<'v> RequestContext<'v> {
             authority,
             believed,
             client,
+            identity_fields,
             upstream,
             rewrite,
             max_body,
@@ -162,17 +165,18 @@ impl<'v> RequestContext<'v> {
         self.peer.proxied.handle(&self.worker.shared.clients, ip, max_requests)
     }
 
-    /// Decides both stages. Returns the destination, which is found between them.
+    /// Decides both stages. Returns the destination, which is found between them, with the identities of which its route
+    /// needs one.
     pub(super) async fn both_stages<D>(
         &self,
         input: &mut GateInput<'_, '_, '_, 'v>,
-        destination: impl FnOnce(&Facts<'_>) -> Result<D, NotForwarded<'v>>,
+        destination: impl FnOnce(&Facts<'_>, &mut AccessRecord<'_>) -> Result<(D, &'v [usize]), NotForwarded<'v>>,
     ) -> Result<D, NotForwarded<'v>> {
         let (facts, is_grpc) = (input.facts, input.is_grpc);
         let clock = self.worker.shared.gate.clock();
         let now = clock.at(self.began);
         if let Some(refusal) = self.worker.shared.gate.refuse_address(facts.client_ip, now) {
-            input.record.rejected(&refusal);
+            input.record.refused(&refusal);
             return Err(LocalReply::refusal(refusal, is_grpc).into());
         }
         let policy = &self.config.running.live.policy;
@@ -182,16 +186,20 @@ impl<'v> RequestContext<'v> {
             None => false,
         };
         if !is_free && policy.has_arrival() {
+            self.describe((Stage::Arrival, true), facts, now, input.record);
             // Into the field of the identified stage, so that waiting requests are smaller.
             self.decide_stage(input, Stage::Arrival, now).await?;
             input.admission.finish_arrival(self.config.running.settings.profiles);
         }
         // After the stage that counts all requests, before charges that concern services.
-        let destination = destination(facts)?;
+        let (destination, required) = destination(facts, input.record)?;
         let now = if self.has_waited() { clock.now() } else { now };
-        if let Some(access) = access.filter(|access| access.looks_beyond_arrival()) {
-            is_free |= self.check_identity_access(access, facts, is_grpc, now)?;
-        }
+        let entered = self.worker.shared.gate.enter(&self.config.running.live, required, facts, is_free, now);
+        self.describe((Stage::Identified, matches!(entered, Ok(false))), facts, now, input.record);
+        is_free = entered.map_err(|error| match error {
+            AccessError::Denied(reason) => self.denied(reason, is_grpc),
+            AccessError::Unidentified(missing) => self.unkeyed(missing.into(), is_grpc),
+        })?;
         if !is_free {
             self.decide_stage(input, Stage::Identified, now).await?;
         }
@@ -200,13 +208,15 @@ impl<'v> RequestContext<'v> {
         Ok(destination)
     }
 
-    /// The destination of the first matching route, or of all requests if there are no routes.
+    /// The destination of the first matching route, or of all requests if there are no routes, with the identities of
+    /// which the route needs one.
     fn destination(
         &self,
         facts: &Facts<'_>,
         request: &Request<'_>,
         is_grpc: bool,
-    ) -> Result<Destination<'v>, NotForwarded<'v>> {
+        record: &mut AccessRecord<'_>,
+    ) -> Result<(Destination<'v>, &'v [usize]), NotForwarded<'v>> {
         let config = self.config;
         let no_route = || {
             self.count(ProblemKind::NoRoute);
@@ -219,6 +229,7 @@ impl<'v> RequestContext<'v> {
         // A reload may have removed the only service.
         let upstream = config.upstreams.get(route.map_or(0, |route| route.upstream)).ok_or_else(no_route)?;
         let upgrades = route.and_then(|route| route.upgrades.as_ref()).unwrap_or_else(|| upstream.upgrades());
+        record.routed(route.map(Route::label), upstream);
         if request.is_refused_connect(upgrades) {
             return Err(self.problem(ProblemKind::MethodRefused, NO_CONNECT));
         }
@@ -228,7 +239,17 @@ impl<'v> RequestContext<'v> {
             self.count(ProblemKind::BodyTooLarge);
             return Err(LocalReply::new(ProblemKind::BodyTooLarge, error::BODY_TOO_LARGE, is_grpc).into());
         }
-        Ok(Destination { upstream, rewrite: route.and_then(|route| route.rewrite.as_ref()), upgrades, max_body })
+        let rewrite = route.and_then(|route| route.rewrite.as_ref());
+        let required = route.map_or(&[][..], |route| &route.require);
+        Ok((Destination { upstream, rewrite, upgrades, max_body }, required))
+    }
+
+    /// Adds keys, identities and plan to the record, if a line or a tap has them.
+    #[inline]
+    fn describe(&self, stage: (Stage, bool), facts: &Facts<'_>, now: Timestamp, record: &mut AccessRecord<'_>) {
+        if let Some(record) = record.for_gate() {
+            self.worker.shared.gate.describe(&self.config.running.live, stage, facts, now, record);
+        }
     }
 
     /// Whether the access lists exempt its address or its path from all limits.
@@ -241,23 +262,8 @@ impl<'v> RequestContext<'v> {
         access.on_arrival(facts.client_ip, facts.path).map_err(|ground| self.denied(ground, is_grpc))
     }
 
-    /// Whether the access lists exempt its identity from the limits of the identified stage.
-    fn check_identity_access(
-        &self,
-        access: &'v Access,
-        facts: &Facts<'_>,
-        is_grpc: bool,
-        now: Timestamp,
-    ) -> Result<bool, NotForwarded<'v>> {
-        let is_free = self.worker.shared.gate.enter(&self.config.running.live, access, facts, now);
-        is_free.map_err(|error| match error {
-            AccessError::Denied(reason) => self.denied(reason, is_grpc),
-            AccessError::Unidentified(missing) => self.unkeyed(missing.into(), is_grpc),
-        })
-    }
-
     fn denied(&self, ground: DenialReason<'_>, is_grpc: bool) -> NotForwarded<'v> {
-        self.count(ProblemKind::Denied);
+        self.count(ProblemKind::AccessRefused);
         LocalReply::denied(ground, is_grpc).into()
     }
 
@@ -282,9 +288,6 @@ impl<'v> RequestContext<'v> {
         let (facts, is_grpc) = (input.facts, input.is_grpc);
         let gate = &self.worker.shared.gate;
         let live = &self.config.running.live;
-        if input.record.is_tapped() {
-            input.record.keyed(gate.limit_keys(live, stage, facts, now));
-        }
         let pass = &mut input.admission.identified;
         let decided = gate.admit_into(pass, (live, stage), facts, || facts.head_bytes(), now);
         let Some(mut step) = decided.map_err(|unkeyed| self.unkeyed(unkeyed, is_grpc))? else { return Ok(()) };
@@ -307,7 +310,7 @@ impl<'v> RequestContext<'v> {
         match decided {
             Ok(pass) => admission.identified = *pass,
             Err(refusal) => {
-                record.rejected(&refusal);
+                record.refused(&refusal);
                 return Err(LocalReply::refusal(admission.complete_refusal(*refusal), is_grpc).into());
             }
         }
@@ -335,7 +338,7 @@ impl<'v> RequestContext<'v> {
             }
         });
         let step = answered.await?;
-        record.outcome = Outcome::Refused; // until another outcome is set
+        record.outcome = Outcome::Refused(RefusedBy::Other); // until another outcome is set
         Ok(step)
     }
 
@@ -351,38 +354,10 @@ impl<'v> RequestContext<'v> {
         self.waited.set(true);
         let decided = turn.await?;
         record.hold_ended();
-        record.outcome = Outcome::Refused; // until another outcome is set
+        record.outcome = Outcome::Refused(RefusedBy::Other); // until another outcome is set
         Ok(decided)
     }
 }
 
 /// The result of a wait.
 type Waited<'v> = Result<Box<Pass<'v>>, Box<Refusal<'v>>>;
-
-/// A future that ends early if the client leaves.
-type Unless<'w, 'v, T> = Pin<Box<dyn Future<Output = Result<T, NotForwarded<'v>>> + 'w>>;
-
-/// A store usually answers sooner. To look for the end of a stream costs a system call.
-const GONE_AFTER: Duration = Duration::from_millis(5);
-
-/// Waits until the client on `wire` leaves while a store is slow.
-async fn gone_meanwhile(wire: &mut Wire) {
-    sleep(GONE_AFTER).await;
-    wire.gone().await;
-}
-
-/// Waits until `turn` is over, or the client on `wire` leaves. Boxed, so that requests which do not wait are smaller.
-fn unless_gone<'w, 'v: 'w, F: Future + 'w>(
-    turn: impl FnOnce() -> F + 'w,
-    wire: Option<&'w mut Wire>,
-) -> Unless<'w, 'v, F::Output> {
-    // The future of the turn begins in the box, so it is not copied.
-    let Some(wire) = wire else { return Box::pin(async { Ok(turn().await) }) };
-    Box::pin(async {
-        tokio::select! {
-            biased;
-            decided = turn() => Ok(decided),
-            () = wire.gone() => Err(NotForwarded::Abandoned),
-        }
-    })
-}

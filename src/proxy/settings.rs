@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Uri;
 use ipnet::IpNet;
 
 use crate::http1::Underscores;
@@ -29,6 +30,8 @@ pub struct StartupSettings {
     pub max_connections: Option<usize>,
     /// Time that open requests may take after a signal to stop.
     pub shutdown_grace: Duration,
+    /// Whether changes of files and new versions are read by themselves. A reload changes this.
+    pub watches: bool,
 }
 
 /// The listener for checks of other proxies. Only a restart changes it.
@@ -78,10 +81,25 @@ pub struct Settings {
     pub bounds: Bounds,
     /// Whether `Forwarded` (RFC 7239) is sent beside X-Forwarded-*.
     pub forwarded: bool,
+    /// Whether requests have ids.
+    pub request_id: bool,
+    /// The export of traces; none without it.
+    pub traces: Option<TraceSettings>,
     /// The limit headers in responses.
     pub profiles: Profiles,
     /// Checks of other proxies; none if Weir answers none.
     pub check: Option<CheckSettings>,
+}
+
+/// The export of traces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceSettings {
+    /// The URL of the collector.
+    pub endpoint: Uri,
+    /// `service.name` of the spans.
+    pub service_name: Box<str>,
+    /// One of so many traces is recorded.
+    pub sample: u64,
 }
 
 /// Bounds of one client or connection.

@@ -15,7 +15,7 @@ use super::untaken::Untaken;
 use crate::gate::{Gate, WorkerStores};
 use crate::net::buffer::BufferPool;
 use crate::net::client_usage::ClientUsage;
-use crate::telemetry::{Metrics, Taps};
+use crate::telemetry::{Metrics, Spans, Taps};
 use crate::upstream::{Ceiling, Directory, InForce, UpstreamState};
 
 /// The state that all workers share.
@@ -27,6 +27,8 @@ pub struct SharedState {
     pub metrics: Arc<Metrics>,
     /// Operators who watch requests.
     pub taps: Arc<Taps>,
+    /// Sampled requests for the exporter of traces.
+    pub spans: Spans,
     /// The running configuration.
     pub running_config: Arc<ArcSwap<RunningConfig>>,
     /// Notified of each reload, for tasks that do not check before each request.

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::{Disposition, HeaderSink, LocalReply, Profiles, Reply, limit_headers};
 use crate::gate::{Budget, BudgetItem, Budgets, Standing};
 use crate::limit::{Decision, Retry};
+use crate::telemetry::RefusedBy;
 
 /// The answer to a check.
 #[derive(Debug)]
@@ -104,6 +105,13 @@ impl CheckDecision<'_> {
 }
 
 impl Reply for CheckReply<'_> {
+    fn refused_by(&self) -> Option<RefusedBy> {
+        match &self.decision {
+            CheckDecision::Allowed { .. } => None,
+            CheckDecision::Refused(reply) => reply.refused_by(),
+        }
+    }
+
     fn status(&self) -> StatusCode {
         match &self.decision {
             CheckDecision::Allowed { .. } => StatusCode::OK,

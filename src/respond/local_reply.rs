@@ -14,6 +14,7 @@ use crate::gate::{Budget, BudgetItem, Budgets, Cause, IdentityError, Refusal, St
 use crate::limit::Retry;
 use crate::policy::access::DenialReason;
 use crate::policy::jwt::TokenError;
+use crate::telemetry::RefusedBy;
 
 /// A response that Weir makes itself, before it is encoded. Its writer adds the framing headers and `connection`.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub struct LocalReply<'a> {
     hint: Option<(&'static str, &'static str)>,
     standing: Option<(Standing<'a>, Disposition)>,
     budgets: Budgets<'a>,
+    /// The id of the request, if requests have ids.
+    id: Option<Box<str>>,
 }
 
 /// When a gRPC client may retry. It retries by itself if its service configuration has a retry policy for the status.
@@ -84,6 +87,7 @@ impl<'a> LocalReply<'a> {
             hint: None,
             standing: None,
             budgets: Vec::new(),
+            id: None,
         }
     }
 
@@ -95,13 +99,8 @@ impl<'a> LocalReply<'a> {
             Retry::AfterNs(ns) => Some(ns.div_ceil(1_000_000_000).max(1)),
             Retry::Never => None,
         };
-        let kind = match refusal.cause {
-            Cause::ShuttingDown => ProblemKind::ShuttingDown,
-            Cause::Banned => ProblemKind::Banned,
-            Cause::Limit | Cause::WaitTooLong | Cause::QueueFull => ProblemKind::Limited,
-        };
         Self {
-            kind,
+            kind: refusal.cause.into(),
             detail: Detail::Beyond(refusal.cause),
             violated: refusal.violated,
             is_grpc,
@@ -111,6 +110,7 @@ impl<'a> LocalReply<'a> {
             hint: None,
             standing: refusal.standing.map(|standing| (standing, Disposition::Refused { retry_after_s })),
             budgets: refusal.budgets,
+            id: None,
         }
     }
 
@@ -129,15 +129,20 @@ impl<'a> LocalReply<'a> {
         Self { hint, ..Self::new(ProblemKind::Unidentified, missing.to_string(), is_grpc) }
     }
 
+    /// Sets the id of the request, which has no characters that JSON escapes.
+    pub fn set_id(&mut self, id: &str) {
+        self.id = Some(id.into());
+    }
+
     /// The row of the problem table.
     pub fn kind(&self) -> ProblemKind {
         self.kind
     }
 
-    /// The response to a request that an access list denies: 403. The detail has only what the client knows, and the
+    /// The response to a request that `[access]` refuses: 403. The detail has only what the client knows, and the
     /// plans that would open the path.
     pub fn denied(ground: DenialReason<'_>, is_grpc: bool) -> Self {
-        Self::new(ProblemKind::Denied, ground.to_string(), is_grpc)
+        Self::new(ProblemKind::AccessRefused, ground.to_string(), is_grpc)
     }
 
     /// Adds the limit headers to a response that no limit caused.
@@ -172,6 +177,9 @@ impl<'a> LocalReply<'a> {
 
     /// Writes the headers that do not describe the body.
     pub(super) fn write_fields(&self, sink: &mut impl HeaderSink, profiles: Profiles) {
+        if let Some(id) = &self.id {
+            sink.put("x-request-id", id);
+        }
         if let Some((name, value)) = self.hint {
             sink.put(name, value);
         }
@@ -231,6 +239,10 @@ impl<'a> LocalReply<'a> {
 }
 
 impl Reply for LocalReply<'_> {
+    fn refused_by(&self) -> Option<RefusedBy> {
+        Some(self.kind.refused_by())
+    }
+
     /// 200 for a gRPC client, which reads `grpc-status`.
     fn status(&self) -> StatusCode {
         if self.is_grpc { StatusCode::OK } else { self.status.unwrap_or_else(|| self.kind.status()) }
@@ -284,6 +296,11 @@ impl Reply for LocalReply<'_> {
                 write_names(body, &self.violated_policies());
             }
             body.push(b']');
+        }
+        if let Some(id) = &self.id {
+            body.extend_from_slice(b",\"request_id\":\"");
+            body.extend_from_slice(id.as_bytes());
+            body.push(b'"');
         }
         body.push(b'}');
     }
@@ -376,7 +393,7 @@ mod tests {
             (ProblemKind::UpstreamBusy, true, Some("1000")),
             (ProblemKind::ClientBusy, true, Some("1000")),
             (ProblemKind::UpstreamBusy, false, None),
-            (ProblemKind::Denied, true, None),
+            (ProblemKind::AccessRefused, true, None),
         ] {
             assert_eq!(pushback(&LocalReply::new(kind, "", is_grpc)), expected.map(str::to_owned), "{kind:?}");
         }

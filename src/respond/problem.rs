@@ -5,6 +5,9 @@
 use http::StatusCode;
 use tracing::Level;
 
+use crate::gate::Cause;
+use crate::telemetry::RefusedBy;
+
 /// The kind of a problem; each kind is a row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
@@ -26,8 +29,8 @@ pub enum ProblemKind {
     Unidentified,
     /// The keys that verify an identity are missing.
     KeysMissing,
-    /// An access list denies the request.
-    Denied,
+    /// `[access]` refuses the request.
+    AccessRefused,
     /// A banned key.
     Banned,
     /// No route matches.
@@ -50,10 +53,22 @@ pub enum ProblemKind {
     BadGateway,
     /// The upstream has `max_connections` in use and a full queue.
     UpstreamBusy,
+    /// Operators drain all endpoints of the upstream.
+    UpstreamDrained,
     /// Weir shuts down.
     ShuttingDown,
     /// The upstream did not respond in time.
     GatewayTimeout,
+}
+
+impl From<Cause> for ProblemKind {
+    fn from(cause: Cause) -> Self {
+        match cause {
+            Cause::ShuttingDown => Self::ShuttingDown,
+            Cause::Banned => Self::Banned,
+            Cause::Limit | Cause::WaitTooLong | Cause::QueueFull => Self::Limited,
+        }
+    }
 }
 
 struct ProblemRow {
@@ -68,7 +83,7 @@ struct ProblemRow {
 
 impl ProblemKind {
     /// The kinds that `weir_problems_total` counts: all but those of limits.
-    pub const COUNTED: [Self; 20] = [
+    pub const COUNTED: [Self; 21] = [
         Self::Malformed,
         Self::BadCheck,
         Self::UntrustedPeer,
@@ -78,7 +93,7 @@ impl ProblemKind {
         Self::SeveralValues,
         Self::Unidentified,
         Self::KeysMissing,
-        Self::Denied,
+        Self::AccessRefused,
         Self::NoRoute,
         Self::MethodRefused,
         Self::RequestTimeout,
@@ -88,6 +103,7 @@ impl ProblemKind {
         Self::HeadTooLarge,
         Self::BadGateway,
         Self::UpstreamBusy,
+        Self::UpstreamDrained,
         Self::GatewayTimeout,
     ];
 
@@ -103,7 +119,7 @@ impl ProblemKind {
             Self::SeveralValues => row(StatusCode::BAD_REQUEST, "13", Level::DEBUG, "several_values", false),
             Self::Unidentified => row(StatusCode::UNAUTHORIZED, "16", Level::DEBUG, "unidentified", false),
             Self::KeysMissing => row(StatusCode::SERVICE_UNAVAILABLE, "14", Level::WARN, "keys_missing", false),
-            Self::Denied => row(StatusCode::FORBIDDEN, "7", Level::DEBUG, "denied", false),
+            Self::AccessRefused => row(StatusCode::FORBIDDEN, "7", Level::DEBUG, "access_refused", false),
             Self::Banned => row(StatusCode::FORBIDDEN, "7", Level::DEBUG, "banned", false),
             Self::NoRoute => row(StatusCode::NOT_FOUND, "12", Level::DEBUG, "no_route", false),
             Self::MethodRefused => row(StatusCode::METHOD_NOT_ALLOWED, "12", Level::DEBUG, "method_refused", true),
@@ -116,6 +132,9 @@ impl ProblemKind {
                 row(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "13", Level::DEBUG, "head_too_large", true)
             }
             Self::BadGateway => row(StatusCode::BAD_GATEWAY, "14", Level::WARN, "bad_gateway", false),
+            Self::UpstreamDrained => {
+                row(StatusCode::SERVICE_UNAVAILABLE, "14", Level::DEBUG, "upstream_drained", false)
+            }
             Self::UpstreamBusy => row(StatusCode::SERVICE_UNAVAILABLE, "14", Level::WARN, "upstream_busy", false),
             Self::ShuttingDown => row(StatusCode::SERVICE_UNAVAILABLE, "14", Level::DEBUG, "shutting_down", true),
             Self::GatewayTimeout => row(StatusCode::GATEWAY_TIMEOUT, "4", Level::WARN, "gateway_timeout", false),
@@ -146,6 +165,17 @@ impl ProblemKind {
     pub(super) fn retry_after_s(self) -> Option<u64> {
         // Missing keys are fetched at about this rate.
         matches!(self, Self::ClientBusy | Self::UpstreamBusy | Self::KeysMissing).then_some(1)
+    }
+
+    /// The reason of a refusal of this kind.
+    pub fn refused_by(self) -> RefusedBy {
+        match self {
+            Self::Limited => RefusedBy::Limit,
+            Self::Banned => RefusedBy::Ban,
+            Self::AccessRefused => RefusedBy::Access,
+            Self::Unidentified => RefusedBy::Identity,
+            _ => RefusedBy::Other,
+        }
     }
 
     /// The label of the kind in metrics.

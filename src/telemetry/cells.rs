@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use super::histogram::{HistogramSnapshot, as_float};
 use super::outcome::Outcome;
 use crate::time::saturating_ns;
 
@@ -20,19 +21,22 @@ pub enum LimitDecision {
     /// The request waits.
     Held,
     /// The limit refuses the request.
-    Rejected,
+    Refused,
+    /// The limit refuses the request, because its key is banned.
+    Banned,
     /// A limit in shadow mode would refuse the request.
-    ShadowRejected,
+    ShadowRefused,
     /// A limit in shadow mode would hold the request.
     ShadowHeld,
 }
 
 /// All results in the order of their discriminants, with their labels.
-pub(super) const LIMIT_DECISIONS: [(LimitDecision, &str); 5] = [
+pub(super) const LIMIT_DECISIONS: [(LimitDecision, &str); 6] = [
     (LimitDecision::Admitted, "admitted"),
     (LimitDecision::Held, "held"),
-    (LimitDecision::Rejected, "rejected"),
-    (LimitDecision::ShadowRejected, "shadow_rejected"),
+    (LimitDecision::Refused, "refused"),
+    (LimitDecision::Banned, "banned"),
+    (LimitDecision::ShadowRefused, "shadow_refused"),
     (LimitDecision::ShadowHeld, "shadow_held"),
 ];
 
@@ -101,11 +105,82 @@ impl OutcomeCells {
 
     #[inline]
     pub(super) fn count(&self, outcome: Outcome) {
-        self.0.of_thread().add(outcome as usize, 1);
+        self.0.of_thread().add(outcome.index(), 1);
     }
 
     pub(super) fn counted(&self, outcome: Outcome) -> u64 {
-        self.0.sum(outcome as usize)
+        self.0.sum(outcome.index())
+    }
+}
+
+/// The labels of classes of statuses.
+pub(super) const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// The counters of responses by class of status.
+#[derive(Clone, Debug)]
+pub(super) struct StatusCells(CellsByThread<{ STATUS_CLASSES.len() }>);
+
+impl StatusCells {
+    pub(super) fn new() -> Self {
+        Self(CellsByThread::new())
+    }
+
+    /// Counts a response. A status above 599 counts as 5xx.
+    #[inline]
+    pub(super) fn count(&self, status: u16) {
+        self.0.of_thread().add(usize::from(status / 100).clamp(1, STATUS_CLASSES.len()) - 1, 1);
+    }
+
+    /// The responses of each class, with its label.
+    pub(super) fn counted(&self) -> [(&'static str, u64); STATUS_CLASSES.len()] {
+        std::array::from_fn(|class| (STATUS_CLASSES[class], self.0.sum(class)))
+    }
+}
+
+/// The counters of the responses of one upstream.
+#[derive(Clone, Debug)]
+pub struct UpstreamCells {
+    pub(super) statuses: StatusCells,
+    pub(super) duration: DurationHistogram,
+}
+
+impl UpstreamCells {
+    /// Counts a response head with this status, which came `duration` after the start of forwarding.
+    #[inline]
+    pub fn answered(&self, status: u16, duration: Duration) {
+        self.statuses.count(status);
+        self.duration.observe(duration);
+    }
+}
+
+/// The directions of bytes, with their labels.
+pub(super) const DIRECTIONS: [&str; 2] = ["received", "sent"];
+
+/// The counters of the bytes that clients send and receive, TLS not included.
+#[derive(Clone, Debug)]
+pub struct ByteCells(CellsByThread<{ DIRECTIONS.len() }>);
+
+impl Default for ByteCells {
+    fn default() -> Self {
+        Self(CellsByThread::new())
+    }
+}
+
+impl ByteCells {
+    /// Counts bytes that were received.
+    #[inline]
+    pub fn received(&self, bytes: usize) {
+        self.0.of_thread().add(0, bytes as u64);
+    }
+
+    /// Counts bytes that were sent.
+    #[inline]
+    pub fn sent(&self, bytes: usize) {
+        self.0.of_thread().add(1, bytes as u64);
+    }
+
+    pub(super) fn counted(&self) -> [(&'static str, u64); DIRECTIONS.len()] {
+        std::array::from_fn(|direction| (DIRECTIONS[direction], self.0.sum(direction)))
     }
 }
 
@@ -122,22 +197,56 @@ pub enum EndpointResult {
 pub(super) const ENDPOINT_RESULTS: [(EndpointResult, &str); 2] =
     [(EndpointResult::Answered, "answered"), (EndpointResult::Failed, "failed")];
 
-/// The counters of one endpoint.
+/// The counters of one address of an endpoint.
 #[derive(Clone, Debug)]
-pub struct EndpointCells(CellsByThread<{ ENDPOINT_RESULTS.len() }>);
+pub struct EndpointCells {
+    counts: CellsByThread<ENDPOINT_CELLS>,
+    /// The time from the start of forwarding to the response head.
+    pub latency: DurationHistogram,
+}
+
+/// The results, and the requests that began and that ended.
+const ENDPOINT_CELLS: usize = ENDPOINT_RESULTS.len() + 2;
+const BEGUN: usize = ENDPOINT_RESULTS.len();
+const ENDED: usize = BEGUN + 1;
 
 impl EndpointCells {
-    pub(super) fn new() -> Self {
-        Self(CellsByThread::new())
+    pub(super) fn new(latency: DurationHistogram) -> Self {
+        Self { counts: CellsByThread::new(), latency }
     }
 
-    /// Counts a request.
+    /// Counts a result.
     pub fn count(&self, reached: EndpointResult) {
-        self.0.of_thread().add(reached as usize, 1);
+        self.counts.of_thread().add(reached as usize, 1);
     }
 
-    pub(super) fn counted(&self, reached: EndpointResult) -> u64 {
-        self.0.sum(reached as usize)
+    /// Counts a request as active, until [`EndpointCells::end`].
+    #[inline]
+    pub fn begin(&self) {
+        self.counts.of_thread().add(BEGUN, 1);
+    }
+
+    /// Ends the count of an active request.
+    #[inline]
+    pub fn end(&self) {
+        self.counts.of_thread().add(ENDED, 1);
+    }
+
+    /// The active requests.
+    pub fn active(&self) -> u64 {
+        // The ends first: a request that begins and ends in between counts as active.
+        let ended = self.counts.sum(ENDED);
+        self.counts.sum(BEGUN).saturating_sub(ended)
+    }
+
+    /// How often this result was counted.
+    pub fn counted(&self, reached: EndpointResult) -> u64 {
+        self.counts.sum(reached as usize)
+    }
+
+    /// Whether no other handle counts in these cells.
+    pub(super) fn is_last(&self) -> bool {
+        Arc::strong_count(&self.counts.0) == 1
     }
 }
 
@@ -167,49 +276,6 @@ impl DurationHistogram {
     /// The histogram in seconds.
     pub fn observed(&self) -> HistogramSnapshot {
         self.cells.observed(0, &self.bounds_ns, 1e9)
-    }
-}
-
-/// The values of a histogram at one moment.
-#[derive(Clone, Debug, PartialEq)]
-pub struct HistogramSnapshot {
-    /// Each upper bound, and the number of values up to it.
-    pub buckets: Vec<(f64, u64)>,
-    /// The number of values.
-    pub count: u64,
-    /// The sum of the values.
-    pub sum: f64,
-}
-
-impl HistogramSnapshot {
-    /// The values that came after `before`.
-    pub fn since(&self, before: &Self) -> Self {
-        let bucket =
-            |((bound, count), (_, before)): (&(f64, u64), &(f64, u64))| (*bound, count.saturating_sub(*before));
-        Self {
-            buckets: self.buckets.iter().zip(&before.buckets).map(bucket).collect(),
-            count: self.count.saturating_sub(before.count),
-            sum: self.sum - before.sum,
-        }
-    }
-
-    /// The mean of the values; `None` without values.
-    pub fn mean(&self) -> Option<f64> {
-        (self.count > 0).then(|| self.sum / as_float(self.count))
-    }
-
-    /// The value below which `part` of the values are, with even distances between the values of a bucket; the last
-    /// bound if it is above that. `None` without values.
-    pub fn quantile(&self, part: f64) -> Option<f64> {
-        let rank = part * as_float(self.count);
-        let (mut from, mut below) = (0.0, 0);
-        for (bound, count) in &self.buckets {
-            if as_float(*count) >= rank && *count > below {
-                return Some(from + (bound - from) * (rank - as_float(below)) / as_float(count - below));
-            }
-            (from, below) = (*bound, *count);
-        }
-        (self.count > 0).then_some(from)
     }
 }
 
@@ -295,11 +361,6 @@ fn thread_number() -> usize {
     })
 }
 
-#[allow(clippy::cast_precision_loss)] // Prometheus has floats alone
-pub(super) fn as_float(count: u64) -> f64 {
-    count as f64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -319,28 +380,6 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_lie_within_their_buckets() {
-        let of = |counts: [u64; 3], count| HistogramSnapshot {
-            buckets: [1.0, 2.0, 4.0].into_iter().zip(counts).collect(),
-            count,
-            sum: as_float(count),
-        };
-        for (counts, count, part, expected) in [
-            ([10, 10, 10], 10, 0.5, Some(0.5)),
-            ([0, 10, 10], 10, 0.5, Some(1.5)),
-            ([50, 99, 100], 100, 0.5, Some(1.0)),
-            ([50, 99, 100], 100, 0.99, Some(2.0)),
-            ([0, 0, 4], 4, 0.99, Some(3.98)),
-            ([0, 0, 0], 4, 0.5, Some(4.0)),
-            ([0, 0, 0], 0, 0.5, None),
-        ] {
-            assert_eq!(of(counts, count).quantile(part), expected, "{counts:?} {count} {part}");
-        }
-        assert_eq!(of([5, 7, 9], 12).since(&of([1, 2, 3], 3)), of([4, 5, 6], 9));
-        assert_eq!((of([1, 1, 1], 2).mean(), of([0, 0, 0], 0).mean()), (Some(1.0), None));
-    }
-
-    #[test]
     fn headroom_is_a_ratio() {
         let cells = LimitCells::new();
         for percent in [0, 1, 10, 90, 91, 100] {
@@ -349,6 +388,15 @@ mod tests {
         let expected = [(0.0, 1), (0.1, 3), (0.25, 3), (0.5, 3), (0.75, 3), (0.9, 4)];
         assert_eq!(cells.headroom(), HistogramSnapshot { buckets: expected.to_vec(), count: 6, sum: 2.92 });
         assert_eq!(cells.counted(LimitDecision::Admitted), 6);
+    }
+
+    #[test]
+    fn statuses_have_classes() {
+        let cells = StatusCells::new();
+        for status in [0, 99, 101, 200, 206, 304, 404, 429, 499, 500, 599, 600, 999, u16::MAX] {
+            cells.count(status);
+        }
+        assert_eq!(cells.counted().map(|(_, count)| count), [3, 2, 1, 3, 5]);
     }
 
     #[test]

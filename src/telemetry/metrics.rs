@@ -6,16 +6,18 @@ use prometheus::{
     TextEncoder,
 };
 
-use super::cells::{DurationHistogram, LimitCells};
+use super::cells::{ByteCells, DurationHistogram, LimitCells};
 use super::checks::CheckMetrics;
 use super::factory::MetricFactory;
 use super::fleet::FleetMetrics;
 use super::gauge::LiveGauge;
 use super::openmetrics;
 use super::outcome::Outcome;
+use super::process::ProcessCollector;
 use super::remote_config::RemoteConfigMetrics;
 use super::scrape::Scrape;
 use super::snapshots::SnapshotMetrics;
+use super::spans::SpanMetrics;
 use super::stores::{RemoteLimitMetrics, StoreMetrics, StoreVecs};
 use super::tap::TapMetrics;
 use super::upstreams::{EndpointMetrics, EndpointVecs, UpstreamMetrics};
@@ -32,8 +34,8 @@ pub struct Metrics {
     scrape: Scrape,
     /// The time that Weir adds to a request that does not wait, from its parsed head to the start of forwarding.
     pub overhead: DurationHistogram,
-    /// The time from the start of forwarding to the response head.
-    pub upstream_duration: DurationHistogram,
+    /// The bytes from and to clients.
+    pub client_bytes: ByteCells,
     /// Responses that Weir made itself, except those of limits, by kind of problem.
     pub problems: IntCounterVec,
     /// Open connections.
@@ -60,6 +62,8 @@ pub struct Metrics {
     pub banned_addresses: IntCounter,
     /// The metrics of taps.
     pub taps: TapMetrics,
+    /// The metrics of traces.
+    pub spans: SpanMetrics,
     untaken_bytes: LiveGauge,
     tasks: IntGauge,
     /// Requests that ended in a panic.
@@ -114,7 +118,6 @@ pub struct LimitMetrics {
 }
 
 const HELD: &str = "weir_held_requests";
-const ABANDONED_STREAMS: &str = "abandoned_streams";
 const UNTAKEN_OVERFLOW: &str = "untaken_overflow";
 
 /// Bounds from 10 ms to 1 h, the range of waits.
@@ -126,6 +129,7 @@ impl Metrics {
         let make = MetricFactory { registry: Registry::new() };
         let build = make.gauges("weir_build_info", "1, with the running version.", &["version", "revision"])?;
         build.with_label_values(&[version, revision]).set(1);
+        make.register(ProcessCollector::new()?)?;
         let scrape = make.register(Scrape::new()?)?;
         let preflights = make.counters("weir_preflights_total", "CORS preflights, charged or free.", &["verdict"])?;
         Ok(Self {
@@ -135,13 +139,9 @@ impl Metrics {
             stores: StoreVecs::new(&make)?,
             checks: CheckMetrics::new(&make)?,
             overhead: scrape.overhead.clone(),
-            upstream_duration: scrape.upstream.clone(),
+            client_bytes: scrape.client_bytes.clone(),
             scrape,
-            problems: make.counters(
-                "weir_problems_total",
-                "Answers that Weir made itself, except those of limits, by kind; and answers that broke off.",
-                &["kind"],
-            )?,
+            problems: make.counters("weir_problems_total", "Answers of Weir itself, and ends, by kind.", &["kind"])?,
             connections: make.live_gauge("weir_connections", "Client connections open now.")?,
             upgraded: make.live_gauge("weir_upgraded_connections", "Connections upgraded to another protocol.")?,
             connections_refused: make
@@ -164,6 +164,7 @@ impl Metrics {
                 "Admin connections closed at the bound to make room for newer ones.",
             )?,
             taps: TapMetrics::new(&make)?,
+            spans: SpanMetrics::new(&make)?,
             untaken_bytes: make.live_gauge(
                 "weir_untaken_bytes",
                 "Bytes of answers that wait for their clients, as of a second ago.",
@@ -195,7 +196,7 @@ impl Metrics {
 
     /// Creates the series of these kinds at 0, so that the first problem of a kind is an increase.
     pub fn show_problems<'k>(&self, kinds: impl Iterator<Item = &'k str>) {
-        for kind in kinds.chain(["broken_answer", "untaken_answer", UNTAKEN_OVERFLOW, ABANDONED_STREAMS]) {
+        for kind in kinds.chain(["broken_answer", "untaken_answer", UNTAKEN_OVERFLOW]) {
             self.problems.with_label_values(&[kind]);
         }
     }
@@ -257,11 +258,6 @@ impl Metrics {
         self.problems.with_label_values(&["broken_answer"])
     }
 
-    /// The counter of HTTP/2 connections closed because their client reset too many streams.
-    pub fn abandoned_streams(&self) -> IntCounter {
-        self.problems.with_label_values(&[ABANDONED_STREAMS])
-    }
-
     /// The counter of connections and streams ended because untaken responses used too much memory.
     pub fn untaken_overflow(&self) -> IntCounter {
         self.problems.with_label_values(&[UNTAKEN_OVERFLOW])
@@ -278,9 +274,15 @@ impl Metrics {
         self.scrape.outcomes.count(outcome);
     }
 
-    /// The requests so far, by verdict.
-    pub fn outcomes(&self) -> [(&'static str, u64); Outcome::ALL.len()] {
-        Outcome::ALL.map(|outcome| (outcome.label(), self.scrape.outcomes.counted(outcome)))
+    /// Counts a response to a client.
+    #[inline]
+    pub fn answered(&self, status: u16) {
+        self.scrape.statuses.count(status);
+    }
+
+    /// The requests so far, by outcome.
+    pub fn outcomes(&self) -> [(Outcome, u64); Outcome::ALL.len()] {
+        Outcome::ALL.map(|outcome| (outcome, self.scrape.outcomes.counted(outcome)))
     }
 
     /// The counters of the decisions of the limit `name`. Equal names have the same counters.
@@ -302,14 +304,14 @@ impl Metrics {
         }
     }
 
-    /// The metrics of an endpoint. Equal names have the same series.
+    /// The metrics of one more address of an endpoint. Equal names have the same series.
     pub fn endpoint(&self, upstream: &str, endpoint: &str) -> EndpointMetrics {
-        self.endpoints.endpoint(upstream, endpoint, self.scrape.endpoint(upstream, endpoint))
+        self.endpoints.endpoint(upstream, endpoint, self.scrape.address(upstream, endpoint))
     }
 
     /// The metrics of the upstream `name`. Equal names have the same series.
     pub fn upstream(&self, name: &str) -> UpstreamMetrics {
-        self.endpoints.upstream(name)
+        self.endpoints.upstream(name, self.scrape.upstream(name))
     }
 
     /// The metrics of the store `name`. Equal names have the same series.
@@ -345,6 +347,7 @@ impl Metrics {
 
     /// Removes the series of an upstream.
     pub fn remove_upstream(&self, name: &str) {
+        self.scrape.remove_upstream(name);
         self.endpoints.remove_upstream(name);
     }
 

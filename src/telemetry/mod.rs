@@ -7,32 +7,46 @@ mod checks;
 mod factory;
 mod fleet;
 mod gauge;
+mod histogram;
 mod log;
 mod metrics;
 mod openmetrics;
 mod outcome;
+mod process;
 mod remote_config;
+mod request;
 mod sample;
 mod scrape;
 mod snapshots;
+mod spans;
 mod stores;
 mod tap;
 mod upstreams;
 
-pub use cells::{DurationHistogram, EndpointCells, EndpointResult, HistogramSnapshot, LimitCells, LimitDecision};
+pub use cells::{
+    ByteCells, DurationHistogram, EndpointCells, EndpointResult, LimitCells, LimitDecision, UpstreamCells,
+};
 pub use checks::{CheckCounters, CheckMetrics};
 pub use fleet::{FleetMetrics, Traffic};
 pub use gauge::LiveGauge;
-pub use log::{AccessLine, AccessLog, LogFormat, LogGuard, LogSettings, start_logs};
+pub use histogram::HistogramSnapshot;
+pub use log::{
+    AccessLog, AccessSettings, LogFormat, LogGuard, LogSettings, access_log_names_gate, log_request, start_logs,
+};
 pub use prometheus::{IntCounter as Counter, IntGauge as Gauge};
 
 pub use openmetrics::OPENMETRICS_TYPE;
 
 pub use metrics::{LimitMetrics, Metrics};
-pub use outcome::Outcome;
+pub use outcome::{Outcome, RefusedBy};
 pub use remote_config::RemoteConfigMetrics;
+pub use request::{
+    COMBINED, FIELDS, Field, FieldKind, LineFormat, LineTimes, RequestRecord, TappedKey, Template, Text, Texts,
+    fields_markdown, is_unprintable, write_fields_json,
+};
 pub use sample::Sample;
 pub use snapshots::SnapshotMetrics;
+pub use spans::{SpanContext, SpanMetrics, Spans, TracedRequest};
 pub use stores::{RemoteLimitMetrics, StoreMetrics};
-pub use tap::{BANNED, TAPS_MAX, Tap, TapFilter, TapMetrics, TappedKey, TappedRequest, Taps, verdicts};
+pub use tap::{TAPS_MAX, Tap, TapFilter, TapMetrics, Taps};
 pub use upstreams::{EndpointMetrics, UpstreamMetrics};

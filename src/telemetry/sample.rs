@@ -61,11 +61,11 @@ mod tests {
             found.map(|one| one.value)
         };
         assert_eq!(value("weir_requests_total", &["held"]), Some(1.0));
-        assert_eq!(value("weir_requests_total", &["rejected"]), Some(0.0));
+        assert_eq!(value("weir_requests_total", &["refused"]), Some(0.0));
         assert_eq!(value("weir_operator_bans", &[]), Some(3.0));
         assert_eq!(value("weir_limit_headroom_ratio", &["l"]), None);
         limit.cells.decided(LimitDecision::Admitted, 100);
-        limit.cells.decided(LimitDecision::Rejected, 0);
+        limit.cells.decided(LimitDecision::Refused, 0);
         assert_eq!(value("weir_limit_headroom_ratio", &["l"]), Some(0.5));
         assert_eq!(value("weir_connections", &[]), None);
     }

@@ -7,31 +7,60 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::{self, MetricType};
 
 use super::cells::{
-    DurationHistogram, ENDPOINT_RESULTS, EndpointCells, HistogramSnapshot, LIMIT_DECISIONS, LimitCells, OutcomeCells,
-    as_float,
+    ByteCells, DurationHistogram, ENDPOINT_RESULTS, EndpointCells, EndpointResult, LIMIT_DECISIONS, LimitCells,
+    OutcomeCells, StatusCells, UpstreamCells,
 };
-use super::outcome::Outcome;
+use super::histogram::{HistogramSnapshot, as_float};
+use super::outcome::{Outcome, RefusedBy};
 
 /// The counters that every request changes.
 #[derive(Clone, Debug)]
 pub(super) struct Scrape {
-    descriptions: [Desc; 7],
+    descriptions: [Desc; 11],
     pub(super) outcomes: OutcomeCells,
+    pub(super) statuses: StatusCells,
+    pub(super) client_bytes: ByteCells,
     pub(super) overhead: DurationHistogram,
-    pub(super) upstream: DurationHistogram,
     by_limit: Arc<Mutex<HashMap<String, LimitCells>>>,
     by_store: Arc<Mutex<HashMap<String, DurationHistogram>>>,
+    by_upstream: Arc<Mutex<HashMap<String, UpstreamCells>>>,
     /// Keyed by the names of upstream and endpoint.
     by_endpoint: ByEndpoint,
 }
 
-type ByEndpoint = Arc<Mutex<Vec<([String; 2], EndpointCells)>>>;
+type ByEndpoint = Arc<Mutex<Vec<([String; 2], AddressCells)>>>;
+
+/// The cells of all addresses of one endpoint.
+#[derive(Debug, Default)]
+struct AddressCells {
+    in_use: Vec<EndpointCells>,
+    /// The results at addresses that are no longer used.
+    before: [u64; ENDPOINT_RESULTS.len()],
+}
+
+impl AddressCells {
+    /// Keeps the counts of addresses that are no longer used, without their cells.
+    fn retire(&mut self) {
+        for cells in self.in_use.extract_if(.., |cells| cells.is_last()) {
+            let results = ENDPOINT_RESULTS.iter().zip(&mut self.before);
+            results.for_each(|((reached, _), before)| *before += cells.counted(*reached));
+        }
+    }
+
+    /// How often this result was counted at all addresses.
+    fn counted(&self, reached: EndpointResult) -> u64 {
+        self.in_use.iter().fold(self.before[reached as usize], |sum, cells| sum + cells.counted(reached))
+    }
+}
 
 /// 10 µs to 1 s, the range of Weir's overhead.
 const OVERHEAD_BOUNDS_US: [u64; 12] = [10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 100_000, 1_000_000];
 /// 1 ms to 1 min, the range of upstream durations.
 const UPSTREAM_BOUNDS_US: [u64; 12] =
     [1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000, 15_000_000, 60_000_000];
+/// 250 µs to 10 s, the usual range of one address.
+const ADDRESS_BOUNDS_US: [u64; 12] =
+    [250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 10_000_000];
 
 /// 100 µs to 1 s, the range of calls of a store.
 const STORE_BOUNDS_US: [u64; 12] =
@@ -51,12 +80,20 @@ impl Scrape {
         Ok(Self {
             descriptions: [
                 describe("weir_requests_total", "Requests by verdict.", &["verdict"])?,
+                describe("weir_refused_requests_total", "Refused requests by reason.", &["by"])?,
                 describe("weir_overhead_seconds", "Time that Weir adds to requests that do not wait.", &[])?,
                 describe(
                     "weir_upstream_duration_seconds",
                     "Time from the start of forwarding to the response head.",
-                    &[],
+                    &["upstream"],
                 )?,
+                describe(
+                    "weir_upstream_responses_total",
+                    "Responses of each upstream, by class of status.",
+                    &["upstream", "class"],
+                )?,
+                describe("weir_responses_total", "Responses to clients, by class of status.", &["class"])?,
+                describe("weir_client_bytes_total", "Bytes from and to clients, without TLS.", &["direction"])?,
                 describe("weir_limit_decisions_total", "Decisions of each limit.", &["limit", "decision"])?,
                 describe("weir_limit_headroom_ratio", "Remaining / burst at decision time.", &["limit"])?,
                 describe(
@@ -68,7 +105,9 @@ impl Scrape {
             ],
             outcomes: OutcomeCells::new(),
             overhead: durations(OVERHEAD_BOUNDS_US),
-            upstream: durations(UPSTREAM_BOUNDS_US),
+            statuses: StatusCells::new(),
+            client_bytes: ByteCells::default(),
+            by_upstream: Arc::default(),
             by_limit: Arc::default(),
             by_store: Arc::default(),
             by_endpoint: Arc::default(),
@@ -79,6 +118,18 @@ impl Scrape {
     pub(super) fn limit(&self, name: &str) -> LimitCells {
         let mut by_limit = self.by_limit.lock().unwrap_or_else(PoisonError::into_inner);
         by_limit.entry(name.to_owned()).or_insert_with(LimitCells::new).clone()
+    }
+
+    /// The cells of the upstream `name`. Equal names have the same cells.
+    pub(super) fn upstream(&self, name: &str) -> UpstreamCells {
+        let mut by_upstream = self.by_upstream.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || UpstreamCells { statuses: StatusCells::new(), duration: durations(UPSTREAM_BOUNDS_US) };
+        by_upstream.entry(name.to_owned()).or_insert_with(new).clone()
+    }
+
+    /// Removes the cells of an upstream.
+    pub(super) fn remove_upstream(&self, name: &str) {
+        self.by_upstream.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
     /// The durations of the calls of the store `name`. Equal names have the same cells.
@@ -94,14 +145,17 @@ impl Scrape {
         self.by_store.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
-    /// The cells of an endpoint. Equal names have the same cells.
-    pub(super) fn endpoint(&self, upstream: &str, endpoint: &str) -> EndpointCells {
+    /// New cells for one more address of an endpoint. The series of an endpoint is the sum of its addresses.
+    pub(super) fn address(&self, upstream: &str, endpoint: &str) -> EndpointCells {
         let mut by_endpoint = self.by_endpoint.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, cells)) = by_endpoint.iter().find(|(known, _)| *known == [upstream, endpoint]) {
-            return cells.clone();
+        let cells = EndpointCells::new(durations(ADDRESS_BOUNDS_US));
+        if let Some((_, known)) = by_endpoint.iter_mut().find(|(known, _)| *known == [upstream, endpoint]) {
+            known.retire();
+            known.in_use.push(cells.clone());
+        } else {
+            let names = [upstream.to_owned(), endpoint.to_owned()];
+            by_endpoint.push((names, AddressCells { in_use: vec![cells.clone()], ..AddressCells::default() }));
         }
-        let cells = EndpointCells::new();
-        by_endpoint.push(([upstream.to_owned(), endpoint.to_owned()], cells.clone()));
         cells
     }
 
@@ -118,36 +172,63 @@ impl Collector for Scrape {
     }
 
     fn collect(&self) -> Vec<proto::MetricFamily> {
-        let [requests, overhead, upstream, decisions, headroom, endpoints, stores] = &self.descriptions;
+        let [requests, refused, overhead, upstream, answers, statuses, bytes, decisions, headroom, endpoints, stores] =
+            &self.descriptions;
         let by_limit = self.by_limit.lock().unwrap_or_else(PoisonError::into_inner);
         let decided = |(name, cells): (&String, &LimitCells)| {
             let of = |(decided, text)| counter(&[("decision", text), ("limit", name)], cells.counted(decided));
             LIMIT_DECISIONS.map(of)
         };
-        let by_endpoint = self.by_endpoint.lock().unwrap_or_else(PoisonError::into_inner);
-        let reached = |([upstream, endpoint], cells): &([String; 2], EndpointCells)| {
+        let mut by_endpoint = self.by_endpoint.lock().unwrap_or_else(PoisonError::into_inner);
+        let reached = |([upstream, endpoint], addresses): &mut ([String; 2], AddressCells)| {
+            addresses.retire();
             let names = [("endpoint", endpoint.as_str()), ("upstream", upstream)];
             ENDPOINT_RESULTS
-                .map(|(reached, text)| counter(&[names[0], ("result", text), names[1]], cells.counted(reached)))
+                .map(|(reached, text)| counter(&[names[0], ("result", text), names[1]], addresses.counted(reached)))
         };
-        let outcomes =
-            Outcome::ALL.map(|outcome| counter(&[("verdict", outcome.label())], self.outcomes.counted(outcome)));
+        let refusals = RefusedBy::ALL.map(|by| (by, self.outcomes.counted(Outcome::Refused(by))));
+        let verdicts = Outcome::VERDICTS.map(|verdict| {
+            let outcomes = Outcome::ALL.into_iter().filter(|outcome| outcome.verdict() == verdict);
+            counter(&[("verdict", verdict)], outcomes.map(|outcome| self.outcomes.counted(outcome)).sum())
+        });
+        let by_upstream = self.by_upstream.lock().unwrap_or_else(PoisonError::into_inner);
+        let upstream_durations =
+            by_upstream.iter().map(|(name, cells)| histogram(&[("upstream", name)], cells.duration.observed()));
+        let upstream_answers = |(name, cells): (&String, &UpstreamCells)| {
+            cells.statuses.counted().map(|(class, count)| counter(&[("class", class), ("upstream", name)], count))
+        };
         let by_store = self.by_store.lock().unwrap_or_else(PoisonError::into_inner);
         let calls = by_store.iter().map(|(name, durations)| histogram(&[("store", name)], durations.observed()));
         let headrooms = by_limit.iter().map(|(name, cells)| histogram(&[("limit", name)], cells.headroom()));
         vec![
-            family(requests, MetricType::COUNTER, outcomes.into()),
+            family(requests, MetricType::COUNTER, verdicts.into()),
+            family(
+                refused,
+                MetricType::COUNTER,
+                refusals.map(|(by, count)| counter(&[("by", by.label())], count)).into(),
+            ),
             family(overhead, MetricType::HISTOGRAM, vec![histogram(&[], self.overhead.observed())]),
-            family(upstream, MetricType::HISTOGRAM, vec![histogram(&[], self.upstream.observed())]),
+            family(upstream, MetricType::HISTOGRAM, upstream_durations.collect()),
+            family(answers, MetricType::COUNTER, by_upstream.iter().flat_map(upstream_answers).collect()),
+            family(
+                statuses,
+                MetricType::COUNTER,
+                self.statuses.counted().map(|(of, count)| counter(&[("class", of)], count)).into(),
+            ),
+            family(
+                bytes,
+                MetricType::COUNTER,
+                self.client_bytes.counted().map(|(of, count)| counter(&[("direction", of)], count)).into(),
+            ),
             family(decisions, MetricType::COUNTER, by_limit.iter().flat_map(decided).collect()),
             family(headroom, MetricType::HISTOGRAM, headrooms.collect()),
-            family(endpoints, MetricType::COUNTER, by_endpoint.iter().flat_map(reached).collect()),
+            family(endpoints, MetricType::COUNTER, by_endpoint.iter_mut().flat_map(reached).collect()),
             family(stores, MetricType::HISTOGRAM, calls.collect()),
         ]
     }
 }
 
-fn family(description: &Desc, kind: MetricType, metrics: Vec<proto::Metric>) -> proto::MetricFamily {
+pub(super) fn family(description: &Desc, kind: MetricType, metrics: Vec<proto::Metric>) -> proto::MetricFamily {
     let mut family = proto::MetricFamily::default();
     family.set_name(description.fq_name.clone());
     family.set_help(description.help.clone());
@@ -157,10 +238,23 @@ fn family(description: &Desc, kind: MetricType, metrics: Vec<proto::Metric>) -> 
 }
 
 fn counter(labels: &[(&str, &str)], count: u64) -> proto::Metric {
+    counter_of(labels, as_float(count))
+}
+
+pub(super) fn counter_of(labels: &[(&str, &str)], value: f64) -> proto::Metric {
     let mut counter = proto::Counter::default();
-    counter.set_value(as_float(count));
+    counter.set_value(value);
     let mut metric = labelled(labels);
     metric.set_counter(counter);
+    metric
+}
+
+/// A gauge without labels.
+pub(super) fn gauge(value: f64) -> proto::Metric {
+    let mut gauge = proto::Gauge::default();
+    gauge.set_value(value);
+    let mut metric = labelled(&[]);
+    metric.set_gauge(gauge);
     metric
 }
 

@@ -6,67 +6,20 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use prometheus::{IntCounter, IntGauge};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::factory::MetricFactory;
-use super::outcome::Outcome;
+use super::outcome::RefusedBy;
+use super::request::RequestRecord;
 use crate::split_mix::mix;
-use crate::time::Timestamp;
 
 /// Most taps at once.
 pub const TAPS_MAX: usize = 8;
 /// Most requests that wait for the reader of one tap.
 const QUEUED_MAX: usize = 1024;
-
-/// The verdict of a request whose key or address is banned. Other verdicts are those of [`Outcome`].
-pub const BANNED: &str = "banned";
-
-/// The verdicts of requests, as in the access log.
-pub fn verdicts() -> impl Iterator<Item = &'static str> {
-    Outcome::ALL.into_iter().map(Outcome::label).chain([BANNED])
-}
-
-/// A request that has ended. It has no query and no header, because both may contain secrets.
-#[derive(Clone, Debug)]
-pub struct TappedRequest {
-    /// The end of the request.
-    pub at: Timestamp,
-    /// The client's address.
-    pub client: IpAddr,
-    /// The method.
-    pub method: String,
-    /// The host, in the form that limits match.
-    pub host: String,
-    /// The normalised path; the path as sent if it cannot be normalised.
-    pub path: String,
-    /// The status of the response.
-    pub status: u16,
-    /// One of [`verdicts`].
-    pub verdict: &'static str,
-    /// The limit that held or refused the request; empty if no limit did.
-    pub limit: String,
-    /// The limits that apply to the request, as far as it came.
-    pub keys: Vec<TappedKey>,
-    /// The time from the parsed request head to the end.
-    pub duration: Duration,
-    /// The part of `duration` during which the request was held.
-    pub held: Duration,
-}
-
-/// A limit that applies to a request, with the request's key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TappedKey {
-    /// The name of the limit.
-    pub limit: String,
-    /// The hash of the key.
-    pub hash: [u64; 2],
-    /// The parts of the key without secrets, with `|` between them.
-    pub shown: String,
-}
 
 /// The requests that a tap gets. An empty filter takes all.
 #[derive(Clone, Debug, Default)]
@@ -77,6 +30,8 @@ pub struct TapFilter {
     pub key: Option<[u64; 2]>,
     /// One of these verdicts, if there are any.
     pub verdicts: Vec<&'static str>,
+    /// One of these reasons of a refusal, if there are any.
+    pub refused_by: Vec<RefusedBy>,
     /// The client's address.
     pub client: Option<IpAddr>,
     /// One of so many requests that match otherwise, chosen evenly; 0 and 1 take all.
@@ -84,12 +39,14 @@ pub struct TapFilter {
 }
 
 impl TapFilter {
-    fn admits(&self, request: &TappedRequest) -> bool {
+    fn admits(&self, request: &RequestRecord) -> bool {
         let has_key = |limit: &String| {
-            let mut keys = request.keys.iter().filter(|key| key.limit == *limit);
+            let mut keys = request.keys().filter(|key| key.limit == *limit);
             keys.any(|key| self.key.is_none_or(|hash| key.hash == hash))
         };
-        (self.verdicts.is_empty() || self.verdicts.contains(&request.verdict))
+        (self.verdicts.is_empty() || self.verdicts.contains(&request.outcome.verdict()))
+            && (self.refused_by.is_empty()
+                || request.outcome.refused_by().is_some_and(|by| self.refused_by.contains(&by)))
             && self.client.is_none_or(|client| client == request.client)
             && self.limit.as_ref().is_none_or(has_key)
     }
@@ -123,7 +80,7 @@ pub struct Taps {
 #[derive(Debug)]
 struct TapState {
     filter: TapFilter,
-    queue: Sender<Arc<TappedRequest>>,
+    queue: Sender<Arc<RequestRecord>>,
     matched: AtomicU64,
     lost: AtomicU64,
 }
@@ -133,7 +90,7 @@ struct TapState {
 pub struct Tap {
     taps: Arc<Taps>,
     state: Arc<TapState>,
-    queue: Receiver<Arc<TappedRequest>>,
+    queue: Receiver<Arc<RequestRecord>>,
 }
 
 impl Taps {
@@ -166,7 +123,7 @@ impl Taps {
     }
 
     /// Gives a request to all taps that it concerns.
-    pub fn publish(&self, request: TappedRequest) {
+    pub fn publish(&self, request: RequestRecord) {
         let request = Arc::new(request);
         for tap in self.open.load().iter().filter(|tap| tap.filter.admits(&request)) {
             let matched = tap.matched.fetch_add(1, Ordering::Relaxed);
@@ -182,7 +139,7 @@ impl Taps {
 
 impl Tap {
     /// Waits for requests, and appends all that are queued to `requests`.
-    pub async fn receive(&mut self, requests: &mut Vec<Arc<TappedRequest>>) {
+    pub async fn receive(&mut self, requests: &mut Vec<Arc<RequestRecord>>) {
         self.queue.recv_many(requests, QUEUED_MAX).await;
     }
 
@@ -206,24 +163,18 @@ impl Drop for Tap {
 mod tests {
     use prometheus::Registry;
 
+    use super::super::outcome::Outcome;
+    use super::super::request::TappedKey;
     use super::*;
 
-    fn request(verdict: &'static str, client: &str, keys: &[(&str, u64)]) -> TappedRequest {
-        let key =
-            |(limit, hash): &(&str, u64)| TappedKey { limit: (*limit).into(), hash: [*hash; 2], shown: "k".into() };
-        TappedRequest {
-            at: Timestamp::ZERO,
-            client: client.parse().unwrap(),
-            method: "GET".into(),
-            host: "h".into(),
-            path: "/".into(),
-            status: 200,
-            verdict,
-            limit: String::new(),
-            keys: keys.iter().map(key).collect(),
-            duration: Duration::ZERO,
-            held: Duration::ZERO,
+    const LIMITED: Outcome = Outcome::Refused(RefusedBy::Limit);
+
+    fn request(outcome: Outcome, client: &str, keys: &[(&str, u64)]) -> RequestRecord {
+        let mut request = RequestRecord { client: client.parse().unwrap(), outcome, ..RequestRecord::default() };
+        for (limit, hash) in keys {
+            request.add_key(TappedKey { limit, hash: [*hash; 2], shown: "k" });
         }
+        request
     }
 
     fn taps() -> Arc<Taps> {
@@ -238,10 +189,11 @@ mod tests {
             key: key.map(|hash| [hash; 2]),
             ..TapFilter::default()
         };
-        let banned = TapFilter { verdicts: vec![BANNED, "rejected"], ..TapFilter::default() };
+        let refused = TapFilter { verdicts: vec!["held", "refused"], ..TapFilter::default() };
+        let by = |by: RefusedBy| TapFilter { refused_by: vec![RefusedBy::Access, by], ..TapFilter::default() };
         let client = TapFilter { client: Some("10.0.0.1".parse().unwrap()), ..TapFilter::default() };
-        let seen = request("rejected", "10.0.0.1", &[("a", 1), ("b", 2)]);
-        let other = request("forwarded", "10.0.0.2", &[]);
+        let seen = request(LIMITED, "10.0.0.1", &[("a", 1), ("b", 2)]);
+        let other = request(Outcome::Forwarded, "10.0.0.2", &[]);
         for (filter, admits) in [
             (&all, [true, true]),
             (&limit("a", None), [true, false]),
@@ -249,7 +201,9 @@ mod tests {
             (&limit("a", Some(1)), [true, false]),
             (&limit("a", Some(2)), [false, false]),
             (&limit("b", Some(2)), [true, false]),
-            (&banned, [true, false]),
+            (&refused, [true, false]),
+            (&by(RefusedBy::Limit), [true, false]),
+            (&by(RefusedBy::Ban), [false, false]),
             (&client, [true, false]),
         ] {
             assert_eq!([filter.admits(&seen), filter.admits(&other)], admits, "{filter:?}");
@@ -261,15 +215,15 @@ mod tests {
         let taps = taps();
         let mut tap = taps.open(TapFilter::default()).unwrap();
         for _ in 0..QUEUED_MAX + 3 {
-            taps.publish(request("forwarded", "::1", &[]));
+            taps.publish(request(Outcome::Forwarded, "::1", &[]));
         }
         let mut requests = Vec::new();
         tap.receive(&mut requests).await;
         assert_eq!((requests.len(), tap.take_lost(), tap.take_lost()), (QUEUED_MAX, 3, 0));
         assert_eq!(taps.metrics.events_lost.get(), 3);
-        taps.publish(request("held", "::1", &[]));
+        taps.publish(request(Outcome::Held, "::1", &[]));
         tap.receive(&mut requests).await;
-        assert_eq!(requests.last().map(|request| request.verdict), Some("held"));
+        assert_eq!(requests.last().map(|request| request.outcome), Some(Outcome::Held));
     }
 
     #[tokio::test]
@@ -277,16 +231,12 @@ mod tests {
         let taps = taps();
         let mut tap = taps.open(TapFilter { sample: 10, ..TapFilter::default() }).unwrap();
         for number in 0..4000 {
-            taps.publish(request(if number % 2 == 0 { "forwarded" } else { "rejected" }, "::1", &[]));
+            taps.publish(request(if number % 2 == 0 { Outcome::Forwarded } else { LIMITED }, "::1", &[]));
         }
         let mut requests = Vec::new();
         tap.receive(&mut requests).await;
-        let rejected = requests.iter().filter(|request| request.verdict == "rejected").count();
-        assert!(
-            (300..500).contains(&requests.len()) && (150..250).contains(&rejected),
-            "{rejected} {}",
-            requests.len()
-        );
+        let refused = requests.iter().filter(|request| request.outcome == LIMITED).count();
+        assert!((300..500).contains(&requests.len()) && (150..250).contains(&refused), "{refused} {}", requests.len());
     }
 
     #[test]

@@ -36,7 +36,7 @@ type AttemptedEndpoints = smallvec::SmallVec<[usize; ATTEMPTS_MAX]>;
 struct Attempt {
     /// The request already counts at the upstream.
     is_counted: bool,
-    /// The endpoint to try first.
+    /// The endpoint to try first, unless it has been drained meanwhile.
     first: Option<usize>,
     /// Endpoints that could not be reached.
     attempted: AttemptedEndpoints,
@@ -52,11 +52,7 @@ impl Endpoints {
         if self.queue().has_waiters() {
             return Err(None);
         }
-        let index = if self.has_others() && self.is_bounded() {
-            self.choose_among(requirements.affinity, &[]).ok_or(None)?
-        } else {
-            self.choose(requirements.affinity, &[])
-        };
+        let index = self.choose(requirements.affinity, &[]).ok_or(None)?;
         let active = self.begin(requirements).ok_or(Some(index))?;
         let upstream = self.begin_at_upstream(requirements).ok_or(None)?;
         let open = self.open_connection(index, requirements);
@@ -88,9 +84,10 @@ impl Endpoints {
         requirements: &Requirements,
         index: usize,
     ) -> Result<Checkout, ConnectError> {
-        let attempted: AttemptedEndpoints = Some(index).filter(|_| self.has_others()).into_iter().collect();
-        let next = self.choose(requirements.affinity, &attempted);
-        let mut attempt = Attempt { is_counted: true, first: Some(next), attempted };
+        let has_others = !self.is_exhausted(&[index]);
+        let attempted: AttemptedEndpoints = Some(index).filter(|_| has_others).into_iter().collect();
+        let first = self.choose(requirements.affinity, &attempted);
+        let mut attempt = Attempt { is_counted: true, first, attempted };
         let (checkout, _) = Box::pin(self.acquire(requirements, &mut attempt)).await?;
         Ok(checkout)
     }
@@ -101,6 +98,9 @@ impl Endpoints {
         attempt: &mut Attempt,
     ) -> Result<(Checkout, UpstreamRequest), ConnectError> {
         loop {
+            if self.is_exhausted(&attempt.attempted) {
+                return Err(ConnectError::Drained);
+            }
             let at_once = self.capacity_at_once(requirements, attempt);
             let was_queued = at_once.is_none();
             let (capacity, upstream) = match at_once {
@@ -116,17 +116,20 @@ impl Endpoints {
                 }
             };
             let error = match connected {
+                // An operator has drained the endpoint meanwhile.
+                Ok(_) if self.pools()[index].state.is_draining() => continue,
                 Ok(Some(connection)) => return Ok((self.checked_out(connection, index).queued(was_queued), upstream)),
                 Ok(None) => continue,
                 Err(error) => error,
             };
             let pool = &self.pools()[index];
-            self.record_at(pool, EndpointResult::Failed);
+            self.record(pool, EndpointResult::Failed, || error.to_string());
             attempt.attempted.push(index);
-            if attempt.attempted.len() >= ATTEMPTS_MAX.min(self.pools().len()) {
+            if attempt.attempted.len() >= ATTEMPTS_MAX || self.is_exhausted(&attempt.attempted) {
                 return Err(error);
             }
-            tracing::debug!(endpoint = %pool.spec.endpoint, ?error, "cannot connect; trying another endpoint");
+            let (upstream, endpoint) = (&*pool.state.upstream, &pool.spec.endpoint);
+            tracing::debug!(upstream, %endpoint, %error, "cannot connect; trying another endpoint");
         }
     }
 
@@ -136,7 +139,7 @@ impl Endpoints {
         requirements: &Requirements,
         attempt: &mut Attempt,
     ) -> Option<(Capacity, UpstreamRequest)> {
-        let first = attempt.first.take();
+        let first = attempt.first.take().filter(|index| !self.pools()[*index].state.is_draining());
         if self.queue().has_waiters() {
             return None; // requests that wait are served first
         }
@@ -222,6 +225,9 @@ impl Endpoints {
         let until = time::instant_now() + cap.queue_timeout;
         let (mut has_notified, mut ceiling_waiter) = (false, None);
         loop {
+            if self.is_exhausted(&attempt.attempted) {
+                return Err(ConnectError::Drained);
+            }
             if ticket.is_front() {
                 if let Some(capacity) = self.capacity(requirements, &attempt.attempted) {
                     let is_counted = attempt.is_counted || self.request_capacity().is_none();

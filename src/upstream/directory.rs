@@ -1,5 +1,6 @@
 //! The upstreams in force, as the tasks of the control runtime see and change them.
 
+use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use super::settings::Upstream;
 use super::state::UpstreamState;
 
 /// Holds the upstreams in force.
-pub(crate) trait Directory: Send + Sync + 'static {
+pub(crate) trait Directory: Debug + Send + Sync + 'static {
     /// Notified after each change of the configuration or of an address.
     fn changes(&self) -> watch::Receiver<()>;
 

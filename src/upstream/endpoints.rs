@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use super::balance::choose::{self, Candidate, Candidates};
 use super::balance::ejection::TrafficFraction;
-use super::pool::checkout::{Checkout, PoolHandle, PooledConnection, Requirements};
+use super::pool::checkout::{Checkout, PooledConnection, Requirements};
 use super::pool::endpoint_pool::{Pool, PoolSpec};
 use super::pool::queue::{Queue, WorkerNotify};
 use super::pool::usage::WorkerRequests;
 use super::settings::{Balance, Cap, Upstream};
-use super::state::{EndpointState, UpstreamState};
+use super::state::{EndpointState, UNNAMED, UpstreamState};
 use crate::net::Protocol;
 use crate::net::buffer::BufferPool;
 use crate::net::proxy_protocol::Version;
@@ -28,8 +28,6 @@ pub(crate) struct Endpoints {
     connect_timeout: Duration,
     /// In the order of the configuration; at least one.
     pools: Vec<Rc<Pool>>,
-    /// Some endpoints come from SRV records and have a priority and a weight.
-    has_preference: bool,
     /// The index at which round robin continues.
     turn: Cell<usize>,
     /// The state of the random generator.
@@ -78,7 +76,6 @@ impl Endpoints {
         let endpoints = Self {
             settings: settings.clone(),
             connect_timeout,
-            has_preference: state.endpoints.iter().any(|state| state.has_preference()),
             pools,
             turn: Cell::new(before.map_or(0, |before| before.turn.get())),
             random_state: Cell::new(seed()),
@@ -105,6 +102,11 @@ impl Endpoints {
     /// The name in the configuration; none for `[upstream]`.
     pub(crate) fn name(&self) -> Option<&str> {
         self.settings.name.as_deref()
+    }
+
+    /// Its name in metrics and logs.
+    pub(crate) fn label(&self) -> &str {
+        self.name().unwrap_or(UNNAMED)
     }
 
     /// The hash that selects the endpoint of a request; 0 unless the upstream balances by hash.
@@ -173,13 +175,9 @@ impl Endpoints {
         &self.buffers
     }
 
-    /// Records the outcome of a request at its endpoint.
-    pub(super) fn record(&self, handle: &PoolHandle, reached: EndpointResult) {
-        self.record_at(&handle.pool, reached);
-    }
-
-    pub(super) fn record_at(&self, pool: &Pool, reached: EndpointResult) {
-        pool.state.count(reached, self.settings.eject);
+    /// Records the outcome of a request at an endpoint. `failure` says why the request failed.
+    pub(super) fn record(&self, pool: &Pool, reached: EndpointResult, failure: impl FnOnce() -> String) {
+        pool.state.count(reached, self.settings.eject, failure);
     }
 
     /// An open connection to the endpoint at `index` that meets the requirements.
@@ -199,6 +197,9 @@ impl Endpoints {
     /// The connection that is pinned to the client's connection, if it leads to this upstream.
     pub(super) fn pinned_connection(&self, requirements: &Requirements) -> Option<Checkout> {
         let (index, pinned) = requirements.pin.as_ref()?.take(&self.pools)?;
+        if self.pools[index].state.is_draining() {
+            return None;
+        }
         Some(Checkout::pinned(pinned, &self.pools[index], index, self.counts_in_flight()))
     }
 
@@ -211,26 +212,38 @@ impl Endpoints {
         matches!(self.settings.balance, Balance::LeastConnections | Balance::P2c)
     }
 
-    /// The index of the endpoint that gets the next request, other than those at `attempted`.
-    pub(super) fn choose(&self, affinity: u64, attempted: &[usize]) -> usize {
-        if self.pools.len() == 1 { 0 } else { self.choose_among(affinity, attempted).unwrap_or(0) }
+    /// The index of the endpoint that gets the next request, other than those at `attempted`. None if no endpoint has
+    /// capacity, or if operators drain all others.
+    pub(super) fn choose(&self, affinity: u64, attempted: &[usize]) -> Option<usize> {
+        match &*self.pools {
+            [only] => (!only.state.is_draining()).then_some(0),
+            _ => self.choose_among(affinity, attempted),
+        }
     }
 
-    /// The index of the endpoint that gets the next request, other than those at `attempted`. None if no endpoint has
-    /// capacity.
+    /// Whether each endpoint is drained or at `attempted`.
+    pub(super) fn is_exhausted(&self, attempted: &[usize]) -> bool {
+        let mut pools = self.pools.iter().enumerate();
+        pools.all(|(index, pool)| pool.state.is_draining() || attempted.contains(&index))
+    }
+
+    /// [`Endpoints::choose`] for several endpoints.
     #[inline(never)]
     pub(super) fn choose_among(&self, affinity: u64, attempted: &[usize]) -> Option<usize> {
         let candidate = |(index, pool): (usize, &Rc<Pool>)| {
             let state = &pool.state;
             Candidate { index, in_flight: state.in_flight(), id: state.id, preference: state.preference() }
         };
-        let others = || self.pools.iter().enumerate().filter(|(index, _)| !attempted.contains(index));
+        let may_get = |(index, pool): &(usize, &Rc<Pool>)| !pool.state.is_draining() && !attempted.contains(index);
+        let others = || self.pools.iter().enumerate().filter(may_get);
         let mut candidates: Candidates = others().filter(|(_, pool)| self.takes_part(pool)).map(candidate).collect();
         if candidates.is_empty() {
             // If all endpoints are out, a request to any of them cannot make it worse.
             candidates = others().map(candidate).collect();
         }
-        if self.has_preference {
+        let first = candidates.first()?.preference;
+        let has_preferences = candidates.iter().any(|candidate| candidate.preference != first);
+        if has_preferences {
             choose::retain_lowest_priority(&mut candidates);
         }
         if self.is_bounded() {
@@ -238,7 +251,7 @@ impl Endpoints {
         }
         let turn = self.turn.get();
         let chosen = match self.settings.balance {
-            Balance::RoundRobin if self.has_preference => choose::by_weight(&candidates, turn, self.random()),
+            Balance::RoundRobin if has_preferences => choose::by_weight(&candidates, turn, self.random()),
             Balance::RoundRobin => choose::round_robin(&candidates, turn),
             Balance::LeastConnections => choose::least_loaded(&candidates, turn),
             Balance::P2c => choose::less_loaded_of_two(&candidates, self.random()),
@@ -277,13 +290,13 @@ impl Endpoints {
     /// Counts a response that the upstream broke off.
     pub(super) fn count_broken(&self, cause: &str) {
         self.broken_answers.inc();
-        tracing::debug!(cause, "the upstream broke off within its answer");
+        tracing::debug!(upstream = self.label(), cause, "the upstream broke off within its answer");
     }
 
     /// Counts a response that the client did not read in time.
     pub(super) fn count_untaken(&self) {
         self.untaken_answers.inc();
-        tracing::debug!("the client did not read its answer in time");
+        tracing::debug!(upstream = self.label(), "the client did not read its answer in time");
     }
 
     /// Closes connections for waiters of other workers and of other upstreams.

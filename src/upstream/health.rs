@@ -68,7 +68,7 @@ pub(crate) async fn check_health(directory: Arc<impl Directory>) {
         let checks = |task: &HealthTask, state| Arc::ptr_eq(&task.state, state);
         for task in &running {
             if configured.iter().all(|(_, state)| !checks(task, state)) {
-                task.state.set_healthy(true); // no later check could do that
+                task.state.set_health(None); // no later check could do that
             }
         }
         running.retain(|task| {
@@ -103,12 +103,12 @@ async fn check(state: Arc<EndpointState>, settings: CheckSettings) {
         let threshold = if failure.is_none() { health.healthy_after } else { health.unhealthy_after };
         if streak >= threshold {
             streak = 0;
-            let endpoint = &state.endpoint;
+            let (upstream, endpoint) = (&*state.upstream, &state.endpoint);
             match &failure {
-                None => tracing::info!(%endpoint, "an endpoint is healthy again"),
-                Some(error) => tracing::warn!(%endpoint, %error, "an endpoint is unhealthy"),
+                None => tracing::info!(upstream, %endpoint, "an endpoint is healthy again"),
+                Some(error) => tracing::warn!(upstream, %endpoint, %error, "an endpoint is unhealthy"),
             }
-            state.set_healthy(failure.is_none());
+            state.set_health(failure.map(|error| error.to_string()));
         }
     }
 }

@@ -2,15 +2,19 @@
 //!
 //! Reading order: `settings` (one configured service), `state` (what all workers know of its endpoints), `endpoints` and
 //! `acquire` (one worker chooses an endpoint and gets a connection), `pool`, `h2`, `exchange` (request out, response back).
-//! `health` and `dns` run on the control runtime.
+//! `health` and `dns` run on the control runtime, and `status` shows operators the result.
 //!
 //! An HTTP/1 connection has no task of its own. The exchange that has checked it out polls it until the response head has
 //! arrived, then the response body polls it. That saves two passes through the scheduler for each request. Nothing polls
 //! an idle connection; the next checkout notices that the service has closed it.
 
 mod directory;
+mod observations;
+pub(crate) mod operate;
+pub(crate) mod orders;
 pub mod settings;
 mod state;
+mod status;
 
 mod acquire;
 mod endpoints;
@@ -35,6 +39,7 @@ pub(crate) use exchange::outcome::{ExchangeError, ResponseEvent};
 pub(crate) use exchange::run::Exchange;
 pub(crate) use exchange::upload::{BodyFault, RequestTraits, Source, spend};
 pub(crate) use health::check_health;
+pub(crate) use observations::Figures;
 pub use pool::ceiling::Ceiling;
 pub(crate) use pool::checkout::{Checkout, Requirements, UpgradedConnection};
 pub(crate) use pool::endpoint_pool::SWEEP_EVERY;
@@ -42,3 +47,4 @@ pub(crate) use pool::pin::ConnectionPin;
 pub(crate) use pool::queue::WorkerNotify;
 pub(crate) use pool::usage::WorkerRequests;
 pub(crate) use state::UpstreamState;
+pub(crate) use status::{EndpointStatus, UpstreamStatus};

@@ -10,24 +10,34 @@ use tokio::time::Instant;
 
 use super::balance::ejection::{Eject, Ejection, TrafficFraction};
 use super::dns::address::{Preference, ResolvedAddress};
+use super::observations::Observations;
+use super::orders::{EndpointOrder, Orders};
 use super::pool::ceiling::Ceiling;
 use super::pool::queue::Queue;
-use super::settings::{Address, Endpoint, Resolve, Upstream};
+use super::settings::{Endpoint, Resolve, Upstream};
 use crate::policy::affinity;
-use crate::telemetry::{EndpointMetrics, EndpointResult, Metrics};
+use crate::telemetry::{EndpointCells, EndpointMetrics, EndpointResult, Metrics};
 use crate::time;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct EndpointState {
+    /// The name of its upstream in metrics.
+    pub(super) upstream: Box<str>,
     /// As configured.
     pub(super) endpoint: Endpoint,
     /// The address that a lookup of its name returned; none before the first answer, or if it needs no lookup.
     pub(super) resolved: Option<SocketAddr>,
+    /// Its address if a lookup returned one, else as configured.
+    pub(super) label: Box<str>,
     /// A hash of its address.
     pub(super) id: u64,
-    /// Priority and weight of its SRV record, as the word of a [`Preference`].
+    /// Its priority and weight, as the word of a [`Preference`].
     preference: AtomicU32,
+    /// Those that the DNS gives it. Only the control runtime uses them.
+    dns_preference: AtomicU32,
+    /// Whether an operator drains it.
+    is_draining: AtomicBool,
     /// Active requests; counted only if the balancing needs the count.
     in_flight: AtomicUsize,
     /// Open connections to it.
@@ -38,6 +48,7 @@ pub(crate) struct EndpointState {
     ejection: AtomicU64,
     created: Instant,
     metrics: EndpointMetrics,
+    pub(super) observations: Observations,
 }
 
 /// The endpoints of one upstream in the order of the configuration. Each address of a name is an endpoint.
@@ -47,10 +58,12 @@ pub(crate) struct UpstreamState {
     pub(super) endpoints: Vec<Arc<EndpointState>>,
     /// The requests that wait for a connection.
     pub(super) queue: Arc<Queue>,
+    /// The orders of operators about its endpoints.
+    pub(super) orders: Arc<Orders>,
 }
 
 /// The name of `[upstream]` in metrics. `[upstreams.upstream]` cannot stand beside it.
-const UNNAMED: &str = "upstream";
+pub(super) const UNNAMED: &str = "upstream";
 
 impl UpstreamState {
     /// The state of each of `upstreams`. Endpoints that are also in `before` keep their state.
@@ -82,12 +95,30 @@ impl UpstreamState {
             }
             same
         };
-        let endpoints = upstream.endpoints.iter().flat_map(states).collect();
-        Self { name, endpoints, queue }
+        let endpoints: Vec<_> = upstream.endpoints.iter().flat_map(states).collect();
+        let orders = before.map(|state| Arc::clone(&state.orders)).unwrap_or_default();
+        let is_known =
+            |order: &EndpointOrder| endpoints.iter().any(|state| state.names().any(|name| *name == *order.endpoint));
+        for EndpointOrder { upstream, endpoint, .. } in orders.remove(|order| !is_known(order)) {
+            let why = "the configuration has the endpoint no more, so an order of an operator about it ends";
+            tracing::warn!(%upstream, %endpoint, "{why}");
+        }
+        for state in &endpoints {
+            state.obey(&orders);
+        }
+        Self { name, endpoints, queue, orders }
+    }
+
+    /// Puts the orders in force, and wakes requests that may go elsewhere now.
+    pub(super) fn obey(&self) {
+        for state in &self.endpoints {
+            state.obey(&self.orders);
+        }
+        self.queue.wake_all();
     }
 
     /// Its name in metrics.
-    fn label(&self) -> &str {
+    pub(super) fn label(&self) -> &str {
         self.name.as_deref().unwrap_or(UNNAMED)
     }
 }
@@ -103,14 +134,15 @@ pub(super) fn with_addresses(
 ) -> Option<Vec<UpstreamState>> {
     let mut all = before.to_vec();
     let state = all.iter_mut().find(|state| state.name.as_deref() == Some(upstream))?;
-    let known = &state.endpoints;
+    let (known, orders) = (&state.endpoints, &state.orders);
     let is_ours = |state: &Arc<EndpointState>| state.endpoint == *endpoint;
     let index = known.iter().position(is_ours)?;
     let endpoint_state = |new: &ResolvedAddress| {
         let same = known.iter().find(|state| is_ours(state) && state.resolved == Some(new.address));
         let create = || Arc::new(EndpointState::new(upstream, endpoint, Some(new.address), metrics));
         let state = same.map_or_else(create, Arc::clone);
-        state.preference.store(new.preference.to_word(), Ordering::Relaxed);
+        state.dns_preference.store(new.preference.to_word(), Ordering::Relaxed);
+        state.obey(orders);
         state
     };
     let states: Vec<_> = addresses.iter().map(endpoint_state).collect();
@@ -147,20 +179,25 @@ impl EndpointState {
         metrics.healthy.inc();
         Self {
             resolved,
+            label: resolved.map_or_else(|| text.as_str().into(), |address| address.to_string().into()),
             id: affinity::text(id.as_bytes()),
             preference: AtomicU32::new(Preference::default().to_word()),
+            dns_preference: AtomicU32::new(Preference::default().to_word()),
+            is_draining: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             is_healthy: AtomicBool::new(true),
             ejection: AtomicU64::new(0),
             created: time::instant_now(),
+            observations: Observations::new(&metrics.cells),
             metrics,
+            upstream: upstream.into(),
             endpoint: endpoint.clone(),
         }
     }
 
-    /// Counts the outcome of a request, and applies `rule`.
-    pub(super) fn count(&self, reached: EndpointResult, rule: Option<Eject>) {
+    /// Counts the outcome of a request, and applies `rule`. `failure` says why the request failed.
+    pub(super) fn count(&self, reached: EndpointResult, rule: Option<Eject>, failure: impl FnOnce() -> String) {
         self.metrics.cells.count(reached);
         let Some(rule) = rule else { return };
         match reached {
@@ -171,7 +208,9 @@ impl EndpointState {
                 let now_ms = self.now_ms();
                 if self.update(|ejection| ejection.failed(rule, now_ms)) {
                     self.metrics.ejections.inc();
-                    tracing::warn!(endpoint = %self.endpoint, "an endpoint keeps failing and is ejected");
+                    let (upstream, endpoint, failure) = (&*self.upstream, &self.endpoint, failure());
+                    tracing::warn!(upstream, %endpoint, failure, "an endpoint keeps failing and is ejected");
+                    self.observations.ejected(failure);
                 }
             }
         }
@@ -203,6 +242,12 @@ impl EndpointState {
         }
     }
 
+    /// The end of the last ejection, and when its full traffic is back; none if it was never ejected.
+    pub(super) fn ejected_until(&self, rule: Option<Eject>) -> Option<(Instant, Instant)> {
+        let until = self.created + self.ejection().until()?;
+        Some((until, until + rule?.duration))
+    }
+
     fn now_ms(&self) -> u64 {
         time::saturating_ns(time::instant_now().saturating_duration_since(self.created)) / 1_000_000
     }
@@ -212,11 +257,18 @@ impl EndpointState {
         self.is_healthy.load(Ordering::Relaxed)
     }
 
-    /// Sets the result of the health checks.
-    pub(super) fn set_healthy(&self, is_healthy: bool) {
+    /// Sets the result of the health checks: the failure if it is unhealthy.
+    pub(super) fn set_health(&self, failure: Option<String>) {
+        let is_healthy = failure.is_none();
         if self.is_healthy.swap(is_healthy, Ordering::Relaxed) != is_healthy {
             self.metrics.healthy.add(if is_healthy { 1 } else { -1 });
+            self.observations.health_changed(failure);
         }
+    }
+
+    /// Its counters.
+    pub(super) fn cells(&self) -> &EndpointCells {
+        &self.metrics.cells
     }
 
     /// Its priority and weight.
@@ -224,12 +276,39 @@ impl EndpointState {
         Preference::from_word(self.preference.load(Ordering::Relaxed))
     }
 
-    /// Whether it comes from an SRV record and so has a preference.
-    pub(super) fn has_preference(&self) -> bool {
-        matches!(self.endpoint.address, Address::Srv(_))
+    /// Whether an operator drains it: it gets no new request.
+    pub(super) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
     }
 
-    /// Its active requests.
+    /// The texts that name it in orders: its address, if its name was looked up, and its text in the configuration.
+    pub(super) fn names(&self) -> impl Iterator<Item = String> {
+        let address = self.resolved.map(|address| address.to_string());
+        address.into_iter().chain([self.endpoint.to_string()])
+    }
+
+    /// Puts the orders about it in force: whether it is drained, and the weight in place of that of the DNS.
+    fn obey(&self, orders: &Orders) {
+        let orders = orders.about(self.names());
+        let weight = orders.iter().find_map(|order| order.weight);
+        let is_draining = orders.iter().any(EndpointOrder::is_drain);
+        let of_dns = Preference::from_word(self.dns_preference.load(Ordering::Relaxed));
+        let preference = Preference { weight: weight.unwrap_or(of_dns.weight), ..of_dns };
+        self.preference.store(preference.to_word(), Ordering::Relaxed);
+        if self.is_draining.swap(is_draining, Ordering::Relaxed) != is_draining {
+            self.metrics.draining.add(if is_draining { 1 } else { -1 });
+            if !is_draining {
+                self.observations.undrained();
+            }
+        }
+    }
+
+    /// Its open connections.
+    pub(super) fn connections(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Its active requests, if the balancing needs the count.
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
     }
@@ -256,19 +335,31 @@ impl EndpointState {
         self.open.load(Ordering::SeqCst) < at_most
     }
 
-    /// Counts one more active request.
-    pub(super) fn begin(&self) {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
+    /// Counts one more active request; `is_balanced`: the balancing needs the count.
+    pub(super) fn begin(&self, is_balanced: bool) {
+        self.metrics.cells.begin();
+        if is_balanced {
+            self.in_flight.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Ends the count of one active request.
-    pub(super) fn end(&self) {
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    pub(super) fn end(&self, is_balanced: bool) {
+        self.metrics.cells.end();
+        if is_balanced {
+            self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
 impl Drop for EndpointState {
     fn drop(&mut self) {
-        self.set_healthy(false); // other endpoints may have the same metric labels
+        // Other endpoints may have the same metric labels.
+        if self.is_healthy() {
+            self.metrics.healthy.dec();
+        }
+        if self.is_draining() {
+            self.metrics.draining.dec();
+        }
     }
 }

@@ -16,8 +16,8 @@ const LIMITS: &str = "[[limit]]\nname = \"outer\"\nstage = \"arrival\"\nkey = [\
 const SELLER: &str = "[identity.seller]\non_missing = \"reject\"\n[identity.seller.jwt]\nclaim = \"sellerId\"\n\
     algorithms = [\"HS256\"]\nkeys = [{ secret = { env = \"JWT_SECRET\" } }]\n";
 const TRUSTED: &str = "trusted_proxies = [\"127.0.0.1\"]";
-const DENIED: &str = "weir_problems_total{kind=\"denied\"}";
-const REFUSED: &str = "weir_requests_total{verdict=\"refused\"}";
+const DENIED: &str = "weir_problems_total{kind=\"access_refused\"}";
+const REFUSED: &str = "weir_refused_requests_total{by=\"access\"}";
 
 fn start(upstream: &Upstream, rest: &str) -> Weir {
     let folder = tempfile::tempdir().unwrap();
@@ -60,16 +60,16 @@ fn networks_and_paths_deny_or_exempt() {
     let weir = start(&upstream, &format!("{LIMITS}{access}"));
     // Two requests of each: exempt and denied requests are never limited.
     for (ip, path, statuses, why) in [
-        ("198.51.100.1", "/", [403, 403], "this address is denied"),
-        ("198.51.100.1", "/internal/health", [403, 403], "this address is denied"),
-        ("2001:db8::1", "/", [403, 403], "this address is denied"),
-        ("::ffff:198.51.100.1", "/", [403, 403], "this address is denied"),
+        ("198.51.100.1", "/", [403, 403], "this address is refused"),
+        ("198.51.100.1", "/internal/health", [403, 403], "this address is refused"),
+        ("2001:db8::1", "/", [403, 403], "this address is refused"),
+        ("::ffff:198.51.100.1", "/", [403, 403], "this address is refused"),
         ("198.51.100.7", "/", [200, 200], ""),
         ("203.0.113.7", "/", [200, 200], ""),
-        ("203.0.113.7", "/internal/x", [403, 403], "this path is denied"),
-        ("203.0.113.7", "/a/..//internal/%78", [403, 403], "this path is denied"),
+        ("203.0.113.7", "/internal/x", [403, 403], "this path is refused"),
+        ("203.0.113.7", "/a/..//internal/%78", [403, 403], "this path is refused"),
         ("192.0.2.1", "/internal/health", [200, 200], ""),
-        ("192.0.2.1", "/internal/x", [403, 403], "this path is denied"),
+        ("192.0.2.1", "/internal/x", [403, 403], "this path is refused"),
         ("192.0.2.1", "/", [200, 429], ""),
     ] {
         let answers = [(); 2].map(|()| get(&weir, path, &from(ip)));
@@ -82,7 +82,8 @@ fn networks_and_paths_deny_or_exempt() {
     }
     assert_eq!(upstream.received().len(), 7);
     assert_eq!((weir.metric(DENIED), weir.metric(REFUSED)), (14.0, 14.0));
-    assert_eq!(weir.metric("weir_requests_total{verdict=\"rejected\"}"), 1.0);
+    assert_eq!(weir.metric("weir_requests_total{verdict=\"refused\"}"), 15.0);
+    assert_eq!(weir.metric("weir_refused_requests_total{by=\"limit\"}"), 1.0);
     for limit in ["inner", "outer"] {
         let admitted = format!("weir_limit_decisions_total{{decision=\"admitted\",limit=\"{limit}\"}}");
         assert_eq!(weir.metric(&admitted), 1.0, "{limit}");
@@ -122,7 +123,7 @@ fn identities_deny_or_exempt() {
         let found = [(); 2].map(|()| get(&weir, path, &format!("{}{headers}", from(ip))).status);
         assert_eq!(found, *statuses, "{ip} {path} {headers}");
     }
-    assert_eq!(detail(&get(&weir, "/", &seller(13))), "this seller is denied");
+    assert_eq!(detail(&get(&weir, "/", &seller(13))), "this seller is refused");
     assert_eq!((weir.metric(DENIED), weir.metric("weir_problems_total{kind=\"unidentified\"}")), (7.0, 2.0));
 }
 
@@ -216,7 +217,7 @@ fn denials_in_grpc() {
     let head = "POST /p.S/M HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc\r\nContent-Length: 0\r\n\r\n";
     let answer = Client::connect(weir.address()).send(head).answer();
     assert_eq!((answer.status, answer.header("grpc-status"), answer.body.len()), (200, Some("7"), 0));
-    assert_eq!(answer.header("grpc-message"), Some("this path is denied"));
+    assert_eq!(answer.header("grpc-message"), Some("this path is refused"));
     assert_eq!(weir.metric(DENIED), 1.0);
 }
 

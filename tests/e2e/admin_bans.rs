@@ -82,7 +82,7 @@ fn a_key_is_banned_and_the_ban_is_lifted() {
     assert_eq!(key["banned_until"], bans[0]["until"]);
     let top = read(&send(&weir, "GET", "/v1/top?limit=sellers", &Value::Null));
     assert_eq!(top["limits"][0]["total"], 1, "{top}");
-    weir.wait_for_line("\"verdict\":\"banned\"");
+    weir.wait_for_line("\"refused_by\":\"ban\"");
     assert!(weir.wait_for_line("a ban begins").contains("scrapes prices"));
     assert_eq!(weir.metric("weir_operator_bans"), 1.0);
 
@@ -98,10 +98,10 @@ fn a_key_is_banned_and_the_ban_is_lifted() {
 fn an_address_is_banned_for_all_limits_and_for_a_time() {
     let upstream = Upstream::start();
     let weir = start(&upstream);
-    set(&weir, &json!({ "address": "203.0.113.0/24", "reason": "attack" }));
+    set(&weir, &json!({ "address": "203.0.113.0/24", "for": "forever", "reason": "attack" }));
     assert_eq!(ask(&weir, "/", "a").status, 200);
     // For good, for a network; a shorter ban of the address within it changes nothing.
-    set(&weir, &json!({ "address": "127.0.0.0/8" }));
+    set(&weir, &json!({ "address": "127.0.0.0/8", "for": "forever" }));
     set(&weir, &json!({ "address": "127.0.0.1", "for": "1ms" }));
     let refused = ask(&weir, "/none", "a");
     assert_eq!((refused.status, refused.header("retry-after")), (403, None));
@@ -114,7 +114,8 @@ fn an_address_is_banned_for_all_limits_and_for_a_time() {
     assert_eq!(weir.metric("weir_banned_address_requests_total"), 1.0);
     let explained = json!({ "method": "GET", "path": "/", "host": "a", "ip": "127.9.9.9" });
     let explained = read(&send(&weir, "POST", "/v1/explain", &explained));
-    assert_eq!((&explained["decision"], &explained["why"]), (&json!("rejected"), &json!("it is banned")));
+    let said = ["decision", "refused_by", "why"].map(|name| explained[name].clone());
+    assert_eq!(said, ["refused", "ban", "it is banned"]);
     // A second ban of a network replaces the first one. It ends after its time.
     let again = set(&weir, &json!({ "address": "127.255.255.255/8", "for": "1s" }));
     assert!(again["was"]["until"].is_null() && again["ban"]["until"].is_string(), "{again}");
@@ -129,7 +130,7 @@ fn bans_outlive_reloads_and_restarts() {
     let (path, config) = (folder.path().to_owned(), Weir::config(&upstream, "", LIMITS));
     std::fs::write(path.join("weir.toml"), &config).unwrap();
     let weir = Weir::start_in(folder);
-    set(&weir, &json!({ "limit": "sellers", "key": "shop-1", "reason": "fraud" }));
+    set(&weir, &json!({ "limit": "sellers", "key": "shop-1", "for": "forever", "reason": "fraud" }));
     set(&weir, &json!({ "address": "2001:db8::/32", "for": "24h" }));
     replace(&weir.config_file(), &config.replace("100/s", "200/s"));
     weir.wait_for_line("reloaded");
@@ -177,6 +178,7 @@ fn the_ban_of_a_limit_is_listed_and_lifted() {
         (json!({ "address": "here" }), 400),
         (json!({ "address": "::1", "for": "0s" }), 400),
         (json!({ "address": "::1", "for": "soon" }), 400),
+        (json!({ "address": "::1" }), 400),
         (json!({ "address": "::1", "why": "x" }), 400),
     ] {
         assert_eq!(send(&weir, "POST", "/v1/bans", &ban).status, status, "{ban}");
@@ -190,7 +192,7 @@ fn a_ban_that_bans_nobody_says_so() {
         .map(|mode| format!("[[limit]]\nname = \"{mode}\"\nkey = [\"seller\"]\nrate = \"1/h\"\nmode = \"{mode}\"\n"));
     let weir = Weir::start(&upstream, &format!("{LIMITS}{}", limits.concat()));
     for mode in ["shadow", "off"] {
-        let set = set(&weir, &json!({ "limit": mode, "key": { "seller": "shop-1" } }));
+        let set = set(&weir, &json!({ "limit": mode, "key": { "seller": "shop-1" }, "for": "forever" }));
         assert_eq!(set["ban"]["left_out"], format!("the limit has the mode `{mode}`"), "{set}");
         assert!(set["ban"]["id"].is_string(), "{set}");
     }

@@ -75,7 +75,7 @@ fn commands_do_what_the_api_does() {
 
     let ban = asked(&weir, &["bans", "add", "sellers", "7", "--for", "1h", "--reason", "spam"]);
     assert_eq!((&ban["ban"]["reason"], ask(&weir, "7"), ask(&weir, "8")), (&json!("spam"), 403, 200));
-    asked(&weir, &["bans", "add", "--address", "203.0.113.0/24"]);
+    asked(&weir, &["bans", "add", "--address", "203.0.113.0/24", "--forever"]);
     assert_eq!(asked(&weir, &["bans", "list"])["bans"].as_array().unwrap().len(), 2);
     assert_eq!(asked(&weir, &["bans", "list", "sellers"])["bans"].as_array().unwrap().len(), 1);
     let file = weir.config_file().display().to_string();
@@ -102,6 +102,20 @@ fn commands_do_what_the_api_does() {
     assert_eq!(asked(&weir, &["plans", "set", "sellers", "7", "big", "--reason", "paid"])["plan"], "big");
     assert_eq!(asked(&weir, &["plans", "list", "sellers"])[0]["plan"], "big");
     assert_eq!(asked(&weir, &["plans", "remove", "sellers", "7"])["was"], json!({ "plan": "big" }));
+    assert!(asked(&weir, &["overrides", "set", "sellers", "8", "x2", "--for", "1h"])["until"].is_string());
+    let set = ["plans", "set", "sellers", "8", "big", "--for", "2h", "--replace"];
+    assert_eq!(asked(&weir, &set)["was"]["to"], "x2");
+    assert!(asked(&weir, &["plans", "list"])[0]["left_s"].as_u64().unwrap() > 3600);
+    assert_eq!(asked(&weir, &["keys", "show", "sellers", "unseen"])["unused"], true);
+    assert_eq!(ask(&weir, "unseen"), 200);
+    assert_eq!(asked(&weir, &["keys", "show", "sellers", "unseen"])["unused"], false);
+    // Without options, `WEIR_ADMIN` names the listener to all commands.
+    assert!(run(&weir, &["healthcheck"]).status.success());
+    let explained = |arguments: &[&str]| String::from_utf8(run(&weir, arguments).stdout).unwrap();
+    assert!(explained(&["explain", "--identity", "seller=unseen"]).contains("remaining 8"));
+    let file = weir.config_file();
+    let offline = explained(&["explain", "--config", file.to_str().unwrap()]);
+    assert!(offline.starts_with("offline: ") && offline.contains("with full buckets"), "{offline}");
     assert_eq!(ask(&weir, "7"), 200);
 }
 
@@ -131,7 +145,7 @@ fn commands_find_the_listener_and_say_what_is_wrong() {
     for (arguments, expected, said) in [
         (&["bans", "list", "--config", file.to_str().unwrap()][..], 3, "server.listen"),
         (&["bans", "list", "--admin", "127.0.0.1:1"], 1, "does not answer"),
-        (&["keys", "show", "nothing", "7"], 1, "there is no such limit"),
+        (&["keys", "show", "nothing", "7"], 1, "there is no such limit; there are `sellers`, `pairs`"),
         (&["keys", "show", "pairs", "7"], 1, "2 parts"),
         (&["bans", "lift", "sellers", "7"], 1, "there is no such ban"),
         (&["plans", "set", "sellers", "7", "none"], 1, "it has `big`"),
@@ -141,6 +155,16 @@ fn commands_find_the_listener_and_say_what_is_wrong() {
         (&["config", "check", file.to_str().unwrap()], 3, ""),
         (&["config", "check", "absent.toml"], 1, "cannot read"),
         (&["bans", "add"], 2, "Usage"),
+        (&["bans", "add", "sellers", "7"], 2, "--forever"),
+        (&["bans", "add", "sellers", "7", "--for", "1h", "--forever"], 2, "cannot be used with"),
+        (
+            &["bans", "add", "sellers", "7", "--for", "soon"],
+            1,
+            "expected a duration such as `10min` or `24h`, or `forever`",
+        ),
+        (&["overrides", "set", "sellers", "7", "2x"], 1, "write it like \"x2\""),
+        (&["overrides", "set", "sellers", "7", "9/h", "--for", "0s"], 1, "for: expected a duration"),
+        (&["bans", "list", "--token-file", "absent.token"], 1, "cannot read the token file `absent.token`"),
         (&["keys"], 2, "Usage"),
     ] {
         let (status, text) = code(arguments);
@@ -214,7 +238,7 @@ fn every_command_of_the_page_of_tasks_works() {
         };
         let mut shown = look();
         for block in blocks {
-            run_block(&weir, block);
+            run_block(&weir, &block.replace("127.0.0.1:9000", &upstream.address().to_string()));
             shown += &look();
         }
         let (menu, words) = (marked(line, "**"), line.replace("**", ""));

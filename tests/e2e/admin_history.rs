@@ -22,7 +22,7 @@ fn requests_are_in_the_history() {
     assert_eq!(statuses, [200, 200, 429]);
     let history = weir.wait_for("a sample", || {
         let history: Value = serde_json::from_slice(&get(&weir, "/v1/history").body).unwrap();
-        let seen = history["requests"]["rejected"].as_array().is_some_and(|rates| sum(&json!(rates)) > 0.0);
+        let seen = history["refused_by"]["limit"].as_array().is_some_and(|rates| sum(&json!(rates)) > 0.0);
         seen.then_some(history)
     });
     let limit = &history["limits"][0];
@@ -30,7 +30,8 @@ fn requests_are_in_the_history() {
         (&limit["limit"], &history["every_s"], &history["limits_left_out"]),
         (&json!("one"), &json!(5), &json!(0))
     );
-    assert!(sum(&history["requests"]["forwarded"]) > 0.0 && sum(&limit["rejected"]) > 0.0, "{history}");
+    assert_eq!(history["requests"]["refused"], history["refused_by"]["limit"], "{history}");
+    assert!(sum(&history["requests"]["forwarded"]) > 0.0 && sum(&limit["refused"]) > 0.0, "{history}");
     assert!(sum(&limit["headroom"]) > 0.0 && sum(&history["added_us_p99"]) > 0.0, "{history}");
     let samples = history["at_s"].as_array().unwrap().len();
     assert_eq!(limit["admitted"].as_array().unwrap().len(), samples);

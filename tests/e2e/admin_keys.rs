@@ -186,6 +186,30 @@ fn limited_keys_are_listed_by_pages() {
     let all = read(&weir, "GET", "/v1/keys?limit=cpu&limited=true&n=1000");
     let named: Vec<_> = all["keys"].as_array().unwrap().iter().filter(|key| key["key"].is_string()).collect();
     assert_eq!(named.len(), 1, "{named:?}");
+    let (name, id) = (named[0]["key"].as_str().unwrap(), named[0]["id"].as_str().unwrap());
+    let list = |asked: &str| read(&weir, "GET", &format!("/v1/keys?limit=cpu&limited=true&{asked}"));
+    let by_id = format!("search={}", &id[..20]);
+    let by_name =
+        format!("search={}", form_urlencoded::byte_serialize(name.to_uppercase().as_bytes()).collect::<String>());
+    for (asked, count, is_named) in [
+        ("named_first=true&n=1", 205, true),
+        ("sort=name&n=1", 205, true),
+        ("sort=wait&n=1", 205, false),
+        (&*by_id, 1, true),
+        (&by_name, 1, true),
+        ("search=none&sort=name", 0, false),
+    ] {
+        let found = list(asked);
+        let first = &found["keys"][0]["id"];
+        assert_eq!((&found["count"], first == id), (&json!(count), is_named), "{asked}: {found}");
+    }
+    // The second page of a list by name begins after the named key.
+    let next = list("sort=name&n=1")["next"].as_str().unwrap().to_owned();
+    let next: String = form_urlencoded::byte_serialize(next.as_bytes()).collect();
+    assert_eq!(list(&format!("sort=name&after={next}"))["count"], 204);
+    for wrong in ["sort=size".to_owned(), format!("search={}", "a".repeat(257)), "after=1-2".to_owned()] {
+        assert_eq!(send(&weir, "GET", &format!("/v1/keys?limit=cpu&limited=true&{wrong}"), "").status, 400, "{wrong}");
+    }
     assert_eq!(
         read(&weir, "GET", &format!("/v1/keys?limit=cpu&id={}", named[0]["id"].as_str().unwrap()))["limited"],
         true

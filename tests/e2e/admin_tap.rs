@@ -65,8 +65,12 @@ fn get(weir: &Weir, target: &str) -> Answer {
 }
 
 fn ask(weir: &Weir, path: &str, seller: &str) -> u16 {
-    let head = format!("GET {path} HTTP/1.1\r\nHost: shop\r\n{seller}\r\n");
-    Client::connect(weir.address()).send(head).answer().status
+    ask_on(&mut Client::connect(weir.address()), path, seller)
+}
+
+/// Asks on a connection, whose requests end one after another.
+fn ask_on(client: &mut Client, path: &str, seller: &str) -> u16 {
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: shop\r\n{seller}\r\n")).answer().status
 }
 
 #[test]
@@ -74,9 +78,11 @@ fn a_tap_shows_each_decision_with_its_keys() {
     let upstream = Upstream::start();
     let weir = Weir::start(&upstream, LIMITS);
     let mut all = Watcher::open(&weir, "");
-    let mut one = Watcher::open(&weir, "?limit=sellers&key=secret-shop&verdict=rejected,banned");
+    let mut one = Watcher::open(&weir, "?limit=sellers&key=secret-shop&refused_by=limit,ban");
     let seller = "X-Seller: secret-shop\r\n";
-    let answers = [seller, "X-Seller: another\r\n", seller, seller, ""].map(|seller| ask(&weir, "/a?token=1", seller));
+    let mut client = Client::connect(weir.address());
+    let answers =
+        [seller, "X-Seller: another\r\n", seller, seller, ""].map(|seller| ask_on(&mut client, "/a?token=1", seller));
     assert_eq!(answers, [200, 200, 200, 429, 401]);
     let seen = answers.map(|status| {
         let decision = all.next();
@@ -85,7 +91,9 @@ fn a_tap_shows_each_decision_with_its_keys() {
         decision
     });
     let verdicts = seen.each_ref().map(|decision| decision["verdict"].as_str().unwrap());
-    assert_eq!(verdicts, ["forwarded", "forwarded", "forwarded", "rejected", "refused"]);
+    assert_eq!(verdicts, ["forwarded", "forwarded", "forwarded", "refused", "refused"]);
+    let refused_by = seen.each_ref().map(|decision| decision["refused_by"].as_str());
+    assert_eq!(refused_by, [None, None, None, Some("limit"), Some("identity")]);
     assert_eq!((&seen[0]["limit"], &seen[3]["limit"]), (&json!(null), &json!("sellers")));
     // The arrival stage has its key, also if the next one finds no seller.
     assert_eq!(seen[4]["keys"].as_array().unwrap().len(), 1);
@@ -95,17 +103,17 @@ fn a_tap_shows_each_decision_with_its_keys() {
     let known = get(&weir, "/v1/keys?limit=sellers&key=secret-shop").text();
     assert!(known.contains(key["id"].as_str().unwrap()), "{known} {key}");
 
-    // The other tap has only what it wants. An operator's ban is a verdict of its own.
+    // The other tap has only what it wants. A ban is a reason of its own.
     assert_eq!(one.next(), seen[3]);
-    let ban = r#"{"limit": "sellers", "key": "secret-shop"}"#;
+    let ban = r#"{"limit": "sellers", "key": "secret-shop", "for": "forever"}"#;
     let head = format!(
         "POST /v1/bans HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{ban}",
         ban.len()
     );
     assert_eq!(Client::connect(weir.admin()).send(head).answer().status, 200);
-    assert_eq!((ask(&weir, "/b", "X-Seller: another\r\n"), ask(&weir, "/b", seller)), (200, 403));
+    assert_eq!(["X-Seller: another\r\n", seller].map(|seller| ask_on(&mut client, "/b", seller)), [200, 403]);
     let banned = one.next();
-    assert_eq!((&banned["verdict"], &banned["path"]), (&json!("banned"), &json!("/b")));
+    assert_eq!((&banned["refused_by"], &banned["path"]), (&json!("ban"), &json!("/b")));
     assert_eq!((all.next()["verdict"].clone(), all.next()), (json!("forwarded"), banned));
 }
 
@@ -152,21 +160,22 @@ fn the_command_prints_requests_until_there_are_enough() {
     };
     let seller = "X-Seller: secret-shop\r\n";
     let mut taps = [
-        weir_tap(&["sellers", "secret-shop", "--verdict", "rejected", "-n", "2"]),
+        weir_tap(&["sellers", "secret-shop", "--refused-by", "limit", "-n", "2"]),
         weir_tap(&["--count", "3", "--json"]),
         weir_tap(&["--client", "192.0.2.1"]),
     ];
     weir.wait_until("the taps", || weir.metric("weir_taps") == 3.0);
-    let answers = [(); 4].map(|()| ask(&weir, "/", seller));
+    let mut client = Client::connect(weir.address());
+    let answers = [(); 4].map(|()| ask_on(&mut client, "/", seller));
     assert_eq!(answers, [200, 200, 429, 429]);
-    let [mut rejected, mut first] = [[200; 0].to_vec(), Vec::new()];
-    for (tap, seen) in taps.iter_mut().zip([&mut rejected, &mut first]) {
+    let [mut refused, mut first] = [[200; 0].to_vec(), Vec::new()];
+    for (tap, seen) in taps.iter_mut().zip([&mut refused, &mut first]) {
         let (code, out) = tap.end();
         assert_eq!(code, Some(0), "{out}");
         let statuses = out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["status"].as_u64().unwrap());
         seen.extend(statuses);
     }
-    assert_eq!((rejected, first), (vec![429, 429], vec![200, 200, 429]));
+    assert_eq!((refused, first), (vec![429, 429], vec![200, 200, 429]));
     // Ctrl-C ends it as usual; the end of Weir is a failure.
     let mut last = weir_tap(&[]);
     weir.wait_until("the other tap", || weir.metric("weir_taps") == 2.0);
@@ -212,7 +221,8 @@ fn wrong_filters_are_problems() {
         ("?key=a", 400, "key: needs `limit`"),
         ("?limit=per-ip&key=a", 400, "ip"),
         ("?limit=sellers&key=a&id=b", 400, "excludes"),
-        ("?verdict=rejected,denied", 400, "verdict: expected forwarded, held, rejected, refused, abandoned, banned"),
+        ("?verdict=refused,rejected", 400, "verdict: expected forwarded, held, refused, abandoned"),
+        ("?refused_by=ban,list", 400, "refused_by: expected limit, ban, access, identity, other"),
         ("?sample=0", 400, "sample"),
         ("?count=0", 400, "count"),
         ("?client=here", 400, "client"),
@@ -269,13 +279,13 @@ rate = "1/day"
     let weir = limiter::start(&upstream, tables);
     let mut caller = limiter::Caller::of(&weir);
     let mut sellers = Watcher::open(&weir, "?limit=sellers&client=127.0.0.1");
-    let mut rejected = Watcher::open(&weir, "?verdict=rejected");
+    let mut refused = Watcher::open(&weir, "?verdict=refused");
     assert!(caller.ask("shop", "get", 1).0);
     assert!(!caller.ask("shop", "get", 1).0);
     limiter::rate_limit::ask(&weir, 0, &[("seller=shop", None)]).unwrap();
     let check = "/weir.v1.Limiter/Check";
     let envoy = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-    let seen = [(200, "forwarded", check), (429, "rejected", check), (429, "rejected", envoy)].map(|expected| {
+    let seen = [(200, "forwarded", check), (429, "refused", check), (429, "refused", envoy)].map(|expected| {
         let decision = sellers.next();
         let of = |name: &str| decision[name].clone();
         let (status, verdict, path) = expected;
@@ -284,5 +294,5 @@ rate = "1/day"
         decision
     });
     assert_eq!([&seen[0]["limit"], &seen[1]["limit"]], [&json!(null), &json!("sellers")]);
-    assert_eq!([rejected.next(), rejected.next()], [seen[1].clone(), seen[2].clone()]);
+    assert_eq!([refused.next(), refused.next()], [seen[1].clone(), seen[2].clone()]);
 }

@@ -34,8 +34,12 @@ fn who_is_refused_too_often_is_banned() {
     assert_eq!(ask("other", "").status, 200);
     assert_eq!(weir.metric("weir_bans_total{limit=\"l\"}"), 1.0);
     assert_eq!(weir.metric("weir_banned_keys{limit=\"l\"}"), 1.0);
-    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"rejected\",limit=\"l\"}"), 4.0);
-    assert_eq!(weir.metric("weir_requests_total{verdict=\"rejected\"}"), 4.0);
+    assert_eq!(weir.metric("weir_requests_total{verdict=\"refused\"}"), 4.0);
+    for (by, decision) in [("limit", "refused"), ("ban", "banned")] {
+        assert_eq!(weir.metric(&format!("weir_refused_requests_total{{by=\"{by}\"}}")), 2.0);
+        let decided = format!("weir_limit_decisions_total{{decision=\"{decision}\",limit=\"l\"}}");
+        assert_eq!(weir.metric(&decided), 2.0);
+    }
     assert_eq!(upstream.targets().len(), 2);
     let top: serde_json::Value = {
         let head = "GET /v1/top HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -44,7 +48,10 @@ fn who_is_refused_too_often_is_banned() {
     assert_eq!((&top["limits"][0]["total"], &top["limits"][0]["keys"][0]["count"]), (&4.into(), &4.into()), "{top}");
     let verdicts = || {
         let lines = weir.lines().into_iter().filter(|line| line.contains("\"request\"")).collect::<Vec<_>>();
-        ["rejected", "banned"].map(|verdict| lines.iter().filter(|line| line.contains(verdict)).count())
+        ["limit", "ban"].map(|by| {
+            let refused = format!("\"verdict\":\"refused\",\"refused_by\":\"{by}\"");
+            lines.iter().filter(|line| line.contains(&refused)).count()
+        })
     };
     weir.wait_until("a line for each", || verdicts() == [2, 2]);
     let line = weir.wait_for_line("a limit has banned a key");

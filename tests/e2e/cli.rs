@@ -76,7 +76,8 @@ fn what_it_is() {
       bans         List, set and lift bans of a running Weir
       overrides    List, set and remove overrides of a running Weir
       plans        List, assign and remove plans of single keys of a running Weir
-      top          Show limits, verdicts, headroom and the most refused keys of a running Weir
+      upstreams    Show the services and endpoints of a running Weir, drain endpoints, and set their weights
+      top          Show limits, verdicts, headroom, the most refused keys and the endpoints of a running Weir
       config       Show, check and reload the configuration of a running Weir
       tap          Show requests of a running Weir as they end
       healthcheck  Check whether a running Weir is healthy; for container health checks
@@ -94,11 +95,11 @@ fn what_it_is() {
 
     Weir watches the configuration, and reads it again after a change or on SIGHUP. It keeps the last good version of a remote configuration on disk, and starts with it if the newest version cannot be read or is invalid.
 
-    Usage: weir run [OPTIONS] <CONFIG|--config <CONFIG>>
+    Usage: weir run [OPTIONS] [CONFIG]
 
     Arguments:
       [CONFIG]
-              The configuration: a file, `etcd://HOST:PORT/KEY`, `etcds://HOST:PORT/KEY` with TLS, or an https URL
+              The configuration: a file, `etcd://HOST:PORT/KEY`, `etcds://HOST:PORT/KEY` with TLS, or an https URL. The default is `weir.toml` in the working directory, then `/etc/weir/weir.toml`
 
     Options:
           --config <CONFIG>
@@ -127,7 +128,7 @@ fn what_it_is() {
               The file with a bearer token for https; the default is the environment variable `WEIR_CONFIG_TOKEN`
 
           --state-dir <FOLDER>
-              The folder of the last good configuration; the default is `$STATE_DIRECTORY` of systemd, or `/var/lib/weir`
+              The folder of the last configurations in force; the default is `$STATE_DIRECTORY` of systemd, or `/var/lib/weir`
 
           --replica <NAME>
               The name of this replica in etcd; the default is the name of the host and the process id
@@ -157,7 +158,8 @@ fn a_wrong_command_line_is_2() {
       bans         List, set and lift bans of a running Weir
       overrides    List, set and remove overrides of a running Weir
       plans        List, assign and remove plans of single keys of a running Weir
-      top          Show limits, verdicts, headroom and the most refused keys of a running Weir
+      upstreams    Show the services and endpoints of a running Weir, drain endpoints, and set their weights
+      top          Show limits, verdicts, headroom, the most refused keys and the endpoints of a running Weir
       config       Show, check and reload the configuration of a running Weir
       tap          Show requests of a running Weir as they end
       healthcheck  Check whether a running Weir is healthy; for container health checks
@@ -174,17 +176,6 @@ fn a_wrong_command_line_is_2() {
     error: unrecognized subcommand 'rnu'
 
     Usage: weir <COMMAND>
-
-    For more information, try '--help'.
-    "#);
-    insta::assert_snapshot!(transcript(folder.path(), &["run"]), @r#"
-    $ weir run
-    exit code 2
-    -- stderr
-    error: the following required arguments were not provided:
-      <CONFIG|--config <CONFIG>>
-
-    Usage: weir run <CONFIG|--config <CONFIG>>
 
     For more information, try '--help'.
     "#);
@@ -206,6 +197,9 @@ fn check_says_all_that_is_wrong() {
     exit code 0
     -- stdout
     valid.toml: valid; limits: 1
+
+    LIMIT     STAGE       MODE     KEY   RULE                   BEYOND  REQUESTS
+    per-path  identified  enforce  path  100/min, token bucket  hold    all paths
     "#);
     insta::assert_snapshot!(transcript(folder.path(), &["check", "broken.toml"]), @r#"
     $ weir check broken.toml
@@ -255,6 +249,78 @@ fn check_says_all_that_is_wrong() {
     "#);
 }
 
+/// Without an argument, `run` and `check` take the file here, then that in /etc/weir, and name it.
+#[test]
+fn a_configuration_has_default_places() {
+    let folder = folder();
+    for command in ["run", "check"] {
+        let said = transcript(folder.path(), &[command]);
+        let expected = "exit code 3\n-- stderr\nweir: there is no configuration: neither `weir.toml` nor \
+            `/etc/weir/weir.toml` exists; name one, as in `weir run FILE`";
+        assert!(said.ends_with(expected), "{said}");
+    }
+    std::fs::copy(folder.path().join("valid.toml"), folder.path().join("weir.toml")).unwrap();
+    let said = transcript(folder.path(), &["check"]);
+    assert!(said.contains("exit code 0\n-- stdout\nweir.toml: valid; limits: 1\n"), "{said}");
+    assert!(said.ends_with("-- stderr\nweir: the configuration is weir.toml"), "{said}");
+    std::fs::copy(folder.path().join("broken.toml"), folder.path().join("weir.toml")).unwrap();
+    let said = transcript(folder.path(), &["run"]);
+    assert!(
+        said.contains("exit code 3\n-- stderr\nweir: the configuration is weir.toml\nerror: unknown key"),
+        "{said}"
+    );
+}
+
+/// Overrides that do not fit prevent no start, so a check before a start does not either. `--strict` exits with 1.
+#[test]
+fn overrides_that_do_not_fit_fail_only_a_strict_check() {
+    let folder = folder();
+    std::fs::write(folder.path().join("valid.overrides.toml"), "[gone]\na = \"5/s\"\n").unwrap();
+    let said = transcript(folder.path(), &["check", "valid.toml"]);
+    assert!(
+        said.contains("exit code 0\n") && said.contains("valid, and overrides set at run time do not fit"),
+        "{said}"
+    );
+    assert!(said.contains("there is no limit `gone`"), "{said}");
+    let strict = transcript(folder.path(), &["check", "--strict", "valid.toml"]);
+    assert!(strict.contains("exit code 1\n") && strict.ends_with("do not fit, because of --strict"), "{strict}");
+}
+
+/// The result of a check has tables of the routes and the limits.
+#[test]
+fn check_shows_routes_and_limits() {
+    let folder = folder();
+    let config = "[upstreams.api]\nendpoints = [\"http://127.0.0.1:9000\"]\n[upstreams.web]\nendpoints = [\"http://127.0.0.1:9001\"]\n\
+        [[route]]\nmatch = { path = [\"/a\", \"/b\", \"/c\", \"/d\"], method = \"POST\" }\nupstream = \"api\"\n[[route]]\nupstream = \"web\"\n\
+        [[limit]]\nname = \"per-ip\"\nstage = \"arrival\"\nkey = [\"ip\"]\nrate = \"50/s\"\n\
+        [[limit]]\nname = \"all\"\nmode = \"shadow\"\nkey = []\nrate = \"9/min\"\non_limit = \"hold\"\nmatch = { path = \"/a\" }\n";
+    std::fs::write(folder.path().join("routes.toml"), config).unwrap();
+    let said = transcript(folder.path(), &["check", "routes.toml"]);
+    let tables: Vec<Vec<_>> = said
+        .lines()
+        .skip(5)
+        .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
+        .collect();
+    assert_eq!(
+        tables[..3],
+        [
+            vec!["ROUTE", "REQUESTS", "UPSTREAM"],
+            vec!["1", "/a, /b, /c, 1 more; method POST", "api"],
+            vec!["2", "all paths", "web"]
+        ],
+        "{said}"
+    );
+    assert_eq!(tables[4], ["LIMIT", "STAGE", "MODE", "KEY", "RULE", "BEYOND", "REQUESTS"]);
+    for (row, cells) in [
+        (5, ["per-ip", "arrival", "enforce", "ip", "reject", "all paths"]),
+        (6, ["all", "identified", "shadow", "one for all requests", "hold", "/a"]),
+    ] {
+        let mut found = tables[row].clone();
+        assert!(found.remove(4).contains(if row == 5 { "50" } else { "9" }), "{said}");
+        assert_eq!(found, cells, "{said}");
+    }
+}
+
 #[test]
 fn a_large_configuration_is_announced() {
     let folder = folder();
@@ -266,6 +332,9 @@ fn a_large_configuration_is_announced() {
     exit code 0
     -- stdout
     large.toml: valid; limits: 1
+
+    LIMIT     STAGE       MODE     KEY   RULE                   BEYOND  REQUESTS
+    per-path  identified  enforce  path  100/min, token bucket  hold    all paths
     -- stderr
     weir: compiling a configuration of 2048 KiB
     "#);
@@ -281,6 +350,9 @@ fn a_warning_is_shown_and_strict_makes_it_an_error() {
     exit code 0
     -- stdout
     open.toml: valid, with 1 warning; limits: 1
+
+    LIMIT     STAGE       MODE     KEY   RULE                   BEYOND  REQUESTS
+    per-path  identified  enforce  path  100/min, token bucket  hold    all paths
     -- stderr
     warning[trusts_everyone]: `server.trusted_proxies`: `0.0.0.0/0` is every address: any client can choose its own address
      --> open.toml:1:26

@@ -54,11 +54,16 @@ fn tls_and_tokens_are_spoken() {
         (&["healthcheck", "--admin", &plain, "--ca", "own.pem"], None, 1, "need an https URL"),
         (&["healthcheck", "--admin", &url, "--ca", "token"], None, 1, "the CA certificates: "),
         (&["healthcheck", "--admin", &url, "--ca", "none.pem"], None, 1, "cannot read none.pem"),
-        (&["explain", "--admin", &url, "--ca", "own.pem"], None, 1, "401"),
+        (&["explain", "--admin", &url, "--ca", "own.pem"], None, 1, "by `--token-file`, or set `WEIR_ADMIN_TOKEN`"),
         (&["explain", "--admin", &url, "--ca", "own.pem", "--token-file", "token"], Some(wrong), 0, "admitted"),
         (&["explain", "--admin", &url, "--ca", "own.pem", "--admin-token", "wrong"], Some(TOKEN), 1, "401"),
         (&["explain", "--admin", &url, "--ca", "own.pem"], Some(TOKEN), 0, "decision: admitted"),
-        (&["explain", "--admin", &url, "--ca", "own.pem", "--token-file", "none"], None, 1, "the token: "),
+        (
+            &["explain", "--admin", &url, "--ca", "own.pem", "--token-file", "none"],
+            None,
+            1,
+            "cannot read the token file `none`: ",
+        ),
     ];
     for (arguments, token, code, words) in rows {
         let output = run(weir.folder(), token, arguments);

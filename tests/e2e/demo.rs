@@ -112,9 +112,15 @@ fn words(line: &str) -> Vec<String> {
     split.collect()
 }
 
+/// Load of the demo comes from other addresses and sellers, so the text is true with it.
 #[test]
 fn every_command_does_what_its_text_says() {
-    let demo = Demo::start(&["--listen", "127.0.0.1:0"]);
+    for options in [&["--listen", "127.0.0.1:0"][..], &["--listen", "127.0.0.1:0", "--load"]] {
+        check_commands(Demo::start(options));
+    }
+}
+
+fn check_commands(demo: Demo) {
     let (mut commands, mut longest) = (0, Duration::ZERO);
     for (curl, below) in demo.commands() {
         let promised = below.strip_prefix("  prints: ").unwrap();
@@ -153,6 +159,36 @@ fn every_command_does_what_its_text_says() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let (first, _) = demo.commands().next().unwrap();
     assert_eq!(Client::connect(first.address).get("/ip").status, 200);
+    demo.stop();
+}
+
+/// The guide names the page and the commands of operators. With load they have something to show.
+#[test]
+fn the_demo_with_load_is_alive() {
+    let demo = Demo::start(&["--listen", "127.0.0.1:0", "--load"]);
+    let page = demo.guide.windows(2).find(|pair| pair[0].contains("web page")).map(|pair| pair[1].trim()).unwrap();
+    let (_, page) = page.split_once("http://").unwrap();
+    let look = || {
+        let mut client = Client::connect(page.trim_end_matches('/').parse().unwrap());
+        client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").answer().text()
+    };
+    until("the page has refused keys and a sample", || {
+        let page = look();
+        page.contains("href=\"/key?limit=per-seller")
+            && page.contains("href=\"/key?limit=per-ip")
+            && page.contains("of the last")
+    });
+    let commands: Vec<_> = demo.guide.iter().filter_map(|line| line.strip_prefix("  weir ")).collect();
+    assert_eq!(commands.iter().map(|line| words(line)[0].clone()).collect::<Vec<_>>(), ["top", "tap", "explain"]);
+    for (command, more, said) in [
+        (commands[0], &["--once"][..], "per-seller"),
+        (commands[1], &["--count", "3"], "/s"),
+        (commands[2], &[], "per-ip"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(words(command)).args(more).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains(said), "{command}: {text}");
+    }
     demo.stop();
 }
 

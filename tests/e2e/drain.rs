@@ -43,7 +43,7 @@ fn status_of(weir: &Weir, target: &str) -> u16 {
 
 #[test]
 fn open_requests_are_finished_and_no_connection_is_accepted() {
-    for signal in ["TERM", "INT"] {
+    for signal in ["TERM", "INT", "QUIT"] {
         let Slow { upstream, go_on } = Slow::start();
         let weir = Weir::start(&upstream, "");
         assert_eq!((status_of(&weir, "/readyz"), status_of(&weir, "/healthz")), (200, 200));

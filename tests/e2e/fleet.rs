@@ -43,7 +43,7 @@ fn an_explanation_names_the_share() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["explain", "--path", "/", "--ip", "192.0.2.1", "--admin", &weir.admin().to_string()]);
     let output = String::from_utf8(command.output().unwrap().stdout).unwrap();
-    assert!(output.contains("25") && output.contains("the share of one of 4 replicas"), "{output}");
+    assert!(output.contains("100/min, token bucket (the share of one of 4 replicas is 25)"), "{output}");
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn a_request_goes_through_and_says_where_it_stands() {
     let remaining: Vec<_> = answers.iter().map(|answer| answer.header("x-ratelimit-remaining")).collect();
     assert_eq!(remaining, [Some("1"), Some("0"), Some("0")]);
     assert_eq!(upstream.targets(), ["/a?b=c", "/a?b=c"]);
-    assert_eq!(weir.metric("weir_requests_total{verdict=\"rejected\"}"), 1.0);
+    assert_eq!(weir.metric("weir_requests_total{verdict=\"refused\"}"), 1.0);
 }
 
 #[test]
@@ -153,8 +153,8 @@ fn one_refusal_charges_no_limit() {
         assert_eq!(client.get("/strict").status, 429);
     }
     assert_eq!(number(&client.get("/"), "x-ratelimit-remaining"), Some(8));
-    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"rejected\",limit=\"wide\"}"), 0.0);
-    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"rejected\",limit=\"strict\"}"), 5.0);
+    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"refused\",limit=\"wide\"}"), 0.0);
+    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"refused\",limit=\"strict\"}"), 5.0);
     assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"admitted\",limit=\"wide\"}"), 2.0);
 }
 
@@ -166,7 +166,7 @@ fn a_shadow_counts_and_never_refuses() {
         assert_eq!((answer.status, number(&answer, "x-ratelimit-remaining")), (200, Some(left)));
     }
     assert_eq!(upstream.received().len(), 3);
-    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"shadow_rejected\",limit=\"dark\"}"), 2.0);
+    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"shadow_refused\",limit=\"dark\"}"), 2.0);
     assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"admitted\",limit=\"dark\"}"), 1.0);
 }
 

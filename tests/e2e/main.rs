@@ -17,6 +17,7 @@ mod streaming;
 
 mod balance;
 mod behind_h2;
+mod endpoint_orders;
 mod name_resolution;
 mod ntlm;
 mod outages;
@@ -25,6 +26,7 @@ mod pool;
 mod queue;
 mod routes;
 mod upstream_tls;
+mod upstreams;
 mod weir_top;
 
 mod bans_and_delays;
@@ -43,10 +45,12 @@ mod hold;
 mod truncated_responses;
 
 mod access;
+mod access_log;
 mod identity;
 mod idle;
 mod limits;
 mod pairs;
+mod required_identities;
 
 mod attacks;
 mod limit_responses;
@@ -68,6 +72,7 @@ mod jwks;
 mod limiter;
 mod logs;
 mod metrics;
+mod monitoring;
 mod overrides;
 mod plans;
 mod proxy_protocol;
@@ -75,12 +80,15 @@ mod recipes;
 mod redis;
 mod reliability;
 mod reload;
+mod reload_by_hand;
 mod remote_config;
 mod settle;
+mod signals;
 mod snapshot;
 mod systemd;
 mod takeover;
 
 mod tls;
+mod traces;
 mod unix;
 mod upgrades;

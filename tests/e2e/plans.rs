@@ -133,7 +133,7 @@ fn a_plan_that_cannot_be_assigned() {
 fn a_ban_outweighs_plans_and_overrides() {
     let upstream = Upstream::start();
     let weir = start(&upstream);
-    assert_eq!(send(&weir, "POST", "/v1/bans", &json!({ "limit": "sellers", "key": "7" })).0, 200);
+    assert_eq!(send(&weir, "POST", "/v1/bans", &json!({ "limit": "sellers", "key": "7", "for": "forever" })).0, 200);
     let timed = json!({ "limit": "sellers", "key": "8", "for": "1h" });
     assert_eq!(send(&weir, "POST", "/v1/bans", &timed).0, 200);
     assert_eq!(send(&weir, "POST", "/v1/plans", &plan("7", "free")).1["banned_until"], "for good");

@@ -7,7 +7,7 @@ use super::source::{CratePath, Source};
 
 /// A module imports only from its own folder and from lower floors.
 const FLOORS: &[(usize, &[&str])] = &[
-    (0, &["split_mix"]),
+    (0, &["split_mix", "visible"]),
     (1, &["time"]),
     (2, &["fields", "limit", "telemetry"]),
     (3, &["http1", "http2", "policy", "store"]),
@@ -33,7 +33,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("hyper_util", &["http1", "admin", "app", "cli", "etcd", "grpc"]),
     ("dashmap", &["store"]),
     ("redis", &["store"]),
-    ("prost", &["etcd", "grpc", "store"]),
+    ("prost", &["app", "etcd", "grpc", "store"]),
     ("prometheus", &["telemetry"]),
     ("toml", &["config"]),
     ("toml_edit", &["config"]),

@@ -6,9 +6,12 @@ use askama::Template;
 use axum::Extension;
 use axum::extract::State;
 use http::{StatusCode, Uri};
+use serde_json::Value;
 
+use super::confirm::{self, Question};
 use super::fields::{FormFields, json_of, link};
 use super::pages::Pages;
+use super::paging::{Paging, paged};
 use super::shell::{self, Shell, Visitor, page, see_other};
 use super::words;
 use crate::admin::answer::{Answer, Refused};
@@ -22,6 +25,7 @@ struct BansPage {
     /// The names of all limits.
     limits: Vec<String>,
     bans: Vec<BanRow>,
+    paging: Paging,
     more: usize,
 }
 
@@ -52,6 +56,13 @@ pub(super) async fn add(
     Extension(visitor): Extension<Visitor>,
     Extension(fields): Extension<FormFields>,
 ) -> Answer {
+    let target = fields.filled("address").map_or_else(
+        || format!("the key {} of the limit {}", fields.get("key"), fields.get("limit")),
+        |address| format!("{address} for all limits"),
+    );
+    if let Some(question) = confirm::ask_ban(&visitor, &fields, ("Bans", "/bans/add", "/bans"), &target) {
+        return question;
+    }
     match ban(&pages, &visitor, &fields).await {
         Ok(done) => see_other(&link("/bans", &[("done", done)])),
         Err(refused) => view(&pages, &visitor, fields, Some(refused)).await,
@@ -64,6 +75,9 @@ pub(super) async fn remove(
     Extension(visitor): Extension<Visitor>,
     Extension(fields): Extension<FormFields>,
 ) -> Answer {
+    if let Some(question) = ask_lift(&visitor, &fields, ("Bans", "/bans/lift", "/bans")) {
+        return question;
+    }
     match lift(&pages, &visitor, &fields).await {
         Ok(done) => see_other(&link("/bans", &[("done", done)])),
         Err(refused) => view(&pages, &visitor, FormFields::default(), Some(refused)).await,
@@ -72,9 +86,13 @@ pub(super) async fn remove(
 
 /// Bans the clients that the fields name. Returns the word of the outcome.
 pub(super) async fn ban(pages: &Pages, visitor: &Visitor, fields: &FormFields) -> Result<&'static str, Refused> {
-    let mut body = fields.object(&["limit", "id", "address", "for", "reason"]);
-    if let (Some(key), Some(body)) = (fields.filled("key"), body.as_object_mut()) {
-        body.insert("key".to_owned(), json_of(key));
+    let mut body = fields.object(&["limit", "id", "address", "reason"]);
+    let key = fields.filled("key").map(json_of);
+    let length = confirm::ban_length(fields).map(Value::from);
+    for (name, value) in [("key", key), ("for", length)] {
+        if let (Some(value), Some(body)) = (value, body.as_object_mut()) {
+            body.insert(name.to_owned(), value);
+        }
     }
     let changed = pages.api.post::<ChangedBanBody>(&visitor.operator, "/v1/bans", &body).await?;
     Ok(if changed.not_kept.is_none() { "banned" } else { "banned_not_kept" })
@@ -87,6 +105,24 @@ pub(super) async fn lift(pages: &Pages, visitor: &Visitor, fields: &FormFields) 
     Ok(if changed.not_kept.is_none() { "lifted" } else { "lifted_not_kept" })
 }
 
+/// The question before the end of a ban.
+pub(super) fn ask_lift(
+    visitor: &Visitor,
+    fields: &FormFields,
+    (entry, action, back): (&'static str, &'static str, &str),
+) -> Option<Answer> {
+    let question = Question {
+        entry,
+        action,
+        title: format!("Lift the ban of {}?", fields.get("shown")),
+        effect: "Requests of the banned clients pass again, as far as limits admit them.",
+        button: "Lift the ban".to_owned(),
+        asks_length: false,
+        back,
+    };
+    confirm::ask(visitor, fields, question)
+}
+
 async fn view(pages: &Pages, visitor: &Visitor, entered: FormFields, refused: Option<Refused>) -> Answer {
     let BansBody { bans, more } = match pages.api.get::<BansBody>(&visitor.operator, "/v1/bans", &[]).await {
         Ok(listed) => listed,
@@ -95,8 +131,9 @@ async fn view(pages: &Pages, visitor: &Visitor, entered: FormFields, refused: Op
     let (status, error) = refused.unzip();
     let shell = Shell::new(visitor, "Bans", &entered).with_error(error);
     let limits = pages.admin.live.load().policy.limits().iter().map(|limit| limit.name.to_string()).collect();
-    let bans = bans.into_iter().map(BanRow::of).collect();
-    page(status.unwrap_or(StatusCode::OK), &BansPage { shell, entered, limits, bans, more })
+    let rows = bans.into_iter().map(BanRow::of).collect();
+    let (bans, paging) = paged(rows, "/bans", &entered, |ban| [&*ban.target, &*ban.limit, &*ban.reason]);
+    page(status.unwrap_or(StatusCode::OK), &BansPage { shell, entered, limits, bans, paging, more })
 }
 
 impl BanRow {

@@ -115,7 +115,7 @@ async fn view(
 
 impl ReloadRow {
     pub(super) fn of(reload: ReloadBody) -> Self {
-        let ReloadBody { at, cause, outcome, reason, revision, restart, problems, more, text } = reload;
+        let ReloadBody { at, cause, outcome, reason, revision, restart, problems, more, text, .. } = reload;
         let or_dash = |text: String| if text.is_empty() { "–".to_owned() } else { text };
         Self {
             at: words::instant(&at),

@@ -14,7 +14,7 @@ use super::words;
 use crate::admin::state::Admin;
 use crate::admin::times::rfc3339;
 use crate::limit::Key;
-use crate::telemetry::{Tap, TapFilter, TappedRequest};
+use crate::telemetry::{Outcome, RequestRecord, Tap, TapFilter, Text};
 use crate::time::Timestamp;
 
 /// Most followed keys: half of all taps, so that the API has the others. One more key displaces the key whose last look
@@ -40,7 +40,7 @@ struct FollowedKey {
     since: Timestamp,
     /// The last look.
     seen: Timestamp,
-    requests: VecDeque<Arc<TappedRequest>>,
+    requests: VecDeque<Arc<RequestRecord>>,
     /// Requests that ended since the begin, lost ones included.
     count: u64,
     _task: Collector,
@@ -55,12 +55,19 @@ pub(super) struct Decisions {
     pub(super) since: String,
     /// Requests that ended since the begin.
     pub(super) count: u64,
+    pub(super) seconds: Vec<DecidedSecond>,
+}
+
+/// The requests that ended within one second.
+pub(super) struct DecidedSecond {
+    pub(super) at: String,
     pub(super) requests: Vec<DecisionRow>,
 }
 
 /// A request in words.
 pub(super) struct DecisionRow {
-    pub(super) at: String,
+    /// The milliseconds after the begin of the second.
+    pub(super) ms: u64,
     pub(super) request: String,
     pub(super) client: String,
     pub(super) status: u16,
@@ -129,7 +136,7 @@ async fn collect((admin, followed_keys): (Arc<Admin>, Arc<FollowedKeys>), mut ta
 }
 
 impl FollowedKey {
-    fn add(&mut self, requests: Vec<Arc<TappedRequest>>, lost: u64) {
+    fn add(&mut self, requests: Vec<Arc<RequestRecord>>, lost: u64) {
         self.count = self.count.saturating_add(requests.len() as u64).saturating_add(lost);
         let skipped = requests.len().saturating_sub(KEPT_MAX);
         self.requests.extend(requests.into_iter().skip(skipped));
@@ -138,8 +145,17 @@ impl FollowedKey {
     }
 
     fn shown(&self) -> Decisions {
-        let requests = self.requests.iter().rev().map(|request| DecisionRow::of(request)).collect();
-        Decisions { since: words::instant(&rfc3339(self.since)), count: self.count, requests }
+        let requests: Vec<_> = self.requests.iter().rev().collect();
+        let seconds = requests.chunk_by(|one, next| one.at.as_secs() == next.at.as_secs());
+        let second = |requests: &[&Arc<RequestRecord>]| DecidedSecond {
+            at: requests.first().map(|request| words::instant(&rfc3339(request.at))).unwrap_or_default(),
+            requests: requests.iter().map(|request| DecisionRow::of(request)).collect(),
+        };
+        Decisions {
+            since: words::instant(&rfc3339(self.since)),
+            count: self.count,
+            seconds: seconds.map(second).collect(),
+        }
     }
 }
 
@@ -150,18 +166,17 @@ impl Drop for Collector {
 }
 
 impl DecisionRow {
-    fn of(request: &TappedRequest) -> Self {
-        let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    fn of(request: &RequestRecord) -> Self {
         Self {
-            at: words::instant(&rfc3339(request.at)),
-            request: format!("{} {}{}", request.method, request.host, request.path),
+            ms: request.at.as_ns() / 1_000_000 % 1000,
+            request: format!("{} {}{}", request.text(Text::Method), request.text(Text::Host), request.text(Text::Path)),
             client: request.client.to_string(),
             status: request.status,
-            verdict: request.verdict,
-            is_forwarded: matches!(request.verdict, "forwarded" | "held"),
-            by: request.limit.clone(),
-            held: if request.held.is_zero() { "–".to_owned() } else { words::wait(Some(ms(request.held)), "–") },
-            took: words::wait(Some(ms(request.duration)), "–"),
+            verdict: request.outcome.verdict(),
+            is_forwarded: request.outcome.refused_by().is_none() && request.outcome != Outcome::Abandoned,
+            by: request.text(Text::Limit).to_owned(),
+            held: if request.held.is_zero() { "–".to_owned() } else { words::duration(request.held) },
+            took: words::duration(request.duration),
         }
     }
 }
@@ -173,19 +188,18 @@ mod tests {
     #[tokio::test]
     async fn the_last_requests_are_kept_and_all_are_counted() {
         let request = |number: usize| {
-            Arc::new(TappedRequest {
-                at: Timestamp::from_ns(1_500_000_000),
+            let mut request = RequestRecord {
+                at: Timestamp::from_ns(1_500_000_000 + number as u64 * 100_000_000),
                 client: "192.0.2.1".parse().unwrap(),
-                method: "GET".into(),
-                host: "shop".into(),
-                path: format!("/{number}"),
                 status: 200,
-                verdict: "forwarded",
-                limit: String::new(),
-                keys: Vec::new(),
+                outcome: Outcome::Forwarded,
                 duration: Duration::from_millis(12),
-                held: Duration::ZERO,
-            })
+                ..RequestRecord::default()
+            };
+            request.set(Text::Method, "GET");
+            request.set(Text::Host, "shop");
+            request.set(Text::Path, &format!("/{number}"));
+            Arc::new(request)
         };
         let mut followed = FollowedKey {
             limit: "one".into(),
@@ -204,11 +218,27 @@ mod tests {
         ] {
             followed.add(numbers.map(request).collect(), lost);
             let shown = followed.shown();
-            let ends = |row: Option<&DecisionRow>| row.map(|row| row.request.clone()).unwrap_or_default();
+            let rows: Vec<_> = shown.seconds.iter().flat_map(|second| &second.requests).collect();
+            let ends = |row: Option<&&DecisionRow>| row.map(|row| row.request.clone()).unwrap_or_default();
             assert_eq!(
-                (shown.count, ends(shown.requests.first()), ends(shown.requests.last())),
+                (shown.count, ends(rows.first()), ends(rows.last())),
                 (count, newest.to_owned(), oldest.to_owned())
             );
         }
+        // The requests 201 to 250 end every 100 ms from 21.6 s on.
+        let shown = followed.shown();
+        let second = |second: &DecidedSecond| (second.at.clone(), second.requests.len(), second.requests[0].ms);
+        let at = |second: usize| format!("1970-01-01 00:00:{second} UTC");
+        assert_eq!(
+            shown.seconds.iter().map(second).collect::<Vec<_>>(),
+            [
+                (at(26), 6, 500),
+                (at(25), 10, 900),
+                (at(24), 10, 900),
+                (at(23), 10, 900),
+                (at(22), 10, 900),
+                (at(21), 4, 900),
+            ]
+        );
     }
 }

@@ -27,6 +27,11 @@ impl FormFields {
         Some(self.get(name)).filter(|value| !value.is_empty())
     }
 
+    /// All names and values, in their order.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (&**name, &**value))
+    }
+
     /// A JSON object of the fields with these names that are not empty.
     pub(super) fn object(&self, names: &[&str]) -> Value {
         let filled = names.iter().filter_map(|name| Some(((*name).to_owned(), Value::from(self.filled(name)?))));

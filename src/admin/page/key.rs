@@ -8,12 +8,14 @@ use axum::extract::State;
 use http::{StatusCode, Uri};
 use serde_json::{Value, json};
 
-use super::bans::{ban, lift};
+use super::bans::{ask_lift, ban, lift};
+use super::confirm::{self, Question};
 use super::decisions::{self, Decisions};
 use super::fields::{FormFields, json_of, link};
 use super::overrides::done;
 use super::pages::Pages;
 use super::shell::{Shell, Visitor, page, see_other};
+use super::verdict::KeyVerdict;
 use super::words;
 use crate::admin::answer::{Answer, Refused};
 use crate::admin::key;
@@ -35,12 +37,15 @@ struct KeyPage {
     again: String,
     /// Why the key is not shown.
     missing: Option<String>,
+    /// The path of the form that was refused, whose fields are shown; empty if none was.
+    refused: &'static str,
 }
 
 /// A key in words.
 struct KeyView {
     body: KeyBody,
     name: String,
+    verdict: KeyVerdict,
     remaining: String,
     retry: String,
     reset: String,
@@ -64,10 +69,22 @@ pub(super) async fn reset(
     Extension(visitor): Extension<Visitor>,
     Extension(fields): Extension<FormFields>,
 ) -> Answer {
+    let question = Question {
+        entry: "Keys",
+        action: "/key/reset",
+        title: format!("Reset {}?", fields.get("shown")),
+        effect: "The key gets all its units back now, so its clients may send a whole burst again. A ban stays.",
+        button: "Reset the key".to_owned(),
+        asks_length: false,
+        back: &link("/key", &target(&fields)),
+    };
+    if let Some(question) = confirm::ask(&visitor, &fields, question) {
+        return question;
+    }
     let mut asked = target(&fields).to_vec();
     asked.push(("reason", fields.get("reason")));
     let reset = pages.api.delete::<Value>(&visitor.operator, "/v1/keys", &filled(asked)).await;
-    changed(&pages, &visitor, fields.clone(), reset.map(|_| "reset")).await
+    changed(&pages, &visitor, fields.clone(), ("/key/reset", reset.map(|_| "reset"))).await
 }
 
 /// Bans the key.
@@ -76,8 +93,12 @@ pub(super) async fn ban_key(
     Extension(visitor): Extension<Visitor>,
     Extension(fields): Extension<FormFields>,
 ) -> Answer {
+    let back = link("/key", &target(&fields));
+    if let Some(question) = confirm::ask_ban(&visitor, &fields, ("Keys", "/key/ban", &back), fields.get("shown")) {
+        return question;
+    }
     let banned = ban(&pages, &visitor, &fields).await;
-    changed(&pages, &visitor, fields, banned).await
+    changed(&pages, &visitor, fields, ("/key/ban", banned)).await
 }
 
 /// Lifts the ban of the key.
@@ -86,8 +107,12 @@ pub(super) async fn lift_key(
     Extension(visitor): Extension<Visitor>,
     Extension(fields): Extension<FormFields>,
 ) -> Answer {
+    let back = link("/key", &target(&fields));
+    if let Some(question) = ask_lift(&visitor, &fields, ("Keys", "/key/lift", &back)) {
+        return question;
+    }
     let lifted = lift(&pages, &visitor, &fields).await;
-    changed(&pages, &visitor, fields, lifted).await
+    changed(&pages, &visitor, fields, ("/key/lift", lifted)).await
 }
 
 /// Sets other numbers for the key, assigns a plan to it, or removes both.
@@ -103,9 +128,10 @@ pub(super) async fn set_override(
         ("plan", plan) => json!({ "plan": plan }),
         _ => json_of(fields.get("to")),
     };
-    let body = json!({ "limit": limit, "key": key, "to": to, "reason": reason });
+    let length = fields.filled("for").filter(|_| !to.is_null());
+    let body = json!({ "limit": limit, "key": key, "to": to, "for": length, "reason": reason });
     let set = pages.api.post::<Value>(&visitor.operator, "/v1/overrides", &body).await;
-    changed(&pages, &visitor, fields, set.map(|set| done(&set))).await
+    changed(&pages, &visitor, fields, ("/key/override", set.map(|set| done(&set)))).await
 }
 
 /// Charges the key, or gives units back.
@@ -123,7 +149,7 @@ pub(super) async fn charge(
             pages.api.post::<Value>(&visitor.operator, "/v1/spend", &body).await
         }
     };
-    changed(&pages, &visitor, fields.clone(), charged.map(|_| "charged")).await
+    changed(&pages, &visitor, fields.clone(), ("/key/charge", charged.map(|_| "charged"))).await
 }
 
 /// The key in the fields as a body has it.
@@ -131,12 +157,12 @@ fn key_of(fields: &FormFields) -> Value {
     fields.filled("id").map_or_else(|| json_of(fields.get("key")), |id| Value::from(format!("#{id}")))
 }
 
-/// The page after a change, or the page with the reason why there was none.
+/// The page after the change of `form`, or the page with the reason why there was none.
 async fn changed(
     pages: &Arc<Pages>,
     visitor: &Visitor,
     fields: FormFields,
-    outcome: Result<&'static str, Refused>,
+    (form, outcome): (&'static str, Result<&'static str, Refused>),
 ) -> Answer {
     match outcome {
         Ok(done) => {
@@ -144,7 +170,7 @@ async fn changed(
             back.push(("done", done));
             see_other(&link("/key", &back))
         }
-        Err(refused) => view(pages, visitor, fields, Some(refused)).await,
+        Err(refused) => view(pages, visitor, fields, Some((form, refused))).await,
     }
 }
 
@@ -158,28 +184,31 @@ fn filled<'f>(pairs: Vec<(&'static str, &'f str)>) -> Vec<(&'static str, &'f str
     pairs.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }
 
-async fn view(pages: &Arc<Pages>, visitor: &Visitor, entered: FormFields, refused: Option<Refused>) -> Answer {
+async fn view(
+    pages: &Arc<Pages>,
+    visitor: &Visitor,
+    entered: FormFields,
+    refused: Option<(&'static str, Refused)>,
+) -> Answer {
+    let (form, refused) = refused.unzip();
     let (status, error) = refused.unzip();
-    let names = |pages: &Pages| -> Vec<String> {
-        pages.admin.live.load().policy.limits().iter().map(|limit| limit.name.to_string()).collect()
-    };
-    let limits = names(pages);
+    let limits = pages.admin.live.load().policy.limits().iter().map(|limit| limit.name.to_string()).collect();
     let (mut key, mut decisions, mut missing, mut title) = (None, None, None, "Keys".to_owned());
     let mut found = StatusCode::OK;
     if let Some(limit) = entered.filled("limit") {
         match pages.api.get::<KeyBody>(&visitor.operator, "/v1/keys", &filled(target(&entered).to_vec())).await {
             Ok(body) => {
                 decisions = requests_of(pages, limit, &body.id);
-                let view = KeyView::of(body, plans(pages, limit));
-                title = format!("Key {}", view.name);
-                key = Some(view);
+                key = KeyView::of(pages, body);
+                title = key.as_ref().map_or(title, |key| format!("Key {}", key.name));
             }
             Err((status, detail)) => (found, missing) = (status, Some(detail)),
         }
     }
     let shell = Shell::new(visitor, "Keys", &entered).with_title(title).with_error(error);
     let again = link("/key", &target(&entered));
-    page(status.unwrap_or(found), &KeyPage { shell, entered, limits, key, decisions, again, missing })
+    let refused = form.unwrap_or_default();
+    page(status.unwrap_or(found), &KeyPage { shell, entered, limits, key, decisions, again, missing, refused })
 }
 
 /// The last requests of the key with this id.
@@ -190,20 +219,17 @@ fn requests_of(pages: &Arc<Pages>, limit: &str, id: &str) -> Option<Decisions> {
     }
 }
 
-/// The names of the plans of a limit.
-fn plans(pages: &Pages, limit: &str) -> Vec<String> {
-    let live = pages.admin.live.load();
-    let limit = live.policy.limits().iter().find(|known| *known.name == *limit);
-    limit.map(|limit| limit.allowed.plans.iter().map(|(name, _)| name.to_string()).collect()).unwrap_or_default()
-}
-
 impl KeyView {
-    fn of(body: KeyBody, plans: Vec<String>) -> Self {
+    /// `None` if the limit is gone meanwhile.
+    fn of(pages: &Pages, body: KeyBody) -> Option<Self> {
+        let live = pages.admin.live.load();
+        let limit = live.policy.by_name(&body.limit)?.limit;
         let parts = body.key.as_ref().map(|parts| {
             let parts: Vec<_> = parts.iter().map(|(name, text)| format!("{name} {text}")).collect();
             if parts.is_empty() { "of all requests".to_owned() } else { parts.join(", ") }
         });
-        Self {
+        Some(Self {
+            verdict: KeyVerdict::of(&body, (limit.mode, &limit.on_limit), pages.now()),
             name: parts.unwrap_or_else(|| format!("with the id {}", body.id)),
             remaining: body.remaining.map_or_else(|| "unlimited".to_owned(), |units| units.to_string()),
             retry: match body.retry_after_ms {
@@ -215,7 +241,7 @@ impl KeyView {
             has_override: body.from.ends_with("at run time"),
             mirror: body.mirror_age_ms.map(|ms| words::wait(Some(ms), "")),
             body,
-            plans,
-        }
+            plans: limit.allowed.plans.iter().map(|(name, _)| name.to_string()).collect(),
+        })
     }
 }

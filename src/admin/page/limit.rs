@@ -1,4 +1,4 @@
-//! One limit: its numbers, the keys that it denies now, and those that it refused most.
+//! One limit: its numbers, the keys that it refuses now, and those that it refused most.
 
 use std::sync::Arc;
 
@@ -7,45 +7,44 @@ use axum::Extension;
 use axum::extract::State;
 use http::{StatusCode, Uri};
 
-use super::chart::Chart;
+use super::chart::{Chart, Range};
 use super::fields::{FormFields, link};
 use super::limits::Described;
 use super::pages::Pages;
+use super::paging::{self, Paging};
+use super::refused_keys::{RefusedKey, refused_most};
 use super::shell::{self, Shell, Visitor, page};
 use super::words;
 use crate::admin::answer::Answer;
 use crate::admin::keys::LimitedPage;
-use crate::admin::series::{LimitHistoryBody, SAMPLES_MAX};
-use crate::gate::TopKey;
+use crate::admin::series::LimitHistoryBody;
+use crate::gate::TOP_KEYS;
 
-/// Keys of one page of limited keys.
-const LIMITED_KEYS: &str = "50";
 /// Keys of the list of refused keys.
 const TOP_SHOWN: usize = 20;
+
+/// The orders of limited keys, with their words.
+const ORDERS: &[(&str, &str)] = &[("waiting", "most waiting requests"), ("wait", "longest wait"), ("name", "name")];
 
 #[derive(Template)]
 #[template(path = "limit.html", config = "src/admin/page/askama.toml")]
 struct LimitView {
     shell: Shell,
+    entered: FormFields,
+    range: Range,
+    /// The address of this page, before further parameters.
+    ranges_path: String,
     limit: Described,
     charts: Vec<Chart>,
     limited: Vec<LimitedRow>,
-    /// The number of limited keys from the first of this page on.
-    count: usize,
-    next: Option<String>,
-    top: Vec<TopRow>,
-}
-
-/// A key that was refused or held, with the link to its page.
-struct TopRow {
-    counted: TopKey,
-    link: String,
+    paging: Paging,
+    orders: &'static [(&'static str, &'static str)],
+    top: Vec<RefusedKey>,
 }
 
 struct LimitedRow {
     name: String,
     link: String,
-    remaining: u64,
     retry: String,
     waiting: usize,
 }
@@ -57,47 +56,60 @@ pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Ex
     let Some((limit, top)) = described(&pages, name) else {
         return shell::problem(StatusCode::NOT_FOUND, "The configuration in force has no such limit.");
     };
-    let asked = [("limit", name), ("limited", "true"), ("n", LIMITED_KEYS), ("after", query.get("after"))];
+    // All pages until this one, so that they have one order.
+    let n = (paging::number(&query) * paging::ROWS).to_string();
+    let (search, sort) = (query.get("search"), query.filled("sort").unwrap_or("waiting"));
+    let asked =
+        [("limit", name), ("limited", "true"), ("named_first", "true"), ("search", search), ("sort", sort), ("n", &n)];
     let listed = pages.api.get::<LimitedPage>(&visitor.operator, "/v1/keys", &asked).await;
-    let LimitedPage { count, keys, next, .. } = match listed {
+    let LimitedPage { count, keys, .. } = match listed {
         Ok(listed) => listed,
         Err((status, detail)) => return shell::problem(status, &detail),
     };
     let row = |key: crate::admin::keys::LimitedBody| LimitedRow {
         link: link("/key", &[("limit", name), ("id", &key.id)]),
         name: key.key.unwrap_or_else(|| format!("id {}", key.id)),
-        remaining: key.remaining,
         retry: words::wait(key.retry_after_ms, "unknown"),
         waiting: key.waiting,
     };
-    let next = next.map(|next| link("/limit", &[("name", name), ("after", &next)]));
-    let limited = keys.into_iter().map(row).collect();
-    let shell = Shell::new(&visitor, "Limits", &query).with_title(format!("Limit {name}"));
-    page(StatusCode::OK, &LimitView { shell, limit, charts: charts(&pages, name), limited, count, next, top })
+    let limited = keys.into_iter().skip((paging::number(&query) - 1) * paging::ROWS).map(row).collect();
+    let (shell, range) =
+        (Shell::new(&visitor, "Limits", &query).with_title(format!("Limit {name}")), Range::of(&query));
+    let template = LimitView {
+        shell,
+        charts: charts(&pages, name, &range),
+        range,
+        ranges_path: link("/limit", &[("name", name)]) + "&",
+        limit,
+        limited,
+        paging: Paging::of("/limit", &query, count),
+        orders: ORDERS,
+        top,
+        entered: query,
+    };
+    page(StatusCode::OK, &template)
 }
 
-/// The decisions and the headroom of the last hour.
-fn charts(pages: &Pages, name: &str) -> Vec<Chart> {
-    let history = pages.admin.history.last(SAMPLES_MAX);
+/// The decisions and the headroom.
+fn charts(pages: &Pages, name: &str, range: &Range) -> Vec<Chart> {
+    let history = pages.admin.history.last(range.samples());
     let of_limit = history.limits.into_iter().find(|one| *one.limit == *name);
-    let Some(LimitHistoryBody { headroom, admitted, held, rejected, .. }) = of_limit else { return Vec::new() };
-    let rates = [("admitted", admitted), ("held", held), ("rejected", rejected)];
+    let Some(LimitHistoryBody { headroom, admitted, held, refused, .. }) = of_limit else { return Vec::new() };
+    let rates = [("admitted", admitted), ("held", held), ("refused", refused)];
     let rates = rates.map(|(name, rates)| (name.to_owned(), rates.into_iter().map(Some).collect())).into();
     let part = |part: f32| words::percent(Some(f64::from(part)));
     let headroom = vec![("mean headroom".to_owned(), headroom)];
     let charts = [
-        Chart::of("Decisions per second", history.every_s, rates, None, words::rate),
-        Chart::of("Headroom after a decision", history.every_s, headroom, Some(1.0), part),
+        Chart::of("Decisions", &history.at_s, rates, None, words::rate),
+        Chart::of("Headroom after a decision", &history.at_s, headroom, Some(1.0), part),
     ];
     charts.into_iter().flatten().collect()
 }
 
 /// The limit in words, and the keys that it refused most.
-fn described(pages: &Pages, name: &str) -> Option<(Described, Vec<TopRow>)> {
+fn described(pages: &Pages, name: &str) -> Option<(Described, Vec<RefusedKey>)> {
     let live = pages.admin.live.load();
     let limit = live.policy.limits().iter().find(|limit| *limit.name == *name)?;
-    let top = pages.admin.gate.top(&live, Some(name), TOP_SHOWN).pop();
-    let row = |counted: TopKey| TopRow { link: link("/key", &[("limit", name), ("id", &counted.hash.id())]), counted };
-    let top = top.into_iter().flat_map(|top| top.keys).map(row).collect();
+    let top = refused_most(pages.admin.gate.top(&live, Some(name), TOP_KEYS), TOP_SHOWN);
     Some((Described::of(&live.policy, limit), top))
 }

@@ -12,7 +12,8 @@ use super::pages::Pages;
 use super::shell::{Shell, Visitor, page};
 use super::words;
 use crate::admin::answer::Answer;
-use crate::policy::{Limit, Policy, Stage};
+use crate::admin::explain::share_in_words;
+use crate::policy::{Limit, Policy, Stage, Variant};
 
 #[derive(Template)]
 #[template(path = "limits.html", config = "src/admin/page/askama.toml")]
@@ -50,8 +51,10 @@ impl Described {
             paths: limit.matches.paths.iter().map(|path| path.as_str().to_owned()).collect(),
             conditions: words::conditions(limit),
             key: words::key_parts(policy, limit),
-            rule: words::rule(Some(&limit.allowed.usual)) + &limit.strategy.to_string(),
-            plans: plans.map(|(name, rule)| (name.to_string(), words::rule(rule.as_ref()))).collect(),
+            rule: words::rule(&limit.allowed, Variant::Usual) + &share_in_words(&limit.strategy, &limit.allowed.usual),
+            plans: plans
+                .map(|(name, _)| (name.to_string(), words::rule(&limit.allowed, limit.allowed.plan(name))))
+                .collect(),
             mode: words::mode(limit.mode),
             action: words::on_limit(&limit.on_limit),
             stage: match limit.stage {

@@ -16,6 +16,7 @@ mod bans;
 mod decisions;
 mod key;
 mod overrides;
+mod upstreams;
 
 mod audit;
 mod configuration;
@@ -24,18 +25,26 @@ mod explain;
 mod api;
 mod attempts;
 mod chart;
+mod confirm;
+mod endpoints;
 mod fields;
 mod pages;
+mod paging;
+mod refused_keys;
 mod session;
 mod shell;
 mod static_files;
+mod verdict;
 mod words;
+
+pub use words::{key_parts, mode, on_limit, requests, rule};
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
+use http::StatusCode;
 
 use super::state::Admin;
 use pages::Pages;
@@ -59,12 +68,17 @@ pub(super) fn router(admin: Arc<Admin>, api: Router) -> Router {
         .route("/overrides", get(overrides::show))
         .route("/overrides/set", post(overrides::set))
         .route("/overrides/remove", post(overrides::remove))
+        .route("/upstreams", get(upstreams::show))
+        .route("/upstreams/drain", post(upstreams::drain))
+        .route("/upstreams/undrain", post(upstreams::undrain))
+        .route("/upstreams/weight", post(upstreams::weight))
         .route("/configuration", get(configuration::show))
         .route("/configuration/check", post(configuration::check))
         .route("/configuration/reload", post(configuration::reload))
         .route("/explain", get(explain::show).post(explain::explain))
         .route("/audit", get(audit::show))
         .route("/logout", post(login::end))
+        .route("/session", get(|| async { StatusCode::NO_CONTENT }))
         .route_layer(from_fn_with_state(Arc::clone(&pages), admit::require_session));
     let for_all = Router::new()
         .route("/login", get(login::show).post(login::begin))

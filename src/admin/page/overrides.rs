@@ -11,12 +11,14 @@ use serde_json::{Value, json};
 
 use super::fields::{FormFields, json_of, link};
 use super::pages::Pages;
+use super::paging::{Paging, paged};
 use super::shell::{Shell, Visitor, page, see_other};
 use super::words;
 use crate::admin::answer::{Answer, Refused};
-use crate::admin::edits::shown_key;
+use crate::admin::edits::{seconds_left, shown_key};
 use crate::gate::Live;
 use crate::policy::overrides::Override;
+use crate::time::Timestamp;
 
 #[derive(Template)]
 #[template(path = "overrides.html", config = "src/admin/page/askama.toml")]
@@ -26,6 +28,7 @@ struct OverridesPage {
     /// The names of all limits.
     limits: Vec<String>,
     overrides: Vec<OverrideRow>,
+    paging: Paging,
 }
 
 struct OverrideRow {
@@ -50,7 +53,8 @@ pub(super) async fn set(
     Extension(fields): Extension<FormFields>,
 ) -> Answer {
     let (limit, key, to) = (fields.get("limit"), json_of(fields.get("key")), json_of(fields.get("to")));
-    let body = json!({ "limit": limit, "key": key, "to": to, "reason": fields.filled("reason") });
+    let (length, reason) = (fields.filled("for"), fields.filled("reason"));
+    let body = json!({ "limit": limit, "key": key, "to": to, "for": length, "reason": reason });
     match pages.api.post::<Value>(&visitor.operator, "/v1/overrides", &body).await {
         Ok(changed) => see_other(&link("/overrides", &[("done", done(&changed))])),
         Err(refused) => view(&pages, &visitor, fields, Some(refused)),
@@ -99,15 +103,20 @@ fn view(pages: &Pages, visitor: &Visitor, entered: FormFields, refused: Option<R
     let shell = Shell::new(visitor, "Overrides", &entered).with_error(error);
     let live = pages.admin.live.load();
     let limits = live.policy.limits().iter().map(|limit| limit.name.to_string()).collect();
-    let overrides = pages.admin.overrides.in_force.load().iter().map(|one| row(pages, &live, one)).collect();
-    page(status.unwrap_or(StatusCode::OK), &OverridesPage { shell, entered, limits, overrides })
+    let rows = pages.admin.overrides.in_force.load().iter().map(|one| row(pages, &live, one)).collect();
+    let (overrides, paging) = paged(rows, "/overrides", &entered, |one| [&*one.key, &*one.limit, &*one.to]);
+    page(status.unwrap_or(StatusCode::OK), &OverridesPage { shell, entered, limits, overrides, paging })
+}
+
+fn ends_in(until: Timestamp) -> String {
+    format!(", ends in {}", words::wait(Some(seconds_left(until) * 1000), ""))
 }
 
 fn row(pages: &Pages, live: &Live, one: &Override) -> OverrideRow {
     OverrideRow {
         limit: one.limit.to_string(),
         key: words::value(&shown_key(&pages.admin.gate, live, &one.limit, &one.key)),
-        to: words::value(&one.allowance),
+        to: words::value(&one.allowance) + &one.until.map(ends_in).unwrap_or_default(),
         why: one.rejection.clone(),
         reference: reference(pages, one),
     }

@@ -10,6 +10,7 @@ use super::fields::FormFields;
 use super::session::Secret;
 use crate::admin::access::{Operator, Role};
 use crate::admin::answer::Answer;
+use crate::visible::visible;
 
 /// The operator who asks for a page.
 #[derive(Clone, Debug)]
@@ -57,6 +58,9 @@ const DONE: &[(&str, &str)] = &[
     ("override", "The override is in force."),
     ("override_not_kept", "The override is in force. It is kept in memory, so it ends with the process."),
     ("removed", "The override was removed."),
+    ("drained", "The endpoint gets no new request. Active requests finish."),
+    ("undrained", "The drain has ended: the endpoint gets requests again."),
+    ("weighted", "The weight is in force."),
     ("reloaded", "The configuration was read, and is in force."),
 ];
 
@@ -67,6 +71,7 @@ const PAGES: &[(&str, &str)] = &[
     ("/key", "Keys"),
     ("/bans", "Bans"),
     ("/overrides", "Overrides"),
+    ("/upstreams", "Upstreams"),
     ("/configuration", "Configuration"),
     ("/explain", "Explain"),
     ("/audit", "Audit log"),
@@ -121,10 +126,10 @@ pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
     page(status, &ProblemPage { title, detail })
 }
 
-/// A page as an answer.
+/// A page as an answer, without marks of direction.
 pub(super) fn page(status: StatusCode, template: &impl Template) -> Answer {
     match template.render() {
-        Ok(text) => html(status, text),
+        Ok(text) => html(status, visible(&text).into_owned()),
         Err(error) => {
             tracing::error!(%error, "a page cannot be rendered");
             html(StatusCode::INTERNAL_SERVER_ERROR, "This page cannot be rendered.".to_owned())

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::limit::Algorithm;
-use crate::policy::{HeaderTest, HostPattern, Limit, Mode, OnLimit, Policy};
+use crate::admin::explain::in_words;
+use crate::admin::times::rfc3339;
+use crate::policy::{Allowed, HeaderTest, HostPattern, Limit, Match, Mode, OnLimit, Policy, Variant};
+use crate::time::Timestamp;
 
 /// A number with a narrow space between groups of three digits.
 pub(super) fn number(number: f64) -> String {
@@ -18,6 +20,24 @@ pub(super) fn number(number: f64) -> String {
         grouped.push(digit);
     }
     grouped
+}
+
+/// A whole number with a narrow space between groups of three digits.
+#[expect(clippy::cast_precision_loss)] // a number for the eye
+pub(super) fn count(count: u64) -> String {
+    number(count as f64)
+}
+
+/// The rate of `count` in so many seconds.
+#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss)] // a number for the eye
+pub(super) fn per_second(count: u64, seconds: f64) -> f32 {
+    (count as f64 / seconds) as f32
+}
+
+/// The time of day in UTC of an instant in Unix seconds.
+pub(super) fn clock(at_s: u64) -> String {
+    let text = rfc3339(Timestamp::from_ns(at_s.saturating_mul(1_000_000_000)));
+    text.get(11..19).unwrap_or_default().to_owned()
 }
 
 /// A duration in its largest units, such as `1m 30s`. `none` stands for no duration.
@@ -34,9 +54,22 @@ pub(super) fn instant(text: &str) -> String {
     if time.is_empty() { date.to_owned() } else { format!("{date} {time} UTC") }
 }
 
-/// A rate per second.
+/// A rate per second, or per minute if it is small.
 pub(super) fn rate(rate: f32) -> String {
-    if rate < 10.0 { format!("{rate:.1}/s") } else { format!("{rate:.0}/s") }
+    match rate {
+        0.0 => "0/s".to_owned(),
+        rate if rate < 0.95 => format!("{:.0}/min", (rate * 60.0).max(1.0)),
+        rate if rate < 9.95 => format!("{rate:.1}/s"),
+        rate => format!("{}/s", number(rate.into())),
+    }
+}
+
+/// A measured time: with its fractions up to a second, and then as [`wait`].
+pub(super) fn duration(duration: Duration) -> String {
+    match u64::try_from(duration.as_millis()) {
+        Ok(ms) if ms < 1000 => microseconds(duration.as_secs_f32() * 1e6),
+        ms => wait(ms.ok(), "–"),
+    }
 }
 
 /// Microseconds, from a thousand on as milliseconds.
@@ -62,10 +95,19 @@ pub(super) fn value(json: &Value) -> String {
     }
 }
 
-/// The requests to which a limit applies, a line for each condition.
+/// The requests to which a limit applies, a line for each condition but the paths.
 pub(super) fn conditions(limit: &Limit) -> Vec<String> {
-    let matches = &limit.matches;
-    let list = |name: &str, all: Vec<String>| (!all.is_empty()).then(|| format!("{name} {}", all.join(", ")));
+    let networks: Vec<_> = limit.except.networks.iter().map(ToString::to_string).collect();
+    let paths: Vec<_> = limit.except.paths.iter().map(|path| path.as_str().to_owned()).collect();
+    requests(&limit.matches).into_iter().chain(list("except", &networks)).chain(list("except", &paths)).collect()
+}
+
+fn list(name: &str, all: &[String]) -> Option<String> {
+    (!all.is_empty()).then(|| format!("{name} {}", all.join(", ")))
+}
+
+/// A line for each condition but the paths.
+pub fn requests(matches: &Match) -> Vec<String> {
     let host = |host: &HostPattern| match host {
         HostPattern::Exact(name) => name.to_string(),
         HostPattern::Below(domain) => format!("*{domain}"),
@@ -76,10 +118,9 @@ pub(super) fn conditions(limit: &Limit) -> Vec<String> {
         HeaderTest::Is(_) => format!("{name}: (a fixed value)"),
     };
     [
-        list("method", matches.methods.iter().map(ToString::to_string).collect()),
-        list("host", matches.hosts.iter().map(host).collect()),
-        list("header", matches.headers.iter().map(header).collect()),
-        list("except", limit.except.iter().map(ToString::to_string).collect()),
+        list("method", &matches.methods.iter().map(ToString::to_string).collect::<Vec<_>>()),
+        list("host", &matches.hosts.iter().map(host).collect::<Vec<_>>()),
+        list("header", &matches.headers.iter().map(header).collect::<Vec<_>>()),
     ]
     .into_iter()
     .flatten()
@@ -87,13 +128,13 @@ pub(super) fn conditions(limit: &Limit) -> Vec<String> {
 }
 
 /// The names of the parts of a limit's key.
-pub(super) fn key_parts(policy: &Policy, limit: &Limit) -> String {
+pub fn key_parts(policy: &Policy, limit: &Limit) -> String {
     let names: Vec<_> = limit.key.iter().map(|part| policy.part_name(part).into_owned()).collect();
     if names.is_empty() { "one for all requests".to_owned() } else { names.join(", ") }
 }
 
 /// The mode of a limit.
-pub(super) fn mode(mode: Mode) -> &'static str {
+pub fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Enforce => "enforce",
         Mode::Shadow => "shadow",
@@ -102,7 +143,7 @@ pub(super) fn mode(mode: Mode) -> &'static str {
 }
 
 /// The action for requests that a limit does not admit.
-pub(super) fn on_limit(action: &OnLimit) -> &'static str {
+pub fn on_limit(action: &OnLimit) -> &'static str {
     match action {
         OnLimit::Reject => "reject",
         OnLimit::Hold(_) => "hold",
@@ -110,9 +151,10 @@ pub(super) fn on_limit(action: &OnLimit) -> &'static str {
     }
 }
 
-/// A rule; `None` is unlimited.
-pub(super) fn rule(rule: Option<&Algorithm>) -> String {
-    rule.map_or_else(|| "unlimited".to_owned(), crate::admin::explain::in_words)
+/// The rule of a variant as it is written.
+pub fn rule(allowed: &Allowed, variant: Variant) -> String {
+    let rule = allowed.rule(variant);
+    rule.map_or_else(|| "unlimited".to_owned(), |rule| in_words(allowed.written(variant), None, rule))
 }
 
 #[cfg(test)]
@@ -131,7 +173,18 @@ mod tests {
         assert_eq!(instant("for good"), "for good");
         let json = serde_json::json!({ "remaining": 3, "ban": { "until": null }, "rates": ["1/s", "9/h"] });
         assert_eq!(value(&json), "ban until –, rates 1/s, 9/h, remaining 3");
-        assert_eq!((rate(0.25), rate(41.7)), ("0.2/s".to_owned(), "42/s".to_owned()));
+        for (per_second, text) in [
+            (0.0, "0/s"),
+            (0.017, "1/min"),
+            (0.25, "15/min"),
+            (0.949, "57/min"),
+            (9.94, "9.9/s"),
+            (1234.5, "1\u{202f}234/s"),
+        ] {
+            assert_eq!(rate(per_second), text);
+        }
+        let took = [0, 340, 12_345, 1_500_000].map(|us| duration(Duration::from_micros(us)));
+        assert_eq!(took, ["0 µs", "340 µs", "12.3 ms", "1s 500ms"]);
         assert_eq!((microseconds(40.2), microseconds(1234.0)), ("40 µs".to_owned(), "1.2 ms".to_owned()));
         assert_eq!((percent(Some(0.256)), percent(None)), ("26 %".to_owned(), "–".to_owned()));
     }

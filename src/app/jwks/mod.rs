@@ -12,10 +12,10 @@ use std::time::Duration;
 use http::Uri;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::fetch::Trust;
 use crate::policy::Policy;
 use crate::proxy::SharedState;
 use crate::time::Timestamp;
-use fetch::Trust;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Interval between fetches if no fetch fails. It bounds the time for which Weir accepts a withdrawn key.

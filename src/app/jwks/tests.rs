@@ -13,7 +13,7 @@ use crate::app::reload::install;
 use crate::config;
 use crate::gate::Gate;
 use crate::proxy::ConnectionCount;
-use crate::telemetry::{Metrics, Taps};
+use crate::telemetry::{Metrics, Spans, Taps};
 use crate::time::Clock;
 use crate::upstream::Ceiling;
 
@@ -110,7 +110,8 @@ fn shared(config: config::Config) -> SharedState {
     let reloads = watch::Sender::new(());
     let clients = Arc::default();
     let taps = Arc::new(Taps::new(metrics.taps.clone()));
-    SharedState { gate, metrics, taps, running_config, reloads, connections, checks, clients, ceiling, draining }
+    let spans = Spans::new(metrics.spans.clone());
+    SharedState { gate, metrics, taps, spans, running_config, reloads, connections, checks, clients, ceiling, draining }
 }
 
 /// What a token with this `kid` is told; its signature is wrong in any case.

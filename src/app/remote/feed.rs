@@ -20,7 +20,12 @@ use crate::time::{Clock, Timestamp};
 #[derive(Debug)]
 pub enum ConfigFeed {
     /// A file, which the task that reloads watches itself.
-    File(PathBuf),
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// The file of the last configurations in force; none if they are in memory.
+        versions: Option<PathBuf>,
+    },
     /// A configuration that does not change. Overrides do.
     Fixed(Origin),
     /// A place on other machines.
@@ -175,7 +180,7 @@ impl ConfigFeed {
     /// Why the newest version has no content.
     pub(in crate::app) fn newest(&self) -> Result<Origin, String> {
         match self {
-            Self::File(_) | Self::Fixed(_) => Ok(self.in_force()),
+            Self::File { .. } | Self::Fixed(_) => Ok(self.in_force()),
             Self::Remote(feed) => match &feed.newest {
                 Some(Version { content: Ok(bytes), .. }) => Ok(feed.settings.origin(Arc::clone(bytes))),
                 Some(Version { content: Err(reason), .. }) => Err(reason.to_string()),
@@ -187,16 +192,39 @@ impl ConfigFeed {
     /// The version in force; the newest one of a file.
     pub(in crate::app) fn in_force(&self) -> Origin {
         match self {
-            Self::File(path) => Origin::File(path.clone()),
+            Self::File { path, .. } => Origin::File(path.clone()),
             Self::Fixed(origin) => origin.clone(),
             Self::Remote(feed) => feed.settings.origin(Arc::clone(&feed.in_force.bytes)),
+        }
+    }
+
+    /// The earlier configuration with this text, which was put in force at `at`.
+    pub(in crate::app) fn earlier(&self, text: Arc<str>, at: &str) -> Origin {
+        match self.in_force() {
+            Origin::File(file) | Origin::Earlier { file, .. } => {
+                let name = format!("{} of {at}", file.display()).into();
+                Origin::Earlier { text, name, file }
+            }
+            Origin::Bytes { name, folder, variables, .. } => {
+                let name = format!("{name} of {at}").into();
+                Origin::Bytes { bytes: text.as_bytes().into(), name, folder, variables }
+            }
+        }
+    }
+
+    /// The file of the last configurations in force; none if they are in memory.
+    pub(in crate::app) fn versions_file(&self) -> Option<PathBuf> {
+        match self {
+            Self::File { versions, .. } => versions.clone(),
+            Self::Fixed(_) => None,
+            Self::Remote(feed) => Some(feed.last_good.path().with_extension("versions.json")),
         }
     }
 
     /// The revision of the newest version, as logs have it.
     pub(in crate::app) fn revision(&self) -> Option<&str> {
         match self {
-            Self::File(_) | Self::Fixed(_) => None,
+            Self::File { .. } | Self::Fixed(_) => None,
             Self::Remote(feed) => Some(feed.newest.as_ref().map_or(&feed.in_force.revision, |newest| &newest.revision)),
         }
     }

@@ -82,7 +82,9 @@ pub fn open(
 ) -> Result<(Config, ConfigFeed), StartError> {
     let address = match address {
         ConfigAddress::File(path) => {
-            return Ok((config::load(&Origin::File(path.clone()))?, ConfigFeed::File(path)));
+            let config = config::load(&Origin::File(path.clone()))?;
+            let versions = versions_file(feed.state_dir.as_deref(), &path);
+            return Ok((config, ConfigFeed::File { path, versions }));
         }
         ConfigAddress::Remote(address) => address,
     };
@@ -134,6 +136,15 @@ fn from_disk(
             last_good.path().display()
         ))),
     }
+}
+
+/// The file of the last configurations in force; none without a folder of state.
+fn versions_file(named: Option<&Path>, config: &Path) -> Option<PathBuf> {
+    let folder = state_dir(named);
+    let is_there = named.is_some() || std::env::var_os("STATE_DIRECTORY").is_some() || folder.is_dir();
+    let config = std::path::absolute(config).unwrap_or_else(|_| config.to_owned());
+    let file = LastGood::new(&folder, &config.display().to_string());
+    is_there.then(|| file.path().with_extension("versions.json"))
 }
 
 fn state_dir(named: Option<&Path>) -> PathBuf {

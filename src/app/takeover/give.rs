@@ -20,6 +20,7 @@ use crate::net::{Lifecycle, ListenAddress, Listener, SocketFile};
 use crate::proxy::SharedState;
 use crate::store::snapshot::{Secret, Snapshot};
 use crate::time;
+use crate::upstream::{Directory, operate};
 
 /// Handles of the sockets of one address.
 pub(in crate::app) struct Offered {
@@ -156,7 +157,8 @@ impl Handover {
         tracing::info!(pid, version, "a successor asks to take over");
         let (version_here, instance) = (env!("CARGO_PKG_VERSION").to_owned(), self.instance);
         let overrides = self.text.overrides.load().text_in_memory().map(Into::into);
-        channel.send(&Message::Hello { protocol: PROTOCOL, version: version_here, instance, overrides })?;
+        let orders = operate::all(&self.shared.in_force().states);
+        channel.send(&Message::Hello { protocol: PROTOCOL, version: version_here, instance, overrides, orders })?;
         if protocol != PROTOCOL {
             return Err(io::Error::other(format!("version {version} has another takeover protocol")));
         }

@@ -15,6 +15,7 @@ use crate::policy::Policy;
 use crate::proxy::SharedState;
 use crate::store::snapshot::{Restored, Secret, restore};
 use crate::time::{Clock, Timestamp};
+use crate::upstream::orders::EndpointOrder;
 
 /// The process behind the socket `server.takeover`.
 pub(in crate::app) enum Previous {
@@ -40,6 +41,8 @@ pub(in crate::app) struct Predecessor {
     instance: Option<u64>,
     /// The text of its overrides, if they are in memory.
     overrides: Option<Box<str>>,
+    /// The orders of operators about its endpoints.
+    orders: Vec<EndpointOrder>,
     groups: Vec<Group>,
     taken: Vec<usize>,
     keys: Vec<(String, String)>,
@@ -105,8 +108,9 @@ impl Predecessor {
     fn ask(stream: UnixStream) -> io::Result<Self> {
         let mut channel = Channel::new(stream)?;
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        channel.send(&Message::Hello { protocol: PROTOCOL, version, instance: None, overrides: None })?;
-        let Message::Hello { protocol, version, instance, overrides } = channel.receive_message()? else {
+        let (instance, overrides, orders) = (None, None, Vec::new());
+        channel.send(&Message::Hello { protocol: PROTOCOL, version, instance, overrides, orders })?;
+        let Message::Hello { protocol, version, instance, overrides, orders } = channel.receive_message()? else {
             return Err(unexpected());
         };
         if protocol != PROTOCOL {
@@ -134,6 +138,7 @@ impl Predecessor {
             peer,
             instance,
             overrides,
+            orders,
             groups,
             taken: Vec::new(),
             keys,
@@ -172,6 +177,11 @@ impl Predecessor {
     /// The number under which other replicas know the predecessor.
     pub(in crate::app) fn instance(&self) -> Option<u64> {
         self.instance
+    }
+
+    /// The orders of operators about the predecessor's endpoints.
+    pub(in crate::app) fn orders(&mut self) -> Vec<EndpointOrder> {
+        std::mem::take(&mut self.orders)
     }
 
     /// The text of the predecessor's overrides, if they are in its memory.

@@ -19,6 +19,8 @@ use rustix::net::{
 use rustix::process::Uid;
 use serde::{Deserialize, Serialize};
 
+use crate::upstream::orders::EndpointOrder;
+
 /// The version of the protocol. Processes with different versions do not hand over.
 pub(super) const PROTOCOL: u32 = 2;
 
@@ -39,6 +41,9 @@ pub(super) enum Message {
         /// From the predecessor: the text of its overrides, if they are in memory.
         #[serde(default)]
         overrides: Option<Box<str>>,
+        /// From the predecessor: the orders of operators about endpoints.
+        #[serde(default)]
+        orders: Vec<EndpointOrder>,
     },
     /// A refusal. A predecessor that is shutting down (`is_ending`) keeps the connection open until it has ended.
     Refused {

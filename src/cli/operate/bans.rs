@@ -28,9 +28,8 @@ enum BansAction {
     Add {
         #[command(flatten)]
         clients: ClientArgs,
-        /// The length, such as `10min` or `24h`; without it the ban is for good.
-        #[arg(long = "for", value_name = "TIME")]
-        length: Option<String>,
+        #[command(flatten)]
+        length: LengthArgs,
         /// The reason.
         #[arg(long)]
         reason: Option<String>,
@@ -47,6 +46,18 @@ enum BansAction {
         #[command(flatten)]
         target: Target,
     },
+}
+
+/// The length of a ban.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct LengthArgs {
+    /// The length, such as `10min` or `24h`.
+    #[arg(long = "for", value_name = "TIME")]
+    length: Option<String>,
+    /// Ban for good, until the ban is lifted.
+    #[arg(long)]
+    forever: bool,
 }
 
 /// The clients of a ban.
@@ -71,6 +82,7 @@ pub(in crate::cli) fn bans(BansArgs { action }: BansArgs) -> ExitCode {
         BansAction::List { limit, target } => target
             .run(ApiRequest::query(Method::GET, "/v1/bans", vec![("limit", limit)]), |bans| show_bans(&bans["bans"])),
         BansAction::Add { clients: ClientArgs { limit, text, id, address }, length, reason, target } => {
+            let length = length.length.or_else(|| length.forever.then(|| "forever".to_owned()));
             let key = text.as_deref().map(key_of);
             let ban = [("limit", limit), ("id", id), ("address", address), ("for", length), ("reason", reason)];
             let mut body: serde_json::Map<_, _> =

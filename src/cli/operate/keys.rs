@@ -27,7 +27,7 @@ enum KeysAction {
         #[command(flatten)]
         target: Target,
     },
-    /// List the keys that a limit denies now, or on which requests wait.
+    /// List the keys that a limit refuses now, or on which requests wait.
     Limited {
         /// The name of the limit.
         limit: String,
@@ -121,9 +121,11 @@ fn show_key(key: &Value) -> String {
     let rows =
         ["limit", "key", "id", "rule", "from", "remaining", "debt", "limited", "waiting", "banned_until", "decided_by"];
     let mut rows: Vec<_> = rows.into_iter().map(|name| vec![name.replace('_', " "), text(&key[name])]).collect();
-    rows.push(vec!["whole again in".to_owned(), duration(&key["reset_after_ms"])]);
-    rows.push(vec!["next unit in".to_owned(), duration(&key["retry_after_ms"])]);
-    table(&["FIELD", "VALUE"], &rows)
+    rows.push(vec!["reset after".to_owned(), duration(&key["reset_after_ms"])]);
+    rows.push(vec!["retry after".to_owned(), duration(&key["retry_after_ms"])]);
+    let unused = key["unused"] == true;
+    let remark = if unused { "\nno state of this key: it was never seen, or has all of its units again" } else { "" };
+    table(&["FIELD", "VALUE"], &rows) + remark
 }
 
 fn show_top(top: &Value) -> String {
@@ -135,7 +137,7 @@ fn show_top(top: &Value) -> String {
 fn show_balance(balance: &Value) -> String {
     let mut rows: Vec<_> =
         ["limit", "remaining", "debt"].map(|name| vec![name.to_owned(), text(&balance[name])]).into();
-    rows.push(vec!["whole again in".to_owned(), duration(&balance["reset_after_ms"])]);
+    rows.push(vec!["reset after".to_owned(), duration(&balance["reset_after_ms"])]);
     table(&["FIELD", "VALUE"], &rows)
 }
 
@@ -151,5 +153,5 @@ fn show_limited(page: &Value) -> String {
     };
     let rows: Vec<_> = page["keys"].as_array().into_iter().flatten().map(row).collect();
     let more = page["next"].as_str().map(|next| format!("\n{} keys in all; --after {next}", text(&page["count"])));
-    table(&["KEY", "ID", "WAITING", "REMAINING", "NEXT UNIT IN"], &rows) + &more.unwrap_or_default()
+    table(&["KEY", "ID", "WAITING", "REMAINING", "RETRY AFTER"], &rows) + &more.unwrap_or_default()
 }

@@ -9,6 +9,7 @@ mod overrides;
 mod plans;
 mod tap;
 mod top;
+mod upstreams;
 
 mod target;
 
@@ -19,3 +20,4 @@ pub(super) use overrides::{OverridesArgs, overrides};
 pub(super) use plans::{PlansArgs, plans};
 pub(super) use tap::{TapArgs, tap};
 pub(super) use top::{TopArgs, top};
+pub(super) use upstreams::{UpstreamsArgs, upstreams};

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::target::{ApiRequest, Target, json_or_text, key_of, remarks, text};
+use super::target::{ApiRequest, Target, TermArgs, ends, json_or_text, key_of, remarks, text};
 use crate::cli::table::table;
 
 #[derive(Debug, Args)]
@@ -34,8 +34,10 @@ enum OverridesAction {
         /// The key: its parts with `|` between them, or a JSON object with the parts by name.
         #[arg(value_name = "KEY")]
         text: String,
-        /// A rate such as 500/min, `unlimited`, or JSON such as {"rate": "500/min", "burst": 100}.
+        /// A rate such as 500/min, a factor such as x2 or x0.5, `unlimited`, or JSON such as {"rate": "500/min", "burst": 100}, also a list of rates.
         to: String,
+        #[command(flatten)]
+        terms: TermArgs,
         /// The reason, for the audit log.
         #[arg(long)]
         reason: Option<String>,
@@ -68,9 +70,11 @@ pub(in crate::cli) fn overrides(OverridesArgs { action }: OverridesArgs) -> Exit
             let query = vec![("limit", limit), ("left_out", left_out(only))];
             target.run(ApiRequest::query(Method::GET, "/v1/overrides", query), show_overrides)
         }
-        OverridesAction::Set { limit, text, to, reason, target } => {
+        OverridesAction::Set { limit, text, to, terms: TermArgs { length, replace }, reason, target } => {
             let to = json_or_text(&to, |to| to.is_object() || to.is_array());
-            let change = json!({ "limit": limit, "key": key_of(&text), "to": to, "reason": reason });
+            let (key, length) = (key_of(&text), length.as_deref());
+            let change =
+                json!({ "limit": limit, "key": key, "to": to, "for": length, "replace": replace, "reason": reason });
             target.run(ApiRequest::post("/v1/overrides", &change), show_overrides)
         }
         OverridesAction::Remove { limit, text, left_out: all, reason, target } => {
@@ -83,7 +87,9 @@ pub(in crate::cli) fn overrides(OverridesArgs { action }: OverridesArgs) -> Exit
 fn show_overrides(overrides: &Value) -> String {
     let all = overrides.as_array().cloned().unwrap_or_else(|| vec![overrides.clone()]);
     let row = |one: &Value| {
-        vec![text(&one["limit"]), text(&one["key"]), text(&one["to"]), text(&one["was"]), text(&one["why"])]
+        let (limit, key, to) = (text(&one["limit"]), text(&one["key"]), text(&one["to"]));
+        vec![limit, key, to, ends(one), text(&one["was"]), text(&one["why"])]
     };
-    table(&["LIMIT", "KEY", "TO", "WAS", "LEFT OUT"], &all.iter().map(row).collect::<Vec<_>>()) + &remarks(&all)
+    let rows: Vec<_> = all.iter().map(row).collect();
+    table(&["LIMIT", "KEY", "TO", "ENDS", "WAS", "LEFT OUT"], &rows) + &remarks(&all)
 }

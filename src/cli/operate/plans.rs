@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::target::{ApiRequest, Target, key_of, remarks, text};
+use super::target::{ApiRequest, Target, TermArgs, ends, key_of, remarks, text};
 use crate::cli::table::table;
 
 #[derive(Debug, Args)]
@@ -33,6 +33,8 @@ enum PlansAction {
         text: String,
         /// The name of one of the limit's plans.
         plan: String,
+        #[command(flatten)]
+        terms: TermArgs,
         /// The reason, for the audit log.
         #[arg(long)]
         reason: Option<String>,
@@ -59,8 +61,9 @@ pub(in crate::cli) fn plans(PlansArgs { action }: PlansArgs) -> ExitCode {
         PlansAction::List { limit, target } => {
             target.run(ApiRequest::query(Method::GET, "/v1/plans", vec![("limit", limit)]), show_plans)
         }
-        PlansAction::Set { limit, text, plan, reason, target } => {
-            let plan = json!({ "limit": limit, "key": key_of(&text), "plan": plan, "reason": reason });
+        PlansAction::Set { limit, text, plan, terms: TermArgs { length, replace }, reason, target } => {
+            let (key, length) = (key_of(&text), length.as_deref());
+            let plan = json!({ "limit": limit, "key": key, "plan": plan, "for": length, "replace": replace, "reason": reason });
             target.run(ApiRequest::post("/v1/plans", &plan), show_plans)
         }
         PlansAction::Remove { limit, text, reason, target } => {
@@ -73,7 +76,9 @@ pub(in crate::cli) fn plans(PlansArgs { action }: PlansArgs) -> ExitCode {
 fn show_plans(plans: &Value) -> String {
     let all = plans.as_array().cloned().unwrap_or_else(|| vec![plans.clone()]);
     let row = |one: &Value| {
-        vec![text(&one["limit"]), text(&one["key"]), text(&one["plan"]), text(&one["was"]), text(&one["why"])]
+        let (limit, key, plan) = (text(&one["limit"]), text(&one["key"]), text(&one["plan"]));
+        vec![limit, key, plan, ends(one), text(&one["was"]), text(&one["why"])]
     };
-    table(&["LIMIT", "KEY", "PLAN", "WAS", "LEFT OUT"], &all.iter().map(row).collect::<Vec<_>>()) + &remarks(&all)
+    let rows: Vec<_> = all.iter().map(row).collect();
+    table(&["LIMIT", "KEY", "PLAN", "ENDS", "WAS", "LEFT OUT"], &rows) + &remarks(&all)
 }

@@ -25,9 +25,12 @@ pub(in crate::cli) struct TapArgs {
     /// The id of the key, in place of its text.
     #[arg(long, conflicts_with = "text", requires = "limit")]
     id: Option<String>,
-    /// The verdicts: forwarded, held, rejected, refused, abandoned, banned.
+    /// The verdicts: forwarded, held, refused, abandoned.
     #[arg(long, value_name = "VERDICT,...")]
     verdict: Option<String>,
+    /// The reasons of refusals: limit, ban, access, identity, other.
+    #[arg(long, value_name = "REASON,...")]
+    refused_by: Option<String>,
     /// The address of the client.
     #[arg(long, value_name = "ADDRESS")]
     client: Option<IpAddr>,
@@ -63,7 +66,13 @@ pub(in crate::cli) fn tap(args: &TapArgs) -> ExitCode {
 /// The path and the query of the request.
 fn path(args: &TapArgs) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
-    for (name, value) in [("limit", &args.limit), ("key", &args.text), ("id", &args.id), ("verdict", &args.verdict)] {
+    for (name, value) in [
+        ("limit", &args.limit),
+        ("key", &args.text),
+        ("id", &args.id),
+        ("verdict", &args.verdict),
+        ("refused_by", &args.refused_by),
+    ] {
         query.extend_pairs(value.iter().map(|value| (name, value)));
     }
     query.extend_pairs(args.client.map(|client| ("client", client.to_string())));
@@ -106,7 +115,7 @@ impl Printer {
             writeln!(
                 out,
                 "{}",
-                row(["TIME (UTC)", "VERDICT", "STATUS", "CLIENT", "TOOK", "LIMIT", "REQUEST", "KEYS"])
+                row(["TIME (UTC)", "VERDICT", "BY", "STATUS", "CLIENT", "TOOK", "LIMIT", "REQUEST", "KEYS"])
             )?;
         }
         writeln!(out, "{}", shown(event))
@@ -126,6 +135,7 @@ fn shown(event: &Value) -> String {
     row([
         at.get(11..23).unwrap_or(&at),
         &text(event, "verdict"),
+        &text(event, "refused_by"),
         &event["status"].to_string(),
         &text(event, "client"),
         &format!("{}ms", event["duration_us"].as_u64().unwrap_or(0) / 1000),
@@ -136,9 +146,10 @@ fn shown(event: &Value) -> String {
 }
 
 /// A line with columns. The stream has no end, so the widths do not depend on the rows.
-fn row([time, verdict, status, client, took, limit, request, keys]: [&str; 8]) -> String {
-    let line =
-        format!("{time:<12}  {verdict:<9}  {status:<6}  {client:<15}  {took:>7}  {limit:<16}  {request:<32}  {keys}");
+fn row([time, verdict, by, status, client, took, limit, request, keys]: [&str; 9]) -> String {
+    let line = format!(
+        "{time:<12}  {verdict:<9}  {by:<8}  {status:<6}  {client:<15}  {took:>7}  {limit:<16}  {request:<32}  {keys}"
+    );
     line.trim_end().to_owned()
 }
 
@@ -189,11 +200,11 @@ mod tests {
         ]);
         let event = json!({
             "at": "2026-11-22T02:13:07.120Z", "client": "203.0.113.7", "method": "GET", "host": "shop.example",
-            "path": "/a\u{1b}[2J", "status": 429, "verdict": "rejected", "limit": "per-seller", "keys": keys,
+            "path": "/a\u{1b}[2J", "status": 429, "verdict": "refused", "refused_by": "limit", "limit": "per-seller", "keys": keys,
             "duration_us": 1212, "held_us": 0
         });
         let lines = [shown(&event), shown(&json!({ "lost": 12 }))].join("\n");
-        let expected = "02:13:07.120  rejected   429     203.0.113.7          1ms  per-seller        GET shop.example/a[2J             per-ip=203.0.113.7 per-seller=12..#5d1f6a02\n\
+        let expected = "02:13:07.120  refused    limit     429     203.0.113.7          1ms  per-seller        GET shop.example/a[2J             per-ip=203.0.113.7 per-seller=12..#5d1f6a02\n\
                         ... 12 requests are lost, because they came too fast";
         assert_eq!(lines, expected);
     }

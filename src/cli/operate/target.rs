@@ -11,7 +11,7 @@ use http::{Method, Request, StatusCode, header};
 use serde_json::Value;
 
 use crate::app::exchange::Streamed;
-use crate::cli::ask::{AdminAddress, Credentials, ask, follow};
+use crate::cli::ask::{AdminAddress, Credentials, ask, follow, refusal};
 use crate::cli::output::{fail, invalid, say};
 use crate::config::{self, Origin};
 use crate::net::ListenAddress;
@@ -31,6 +31,17 @@ pub(in crate::cli) struct Target {
     /// Print JSON, also on a terminal.
     #[arg(long)]
     pub(super) json: bool,
+}
+
+/// The terms of an override or a plan.
+#[derive(Debug, Args)]
+pub(super) struct TermArgs {
+    /// The length, such as `10min` or `24h`, after which it ends by itself; without it, it holds until it is removed.
+    #[arg(long = "for", value_name = "TIME")]
+    pub(super) length: Option<String>,
+    /// Let it drop windows of a limit with several rates.
+    #[arg(long)]
+    pub(super) replace: bool,
 }
 
 /// A request of the API.
@@ -108,6 +119,19 @@ impl Target {
         if said == ExitCode::SUCCESS { code(&answer) } else { said }
     }
 
+    /// Prints the text that answers a GET for `path`.
+    pub(super) fn print(self, path: &'static str) -> ExitCode {
+        let admin = match self.address() {
+            Ok(admin) => admin,
+            Err(code) => return code,
+        };
+        match ask(&admin, &self.credentials, Request::get(path), Vec::new(), AT_MOST) {
+            Ok((status, body)) if status.is_success() => say(&String::from_utf8_lossy(&body).trim_end()),
+            Ok((status, body)) => fail(&refusal(&admin, status, &serde_json::from_slice(&body).unwrap_or_default())),
+            Err(error) => fail(&error),
+        }
+    }
+
     /// The JSON that answers a GET for `path` at `admin`; `None` if the path does not exist.
     ///
     /// # Errors
@@ -150,11 +174,7 @@ impl Target {
         if let Some(admin) = &self.admin {
             return Ok(admin.clone());
         }
-        let wrong = |text: &str| fail(&format_args!("`{text}` is no admin listener"));
-        let Some(file) = &self.config else {
-            let text = std::env::var("WEIR_ADMIN").unwrap_or_else(|_| "127.0.0.1:9901".to_owned());
-            return text.parse().map_err(|_| wrong(&text));
-        };
+        let Some(file) = &self.config else { return AdminAddress::of_environment().map_err(|error| fail(&error)) };
         let admin = config::load(&Origin::File(file.clone())).map_err(|diagnostics| invalid(&diagnostics))?.admin;
         let text = match &admin.listen {
             None => return Err(fail(&"the configuration has no admin listener")),
@@ -167,14 +187,14 @@ impl Target {
                 format!("{}{address}", if admin.tls.is_some() { "https://" } else { "" })
             }
         };
-        text.parse().map_err(|_| wrong(&text))
+        AdminAddress::of_text(&text).map_err(|error| fail(&error))
     }
 }
 
-/// The message about an answer that is no success.
-fn refusal(admin: &AdminAddress, status: StatusCode, answer: &Value) -> String {
-    let detail = answer.get("detail").and_then(Value::as_str).map(|detail| format!(": {detail}"));
-    format!("{admin} answers {status}{}", detail.unwrap_or_default())
+/// The end of an override or a plan: the time left in a list, else the date.
+pub(super) fn ends(one: &Value) -> String {
+    let left = one["left_s"].as_u64().map(|seconds| humantime::format_duration(Duration::from_secs(seconds)));
+    left.map_or_else(|| text(&one["until"]), |left| format!("in {left}"))
 }
 
 /// The text of a value: without quotes, and `-` for none.

@@ -1,21 +1,28 @@
-//! `[access]` and `[plans]`: denied and exempt clients and paths, paths that need a plan, and the source of plans.
+//! `[access]` and `[plans]`: denied and exempt clients and paths, required identities and plans, and the source of plans.
 //!
 //! Notes entries that contradict each other. `policy` decides which of several entries applies to a request.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
+use std::iter;
 use std::ops::Range;
 
 use http::HeaderName;
+use ipnet::IpNet;
+use toml::Spanned;
+use toml::de::DeValue;
 
 use super::identity::request_header;
-use super::matching::path_pattern;
+use super::matching::{cover_head, except_paths, matches, path_pattern};
 use super::warnings::{Bypass, of_everyone};
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
-use crate::policy::access::{self, Access, AccessRule, AccessSpec, Requirement};
-use crate::policy::{Identity, IdentitySource, PlanSource};
+use crate::policy::access::{Access, AccessRule, AccessSpec, Requirement, canonical};
+use crate::policy::{Except, Identity, IdentitySource, PathPattern, PlanSource};
+
+/// The most denied paths that an allowed path is compared with, so that the cost is linear in the number of entries.
+const COMPARED_MAX: usize = 1000;
 
 /// Compiles the source of plans, and marks the identity that supplies them. `names` are the names of all identities,
 /// including invalid identities.
@@ -75,7 +82,7 @@ fn plan_source(text: &str, root: &Table<'_>, names: &[String]) -> Result<Source,
 }
 
 /// The index of the identity of this name.
-fn identity(name: &str, names: &[String]) -> Result<usize, Fault> {
+pub(super) fn identity(name: &str, names: &[String]) -> Result<usize, Fault> {
     names.iter().position(|known| known == name).ok_or_else(|| {
         let help = did_you_mean(nearest(name, names.iter().map(String::as_str)));
         let all = || match names {
@@ -97,6 +104,9 @@ pub(super) fn access(root: &Table<'_>, identities: &[String]) -> (Option<Access>
     let (mut networks, mut paths, mut values) = (Seen::new(), Seen::new(), Seen::new());
     for (key, rule) in [("deny", AccessRule::Deny), ("allow", AccessRule::Allow)] {
         let entries = table.table(key);
+        // Empty while `deny` itself is read.
+        let denied: HashSet<IpNet> = spec.networks.iter().map(|(network, _)| canonical(*network)).collect();
+        let denied_paths: Vec<PathPattern> = spec.paths.iter().map(|(path, _)| path.clone()).collect();
         let listed = entries.long_list("ip", units::network);
         if rule == AccessRule::Allow {
             of_everyone(&entries, "ip", &listed, "allows_everything", "no limit applies to any request");
@@ -104,7 +114,8 @@ pub(super) fn access(root: &Table<'_>, identities: &[String]) -> (Option<Access>
         for network in listed {
             let name = network.get_ref().to_string();
             let entry = AccessEntry { name: Some(&name), rule, span: network.span() };
-            if entry.is_first(&entries, "ip", access::canonical(*network.get_ref()), &mut networks) {
+            if entry.is_first(&entries, "ip", canonical(*network.get_ref()), &mut networks) {
+                warn_of_opened_network(&entries, &network, &denied);
                 spec.networks.push((network.into_inner(), rule));
             }
         }
@@ -115,6 +126,7 @@ pub(super) fn access(root: &Table<'_>, identities: &[String]) -> (Option<Access>
                 entries.warn("path", path.span(), "allows_everything", fault);
             }
             if entry.is_first(&entries, "path", path.get_ref().shape(), &mut paths) {
+                warn_of_opened_path(&entries, &path, &denied_paths);
                 spec.paths.push((path.into_inner(), rule));
             }
         }
@@ -122,7 +134,7 @@ pub(super) fn access(root: &Table<'_>, identities: &[String]) -> (Option<Access>
             spec.identities.push((index, value, rule));
         }
     }
-    spec.require = require(&table, root.has("plans"));
+    spec.require = require(&table, identities, root.has("plans"));
     warn_of_spellings(root, &table);
     let bypass = Bypass::of(&spec);
     (Some(Access::new(spec)), bypass)
@@ -135,10 +147,33 @@ fn warn_of_spellings(root: &Table<'_>, table: &Table<'_>) {
         return;
     }
     let denied = table.get("deny").and_then(|deny| Some((deny.get_ref().as_table()?.get("path")?.span(), "deny.path")));
-    for (span, key) in denied.into_iter().chain(table.get("require").map(|require| (require.span(), "require"))) {
+    let has_path = |one: &Spanned<DeValue<'_>>| one.get_ref().as_table().is_some_and(|one| one.contains_key("path"));
+    let required =
+        table.get("require").filter(|all| all.get_ref().as_array().is_some_and(|all| all.iter().any(has_path)));
+    let required = required.map(|require| (require.span(), "require"));
+    for (span, key) in denied.into_iter().chain(required) {
         let what = "many services treat `/A`, `/a/` or `/a;b` as `/a`, but Weir treats them as other paths";
         let help = "set `server.paths` for your service (docs/operations/deploy.md); use `paths = {}` if the service distinguishes them";
         table.warn(key, span, "path_spellings", Fault::new(what).help(Some(help.to_owned())));
+    }
+}
+
+/// Notes an entry of `allow` that opens a part of a denied network.
+fn warn_of_opened_network(allow: &Table<'_>, network: &Located<IpNet>, denied: &HashSet<IpNet>) {
+    let mut around = iter::successors(canonical(*network.get_ref()).supernet(), IpNet::supernet);
+    if let Some(closed) = around.find(|around| denied.contains(around)) {
+        let title = format!("`access.allow.ip`: `{}` opens a part of `{closed}`, which is denied", network.get_ref());
+        allow.context.note(Problem::remark("opens_denied", network.span(), title));
+    }
+}
+
+/// Notes an entry of `allow` that opens a part of a denied path.
+fn warn_of_opened_path(allow: &Table<'_>, path: &Located<PathPattern>, denied: &[PathPattern]) {
+    let opened = path.get_ref();
+    if let Some(closed) = denied.iter().take(COMPARED_MAX).find(|closed| *closed != opened && closed.covers(opened)) {
+        let (opened, closed) = (opened.as_str(), closed.as_str());
+        let title = format!("`access.allow.path`: `{opened}` opens a part of `{closed}`, which is denied");
+        allow.context.note(Problem::remark("opens_denied", path.span(), title));
     }
 }
 
@@ -174,30 +209,42 @@ fn identity_values(
     all
 }
 
-fn require(table: &Table<'_>, has_plans: bool) -> Vec<Requirement> {
-    let mut all = Vec::new();
+fn require(table: &Table<'_>, identities: &[String], has_plans: bool) -> Vec<Requirement> {
     if let Some(value) =
         table.get("require").filter(|value| value.get_ref().as_array().is_some_and(|items| items.is_empty()))
     {
         table.fault("require", value.span(), Fault::new("an empty list has no effect; remove it"));
     }
-    for table in table.tables("require").iter().filter(|table| !table.is_broken()) {
-        let paths = table.list("path", |text| path_pattern(table, text));
-        let plans = table.list("plan", value);
-        if !has_plans {
-            let problem = Problem::new(table.span(), "`access.require` needs `[plans]`").absence();
-            let help =
-                "without it no request has a plan; set the source of plans, as in `[plans] from =  \"seller.plan\"`";
-            table.context.note(problem.help(Some(help.to_owned())));
-        }
-        if let (Some(paths), Some(plans)) = (paths, plans) {
-            all.push(Requirement {
-                paths: paths.into_iter().map(Located::into_inner).collect(),
-                plans: plans.into_iter().map(Located::into_inner).collect(),
-            });
-        }
+    let tables = table.tables("require");
+    tables.iter().filter(|table| !table.is_broken()).map(|table| requirement(table, identities, has_plans)).collect()
+}
+
+fn requirement(table: &Table<'_>, names: &[String], has_plans: bool) -> Requirement {
+    let plans = table.list("plan", value);
+    if plans.is_some() && !has_plans {
+        let problem = Problem::new(table.span(), "`access.require.plan` needs `[plans]`").absence();
+        let help = "without it no request has a plan; set the source of plans, as in `[plans] from =  \"seller.plan\"`";
+        table.context.note(problem.help(Some(help.to_owned())));
     }
-    all
+    if !table.has("identity") && !table.has("plan") {
+        let problem = Problem::new(table.span(), "this entry requires nothing").absence();
+        let help = "name identities or plans, as in `identity = [\"seller\"]`";
+        table.context.note(problem.help(Some(help.to_owned())));
+    }
+    let mut matches = matches(table);
+    cover_head(&mut matches.methods);
+    Requirement {
+        matches,
+        except: Except { paths: except_paths(&table.table("except")), ..Except::default() },
+        identities: required_identities(table, "identity", names),
+        plans: plans.into_iter().flatten().map(Located::into_inner).collect(),
+    }
+}
+
+/// The indices of the identities that `key` lists.
+pub(super) fn required_identities(table: &Table<'_>, key: &str, names: &[String]) -> Vec<usize> {
+    let listed = table.list(key, |text| identity(text, names));
+    listed.into_iter().flatten().map(Located::into_inner).collect()
 }
 
 fn value(text: &str) -> Result<Box<str>, Fault> {

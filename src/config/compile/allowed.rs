@@ -6,17 +6,17 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use toml::Spanned;
-use toml::de::DeValue;
+use toml::de::{DeInteger, DeValue};
 
 use super::override_key::{self, Keyed};
 use super::rule::Scheme;
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
-use crate::config::reader::time_units::{self, WrittenRate};
+use crate::config::reader::time_units::{self, Factor, WrittenRate};
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
 use crate::config::schema::{self, UNLIMITED};
 use crate::limit::Algorithm;
-use crate::policy::Allowed;
+use crate::policy::{Allowed, WrittenRule, WrittenRules};
 
 /// The most plans or overrides of a limit: `policy` numbers them in 16 bits.
 pub(super) const EXCEPTIONS_MAX: usize = 1 << 16;
@@ -27,7 +27,12 @@ pub(super) struct CompiledAllowed {
     pub(super) allowed: Option<Allowed>,
     /// The capacity of each rule.
     pub(super) capacities: Vec<Capacity>,
+    /// The plans that drop windows of the limit, and how.
+    pub(super) dropping: DroppingPlans,
 }
+
+/// Plans that drop windows of their limit, and how.
+pub(super) type DroppingPlans = HashMap<Box<str>, Fault>;
 
 /// The most units that one rule can hold.
 pub(super) struct Capacity {
@@ -42,10 +47,24 @@ pub(super) struct Capacity {
 pub(super) type Exception = (Box<str>, Option<Option<Algorithm>>);
 
 pub(super) fn compile(table: &Table<'_>, scheme: &Scheme, keyed: &Keyed<'_>) -> CompiledAllowed {
-    let usual = scheme.rule(table);
+    let usual = scheme.usual(table);
+    let mut written = WrittenRules::default();
+    if let Some(rule) = &usual {
+        let values = ["rate", "burst", "max"].map(|option| table.get(option).map(Spanned::get_ref));
+        written.usual = written_rule(values, rule);
+    }
     let plans_table = table.table("plans");
     check_count(&plans_table, "plans");
-    let plan = |(name, value): (Located<String>, _)| (name.into_inner().into(), exception(&plans_table, scheme, value));
+    let mut dropping = DroppingPlans::new();
+    let plan = |(name, value): (Located<String>, _)| {
+        let (name, rule): (Box<str>, _) = (name.into_inner().into(), exception(&plans_table, scheme, value));
+        dropping.extend(warn_of_dropped(&plans_table, scheme, value).map(|fault| (name.clone(), fault)));
+        written.plans.extend(
+            written_exception(value, rule.iter().flatten().next(), &written.usual)
+                .map(|written| (name.clone(), written)),
+        );
+        (name, rule)
+    };
     let plans: Vec<Exception> = plans_table.entries().into_iter().map(plan).collect();
     let overrides_table = table.table("overrides");
     override_key::check_all(&overrides_table, keyed);
@@ -59,7 +78,15 @@ pub(super) fn compile(table: &Table<'_>, scheme: &Scheme, keyed: &Keyed<'_>) -> 
                 rule
             }
             Some(Err(BadAssignment)) => None,
-            None => exception(&overrides_table, scheme, value),
+            None => {
+                warn_of_dropped(&overrides_table, scheme, value);
+                let rule = exception(&overrides_table, scheme, value);
+                written.overrides.extend(
+                    written_exception(value, rule.iter().flatten().next(), &written.usual)
+                        .map(|written| (text.clone(), written)),
+                );
+                rule
+            }
         };
         (text, rule)
     });
@@ -75,8 +102,44 @@ pub(super) fn compile(table: &Table<'_>, scheme: &Scheme, keyed: &Keyed<'_>) -> 
         capacities
             .extend(rules.map(|rule| Capacity { place: Some(text.span()), ..Capacity::new(rule, " of an override") }));
     }
-    let allowed = alike(usual, plans, overrides).map(|allowed| Allowed { assigned, ..allowed });
-    CompiledAllowed { allowed, capacities }
+    let allowed = alike(usual, plans, overrides).map(|allowed| Allowed { assigned, written, ..allowed });
+    CompiledAllowed { allowed, capacities, dropping }
+}
+
+/// An override or a plan as it is written; `None` if it is unlimited or has an error.
+pub(super) fn written_exception(
+    value: &Spanned<DeValue<'_>>,
+    rule: Option<&Algorithm>,
+    usual: &WrittenRule,
+) -> Option<WrittenRule> {
+    let rule = rule?;
+    if let Some((factor, Some(Ok(_)))) = value.get_ref().as_str().map(|text| (text, Factor::parse(text))) {
+        let rates = usual.rates.iter().map(|rate| format!("{factor} of {rate}").into()).collect();
+        return Some(WrittenRule { rates, rest: usual.rest.clone() });
+    }
+    let values = match value.get_ref() {
+        DeValue::Table(table) => ["rate", "burst", "max"].map(|option| table.get(option).map(Spanned::get_ref)),
+        value => [Some(value), None, None],
+    };
+    Some(written_rule(values, rule))
+}
+
+/// A rule as its `rate`, `burst` and `max` are written.
+fn written_rule([rate, burst, max]: [Option<&DeValue<'_>>; 3], rule: &Algorithm) -> WrittenRule {
+    let rates: Box<[Box<str>]> = match (rate, max) {
+        (Some(DeValue::Array(rates)), _) => {
+            rates.iter().filter_map(|rate| rate.get_ref().as_str()).map(Into::into).collect()
+        }
+        (Some(rate), _) => rate.as_str().map(Into::into).into_iter().collect(),
+        (None, max) => max.and_then(number).map(|max| format!("max {max}").into()).into_iter().collect(),
+    };
+    let burst = burst.and_then(number).map(|burst| format!(", burst {burst}")).unwrap_or_default();
+    let algorithm = rule.rates().first().map_or_else(|| rule.name(), Algorithm::name).replace('_', " ");
+    WrittenRule { rates, rest: format!("{burst}, {algorithm}").into() }
+}
+
+fn number<'v>(value: &'v DeValue<'_>) -> Option<&'v str> {
+    value.as_integer().map(DeInteger::as_str)
 }
 
 impl Capacity {
@@ -157,12 +220,51 @@ pub(super) fn assignment<'a>(
     Some(known.cloned().ok_or(BadAssignment))
 }
 
+/// How a value drops windows of a limit; `None` if it has a rate for the period of each, or has no rates.
+pub(super) fn dropped_windows(scheme: &Scheme, value: &DeValue<'_>) -> Option<Fault> {
+    let usual = scheme.usual_rates();
+    let mut rates = written_rates(value).filter(|_| usual.len() > 1)?;
+    let lacks = |usual: &&Located<WrittenRate>| !rates.iter().any(|rate| rate.is_as_long_as(usual.get_ref()));
+    let lacking: Vec<_> = usual.iter().filter(lacks).map(|rate| *rate.get_ref()).collect();
+    let list = |rates: &[WrittenRate], quote: char| {
+        rates.iter().map(|rate| format!("{quote}{rate}{quote}")).collect::<Vec<_>>().join(", ")
+    };
+    let what = format!("drops {} of the limit", Some(list(&lacking, '`')).filter(|_| !lacking.is_empty())?);
+    rates.extend(lacking);
+    let help = format!("write `[{}]`, or a factor such as \"x2\", to keep every window", list(&rates, '"'));
+    Some(Fault::new(what).help(Some(help)))
+}
+
+/// The valid rates of a value; `None` if it is no allowance by rates.
+fn written_rates(value: &DeValue<'_>) -> Option<Vec<WrittenRate>> {
+    match value {
+        DeValue::String(text) => time_units::rate(text).ok().map(|rate| vec![rate]),
+        DeValue::Array(items) => {
+            Some(items.iter().filter_map(|item| written_rates(item.get_ref())).flatten().collect())
+        }
+        DeValue::Table(table) => written_rates(table.get("rate")?.get_ref()),
+        _ => None,
+    }
+}
+
+/// Warns of a plan or an override of the configuration that drops windows of the limit, and returns how.
+fn warn_of_dropped(table: &Table<'_>, scheme: &Scheme, value: &Spanned<DeValue<'_>>) -> Option<Fault> {
+    let dropped = dropped_windows(scheme, value.get_ref())?;
+    table.warn("NAME", value.span(), "dropped_window", dropped.clone());
+    Some(dropped)
+}
+
 #[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 pub(super) fn exception<'a>(
     table: &Table<'a>,
     scheme: &Scheme,
     value: &'a Spanned<DeValue<'a>>,
 ) -> Option<Option<Algorithm>> {
+    let factor = value.get_ref().as_str().and_then(Factor::parse);
+    if let Some(factor) = factor {
+        let factor = factor.map_err(|fault| table.fault("NAME", value.span(), fault)).ok()?;
+        return scheme.scaled(table, "NAME", &value.span(), factor).map(Some);
+    }
     match value.get_ref() {
         DeValue::String(text) if text == UNLIMITED => Some(None),
         DeValue::Table(_) => scheme.rule(&table.table_of("NAME", value)).map(Some),

@@ -21,7 +21,7 @@ pub(super) fn check(table: &Table<'_>, server: &Table<'_>) -> Option<Option<(Loc
     let listen = listen?;
     let trusted = server.get("trusted_proxies").map(toml::Spanned::get_ref);
     if trusted.is_none_or(|trusted| trusted.as_array().is_some_and(|all| all.is_empty())) {
-        let help = "add the addresses of the proxies that ask, as in `trusted_proxies = [\"10.0.0.0/8\"]`";
+        let help = "add the addresses of the proxies that ask, as in `trusted_proxies = [\"10.0.0.0/24\"]`";
         let fault = Fault::new("without `server.trusted_proxies` nobody may ask").help(Some(help.to_owned()));
         table.fault("listen", listen.span(), Fault { absence: true, ..fault });
     }

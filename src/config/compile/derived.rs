@@ -69,7 +69,12 @@ impl DerivedDefaults {
             "fleet.strategy.store" | "limit.strategy.store" => only_store(table?, document).map(Value::from),
             _ => {
                 let (name, _) = path.strip_prefix("limit.")?.split_once('.')?;
-                of_limit(schema.strip_prefix("limit.")?, table, in_force.policy.by_name(name)?.limit)
+                let limit = in_force.policy.by_name(name)?.limit;
+                match schema.strip_prefix("limit.")? {
+                    // Without a file for snapshots no state outlives the process.
+                    "persist" => Some((limit.persist && document.contains_key("snapshot")).into()),
+                    option => of_limit(option, table, limit),
+                }
             }
         }
     }
@@ -80,7 +85,6 @@ fn of_limit(option: &str, table: Option<&DeTable<'_>>, limit: &Limit) -> Option<
     match option {
         "strategy" => Some(limit.strategy.name().into()),
         "on_full" => ON_FULL.iter().find(|(_, known)| *known == limit.on_full).map(|(word, _)| (*word).into()),
-        "persist" => Some(limit.persist.into()),
         "burst" | "plans.NAME.burst" | "overrides.NAME.burst" => {
             let has_burst = matches!(limit.allowed.usual, Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_));
             // The rule of a replica may be a share of the written one.

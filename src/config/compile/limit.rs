@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
 
-use http::Method;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -18,11 +17,11 @@ use super::overrides::{self, Target};
 use super::remote::{self, Stored};
 use super::rule::Scheme;
 use super::warnings::of_everyone;
-use super::{cost, key, matching, settle, snapshot};
+use super::{cost, key, matching, rate_warnings, settle, snapshot};
 use crate::config::overrides::OverrideSet;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
-use crate::policy::{Limit, Mode, Stage};
+use crate::policy::{Except, Limit, Mode, Stage};
 
 /// The limit of a configuration without limits: requests wait if their path has more than 100 requests a minute.
 pub const DEFAULT_LIMIT: &str = r#"[[limit]]
@@ -64,7 +63,9 @@ fn written(
     let mut names = Names::new();
     let (has_snapshot, has_plans) = (root.has("snapshot"), root.has("plans") || root.has("grpc"));
     let around = Around { identities, ipv6_prefix, fleet, has_snapshot, has_plans, overrides };
-    let read = |table: &Table<'_>| limit(table, &around, &mut names);
+    let read = |table: &Table<'_>| {
+        limit(table, &around, &mut names).inspect(|limit| rate_warnings::of(table, limit, has_snapshot))
+    };
     let limits: Vec<_> = root.tables("limit").iter().map(read).collect();
     limits.into_iter().collect()
 }
@@ -93,10 +94,12 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     let mode = table.choice("mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)]);
     let match_table = table.table("match");
     let mut matches = matching::matches(&match_table);
-    cover_head(&mut matches.methods);
+    matching::cover_head(&mut matches.methods);
     let except_table = table.table("except");
-    let except = except_table.list("ip", units::network).unwrap_or_default();
-    of_everyone(&except_table, "ip", &except, "exempts_everyone", "this limit applies to no request");
+    let networks = except_table.list("ip", units::network).unwrap_or_default();
+    of_everyone(&except_table, "ip", &networks, "exempts_everyone", "this limit applies to no request");
+    let paths = matching::except_paths(&except_table);
+    let except = Except { networks: networks.into_iter().map(Located::into_inner).collect(), paths };
     let key = key::key(table, identities, stage, mode, match_table.has("path"));
     let word = on_limit::word(table);
     let sharing = fleet.strategy(table);
@@ -105,7 +108,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     let written = table.get("key").map_or(0, |value| value.get_ref().as_array().map_or(1, |items| items.len()));
     let parts = key.as_deref().filter(|parts| parts.len() == written);
     let keyed = Keyed { parts, routes: &matches.paths, ipv6_prefix, paths: table.context.paths.get() };
-    let allowed::CompiledAllowed { allowed, capacities } = allowed::compile(table, &scheme, &keyed);
+    let allowed::CompiledAllowed { allowed, capacities, dropping } = allowed::compile(table, &scheme, &keyed);
     check_plans(table, stage, has_plans);
     let cost = cost::compile(table, &capacities);
     let queue = allowed.as_ref().filter(|_| scheme.shapes()).map(|allowed| allowed.usual.capacity());
@@ -124,7 +127,8 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     let stored_debt = remote::check(table, &sharing, &stored);
     excess.check_on_full(table, &allowed);
     let is_sketched = excess.is_sketched();
-    let target = Target { name: &name, scheme: &scheme, keyed: &keyed, cost: &cost, is_sketched, stored_debt };
+    let (scheme, keyed, cost_of) = (&scheme, &keyed, &cost);
+    let target = Target { name: &name, scheme, keyed, dropping: &dropping, cost: cost_of, is_sketched, stored_debt };
     overrides::apply(set, &target, &mut allowed);
     let on_full = excess.on_full(&allowed);
     let ban = excess.ban;
@@ -134,7 +138,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
         stage: stage?,
         mode: mode?,
         matches,
-        except: except.into_iter().map(Located::into_inner).collect(),
+        except,
         key: key?,
         allowed,
         strategy: sharing.strategy,
@@ -179,11 +183,4 @@ fn name(table: &Table<'_>, names: &mut Names) -> Option<String> {
         Entry::Vacant(new) => _ = new.insert(name.span()),
     }
     Some(name.into_inner())
-}
-
-/// Adds HEAD to GET, because a service answers both alike (RFC 9110, section 9.3.2).
-fn cover_head(methods: &mut Vec<Method>) {
-    if methods.contains(&Method::GET) && !methods.contains(&Method::HEAD) {
-        methods.push(Method::HEAD);
-    }
 }

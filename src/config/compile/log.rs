@@ -1,7 +1,9 @@
 //! `[log]`: the format, the level and the access log.
 
+use crate::config::diagnostics::{did_you_mean, nearest};
 use crate::config::reader::Table;
-use crate::telemetry::{AccessLog, LogFormat, LogSettings};
+use crate::config::reader::units::Fault;
+use crate::telemetry::{AccessLog, AccessSettings, COMBINED, LineFormat, LogFormat, LogSettings, Template};
 
 pub(super) fn log(table: &Table<'_>) -> Option<LogSettings> {
     let formats = [("auto", LogFormat::Auto), ("text", LogFormat::Text), ("json", LogFormat::Json)];
@@ -15,6 +17,45 @@ pub(super) fn log(table: &Table<'_>) -> Option<LogSettings> {
     let accesses = [("off", AccessLog::Off), ("all", AccessLog::All), ("refused", AccessLog::Refused)];
     let format = table.choice("format", &formats);
     let level = table.choice("level", &levels);
-    let access = table.choice("access", &accesses);
-    Some(LogSettings { format: format?, level: level?, access: access? })
+    let requests = table.choice("access", &accesses);
+    let access_format = table.parsed("access_format", line_format);
+    let access_file = if table.has("access_file") {
+        table.text("access_file").map(|path| Some(table.context.path(path.get_ref())))
+    } else {
+        Some(None)
+    };
+    let sample = table.count("access_sample");
+    let access = AccessSettings { requests: requests?, sample: sample?.into_inner() };
+    let access_format = access_format?.into_inner();
+    Some(LogSettings { format: format?, level: level?, access, access_format, access_file: access_file? })
+}
+
+/// The format of access lines; `None` for `auto`.
+fn line_format(text: &str) -> Result<Option<LineFormat>, Fault> {
+    const FORMATS: [&str; 4] = ["auto", "json", "text", "combined"];
+    let template = match text {
+        "auto" => return Ok(None),
+        "json" => return Ok(Some(LineFormat::Json)),
+        "text" => return Ok(Some(LineFormat::Text)),
+        "combined" => COMBINED,
+        template if template.contains('{') => template,
+        _ => {
+            let help = did_you_mean(nearest(text, FORMATS));
+            let usual =
+                || "write `json`, `text`, `combined`, or a template such as `{client} {status} {path}`".to_owned();
+            return Err(Fault::new(format!("`{text}` is no format")).help(Some(help.unwrap_or_else(usual))));
+        }
+    };
+    let template = Template::parse(template).map_err(|unknown| match unknown {
+        Some(name) => {
+            let all = || format!("there are {}", Template::names().collect::<Vec<_>>().join(", "));
+            let help = did_you_mean(nearest(name, Template::names())).unwrap_or_else(all);
+            Fault::new(format!("there is no field `{name}`")).help(Some(help))
+        }
+        None => Fault::new("not a template").help(Some(
+            "the names of fields stand in braces, `{{` and `}}` are braces, and a line has no control characters"
+                .to_owned(),
+        )),
+    })?;
+    Ok(Some(LineFormat::Template(template)))
 }

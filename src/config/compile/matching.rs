@@ -3,7 +3,7 @@
 use http::{HeaderValue, Method};
 
 use super::identity::request_header;
-use crate::config::diagnostics::did_you_mean;
+use crate::config::diagnostics::{did_you_mean, nearest};
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
 use crate::policy::path::PathRules;
@@ -14,13 +14,79 @@ pub(super) fn matches(table: &Table<'_>) -> Match {
     fn values<T>(list: Option<Vec<Located<T>>>) -> Vec<T> {
         list.into_iter().flatten().map(Located::into_inner).collect()
     }
+    let methods = table.list("method", method);
+    for method in methods.iter().flatten().filter(|method| !METHODS.contains(&method.get_ref().as_str())) {
+        let help = did_you_mean(nearest(method.get_ref().as_str(), METHODS));
+        let fault = Fault::new(format!("no RFC names the method `{}`", method.get_ref())).help(help);
+        table.warn("method", method.span(), "unknown_method", fault);
+    }
     Match {
         paths: values(table.list("path", |text| path_pattern(table, text))),
         hosts: values(table.list("host", host)),
-        methods: values(table.list("method", method)),
+        methods: values(methods),
         headers: headers(table),
     }
 }
+
+/// Compiles the paths of an `except` table.
+pub(super) fn except_paths(table: &Table<'_>) -> Vec<PathPattern> {
+    let paths = table.list("path", |text| path_pattern(table, text)).unwrap_or_default();
+    for path in paths.iter().filter(|path| path.get_ref().matches_all()) {
+        table.fault("path", path.span(), Fault::new("this is every path, so nothing is left"));
+    }
+    paths.into_iter().map(Located::into_inner).collect()
+}
+
+/// Adds HEAD to GET, because a service answers both alike (RFC 9110, section 9.3.2).
+pub(super) fn cover_head(methods: &mut Vec<Method>) {
+    if methods.contains(&Method::GET) && !methods.contains(&Method::HEAD) {
+        methods.push(Method::HEAD);
+    }
+}
+
+/// The methods of the registry of IANA (RFC 9110, section 16.1).
+const METHODS: [&str; 40] = [
+    "ACL",
+    "BASELINE-CONTROL",
+    "BIND",
+    "CHECKIN",
+    "CHECKOUT",
+    "CONNECT",
+    "COPY",
+    "DELETE",
+    "GET",
+    "HEAD",
+    "LABEL",
+    "LINK",
+    "LOCK",
+    "MERGE",
+    "MKACTIVITY",
+    "MKCALENDAR",
+    "MKCOL",
+    "MKREDIRECTREF",
+    "MKWORKSPACE",
+    "MOVE",
+    "OPTIONS",
+    "ORDERPATCH",
+    "PATCH",
+    "POST",
+    "PRI",
+    "PROPFIND",
+    "PROPPATCH",
+    "PUT",
+    "QUERY",
+    "REBIND",
+    "REPORT",
+    "SEARCH",
+    "TRACE",
+    "UNBIND",
+    "UNCHECKOUT",
+    "UNLINK",
+    "UNLOCK",
+    "UPDATE",
+    "UPDATEREDIRECTREF",
+    "VERSION-CONTROL",
+];
 
 /// Parses a path pattern of `table`, folded like the paths of requests.
 pub(super) fn path_pattern(table: &Table<'_>, text: &str) -> Result<PathPattern, Fault> {

@@ -7,6 +7,7 @@ mod route;
 mod server;
 mod timeouts;
 mod tls;
+mod trace;
 mod upstream;
 
 mod admin;
@@ -25,6 +26,8 @@ mod store;
 mod takeover;
 
 mod access;
+mod forward_as;
+mod guards;
 mod identity;
 
 mod allowed;
@@ -40,7 +43,10 @@ mod rule;
 mod settle;
 
 mod derived;
+mod rate_warnings;
 mod warnings;
+
+use std::sync::Arc;
 
 use toml::de::DeTable;
 
@@ -60,6 +66,7 @@ use crate::config::reader::context::Context;
 use crate::config::reader::{Located, Table};
 use crate::config::sources::Sources;
 use crate::policy::Policy;
+use crate::policy::route::Routes;
 use crate::proxy::settings::Settings;
 use crate::store::RemoteSettings;
 use crate::store::snapshot::Settings as SnapshotSettings;
@@ -117,32 +124,30 @@ pub(in crate::config) fn config(
     let listeners = Listeners::read(&root, &server, (&admin_table, &grpc_table, &fleet_table));
     server::paths(&server);
     let bounds = server::bounds(&server);
-    let forwarded = server.switch("forwarded");
-    let proxied_from = server::proxied_from(&server.table("proxy_protocol"));
+    let (forwarded, proxied_from) = (server.switch("forwarded"), server::proxied_from(&server.table("proxy_protocol")));
+    let (request_id, traces) = (server.switch("request_id"), trace::trace(&root.table("trace")));
     let tls_table = server.table("tls");
     let tls = tls::tls(&tls_table);
-    let timeouts = timeouts::timeouts(&root.table("timeouts"));
-    let name_servers = upstream::name_servers(&root.table("dns"));
+    let (timeouts, dns) = (timeouts::timeouts(&root.table("timeouts")), root.table("dns"));
+    let name_servers = upstream::name_servers(&dns);
     let compiled = upstream::upstreams(&root, listeners.requests.as_deref());
     let (routes, upstreams) = (route::routes(&root, &compiled), compiled.upstreams);
     let admin = admin::admin(&admin_table, listeners.operators.as_ref());
     admin::overrides(&admin_table);
     let fixed = server::fixed(&server, listeners.requests.as_deref(), listeners.takeover);
-    let headers = root.table("headers");
+    let (headers, max_tokens) = (root.table("headers"), root.table("tokens").count("max_cached"));
     let profiles = headers::profiles(&headers);
     let grpc = grpc::grpc(&grpc_table, listeners.grpc, profiles);
     let peers = peers::peers(&fleet_table, listeners.fleet, name_servers.as_ref());
     let (hold, log) = (hold::hold(&root.table("hold")), log::log(&root.table("log")));
-    let max_tokens = root.table("tokens").count("max_cached");
     let snapshot = snapshot::snapshot(&root.table("snapshot"), &admin_table);
-
     let compiled_stores = store::stores(&root.table("store"));
     let known_peers = peers.as_ref().and_then(|peers| peers.as_ref().map(|peers| &peers.settings));
     let fleet = fleet::fleet(&fleet_table, &compiled_stores, known_peers);
-    let policy = policy(&root, (&server, &headers, &grpc_table), tls_table.has("client_ca"), &fleet, overrides);
+    let tables = (&server, &headers, &grpc_table);
+    let policy = policy(&root, tables, tls_table.has("client_ca"), &fleet, overrides, routes.as_ref());
     let (fleet_secret, limiters) = fleet.into_parts();
     let (check_listener, check) = listeners.checks?.unzip();
-
     Some(Config {
         fixed: fixed?,
         check_listener: check_listener.map(Located::into_inner),
@@ -155,6 +160,8 @@ pub(in crate::config) fn config(
             timeouts: timeouts?,
             bounds: bounds?,
             forwarded: forwarded?,
+            request_id: request_id?,
+            traces: traces?,
             profiles: profiles?,
             check,
         },
@@ -182,12 +189,15 @@ fn policy(
     shows_certificates: bool,
     fleet: &Fleet<'_>,
     overrides: &OverrideSet<'_>,
+    routes: Option<&Option<Arc<Routes>>>,
 ) -> Option<Policy> {
+    let routes = routes.and_then(|routes| routes.as_deref());
     let client_ip = server::client_ip(server);
     let free_preflights = headers::free_preflights(headers);
     let (names, identities) = identity::identities(&root.table("identity"), shows_certificates);
     let (plans, identities) = access::plans(root, &names, identities);
     let (access, bypass) = access::access(root, &names);
+    let identity_headers = forward_as::identity_headers(server, &names, root.has("plans"));
     let ipv6_prefix = client_ip.as_ref().map_or(128, |rules| rules.ipv6_prefix);
     let limits = limit::limits(root, &names, ipv6_prefix, fleet, overrides);
     let parts = limits.zip(identities).zip(client_ip);
@@ -196,9 +206,11 @@ fn policy(
     });
     let descriptors = grpc::descriptors(grpc, policy.as_ref());
     let policy = policy?.with_free_preflights(free_preflights?).with_access(access, plans?);
-    let policy = policy.with_descriptors(descriptors?);
+    let policy = policy.with_descriptors(descriptors?).with_identity_headers(identity_headers);
     warnings::of_unused_stores(root, fleet.store_names(), &policy);
-    warnings::of_unused_identities(root, &names, &policy);
+    guards::of_unused_identities(root, &names, &policy, routes);
+    guards::of_partly_guarded(root, &policy, routes);
+    guards::of_evaded_denials(root, &policy);
     warnings::of_shadowed(root, policy.limits());
     warnings::of_void_limits(root, policy.limits(), &bypass);
     warnings::of_invented_keys(root, &policy);
@@ -206,6 +218,8 @@ fn policy(
         warnings::of_unsettled(root, policy.limits());
     }
     warnings::of_unnamed_limits(root, &policy);
+    warnings::of_unknown_plans(root, policy.limits());
+    warnings::of_unserved_limits(root, policy.limits(), routes);
     Some(match fleet.members() {
         Some(members) => policy.shared_by(members),
         None => policy,

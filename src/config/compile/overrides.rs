@@ -2,7 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::allowed::{BadAssignment, Capacity, EXCEPTIONS_MAX, Exception, assignment, exception, make_several};
+use super::allowed::{
+    BadAssignment, Capacity, DroppingPlans, EXCEPTIONS_MAX, Exception, assignment, dropped_windows, exception,
+    make_several, written_exception,
+};
 use super::override_key::{Keyed, check_text, note_same_key};
 use super::rule::Scheme;
 use crate::config::diagnostics::Problem;
@@ -10,13 +13,15 @@ use crate::config::overrides::{Entry, OverrideSet};
 use crate::config::reader::Table;
 use crate::config::reader::units::Fault;
 use crate::limit::{Algorithm, Key};
-use crate::policy::{Allowed, Cost};
+use crate::policy::{Allowed, Cost, WrittenRule};
 
 /// The limit that overrides are checked against.
 pub(super) struct Target<'t> {
     pub(super) name: &'t str,
     pub(super) scheme: &'t Scheme,
     pub(super) keyed: &'t Keyed<'t>,
+    /// The plans that drop windows of the limit.
+    pub(super) dropping: &'t DroppingPlans,
     pub(super) cost: &'t Cost,
     /// Whether `on_full = "sketch"` is written.
     pub(super) is_sketched: bool,
@@ -44,7 +49,7 @@ pub(super) fn apply(set: &OverrideSet<'_>, target: &Target<'_>, allowed: &mut Al
     let plans: Vec<Exception> = allowed.plans.iter().map(|(name, rule)| (name.clone(), Some(rule.clone()))).collect();
     for entry in entries {
         let noted = context.problems.borrow().len();
-        let compiled = compile(&table, entry, target, (has_several, &plans));
+        let compiled = compile(&table, entry, target, (has_several, &plans, &allowed.written.usual));
         if let Some(problem) = context.problems.borrow().get(noted) {
             entry.reject(problem);
             continue;
@@ -68,9 +73,10 @@ pub(super) fn apply(set: &OverrideSet<'_>, target: &Target<'_>, allowed: &mut Al
     allowed.set_from = allowed.overrides.len();
     let kept: HashSet<&str> = allowed.overrides.iter().map(|(text, _)| &**text).collect();
     allowed.assigned.retain(|text, _| kept.contains(&**text));
-    for (entry, Fitting { rule, plan, .. }) in fitting {
+    for (entry, Fitting { rule, plan, written, .. }) in fitting {
         let text: Box<str> = entry.text().into();
         allowed.assigned.extend(plan.map(|plan| (text.clone(), plan)));
+        allowed.written.overrides.extend(written.map(|written| (text.clone(), written)));
         allowed.overrides.push((text, rule));
     }
 }
@@ -82,6 +88,8 @@ struct Fitting {
     rule: Option<Algorithm>,
     /// The plan whose rule it is.
     plan: Option<Box<str>>,
+    /// The rule as it is written; `None` if it is that of a plan, or there is none.
+    written: Option<WrittenRule>,
 }
 
 /// The key of one override, and its rule. If it does not fit, notes why.
@@ -89,7 +97,7 @@ fn compile<'e>(
     table: &Table<'e>,
     entry: &'e Entry<'e>,
     target: &Target<'_>,
-    (has_several, plans): (bool, &[Exception]),
+    (has_several, plans, usual): (bool, &[Exception], &WrittenRule),
 ) -> Option<Fitting> {
     let span = || entry.key.span();
     if let Err(fault) = check_text(entry.text(), target.keyed, false) {
@@ -97,11 +105,23 @@ fn compile<'e>(
         return None;
     }
     let key = target.keyed.key_of(entry.text())?;
-    let (plan, mut rule) = match assignment(table, entry.value, plans) {
-        Some(Ok((plan, rule))) => (Some(plan), rule?),
+    let (plan, rule, dropped) = match assignment(table, entry.value, plans) {
+        Some(Ok((plan, rule))) => {
+            let dropped = target.dropping.get(&plan).cloned();
+            (Some(plan), Some(rule?), dropped.map(|Fault { what, .. }| format!("this plan {what}")))
+        }
         Some(Err(BadAssignment)) => return None,
-        None => (None, exception(table, target.scheme, entry.value)?),
+        None => {
+            let dropped = dropped_windows(target.scheme, entry.value.get_ref());
+            let dropped = dropped.map(|Fault { what, help, .. }| format!("this {what}; {}", help.unwrap_or_default()));
+            (None, exception(table, target.scheme, entry.value), dropped)
+        }
     };
+    if let Some(dropped) = dropped {
+        entry.note_dropped(&dropped);
+    }
+    let written = written_exception(entry.value, rule.iter().flatten().next(), usual).filter(|_| plan.is_none());
+    let mut rule = rule?;
     match &mut rule {
         Some(Algorithm::Several(_)) if !has_several => {
             let fault = Fault::new("must be one rate: several rates would reset all keys of this limit");
@@ -127,5 +147,5 @@ fn compile<'e>(
         let help = "remove `on_full`; the default is then `shared`".to_owned();
         table.context.note(Problem::new(span(), title).help(help));
     }
-    Some(Fitting { key, rule, plan })
+    Some(Fitting { key, rule, plan, written })
 }

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use super::access::required_identities;
 use super::matching::{folded_pattern, matches};
 use super::upstream::{CompiledUpstreams, note_no_upgrades, upgrades};
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
@@ -20,6 +21,7 @@ const ROUTES_MAX: usize = 4096;
 /// Compiles the routes to the upstreams of `compiled`. `[upstream]` has no name, and so no routes.
 #[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 pub(super) fn routes(root: &Table<'_>, compiled: &CompiledUpstreams) -> Option<Option<Arc<Routes>>> {
+    let identities: Vec<_> = root.table("identity").entries().into_iter().map(|(name, _)| name.into_inner()).collect();
     let upstreams = &compiled.names[..];
     let tables = root.tables("route");
     if tables.is_empty() {
@@ -46,7 +48,7 @@ pub(super) fn routes(root: &Table<'_>, compiled: &CompiledUpstreams) -> Option<O
         root.context.note(Problem::new(table.span(), title).help(Some(help.to_owned())));
         return None;
     }
-    let routes: Vec<_> = tables.iter().map(|table| route(table, compiled)).collect();
+    let routes: Vec<_> = tables.iter().map(|table| route(table, compiled, &identities)).collect();
     let is_used = |index: usize| routes.iter().flatten().any(|route| route.upstream == index);
     let all_known = routes.iter().all(Option::is_some);
     for (_, name) in upstreams.iter().enumerate().filter(|(index, _)| all_known && !is_used(*index)) {
@@ -61,7 +63,7 @@ pub(super) fn routes(root: &Table<'_>, compiled: &CompiledUpstreams) -> Option<O
     Some(Some(Arc::new(Routes::new(routes?))))
 }
 
-fn route(table: &Table<'_>, compiled: &CompiledUpstreams) -> Option<Route> {
+fn route(table: &Table<'_>, compiled: &CompiledUpstreams, identities: &[String]) -> Option<Route> {
     let upstreams = &compiled.names;
     let matches_table = table.table("match");
     let matches = matches(&matches_table);
@@ -84,8 +86,9 @@ fn route(table: &Table<'_>, compiled: &CompiledUpstreams) -> Option<Route> {
     }
     let max_body_bytes =
         if table.has("max_body_bytes") { table.size_or("max_body_bytes").map(Some) } else { Some(None) };
+    let require = required_identities(table, "require", identities);
     let (upstream, rewrite) = (upstream?.into_inner(), rewrite?);
-    Some(Route { matches, upstream, rewrite, upgrades: upgrades?, max_body_bytes: max_body_bytes? })
+    Some(Route { matches, upstream, rewrite, upgrades: upgrades?, max_body_bytes: max_body_bytes?, require })
 }
 
 /// Compiles the rewriting of the path; the inner option is `None` if the path stays.

@@ -2,9 +2,14 @@
 //!
 //! `allowed` assigns rules to plans and keys; `limit` computes with them.
 
+use std::cell::OnceCell;
+use std::ops::Range;
+
+use toml::Spanned;
+
 use super::fleet::Sharing;
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
-use crate::config::reader::time_units::{self, WrittenRate};
+use crate::config::reader::time_units::{self, Factor, WrittenRate};
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
 use crate::config::schema;
@@ -63,6 +68,16 @@ pub(super) struct Scheme {
     strategy: Strategy,
     /// The number of replicas that each rule must have a unit for.
     shares: u64,
+    /// The numbers of the limit itself, once they are read without an error.
+    usual: OnceCell<Numbers>,
+}
+
+/// The numbers of a rule as they are written.
+#[derive(Clone, Debug)]
+struct Numbers {
+    rates: Vec<Located<WrittenRate>>,
+    burst: Option<Located<u64>>,
+    max: Option<Located<u64>>,
 }
 
 impl AlgorithmName {
@@ -84,7 +99,16 @@ impl Scheme {
             table.fault("time_zone", value.span(), fault);
         }
         let (strategy, shares) = sharing.map_or((Strategy::Local, 1), |sharing| (sharing.strategy, sharing.shares));
-        Self { kind, holds, align, time_zone: time_zone.map(Located::into_inner), sub_windows, strategy, shares }
+        Self {
+            kind,
+            holds,
+            align,
+            time_zone: time_zone.map(Located::into_inner),
+            sub_windows,
+            strategy,
+            shares,
+            usual: OnceCell::new(),
+        }
     }
 
     /// Whether the burst is the length of the wait queue.
@@ -92,8 +116,20 @@ impl Scheme {
         self.kind == Some(AlgorithmName::LeakyBucket) && self.holds == Some(true)
     }
 
-    /// Compiles `rate`, `burst` and `max` of `table`, which is a limit, a plan or an override.
+    /// Compiles the rule of the limit `table` itself. Factors are of its numbers.
+    pub(super) fn usual(&self, table: &Table<'_>) -> Option<Algorithm> {
+        let numbers = self.numbers(table)?;
+        let numbers = self.usual.get_or_init(|| numbers);
+        self.compile(table, numbers)
+    }
+
+    /// Compiles `rate`, `burst` and `max` of `table`, which is a plan or an override.
     pub(super) fn rule(&self, table: &Table<'_>) -> Option<Algorithm> {
+        self.compile(table, &self.numbers(table)?)
+    }
+
+    /// Reads `rate`, `burst` and `max` of `table`.
+    fn numbers(&self, table: &Table<'_>) -> Option<Numbers> {
         self.note_misplaced(table);
         let owns = |option| self.kind.is_none_or(|kind| owners(option).contains(&kind));
         let max = if owns("max") { table.count("max") } else { None };
@@ -101,9 +137,7 @@ impl Scheme {
             if let (false, Some(option)) = (table.has("max"), schema::find(&table.path_of("max"))) {
                 table.note_missing(option);
             }
-            let max = max?;
-            let rule = concurrency::Rule::new(*max.get_ref()).ok().map(Algorithm::Concurrency)?;
-            return self.share(&rule).map_err(|fault| table.fault("max", max.span(), fault)).ok();
+            return Some(Numbers { rates: Vec::new(), burst: None, max: Some(max?) });
         }
         let burst = if owns("burst") { table.count("burst") } else { None };
         // After an error in `algorithm`, it is unknown whether a rate is needed.
@@ -111,7 +145,55 @@ impl Scheme {
         if burst.is_none() && owns("burst") && table.has("burst") {
             return None;
         }
-        self.of_rates(table, "rate", &rates?, burst.as_ref())
+        Some(Numbers { rates: rates?, burst, max: None })
+    }
+
+    fn compile(&self, table: &Table<'_>, Numbers { rates, burst, max }: &Numbers) -> Option<Algorithm> {
+        match max {
+            Some(max) => self.in_flight(table, "max", max),
+            None => self.of_rates(table, "rate", rates, burst.as_ref()),
+        }
+    }
+
+    /// Compiles the maximum in flight, which is the option `key` of `table`.
+    fn in_flight(&self, table: &Table<'_>, key: &str, max: &Located<u64>) -> Option<Algorithm> {
+        let rule = concurrency::Rule::new(*max.get_ref()).ok().map(Algorithm::Concurrency)?;
+        self.share(&rule).map_err(|fault| table.fault(key, max.span(), fault)).ok()
+    }
+
+    /// Compiles a factor of each window of the limit, of its burst and of its `max`. The factor is at `span`, and is the
+    /// option `key` of `table`.
+    pub(super) fn scaled(
+        &self,
+        table: &Table<'_>,
+        key: &str,
+        span: &Range<usize>,
+        factor: Factor,
+    ) -> Option<Algorithm> {
+        let numbers = self.usual.get()?;
+        let at = |number: u64| Spanned::new(span.clone(), number);
+        let fault = |fault| table.fault(key, span.clone(), fault);
+        if let Some(max) = &numbers.max {
+            let Some(max @ 1..) = factor.of_count(*max.get_ref()) else {
+                fault(Fault::new("this factor of `max` is no number of requests in flight"));
+                return None;
+            };
+            return self.in_flight(table, key, &at(max));
+        }
+        let is_continuous = owners("burst").contains(&self.kind?);
+        let each = numbers.rates.iter().map(|rate| {
+            let scaled = factor.of_rate(rate.get_ref(), is_continuous).map_err(fault).ok()?;
+            let burst = numbers.burst.as_ref().map_or(rate.get_ref().count, |burst| *burst.get_ref());
+            let burst = at(factor.of_count(burst).unwrap_or(u64::MAX).max(1));
+            let scaled = Spanned::new(span.clone(), scaled);
+            self.of_rate(table, key, &scaled, Some(&burst).filter(|_| is_continuous))
+        });
+        several(each.collect::<Option<Vec<_>>>()?)
+    }
+
+    /// The rates of the limit itself; empty without one, and after an error.
+    pub(super) fn usual_rates(&self) -> &[Located<WrittenRate>] {
+        self.usual.get().map_or(&[], |usual| &usual.rates)
     }
 
     /// Compiles one rate or several, which are the option `key` of `table`.
@@ -138,12 +220,7 @@ impl Scheme {
             table.fault("burst", burst.span(), fault);
         }
         let each: Vec<_> = rates.iter().map(|rate| self.of_rate(table, key, rate, burst)).collect();
-        let mut windows = each.into_iter().collect::<Option<Vec<_>>>()?;
-        match windows.len() {
-            0 | 1 => windows.pop(),
-            2..=WINDOWS_MAX => Some(Algorithm::Several(windows.into())),
-            _ => None,
-        }
+        several(each.into_iter().collect::<Option<Vec<_>>>()?)
     }
 
     fn of_rate(
@@ -171,6 +248,7 @@ impl Scheme {
             }),
         };
         let note = |(option, fault): (&str, Fault)| {
+            let option = if key == "rate" { option } else { key };
             let span = if option == "burst" { burst.map(Located::span) } else { None };
             table.fault(option, span.unwrap_or(written.span()), fault);
         };
@@ -259,6 +337,15 @@ impl Scheme {
                 _ => "remove it: the burst is the COUNT of `rate`".to_owned(),
             })));
         }
+    }
+}
+
+/// One window, or a list of windows. `None` without a window, and with too many, which is noted.
+fn several(mut windows: Vec<Algorithm>) -> Option<Algorithm> {
+    match windows.len() {
+        0 | 1 => windows.pop(),
+        2..=WINDOWS_MAX => Some(Algorithm::Several(windows.into())),
+        _ => None,
     }
 }
 

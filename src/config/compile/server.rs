@@ -9,6 +9,7 @@ use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
 use crate::http1::Underscores;
 use crate::net::ListenAddress;
+use crate::policy::access::canonical;
 use crate::policy::client_ip::{AddressHeader, ClientIpRules};
 use crate::policy::path::{EncodedSlashes, Fold, PathRules, Slashes};
 use crate::proxy::settings::{Bounds, StartupSettings};
@@ -40,6 +41,7 @@ pub(super) fn fixed(
     let max_connections = server.count("max_connections");
     let shutdown_grace = server.duration("shutdown_grace");
     let unix_mode = server.parsed("unix_mode", units::mode);
+    let watches = server.choice("reload", &[("watch", true), ("manual", false)]);
     Some(StartupSettings {
         listen: listen?.iter().map(|place| place.get_ref().clone()).collect(),
         unix_mode: unix_mode?.into_inner(),
@@ -47,6 +49,7 @@ pub(super) fn fixed(
         workers,
         max_connections: max_connections.map(Located::into_inner),
         shutdown_grace: shutdown_grace?,
+        watches: watches?,
     })
 }
 
@@ -54,10 +57,27 @@ pub(super) fn client_ip(server: &Table<'_>) -> Option<ClientIpRules> {
     let trusted = server.list("trusted_proxies", units::network);
     let consequence = "any client can choose its own address";
     of_everyone(server, "trusted_proxies", trusted.as_deref().unwrap_or_default(), "trusts_everyone", consequence);
+    warn_of_private_networks(server, "trusted_proxies", trusted.as_deref().unwrap_or_default());
     let header = address_header(server);
     let ipv6_prefix = server.count("ipv6_prefix");
     let trusted = trusted?.into_iter().map(Located::into_inner).collect();
     Some(ClientIpRules { trusted, header: header?, ipv6_prefix: ipv6_prefix?.into_inner() })
+}
+
+/// The networks of private addresses (RFC 1918, RFC 4193).
+const PRIVATE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"];
+
+/// Warns of trusted networks that contain all private addresses of a kind, and so more than proxies.
+fn warn_of_private_networks(table: &Table<'_>, key: &str, trusted: &[Located<IpNet>]) {
+    let private = || PRIVATE.iter().filter_map(|network| network.parse::<IpNet>().ok());
+    for network in trusted {
+        let own = canonical(*network.get_ref());
+        if own.prefix_len() > 0 && private().any(|private| own.contains(&private)) {
+            let what = format!("`{own}` is a whole private network: each host in it can choose its address");
+            let help = "name the addresses of your proxies only, such as the network of the ingress nodes".to_owned();
+            table.warn(key, network.span(), "trusts_private_network", Fault::new(what).help(Some(help)));
+        }
+    }
 }
 
 fn address_header(server: &Table<'_>) -> Option<AddressHeader> {
@@ -85,6 +105,7 @@ pub(super) fn proxied_from(table: &Table<'_>) -> Option<Box<[IpNet]>> {
     let from = table.list("from", units::network)?;
     let consequence = "any client can choose its own address";
     of_everyone(table, "from", &from, "trusts_everyone", consequence);
+    warn_of_private_networks(table, "from", &from);
     Some(from.into_iter().map(Located::into_inner).collect())
 }
 

@@ -219,6 +219,14 @@ fn health(table: &Table<'_>) -> Option<Option<Health>> {
         if is_target { Ok(text.into()) } else { Err(Fault::new("is not a request path, as in `/healthz`")) }
     });
     let (interval, timeout) = (table.duration("interval"), table.duration("timeout"));
+    let written = table.get("timeout").or(table.get("interval"));
+    if let (Some(value), Some(timeout), Some(interval)) = (written, timeout, interval)
+        && timeout > interval
+    {
+        let fault = Fault::new("is longer than `interval`, so a failing endpoint is noticed late");
+        let help = "a check begins when the one before it has ended; write a shorter `timeout`".to_owned();
+        table.warn("timeout", value.span(), "late_check", fault.help(Some(help)));
+    }
     let (healthy_after, unhealthy_after) = (table.count("healthy_after"), table.count("unhealthy_after"));
     Some(Some(Health {
         path: path?.into_inner(),

@@ -3,19 +3,20 @@
 //! A check of one option is in the file that compiles the option, and calls [`Table::warn`]. The checks here read several
 //! parts of the configuration, or have several callers. docs/reference/command-line.md lists the codes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::path::Path;
 
 use ipnet::IpNet;
 
-use crate::config::diagnostics::Problem;
+use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::files::unwritable_folder;
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
 use crate::policy::KeyPart;
 use crate::policy::access::{AccessRule, AccessSpec, canonical};
-use crate::policy::{HostPattern, IdentitySource, Limit, Match, Mode, PathPattern, PlanSource, Policy};
+use crate::policy::route::Routes;
+use crate::policy::{HostPattern, IdentitySource, Limit, Match, Mode, PathPattern, Policy};
 
 /// Warns of networks that contain every address, and names the consequence.
 pub(super) fn of_everyone(
@@ -37,32 +38,6 @@ pub(super) fn of_folder(table: &Table<'_>, key: &str, span: Range<usize>, path: 
     let help = "Weir creates a new file in this folder and renames it".to_owned();
     let fault = Fault::new(what).help(Some(help));
     table.warn(key, span, "folder", fault);
-}
-
-/// Warns of identities that nothing uses. Weir does not verify them.
-pub(super) fn of_unused_identities(root: &Table<'_>, names: &[String], policy: &Policy) {
-    let mut is_used = vec![false; names.len()];
-    let by_limits = policy.limits().iter().flat_map(|limit| &limit.key).filter_map(|part| match part {
-        KeyPart::Identity(index) => Some(*index),
-        _ => None,
-    });
-    let by_access = policy.access.iter().flat_map(|access| access.identities());
-    let by_plans = match policy.plans {
-        Some(PlanSource::Claim(index)) => Some(index),
-        _ => None,
-    };
-    for index in by_limits.chain(by_access).chain(by_plans) {
-        if let Some(used) = is_used.get_mut(index) {
-            *used = true;
-        }
-    }
-    let table = root.get("identity").and_then(|value| value.get_ref().as_table());
-    for (name, _) in names.iter().zip(is_used).filter(|(_, is_used)| !is_used) {
-        let Some((key, _)) = table.and_then(|table| table.get_key_value(name.as_str())) else { continue };
-        let title = format!("identity `{name}` is not used, so it is never verified");
-        let help = "use it in the `key` of a limit, in `[access]` or in `[plans]`, or remove it".to_owned();
-        root.context.note(Problem::warning("unused_identity", key.span(), title).help(help));
-    }
 }
 
 /// Warns of stores that no limit uses.
@@ -135,6 +110,53 @@ pub(super) fn of_void_limits(root: &Table<'_>, limits: &[Limit], bypass: &Bypass
         let title = format!("limit `{}` never applies: `[access]` denies or exempts all of its requests", limit.name);
         let help = "`[access]` decides about these requests first; remove the limit or the entries".to_owned();
         root.context.note(Problem::warning("void_limit", name, title).help(help));
+    }
+}
+
+/// Most pairs of patterns that are compared, so that a large configuration compiles in time.
+const PAIRS_MAX: usize = 1_000_000;
+
+/// Warns of limits whose paths no route has. Without `[[route]]` the only upstream has all paths.
+pub(super) fn of_unserved_limits(root: &Table<'_>, limits: &[Limit], routes: Option<&Routes>) {
+    let Some(routes) = routes else { return };
+    let (names, served): (_, Vec<_>) =
+        (names_of(root), routes.all().iter().map(|route| &route.matches.paths).collect());
+    let (patterns, counts) = (served.iter().map(|paths| paths.len()).sum::<usize>(), limits.iter());
+    let pairs = counts.map(|limit| limit.matches.paths.len()).sum::<usize>().saturating_mul(patterns);
+    let has_all = served.iter().any(|paths| paths.is_empty() || paths.iter().any(PathPattern::matches_all));
+    if has_all || root.has("check") || names.len() != limits.len() || pairs > PAIRS_MAX {
+        return;
+    }
+    let is_served = |path: &PathPattern| served.iter().any(|paths| paths.iter().any(|served| served.overlaps(path)));
+    for (limit, name) in limits.iter().zip(names) {
+        let paths = &limit.matches.paths;
+        if limit.mode == Mode::Off || limit.is_for_callers() || paths.is_empty() || paths.iter().any(is_served) {
+            continue;
+        }
+        let title = format!("limit `{}` never applies to a served request: no route has its paths", limit.name);
+        let help = "write `match.path` as clients send it, before `rewrite` of a route".to_owned();
+        root.context.note(Problem::warning("unserved_limit", name, title).help(help));
+    }
+}
+
+/// Warns of plans that `access.require` demands and no limit has. Without plans of limits any name may be right.
+pub(super) fn of_unknown_plans(root: &Table<'_>, limits: &[Limit]) {
+    let known: BTreeSet<&str> = limits.iter().flat_map(|limit| &limit.allowed.plans).map(|(name, _)| &**name).collect();
+    let required = root.get("access").and_then(|access| access.get_ref().as_table()?.get("require"));
+    let tables = required.and_then(|required| required.get_ref().as_array()).into_iter().flat_map(|all| all.iter());
+    for plans in tables.filter_map(|table| table.get_ref().as_table()?.get("plan")).filter(|_| !known.is_empty()) {
+        let items = plans.get_ref().as_array().map_or(std::slice::from_ref(plans), |items| &**items);
+        for (item, plan) in items.iter().filter_map(|item| Some((item, item.get_ref().as_str()?))) {
+            if known.contains(plan) {
+                continue;
+            }
+            let all = || {
+                format!("limits have {}", known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))
+            };
+            let help = did_you_mean(nearest(plan, known.iter().copied())).unwrap_or_else(all);
+            let title = format!("`access.require.plan`: no limit has a plan `{plan}`");
+            root.context.note(Problem::warning("unknown_plan", item.span(), title).help(help));
+        }
     }
 }
 
@@ -237,7 +259,7 @@ fn paths(limit: &Limit) -> impl Iterator<Item = &str> {
 }
 
 /// The positions of the names of all limits.
-fn names_of(root: &Table<'_>) -> Vec<Range<usize>> {
+pub(super) fn names_of(root: &Table<'_>) -> Vec<Range<usize>> {
     let limits = root.get("limit").and_then(|value| value.get_ref().as_array());
     let name = |limit: &toml::Spanned<toml::de::DeValue<'_>>| Some(limit.get_ref().as_table()?.get("name")?.span());
     limits.into_iter().flat_map(|limits| limits.iter()).filter_map(name).collect()

@@ -5,21 +5,29 @@ use serde_json::Value;
 use toml_edit::ser::{self, ValueSerializer};
 use toml_edit::{DocumentMut, Item, TableLike};
 
-use super::shown;
-use crate::policy::overrides::{OverrideEdit, OverrideError};
+use super::{end, shown};
+use crate::policy::overrides::{EndedOverride, OverrideEdit, OverrideError};
+use crate::time::Timestamp;
 
 /// The first lines of the file.
 const OPENING: &str = "# Overrides set at run time. Weir adds, changes and removes overrides in this file, and keeps comments.\n\
     # Edits by hand apply like those of the configuration.\n\n";
 
-/// The text of the file after `edits`, which are made one after another, and the allowance before each edit.
-pub(in crate::config) fn edited(
-    text: &str,
-    edits: &[OverrideEdit],
-) -> Result<(String, Vec<Option<Value>>), OverrideError> {
+/// The file after some edits.
+pub(in crate::config) struct Edited {
+    pub(in crate::config) text: String,
+    /// For each edit, the allowance before it.
+    pub(in crate::config) before: Vec<Option<Value>>,
+    /// The overrides that have ended. They are not in `text`.
+    pub(in crate::config) ended: Vec<EndedOverride>,
+}
+
+/// The file without the overrides that have ended at `now`, after `edits`, which are made one after another.
+pub(in crate::config) fn edited(text: &str, edits: &[OverrideEdit], now: Timestamp) -> Result<Edited, OverrideError> {
     let unreadable = |what: &str| OverrideError::InvalidOnDisk(format!("the file of `admin.overrides`: {what}"));
     let text = text.strip_prefix(OPENING).unwrap_or(text);
     let mut file: DocumentMut = text.parse().map_err(|_| unreadable("it is not valid TOML"))?;
+    let ended = remove_ended(&mut file, now);
     let mut before = Vec::with_capacity(edits.len());
     for (index, edit) in edits.iter().enumerate() {
         if edit.allowance.is_some() {
@@ -40,7 +48,22 @@ pub(in crate::config) fn edited(
         };
         before.push(earlier.and_then(|item| item.into_value().ok()).map(shown::json));
     }
-    Ok((format!("{OPENING}{file}"), before))
+    Ok(Edited { text: format!("{OPENING}{file}"), before, ended })
+}
+
+/// Removes the overrides that have ended at `now`, and returns them.
+fn remove_ended(file: &mut DocumentMut, now: Timestamp) -> Vec<EndedOverride> {
+    let mut ended = Vec::new();
+    for (limit, overrides) in file.iter_mut() {
+        let Some(overrides) = overrides.as_table_like_mut() else { continue };
+        let is_over = |(key, item): (&str, &Item)| end::has_ended(item, now).then(|| key.to_owned());
+        let keys: Vec<_> = overrides.iter().filter_map(is_over).collect();
+        for key in keys {
+            let Some(allowance) = overrides.remove(&key).and_then(|item| item.into_value().ok()) else { continue };
+            ended.push(EndedOverride { limit: limit.to_string(), key, allowance: shown::json(allowance) });
+        }
+    }
+    ended
 }
 
 /// Sets the allowance of a key, and returns that before. The comments above and beside an override stay.

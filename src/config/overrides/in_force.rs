@@ -67,6 +67,11 @@ impl OverridesPlace {
 }
 
 impl OverridesInForce {
+    /// The text in force at `place`; empty if the place is another one.
+    pub(in crate::config) fn text_at(&self, place: &OverridesPlace) -> &str {
+        self.text.as_deref().filter(|_| self.place == *place).unwrap_or_default()
+    }
+
     /// The text in memory.
     pub fn text_in_memory(&self) -> Option<&str> {
         self.text.as_deref().filter(|_| self.place.is_memory())

@@ -1,5 +1,8 @@
 //! The file of overrides that operators set at run time: a table for each limit, as `overrides` of that limit.
 //!
+//! An override may have an end: `{ to = ..., until = "..." }`. One that has ended does not apply, and goes with the next
+//! change.
+//!
 //! An override that does not fit its limit does not apply, and has a reason. The others apply: an override that became
 //! invalid must not prevent a start. `compile::overrides` decides whether an override fits.
 //!
@@ -7,6 +10,7 @@
 //! positions of problems.
 
 pub(in crate::config) mod edit;
+mod end;
 mod in_force;
 mod run_time;
 mod shown;
@@ -14,16 +18,17 @@ mod shown;
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use super::diagnostics::{Diagnostics, Problem, did_you_mean, nearest};
-use super::files::read_file;
+use super::files::{read_file, sibling};
 use super::reader::context::Context;
 use super::redact::mask;
 use crate::policy::overrides::Override;
+use crate::time::Timestamp;
 
 pub(in crate::config) use in_force::place_in;
 pub use in_force::{OverridesInForce, OverridesPlace};
@@ -75,6 +80,12 @@ impl OverrideFile {
         self.text.as_deref().ok()
     }
 
+    /// The place for a copy of the file, if its content is not TOML.
+    pub(in crate::config) fn place_of_invalid(&self) -> Option<PathBuf> {
+        let path = self.place.file().filter(|_| self.bytes.is_some() && self.parse().is_err())?;
+        Some(sibling(path, "invalid"))
+    }
+
     /// The text as TOML, or the problem that the file cannot be read as a whole.
     pub(in crate::config) fn parse(&self) -> Result<Spanned<DeTable<'_>>, Box<Problem>> {
         let problem = match self.text.as_deref().map(DeTable::parse) {
@@ -98,11 +109,35 @@ pub(in crate::config) struct Entry<'d> {
     pub(in crate::config) limit: &'d str,
     pub(in crate::config) key: &'d Spanned<DeString<'d>>,
     pub(in crate::config) value: &'d Spanned<DeValue<'d>>,
+    /// The end; `None` if it has none.
+    until: Option<Timestamp>,
     /// Why it is left out.
     rejection: OnceCell<Box<str>>,
+    /// How it drops windows of its limit.
+    dropped: OnceCell<Box<str>>,
 }
 
-impl Entry<'_> {
+impl<'d> Entry<'d> {
+    /// Reads an override with its end, if it has one. Notes a wrong end, and leaves the override out.
+    fn read(
+        context: &Context<'_>,
+        limit: &'d str,
+        key: &'d Spanned<DeString<'d>>,
+        value: &'d Spanned<DeValue<'d>>,
+    ) -> Self {
+        let (value, until, is_bad) = match end::timed(value) {
+            None => (value, None, false),
+            Some((inner, until)) => (inner, until, until.is_none()),
+        };
+        let entry = Self { limit, key, value, until, rejection: OnceCell::new(), dropped: OnceCell::new() };
+        if is_bad {
+            let problem = Problem::new(key.span(), end::EXPECTED);
+            entry.reject(&problem);
+            context.note(problem);
+        }
+        entry
+    }
+
     /// The text of the key.
     pub(in crate::config) fn text(&self) -> &str {
         self.key.get_ref()
@@ -117,6 +152,11 @@ impl Entry<'_> {
         _ = self.rejection.set(reason.into());
     }
 
+    /// Notes how the override drops windows of its limit.
+    pub(in crate::config) fn note_dropped(&self, how: &str) {
+        _ = self.dropped.set(how.into());
+    }
+
     pub(in crate::config) fn is_rejected(&self) -> bool {
         self.rejection.get().is_some()
     }
@@ -128,8 +168,8 @@ impl Entry<'_> {
 
     fn shown(&self) -> Override {
         let allowance = shown::json(self.value.clone());
-        let rejection = self.rejection.get().cloned();
-        Override { limit: self.limit.into(), key: self.text().into(), allowance, rejection }
+        let (rejection, dropped) = (self.rejection.get().cloned(), self.dropped.get().cloned());
+        Override { limit: self.limit.into(), key: self.text().into(), allowance, until: self.until, rejection, dropped }
     }
 }
 
@@ -139,21 +179,26 @@ pub(in crate::config) struct OverrideSet<'d> {
     by_limit: HashMap<&'d str, Vec<Entry<'d>>>,
     /// Parts of the file that are no override, and left out.
     others: usize,
+    /// Whether the file has overrides that have ended.
+    has_ended: bool,
 }
 
 impl<'d> OverrideSet<'d> {
     /// No override.
     pub(in crate::config) fn empty(context: Context<'d>) -> Self {
-        Self { context, by_limit: HashMap::new(), others: 0 }
+        Self { context, by_limit: HashMap::new(), others: 0, has_ended: false }
     }
 
-    /// The overrides of a file.
-    pub(in crate::config) fn read(context: Context<'d>, table: &'d DeTable<'d>) -> Self {
+    /// The overrides of a file that have not ended at `now`.
+    pub(in crate::config) fn read(context: Context<'d>, table: &'d DeTable<'d>, now: Timestamp) -> Self {
         let mut set = Self::empty(context);
         for (limit, value) in table {
             if let DeValue::Table(overrides) = value.get_ref() {
-                let entry = |(key, value)| Entry { limit: limit.get_ref(), key, value, rejection: OnceCell::new() };
-                set.by_limit.insert(limit.get_ref(), overrides.iter().map(entry).collect());
+                let read = |(key, value)| Entry::read(&set.context, limit.get_ref(), key, value);
+                let mut entries: Vec<_> = overrides.iter().map(read).collect();
+                entries.retain(|entry| entry.until.is_none_or(|until| until > now));
+                set.has_ended |= entries.len() < overrides.len();
+                set.by_limit.insert(limit.get_ref(), entries);
                 continue;
             }
             set.others += 1;
@@ -204,6 +249,6 @@ impl<'d> OverrideSet<'d> {
         });
         let overrides = entries.iter().map(Entry::shown).collect();
         let kept = OverridesInForce { place: file.place.clone(), text: text.map(Into::into) };
-        RunTimeOverrides { kept, overrides, problems, rejected_count }
+        RunTimeOverrides { kept, overrides, problems, rejected_count, has_ended: self.has_ended }
     }
 }

@@ -13,6 +13,8 @@ pub struct RunTimeOverrides {
     pub overrides: Vec<Override>,
     /// Why some are left out.
     pub problems: Option<Diagnostics>,
+    /// Whether the text has overrides that have ended. They are not among `overrides`.
+    pub has_ended: bool,
     /// How many are left out; 1 if the file as a whole cannot be read.
     pub rejected_count: usize,
 }

@@ -18,6 +18,8 @@ pub(in crate::config) struct Context<'a> {
     pub(in crate::config) problems: RefCell<Vec<Problem>>,
     pub(in crate::config) secrets: RefCell<Vec<Range<usize>>>,
     pub(in crate::config) sources: RefCell<Sources>,
+    /// The files to read in place of those on disk.
+    pub(in crate::config) kept: Option<&'a Sources>,
     /// The rules for paths of requests, and so for path patterns.
     pub(in crate::config) paths: Cell<PathRules>,
     /// Whether requests keep fields whose names have `_`.
@@ -37,7 +39,7 @@ impl<'a> Context<'a> {
     ) -> Self {
         let (problems, secrets, sources) = (RefCell::default(), RefCell::default(), RefCell::default());
         let (paths, has_underscores) = (Cell::default(), Cell::new(true));
-        Self { dir, env, problems, secrets, sources, paths, has_underscores, own, hides_keys: false }
+        Self { dir, env, problems, secrets, sources, kept: None, paths, has_underscores, own, hides_keys: false }
     }
 
     /// For the file of overrides beside that configuration.
@@ -66,7 +68,7 @@ impl<'a> Context<'a> {
     /// Reads a file, and adds it to the sources of the configuration.
     pub(in crate::config) fn file(&self, path: &str) -> Result<Vec<u8>, String> {
         let path = self.dir.join(path);
-        let read = read_file(&path);
+        let read = self.kept.map_or_else(|| read_file(&path), |kept| kept.read(&path));
         self.sources.borrow_mut().add(&path, read.as_deref().ok());
         read
     }

@@ -76,6 +76,10 @@ impl<'a> Table<'a> {
             let title = format!("`{key}` in {place} is not supported in this version");
             return self.context.note(Problem::new(span, title));
         }
+        if let Some(help) = schema::help_for_key(&self.path, key).filter(|_| !self.context.hides_keys) {
+            let problem = Problem::new(span, format!("unknown key `{key}` in {place}")).code("unknown_key");
+            return self.context.note(problem.help(Some(help.to_owned())));
+        }
         let suggestion = nearest(key, known.iter().copied()).map(str::to_owned).or_else(|| self.elsewhere(key));
         let help = did_you_mean(suggestion.as_deref());
         let help = help.unwrap_or_else(|| format!("{place} can have {}", known.join(", ")));

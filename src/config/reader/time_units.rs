@@ -3,6 +3,7 @@
 //! A duration is one or several pairs of a number and a unit: `90s`, `1h 30min`. A rate is a count for each period:
 //! `100/min`, `5/15min`. Numbers are whole. The error for a fraction suggests an equal value in whole numbers.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::units::Fault;
@@ -110,6 +111,11 @@ impl Number {
         (self.denominator == 1).then_some(self.numerator)
     }
 
+    /// The product with `count`. `None` if a part of it does not fit 64 bits.
+    fn times(self, count: u64) -> Option<Self> {
+        Self::new(u128::from(self.numerator) * u128::from(count), u128::from(self.denominator))
+    }
+
     /// The quotient. `None` if a part of it does not fit 64 bits.
     fn over(self, other: Self) -> Option<Self> {
         let wide = |a: u64, b: u64| u128::from(a) * u128::from(b);
@@ -142,6 +148,14 @@ pub(in crate::config) struct WrittenRate {
 }
 
 impl WrittenRate {
+    /// Whether both periods are of one length.
+    pub(in crate::config) fn is_as_long_as(&self, other: &Self) -> bool {
+        match (self.period_ns, other.period_ns) {
+            (None, None) => self.every == other.every,
+            (one, other) => one == other,
+        }
+    }
+
     /// Returns the rate over a fixed period. Errs if the length of the period depends on the calendar.
     pub(in crate::config) fn rate(&self) -> Result<Rate, Fault> {
         let period_ns = self.period_ns.ok_or_else(|| {
@@ -153,10 +167,73 @@ impl WrittenRate {
     }
 }
 
+impl fmt::Display for WrittenRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = UNITS.iter().find(|unit| unit.of_rates == Some(self.unit)).map_or("", |unit| unit.name);
+        match self.every {
+            1 => write!(f, "{}/{unit}", self.count),
+            every => write!(f, "{}/{every}{unit}", self.count),
+        }
+    }
+}
+
+/// A factor of the numbers of a limit: `x2` or `x0.5`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::config) struct Factor(Number);
+
+/// The largest factor; the smallest is its reciprocal.
+const FACTOR_MAX: u64 = 1_000_000;
+
+impl Factor {
+    /// Parses a factor. `None` if the text is not like one; errs if it is like one and wrong.
+    pub(in crate::config) fn parse(text: &str) -> Option<Result<Self, Fault>> {
+        const SIGNS: [char; 4] = ['x', 'X', '*', '\u{d7}'];
+        let number = text.strip_prefix(SIGNS).or_else(|| text.strip_suffix(SIGNS))?.trim();
+        if !number.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+')) {
+            return None;
+        }
+        let parsed = Number::parse(number).filter(|_| text.strip_prefix('x') == Some(number));
+        let is_within = |Number { numerator, denominator }: &Number| {
+            *numerator > 0 && *denominator <= FACTOR_MAX && numerator.div_ceil(*denominator) <= FACTOR_MAX
+        };
+        let help = "write it like \"x2\" or \"x0.5\", from \"x0.000001\" to \"x1000000\"".to_owned();
+        let fault = || Fault::new(format!("`{text}` is not a factor")).help(Some(help));
+        Some(parsed.filter(is_within).map(Self).ok_or_else(fault))
+    }
+
+    /// `count` times the factor, rounded down; 0 below one unit.
+    pub(in crate::config) fn of_count(self, count: u64) -> Option<u64> {
+        self.0.times(count).map(|Number { numerator, denominator }| numerator / denominator)
+    }
+
+    /// The rate times the factor. A count that is not whole is rounded down, or has a longer period if `is_continuous`.
+    /// Errs if nothing of the rate remains, or if the numbers are too large.
+    pub(in crate::config) fn of_rate(self, rate: &WrittenRate, is_continuous: bool) -> Result<WrittenRate, Fault> {
+        let too_large = || Fault::new(format!("this factor of `{rate}` is too large"));
+        let scaled = self.0.times(rate.count).ok_or_else(too_large)?;
+        let (count, longer) = match scaled {
+            Number { numerator, denominator } if is_continuous => (numerator, denominator),
+            Number { numerator, denominator } => (numerator / denominator, 1),
+        };
+        if count == 0 {
+            let help = Some("write the rate itself, as in \"100/min\"".to_owned());
+            return Err(Fault::new(format!("this factor of `{rate}` is less than one unit")).help(help));
+        }
+        let every = rate.every.checked_mul(longer).ok_or_else(too_large)?;
+        let period_ns = rate.period_ns.map(|ns| ns.checked_mul(longer).ok_or_else(too_large)).transpose()?;
+        Ok(WrittenRate { count, every, period_ns, ..*rate })
+    }
+}
+
 /// Parses COUNT `/` [N] UNIT.
 pub(in crate::config) fn rate(text: &str) -> Result<WrittenRate, Fault> {
-    let shape =
-        || Fault::new(format!("`{text}` is not a rate")).help(Some("write it like \"100/min\" or \"5/15min\"".into()));
+    let shape = || {
+        let help = match Factor::parse(text) {
+            Some(_) => "a factor such as \"x2\" stands alone, as the whole value of a plan or an override",
+            None => "write it like \"100/min\" or \"5/15min\"",
+        };
+        Fault::new(format!("`{text}` is not a rate")).help(Some(help.to_owned()))
+    };
     let (count, period) = text.split_once('/').ok_or_else(shape)?;
     let period = period.trim();
     let (every, unit, rest) = split(period);
@@ -243,6 +320,35 @@ fn in_smaller_unit(number: Number, unit_ns: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn factors_are_exact() {
+        for (factor, of, continuous, whole) in [
+            ("x2", "100/min", "200/min", Some("200/min")),
+            ("x0.5", "100/min", "50/min", Some("50/min")),
+            ("x0.5", "5/min", "5/2min", Some("2/min")),
+            ("x0.5", "1/s", "1/2s", None),
+            ("x1.25", "3/15min", "15/60min", Some("3/15min")),
+            ("x0.000001", "1/h", "1/1000000h", None),
+            ("x1000000", "7/day", "7000000/day", Some("7000000/day")),
+            ("x10", "9000/month", "90000/month", Some("90000/month")),
+        ] {
+            let (factor, of) = (Factor::parse(factor).unwrap().unwrap(), rate(of).unwrap());
+            let shown = |scaled: Result<WrittenRate, Fault>| scaled.ok().map(|rate| rate.to_string());
+            assert_eq!(shown(factor.of_rate(&of, true)).as_deref(), Some(continuous), "{factor:?} {of}");
+            assert_eq!(shown(factor.of_rate(&of, false)).as_deref(), whole, "{factor:?} {of}");
+        }
+        for text in
+            ["2x", "X2", "*2", "\u{d7}2", "x 2", "x0", "x-1", "x+1", "x.5", "x1e3", "x2.", "x1000001", "x0.0000001"]
+        {
+            let fault = Factor::parse(text).unwrap().unwrap_err();
+            assert!(fault.help.unwrap().contains("write it like \"x2\""), "{text}");
+        }
+        for text in ["", "x", "xy", "100/min", "unlimited", "max"] {
+            assert!(Factor::parse(text).is_none(), "{text}");
+        }
+        assert!(rate("x2").unwrap_err().help.unwrap().contains("stands alone"));
+    }
 
     #[test]
     fn rates() {

@@ -9,11 +9,12 @@ use bytesize::ByteSize;
 use ipnet::IpNet;
 
 use crate::config::diagnostics::{did_you_mean, nearest};
+use crate::config::schema::own_value;
 use crate::fields::decimal;
 use crate::net::{ListenAddress, SOCKET_PATH_MAX};
 
 /// An error in a text, without its position.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::config) struct Fault {
     /// The error, as the end of a message that begins with the name of the option.
     pub(in crate::config) what: String,
@@ -34,8 +35,17 @@ impl Fault {
     }
 }
 
-/// Parses a number of bytes, with or without a unit.
+/// Parses a number of bytes, with or without a unit. Errs for a unit of one letter: `10m` is 10 MiB in nginx, and 10 MB
+/// elsewhere.
 pub(in crate::config) fn size(text: &str) -> Result<u64, Fault> {
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.' || c == ' ');
+    if let ("k" | "m" | "g" | "t" | "p", letter) = (&*unit.to_ascii_lowercase(), unit.to_ascii_uppercase()) {
+        let number = text[..text.len() - unit.len()].trim_end();
+        let (decimal, binary) =
+            (if letter == "K" { "kB".to_owned() } else { format!("{letter}B") }, format!("{letter}iB"));
+        let help = format!("write `{number}{binary}` (powers of 1024) or `{number}{decimal}` (powers of 1000)");
+        return Err(Fault::new(format!("`{text}` can mean two sizes")).help(Some(help)));
+    }
     let not_one =
         |_| Fault::new(format!("`{text}` is not a size")).help(Some("write it like \"64KiB\" or \"10MiB\"".into()));
     text.parse::<ByteSize>().map(|size| size.as_u64()).map_err(not_one)
@@ -110,7 +120,8 @@ pub(in crate::config) fn one_of<'n, T: Copy>(names: &'n [(&'n str, T)]) -> impl 
         let found = names.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
         found.ok_or_else(|| {
             let known = names.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-            let suggestion = nearest(text, names.iter().map(|(name, _)| *name));
+            let own = || names.iter().map(|(name, _)| *name);
+            let suggestion = own_value(text, own()).or_else(|| nearest(text, own()));
             Fault::new(format!("`{text}` is not one of {known}")).help(did_you_mean(suggestion))
         })
     }
@@ -140,7 +151,7 @@ mod tests {
         for (text, bytes) in [("64KiB", 64 << 10), ("10MiB", 10 << 20), ("8192", 8192), ("1kB", 1000), ("0B", 0)] {
             assert_eq!(size(text), Ok(bytes), "{text}");
         }
-        for text in ["", "-1", "big", "1KiX"] {
+        for text in ["", "-1", "big", "1KiX", "10m", "10M", "1k", "1 g"] {
             assert!(size(text).is_err(), "{text}");
         }
     }

@@ -4,6 +4,7 @@
 //! interprets the values.
 
 mod fleet;
+mod foreign;
 mod grpc;
 mod limit;
 mod option;
@@ -15,6 +16,7 @@ use std::sync::LazyLock;
 
 use options::OPTIONS;
 
+pub(in crate::config) use foreign::{help_for_key, own_value};
 pub(in crate::config) use option::UNLIMITED;
 pub use option::{Kind, Opt, Preset};
 pub(in crate::config) use options::RESOLVE;

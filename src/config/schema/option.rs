@@ -34,7 +34,7 @@ pub enum Kind {
     Rates(usize),
     /// A rate, or `false`.
     RateOrFalse,
-    /// An allowance: rates, a table, or this word for no limit.
+    /// An allowance: rates, a factor, a table, or this word for no limit.
     Allowance(&'static str),
     /// Bytes in a range, both ends included.
     Size(u64, u64),
@@ -106,7 +106,7 @@ impl fmt::Display for Kind {
             Self::CountOrTable(min) => write!(f, "whole number from {min}, or table"),
             Self::Rates(most) => write!(f, "rate, or list of 1 to {most} rates"),
             Self::RateOrFalse => f.write_str("rate, or `false`"),
-            Self::Allowance(word) => write!(f, "rate, list of rates, table, or `{word}`"),
+            Self::Allowance(word) => write!(f, "rate, list of rates, factor, table, or `{word}`"),
             Self::Size(min, max) => write!(f, "size from {} to {}", Bytes(*min), Bytes(*max)),
             Self::SizeOr(min, max, word) => write!(f, "size from {} to {}, or `{word}`", Bytes(*min), Bytes(*max)),
             Self::Switch => f.write_str("true or false"),

@@ -1,9 +1,11 @@
 //! What is wrong with `[access]` and `[plans]`, and what they become.
 
 use super::*;
+use crate::fields::FieldBuf;
 use crate::policy::PlanSource;
 use crate::policy::Principal;
 use crate::policy::access::{Access, AccessRule, DenialReason};
+use crate::policy::testing::facts;
 
 #[test]
 fn access_entries() {
@@ -225,21 +227,13 @@ fn access_requirements() {
 require = [{ path = "/pro/{*rest}", plan = "premium" }, { path = "/x" }, { plan = [""] }, 5, { path = "y", plan = ["a", "a"], plans = "b" }]
 [plans]
 from = "header:x-plan""#), @r#"
-    error: `access.require.plan` is missing
+    error: this entry requires nothing
      --> weir.toml:2:57
       |
     2 | require = [{ path = "/pro/{*rest}", plan = "premium" }, { path = "/x" }, { plan = [""] }, 5, { path = "y", plan = ["a", "a"], plans =...
       |                                                         ^^^^^^^^^^^^^^^
       |
-      = help: expected non-empty list of strings (name of a plan). Plans that may use them; other requests get 403.
-
-    error: `access.require.path` is missing
-     --> weir.toml:2:74
-      |
-    2 | require = [{ path = "/pro/{*rest}", plan = "premium" }, { path = "/x" }, { plan = [""] }, 5, { path = "y", plan = ["a", "a"], plans =...
-      |                                                                          ^^^^^^^^^^^^^^^
-      |
-      = help: expected non-empty list of strings (path pattern). Paths that only some plans may use.
+      = help: name identities or plans, as in `identity = ["seller"]`
 
     error: `access.require.plan`: must not be empty
      --> weir.toml:2:84
@@ -279,7 +273,7 @@ from = "header:x-plan""#), @r#"
     "#);
     insta::assert_snapshot!(said(r#"[access]
 require = [{ path = "/pro", plan = "premium" }]"#), @r#"
-    error: `access.require` needs `[plans]`
+    error: `access.require.plan` needs `[plans]`
      --> weir.toml:2:12
       |
     2 | require = [{ path = "/pro", plan = "premium" }]
@@ -444,7 +438,10 @@ fn access_becomes_what_it_says() {
     {
         assert_eq!(access.by_identity(0, &Principal::Claim(value.into())), rule, "{value}");
     }
-    let plans = |path: &str| access.required(path).iter().map(|one| one.plans.clone()).collect::<Vec<_>>();
+    let none = FieldBuf::default();
+    let plans = |path: &str| -> Vec<_> {
+        access.required(&facts("a", path, &none)).iter().map(|one| one.plans.clone()).collect()
+    };
     for path in ["/pro/x", "/reports"] {
         assert_eq!(plans(path), [[Box::<str>::from("premium"), "internal".into()]]);
     }

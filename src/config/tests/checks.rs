@@ -5,7 +5,7 @@ use crate::net::ListenAddress;
 use crate::proxy::settings::CheckHeaders;
 
 /// The configuration of a listener for checks.
-const CHECK: &str = "[server]\ntrusted_proxies = ['10.0.0.0/8']\n[check]\nlisten = '127.0.0.1:8082'\n";
+const CHECK: &str = "[server]\ntrusted_proxies = ['10.0.0.0/24']\n[check]\nlisten = '127.0.0.1:8082'\n";
 
 #[test]
 fn without_a_service_there_is_no_other_listener() {
@@ -52,7 +52,7 @@ fn wrong_checks() {
             2 | listen = '127.0.0.1:8082'
               |          ^^^^^^^^^^^^^^^^
               |
-              = help: add the addresses of the proxies that ask, as in `trusted_proxies = ["10.0.0.0/8"]`
+              = help: add the addresses of the proxies that ask, as in `trusted_proxies = ["10.0.0.0/24"]`
             "#);
         }
     }

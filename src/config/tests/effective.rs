@@ -7,7 +7,9 @@ use super::*;
 use crate::config::compile::DerivedDefaults;
 use crate::config::effective::LISTS;
 use crate::config::schema::{self, keys_of};
-use crate::config::{InForce, Kind, OverridesPlace, Preset, Setting, SettingFilter, SettingSource, Written};
+use crate::config::{
+    Difference, InForce, Kind, OverridesPlace, Preset, Setting, SettingFilter, SettingSource, Written,
+};
 
 /// Words of the schema for options that have no value by default.
 const NO_VALUE: [&str; 3] = ["none", "any", "all"];
@@ -159,5 +161,78 @@ fn defaults_that_depend_on_other_options() {
     for (text, path, expected) in rows {
         let found = settings(text).into_iter().find(|setting| setting.path == *path).map(|setting| setting.value);
         assert_eq!(found, *expected, "{path}: {text}");
+    }
+}
+
+#[test]
+fn the_shown_text_compiles_without_its_secrets() {
+    let full = std::fs::read_to_string("config/full.toml").unwrap();
+    let full = compile(&full).unwrap();
+    let shown = full.written.toml();
+    let again = compile(&shown).unwrap_or_else(|problems| panic!("{problems}\n{shown}"));
+    assert_eq!(again.policy.limits().len(), full.policy.limits().len());
+    let text = "upstream.url = 'http://a'\n[identity.shop]\nheader = 'x-shop' # hunter1\n[[limit]]\nname = 'a'\nkey = ['shop']\n\
+        rate = '1/s'\noverrides = { hunter2 = '2/s', 'hunter3' = '2/s' }\nmatch.header = { x = \"\"\"hunter4\"\"\", y = 'hunter5' }\n";
+    let shown = compile(text).unwrap().written.toml();
+    assert!(!shown.contains("hunter"), "{shown}");
+    assert_eq!(compile(&shown).unwrap().policy.limits()[0].allowed.overrides.len(), 2, "{shown}");
+}
+
+#[test]
+fn parts_that_differ() {
+    let of = |text: &str| compile(&format!("upstream.url = 'http://a'\n{text}")).unwrap().written;
+    let limit = |name: &str, rest: &str| format!("[[limit]]\nname = '{name}'\nkey = ['ip']\nrate = '1/s'\n{rest}");
+    let differ = |one: &str, other: &str| {
+        let Difference { appeared, changed, vanished, .. } = of(one).difference(&of(other));
+        [appeared, changed, vanished].map(|names| names.join(", "))
+    };
+    let (a, b) = (limit("a", ""), limit("b", ""));
+    assert_eq!(differ(&a, &a), ["", "", ""]);
+    // Comments and white space are no difference.
+    assert_eq!(differ(&a, &format!("# new\n{}", a.replace(" = ", "="))), ["", "", ""]);
+    assert_eq!(differ(&a, &format!("{a}{b}")), ["limit b", "", ""]);
+    assert_eq!(differ(&a, &limit("a", "burst = 5")), ["", "limit a", ""]);
+    assert_eq!(differ(&a, ""), ["limit per-path", "", "limit a"]);
+    assert_eq!(differ(&a, &format!("server.max_headers = 5\n{a}")), ["server", "", ""]);
+    let identity = |header: &str| format!("identity.shop.header = '{header}'\n{a}");
+    assert_eq!(differ(&identity("x-a"), &identity("x-b")), ["", "identity shop", ""]);
+}
+
+#[test]
+fn routes_that_differ() {
+    let of = |routes: &[(&str, &str)]| {
+        let route =
+            |(path, upstream): &(&str, &str)| format!("[[route]]\nmatch.path = '{path}'\nupstream = '{upstream}'\n");
+        let routes: Vec<_> = routes.iter().map(route).collect();
+        let upstreams = "[upstreams.a]\nendpoints = ['http://a']\n[upstreams.b]\nendpoints = ['http://b']\n";
+        compile(&format!("{upstreams}[[route]]\nmatch.path = '/z'\nupstream = 'b'\n{}", routes.concat()))
+            .unwrap()
+            .written
+    };
+    let (x, y) = (("/x", "a"), ("/y", "a"));
+    let differ = |one: &[(&str, &str)], other: &[(&str, &str)]| of(one).difference(&of(other));
+    assert_eq!(differ(&[x, y], &[x, y]), Difference::default());
+    assert_eq!(differ(&[x], &[x, y]).appeared, ["route /y"]);
+    assert_eq!(differ(&[x, y], &[x, ("/y", "b")]).changed, ["route /y"]);
+    assert_eq!(differ(&[x, y], &[y, x]).changed, ["order of routes"]);
+}
+
+#[test]
+fn most_limits_are_lost_only_without_others_in_their_place() {
+    let of = |names: &[&str]| {
+        let limit = |name: &&str| format!("[[limit]]\nname = '{name}'\nkey = ['ip']\nrate = '1/s'\n");
+        let limits: Vec<_> = names.iter().map(limit).collect();
+        compile(&format!("upstream.url = 'http://a'\n{}", limits.concat())).unwrap().written
+    };
+    for (before, after, expected) in [
+        (&["a", "b", "c"][..], &["a"][..], true),
+        (&["a", "b"], &["a"], false),
+        (&["a", "b", "c"], &["a", "b"], false),
+        (&["a"], &["b"], false),
+        (&["a", "b", "c"], &["d", "e", "f"], false),
+        (&["a", "b", "c"], &["d"], true),
+        (&["a", "b"], &[], true),
+    ] {
+        assert_eq!(of(before).difference(&of(after)).has_lost_most_limits(), expected, "{before:?} {after:?}");
     }
 }

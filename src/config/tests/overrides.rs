@@ -9,7 +9,9 @@ use tempfile::TempDir;
 
 use super::{UPSTREAM, bucket, said};
 use crate::config::overrides::place_in;
-use crate::config::{self, Config, DEFAULT_LIMIT, Diagnostics, OverridesInForce, OverridesPlace, RunTimeOverrides};
+use crate::config::{
+    self, Config, ConfigInForce, DEFAULT_LIMIT, Diagnostics, OverridesInForce, OverridesPlace, RunTimeOverrides,
+};
 use crate::limit::Algorithm;
 use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
 
@@ -63,9 +65,16 @@ impl Place {
             limit: (*limit).to_owned(),
             key: (*text).to_owned(),
             allowance: Some(to.clone()).filter(|to| !to.is_null()),
+            replaces: false,
         };
-        let (origin, edits) = (self.path("weir.toml").as_path().into(), edits.iter().map(edit).collect::<Vec<_>>());
-        config::change(&origin, &edits, None, &OverridesInForce::default())
+        config::change(&self.in_force(), &edits.iter().map(edit).collect::<Vec<_>>(), None)
+    }
+
+    /// The configuration on disk as the one in force.
+    fn in_force(&self) -> ConfigInForce {
+        let config = self.load().ok();
+        let (files, overrides) = config.map(|config| (config.sources, config.run_time.kept)).unwrap_or_default();
+        ConfigInForce { origin: self.path("weir.toml").as_path().into(), files, overrides }
     }
 
     /// What is said of what is left out.
@@ -200,7 +209,7 @@ fn what_does_not_fit_is_left_out() {
     --> set.toml:3:15
     "#);
     insta::assert_snapshot!(left_out(LIMITS, "[clients]\n'192.0.2.9' = 5\n'192.0.2.8' = { rte = '5/s' }\n").1, @r#"
-    error: `limit.overrides.NAME`: expected rate, list of rates, table, or `unlimited`
+    error: `limit.overrides.NAME`: expected rate, list of rates, factor, table, or `unlimited`
     --> set.toml:2:15
      = note: this is an integer
 
@@ -242,11 +251,11 @@ fn a_byte_order_mark_is_no_part_of_the_text() {
     let changed = place.change(&[("clients", "192.0.2.3", json!("6/s"))]).unwrap();
     assert!(changed.text.ends_with("[clients]\n'192.0.2.2' = '5/s'\n\"192.0.2.3\" = \"6/s\"\n"), "{}", changed.text);
     insta::assert_snapshot!(left_out(LIMITS, "\u{feff}clients.'192.0.2.2' = 5\nclients.'192.0.2.3' = 6").1, @r#"
-    error: `limit.overrides.NAME`: expected rate, list of rates, table, or `unlimited`
+    error: `limit.overrides.NAME`: expected rate, list of rates, factor, table, or `unlimited`
     --> set.toml:1:26
      = note: this is an integer
 
-    error: `limit.overrides.NAME`: expected rate, list of rates, table, or `unlimited`
+    error: `limit.overrides.NAME`: expected rate, list of rates, factor, table, or `unlimited`
     --> set.toml:2:23
      = note: this is an integer
     "#);
@@ -429,15 +438,50 @@ fn a_file_that_cannot_be_read_is_left_out_whole() {
     let place = Place::new(LIMITS, "");
     fs::write(place.path("set.toml"), b"[clients]\n'\xFF' = '1/s'").unwrap();
     assert_eq!(place.load().unwrap().run_time.rejected_count, 1);
-    assert!(matches!(place.change(&[("clients", "::1", json!("1/s"))]), Err(OverrideError::InvalidOnDisk(_))));
+    // A change begins with the text in force, and keeps a copy of the invalid file.
+    let kept = OverridesInForce { text: Some("[keys]\na = '9/s'\n".into()), ..place.in_force().overrides };
+    let in_force = ConfigInForce { overrides: kept, ..place.in_force() };
+    let edit =
+        OverrideEdit { limit: "clients".into(), key: "::1".into(), allowance: Some(json!("20/s")), replaces: false };
+    let changed = config::change(&in_force, &[edit], None).unwrap();
+    assert!(changed.text.ends_with("[keys]\na = '9/s'\n\n[clients]\n\"::1\" = \"20/s\"\n"), "{}", changed.text);
+    assert_eq!(changed.copy_to, Some(place.path("set.invalid")));
     fs::remove_file(place.path("set.toml")).unwrap();
     fs::create_dir(place.path("set.toml")).unwrap();
+    assert!(matches!(place.change(&[("clients", "::1", json!("1/s"))]), Err(OverrideError::InvalidOnDisk(_))));
     let config = place.load().unwrap();
     insta::assert_snapshot!(place.said(&config.run_time.problems.unwrap().to_string()), @r#"
     error: `set.toml` is a directory, not a file
      |
      = help: until the file is corrected, a starting Weir applies no overrides, and a running Weir keeps its overrides
     "#);
+}
+
+/// The files of the configuration in force count for a change, and the file of overrides on disk.
+#[test]
+fn a_change_is_of_the_configuration_in_force() {
+    let jwt =
+        "[identity.seller.jwt]\nclaim = \"sub\"\nalgorithms = [\"HS256\"]\nkeys = [{ secret = { file = \"key\" } }]\n";
+    let place = Place::new("", "");
+    fs::write(place.path("key"), "0123456789abcdef0123456789abcdef").unwrap();
+    fs::write(place.path("weir.toml"), format!("{UPSTREAM}{LIMITS}{jwt}")).unwrap();
+    let in_force = place.in_force();
+    fs::write(place.path("weir.toml"), "[upstream").unwrap();
+    fs::remove_file(place.path("key")).unwrap();
+    fs::write(place.path("set.toml"), "[clients]\n'192.0.2.7' = '20/s'\n").unwrap();
+    let edit = OverrideEdit {
+        limit: "clients".into(),
+        key: "192.0.2.8".into(),
+        allowance: Some(json!("30/s")),
+        replaces: false,
+    };
+    let changed = config::change(&in_force, std::slice::from_ref(&edit), None).unwrap();
+    assert_eq!(changed.config.run_time.overrides.len(), 2);
+    let file = place.path("set.toml");
+    assert!(changed.config.sources.differ_only_in(&in_force.files, Some(&file)));
+    let loaded = config::load_in_force(&in_force).unwrap();
+    assert_eq!(loaded.run_time.overrides.len(), 1);
+    assert!(loaded.sources.has_changed(&place.path("key")) && !loaded.sources.has_changed(&file));
 }
 
 #[test]
@@ -506,12 +550,19 @@ fn overrides_can_be_in_memory() {
     let kept = OverridesInForce { place: in_memory, text: Some("[clients]\n'192.0.2.7' = '40/s'\n".into()) };
     let config = config::load_after(&origin, Some(&kept)).unwrap();
     assert_eq!(config.run_time.overrides.len(), 1);
-    let edit = |text: &str| OverrideEdit { limit: "clients".into(), key: text.into(), allowance: Some(json!("50/s")) };
-    let changed = config::change(&origin, &[edit("192.0.2.8")], None, &kept).unwrap();
+    let edit = |text: &str| OverrideEdit {
+        limit: "clients".into(),
+        key: text.into(),
+        allowance: Some(json!("50/s")),
+        replaces: false,
+    };
+    let in_force = ConfigInForce { overrides: kept.clone(), ..place.in_force() };
+    let changed = config::change(&in_force, &[edit("192.0.2.8")], None).unwrap();
     assert_eq!(changed.config.run_time.overrides.len(), 2);
     assert_eq!(changed.config.run_time.kept.text.as_deref(), Some(&*changed.text));
     let long = OverridesInForce { text: Some("#".repeat(2 << 20).into()), ..kept };
-    let error = config::change(&origin, &[edit("192.0.2.8")], None, &long).unwrap_err().to_string();
+    let in_force = ConfigInForce { overrides: long, ..in_force };
+    let error = config::change(&in_force, &[edit("192.0.2.8")], None).unwrap_err().to_string();
     assert!(error.contains("longer than 2 MiB"), "{error}");
     assert_eq!(std::fs::read_dir(place.path("")).unwrap().count(), 2, "the configuration and `set.toml`");
 }
@@ -577,7 +628,7 @@ fn edits_that_do_not_fit() {
     for (limit, text, to, why) in [
         ("clients", "::1", json!("5/fortnight"), "`limit.overrides.NAME`: unknown unit `fortnight`"),
         ("clients", "::1", json!("unlimitd"), "unlimited"),
-        ("clients", "::1", json!(5), "expected rate, list of rates, table, or `unlimited`"),
+        ("clients", "::1", json!(5), "expected rate, list of rates, factor, table, or `unlimited`"),
         ("clients", "::1", json!(1.5), "expected rate"),
         ("clients", "::1", json!(u64::MAX), "too large"),
         ("clients", "::1", json!([null]), "`null` stands alone"),
@@ -624,6 +675,125 @@ fn there_is_an_end_to_looking_for_what_does_not_fit() {
     let many = (0..70_000).map(|at| format!("k{at} = '5/s'")).collect::<Vec<_>>().join("\n");
     let config = Place::new(LIMITS, &format!("[clients]\n'192.0.2.9' = '5/s'\n[keys]\n{many}")).load().unwrap();
     assert_eq!((config.run_time.rejected_count, allowed(&config, "clients").len()), (70_000, 3));
+}
+
+const SEVERAL: &str = r#"
+admin.overrides = "set.toml"
+
+[[limit]]
+name = "windows"
+key = ["ip"]
+rate = ["10/s", "60/min"]
+plans = { gold = "x10", flat = "20/s" }
+
+[[limit]]
+name = "burst"
+key = ["ip"]
+rate = "4/s"
+burst = 9
+cost = 2
+
+[[limit]]
+name = "flight"
+key = ["ip"]
+algorithm = "concurrency"
+max = 5
+"#;
+
+/// A factor is of each window, of the burst and of `max`.
+#[test]
+fn factors_are_of_all_numbers_of_the_limit() {
+    let place = Place::of(&format!("{SEVERAL}{UPSTREAM}"), "");
+    let set = |limit: &str, to: &str| {
+        let changed = place.change(&[(limit, "192.0.2.7", json!(to))]);
+        changed.map(|changed| allowed(&changed.config, limit)[0].1.clone().unwrap())
+    };
+    let windows = |one, other| Algorithm::Several([bucket(one, SECOND, one), bucket(other, 60 * SECOND, other)].into());
+    assert_eq!(set("windows", "x2").unwrap(), windows(20, 120));
+    assert_eq!(set("windows", "x0.5").unwrap(), windows(5, 30));
+    assert_eq!(set("burst", "x0.5").unwrap(), bucket(2, SECOND, 4));
+    assert_eq!(set("flight", "x1.5").unwrap().capacity(), 7);
+    let config = place.load().unwrap();
+    let limit = config.policy.limits().iter().find(|limit| &*limit.name == "windows").unwrap();
+    assert_eq!(limit.allowed.plans[0].1, Some(windows(100, 600)));
+    for (limit, to, why) in [
+        ("windows", "2x", "write it like \"x2\""),
+        ("windows", "x10000000", "write it like \"x2\""),
+        ("burst", "x0.2", "a cost of 2 can never pass"),
+        ("flight", "x0.1", "no number of requests in flight"),
+    ] {
+        let error = set(limit, to).unwrap_err().to_string();
+        assert!(error.contains(why), "{limit} {to}: {error}");
+    }
+}
+
+/// A value that drops a window is refused unless the edit asks for that. Files from before apply as ever.
+#[test]
+fn windows_are_not_dropped_unasked() {
+    let place = Place::of(&format!("{SEVERAL}{UPSTREAM}"), "[windows]\n'192.0.2.1' = '20/s'\n");
+    let config = place.load().unwrap();
+    assert_eq!((config.run_time.rejected_count, allowed(&config, "windows").len()), (0, 1));
+    let warnings = config.warnings.to_string();
+    assert!(
+        warnings.contains("warning[dropped_window]: `limit.plans.NAME`: drops `60/min` of the limit"),
+        "{warnings}"
+    );
+    assert!(warnings.contains("write `[\"20/s\", \"60/min\"]`, or a factor such as \"x2\""));
+    for (to, why) in [
+        (json!("20/s"), Some("drops `60/min` of the limit; write `[\"20/s\", \"60/min\"]`")),
+        (json!({ "rate": "99/min" }), Some("write `[\"99/min\", \"10/s\"]`")),
+        (json!(["1/s", "100/h"]), Some("drops `60/min`")),
+        (json!({ "plan": "flat" }), Some("this plan drops `60/min` of the limit; `replace` (`--replace`) allows it")),
+        (json!({ "plan": "gold" }), None),
+        (json!(["20/s", "90/min"]), None),
+        (json!(["20/1000ms", "90/60s"]), None),
+        (json!("x2"), None),
+        (json!("unlimited"), None),
+        (Value::Null, None),
+    ] {
+        let edit = |replaces| OverrideEdit {
+            limit: "windows".into(),
+            key: "192.0.2.7".into(),
+            allowance: Some(to.clone()).filter(|to| !to.is_null()),
+            replaces,
+        };
+        let said = config::change(&place.in_force(), &[edit(false)], None).err().map(|error| error.to_string());
+        assert_eq!(said.is_some(), why.is_some(), "{to}: {said:?}");
+        assert!(why.is_none_or(|why| said.as_ref().unwrap().contains(why)), "{to}: {said:?}");
+        config::change(&place.in_force(), &[edit(true)], None).unwrap();
+    }
+}
+
+/// An override with an end applies until then. The next change removes what has ended.
+#[test]
+fn overrides_end() {
+    let set = "[clients]\n# a reason\n'192.0.2.5' = { to = '5/s', until = '2020-01-01T00:00:00Z' }\n\
+        '192.0.2.6' = { to = ['6/s'], until = '2200-01-01T00:00:00Z' }\n'192.0.2.8' = '8/s'\n";
+    let place = Place::new(LIMITS, set);
+    let run_time = place.load().unwrap().run_time;
+    assert!(run_time.has_ended && run_time.rejected_count == 0);
+    let shown: Vec<_> = run_time.overrides.iter().map(|one| (&*one.key, &one.allowance, one.until.is_some())).collect();
+    assert_eq!(shown, [("192.0.2.6", &json!(["6/s"]), true), ("192.0.2.8", &json!("8/s"), false)]);
+    let changed = place.change(&[("clients", "192.0.2.6", json!("7/s"))]).unwrap();
+    let timed = |to: Value, until: &str| json!({ "to": to, "until": until });
+    assert_eq!(changed.before, [Some(timed(json!(["6/s"]), "2200-01-01T00:00:00Z"))]);
+    let [ended] = &*changed.ended else { panic!("{:?}", changed.ended) };
+    assert_eq!(
+        (&*ended.limit, &*ended.key, &ended.allowance),
+        ("clients", "192.0.2.5", &timed(json!("5/s"), "2020-01-01T00:00:00Z"))
+    );
+    assert!(!changed.text.contains("192.0.2.5") && changed.text.contains("192.0.2.8"), "{}", changed.text);
+    assert!(!changed.config.run_time.has_ended);
+    for wrong in [
+        "{ to = '5/s', until = 'soon' }",
+        "{ until = '2200-01-01T00:00:00Z' }",
+        "{ to = '5/s', until = 5 }",
+        "{ rate = '5/s', until = '2200-01-01T00:00:00Z' }",
+        "{ to = '5/s', until = '2200-01-01T00:00:00Z', rate = '1/s' }",
+    ] {
+        let (count, said) = left_out(LIMITS, &format!("[clients]\n'192.0.2.5' = {wrong}\n"));
+        assert!(count == 1 && said.contains("an override with an end is written like"), "{wrong}: {said}");
+    }
 }
 
 proptest! {

@@ -621,6 +621,40 @@ fn plans_and_overrides_become_rules() {
     assert_eq!(overrides, expected.map(|(name, rule)| (name.into(), rule)));
 }
 
+/// Operators read a rule as it is written, and not as it is computed.
+#[test]
+fn rules_keep_their_texts() {
+    let allowed = limit_by(
+        "['ip']",
+        "rate = '5/15min'\nplans = { premium = '1000/min', staff = 'unlimited', big = { rate = '1/s', burst = 500 } }\n\
+         overrides = { '192.0.2.7' = '7/min', '192.0.2.8' = { plan = 'big' }, '192.0.2.9' = 'unlimited' }",
+    )
+    .allowed;
+    for (variant, expected) in [
+        (Variant::Usual, Some("5/15min, token bucket")),
+        (Variant::Plan(0), Some("1000/min, token bucket")),
+        (Variant::Plan(1), None),
+        (Variant::Plan(2), Some("1/s, burst 500, token bucket")),
+        (Variant::Plan(9), None),
+        (Variant::Override(0), Some("7/min, token bucket")),
+        (Variant::Override(1), Some("1/s, burst 500, token bucket")),
+        (Variant::Override(2), None),
+    ] {
+        let text = allowed.written(variant).and_then(|written| written.text(None));
+        assert_eq!(text.as_deref(), expected, "{variant:?}");
+    }
+    let several = limit("rate = ['5/15min', '100/day']").allowed.written.usual;
+    assert_eq!(several.text(None).as_deref(), Some("5/15min and 100/day, token bucket"));
+    assert_eq!(several.text(Some(1)).as_deref(), Some("100/day, token bucket"));
+    for (rest, expected) in [
+        ("algorithm = 'concurrency'\nmax = 20", "max 20, concurrency"),
+        ("algorithm = 'sliding_window'\nrate = '90/h'", "90/h, sliding window"),
+        ("rate = '50/s'\nburst = 100", "50/s, burst 100, token bucket"),
+    ] {
+        assert_eq!(limit(rest).allowed.written.usual.text(None).as_deref(), Some(expected));
+    }
+}
+
 #[test]
 fn where_one_rule_has_several_windows_all_are_of_that_kind() {
     let several = |rules: &[Algorithm]| Algorithm::Several(rules.into());
@@ -652,7 +686,7 @@ plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst
     5 | plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }
       |                                         ^^^^^^^^^^^
 
-    error: `limit.plans.NAME`: expected rate, list of rates, table, or `unlimited`
+    error: `limit.plans.NAME`: expected rate, list of rates, factor, table, or `unlimited`
      --> weir.toml:5:59
       |
     5 | plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }
@@ -742,7 +776,7 @@ plans = { a = "5/s", b = { rate = "5/s" }, c = { max = 0 }, d = 7 }"#), @r#"
     6 | plans = { a = "5/s", b = { rate = "5/s" }, c = { max = 0 }, d = 7 }
       |                                                        ^
 
-    error: `limit.plans.NAME`: expected rate, list of rates, table, or `unlimited`
+    error: `limit.plans.NAME`: expected rate, list of rates, factor, table, or `unlimited`
      --> weir.toml:6:65
       |
     6 | plans = { a = "5/s", b = { rate = "5/s" }, c = { max = 0 }, d = 7 }

@@ -6,6 +6,32 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::*;
 
+/// The words of other products, and the hint for each.
+#[test]
+fn words_of_other_products() {
+    let limit = |rest: &str| said(&format!("upstream.url = 'http://a'\n[[limit]]\nname = 'a'\nkey = []\n{rest}"));
+    for (rest, hint) in [
+        ("rate = '1/s'\nnodelay = true", "help: remove it: requests within `burst` pass at once"),
+        ("average = 10\nperiod = '1s'", "help: write the count and the period as one rate, as in `rate = \"100/min\"`"),
+        ("requests_per_unit = 10\nunit = 'minute'", "write the count and the period as one rate"),
+        ("rate = '1/s'\nzone = 'one:10m'", "help: a limit needs no zone"),
+        ("rate = '1/s'\ndry_run = true", "help: `mode` is `enforce`, `shadow`"),
+        ("rate = '1/s'\nalgorithm = 'gcra'", "help: did you mean `token_bucket`?"),
+        ("rate = '1/s'\nalgorithm = 'sliding-window-log'", "help: did you mean `sliding_log`?"),
+        ("rate = '1/s'\non_limit = 'queue'", "help: did you mean `hold`?"),
+        ("rate = '1/s'\non_limit = 'deny'", "help: did you mean `reject`?"),
+        ("rate = '1/s'\nmode = 'dry_run'", "help: did you mean `shadow`?"),
+    ] {
+        let said = limit(rest);
+        assert!(said.contains(hint), "{rest}\n{said}");
+    }
+    let said = said("upstream.url = 'http://a'\nserver.max_body_bytes = '10m'");
+    assert!(
+        said.contains("`10m` can mean two sizes") && said.contains("write `10MiB` (powers of 1024) or `10MB`"),
+        "{said}"
+    );
+}
+
 #[test]
 fn keys_that_do_not_exist() {
     insta::assert_snapshot!(said(r#"[server]

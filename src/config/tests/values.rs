@@ -192,3 +192,17 @@ format = "xml""#), @r#"
       |          ^^^^^
     "#);
 }
+
+#[test]
+fn formats_of_access_lines() {
+    for (format, problem, help) in [
+        ("combine", "`combine` is no format", "did you mean `combined`?"),
+        ("{cleint} x", "there is no field `cleint`", "did you mean `client`?"),
+        ("{client", "not a template", "the names of fields stand in braces"),
+        ("{client}\\n", "not a template", "a line has no control characters"),
+    ] {
+        let said = said(&format!("[log]\naccess_format = \"{format}\"\naccess_sample = 0"));
+        assert!(said.contains(&format!("`log.access_format`: {problem}")) && said.contains(help), "{said}");
+        assert!(said.contains("`log.access_sample`"), "{said}");
+    }
+}

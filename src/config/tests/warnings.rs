@@ -14,7 +14,8 @@ fn warned(text: &str) -> Vec<(&'static str, Option<(usize, usize)>)> {
     let (findings, more) = config.warnings.findings();
     assert_eq!(more, 0);
     let row = |Finding { severity, code, file, at, .. }: Finding<'_>| {
-        assert_eq!((severity, file), (Severity::Warning, "weir.toml"));
+        let expected = if code == "opens_denied" { Severity::Note } else { Severity::Warning };
+        assert_eq!((severity, file), (expected, "weir.toml"));
         (code, at)
     };
     findings.into_iter().map(row).collect()
@@ -27,7 +28,12 @@ fn limit(name: &str, rest: &str) -> String {
 #[test]
 fn what_holds_everyone() {
     for (text, code, at) in [
-        ("server.trusted_proxies = ['10.0.0.0/8', '0.0.0.0/0']", "trusts_everyone", (1, 41)),
+        ("server.trusted_proxies = ['10.1.0.0/16', '0.0.0.0/0']", "trusts_everyone", (1, 42)),
+        ("server.trusted_proxies = ['10.1.0.0/16', '10.0.0.0/8']", "trusts_private_network", (1, 42)),
+        ("server.trusted_proxies = '172.16.0.0/12'", "trusts_private_network", (1, 26)),
+        ("server.trusted_proxies = '192.168.0.0/15'", "trusts_private_network", (1, 26)),
+        ("server.proxy_protocol.from = ['10.0.0.0/8']", "trusts_private_network", (1, 31)),
+        ("server.trusted_proxies = 'fc00::/7'", "trusts_private_network", (1, 26)),
         ("server.trusted_proxies = '::/0'", "trusts_everyone", (1, 26)),
         ("server.trusted_proxies = '::ffff:0.0.0.0/96'", "trusts_everyone", (1, 26)),
         ("server.proxy_protocol.from = '::/0'", "trusts_everyone", (1, 30)),
@@ -60,7 +66,7 @@ fn plans_that_no_request_has() {
 
 #[test]
 fn charges_that_a_check_never_settles() {
-    let check = "server.trusted_proxies = '10.0.0.0/8'\ncheck.listen = '127.0.0.1:8082'\n";
+    let check = "server.trusted_proxies = '10.0.0.0/24'\ncheck.listen = '127.0.0.1:8082'\n";
     let settle = "settle = { by = 'elapsed_ms' }\n";
     for (rest, code) in [
         ("key = ['ip']\nrate = '1/s'", None),
@@ -91,6 +97,179 @@ fn lists_of_paths_without_their_spellings() {
     assert_eq!(warned(&format!("[access]\nallow.path = '/a'\n{upstream}")), []);
 }
 
+/// The codes of the warnings about a limit that has `rest`.
+fn codes_of_limit(before: &str, rest: &str) -> Vec<&'static str> {
+    let text = format!("upstream.url = 'http://a'\nplans.from = 'header:x-plan'\n{before}{}", limit("a", rest));
+    warned(&text).into_iter().map(|(code, _)| code).collect()
+}
+
+#[test]
+fn rates_without_an_effect_and_windows_without_a_snapshot() {
+    for (rest, expected) in [
+        ("rate = ['100/min', '1000/h']", &[][..]),
+        ("rate = ['10/s', '1000/min']", &["idle_rate"]),
+        ("rate = ['1000/min', '10/s']", &["idle_rate"]),
+        ("rate = ['10/s', '500/min', '600/min']", &["idle_rate"]),
+        ("algorithm = 'sliding_log'\nrate = ['10/s', '600/min']", &["idle_rate"]),
+        ("algorithm = 'sliding_log'\nrate = ['10/s', '599/min']", &[]),
+        ("rate = '10/s'\nplans = { low = '5/s', high = '20/s', same = '10/s', free = 'unlimited' }", &["low_plan"]),
+        ("rate = '10/s'\nplans = { mixed = { rate = '5/s', burst = 20 } }", &[]),
+        ("rate = '1/min'\non_limit = 'hold'", &[]),
+        ("rate = '1/2min'\non_limit = 'hold'", &["endless_wait"]),
+        ("rate = '5/h'\non_limit = 'hold'\nmode = 'off'", &[]),
+        ("rate = '5/h'\non_limit = 'hold'\nhold.max_wait = '1h'", &[]),
+        ("rate = '5/h'\non_limit = 'hold'\nhold.max_wait = 'forever'", &[]),
+        ("rate = '5/h'", &[]),
+        ("rate = '5/day'", &["forgotten_window"]),
+        ("rate = ['5/min', '20/week']", &["forgotten_window"]),
+        ("rate = '5/day'\npersist = false", &[]),
+        ("rate = '5/day'\nmode = 'shadow'", &[]),
+        ("rate = '23/h'", &[]),
+        ("algorithm = 'fixed_window'\nrate = '5/month'", &["forgotten_window"]),
+    ] {
+        assert_eq!(codes_of_limit("", &format!("key = ['ip']\n{rest}")), expected, "{rest}");
+    }
+    let saved = codes_of_limit("snapshot.path = 'state'\n", "key = ['ip']\nrate = '5/day'");
+    assert_eq!(saved, [] as [&str; 0]);
+    let at = |rest: &str| warned(&format!("upstream.url = 'http://a'\n{}", limit("a", rest)));
+    assert_eq!(at("key = ['ip']\nrate = ['10/s', '1000/min']"), [("idle_rate", Some((5, 17)))]);
+    assert_eq!(at("key = ['ip']\nrate = '5/day'"), [("forgotten_window", Some((5, 8)))]);
+}
+
+#[test]
+fn methods_that_no_rfc_names() {
+    let matching = |methods: &str| {
+        let limit = limit("a", &format!("key = ['ip']\nrate = '1/s'\nmatch.method = {methods}"));
+        format!("upstream.url = 'http://a'\n{limit}")
+    };
+    for (methods, expected) in
+        [("['GET', 'PROPFIND', 'QUERY']", None), ("['GET', 'GTE']", Some((6, 24))), ("'FETCH'", Some((6, 16)))]
+    {
+        let at = expected.map(|at| ("unknown_method", Some(at)));
+        assert_eq!(warned(&matching(methods)), at.into_iter().collect::<Vec<_>>(), "{methods}");
+    }
+    assert!(compile(&matching("'GTE'")).unwrap().warnings.to_string().contains("did you mean `GET`?"));
+}
+
+#[test]
+fn plans_that_are_required_and_that_no_limit_has() {
+    let plans = limit("a", "key = ['ip']\nrate = '1/s'\nplans = { premium = '2/s', gold = '3/s' }");
+    let text = |plan: &str, limits: &str| {
+        format!(
+            "server.paths = {{}}\nupstream.url = 'http://a'\nplans.from = 'header:x-plan'\n\
+             [[access.require]]\npath = '/a'\nplan = {plan}\n{limits}"
+        )
+    };
+    assert_eq!(warned(&text("['premium', 'gold']", &plans)), []);
+    assert_eq!(warned(&text("['premium', 'glod']", &plans)), [("unknown_plan", Some((6, 20)))]);
+    assert_eq!(warned(&text("'basic'", &plans)), [("unknown_plan", Some((6, 8)))]);
+    // Plans may be for access only.
+    assert_eq!(warned(&text("'basic'", &limit("a", "key = ['ip']\nrate = '1/s'"))), []);
+}
+
+#[test]
+fn limits_whose_paths_no_route_has() {
+    let codes = |routes: &[&str], rest: &str| {
+        let routes = routes.iter().fold(String::new(), |all, rest| all + "[[route]]\nupstream = 'a'\n" + rest + "\n");
+        let limit = limit("a", &format!("key = ['ip']\nrate = '1/s'\n{rest}"));
+        let text = format!("[upstreams.a]\nendpoints = ['http://127.0.0.1:9']\n{routes}{limit}");
+        warned(&text).into_iter().map(|(code, at)| (code, at.is_some())).collect::<Vec<_>>()
+    };
+    let unserved = [("unserved_limit", true)];
+    let api = "match.path = '/api/{*rest}'";
+    assert_eq!(codes(&[api], "match.path = '/api/v1'"), []);
+    assert_eq!(codes(&[api], "match.path = '/{any}/v1'"), []);
+    assert_eq!(codes(&[api], "match.path = ['/apo/v1', '/api/{id}']"), []);
+    assert_eq!(codes(&[api], ""), []);
+    assert_eq!(codes(&[api], "match.path = '/apo/v1'"), unserved);
+    assert_eq!(codes(&[api, "match.path = '/b'"], "match.path = ['/b/c', '/c']"), unserved);
+    assert_eq!(codes(&[api], "match.path = '/apo/v1'\nmode = 'off'"), []);
+    assert_eq!(codes(&[api, "match.host = 'a.example'"], "match.path = '/apo/v1'"), []);
+}
+
+#[test]
+fn health_checks_that_take_longer_than_their_interval() {
+    let text = |health: &str| {
+        format!("[upstreams.a]\nendpoints = ['http://127.0.0.1:9']\n[upstreams.a.health]\npath = '/'\n{health}")
+    };
+    for (health, expected) in [
+        ("interval = '1s'\ntimeout = '2s'", Some((6, 11))),
+        ("interval = '2s'\ntimeout = '2s'", None),
+        ("interval = '100ms'", Some((5, 12))),
+        ("", None),
+    ] {
+        let at = expected.map(|at| ("late_check", Some(at)));
+        assert_eq!(warned(&text(health)), at.into_iter().collect::<Vec<_>>(), "{health}");
+    }
+}
+
+#[test]
+fn identities_that_guard_a_part_of_a_route() {
+    let service = "[upstream]\nurl = 'http://a'\n";
+    let identity = "[identity.shop]\nheader = 'x-shop'\n";
+    let by_address = limit("outer", "key = ['ip']\nrate = '9/s'");
+    let guard = |rest: &str| limit("guard", &format!("key = ['shop']\nrate = '1/s'\n{rest}"));
+    let require = |rest: &str| format!("[access]\nrequire = [{{ {rest} }}]\n[server]\npaths = {{}}\n");
+    let routes = "[upstreams.a]\nendpoints = ['http://a']\n[[route]]\nmatch.path = ['/a/{*r}', '/b']\nupstream = 'a'\n\
+        [[route]]\nmatch.path = '/c/{*r}'\nupstream = 'a'\n";
+    for (rest, is_partly) in [
+        (guard(""), false),
+        (guard("match.path = '/a'"), true),
+        (guard("match.method = 'GET'"), true),
+        (guard("match.host = 'a.test'"), true),
+        (guard("except.ip = '192.0.2.0/24'"), false),
+        (guard("mode = 'off'"), false),
+        // Except says which requests need none.
+        (guard("except.path = '/login'"), false),
+        (guard("match.path = '/a'").replace("[[limit]]", &format!("{}[[limit]]", require("identity = 'shop'"))), false),
+        (guard("match.path = '/a'") + &require("path = '/a', identity = 'shop'"), false),
+        (guard("match.path = '/{*r}'") + routes, false),
+        (guard("match.path = '/a/{x}'") + routes, true),
+        (guard("match.path = ['/a/{*r}', '/b']") + routes, false),
+        (
+            guard("match.path = '/a/{*r}'")
+                + &limit("other", "key = ['shop']\nrate = '1/s'\nmatch.path = '/b'")
+                + routes,
+            false,
+        ),
+        (
+            guard("match.path = '/a/x'") + &routes.replacen("upstream = 'a'", "upstream = 'a'\nrequire = 'shop'", 1),
+            false,
+        ),
+        (
+            guard("match.path = '/c/x'") + &routes.replacen("upstream = 'a'", "upstream = 'a'\nrequire = 'shop'", 1),
+            true,
+        ),
+    ] {
+        let service = if rest.contains("upstreams") { "" } else { service };
+        let warnings = warned(&format!("{service}{identity}{by_address}{rest}"));
+        let codes: Vec<_> = warnings.into_iter().map(|(code, _)| code).collect();
+        assert_eq!(codes, if is_partly { vec!["partly_guarded"] } else { Vec::new() }, "{rest}");
+        let open = identity.replace("'x-shop'", "'x-shop'\non_missing = 'ip'");
+        assert_eq!(warned(&format!("{service}{open}{by_address}{rest}")), [], "{rest}");
+    }
+}
+
+#[test]
+fn entries_that_open_what_others_close() {
+    let paths = "[upstream]\nurl = 'http://a'\n[server]\npaths = {}\n";
+    for (access, code) in [
+        ("deny.ip = ['10.0.0.0/8']\nallow.ip = ['10.1.0.0/16']", Some("opens_denied")),
+        ("deny.ip = ['::ffff:10.0.0.0/104']\nallow.ip = ['10.1.0.0/16']", Some("opens_denied")),
+        ("deny.ip = ['10.1.0.0/16']\nallow.ip = ['10.0.0.0/8']", None),
+        ("deny.ip = ['10.0.0.0/8']\nallow.ip = ['11.0.0.0/8']", None),
+        ("deny.path = ['/a/{*r}']\nallow.path = ['/a/{x}']", Some("opens_denied")),
+        ("deny.path = ['/a/b']\nallow.path = ['/a/{x}']", None),
+        ("deny.identity.shop = 'a'\n", Some("evaded_denial")),
+        ("deny.identity.shop = 'a'\nrequire = [{ identity = 'shop' }]", None),
+    ] {
+        let identity = "[identity.shop]\nheader = 'x-shop'\non_missing = 'ip'\n";
+        let uses = limit("a", "key = ['ip']\nrate = '9/s'") + &limit("b", "key = ['shop']\nrate = '1/s'");
+        let codes = warned(&format!("{identity}{uses}{paths}[access]\n{access}\n")).into_iter().map(|(code, _)| code);
+        assert_eq!(codes.collect::<Vec<_>>(), code.into_iter().collect::<Vec<_>>(), "{access}");
+    }
+}
+
 #[test]
 fn an_identity_that_nothing_uses() {
     let identity = "[upstream]\nurl = 'http://a'\n[identity.shop]\nheader = 'x-shop'\n";
@@ -99,6 +278,8 @@ fn an_identity_that_nothing_uses() {
         limit("a", "key = ['ip']\nrate = '9/s'") + &limit("b", "key = ['shop']\nrate = '1/s'"),
         "[access]\ndeny.identity.shop = 'a'\n".to_owned(),
         "[access]\nallow.identity.shop = 'a'\n".to_owned(),
+        "[access]\nrequire = [{ identity = 'shop' }]\n".to_owned(),
+        "[server]\nforward_as = { x-a = 'shop' }\n".to_owned(),
     ];
     for using in uses {
         assert_eq!(warned(&format!("{identity}{using}")), [], "{using}");

@@ -5,7 +5,7 @@ use crate::gate::check::Check;
 use crate::gate::queue::wait::UNKNOWN_NS;
 use crate::gate::state::{Gate, Live};
 use crate::limit::{Algorithm, Decision, Retry};
-use crate::policy::{Facts, Principal, Strategy, Variant};
+use crate::policy::{Facts, Principal, Strategy, Variant, WrittenRule};
 use crate::time::Timestamp;
 
 /// The budget that a limit would charge.
@@ -15,6 +15,8 @@ pub struct BudgetExplanation<'l> {
     pub key: Vec<(String, String)>,
     /// The rule; `None` if the key has no limit.
     pub rule: Option<&'l Algorithm>,
+    /// The rule as it is written; `None` if it is not.
+    pub written: Option<&'l WrittenRule>,
     /// How replicas share the limit: the rule is the share of this one.
     pub strategy: Strategy,
     /// The other replicas that this one does not hear, if they share the limit by streams.
@@ -99,6 +101,7 @@ pub(in crate::gate) fn budget_of<'l>(
     BudgetExplanation {
         key,
         rule,
+        written: limit.allowed.written(check.variant),
         strategy: limit.strategy,
         absent: if limit.strategy == Strategy::Stream { check.state.listeners.link.absent() } else { 0 },
         remote: remote::explain(charge, now),

@@ -26,17 +26,17 @@ pub struct RouteExplanation {
 }
 
 impl Routing {
-    /// The route of a request; `None` if no route takes it.
+    /// The route of a request, and the identities of which it needs one; `None` if no route takes it.
     ///
     /// A configuration without upstreams only answers checks, so nothing is missing there.
-    pub(super) fn find(&self, facts: &Facts<'_>) -> Option<RouteExplanation> {
+    pub(super) fn find(&self, facts: &Facts<'_>) -> Option<(RouteExplanation, &[usize])> {
         let Some(routes) = &self.routes else {
             let upstream = self.upstreams.first().cloned().flatten();
-            return Some(RouteExplanation { number: None, paths: Vec::new(), upstream });
+            return Some((RouteExplanation { number: None, paths: Vec::new(), upstream }, &[]));
         };
         let (index, route) = routes.find_with_index(facts)?;
         let paths = route.matches.paths.iter().map(|path| path.as_str().to_owned()).collect();
         let upstream = self.upstreams.get(route.upstream).cloned().flatten();
-        Some(RouteExplanation { number: Some(index + 1), paths, upstream })
+        Some((RouteExplanation { number: Some(index + 1), paths, upstream }, &route.require))
     }
 }

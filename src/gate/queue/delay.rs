@@ -204,7 +204,7 @@ impl<'l> Delayed<'l> {
 
     /// Refuses the request `remaining_ns` before its delay ends.
     fn refused(&self, remaining_ns: u64) -> Refusal<'l> {
-        self.delay.count(LimitDecision::Rejected);
+        self.delay.count(LimitDecision::Refused);
         Refusal {
             standing: self.pass.standing,
             violated: self.delay.limits.iter().map(|limit| &*limit.state.name).collect(),

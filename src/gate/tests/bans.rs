@@ -171,7 +171,8 @@ async fn the_gauge_and_the_counters_follow() {
     let metrics = &live.states[0].metrics;
     gate.publish();
     assert_eq!((metrics.bans.get(), metrics.banned_keys.get()), (1, 1));
-    assert_eq!(metrics.cells.counted(LimitDecision::Rejected), 4);
+    let counted = [LimitDecision::Refused, LimitDecision::Banned].map(|decided| metrics.cells.counted(decided));
+    assert_eq!(counted, [2, 2]);
     tokio::time::sleep(std::time::Duration::from_mins(1)).await;
     gate.publish();
     assert_eq!((metrics.bans.get(), metrics.banned_keys.get()), (1, 0));

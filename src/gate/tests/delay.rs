@@ -203,8 +203,7 @@ async fn the_delayed_are_counted_and_told_that_nothing_remains() {
         let standing = pass.standing.unwrap();
         assert_eq!((standing.limit, standing.burst, standing.remaining), ("a", 2, remaining));
     }
-    let counted =
-        [LimitDecision::Admitted, LimitDecision::Held, LimitDecision::Rejected, LimitDecision::ShadowRejected];
+    let counted = [LimitDecision::Admitted, LimitDecision::Held, LimitDecision::Refused, LimitDecision::ShadowRefused];
     assert_eq!(counted.map(|decided| metrics.cells.counted(decided)), [4, 2, 0, 0]);
     assert_eq!(metrics.hold_duration.get_sample_count(), 2);
 }
@@ -222,7 +221,7 @@ async fn delayed_requests_that_the_shutdown_refuses_are_counted() {
     gate.close();
     assert_eq!(delayed.wait().await.unwrap_err().cause, Cause::ShuttingDown);
     for (state, held) in live.states.iter().zip([0, 1]) {
-        let counted = [LimitDecision::Admitted, LimitDecision::Held, LimitDecision::Rejected];
+        let counted = [LimitDecision::Admitted, LimitDecision::Held, LimitDecision::Refused];
         assert_eq!(counted.map(|decided| state.metrics.cells.counted(decided)), [1, held, 1], "{}", state.name);
     }
 }

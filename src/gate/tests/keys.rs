@@ -1,7 +1,7 @@
 //! Keys that operators reset and list.
 
 use super::*;
-use crate::gate::keys::{KeyName, LimitedKey};
+use crate::gate::keys::{KeyName, LimitedKey, LimitedKeysQuestion};
 use crate::gate::spend::Spend;
 use crate::limit::Key;
 use crate::policy::{AfterResponse, Repeated, Settle, SettleBy};
@@ -77,10 +77,11 @@ async fn limited_keys_come_by_pages() {
     }
     let (mut keys, mut after): (Vec<Key>, _) = (Vec::new(), None);
     for (left, length) in [(25, 10), (15, 10), (5, 5), (0, 0)] {
-        let (page, count) = gate.limited_keys(live, "l", after, 10, now).unwrap();
+        let asked = LimitedKeysQuestion { after: after.clone(), n: 10, ..LimitedKeysQuestion::default() };
+        let (page, count) = gate.limited_keys(live, "l", &asked, now).unwrap();
         assert_eq!((count, page.len()), (left, length));
         keys.extend(page.iter().map(|LimitedKey { key, .. }| *key));
-        after = page.last().map(|last| last.rank).or(after);
+        after = page.last().map(|last| last.position.clone()).or(after);
     }
     let expected = (0..25).rev().map(|key| gate.find_key(live, "l", &name(&key.to_string())).unwrap().key);
     assert_eq!(keys, expected.collect::<Vec<_>>());

@@ -128,7 +128,7 @@ async fn preflights_and_excepted_networks_are_free() {
         everywhere("inner", Stage::Identified, vec![KeyPart::Identity(0)]),
     ];
     for limit in &mut limits {
-        limit.except = vec!["192.0.2.0/24".parse().unwrap()];
+        limit.except.networks = vec!["192.0.2.0/24".parse().unwrap()];
     }
     let live = gate.install(policy(limits, vec![identity("id", OnMissing::Reject)]), CAPS, 10);
     let excepted = FieldBuf::default();
@@ -173,15 +173,15 @@ async fn verdicts_name_the_tightest_limit_and_all_violated() {
     assert_eq!((standing.limit, standing.remaining, standing.reset_after_ns), ("y", 0, 2000 * MS_NS));
     let metrics = |index: usize| &live.states[index].metrics;
     assert_eq!(
-        (metrics(0).cells.counted(LimitDecision::Admitted), metrics(0).cells.counted(LimitDecision::Rejected)),
+        (metrics(0).cells.counted(LimitDecision::Admitted), metrics(0).cells.counted(LimitDecision::Refused)),
         (2, 0)
     );
     assert_eq!(
-        (metrics(1).cells.counted(LimitDecision::Admitted), metrics(1).cells.counted(LimitDecision::Rejected)),
+        (metrics(1).cells.counted(LimitDecision::Admitted), metrics(1).cells.counted(LimitDecision::Refused)),
         (2, 1)
     );
     assert_eq!(
-        (metrics(2).cells.counted(LimitDecision::Admitted), metrics(2).cells.counted(LimitDecision::ShadowRejected)),
+        (metrics(2).cells.counted(LimitDecision::Admitted), metrics(2).cells.counted(LimitDecision::ShadowRefused)),
         (1, 2)
     );
 }
@@ -190,10 +190,10 @@ async fn verdicts_name_the_tightest_limit_and_all_violated() {
 async fn a_limit_in_shadow_mode_counts_its_decisions() {
     let slow_down = SlowDown { step_ns: MS_NS, max_ns: MS_NS };
     for (on_limit, expected) in [
-        (OnLimit::Reject, LimitDecision::ShadowRejected),
+        (OnLimit::Reject, LimitDecision::ShadowRefused),
         (hold(None), LimitDecision::ShadowHeld),
         (hold(Some(1000 * MS_NS)), LimitDecision::ShadowHeld),
-        (hold(Some(899 * MS_NS)), LimitDecision::ShadowRejected),
+        (hold(Some(899 * MS_NS)), LimitDecision::ShadowRefused),
         (OnLimit::Delay(DelayRule { slow_down, max_waiting: 1 }), LimitDecision::ShadowHeld),
     ] {
         let gate = new_gate();
@@ -211,7 +211,7 @@ async fn a_limit_in_shadow_mode_counts_its_decisions() {
         }
         let count = |decided| live.states[0].metrics.cells.counted(decided);
         let counted =
-            [LimitDecision::Admitted, LimitDecision::ShadowRejected, LimitDecision::ShadowHeld, LimitDecision::Held]
+            [LimitDecision::Admitted, LimitDecision::ShadowRefused, LimitDecision::ShadowHeld, LimitDecision::Held]
                 .map(count);
         let is_held = expected == LimitDecision::ShadowHeld;
         assert_eq!(counted, if is_held { [1, 0, 4, 0] } else { [1, 4, 0, 0] }, "{on_limit:?}");

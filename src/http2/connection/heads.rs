@@ -49,7 +49,7 @@ impl<S: Default> Connection<S> {
         }
         block.frames += 1;
         if block.frames > CONTINUATIONS_MAX || block.bytes.len() + fragment.len() > bytes_max {
-            return Err(Fatal::new(ErrorCode::EnhanceYourCalm, "a header block without end"));
+            return Err(Fatal::ENDLESS_HEAD);
         }
         block.bytes.extend_from_slice(fragment);
         if !header.has(flag::END_HEADERS) {

@@ -289,7 +289,7 @@ impl<S> Connection<S> {
         frame::rst_stream(out, id, code);
         self.errors += 1;
         if self.errors > self.answered.saturating_add(ERRORS_MAX) {
-            return Err(Fatal::new(ErrorCode::EnhanceYourCalm, "too many errors of streams"));
+            return Err(Fatal::STREAM_ERRORS);
         }
         let Some(key) = self.streams.find(id) else {
             self.streams.ended(id, true);
@@ -317,7 +317,7 @@ impl<S> Connection<S> {
     pub(super) fn idle_frame(&mut self) -> Result<(), Fatal> {
         self.idle_frames += 1;
         if self.idle_frames > IDLE_FRAMES_MAX {
-            return Err(Fatal::new(ErrorCode::EnhanceYourCalm, "too many frames without a purpose"));
+            return Err(Fatal::IDLE_FRAMES);
         }
         Ok(())
     }

@@ -21,7 +21,9 @@ impl Algorithm {
                 is_common && own.count() <= other.count()
             }
             (Self::SlidingLog(own), Self::SlidingLog(other)) => {
-                own.count() <= other.count() && own.period_ns() >= other.period_ns()
+                // That many spans of `own` cover one of `other`.
+                let spans = other.period_ns().div_ceil(own.period_ns().max(1));
+                own.count().saturating_mul(spans) <= other.count()
             }
             (Self::SlidingWindow(own), Self::SlidingWindow(other)) => {
                 own.count() <= other.count() && own.period_ns() == other.period_ns()
@@ -71,6 +73,8 @@ mod tests {
             (bucket(10, 10)?, log(100, 1_000_000_000)?, false),
             (log(10, 2_000_000_000)?, log(10, 1_000_000_000)?, true),
             (log(10, 1_000_000_000)?, log(10, 2_000_000_000)?, false),
+            (log(10, 1_000_000_000)?, log(20, 2_000_000_000)?, true),
+            (log(10, 1_000_000_000)?, log(20, 2_000_000_001)?, false),
             (several([bucket(10, 10)?, log(5, 5)?]), bucket(20, 20)?, true),
             (bucket(20, 20)?, several([bucket(10, 10)?, bucket(30, 30)?]), false),
             (bucket(10, 10)?, several([bucket(10, 10)?, bucket(30, 30)?]), true),

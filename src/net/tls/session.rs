@@ -11,9 +11,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use rustls::ServerConfig;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::ConnectionState;
+use rustls::{ProtocolVersion, ServerConfig};
 use tokio::io::Interest;
 
 use super::certificate::ALPN_H2;
@@ -94,6 +94,15 @@ impl TlsStream {
     /// Whether HTTP/2 was agreed on.
     pub(crate) fn is_h2(&self) -> bool {
         self.session.tls.alpn_protocol() == Some(ALPN_H2)
+    }
+
+    /// The name of the protocol version, as OpenSSL writes it.
+    pub(crate) fn version(&self) -> &'static str {
+        match self.session.tls.protocol_version() {
+            Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
+            Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
+            _ => "",
+        }
     }
 
     /// The identity in the verified certificate of the client, if it has one.

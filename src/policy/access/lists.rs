@@ -8,7 +8,9 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::ranges::Ranges;
 use super::rule::AccessRule;
+use crate::policy::facts::Facts;
 use crate::policy::identity::principal::Principal;
+use crate::policy::matching::conditions::{Except, Match};
 use crate::policy::matching::matcher::Matcher;
 use crate::policy::matching::pattern::PathPattern;
 use crate::policy::matching::values::as_read;
@@ -43,16 +45,20 @@ pub struct AccessSpec {
     pub paths: Vec<(PathPattern, AccessRule)>,
     /// Entries for values of the identity with this index in the policy.
     pub identities: Vec<(usize, Box<str>, AccessRule)>,
-    /// Paths that need a plan.
+    /// Requests that need an identity or a plan.
     pub require: Vec<Requirement>,
 }
 
-/// Paths that only requests with certain plans may use.
-#[derive(Clone, Debug)]
+/// Requests that need an identity or a plan.
+#[derive(Clone, Debug, Default)]
 pub struct Requirement {
-    /// The paths; any of them.
-    pub paths: Vec<PathPattern>,
-    /// The plans; any of them is enough.
+    /// The requests.
+    pub matches: Match,
+    /// The requests that are left out.
+    pub except: Except,
+    /// The indices of identities in the policy; any of them is enough. If empty, no identity is required.
+    pub identities: Vec<usize>,
+    /// The plans; any of them is enough. If empty, no plan is required.
     pub plans: Vec<Box<str>>,
 }
 
@@ -72,18 +78,18 @@ pub enum DenialReason<'p> {
 impl fmt::Display for DenialReason<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Address => f.write_str("this address is denied"),
-            Self::Path => f.write_str("this path is denied"),
-            Self::Identity(identity) => write!(f, "this {identity} is denied"),
+            Self::Address => f.write_str("this address is refused"),
+            Self::Path => f.write_str("this path is refused"),
+            Self::Identity(identity) => write!(f, "this {identity} is refused"),
             Self::Plan(plans) => write!(f, "this path needs the plan {}", plans.join(" or ")),
         }
     }
 }
 
 impl Requirement {
-    /// Whether a request with this plan, or without a plan, meets the requirement.
+    /// Whether a request with this plan, or without a plan, has one of the required plans.
     pub fn is_met_by(&self, plan: Option<&str>) -> bool {
-        plan.is_some_and(|plan| self.plans.iter().any(|name| **name == *plan))
+        self.plans.is_empty() || plan.is_some_and(|plan| self.plans.iter().any(|name| **name == *plan))
     }
 }
 
@@ -117,13 +123,13 @@ impl Access {
             });
             identities[at].1.insert(value, rule);
         }
-        let required = spec.require.iter().enumerate().map(|(place, one)| (place, &one.paths[..]));
+        let required = spec.require.iter().map(|one| &one.matches).enumerate();
         Self {
             v4: Ranges::of(v4),
             v6: Ranges::of(v6),
             paths: Matcher::over(spec.paths.iter().map(|(path, rule)| (*rule as usize, std::slice::from_ref(path)))),
             identities,
-            required_at: Matcher::over(required),
+            required_at: Matcher::of(required),
             require: spec.require,
         }
     }
@@ -163,6 +169,11 @@ impl Access {
         self.identities.iter().map(|(index, _)| *index)
     }
 
+    /// Whether values of the identity with this index are denied.
+    pub fn denies_by(&self, index: usize) -> bool {
+        self.identities.iter().any(|(known, values)| *known == index && !values.denied.is_empty())
+    }
+
     /// The rule for a principal of the identity with this index. An address in place of an identity has no rule.
     pub fn by_identity(&self, index: usize, who: &Principal<'_>) -> Option<AccessRule> {
         let (_, values) = self.identities.iter().find(|(known, _)| *known == index)?;
@@ -174,16 +185,21 @@ impl Access {
         }
     }
 
-    /// The requirements of a normalised path.
-    pub fn required(&self, path: &str) -> Required<'_> {
+    /// The requirements of a request, in no defined order.
+    pub fn required(&self, facts: &Facts<'_>) -> Required<'_> {
         let mut required = Required::new();
-        for leaf in self.required_at.path_matches(path) {
+        self.required_at.for_each_candidate(facts, |leaf| {
             let one = &self.require[leaf.number];
-            if !required.iter().any(|known| std::ptr::eq(*known, one)) {
+            if one.matches.matches_beyond_path(facts) && one.except.path(facts.path).is_none() {
                 required.push(one);
             }
-        }
+        });
         required
+    }
+
+    /// All requirements, in the order of the configuration.
+    pub fn requirements(&self) -> &[Requirement] {
+        &self.require
     }
 }
 
@@ -208,7 +224,7 @@ fn upper(ip: Ipv4Addr) -> u128 {
     u128::from(ip.to_bits()) << 96
 }
 
-/// The requirements of one path.
+/// The requirements of one request.
 pub type Required<'p> = smallvec::SmallVec<[&'p Requirement; 2]>;
 
 /// The IPv4 network for a network of IPv4-mapped addresses (RFC 4291, 2.5.5.2); other networks unchanged.

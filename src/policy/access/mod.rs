@@ -1,4 +1,5 @@
-//! Access lists: requests that are denied, requests that are exempt from limits, and paths that need a plan.
+//! Access lists: requests that are denied, requests that are exempt from limits, and requests that need an identity or a
+//! plan.
 //!
 //! The longest prefix decides for an address, and the most specific pattern for a path. Then the rules for the address,
 //! the path and the identities are combined: one denial denies the request, otherwise one permission exempts it from

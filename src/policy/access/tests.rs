@@ -3,11 +3,14 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use http::Method;
 use ipnet::IpNet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::{PathPattern, Principal};
+use crate::fields::FieldBuf;
+use crate::policy::testing::facts;
+use crate::policy::{Except, Facts, Match, PathPattern, Principal};
 
 const RULES: [AccessRule; 2] = [AccessRule::Allow, AccessRule::Deny];
 
@@ -20,10 +23,15 @@ fn patterns(entries: &[(&str, AccessRule)]) -> Vec<(PathPattern, AccessRule)> {
     entries.iter().map(|(path, rule)| (PathPattern::parse(path).unwrap(), *rule)).collect()
 }
 
+fn parsed(paths: &[&str]) -> Vec<PathPattern> {
+    paths.iter().map(|path| PathPattern::parse(path).unwrap()).collect()
+}
+
 fn requirement(paths: &[&str], plans: &[&str]) -> Requirement {
     Requirement {
-        paths: paths.iter().map(|path| PathPattern::parse(path).unwrap()).collect(),
+        matches: Match { paths: parsed(paths), ..Match::default() },
         plans: plans.iter().map(|&plan| plan.into()).collect(),
+        ..Requirement::default()
     }
 }
 
@@ -167,17 +175,47 @@ fn every_requirement_of_a_path_must_be_met() {
     ];
     let access = Access::new(AccessSpec { require, ..AccessSpec::default() });
     assert!(access.looks_beyond_arrival());
-    for (path, free, premium, internal, none) in [
+    let none = FieldBuf::default();
+    for (path, free, premium, internal, without) in [
         ("/", true, true, true, true),
         ("/pro", true, true, true, true),
         ("/pro/", false, true, true, false),
         ("/reports", false, true, true, false),
         ("/pro/admin", false, false, true, false),
     ] {
-        let passes = |plan: Option<&str>| access.required(path).iter().all(|one| one.is_met_by(plan));
+        let facts = facts("a", path, &none);
+        let passes = |plan: Option<&str>| access.required(&facts).iter().all(|one| one.is_met_by(plan));
         let found = [Some("free"), Some("premium"), Some("internal"), None].map(passes);
-        assert_eq!(found, [free, premium, internal, none], "{path}");
-        assert!(access.required(path).is_empty() || !passes(Some("")) && !passes(Some("Internal")));
+        assert_eq!(found, [free, premium, internal, without], "{path}");
+        assert!(access.required(&facts).is_empty() || !passes(Some("")) && !passes(Some("Internal")));
+    }
+}
+
+#[test]
+fn a_requirement_is_for_the_methods_and_paths_that_it_names() {
+    let matches = |paths: &[&str], methods| Match { paths: parsed(paths), methods, ..Match::default() };
+    let require = vec![
+        Requirement { matches: matches(&["/a/{*rest}", "/a/b"], vec![Method::POST]), ..Requirement::default() },
+        Requirement {
+            except: Except { paths: parsed(&["/login", "/public/{*rest}"]), ..Except::default() },
+            ..Requirement::default()
+        },
+    ];
+    let access = Access::new(AccessSpec { require, ..AccessSpec::default() });
+    let none = FieldBuf::default();
+    for (method, path, count) in [
+        (Method::POST, "/a/b", 2),
+        (Method::GET, "/a/b", 1),
+        (Method::POST, "/login", 0),
+        (Method::POST, "/login/", 1),
+        (Method::GET, "/Login", 1),
+        (Method::GET, "/public", 1),
+        (Method::GET, "/public/", 0),
+        (Method::GET, "/", 1),
+        (Method::OPTIONS, "*", 1),
+    ] {
+        let facts = Facts { method: &method, ..facts("a", path, &none) };
+        assert_eq!(access.required(&facts).len(), count, "{method} {path}");
     }
 }
 

@@ -6,6 +6,7 @@ pub mod bearer;
 pub(super) mod certificates;
 pub mod client_ip;
 pub mod forwarded;
+pub mod identity_header;
 pub mod jwt;
 pub(super) mod principal;
 pub(super) mod sources;

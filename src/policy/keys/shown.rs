@@ -18,6 +18,7 @@ use crate::policy::facts::Facts;
 use crate::policy::identity::principal::Principal;
 use crate::policy::identity::sources::IdentitySource;
 use crate::policy::matching::values::{as_read, compared, in_cookie, in_header, in_query};
+use crate::visible::is_hidden;
 
 /// The maximum length of the text of one part, in bytes.
 pub const SHOWN_BYTES_MAX: usize = 128;
@@ -64,13 +65,10 @@ impl Policy {
             KeyPart::Route => escaped(route.as_bytes()),
             KeyPart::Host => escaped(facts.host.as_bytes()),
             KeyPart::Method => escaped(facts.method.as_str().as_bytes()),
-            KeyPart::Identity(index) => match principals.get(*index).unwrap_or(&Principal::Anonymous) {
-                Principal::Claim(claim) => escaped(claim.as_bytes()),
-                Principal::Bytes(bytes) => self.shown_identity(secret, *index, bytes),
-                Principal::Joined(bytes) => self.shown_identity(secret, *index, bytes),
-                Principal::Anonymous => ABSENT.to_owned(),
-                Principal::Ip => self.shown_ip(facts.client_ip),
-            },
+            KeyPart::Identity(index) => {
+                let principal = principals.get(*index).unwrap_or(&Principal::Anonymous);
+                self.shown_principal(secret, *index, principal, facts.client_ip)
+            }
             KeyPart::Header(name, several) => {
                 let value = in_header(facts.headers, name, *several).ok().flatten();
                 value.map_or_else(absent, |value| of_header(secret, name, &value))
@@ -85,6 +83,23 @@ impl Policy {
             }
             KeyPart::Named(_) => absent(),
         })
+    }
+
+    /// The text of the identity at `index`, as in [`Policy::shown`].
+    pub fn shown_principal(
+        &self,
+        secret: &KeySecret,
+        index: usize,
+        principal: &Principal<'_>,
+        client: IpAddr,
+    ) -> String {
+        match principal {
+            Principal::Claim(claim) => escaped(claim.as_bytes()),
+            Principal::Bytes(bytes) => self.shown_identity(secret, index, bytes),
+            Principal::Joined(bytes) => self.shown_identity(secret, index, bytes),
+            Principal::Anonymous => ABSENT.to_owned(),
+            Principal::Ip => self.shown_ip(client),
+        }
     }
 
     /// The text of one part that an operator names. Like [`Policy::shown`] it shows no secret. Parts that cannot be
@@ -156,7 +171,7 @@ fn escaped(bytes: &[u8]) -> String {
     for chunk in bytes.utf8_chunks() {
         for character in chunk.valid().chars() {
             buffer.clear();
-            if character.is_control() || matches!(character, '|' | '\\') {
+            if is_hidden(character) || matches!(character, '|' | '\\') {
                 let mut utf8 = [0; 4];
                 for byte in character.encode_utf8(&mut utf8).bytes() {
                     let _ = write!(buffer, "\\x{byte:02x}"); // writing to a string cannot fail
@@ -291,7 +306,7 @@ mod tests {
         fn texts_are_short_and_printable(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let shown = escaped(&bytes);
             prop_assert!(shown.len() <= SHOWN_BYTES_MAX);
-            prop_assert!(!shown.contains(|c: char| c.is_control() || c == '|'));
+            prop_assert!(!shown.contains(|c: char| is_hidden(c) || c == '|'));
         }
     }
 }

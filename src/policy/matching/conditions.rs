@@ -1,6 +1,9 @@
 //! The conditions of a limit or a route: path, host, method and headers.
 
+use std::net::IpAddr;
+
 use http::{HeaderName, HeaderValue, Method};
+use ipnet::IpNet;
 
 use super::pattern::PathPattern;
 use super::values::compared;
@@ -17,6 +20,15 @@ pub struct Match {
     pub methods: Vec<Method>,
     /// Headers; all of them must fit.
     pub headers: Vec<(HeaderName, HeaderTest)>,
+}
+
+/// The requests that a limit or a requirement leaves out, of those that its conditions fit.
+#[derive(Clone, Debug, Default)]
+pub struct Except {
+    /// Networks of exempt clients.
+    pub networks: Vec<IpNet>,
+    /// Patterns of exempt paths.
+    pub paths: Vec<PathPattern>,
 }
 
 /// A host, or all hosts below a domain.
@@ -55,6 +67,16 @@ impl Match {
         self.hosts.is_empty() || self.hosts.iter().any(|host| host.matches(facts.host))
     }
 
+    /// Whether some request may fit both conditions. Headers do not count.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        fn any<T>(own: &[T], other: &[T], overlaps: impl Fn(&T, &T) -> bool) -> bool {
+            own.is_empty() || other.is_empty() || own.iter().any(|one| other.iter().any(|two| overlaps(one, two)))
+        }
+        any(&self.paths, &other.paths, PathPattern::overlaps)
+            && any(&self.hosts, &other.hosts, |one, two| one.covers(two) || two.covers(one))
+            && any(&self.methods, &other.methods, |one, two| one == two)
+    }
+
     /// Whether these conditions fit every request that `later` fits. `false` also if that is unknown.
     pub fn covers(&self, later: &Self) -> bool {
         let is_implied = |(name, test): &_| {
@@ -64,6 +86,29 @@ impl Match {
             && within(&later.hosts, &self.hosts, HostPattern::covers)
             && within(&later.methods, &self.methods, |wide, narrow| wide == narrow)
             && self.headers.iter().all(is_implied)
+    }
+}
+
+impl Except {
+    /// Whether nothing is exempt.
+    pub fn is_empty(&self) -> bool {
+        self.networks.is_empty() && self.paths.is_empty()
+    }
+
+    /// The exempt network that contains the address.
+    pub fn network(&self, ip: IpAddr) -> Option<&IpNet> {
+        self.networks.iter().find(|network| network.contains(&ip))
+    }
+
+    /// The exempt pattern that matches the normalised path.
+    pub fn path(&self, path: &str) -> Option<&PathPattern> {
+        self.paths.iter().find(|pattern| pattern.matches(path))
+    }
+
+    /// Whether everything that is exempt here is exempt in `other`. `false` also if that is unknown.
+    pub fn is_within(&self, other: &Self) -> bool {
+        self.networks.iter().all(|network| other.networks.contains(network))
+            && self.paths.iter().all(|path| other.paths.iter().any(|wide| wide.covers(path)))
     }
 }
 

@@ -171,6 +171,31 @@ impl PathPattern {
         theirs.next().is_none()
     }
 
+    /// Whether some path matches both patterns.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let (mut own, mut theirs) = (self.segments.iter(), other.segments.iter());
+        loop {
+            match (own.next(), theirs.next()) {
+                (None, None) | (Some(Segment::Rest { .. }), Some(_)) | (Some(_), Some(Segment::Rest { .. })) => {
+                    return true;
+                }
+                (Some(Segment::Rest { or_end }), None) | (None, Some(Segment::Rest { or_end })) => return *or_end,
+                (None, Some(_)) | (Some(_), None) => return false,
+                (Some(Segment::One), Some(Segment::Literal(text)))
+                | (Some(Segment::Literal(text)), Some(Segment::One)) => {
+                    if text.is_empty() {
+                        return false;
+                    }
+                }
+                (Some(one), Some(other)) => {
+                    if one != other {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+
     /// Whether the pattern matches every path.
     pub fn matches_all(&self) -> bool {
         matches!(self.segments[..], [Segment::Rest { .. }])

@@ -30,6 +30,8 @@ pub struct Route {
     pub upgrades: Option<Upgrades>,
     /// The maximum length of request bodies in bytes; `None` for that of the server.
     pub max_body_bytes: Option<u64>,
+    /// The identities of which its requests need one, by their index in the policy; empty if they need none.
+    pub require: Vec<usize>,
 }
 
 /// The change of a path for the upstream.
@@ -45,11 +47,23 @@ pub struct Rewrite {
     pub paths: path::PathRules,
 }
 
+impl Route {
+    /// The first path pattern; `*` if there is none.
+    pub fn label(&self) -> &str {
+        self.matches.paths.first().map_or("*", |pattern| pattern.as_str())
+    }
+}
+
 impl Routes {
     /// Routes in configuration order.
     pub fn new(routes: Vec<Route>) -> Self {
         let matcher = Matcher::of(routes.iter().enumerate().map(|(index, route)| (index, &route.matches)));
         Self { routes, matcher }
+    }
+
+    /// All routes, in configuration order.
+    pub fn all(&self) -> &[Route] {
+        &self.routes
     }
 
     /// The first route that takes the request.
@@ -186,6 +200,7 @@ mod tests {
             rewrite: None,
             upgrades: None,
             max_body_bytes: None,
+            require: Vec::new(),
         };
         let routes = Routes::new(routes.iter().enumerate().map(route).collect());
         let mut headers = FieldBuf::default();
@@ -313,6 +328,20 @@ mod tests {
                 && wide.covers(&narrow) && narrow.matches(&path)
             {
                 prop_assert!(wide.matches(&path), "{} {} {path}", wide.as_str(), narrow.as_str());
+            }
+        }
+
+        /// Two patterns that match one path overlap, and a pattern overlaps what it covers.
+        #[test]
+        fn patterns_of_one_path_overlap(
+            one in "(/([ab]|\\{x\\}|)){1,3}(/\\{\\*r\\})?",
+            other in "(/([ab]|\\{x\\}|)){1,3}(/\\{\\*r\\})?",
+            path in "(/[abc]?){1,4}",
+        ) {
+            if let (Ok(one), Ok(other)) = (PathPattern::parse(&one), PathPattern::parse(&other)) {
+                let both = one.matches(&path) && other.matches(&path);
+                prop_assert!(!both && !one.covers(&other) || one.overlaps(&other), "{} {} {path}", one.as_str(), other.as_str());
+                prop_assert_eq!(one.overlaps(&other), other.overlaps(&one));
             }
         }
     }

@@ -22,8 +22,11 @@ impl<'v> RequestContext<'v> {
         record: &mut AccessRecord<'_>,
         listed: Option<&mut Budgets<'v>>,
     ) -> Result<CheckDecision<'v>, NotForwarded<'v>> {
-        match self.decide(described, wire, record, listed).await {
-            Err(NotForwarded::Reply(reply)) => Ok(CheckDecision::Refused(reply)),
+        match self.decide(described, wire, &mut *record, listed).await {
+            Err(NotForwarded::Reply(mut reply)) => {
+                self.name(&mut reply, record);
+                Ok(CheckDecision::Refused(reply))
+            }
             decided => decided,
         }
     }
@@ -36,7 +39,7 @@ impl<'v> RequestContext<'v> {
         listed: Option<&mut Budgets<'v>>,
     ) -> Result<CheckDecision<'v>, NotForwarded<'v>> {
         let &DescribedRequest { ref method, target, authority, client: client_ip, fields: headers, cost } = described;
-        record.requested(method, target.path);
+        record.requested(method, target.path, headers);
         if *method == http::Method::CONNECT {
             return Err(self.problem(ProblemKind::MethodRefused, NO_CONNECT));
         }
@@ -62,7 +65,7 @@ impl<'v> RequestContext<'v> {
         let mut admission = Admission::default();
         let mut input =
             GateInput { facts: &facts, is_grpc: false, wire: Some(wire), record, admission: &mut admission };
-        let decided = self.both_stages(&mut input, |_| Ok(())).await;
+        let decided = self.both_stages(&mut input, |_, _| Ok(((), &[]))).await;
         if decided.is_ok() {
             admission.identified.charged.close();
         }
@@ -83,8 +86,7 @@ impl<'v> RequestContext<'v> {
             return Budgets::new();
         }
         let mut budgets = gate.budgets(live, Stage::Arrival, facts, now);
-        let access = access.filter(|access| access.looks_beyond_arrival());
-        if matches!(access.map(|access| gate.enter(live, access, facts, now)), None | Some(Ok(false))) {
+        if matches!(gate.enter(live, &[], facts, false, now), Ok(false)) {
             budgets.append(&mut gate.budgets(live, Stage::Identified, facts, now));
         }
         budgets

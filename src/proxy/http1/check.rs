@@ -24,14 +24,14 @@ use crate::upstream::{BodyFault, Source};
 /// The detail of a 403.
 const UNTRUSTED: &str = "the address of this peer is not in server.trusted_proxies";
 
-impl H1Connection<'_> {
+impl<'w> H1Connection<'w> {
     /// Answers the check whose head is in `memory`.
     pub(super) async fn check(
         &mut self,
         context: &RequestContext<'_>,
         head: &RequestHead,
         mut record: AccessRecord<'_>,
-    ) -> AfterResponse {
+    ) -> AfterResponse<'w> {
         let mut form = ResponseForm::unreadable();
         match self.decide_check(context, head, &mut form, &mut record).await {
             Ok(reply) => self.reply(context, &reply, form, record).await,
@@ -52,7 +52,9 @@ impl H1Connection<'_> {
             return Err(context.refuse(HeadFault::Malformed("target")));
         };
         *form = ResponseForm::of(&asked);
-        record.requested(&asked.method, asked.target.path);
+        context.trace(asked.fields, record);
+        record.spoken(asked.version);
+        record.requested(&asked.method, asked.target.path, asked.fields);
         let rules = &context.config.running.live.policy.client_ip;
         if !rules.is_trusted(context.peer.ip) {
             return Err(context.problem(ProblemKind::UntrustedPeer, UNTRUSTED));
@@ -85,6 +87,7 @@ impl H1Connection<'_> {
                 // The body took time, so the decision has an instant of its own.
                 context.queried.set(true);
                 let decided = RequestContext::new(context.worker, context.config, context.peer, time::instant_now());
+                decided.trace(asked.fields, record);
                 let mut budgets = Budgets::new();
                 let decision = decided.check(&described, wire, record, Some(&mut budgets)).await?;
                 Ok(CheckReply::in_json(decision, refuse, budgets))

@@ -24,14 +24,13 @@ use crate::net::lifecycle::{Lifecycle, idle_drained};
 use crate::net::peer::Peer;
 use crate::proxy::access_record::AccessRecord;
 use crate::proxy::admission::Admission;
-use crate::proxy::answer::{self, ResponseForm, UpstreamResponse};
+use crate::proxy::answer::{ResponseForm, UpstreamResponse};
 use crate::proxy::context::{NotForwarded, RequestContext};
 use crate::proxy::request::Request;
 use crate::proxy::running_config::WorkerConfig;
 use crate::proxy::tunnel::{self, GaugeGuard, TunnelClient, TunnelEnd, TunnelTimeouts, UpgradedExchange};
 use crate::proxy::untaken::Hold;
 use crate::proxy::worker::{ListenerKind, Worker};
-use crate::respond::Reply;
 use crate::time;
 use crate::upstream::{ConnectionPin, Exchange};
 
@@ -114,7 +113,7 @@ pub(in crate::proxy) fn serve<'w>(
 }
 
 /// Runs the tunnel. The rest of the connection is dropped before, because this may take long.
-async fn tunnel(wire: Wire, upgraded: UpgradedExchange, timeouts: TunnelTimeouts) {
+async fn tunnel(wire: Wire, upgraded: UpgradedExchange<'_>, timeouts: TunnelTimeouts) {
     let buffers = wire.buffers();
     let (stream, received, unsent) = wire.into_parts();
     let mut client = TunnelClient { stream, received, unsent };
@@ -124,7 +123,7 @@ async fn tunnel(wire: Wire, upgraded: UpgradedExchange, timeouts: TunnelTimeouts
 }
 
 /// The state of the connection after a response.
-pub(super) enum AfterResponse {
+pub(super) enum AfterResponse<'w> {
     /// Another request may follow. The response was complete at about this instant.
     Next(Instant),
     /// Close after the client has stopped sending.
@@ -134,12 +133,12 @@ pub(super) enum AfterResponse {
     /// Close at once: the client left.
     Close,
     /// Continue as a tunnel.
-    Tunnel(Box<UpgradedExchange>),
+    Tunnel(Box<UpgradedExchange<'w>>),
 }
 
 /// A connection and its current request.
 pub(super) struct H1Connection<'w> {
-    worker: &'w Rc<Worker>,
+    pub(super) worker: &'w Rc<Worker>,
     kind: ListenerKind,
     peer: &'w Peer,
     pub(super) wire: Wire,
@@ -159,7 +158,8 @@ struct RequestState<'w, 'v> {
 }
 
 /// A response whose head was written.
-struct BegunResponse {
+struct BegunResponse<'w> {
+    record: AccessRecord<'w>,
     encoder: Encoder,
     /// The unsettled charges.
     bill: Option<Bill>,
@@ -167,18 +167,18 @@ struct BegunResponse {
     arrived_at: Instant,
 }
 
-impl H1Connection<'_> {
+impl<'w> H1Connection<'w> {
     /// Whether the connection stays open after a response of this form.
-    fn keeps_alive(&self, form: ResponseForm) -> bool {
+    pub(super) fn keeps_alive(&self, form: ResponseForm) -> bool {
         form.keeps_alive && self.requests_remaining > 1 && !self.worker.is_draining()
     }
 
     /// Serves the request whose head is in `memory`.
-    async fn serve_request(&mut self, config: &WorkerConfig, head: &RequestHead) -> AfterResponse {
+    async fn serve_request(&mut self, config: &WorkerConfig, head: &RequestHead) -> AfterResponse<'w> {
         let worker = self.worker;
         let began = time::instant_now();
         worker.date.set(worker.shared.gate.clock().at(began));
-        let record = AccessRecord::new(&worker.shared, config.running.access_log, began, self.peer.ip);
+        let record = AccessRecord::new(&worker.shared, &config.running, began, self.peer);
         let context = RequestContext::new(worker, config, self.peer, began);
         if self.kind == ListenerKind::Checks {
             // Boxed, so that connections of other listeners are smaller.
@@ -202,11 +202,11 @@ impl H1Connection<'_> {
     }
 
     /// Answers a refused head.
-    async fn refuse(&mut self, fault: HeadFault) -> AfterResponse {
+    async fn refuse(&mut self, fault: HeadFault) -> AfterResponse<'w> {
         let (worker, began) = (self.worker, time::instant_now());
         worker.date.set(worker.shared.gate.clock().at(began));
         let config = worker.config.current();
-        let record = AccessRecord::new(&worker.shared, config.running.access_log, began, self.peer.ip);
+        let record = AccessRecord::new(&worker.shared, &config.running, began, self.peer);
         let context = RequestContext::new(worker, &config, self.peer, began);
         let not_forwarded = context.refuse(fault);
         self.respond(&context, not_forwarded, ResponseForm::unreadable(), record).await
@@ -233,6 +233,7 @@ impl H1Connection<'_> {
             pin.get_or_insert_default();
         }
         admitted.requirements.pin.clone_from(pin);
+        let upstream = admitted.upstream;
         let connected = match admitted.upstream.check_out(&admitted.requirements) {
             Ok(checkout) => Ok(checkout),
             Err(place) => tokio::select! {
@@ -245,6 +246,7 @@ impl H1Connection<'_> {
             Ok(checkout) => {
                 let head = context.head(&request, &admitted);
                 let exchange = exchange.insert(context.begin(checkout, &head, &admitted));
+                record.sent(exchange);
                 if request.expects_continue() {
                     wire.expect_continue();
                 }
@@ -256,7 +258,7 @@ impl H1Connection<'_> {
         };
         received.map_err(|failed| match failed {
             ReceiveError::Gone => NotForwarded::Abandoned,
-            ReceiveError::Exchange(failure) => context.failed(&failure, admission, form.is_grpc),
+            ReceiveError::Exchange(failure) => context.failed(&failure, upstream, admission, form.is_grpc),
         })
     }
 
@@ -265,12 +267,12 @@ impl H1Connection<'_> {
         &mut self,
         context: &RequestContext<'_>,
         exchange: Option<&mut Exchange>,
-        state: RequestState<'_, '_>,
-    ) -> Option<BegunResponse> {
+        state: RequestState<'w, '_>,
+    ) -> Option<BegunResponse<'w>> {
         let RequestState { form, mut record, mut admission } = state;
         let arrived_at = time::instant_now();
         let exchange = exchange?;
-        context.measure(exchange.handed_over(), arrived_at, admission.was_held);
+        context.measure(exchange, arrived_at, admission.was_held);
         let mut keeps_alive = self.keeps_alive(form);
         let Self { wire, worker, .. } = self;
         let mut bill = admission.identified.charged.bill();
@@ -282,16 +284,16 @@ impl H1Connection<'_> {
         }
         let (budgets, back) = (admission.budgets(profiles), exchange.locations());
         let upstream = UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
-        record.answered(head.status);
+        record.begun(head.status, arrived_at, exchange);
         wire.begin_response();
         let encoder = upstream.write_h1(wire.out(), form, &worker.date, &mut keeps_alive);
         exchange.begin_body();
-        Some(BegunResponse { encoder, bill, keeps_alive, arrived_at })
+        Some(BegunResponse { record, encoder, bill, keeps_alive, arrived_at })
     }
 
     /// Relays the body of the response.
-    async fn relay(&mut self, exchange: &mut Exchange, begun: BegunResponse) -> AfterResponse {
-        let BegunResponse { encoder, bill, keeps_alive, arrived_at } = begun;
+    async fn relay(&mut self, exchange: &mut Exchange, begun: BegunResponse<'w>) -> AfterResponse<'w> {
+        let BegunResponse { mut record, encoder, bill, keeps_alive, arrived_at } = begun;
         let Self { wire, deadline, worker, .. } = self;
         let (mut waited, mut hold) = (false, Hold::new(&worker.untaken));
         let relayed = poll_fn(|cx| {
@@ -305,6 +307,8 @@ impl H1Connection<'_> {
             polled
         });
         let relayed = relayed.await;
+        record.transferred(exchange.bytes_in(), exchange.body_bytes().saturating_sub(wire.pending() as u64));
+        drop(record);
         if let Some(mut bill) = bill {
             bill.sent(exchange.body_bytes());
         }
@@ -327,12 +331,13 @@ impl H1Connection<'_> {
         &mut self,
         context: &RequestContext<'_>,
         exchange: Option<Exchange>,
-        state: RequestState<'_, '_>,
+        state: RequestState<'w, '_>,
         protocol: &str,
-    ) -> AfterResponse {
+    ) -> AfterResponse<'w> {
         let RequestState { form, mut record, mut admission } = state;
         let Some(exchange) = exchange else { return AfterResponse::Close };
-        context.measure(exchange.handed_over(), time::instant_now(), admission.was_held);
+        let arrived_at = time::instant_now();
+        context.measure(&exchange, arrived_at, admission.was_held);
         let mut bill = admission.identified.charged.bill();
         {
             let Some((head, reason, fields)) = exchange.response() else { return AfterResponse::Close };
@@ -344,54 +349,11 @@ impl H1Connection<'_> {
             let (budgets, back) = (admission.budgets(profiles), exchange.locations());
             let upstream =
                 UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
-            record.answered(head.status);
+            record.begun(head.status, arrived_at, &exchange);
             upstream.write_switch(self.wire.out(), form, protocol, &self.worker.date);
         }
         let Some((upstream, received)) = exchange.switch() else { return AfterResponse::Close };
         let counted = GaugeGuard::new(&self.worker.shared.metrics.upgraded);
-        AfterResponse::Tunnel(Box::new(UpgradedExchange { upstream, received, bill, counted }))
-    }
-
-    /// Writes a response of Weir, unless the client has left.
-    pub(super) async fn respond(
-        &mut self,
-        context: &RequestContext<'_>,
-        not_forwarded: NotForwarded<'_>,
-        form: ResponseForm,
-        record: AccessRecord<'_>,
-    ) -> AfterResponse {
-        match not_forwarded {
-            NotForwarded::Reply(own) => self.reply(context, &*own, form, record).await,
-            NotForwarded::Abandoned => AfterResponse::Close,
-        }
-    }
-
-    /// Writes a response of Weir.
-    pub(super) async fn reply(
-        &mut self,
-        context: &RequestContext<'_>,
-        own: &impl Reply,
-        form: ResponseForm,
-        mut record: AccessRecord<'_>,
-    ) -> AfterResponse {
-        let keeps_alive = self.keeps_alive(form) && !own.closes();
-        let Self { wire, memory, deadline, worker, .. } = self;
-        wire.give_back(memory);
-        let keeps_alive = keeps_alive && wire.skip_body();
-        let profiles = context.config.running.settings.profiles;
-        answer::write_own_h1(wire.out(), own, form, profiles, &worker.date, keeps_alive);
-        record.answered(own.status().as_u16());
-        drop(record);
-        let answered_at = context.lately();
-        let by = answered_at + context.config.timeouts.body_idle;
-        let flushed = poll_fn(|cx| match wire.poll_flush(cx) {
-            Poll::Ready(flushed) => Poll::Ready(flushed.is_ok()),
-            Poll::Pending => deadline.poll(cx, by).map(|()| false),
-        });
-        match (flushed.await, keeps_alive) {
-            (false, _) => AfterResponse::Close,
-            (true, true) => AfterResponse::Next(answered_at),
-            (true, false) => AfterResponse::Linger,
-        }
+        AfterResponse::Tunnel(Box::new(UpgradedExchange { upstream, received, bill, record, counted }))
     }
 }

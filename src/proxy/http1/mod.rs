@@ -4,4 +4,5 @@ mod check;
 pub(super) mod connection;
 mod receive;
 mod relay;
+mod reply;
 pub(super) mod wire;

@@ -15,7 +15,7 @@ use super::super::worker::{OpenConnection, Worker};
 use super::driver::{Cause, Driver};
 use super::link::{Link, StreamHandle};
 use super::stream::{self, Incoming};
-use crate::http2::{Config, Connection, Fatal};
+use crate::http2::{Config, Connection};
 use crate::net::buffer::{InputBuffer, OutputBuffer};
 use crate::net::lifecycle::{Lifecycle, draining};
 use crate::net::peer::Peer;
@@ -65,9 +65,7 @@ pub(in crate::proxy) async fn serve(
     });
     let cause = cause.await;
     if let Cause::Fatal(fatal) = cause {
-        if fatal == Fatal::ABANDONED {
-            worker.shared.metrics.abandoned_streams().inc();
-        }
+        worker.shared.metrics.problems.with_label_values(&[fatal.kind()]).inc();
         tracing::debug!(peer = %peer.text, reason = fatal.reason, "connection ended");
     }
     driver.close(cause).await;

@@ -5,6 +5,7 @@
 
 use std::task::{Context, Poll, ready};
 
+use super::super::access_record::AccessRecord;
 use super::super::untaken::Hold;
 use super::body::StreamBody;
 use super::link::{Slot, StreamHandle};
@@ -19,6 +20,15 @@ use crate::upstream::Exchange;
 /// What is put together in one go, if it is there; the longest frame.
 const PIECE: usize = 16 * 1024;
 
+/// An exchange whose head was sent.
+pub(super) struct Answered<'s> {
+    pub(super) record: AccessRecord<'s>,
+    pub(super) exchange: Exchange,
+    /// The unsettled charges.
+    pub(super) bill: Option<Bill>,
+    pub(super) is_tunnel: bool,
+}
+
 /// Both bodies of an exchange.
 #[derive(Debug)]
 pub(super) struct Relay<'s> {
@@ -26,6 +36,7 @@ pub(super) struct Relay<'s> {
     exchange: Exchange,
     request: StreamBody<'s>,
     bill: Option<Bill>,
+    record: AccessRecord<'s>,
     /// What came from the upstream and waits for the client.
     pending: Vec<u8>,
     /// How much of that was taken.
@@ -49,13 +60,13 @@ impl<'s> Relay<'s> {
     /// The rest of an exchange whose head was sent.
     pub(super) fn new(
         stream: &'s StreamHandle,
-        exchange: Exchange,
+        answered: Answered<'s>,
         request: StreamBody<'s>,
-        bill: Option<Bill>,
         hold: Hold<'s>,
     ) -> Self {
+        let Answered { record, exchange, bill, .. } = answered;
         let (pending, deadline) = (Vec::new(), Deadline::default());
-        Self { stream, exchange, request, bill, pending, taken: 0, has_more: true, moved: 0, deadline, hold }
+        Self { stream, exchange, request, bill, record, pending, taken: 0, has_more: true, moved: 0, deadline, hold }
     }
 
     /// Moves both bodies on, to the end of the response.
@@ -187,6 +198,9 @@ fn trailers(exchange: &Exchange) -> impl Iterator<Item = (&[u8], &[u8])> {
 impl Drop for Relay<'_> {
     /// A client that leaves pays for what came until then.
     fn drop(&mut self) {
+        let untaken = self.pending.len() - self.taken;
+        let bytes_out = self.exchange.body_bytes().saturating_sub(untaken as u64);
+        self.record.transferred(self.exchange.bytes_in(), bytes_out);
         if let Some(bill) = &mut self.bill {
             bill.sent(self.exchange.body_bytes());
         }

@@ -21,18 +21,17 @@ use super::super::worker::Worker;
 use super::answer::{self, BlockSink};
 use super::body::StreamBody;
 use super::link::StreamHandle;
-use super::relay::Relay;
+use super::relay::{Answered, Relay};
 use super::request;
 use super::tunnel::StreamEnd;
-use crate::gate::Bill;
 use crate::http1::HeadFault;
 use crate::http2::{ErrorCode, Head};
 use crate::net::buffer::{InputBuffer, OutputBuffer};
 use crate::net::deadline::Deadline;
 use crate::net::peer::Peer;
-use crate::respond::{HeaderSink, Reply};
+use crate::respond::HeaderSink;
 use crate::time;
-use crate::upstream::{Exchange, ExchangeError, ResponseEvent};
+use crate::upstream::{Endpoints, Exchange, ExchangeError, ResponseEvent};
 
 /// Switching Protocols (RFC 9110, section 15.2.2).
 const SWITCHING: u16 = 101;
@@ -76,7 +75,7 @@ async fn request(worker: &Worker, peer: &Peer, stream: &StreamHandle, incoming: 
     let view = worker.config.current();
     let settings = &view.running.settings;
     worker.date.set(worker.shared.gate.clock().at(incoming.began));
-    let record = AccessRecord::new(&worker.shared, view.running.access_log, incoming.began, peer.ip);
+    let record = AccessRecord::new(&worker.shared, &view.running, incoming.began, peer);
     let context = RequestContext::new(worker, &view, peer, incoming.began);
     let mut course = Course { stream, form: ResponseForm::unreadable(), record, admission: Admission::default() };
     let is_malformed = incoming.head.fault.is_some();
@@ -112,9 +111,10 @@ fn read<'i>(incoming: &'i mut Incoming, settings: &Settings) -> Result<Request<'
 fn own(context: &RequestContext<'_>, course: Course<'_, '_>, stop: NotForwarded<'_>) -> Vec<u8> {
     let Course { stream, form, mut record, admission } = course;
     drop(admission); // refunds come first: the client may ask again at once
-    let NotForwarded::Reply(own) = stop else { return Vec::new() };
+    let NotForwarded::Reply(mut own) = stop else { return Vec::new() };
+    context.name(&mut own, &mut record);
     let body = answer::write_own(stream, &own, form, context.config.running.settings.profiles, &context.worker.date);
-    record.answered(own.status().as_u16());
+    record.replied(&*own, body.len());
     body
 }
 
@@ -138,14 +138,12 @@ fn forward<'f, 'v>(
         let stream = course.stream;
         let mut body = StreamBody::new(stream, context.config.running.settings.bounds.underscores);
         let received = receive(context, request, admitted, &mut course, &mut body).await;
-        match respond(context, received, course) {
+        match respond(context, received, course, admitted.upstream) {
             Err(body) => send_own(context, stream, &body).await,
             Ok(None) => {}
-            Ok(Some(Answered { exchange, bill, is_tunnel: true })) => {
-                Box::pin(tunnel(context, stream, exchange, bill)).await;
-            }
-            Ok(Some(Answered { exchange, bill, is_tunnel: false })) => {
-                let mut relay = Relay::new(stream, exchange, body, bill, Hold::new(&context.worker.untaken));
+            Ok(Some(answered)) if answered.is_tunnel => Box::pin(tunnel(context, stream, answered)).await,
+            Ok(Some(answered)) => {
+                let mut relay = Relay::new(stream, answered, body, Hold::new(&context.worker.untaken));
                 poll_fn(|cx| relay.poll(cx)).await;
             }
         }
@@ -167,6 +165,7 @@ async fn receive<'v>(
     };
     let head = context.head(request, admitted);
     let mut exchange = context.begin(checkout, &head, admitted);
+    record.sent(&exchange);
     if request.expects_continue() {
         body.expect_continue();
     }
@@ -201,32 +200,26 @@ fn interim(stream: &StreamHandle, exchange: &Exchange) {
     }
 }
 
-/// An exchange whose head was sent.
-struct Answered {
-    exchange: Exchange,
-    /// The unsettled charges.
-    bill: Option<Bill>,
-    is_tunnel: bool,
-}
-
 /// Writes the head of the response. None if the response has ended.
 ///
 /// # Errors
 /// There is no response. The error is the body of the response of Weir itself.
-fn respond<'v>(
+fn respond<'s, 'v>(
     context: &RequestContext<'v>,
     received: Result<Exchange, ExchangeError>,
-    course: Course<'_, 'v>,
-) -> Result<Option<Answered>, Vec<u8>> {
+    course: Course<'s, 'v>,
+    upstream: &Endpoints,
+) -> Result<Option<Answered<'s>>, Vec<u8>> {
     let mut exchange = match received {
         Ok(exchange) => exchange,
         Err(failure) => {
-            let stop = context.failed(&failure, &course.admission, course.form.is_grpc);
+            let stop = context.failed(&failure, upstream, &course.admission, course.form.is_grpc);
             return Err(own(context, course, stop));
         }
     };
     let Course { stream, form, mut record, mut admission } = course;
-    context.measure(exchange.handed_over(), time::instant_now(), admission.was_held);
+    let arrived_at = time::instant_now();
+    context.measure(&exchange, arrived_at, admission.was_held);
     let mut bill = admission.identified.charged.bill();
     let Some((head, reason, fields)) = exchange.response() else { return Ok(None) };
     let (mut standing, profiles) = (admission.standing(), context.config.running.settings.profiles);
@@ -238,7 +231,7 @@ fn respond<'v>(
     let is_tunnel = head.status == SWITCHING;
     let status = if is_tunnel { OK } else { head.status };
     let has_ended = !is_tunnel && exchange.has_ended();
-    record.answered(status);
+    record.begun(status, arrived_at, &exchange);
     stream.write_head(status, has_ended, |block| {
         upstream.write_h2(block, is_tunnel);
         let mut sink = BlockSink(block);
@@ -250,14 +243,16 @@ fn respond<'v>(
     if !is_tunnel {
         exchange.begin_body();
     }
-    Ok((is_tunnel || !exchange.has_ended()).then_some(Answered { exchange, bill, is_tunnel }))
+    record.transferred(exchange.bytes_in(), 0);
+    Ok((is_tunnel || !exchange.has_ended()).then_some(Answered { record, exchange, bill, is_tunnel }))
 }
 
 /// Relays the bytes of an upgraded stream in both directions.
-async fn tunnel(context: &RequestContext<'_>, stream: &StreamHandle, exchange: Exchange, bill: Option<Bill>) {
+async fn tunnel(context: &RequestContext<'_>, stream: &StreamHandle, answered: Answered<'_>) {
+    let Answered { record, exchange, bill, .. } = answered;
     let Some((upstream, received)) = exchange.switch() else { return };
     let counted = GaugeGuard::new(&context.worker.shared.metrics.upgraded);
-    let switched = UpgradedExchange { upstream, received, bill, counted };
+    let switched = UpgradedExchange { upstream, received, bill, record, counted };
     let mut client =
         TunnelClient { stream: StreamEnd(stream), received: InputBuffer::default(), unsent: OutputBuffer::default() };
     tunnel::run(&mut client, switched, stream.buffers(), TunnelTimeouts::of(&context.config.timeouts)).await;

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use self::direction::{BrokenSide, Direction};
+use super::access_record::AccessRecord;
 use crate::gate::Bill;
 use crate::net::Timeouts;
 use crate::net::buffer::{BufferPool, InputBuffer, OutputBuffer};
@@ -23,12 +24,14 @@ use crate::upstream::UpgradedConnection;
 
 /// An exchange that changed to another protocol.
 #[derive(Debug)]
-pub(super) struct UpgradedExchange {
+pub(super) struct UpgradedExchange<'m> {
     pub(super) upstream: UpgradedConnection,
     /// Bytes that the upstream has sent already.
     pub(super) received: InputBuffer,
     /// Settled at the end.
     pub(super) bill: Option<Bill>,
+    /// Written at the end.
+    pub(super) record: AccessRecord<'m>,
     pub(super) counted: GaugeGuard,
 }
 
@@ -84,23 +87,24 @@ impl TunnelTimeouts {
 /// Moves bytes until both sides end, one breaks off, or a timeout expires. Then settles.
 pub(super) async fn run<C: Duplex>(
     client: &mut TunnelClient<C>,
-    upgraded: UpgradedExchange,
+    upgraded: UpgradedExchange<'_>,
     buffers: &BufferPool,
     timeouts: TunnelTimeouts,
 ) -> TunnelEnd {
-    let UpgradedExchange { mut upstream, received, mut bill, counted } = upgraded;
+    let UpgradedExchange { mut upstream, received, mut bill, mut record, counted } = upgraded;
     let up = Direction::new(std::mem::take(&mut client.received), OutputBuffer::default());
     let down = Direction::new(received, std::mem::take(&mut client.unsent));
-    let (ended, taken) = flow(&mut client.stream, &mut upstream, up, down, buffers, timeouts).await;
+    let (ended, [sent, taken]) = flow(&mut client.stream, &mut upstream, up, down, buffers, timeouts).await;
     if let Some(bill) = &mut bill {
         bill.sent(taken);
     }
+    record.transferred(sent, taken);
     // The request counts until its endpoint has released it.
-    drop((upstream, bill, counted));
+    drop((upstream, bill, record, counted));
     ended
 }
 
-/// Returns the end of the tunnel, and the bytes received from the upstream.
+/// Returns the end of the tunnel, and the bytes received from the client and from the upstream.
 async fn flow(
     client: &mut impl Duplex,
     upstream: &mut impl Duplex,
@@ -108,7 +112,7 @@ async fn flow(
     mut down: Direction,
     buffers: &BufferPool,
     timeouts: TunnelTimeouts,
-) -> (TunnelEnd, u64) {
+) -> (TunnelEnd, [u64; 2]) {
     let (mut deadline, mut moved_at, mut moved) = (Deadline::default(), time::instant_now(), 0);
     let ended = poll_fn(|cx| {
         let polled = poll_both(cx, &mut up, &mut down, client, upstream, buffers);
@@ -123,7 +127,7 @@ async fn flow(
         deadline.poll(cx, at).map(|()| TunnelEnd::Broken)
     });
     let ended = ended.await;
-    (ended, down.bytes_read)
+    (ended, [up.bytes_read, down.bytes_read])
 }
 
 fn poll_both(
@@ -187,7 +191,7 @@ mod tests {
     const HALF_PAUSE: Duration = Duration::from_secs(4);
 
     /// Runs `test` with the far sides of a client and of an upstream. Returns the end of the tunnel.
-    async fn between(size: usize, test: impl AsyncFnOnce(DuplexStream, DuplexStream)) -> (TunnelEnd, u64) {
+    async fn between(size: usize, test: impl AsyncFnOnce(DuplexStream, DuplexStream)) -> (TunnelEnd, [u64; 2]) {
         let (client, mut near) = duplex(size);
         let (upstream, mut far) = duplex(size);
         // Drops the near sides at its end.
@@ -212,7 +216,7 @@ mod tests {
             client.read_to_string(&mut received).await.unwrap();
             assert_eq!(received, "pong!");
         });
-        assert_eq!(ended.await, (TunnelEnd::Complete, 5));
+        assert_eq!(ended.await, (TunnelEnd::Complete, [4, 5]));
     }
 
     /// An hour with a byte every 59 seconds, then silence.
@@ -230,7 +234,7 @@ mod tests {
             let _ = client.read_u8().await;
             drop(upstream);
         });
-        assert_eq!(ended.await, (TunnelEnd::Broken, 30));
+        assert_eq!(ended.await, (TunnelEnd::Broken, [30, 30]));
         assert_eq!(began.elapsed(), PAUSE * 60 + IDLE);
     }
 
@@ -250,7 +254,7 @@ mod tests {
             assert_eq!(rest, b"xxx");
             drop(upstream);
         });
-        assert_eq!(ended.await, (TunnelEnd::Broken, 3));
+        assert_eq!(ended.await, (TunnelEnd::Broken, [0, 3]));
         assert_eq!(began.elapsed(), PAUSE + HALF_PAUSE * 3 + HALF_CLOSED);
     }
 
@@ -278,7 +282,7 @@ mod tests {
             assert!(got.len() == LEN && got.iter().all(|byte| *byte == 7));
             drop(upstream);
         });
-        assert_eq!(ended.await, (TunnelEnd::Complete, 0));
+        assert_eq!(ended.await, (TunnelEnd::Complete, [LEN as u64, 0]));
     }
 
     /// The last bytes of an upstream reach the client, although the upstream reads no more.
@@ -292,6 +296,7 @@ mod tests {
             client.read_to_end(&mut received).await.unwrap();
             assert_eq!(received, b"bye");
         });
-        assert_eq!(ended.await, (TunnelEnd::Complete, 3));
+        let (ended, [_, taken]) = ended.await;
+        assert_eq!((ended, taken), (TunnelEnd::Complete, 3));
     }
 }

@@ -22,6 +22,14 @@ const DELAY: Duration = Duration::from_millis(5);
 /// The longest wait for the last lines at the end of the process.
 const END: Duration = Duration::from_secs(1);
 
+/// Where lines go.
+pub(super) trait LineSink: Write {
+    /// Opens a file again that was renamed. Called before each write of lines, and when an operator asks for it.
+    fn reopen(&mut self) {}
+}
+
+impl LineSink for io::Stderr {}
+
 /// Lines that wait to be written.
 #[derive(Debug, Default)]
 pub(super) struct LineQueue {
@@ -31,10 +39,13 @@ pub(super) struct LineQueue {
 }
 
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent messages between two threads")]
 struct Pending {
     bytes: Vec<u8>,
     /// The thread waits for a line.
     is_awaited: bool,
+    /// The thread shall open its file again.
+    reopens: bool,
     /// The process ends: lines are not collected any more.
     is_closed: bool,
     /// The thread has written everything and ended.
@@ -43,7 +54,7 @@ struct Pending {
 
 impl LineQueue {
     /// A queue whose lines a new thread writes to `to`.
-    pub(super) fn start(to: impl Write + Send + 'static) -> io::Result<Arc<Self>> {
+    pub(super) fn start(to: impl LineSink + Send + 'static) -> io::Result<Arc<Self>> {
         let queue = Arc::<Self>::default();
         let writer = LineWriter { to, is_cut: false };
         let of_thread = Arc::clone(&queue);
@@ -70,6 +81,12 @@ impl LineQueue {
         }
     }
 
+    /// Has the thread open its file again.
+    pub(super) fn reopen(&self) {
+        self.lock().reopens = true;
+        self.changed.notify_all();
+    }
+
     /// Lines that were dropped or could not be written.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
@@ -87,9 +104,10 @@ impl LineQueue {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, mut writer: LineWriter<impl Write>) {
+    fn run(&self, mut writer: LineWriter<impl LineSink>) {
         let mut lines = Vec::new();
         while self.take(&mut lines) {
+            writer.to.reopen();
             let lost = writer.write_lines(&lines);
             self.dropped.fetch_add(lost, Ordering::Relaxed);
             lines.clear();
@@ -98,17 +116,19 @@ impl LineQueue {
         self.changed.notify_all();
     }
 
-    /// Waits for lines and swaps them for `empty`. Returns `false` if there are none and the process ends.
+    /// Waits for lines or a wish to open the file again, and swaps the lines for `empty`. Returns `false` if there is
+    /// neither and the process ends.
     fn take(&self, empty: &mut Vec<u8>) -> bool {
         let mut pending = self.lock();
         pending.is_awaited = pending.bytes.is_empty();
-        let is_empty = |pending: &mut Pending| pending.bytes.is_empty() && !pending.is_closed;
+        let is_empty = |pending: &mut Pending| pending.bytes.is_empty() && !pending.reopens && !pending.is_closed;
         let pending = self.changed.wait_while(pending, is_empty).unwrap_or_else(PoisonError::into_inner);
-        let are_few = |pending: &mut Pending| pending.bytes.len() < BYTES_SOON && !pending.is_closed;
+        let are_few =
+            |pending: &mut Pending| pending.bytes.len() < BYTES_SOON && !pending.reopens && !pending.is_closed;
         let (mut pending, _) =
             self.changed.wait_timeout_while(pending, DELAY, are_few).unwrap_or_else(PoisonError::into_inner);
         mem::swap(&mut pending.bytes, empty);
-        !empty.is_empty()
+        mem::take(&mut pending.reopens) || !empty.is_empty()
     }
 }
 
@@ -119,7 +139,7 @@ struct LineWriter<W> {
     is_cut: bool,
 }
 
-impl<W: Write> LineWriter<W> {
+impl<W: LineSink> LineWriter<W> {
     /// Writes `lines`. Returns the number of those that could not be written as a whole.
     fn write_lines(&mut self, lines: &[u8]) -> u64 {
         let mut rest = lines;
@@ -160,6 +180,8 @@ mod tests {
         capacity: usize,
     }
 
+    impl LineSink for BoundedWriter {}
+
     impl Write for BoundedWriter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             if self.capacity == 0 {
@@ -191,6 +213,8 @@ mod tests {
     /// A writer that other threads read, and that can be stopped.
     #[derive(Clone, Default)]
     struct SharedWriter(Arc<Mutex<Vec<u8>>>);
+
+    impl LineSink for SharedWriter {}
 
     impl Write for SharedWriter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -54,6 +54,11 @@ impl Ejection {
         self.until_ms > 0
     }
 
+    /// The end of the last ejection; none if it was never ejected.
+    pub(crate) fn until(self) -> Option<Duration> {
+        self.was_ejected().then(|| Duration::from_millis(self.until_ms))
+    }
+
     /// The state after an answer.
     pub(crate) fn answered(self) -> Self {
         Self { failures: 0, ..self }

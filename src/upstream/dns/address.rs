@@ -9,13 +9,19 @@ pub(crate) struct ResolvedAddress {
     pub(crate) address: SocketAddr,
 }
 
-/// The priority and weight of an SRV record (RFC 2782).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// The priority and weight of an SRV record (RFC 2782), or those of an address without one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Preference {
     /// Addresses of the lowest priority get all requests while any of them is available.
     pub(crate) priority: u16,
     /// The part of the requests within the priority, relative to the other weights.
     pub(crate) weight: u16,
+}
+
+impl Default for Preference {
+    fn default() -> Self {
+        Self { priority: 0, weight: 1 }
+    }
 }
 
 impl Preference {

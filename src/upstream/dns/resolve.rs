@@ -149,16 +149,16 @@ async fn watch_name<F: Future<Output = io::Result<LookupAnswer>>>(
     lookup: impl Fn(WatchedName) -> F,
 ) {
     loop {
-        let (mut answer_ttl, endpoint) = (None, &name.endpoint);
+        let (mut answer_ttl, upstream, endpoint) = (None, &*name.upstream, &name.endpoint);
         match lookup(name.clone()).await {
             Ok(LookupAnswer { mut addresses, ttl }) if !addresses.is_empty() => {
                 addresses.truncate(ADDRESSES_MAX);
                 publish(&*directory, &metrics, &name, &addresses);
                 answer_ttl = Some(ttl.unwrap_or(PAUSE_MAX));
             }
-            Ok(_) => tracing::warn!(%endpoint, "a name has no address; the last known addresses stay"),
+            Ok(_) => tracing::warn!(upstream, %endpoint, "a name has no address; the last known addresses stay"),
             Err(error) => {
-                tracing::warn!(%endpoint, %error, "a name cannot be looked up; the last known addresses stay");
+                tracing::warn!(upstream, %endpoint, %error, "a name cannot be looked up; the last known addresses stay");
             }
         }
         sleep(pause(name.resolve, answer_ttl)).await;
@@ -179,7 +179,7 @@ fn publish(directory: &impl Directory, metrics: &Metrics, name: &WatchedName, ad
     let before = directory.in_force().states;
     let states = state::with_addresses(&before, &name.upstream, &name.endpoint, addresses, metrics);
     let Some(states) = states else { return };
-    tracing::info!(endpoint = %name.endpoint, ?addresses, "a name has other addresses");
+    tracing::info!(upstream = &*name.upstream, endpoint = %name.endpoint, ?addresses, "a name has other addresses");
     directory.replace_states(states);
 }
 
@@ -195,7 +195,9 @@ mod tests {
     use crate::net::Protocol;
     use crate::net::tls::ServerName;
     use crate::policy::upgrades::Upgrades;
-    use crate::time;
+    use crate::time::{self, Timestamp};
+    use crate::upstream::operate;
+    use crate::upstream::orders::{EndpointOrder, OrderError};
     use crate::upstream::pool::ceiling::Ceiling;
     use crate::upstream::settings::{Balance, Cap};
     use crate::upstream::state::{EndpointState, UpstreamState};
@@ -205,6 +207,7 @@ mod tests {
     }
 
     /// A directory without a configuration behind it.
+    #[derive(Debug)]
     struct Fixed {
         in_force: Mutex<InForce>,
         changes: watch::Sender<()>,
@@ -318,6 +321,48 @@ mod tests {
             assert!(timeout(Duration::from_millis(1), &mut looking).await.is_err());
         }
         assert!(changes.has_changed().unwrap());
+    }
+
+    #[test]
+    fn an_order_about_a_name_is_about_its_addresses_now_and_later() {
+        let metrics = Metrics::new("", "").unwrap();
+        let directory = directory(&["app.test:81", "10.9.0.9:81"], &metrics);
+        let learn = |addresses: &[&str]| {
+            let addresses: Vec<_> = addresses.iter().map(|text| resolved(text)).collect();
+            publish(&*directory, &metrics, &name("app.test:81", Resolve::Ttl), &addresses);
+        };
+        let give = |endpoint: &str, weight: Option<u16>, until: Option<Timestamp>, is_forced| {
+            let InForce { settings, states, .. } = directory.in_force();
+            let (upstream, endpoint, since) = ("a".into(), endpoint.into(), Timestamp::ZERO);
+            let order = EndpointOrder { upstream, endpoint, weight, since, until, token: None, reason: None };
+            operate::give((&settings, &states), order, is_forced).map(|(order, before)| (order.endpoint, before))
+        };
+        // Whether each endpoint is drained, and its weight.
+        let seen = || {
+            let InForce { states, .. } = directory.in_force();
+            states[0].endpoints.iter().map(|one| (one.is_draining(), one.preference().weight)).collect::<Vec<_>>()
+        };
+        learn(&["10.0.0.1:81 0 3"]);
+        assert_eq!(give("app.test:81", None, None, false), Ok(("http://app.test:81".into(), None)));
+        assert_eq!(seen(), [(true, 3), (false, 1)]);
+        learn(&["10.0.0.1:81 0 3", "10.0.0.2:81 1 7"]);
+        assert_eq!(seen(), [(true, 3), (true, 7), (false, 1)]);
+        assert_eq!(give("10.9.0.9:81", None, None, false), Err(OrderError::LastEndpoint));
+        let end = Timestamp::from_ns(9);
+        assert!(give("10.9.0.9:81", None, Some(end), true).is_ok());
+        assert_eq!(seen(), [(true, 3), (true, 7), (true, 1)]);
+        // The weight of one address stays when the DNS changes its own.
+        assert!(give("10.0.0.2:81", Some(40), None, false).is_ok());
+        learn(&["10.0.0.1:81 0 4", "10.0.0.2:81 1 8"]);
+        assert_eq!(seen(), [(true, 4), (true, 40), (true, 1)]);
+        let states = directory.in_force().states;
+        assert_eq!(operate::end(&states, "a", "10.0.0.1:81", true), Err(OrderError::NoOrder), "its name is drained");
+        assert!(operate::end(&states, "a", "app.test:81", true).is_ok());
+        assert!(operate::end_over(&states, Timestamp::from_ns(8)).is_empty());
+        assert_eq!(operate::end_over(&states, end).len(), 1);
+        assert!(operate::end(&states, "a", "10.0.0.2:81", false).is_ok());
+        assert_eq!(seen(), [(false, 4), (false, 8), (false, 1)]);
+        assert_eq!(give("10.0.0.3:81", None, None, false).unwrap_err().to_string().matches("10.0.0.").count(), 2);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use super::error::closed;
+use super::upload::BodyFault;
 use crate::http1::ResponseFault;
 use crate::telemetry::EndpointResult;
 use crate::upstream::pool::connection::ConnectError;
@@ -17,6 +19,8 @@ pub(crate) enum ExchangeError {
     Busy,
     /// The client has as many requests as it may have.
     TooMany,
+    /// Operators drain all endpoints that could be tried.
+    Drained,
     /// The upstream closed the connection or the stream.
     Broken(io::Error),
     /// The response is malformed.
@@ -73,11 +77,38 @@ pub(crate) fn reached(
     }
 }
 
+/// Why `event` is a failure of the endpoint. `status` is that of the head, if one has arrived.
+pub(crate) fn failure(event: &Result<ResponseEvent, ExchangeError>, status: u16) -> String {
+    match event {
+        Ok(ResponseEvent::Final) => format!("the status is {status}"),
+        Err(ExchangeError::Broken(error) | ExchangeError::Connect(error)) => error.to_string(),
+        Err(ExchangeError::Malformed(fault)) => fault.to_string(),
+        Err(ExchangeError::UpstreamTimeout) => "no answer in time".to_owned(),
+        Ok(ResponseEvent::Retry) => closed().to_string(),
+        _ => other_protocol(),
+    }
+}
+
+impl From<BodyFault> for ExchangeError {
+    fn from(fault: BodyFault) -> Self {
+        match fault {
+            BodyFault::Broken => Self::ClientBroken,
+            BodyFault::TooLarge => Self::BodyTooLarge,
+        }
+    }
+}
+
+/// Why a 101 is a failure of the endpoint.
+pub(crate) fn other_protocol() -> String {
+    "another protocol than requested".to_owned()
+}
+
 impl From<ConnectError> for ExchangeError {
     fn from(error: ConnectError) -> Self {
         match error {
             ConnectError::Busy => Self::Busy,
             ConnectError::TooMany => Self::TooMany,
+            ConnectError::Drained => Self::Drained,
             ConnectError::Timeout => Self::ConnectTimeout,
             ConnectError::Failed(error) => Self::Connect(error),
         }
@@ -86,7 +117,6 @@ impl From<ConnectError> for ExchangeError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::error::closed;
     use super::*;
 
     #[test]

@@ -3,6 +3,8 @@
 //! Both bodies may move at once: polling for the response also sends the request body. No byte is read before there is
 //! space to write it. Dropping an exchange cancels it: an HTTP/1 connection closes, an HTTP/2 stream is reset.
 
+mod report;
+
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
@@ -11,9 +13,9 @@ use tokio::time::Instant;
 use super::deadlines::Deadlines;
 use super::error::{Progress, TransportError, closed};
 use super::head::RequestHead;
-use super::outcome::{self, ExchangeError, ResponseEvent};
+use super::outcome::{ExchangeError, ResponseEvent};
 use super::transport::Transport;
-use super::upload::{BodyFault, RequestTraits, Source, Upload};
+use super::upload::{RequestTraits, Source, Upload};
 use crate::fields::{FieldBuf, Fields};
 use crate::http1::ResponseHead;
 use crate::http1::encode::Encoder;
@@ -22,7 +24,6 @@ use crate::net::Timeouts;
 use crate::net::buffer::InputBuffer;
 use crate::net::deadline::Deadline;
 use crate::net::pace::Pace;
-use crate::telemetry::EndpointResult;
 use crate::time;
 use crate::upstream::endpoints::Endpoints;
 use crate::upstream::location::LocationRewrite;
@@ -116,8 +117,7 @@ impl Exchange {
             self.upstream.connect_elsewhere(&self.requirements, index).await?;
         handle.active = active;
         self.transport.reopen(connection, &handle, head, self.request, &mut self.upload);
-        self.handle = Some(handle);
-        self.moved_at = time::instant_now();
+        (self.handle, self.moved_at) = (Some(handle), time::instant_now());
         self.handed_over = self.moved_at;
         Ok(())
     }
@@ -161,10 +161,8 @@ impl Exchange {
     ) -> Poll<Result<ResponseEvent, ExchangeError>> {
         self.drop_interim();
         self.send(cx, source);
-        match self.upload.fault() {
-            Some(BodyFault::Broken) => return Poll::Ready(Err(ExchangeError::ClientBroken)),
-            Some(BodyFault::TooLarge) => return Poll::Ready(Err(ExchangeError::BodyTooLarge)),
-            None => {}
+        if let Some(fault) = self.upload.fault() {
+            return Poll::Ready(Err(fault.into()));
         }
         if let Poll::Ready(event) = self.poll_response(cx) {
             self.record(&event);
@@ -182,14 +180,6 @@ impl Exchange {
         self.record(&overdue);
         self.transport.abandon(!self.upload.awaits_client);
         Poll::Ready(overdue)
-    }
-
-    /// Records the outcome at the endpoint.
-    fn record(&self, event: &Result<ResponseEvent, ExchangeError>) {
-        let status = self.head.as_ref().map_or(0, |head| head.status);
-        if let (Some(handle), Some(reached)) = (&self.handle, outcome::reached(event, status, self.was_idle)) {
-            self.upstream.record(handle, reached);
-        }
     }
 
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseEvent, ExchangeError>> {
@@ -244,20 +234,12 @@ impl Exchange {
     /// The head that has arrived, its reason phrase and its fields. Only valid until the body is polled.
     pub(crate) fn response(&self) -> Option<(&ResponseHead, &[u8], Fields<'_>)> {
         let head = self.head.as_ref()?;
-        let (reason, fields) = self.transport.head(head)?;
-        Some((head, reason, fields))
+        self.transport.head(head).map(|(reason, fields)| (head, reason, fields))
     }
 
     /// Whether the status of the response is 2xx.
     pub(crate) fn has_succeeded(&self) -> bool {
         self.head.as_ref().is_some_and(|head| (200..300).contains(&head.status))
-    }
-
-    /// Records a 101 at the endpoint: whether it agrees to the protocol that the request asked for.
-    pub(crate) fn record_switch(&self, is_agreed: bool) {
-        if let Some(handle) = &self.handle {
-            self.upstream.record(handle, if is_agreed { EndpointResult::Answered } else { EndpointResult::Failed });
-        }
     }
 
     /// The connection after a 101, and the bytes that arrived after the head.

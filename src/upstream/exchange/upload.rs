@@ -145,6 +145,11 @@ impl Upload {
         (self.awaits_client, self.is_touched) = (false, false);
     }
 
+    /// Bytes that were taken from the client.
+    pub(crate) fn taken(&self, request: RequestTraits) -> u64 {
+        request.max_body - self.left
+    }
+
     /// Whether the whole body has been taken from the client.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.state, BodyState::Ended)

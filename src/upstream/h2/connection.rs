@@ -197,7 +197,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
         let ended = ended.await;
         connection.retire();
         if let Err(error) = ended {
-            tracing::debug!(%error, "an HTTP/2 connection to an upstream has ended");
+            let state = permit.as_ref().map(ConnectionPermit::endpoint);
+            let (upstream, endpoint) = state.map(|state| (&*state.upstream, state.endpoint.to_string())).unzip();
+            tracing::debug!(upstream, endpoint, %error, "an HTTP/2 connection to an upstream has ended");
         }
         // The endpoint counts the connection until it is closed.
         drop(protocol);

@@ -61,24 +61,24 @@ pub(crate) struct PoolHandle {
     pub(crate) pool: Rc<Pool>,
     /// The index of the pool in its upstream.
     pub(crate) index: usize,
-    /// Counts at the endpoint; none if the balancing does not need the count.
-    in_flight: Option<InFlight>,
+    /// Counts at the endpoint.
+    in_flight: InFlight,
     /// Counts at the client and the worker.
     pub(crate) active: Option<ActiveRequest>,
 }
 
 impl Checkout {
-    /// A connection of `pool`, which is at `index` in its upstream. `is_counted`: the balancing counts requests.
-    pub(crate) fn new(connection: PooledConnection, pool: &Rc<Pool>, index: usize, is_counted: bool) -> Self {
-        let in_flight = is_counted.then(|| InFlight::new(pool));
+    /// A connection of `pool`, which is at `index` in its upstream. `is_balanced`: the balancing counts requests.
+    pub(crate) fn new(connection: PooledConnection, pool: &Rc<Pool>, index: usize, is_balanced: bool) -> Self {
+        let in_flight = InFlight::new(pool, is_balanced);
         let handle = PoolHandle { pool: Rc::clone(pool), index, in_flight, active: None };
         Self { connection, handle, was_queued: false, is_pinned: false }
     }
 
     /// The pinned connection of the client's connection, which belongs to `pool`, at `index` in its upstream.
-    pub(crate) fn pinned(pinned: PinnedConnection, pool: &Rc<Pool>, index: usize, is_counted: bool) -> Self {
+    pub(crate) fn pinned(pinned: PinnedConnection, pool: &Rc<Pool>, index: usize, is_balanced: bool) -> Self {
         let PinnedConnection { active, connection } = pinned;
-        let mut checkout = Self::new(PooledConnection::H1(connection), pool, index, is_counted);
+        let mut checkout = Self::new(PooledConnection::H1(connection), pool, index, is_balanced);
         checkout.handle.active = active;
         Self { is_pinned: true, ..checkout }
     }
@@ -104,18 +104,22 @@ impl PoolHandle {
 
 /// Counts one request at its endpoint until dropped.
 #[derive(Debug)]
-struct InFlight(Rc<Pool>);
+struct InFlight {
+    pool: Rc<Pool>,
+    /// The balancing counts it, too.
+    is_balanced: bool,
+}
 
 impl InFlight {
-    fn new(pool: &Rc<Pool>) -> Self {
-        pool.state.begin();
-        Self(Rc::clone(pool))
+    fn new(pool: &Rc<Pool>, is_balanced: bool) -> Self {
+        pool.state.begin(is_balanced);
+        Self { pool: Rc::clone(pool), is_balanced }
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.state.end();
+        self.pool.state.end(self.is_balanced);
     }
 }
 
@@ -124,7 +128,7 @@ impl Drop for InFlight {
 #[derive(Debug)]
 pub(crate) struct UpgradedConnection {
     _active: Option<ActiveRequest>,
-    _in_flight: Option<InFlight>,
+    _in_flight: InFlight,
     stream: EndpointStream,
     _permit: ConnectionPermit,
 }

@@ -1,5 +1,6 @@
 //! One HTTP/1 connection to an endpoint.
 
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::time::Duration;
@@ -39,6 +40,8 @@ pub(crate) enum ConnectError {
     Busy,
     /// The client has as many requests as it may have.
     TooMany,
+    /// Operators drain all endpoints that could be tried.
+    Drained,
 }
 
 impl ConnectError {
@@ -47,6 +50,18 @@ impl ConnectError {
         match self {
             Self::Failed(error) => Self::Failed(io::Error::new(error.kind(), format!("{endpoint}: {error}"))),
             other => other,
+        }
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timeout => f.write_str("not connected in time"),
+            Self::Failed(error) => error.fmt(f),
+            Self::Busy => f.write_str("no connection is free"),
+            Self::TooMany => f.write_str("the client has too many requests"),
+            Self::Drained => f.write_str("all endpoints are drained"),
         }
     }
 }

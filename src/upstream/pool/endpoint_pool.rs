@@ -182,16 +182,25 @@ impl Pool {
     /// Closes all idle connections, and from now on each connection that is put back.
     pub(crate) fn close(&self) {
         self.is_closed.set(true);
+        self.close_idle();
+    }
+
+    /// Closes all idle connections, and shared ones once their streams have ended.
+    fn close_idle(&self) {
         self.idle.borrow_mut().clear();
         self.pinned.close();
         self.h2.retire_all();
     }
 
-    /// Closes connections that have been idle for longer than `idle_timeout` or that the service has closed. To be called
+    /// Closes connections that have been idle for longer than `idle_timeout`, that the service has closed, or whose endpoint
+    /// is drained. To be called
     /// every [`SWEEP_EVERY`]; idle time is counted in sweeps, so that putting a connection back reads no clock.
     pub(crate) fn sweep(&self) {
         let sweeps = self.sweeps.get() + 1;
         self.sweeps.set(sweeps);
+        if self.state.is_draining() {
+            self.close_idle();
+        }
         let max_sweeps = self.spec.idle_timeout.as_millis().div_ceil(SWEEP_EVERY.as_millis());
         let is_fresh = |since: u64| u128::from(sweeps - since) <= max_sweeps;
         let stays = |connection: &mut Box<H1Connection>| {

@@ -26,6 +26,11 @@ impl ConnectionPermit {
         }
         Some(Self { endpoint: Arc::clone(endpoint), queue: Arc::clone(queue) })
     }
+
+    /// The endpoint of the connection.
+    pub(crate) fn endpoint(&self) -> &EndpointState {
+        &self.endpoint
+    }
 }
 
 impl Drop for ConnectionPermit {

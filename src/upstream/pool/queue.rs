@@ -146,6 +146,13 @@ impl Queue {
         }
     }
 
+    /// Wakes all waiters: operators may have drained all endpoints.
+    pub(crate) fn wake_all(&self) {
+        for waiter in &self.state().waiters {
+            waiter.woken.notify_one();
+        }
+    }
+
     /// Whether the first waiter is a request of this worker. None if no request waits whose client may have more.
     pub(crate) fn is_front_of(&self, worker: &WorkerNotify) -> Option<bool> {
         if !self.has_waiters() {

@@ -109,9 +109,9 @@ impl Browser {
         self.tell("/execute/sync", &json!({ "script": script, "args": [] }))
     }
 
-    /// Sets the width of the window.
-    pub(super) fn resize(&self, width: u32) {
-        let metrics = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": true });
+    /// Sets the width and the height of the window.
+    pub(super) fn resize(&self, (width, height): (u32, u32)) {
+        let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
         self.tell("/goog/cdp/execute", &json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": metrics }));
     }
 

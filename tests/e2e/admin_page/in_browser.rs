@@ -1,5 +1,7 @@
 //! An operator with a browser.
 
+use std::time::{Duration, Instant};
+
 use super::browser::Browser;
 use super::{READER, WRITER, sell, start};
 use crate::support::{Cert, NEVER, Upstream, Weir};
@@ -31,16 +33,18 @@ fn an_operator_reads_and_changes_keys() {
         sell(&weir, "abc");
     }
     browser.go(&url(&weir, "/"));
-    browser.click("tbody a");
+    browser.click("a[href='/limit?name=sellers']");
     browser.wait_for("/api/{*rest}");
-    browser.wait_for("1 key: most waiting requests first");
+    browser.wait_for("1 to 1 of 1");
     browser.fill("#key", "abc");
     browser.click("form[role=search] button");
-    browser.wait_for("limited now");
+    browser.wait_for("Refused by 3/h, token bucket");
 
+    open(&browser, "/key/override");
     browser.fill("#to", "20 a fortnight");
     browser.click("button[value=set]");
     browser.wait_for("Nothing was changed.");
+    // The form is open, with the entered text.
     assert_eq!(browser.value("#to"), "20 a fortnight");
     browser.fill("#to", "20/h");
     browser.fill("#override-reason", "asked by support");
@@ -49,19 +53,31 @@ fn an_operator_reads_and_changes_keys() {
     browser.wait_for("override set at run time");
     assert_eq!(sell(&weir, "abc").status, 200);
 
+    open(&browser, "/key/ban");
     browser.fill("#ban-for", "soon");
     browser.click("form[action='/key/ban'] button");
     browser.wait_for("expected a duration");
     browser.fill("#ban-for", "1h");
     browser.click("form[action='/key/ban'] button");
+    browser.wait_for("for 1h?");
+    assert_eq!(sell(&weir, "abc").status, 200);
+    browser.click("main button.danger");
     browser.wait_for("The ban is in force.");
+    browser.wait_for("Banned until");
     assert_eq!(sell(&weir, "abc").status, 403);
     browser.go(&url(&weir, "/bans"));
     browser.click("form[action='/bans/lift'] button");
+    browser.wait_for("Lift the ban of seller a");
+    browser.click("main button.danger");
     browser.wait_for("The ban was lifted.");
     browser.wait_for("There are no bans.");
 
     leave(&weir, &browser);
+}
+
+/// Opens the form of an action.
+fn open(browser: &Browser, action: &str) {
+    browser.click(&format!("details:has(form[action='{action}']) summary"));
 }
 
 /// Removes the override, resets the key, explains a request, reads the audit log, and logs out.
@@ -71,7 +87,10 @@ fn leave(weir: &Weir, browser: &Browser) {
     browser.wait_for("The override was removed.");
 
     browser.go(&url(weir, "/key?limit=sellers&key=abc"));
+    open(browser, "/key/reset");
     browser.click("form[action='/key/reset'] button");
+    browser.wait_for("Reset the key seller a");
+    browser.click("main button.danger");
     browser.wait_for("The key has all its units again.");
     assert_eq!(sell(weir, "abc").status, 200);
 
@@ -90,7 +109,7 @@ fn leave(weir: &Weir, browser: &Browser) {
     browser.go(&url(weir, "/audit"));
     browser.wait_for("asked by support");
     browser.wait_for("night-shift");
-    browser.click("header button");
+    browser.click("form[action='/logout'] button");
     browser.wait_for("You have logged out.");
     browser.go(&url(weir, "/bans"));
     browser.wait_for("Log in to Weir");
@@ -184,7 +203,7 @@ fn the_page_of_a_key_shows_its_requests_as_they_end() {
             browser.wait_for("1 request of this key ended since");
         } else {
             weir.wait_for("the request on the page", || {
-                browser.click("#live a[href^='/key']");
+                browser.click("#requests a[href^='/key']");
                 browser.text().contains("1 request of this key ended since").then_some(())
             });
         }
@@ -240,7 +259,90 @@ fn over_tls_the_cookie_is_secure() {
     assert_eq!(cookies.as_array().map(Vec::len), Some(1));
     browser.fill("#address", "203.0.113.7");
     browser.click("form[action='/bans/add'] button");
+    browser.wait_for("For how long is 203.0.113.7 for all limits banned?");
+    browser.click("button[name=forever]");
     browser.wait_for("The ban is in force.");
+    browser.wait_for("for good");
+}
+
+/// The bounds of an element within the window, in pixels.
+const EDGES: &str = "const edges = (selector) => document.querySelector(selector).getBoundingClientRect();";
+
+/// The sentence about a key is first, then the actions, and then its requests. The actions are on the first screen.
+#[test]
+fn the_actions_of_a_key_are_on_the_first_screen() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let browser = Browser::start(true);
+    browser.go(&url(&weir, "/login"));
+    log_in(&browser, &weir, WRITER);
+    for size in [(1280, 800), (390, 844)] {
+        browser.resize(size);
+        browser.go(&url(&weir, "/key?limit=sellers&key=abc"));
+        for _ in 0..10 {
+            sell(&weir, "abc");
+        }
+        browser.wait_for("Refused by 3/h, token bucket");
+        browser.wait_for("refused");
+        let script = format!(
+            "{EDGES} window.scrollTo(0, 0);
+             return [edges('#verdict').bottom <= edges('.actions').top, edges('.actions').bottom <= {},
+                     edges('.actions').bottom <= edges('#requests').top];",
+            size.1
+        );
+        assert_eq!(browser.run(&script), serde_json::json!([true, true, true]), "{size:?}");
+        // The requests of one second are below its instant, each with its milliseconds.
+        let grouped = "return [...document.querySelectorAll('#requests tbody')].every((second) =>
+            /:\\d\\d UTC/.test(second.rows[0].textContent) && /^\\.\\d{3}$/.test(second.rows[1].cells[0].textContent))";
+        assert_eq!(browser.run(grouped), true, "{}", browser.text());
+    }
+}
+
+/// The pages with their content.
+const PAGES: &[(&str, &str)] = &[
+    ("/", "Most refused keys"),
+    ("/limits", "/api/{*rest}"),
+    ("/limit?name=sellers", "Limited now"),
+    ("/key?limit=sellers&key=abc", "Recent decisions"),
+    ("/bans", "There are no bans."),
+    ("/overrides", "Overrides and plans"),
+    ("/upstreams", "requests wait for a connection"),
+    ("/configuration", "Options in force"),
+    ("/explain", "What Weir would decide"),
+    ("/audit", "There is no change yet."),
+];
+
+/// Each page says within three seconds that Weir does not answer or that the session has ended.
+#[test]
+fn each_page_says_that_the_connection_or_the_session_is_lost() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let browser = Browser::start(true);
+    for (path, content) in PAGES {
+        log_in(&browser, &weir, READER);
+        browser.wait_for("grafana");
+        browser.go(&url(&weir, path));
+        browser.wait_for(content);
+        let is_live = ["/", "/limit?name=sellers", "/key?limit=sellers&key=abc"].contains(path);
+        let is_answered = || browser.wait_for(if is_live { "live" } else { "connected" });
+        is_answered();
+        // The machine may be busy, so that one of some attempts counts.
+        let is_quick = (0..5).any(|_| {
+            weir.signal("STOP");
+            let began = Instant::now();
+            browser.wait_for("Weir does not answer.");
+            let is_quick = began.elapsed() < Duration::from_secs(3);
+            weir.signal("CONT");
+            is_answered();
+            is_quick
+        });
+        assert!(is_quick, "{path}");
+        browser.run(
+            "const csrf = document.querySelector('[name=csrf]').value;
+            return fetch('/logout', { method: 'POST', body: new URLSearchParams({ csrf }) }).then(() => null)",
+        );
+        browser.wait_for("The session has ended.");
+    }
 }
 
 /// The names of inputs, the structure and the width of each page. An operator reaches the content by keys alone.
@@ -250,27 +352,17 @@ fn pages_are_accessible() {
     let weir = start(&upstream);
     sell(&weir, "abc");
     let browser = Browser::start(true);
-    browser.resize(360);
+    browser.resize((360, 740));
     browser.go(&url(&weir, "/login"));
-    for (path, ready) in [
-        ("/login", "Log in to Weir"),
-        ("/", "Requests since the start"),
-        ("/limits", "/api/{*rest}"),
-        ("/limit?name=sellers", "Limited now"),
-        ("/key?limit=sellers&key=abc", "Give all units back"),
-        ("/bans", "There are no bans."),
-        ("/overrides", "Set an override"),
-        ("/configuration", "Options in force"),
-        ("/explain", "What Weir would decide"),
-        ("/audit", "There is no change yet."),
-    ] {
-        if path != "/login" {
+    for (path, ready) in [("/login", "Log in to Weir")].iter().chain(PAGES) {
+        if *path != "/login" {
             browser.go(&url(&weir, path));
         }
         browser.wait_for(ready);
-        let faults = browser.run(FAULTS);
-        assert_eq!(faults, serde_json::json!([]), "{path}");
-        if path == "/login" {
+        for faults in [FAULTS, CUT] {
+            assert_eq!(browser.run(faults), serde_json::json!([]), "{path}");
+        }
+        if *path == "/login" {
             browser.fill("#token", WRITER);
             browser.press(&["\u{E007}"]);
             browser.wait_for("night-shift");
@@ -282,6 +374,14 @@ fn pages_are_accessible() {
     assert_eq!(browser.run("return document.activeElement.id"), "main");
     assert_eq!(browser.path(), "/limits#main");
 }
+
+/// Collects what a narrow window cuts: cells of tables beyond its edge. The menu has one line.
+const CUT: &str = r#"
+const cut = [...document.querySelectorAll("th, td")].filter((cell) =>
+  cell.getBoundingClientRect().right > document.documentElement.clientWidth).map((cell) => cell.outerHTML);
+const tops = [...document.querySelectorAll("header nav a")].map((link) => link.getBoundingClientRect().top);
+return new Set(tops).size > 1 ? [...cut, "menu"] : cut;
+"#;
 
 /// Collects what is wrong with a page.
 const FAULTS: &str = r#"

@@ -2,6 +2,7 @@
 
 mod browser;
 mod in_browser;
+mod overview;
 mod requests;
 
 use crate::support::{Answer, Client, Upstream, Weir};

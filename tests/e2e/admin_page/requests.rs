@@ -4,7 +4,7 @@ use super::{READER, WRITER, sell, start};
 use crate::support::{Answer, Client, NEVER, Upstream, Weir};
 
 /// A request of a browser: further header lines, and the fields of a form.
-fn ask(weir: &Weir, method: &str, target: &str, lines: &[&str], form: &str) -> Answer {
+pub(super) fn ask(weir: &Weir, method: &str, target: &str, lines: &[&str], form: &str) -> Answer {
     let lines = lines.iter().flat_map(|line| [line, "\r\n"]).collect::<String>();
     let head = format!(
         "{method} {target} HTTP/1.1\r\nHost: localhost\r\n{lines}Content-Type: application/x-www-form-urlencoded\r\n\
@@ -24,7 +24,7 @@ fn csrf(page: &Answer) -> String {
 }
 
 /// Logs in, and returns the header line of the cookie.
-fn log_in(weir: &Weir, token: &str) -> String {
+pub(super) fn log_in(weir: &Weir, token: &str) -> String {
     let csrf = csrf(&ask(weir, "GET", "/login", &[], ""));
     let answer = ask(weir, "POST", "/login", &[ORIGIN], &format!("csrf={csrf}&token={token}&to=/bans"));
     assert_eq!((answer.status, answer.header("location")), (303, Some("/bans")), "{}", answer.text());
@@ -38,9 +38,18 @@ fn log_in(weir: &Weir, token: &str) -> String {
 fn pages_need_a_session() {
     let upstream = Upstream::start();
     let weir = start(&upstream);
-    for path in
-        ["/", "/limits", "/limit?name=sellers", "/key", "/bans", "/overrides", "/configuration", "/explain", "/audit"]
-    {
+    for path in [
+        "/",
+        "/limits",
+        "/limit?name=sellers",
+        "/key",
+        "/bans",
+        "/overrides",
+        "/upstreams",
+        "/configuration",
+        "/explain",
+        "/audit",
+    ] {
         let answer = ask(&weir, "GET", path, &[], "");
         let to: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
         assert_eq!((answer.status, answer.header("location")), (303, Some(&*format!("/login?to={to}"))), "{path}");
@@ -84,7 +93,7 @@ fn a_form_must_be_of_this_page() {
     let (own, of_reader) = (csrf_of(&cookie), csrf_of(&reader));
     let fetch = |site| format!("Sec-Fetch-Site: {site}");
     let (same, cross) = (fetch("same-origin"), fetch("cross-site"));
-    let ban = |csrf: &str| format!("csrf={csrf}&address=203.0.113.7&reason=row");
+    let ban = |csrf: &str| format!("csrf={csrf}&address=203.0.113.7&for=forever&reason=row&confirmed=yes");
     for (name, lines, form, status) in [
         ("no origin", &[&*cookie][..], ban(&own), 403),
         ("another origin", &[&cookie, "Origin: http://evil.example"], ban(&own), 403),
@@ -109,25 +118,39 @@ fn a_form_must_be_of_this_page() {
     let audit = std::fs::read_to_string(weir.folder().join("audit.jsonl")).unwrap();
     assert!(audit.contains("night-shift") && audit.contains("203.0.113.7") && audit.contains("row"), "{audit}");
     // Texts of clients and operators are escaped.
-    let form = format!("csrf={own}&address=%3Cscript%3E");
-    let page = ask(&weir, "POST", "/bans/add", &[&cookie, ORIGIN], &form).text();
-    assert!(page.contains("value=\"&#60;script&#62;\"") && !page.contains("<script>"), "{page}");
+    for confirmed in ["yes", "no"] {
+        let form = format!("csrf={own}&address=%3Cscript%3E&for=1h&confirmed={confirmed}");
+        let page = ask(&weir, "POST", "/bans/add", &[&cookie, ORIGIN], &form).text();
+        assert!(page.contains("value=\"&#60;script&#62;\"") && !page.contains("<script>"), "{page}");
+    }
 }
 
 /// Each form of the page, and the action of its line in the audit log; none if it changes nothing.
 const FORMS: &[(&str, &str, Option<&str>)] = &[
-    ("/key/override", "limit=sellers&key=a&to=20/h", Some("override")),
+    ("/key/override", "limit=sellers&key=a&to=20/h&for=1h", Some("override")),
     ("/key/override", "limit=sellers&key=a&action=remove", Some("override")),
     ("/key/charge", "limit=sellers&key=a&units=1", Some("charge")),
     ("/key/charge", "limit=sellers&key=a&units=-1", Some("give_back")),
-    ("/key/reset", "limit=sellers&key=a", Some("reset")),
-    ("/key/ban", "limit=sellers&key=a&for=1h", Some("ban")),
-    ("/key/lift", "limit=sellers&key=a", Some("lift_ban")),
-    ("/bans/add", "address=203.0.113.7", Some("ban")),
-    ("/bans/lift", "address=203.0.113.7", Some("lift_ban")),
+    ("/key/reset", "limit=sellers&key=a&confirmed=yes", Some("reset")),
+    ("/key/ban", "limit=sellers&key=a&for=1h&confirmed=yes", Some("ban")),
+    ("/key/lift", "limit=sellers&key=a&confirmed=yes", Some("lift_ban")),
+    ("/bans/add", "address=203.0.113.7&forever=yes&confirmed=yes", Some("ban")),
+    ("/bans/lift", "address=203.0.113.7&confirmed=yes", Some("lift_ban")),
     ("/overrides/set", "limit=sellers&key=b&to=20/h", Some("override")),
     ("/overrides/remove", "", Some("override")),
+    ("/upstreams/weight", "upstream=upstream&endpoint=ENDPOINT&weight=5", Some("weight")),
+    ("/upstreams/drain", "upstream=upstream&endpoint=ENDPOINT&force=yes&confirmed=yes", Some("drain")),
+    ("/upstreams/undrain", "upstream=upstream&endpoint=ENDPOINT", Some("undrain")),
     ("/configuration/reload", "", Some("reload")),
+    // A question before the change.
+    ("/upstreams/drain", "upstream=upstream&endpoint=ENDPOINT&force=yes", None),
+    ("/key/reset", "limit=sellers&key=a", None),
+    ("/key/ban", "limit=sellers&key=a&for=1h", None),
+    ("/key/ban", "limit=sellers&key=a&confirmed=yes", None),
+    ("/key/lift", "limit=sellers&key=a", None),
+    ("/bans/add", "address=203.0.113.7&for=forever", None),
+    ("/bans/add", "address=203.0.113.7&for=&confirmed=yes", None),
+    ("/bans/lift", "address=203.0.113.7", None),
     ("/configuration/check", "action=text&text=[", None),
     ("/configuration/check", "action=stored", None),
     ("/explain", "method=GET&path=/api/x&host=shop&ip=203.0.113.7", None),
@@ -145,6 +168,7 @@ fn each_change_of_the_page_has_its_line() {
         let page = ask(&weir, "GET", "/overrides", &[&cookie], "").text();
         let reference = page.split_once("name=\"reference\" value=\"").and_then(|(_, rest)| rest.split('"').next());
         let reference = reference.unwrap_or_default();
+        let fields = fields.replace("ENDPOINT", &upstream.address().to_string());
         let form = format!("csrf={own}&reason=night&reference={reference}&{fields}");
         let answer = ask(&weir, "POST", path, &[&cookie, ORIGIN], &form);
         assert_eq!(answer.status, if action.is_some() { 303 } else { 200 }, "{path} {fields}: {}", answer.text());
@@ -212,10 +236,10 @@ fn a_key_is_changed_by_its_id() {
     // The text of the key names the same override.
     assert_eq!(change("/key/override", "key=abc&action=remove").0, 303);
     assert!(!std::fs::read_to_string(weir.folder().join("overrides.toml")).unwrap().contains(&id));
-    assert_eq!(change("/key/ban", &format!("id={id}&for=1h")), by_id("banned"));
+    assert_eq!(change("/key/ban", &format!("id={id}&for=1h&confirmed=yes")), by_id("banned"));
     assert_eq!(status(), 403);
-    assert_eq!(change("/key/lift", &format!("id={id}")), by_id("lifted"));
-    assert_eq!(change("/key/reset", &format!("id={id}")), by_id("reset"));
+    assert_eq!(change("/key/lift", &format!("id={id}&confirmed=yes")), by_id("lifted"));
+    assert_eq!(change("/key/reset", &format!("id={id}&confirmed=yes")), by_id("reset"));
     assert_eq!(change("/key/charge", "key=abc&units=3&reason=export").1, "/key?limit=sellers&key=abc&done=charged");
     assert_eq!(status(), 429);
     assert_eq!(change("/key/charge", "key=abc&units=-3").1, "/key?limit=sellers&key=abc&done=charged");
@@ -255,7 +279,7 @@ fn without_tokens_there_is_no_login() {
     let weir = Weir::start(&upstream, NEVER);
     let page = ask(&weir, "GET", "/bans", &[], "");
     assert_eq!((page.status, page.text().contains("Log out")), (200, false));
-    let form = format!("csrf={}&address=203.0.113.7", csrf(&page));
+    let form = format!("csrf={}&address=203.0.113.7&for=1h&confirmed=yes", csrf(&page));
     assert_eq!(ask(&weir, "POST", "/bans/add", &["Origin: http://evil.example"], &form).status, 403);
     assert_eq!(ask(&weir, "POST", "/bans/add", &[ORIGIN], "address=203.0.113.7").status, 403);
     assert_eq!(ask(&weir, "POST", "/bans/add", &[ORIGIN], &form).status, 303);
@@ -264,4 +288,53 @@ fn without_tokens_there_is_no_login() {
     assert_eq!((answer.status, answer.header("location")), (303, Some("/")));
     assert_eq!(ask(&weir, "GET", "/", &["Host: evil.example"], "").status, 403);
     assert_eq!(ask(&weir, "GET", "/limit?name=none", &[], "").status, 404);
+}
+
+/// The page of a limit lists many keys by pages of 50, with a search; keys with a name are first.
+#[test]
+fn thousands_of_keys_are_listed_by_pages() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let cookie = log_in(&weir, WRITER);
+    let charge = |seller: usize| {
+        format!(r#"{{"limit":"sellers","key":{{"seller":"s{}"}},"units":{}}}"#, 1000 + seller, seller % 50 + 3)
+    };
+    for part in 0..3 {
+        let charges = (part * 400..part * 400 + 400).map(charge).collect::<Vec<_>>().join(",");
+        let head = format!(
+            "POST /v1/spend HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {WRITER}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            charges.len() + 2
+        );
+        assert_eq!(Client::connect(weir.admin()).send(head).send(format!("[{charges}]")).answer().status, 200);
+    }
+    // A refused key has a name.
+    assert_eq!(sell(&weir, "s1007").status, 429);
+    let look = |query: &str| ask(&weir, "GET", &format!("/limit?name=sellers{query}"), &[&cookie], "").text();
+    let first_row = |page: &str| {
+        let (_, rest) = page.split_once("<tbody>").unwrap_or_else(|| panic!("no rows in {page}"));
+        rest.split("</a>").next().unwrap().rsplit('>').next().unwrap().to_owned()
+    };
+    for (query, rows, links) in [
+        ("", "1 to 50 of 1200", ["page=2", "-"]),
+        ("&page=2&sort=wait", "51 to 100 of 1200", ["sort=wait&#38;page=3", "sort=wait&#38;page=1"]),
+        ("&page=20", "951 to 1000 of 1200", ["page=19", "A search finds the others."]),
+        ("&search=S1..", "1 to 1 of 1", ["s1..", "-"]),
+    ] {
+        let page = look(query);
+        assert!(page.contains(rows), "{query}: {page}");
+        assert!(links.iter().all(|link| *link == "-" || page.contains(link)), "{query}: {page}");
+        let is_named = first_row(&page).starts_with("s1..");
+        assert_eq!(is_named, !query.contains("page"), "{query}: {page}");
+    }
+    assert!(look("&search=none").contains("No such key is limited now."));
+    // Bans and overrides have pages and a search, too.
+    let csrf = csrf(&ask(&weir, "GET", "/bans", &[&cookie], ""));
+    for number in 0..51 {
+        let form = format!("csrf={csrf}&confirmed=yes&for=1h&address=203.0.113.{number}&reason=scraper");
+        assert_eq!(ask(&weir, "POST", "/bans/add", &[ORIGIN, &cookie], &form).status, 303);
+    }
+    let bans = |query: &str| ask(&weir, "GET", &format!("/bans{query}"), &[&cookie], "").text();
+    assert!(bans("").contains("1 to 50 of 51") && bans("?page=2").contains("51 to 51 of 51"));
+    assert!(bans("?search=113.50").contains("1 to 1 of 1") && bans("?search=none").contains("No ban has this text."));
 }

@@ -14,6 +14,7 @@ const PUSH_PROMISE: u8 = 5;
 const WINDOW_UPDATE: u8 = 8;
 const CANCEL: [u8; 4] = [0, 0, 0, 8];
 const ABANDONED: &str = "weir_problems_total{kind=\"abandoned_streams\"}";
+const IDLE: &str = "weir_problems_total{kind=\"h2_idle_frames\"}";
 /// What the process may grow by: buffers of some connections, the allocator's slack.
 const GROWTH: usize = 16 << 20;
 
@@ -55,6 +56,12 @@ impl H2 {
         }
         false
     }
+}
+
+/// The connections that Weir ended because of a rule or a bound of HTTP/2, whatever the kind.
+fn ended(lab: &Lab) -> f64 {
+    let kinds = weir::http2::Fatal::KINDS.map(|kind| format!("weir_problems_total{{kind=\"{kind}\"}}"));
+    kinds.iter().map(|series| lab.weir.metric(series)).sum()
 }
 
 /// An upstream that never answers on `/never`.
@@ -119,6 +126,7 @@ fn made_resets_end_the_connection() {
             h2.get(stream(turn), &fields(b"/never")).send(&frame(kind, flags, stream(turn), payload));
         }
         assert!(h2.ends(), "{name}");
+        assert_eq!(ended(&lab), 1.0, "{name}");
         let reached = lab.upstream.received().len();
         assert!(reached <= 150, "{name}: {reached}");
         assert_eq!(probe(lab.weir.address(), "/clean"), Fate::Status(200), "{name}");
@@ -131,7 +139,7 @@ fn made_resets_end_the_connection() {
 fn streams_that_are_misused_end_the_connection() {
     let lab = Lab::start("", "");
     let get = |id: u32| frame(HEADERS, END_STREAM | END_HEADERS, id, &block(&fields(b"/a")));
-    for (name, bytes) in [
+    for (count, (name, bytes)) in (1..).zip([
         ("stream 0", get(0)),
         ("an even one", get(2)),
         ("an earlier one", [get(5), get(3)].concat()),
@@ -148,10 +156,11 @@ fn streams_that_are_misused_end_the_connection() {
         ("a window that grows by nothing", frame(WINDOW_UPDATE, 0, 0, &[0; 4])),
         ("a frame that is too long", frame(DATA, 0, 1, &vec![0; 20_000])),
         ("a table that cannot be", frame(HEADERS, END_HEADERS, 1, b"\x3f\xff\xff\xff\xff\xff\x0f")),
-    ] {
+    ]) {
         let mut h2 = H2::connect(lab.weir.address());
         h2.send(&bytes);
         assert!(h2.ends(), "{name}");
+        assert_eq!(ended(&lab), f64::from(count), "{name}");
         assert_eq!(probe(lab.weir.address(), "/clean"), Fate::Status(200), "after {name}");
     }
     assert!(lab.upstream.targets().iter().filter(|target| *target == "/a").count() <= 1);
@@ -194,6 +203,62 @@ fn frames_that_say_nothing_take_no_memory() {
     lab.is_well();
 }
 
+/// A client that reads all answers sends frames without end while its request waits.
+#[test]
+fn frames_without_a_purpose_end_the_connection() {
+    let lab = Lab::behind(sleepy(), "", NEVER);
+    for (count, (name, flood)) in (1..).zip([
+        ("pings", frame(PING, 0, 0, &[7; 8])),
+        ("settings", frame(SETTINGS, 0, 0, &[0, 4, 0, 1, 0, 0])),
+        ("empty data", frame(DATA, 0, 1, b"")),
+        ("padding", frame(DATA, 8, 1, b"\0")),
+        ("priorities", frame(PRIORITY, 0, 1, &[0, 0, 0, 3, 9])),
+        ("windows", frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])),
+        ("frames of a kind that there is not", frame(0xee, 0, 1, b"what")),
+    ]) {
+        let mut h2 = H2::connect(lab.weir.address());
+        h2.head(1, &post(b"/never"));
+        let mut writer = h2.client.stream().try_clone().unwrap();
+        let flooding = std::thread::spawn(move || {
+            let batch = flood.repeat(1000);
+            (0..20).all(|_| std::io::Write::write_all(&mut writer, &batch).is_ok())
+        });
+        assert!(h2.ends(), "{name}");
+        assert_eq!(lab.weir.metric(IDLE), f64::from(count), "{name}");
+        drop(h2);
+        let _ = flooding.join().unwrap();
+    }
+    assert_eq!(probe(lab.weir.address(), "/clean"), Fate::Status(200));
+    lab.is_well();
+}
+
+/// A client that takes nothing of an answer, or a byte at a time, has the answer for a bounded time (CVE-2019-9511 and
+/// -9517).
+#[test]
+fn a_window_that_stays_shut_ends_the_answer() {
+    let upstream = Upstream::answering(|_, stream| {
+        let head = "HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n";
+        std::io::Write::write_all(stream, head.as_bytes()).is_ok()
+            && std::io::Write::write_all(stream, &vec![b'x'; 100_000]).is_ok()
+    });
+    let rest = "[timeouts]\nmin_read_rate = \"240B\"\nrate_window = \"1s\"\n";
+    let lab = Lab::behind(upstream, "", rest);
+    let untaken = "weir_problems_total{kind=\"untaken_answer\"}";
+    for (count, drip) in [(1.0, false), (2.0, true)] {
+        let mut h2 = H2::connect(lab.weir.address());
+        h2.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])).get(1, &fields(b"/big"));
+        assert_eq!(h2.fate(1), Fate::Status(200));
+        lab.weir.wait_until("the end of the answer", || {
+            if drip {
+                h2.send(&frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]));
+                std::thread::park_timeout(Duration::from_millis(20));
+            }
+            lab.weir.metric(untaken) >= count
+        });
+        assert_eq!(h2.fate(1), Fate::Reset, "drip: {drip}");
+    }
+}
+
 /// A field is put into the table once and meant ten thousand times by one byte each.
 #[test]
 fn a_head_that_unpacks_to_megabytes_is_refused() {
@@ -221,6 +286,8 @@ fn a_head_that_unpacks_to_megabytes_is_refused() {
     assert!(lab.upstream.received().len() <= 21, "the first of each connection is clean");
     let growth = lab.weir.resident().saturating_sub(before);
     assert!(growth < GROWTH, "{growth} bytes more");
+    let refused = lab.weir.metric("weir_problems_total{kind=\"head_too_large\"}");
+    assert!(refused >= 20.0, "{refused}");
     assert_eq!(probe(lab.weir.address(), "/clean"), Fate::Status(200));
     lab.is_well();
 }

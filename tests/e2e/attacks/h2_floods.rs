@@ -90,5 +90,6 @@ fn a_head_without_end_is_ended() {
         assert_eq!(probe(lab.weir.address(), "/clean"), Fate::Status(200));
     }
     assert_eq!(lab.upstream.targets(), ["/clean", "/clean"]);
+    assert_eq!(lab.weir.metric("weir_problems_total{kind=\"h2_endless_head\"}"), 2.0);
     lab.is_well();
 }

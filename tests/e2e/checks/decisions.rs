@@ -55,8 +55,9 @@ fn limits_apply_by_all_parts_of_a_request() {
         let answer = asked.ask(&mut client);
         assert_eq!(answer.status, status, "{} {} {} {}", asked.method, asked.uri, asked.client, answer.text());
     }
-    assert_eq!(weir.metric("weir_requests_total{verdict=\"rejected\"}"), 10.0);
-    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"rejected\",limit=\"path\"}"), 4.0);
+    assert_eq!(weir.metric("weir_requests_total{verdict=\"refused\"}"), 13.0);
+    assert_eq!(weir.metric("weir_refused_requests_total{by=\"limit\"}"), 10.0);
+    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"refused\",limit=\"path\"}"), 4.0);
     let line = weir.wait_for_line("\"path\":\"/arrival\",\"status\":429");
     for field in ["\"client\":\"192.0.2.1\"", "\"method\":\"GET\"", "\"host\":\"shop.test\"", "\"limit\":\"arrival\""] {
         assert!(line.contains(field), "{line}");
@@ -68,7 +69,7 @@ fn a_tap_shows_checks_as_the_requests_that_they_describe() {
     let weir = start("[[limit]]\nname = \"l\"\nkey = [\"ip\"]\nrate = \"1/day\"\n");
     let mut tap = Watcher::open(&weir, "?limit=l&client=192.0.2.1");
     let mut client = connect(&weir);
-    for (status, verdict, limit) in [(200, "forwarded", json!(null)), (429, "rejected", json!("l"))] {
+    for (status, verdict, limit) in [(200, "forwarded", json!(null)), (429, "refused", json!("l"))] {
         assert_eq!(Asked { uri: "/a", ..GET }.ask(&mut client).status, status);
         let seen = tap.next();
         let of = |name: &str| seen[name].clone();
@@ -156,7 +157,7 @@ fn access_lists_identities_and_bans_decide_too() {
             assert_eq!(answer.header(name), Some(value), "{}", answer.head);
         }
     }
-    assert_eq!(weir.metric("weir_problems_total{kind=\"denied\"}"), 2.0);
+    assert_eq!(weir.metric("weir_problems_total{kind=\"access_refused\"}"), 2.0);
 }
 
 /// A file with the secret of tokens, which outlives the test.

@@ -98,7 +98,7 @@ fn refusals_of_all_kinds_are_json() {
     let mut client = connect(&weir);
     for (path, more, status, detail) in [
         ("/free", "", 200, Value::Null),
-        ("/secret", "", 403, json!("this path is denied")),
+        ("/secret", "", 403, json!("this path is refused")),
         ("/key", "", 401, json!("key: none given")),
         ("/key", ", \"headers\": {\"x-api-key\": [\"a\", \"b\"]}", 401, json!("key: more than one given")),
         ("/a%zz", "", 400, json!("the path has an invalid percent-escape")),

@@ -73,7 +73,7 @@ fn nginx_asks_by_auth_request() {
     let count = upstream.received().len();
     assert_eq!(get(&mut stranger(front.address()), "/a%5Cb").status, 500);
     assert_eq!(upstream.received().len(), count);
-    let line = weir.wait_for_line("\"verdict\":\"rejected\"");
+    let line = weir.wait_for_line("\"verdict\":\"refused\"");
     for field in ["\"client\":\"127.0.0.1\"", "\"host\":\"shop.test\"", "\"path\":\"/a\"", "\"status\":403"] {
         assert!(line.contains(field), "{line}");
     }
@@ -97,7 +97,7 @@ fn caddy_asks_by_forward_auth() {
     assert_eq!((denied.status, denied.header("retry-after")), (403, None), "{}", denied.head);
     // The query of a client is not that of the check.
     assert_eq!(get(&mut Client::connect(front.address()), "/a?refuse=503").status, 429);
-    let line = weir.wait_for_line("\"verdict\":\"rejected\"");
+    let line = weir.wait_for_line("\"verdict\":\"refused\"");
     for field in ["\"client\":\"127.0.0.1\"", "\"host\":\"shop.test\"", "\"path\":\"/a\"", "\"status\":429"] {
         assert!(line.contains(field), "{line}");
     }
@@ -115,7 +115,7 @@ fn haproxy_asks_by_a_lua_action() {
     ten_pass(&front, &upstream);
     let denied = get(&mut stranger(front.address()), "/internal/a");
     assert_eq!((denied.status, denied.header("retry-after")), (403, None), "{}", denied.head);
-    let line = weir.wait_for_line("\"verdict\":\"rejected\"");
+    let line = weir.wait_for_line("\"verdict\":\"refused\"");
     for field in ["\"client\":\"127.0.0.1\"", "\"host\":\"shop.test\"", "\"path\":\"/a\"", "\"status\":429"] {
         assert!(line.contains(field), "{line}");
     }

@@ -197,7 +197,7 @@ fn limits_settle_hold_and_watch() {
     let answers = fleet.ask(8, 4, &["/1/held"]);
     answers.assert_only(&[200]);
     assert!(begin.elapsed() >= Duration::from_millis(500), "eight requests at ten a second, two at once");
-    let shadow = fleet.metric("weir_limit_decisions_total{decision=\"shadow_rejected\",limit=\"watched\"}");
+    let shadow = fleet.metric("weir_limit_decisions_total{decision=\"shadow_refused\",limit=\"watched\"}");
     assert!(shadow >= 8.0, "{shadow}");
     assert_eq!(fallbacks(&fleet), 0.0);
 }

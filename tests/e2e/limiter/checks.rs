@@ -77,7 +77,7 @@ fn checks_are_answered() {
     ] {
         assert_eq!(caller.code(request.clone()), code, "{request:?}");
     }
-    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"rejected\",limit=\"basket\"}"), 1.0);
+    assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"refused\",limit=\"basket\"}"), 1.0);
     assert_eq!(weir.metric("weir_grpc_checks_total{result=\"unmatched\",service=\"limiter\"}"), 1.0);
     assert_eq!(weir.metric("weir_grpc_invalid_total"), 2.0);
     // Requests through Weir do not meet limits of callers.

@@ -51,7 +51,7 @@ fn a_shadow_refuses_nobody() {
     assert_eq!(fleet.ask(300, 6, &["/"]).passed(), 300);
     let decided =
         |decision: &str| fleet.metric(&format!("weir_limit_decisions_total{{decision=\"{decision}\",limit=\"all\"}}"));
-    assert_eq!((decided("admitted"), decided("shadow_rejected")), (100.0, 200.0));
+    assert_eq!((decided("admitted"), decided("shadow_refused")), (100.0, 200.0));
     assert_no_fallback(&fleet);
 }
 
@@ -117,7 +117,7 @@ fn an_explanation_says_that_the_store_is_down() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["explain", "--path", "/", "--ip", "127.0.0.1", "--admin", &weir.admin().to_string()]);
     let output = String::from_utf8(command.output().unwrap().stdout).unwrap();
-    assert!(output.contains("rejected: refused because the store is down"), "{output}");
+    assert!(output.contains("decision: refused: refused because the store is down"), "{output}");
 }
 
 /// Requests in flight of a replica that died end soon, and those of the others do not.

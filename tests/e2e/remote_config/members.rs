@@ -129,6 +129,38 @@ fn overrides_hold_on_all_replicas_and_outlive_each() {
     assert_eq!(etcd.get("/eu/weir/overrides/text").matches("127.0.0.1").count(), 0);
 }
 
+/// An override with an end ends on all replicas, also while etcd is away. One replica removes it from etcd, and has its
+/// line in the audit log.
+#[test]
+fn overrides_end_on_all_replicas() {
+    let (upstream, mut etcd) = (Upstream::start(), Etcd::start());
+    let weirs: Vec<Weir> = (0..2).map(|_| replica(&upstream, &etcd)).collect();
+    let set_timed = || {
+        let answer = set(weirs[0].admin(), "127.0.0.1", "\"7/s\",\"for\":\"4s\"");
+        assert!(answer.status == 200 && answer.text().contains("\"until\""), "{}", answer.text());
+        for weir in &weirs {
+            until_limit(weir, "7");
+        }
+    };
+    let is_removed = |etcd: &Etcd| !etcd.get("/eu/weir/overrides/text").contains("127.0.0.1");
+    let lines = || weirs.iter().map(|weir| count_lines(weir, "ended by itself")).sum::<usize>();
+    set_timed();
+    for weir in &weirs {
+        until_limit(weir, "1000");
+    }
+    poll(|| is_removed(&etcd).then_some(()));
+    poll(|| (lines() == 1).then_some(()));
+
+    set_timed();
+    etcd.kill();
+    for weir in &weirs {
+        until_limit(weir, "1000");
+    }
+    etcd.restart();
+    poll(|| is_removed(&etcd).then_some(()));
+    poll(|| (lines() == 2).then_some(()));
+}
+
 const OVERRIDES: &str = "/eu/weir/overrides/text";
 
 #[test]

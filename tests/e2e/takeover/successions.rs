@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use super::{Place, fails, left, status};
 use crate::ops::until;
 use crate::support::{Client, PATIENCE, Upstream, Weir};
+use crate::upstreams::{asked, endpoint};
 
 /// One that a snapshot would not keep, one by client, one that holds, and one that bans.
 const LIMITS: &str = "\
@@ -68,6 +69,26 @@ fn the_next_goes_on_where_the_last_was() {
     new.signal("TERM");
     assert_eq!(new.wait(), Some(0));
     assert!(!place.socket().exists());
+}
+
+/// The process id in a line of the log.
+fn pid_in(line: &str) -> u64 {
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    line["pid"].as_u64().unwrap()
+}
+
+#[test]
+fn each_successor_names_the_process_before_it() {
+    let place = Place::new("");
+    let mut old = place.start();
+    for _ in 0..3 {
+        let new = place.start();
+        assert_eq!(pid_in(&new.wait_for_line("\"took over\"")), u64::from(old.pid()));
+        assert_eq!(pid_in(&old.wait_for_line("\"handed over\"")), u64::from(new.pid()));
+        assert_eq!(pid_in(&new.wait_for_line("the predecessor has ended")), u64::from(old.pid()));
+        assert_eq!(old.wait(), Some(0));
+        old = new;
+    }
 }
 
 #[test]
@@ -152,4 +173,24 @@ fn alone_it_starts_as_ever() {
     let other = Upstream::start();
     let elsewhere = Weir::start(&other, "");
     assert_eq!(status(&elsewhere, "/"), 200);
+}
+
+#[test]
+fn a_drained_endpoint_stays_drained() {
+    let place = Place::new(LIMITS);
+    let old = place.start();
+    let url = place.upstream.address().to_string();
+    let drained =
+        asked(&old, &["upstreams", "drain", "upstream", &url, "--for", "1h", "--reason", "new disk", "--force"]);
+    assert_eq!((&drained["endpoints"][0]["state"], status(&old, "/")), (&"drained".into(), 503));
+    let new = place.start();
+    new.wait_for_line("\"took over\"");
+    let inherited = endpoint(&new, 0);
+    assert_eq!(
+        (&inherited["state"], &inherited["why"], status(&new, "/")),
+        (&"drained".into(), &"new disk".into(), 503)
+    );
+    assert_eq!(inherited["until"], drained["endpoints"][0]["until"]);
+    asked(&new, &["upstreams", "undrain", "upstream", &url]);
+    assert_eq!(status(&new, "/"), 200);
 }

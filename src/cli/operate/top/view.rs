@@ -11,6 +11,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
 use serde_json::Value;
 
+use super::super::upstreams::{ENDPOINT_HEADINGS, endpoint_rows};
 use super::figures::Figures;
 use crate::cli::table::{clean, table};
 
@@ -67,12 +68,27 @@ struct LimitFigures<'f> {
     limit: &'f str,
     admitted: f32,
     held: f32,
-    rejected: f32,
+    refused: f32,
     headroom: Option<f32>,
 }
 
-const LIMIT_HEADINGS: [&str; 5] = ["LIMIT", "ADMITTED/S", "HELD/S", "REJECTED/S", "HEADROOM"];
+const LIMIT_HEADINGS: [&str; 5] = ["LIMIT", "ADMITTED/S", "HELD/S", "REFUSED/S", "HEADROOM"];
 const KEY_HEADINGS: [&str; 3] = ["LIMIT", "KEY", "REFUSED OR HELD"];
+/// The least interesting columns are last, where a narrow screen cuts.
+const ENDPOINT_WIDTHS: [Constraint; ENDPOINT_HEADINGS.len()] = [
+    Constraint::Length(10),
+    Constraint::Min(24),
+    Constraint::Min(10),
+    Constraint::Length(10),
+    Constraint::Length(8),
+    Constraint::Length(9),
+    Constraint::Length(9),
+    Constraint::Length(6),
+    Constraint::Length(6),
+    Constraint::Length(11),
+    Constraint::Length(6),
+    Constraint::Length(24),
+];
 const MEMBER_HEADINGS: [&str; 4] = ["REPLICA", "CONNECTED", "LAG", "SILENT MS"];
 
 impl View {
@@ -104,12 +120,12 @@ impl View {
                 limit: &limit.limit,
                 admitted: last(&limit.admitted),
                 held: last(&limit.held),
-                rejected: last(&limit.rejected),
+                refused: last(&limit.refused),
                 headroom: limit.headroom.iter().rev().find_map(|headroom| *headroom),
             })
             .collect();
         let order = |one: &LimitFigures<'_>, other: &LimitFigures<'_>| match self.sort {
-            Sort::Refused => (other.rejected + other.held).total_cmp(&(one.rejected + one.held)),
+            Sort::Refused => (other.refused + other.held).total_cmp(&(one.refused + one.held)),
             Sort::Headroom => one.headroom.unwrap_or(f32::MAX).total_cmp(&other.headroom.unwrap_or(f32::MAX)),
             Sort::Admitted => other.admitted.total_cmp(&one.admitted),
             Sort::Name => Ordering::Equal,
@@ -120,9 +136,9 @@ impl View {
 
     fn limit_rows(&self) -> Vec<Vec<String>> {
         let percent = |part: f32| format!("{:.0} %", part * 100.0);
-        let row = |LimitFigures { limit, admitted, held, rejected, headroom }: LimitFigures<'_>| {
+        let row = |LimitFigures { limit, admitted, held, refused, headroom }: LimitFigures<'_>| {
             let rate = |rate: f32| format!("{rate:.1}");
-            vec![clean(limit), rate(admitted), rate(held), rate(rejected), headroom.map_or("-".to_owned(), percent)]
+            vec![clean(limit), rate(admitted), rate(held), rate(refused), headroom.map_or("-".to_owned(), percent)]
         };
         self.limits().into_iter().map(row).collect()
     }
@@ -155,6 +171,13 @@ impl View {
         members.map(row).collect()
     }
 
+    /// The endpoints in view.
+    fn endpoint_rows(&self) -> Vec<Vec<String>> {
+        let rows = self.figures.iter().flat_map(|figures| endpoint_rows(&figures.upstreams));
+        let is_in_view = |row: &Vec<String>| row.iter().take(3).any(|text| self.is_in_view(text));
+        rows.filter(is_in_view).map(|row| row.iter().map(|text| clean(text)).collect()).collect()
+    }
+
     /// The requests per second of all verdicts, and the added latency.
     fn rates(&self) -> String {
         let Some(Figures { history, .. }) = &self.figures else { return "no figures yet".to_owned() };
@@ -182,6 +205,8 @@ impl View {
     pub(super) fn plain(&self) -> String {
         let mut parts = vec![self.rates(), table(&LIMIT_HEADINGS, &self.limit_rows())];
         parts.extend(Some(self.key_rows()).filter(|rows| !rows.is_empty()).map(|rows| table(&KEY_HEADINGS, &rows)));
+        let endpoints = Some(self.endpoint_rows()).filter(|rows| !rows.is_empty());
+        parts.extend(endpoints.map(|rows| table(&ENDPOINT_HEADINGS, &rows)));
         let members = Some(self.member_rows()).filter(|rows| !rows.is_empty());
         parts.extend(members.map(|rows| table(&MEMBER_HEADINGS, &rows)));
         parts.join("\n\n")
@@ -189,17 +214,19 @@ impl View {
 
     /// Draws the screen. `place` is the admin listener.
     pub(super) fn draw(&self, frame: &mut Frame<'_>, place: &str) {
-        let members = self.member_rows();
-        let fleet_lines = if members.is_empty() { 0 } else { members.len().min(6) + 3 };
+        let (members, endpoints) = (self.member_rows(), self.endpoint_rows());
+        let lines =
+            |rows: &[Vec<String>]| if rows.is_empty() { 0 } else { u16::try_from(rows.len().min(6)).unwrap_or(6) + 3 };
         let areas = [
             Constraint::Length(1),
             Constraint::Length(5),
             Constraint::Min(5),
             Constraint::Min(5),
-            Constraint::Length(u16::try_from(fleet_lines).unwrap_or(0)),
+            Constraint::Length(lines(&endpoints)),
+            Constraint::Length(lines(&members)),
             Constraint::Length(1),
         ];
-        let [title, requests, limits, keys, fleet, foot] = Layout::vertical(areas).areas(frame.area());
+        let [title, requests, limits, keys, upstreams, fleet, foot] = Layout::vertical(areas).areas(frame.area());
         let state = if self.is_paused { "  paused" } else { "" };
         frame.render_widget(Line::from(format!("weir top  {place}{state}")).bold(), title);
         self.draw_requests(frame, requests);
@@ -214,7 +241,10 @@ impl View {
         draw_table(frame, limits, &name, (&LIMIT_HEADINGS, self.limit_rows()), &wide);
         let wide = [Constraint::Length(20), Constraint::Min(20), Constraint::Length(16)];
         draw_table(frame, keys, " most refused keys ", (&KEY_HEADINGS, self.key_rows()), &wide);
-        if fleet_lines > 0 {
+        if !endpoints.is_empty() {
+            draw_table(frame, upstreams, " endpoints ", (&ENDPOINT_HEADINGS, endpoints), &ENDPOINT_WIDTHS);
+        }
+        if !members.is_empty() {
             let wide = [Constraint::Min(20), Constraint::Length(10), Constraint::Length(8), Constraint::Length(10)];
             draw_table(frame, fleet, " other replicas ", (&MEMBER_HEADINGS, members), &wide);
         }
@@ -271,9 +301,10 @@ mod tests {
     use super::*;
 
     fn figures(fleet: Option<Value>) -> Figures {
-        let limit = |name: &str, rejected: f32, headroom: Option<f32>| json!({ "limit": name, "headroom": [headroom, null], "admitted": [1.0, 2.5], "held": [0.0, 0.0], "rejected": [0.0, rejected] });
+        let limit = |name: &str, refused: f32, headroom: Option<f32>| json!({ "limit": name, "headroom": [headroom, null], "admitted": [1.0, 2.5], "held": [0.0, 0.0], "refused": [0.0, refused] });
         let history = json!({
-            "every_s": 5, "at_s": [100, 105], "requests": { "forwarded": [10.0, 20.0], "rejected": [0.0, 4.0] },
+            "every_s": 5, "at_s": [100, 105], "requests": { "forwarded": [10.0, 20.0], "refused": [0.0, 4.0] },
+            "refused_by": { "limit": [0.0, 4.0] },
             "added_us_p50": [30.0, null], "added_us_p99": [90.0, 91.4],
             "limits": [limit("per-ip", 0.0, Some(0.25)), limit("sellers", 4.0, Some(0.5)), limit("calm", 0.0, None)],
             "limits_left_out": 0
@@ -285,7 +316,16 @@ mod tests {
             ],
             "banned_addresses": [{ "key": "10.9.0.0/16", "count": 5, "error": 0 }]
         });
-        Figures { history: serde_json::from_value(history).unwrap(), top, fleet }
+        let endpoint = json!({
+            "endpoint": "http://10.0.0.1:80", "address": null, "state": "ejected", "why": "no answer in time",
+            "since": "2026-11-24T00:00:00.000Z", "until": null, "weight": 1, "orders": [], "active": 2, "connections": 4, "requests": 70,
+            "errors": 6, "last_minute": { "seconds": 60.0, "requests": 60, "errors": 6, "mean_ms": 3.1, "p50_ms": 2.5, "p90_ms": null }
+        });
+        let upstreams =
+            json!({ "upstreams": [{ "upstream": "app", "queued": 3, "queue_refused": 0, "endpoints": [endpoint] }] });
+        let [history, upstreams] = [history, upstreams].map(|body| body.to_string());
+        let (history, upstreams) = (serde_json::from_str(&history).unwrap(), serde_json::from_str(&upstreams).unwrap());
+        Figures { history, top, fleet, upstreams }
     }
 
     fn view() -> View {
@@ -340,12 +380,15 @@ mod tests {
         let shown = screen(&view);
         for part in [
             "weir top  127.0.0.1:9901",
-            "forwarded 20.0/s  rejected 4.0/s   added p50 - p99 91 us",
+            "forwarded 20.0/s  refused 4.0/s   added p50 - p99 91 us",
             "limits by refused",
             "sellers",
             "50 %",
             "12..#5d[2J",
             "10.9.0.0/16",
+            "endpoints",
+            "http://10.0.0.1:80",
+            "ejected",
             "q quit   s sort   / filter   p pause",
         ] {
             assert!(shown.contains(part), "{part} in {shown}");
@@ -367,17 +410,20 @@ mod tests {
     #[test]
     fn plain_tables_are_aligned() {
         insta::assert_snapshot!(view().plain(), @r"
-        forwarded 20.0/s  rejected 4.0/s   added p50 - p99 91 us
+        forwarded 20.0/s  refused 4.0/s   added p50 - p99 91 us
 
-        LIMIT    ADMITTED/S  HELD/S  REJECTED/S  HEADROOM
-        sellers  2.5         0.0     4.0         50 %
-        calm     2.5         0.0     0.0         -
-        per-ip   2.5         0.0     0.0         25 %
+        LIMIT    ADMITTED/S  HELD/S  REFUSED/S  HEADROOM
+        sellers  2.5         0.0     4.0        50 %
+        calm     2.5         0.0     0.0        -
+        per-ip   2.5         0.0     0.0        25 %
 
         LIMIT           KEY          REFUSED OR HELD
         sellers         12..#5d[2J   7
         banned address  10.9.0.0/16  5
         per-ip          10.0.0.1     3
+
+        UPSTREAM  ENDPOINT            STATE    REQUESTS/S  ERRORS/S  P50     P90  ACTIVE  QUEUED  CONNECTIONS  WEIGHT  SINCE
+        app       http://10.0.0.1:80  ejected  1.0         0.1       2.5 ms  -    2       3       4            1       2026-11-24T00:00:00.000Z
         ");
     }
 }

@@ -49,7 +49,8 @@ fn a_ban_by_an_operator_holds_everywhere_and_outlives_each_replica() {
     let mut replicas = start(&upstream, TOGETHER);
     for index in 0..3 {
         let seller = format!("shop-{index}");
-        let ban = json!({ "limit": "sellers", "key": { "seller": seller }, "reason": "scrapes prices" });
+        let ban =
+            json!({ "limit": "sellers", "key": { "seller": seller }, "for": "forever", "reason": "scrapes prices" });
         assert_eq!(send(&replicas.fleet.weirs[index], "POST", "/v1/bans", &ban).status, 200);
         poll(|| replicas.fleet.weirs.iter().all(|weir| status(weir, &seller) == 403).then_some(()));
     }
@@ -76,7 +77,7 @@ fn a_ban_by_an_operator_holds_everywhere_and_outlives_each_replica() {
 fn a_ban_that_was_set_behind_a_partition_counts_afterwards() {
     let upstream = Upstream::start();
     let replicas = start(&upstream, "");
-    let ban = |address: &str| json!({ "address": address });
+    let ban = |address: &str| json!({ "address": address, "for": "forever" });
     assert_eq!(send(&replicas.fleet.weirs[0], "POST", "/v1/bans", &ban("192.0.2.1")).status, 200);
     until_banned(&replicas, (1, 0));
     replicas.set_links(2, Link::Reset);

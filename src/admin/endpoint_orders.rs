@@ -1,0 +1,274 @@
+//! `/v1/upstreams/drain`, `undrain` and `weight`: orders of operators about endpoints, and their ends.
+//!
+//! An order is in force when the answer arrives. It outlives reloads and takeovers, and ends with the process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::State;
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json as value};
+use tokio::time::{MissedTickBehavior, interval};
+use utoipa::ToSchema;
+
+use super::access::Operator;
+use super::answer::{Answer, ProblemBody, Refused, json, problem};
+use super::audit::{self, Audited};
+use super::body::{self, Json};
+use super::state::Admin;
+use super::times::rfc3339;
+use super::upstreams::{self, UpstreamBody};
+use crate::time::{Timestamp, saturating_ns};
+use crate::upstream::operate;
+use crate::upstream::orders::{EndpointOrder, OrderError};
+
+/// The interval at which orders whose time is over are ended.
+const END_EVERY: Duration = Duration::from_secs(1);
+
+/// A drain of an endpoint.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Drain)]
+struct DrainBody {
+    /// The name of the upstream; `upstream` for `[upstream]`.
+    upstream: Box<str>,
+    /// The endpoint as configured, with or without its scheme, or one address of its name.
+    endpoint: Box<str>,
+    /// How long, such as `10min`; without it until `undrain`.
+    #[serde(rename = "for")]
+    length: Option<String>,
+    /// Whether to drain it even if no other endpoint of the upstream is up.
+    #[serde(default)]
+    force: bool,
+    /// The reason, for the state of the endpoint and the audit log.
+    reason: Option<Box<str>>,
+}
+
+/// The end of a drain.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Undrain)]
+struct UndrainBody {
+    /// The name of the upstream.
+    upstream: Box<str>,
+    /// The endpoint, as for the drain.
+    endpoint: Box<str>,
+    /// The reason, for the audit log.
+    reason: Option<Box<str>>,
+}
+
+/// A weight of an endpoint.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = EndpointWeight)]
+struct WeightBody {
+    /// The name of the upstream.
+    upstream: Box<str>,
+    /// The endpoint, as for a drain.
+    endpoint: Box<str>,
+    /// A whole number from 1 to 65535, relative to the weights of the other endpoints; `null` for that of the DNS, or 1.
+    weight: Option<u64>,
+    /// How long, such as `10min`; without it until the next weight.
+    #[serde(rename = "for")]
+    length: Option<String>,
+    /// The reason, for the audit log.
+    reason: Option<Box<str>>,
+}
+
+/// Drains an endpoint: it gets no new request, active requests finish, and its checks go on.
+#[utoipa::path(
+    post,
+    path = "/v1/upstreams/drain",
+    request_body = DrainBody,
+    responses(
+        (status = 200, body = UpstreamBody, description = "the upstream with its endpoints"),
+        (status = 400, body = ProblemBody, description = "the drain is not possible"),
+        (status = 404, body = ProblemBody, description = "there is no such upstream or endpoint"),
+        (status = 409, body = ProblemBody, description = "no other endpoint of the upstream is up"),
+    )
+)]
+pub(super) async fn drain(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    Json(asked): Json,
+) -> Answer {
+    let read = body::object(&asked).map_err(bad).and_then(|asked| {
+        let DrainBody { upstream, endpoint, length, force, reason } = asked;
+        Ok((order(&admin, &operator, (upstream, endpoint), (length, reason))?, force))
+    });
+    match read {
+        Ok((order, is_forced)) => give(&admin, &operator, order, is_forced).await,
+        Err((status, detail)) => problem(status, detail),
+    }
+}
+
+/// Ends the drain of an endpoint.
+#[utoipa::path(
+    post,
+    path = "/v1/upstreams/undrain",
+    request_body = UndrainBody,
+    responses(
+        (status = 200, body = UpstreamBody, description = "the upstream with its endpoints"),
+        (status = 404, body = ProblemBody, description = "there is no such endpoint, or it is not drained"),
+    )
+)]
+pub(super) async fn undrain(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    Json(asked): Json,
+) -> Answer {
+    match body::object::<UndrainBody>(&asked) {
+        Ok(UndrainBody { upstream, endpoint, reason }) => {
+            end(&admin, &operator, (&upstream, &endpoint, true), reason).await
+        }
+        Err(detail) => problem(StatusCode::BAD_REQUEST, detail),
+    }
+}
+
+/// Sets the weight of an endpoint.
+#[utoipa::path(
+    post,
+    path = "/v1/upstreams/weight",
+    request_body = WeightBody,
+    responses(
+        (status = 200, body = UpstreamBody, description = "the upstream with its endpoints"),
+        (status = 400, body = ProblemBody, description = "the weight is not possible"),
+        (status = 404, body = ProblemBody, description = "there is no such upstream or endpoint"),
+    )
+)]
+pub(super) async fn weight(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    Json(asked): Json,
+) -> Answer {
+    let WeightBody { upstream, endpoint, weight, length, reason } = match body::object(&asked) {
+        Ok(asked) => asked,
+        Err(detail) => return problem(StatusCode::BAD_REQUEST, detail),
+    };
+    let Some(weight) = weight else { return end(&admin, &operator, (&upstream, &endpoint, false), reason).await };
+    let read = order(&admin, &operator, (upstream, endpoint), (length, reason)).and_then(|order| match weight {
+        0 => Err(bad("weight: expected at least 1; drain the endpoint so that it gets no requests".to_owned())),
+        _ => match u16::try_from(weight) {
+            Ok(weight) => Ok(EndpointOrder { weight: Some(weight), ..order }),
+            Err(_) => Err(bad(format!("weight: expected at most {}", u16::MAX))),
+        },
+    });
+    match read {
+        Ok(order) => give(&admin, &operator, order, true).await,
+        Err((status, detail)) => problem(status, detail),
+    }
+}
+
+fn bad(detail: String) -> Refused {
+    (StatusCode::BAD_REQUEST, detail)
+}
+
+/// A drain that an operator orders now.
+fn order(
+    admin: &Admin,
+    operator: &Operator,
+    (upstream, endpoint): (Box<str>, Box<str>),
+    (length, reason): (Option<String>, Option<Box<str>>),
+) -> Result<EndpointOrder, Refused> {
+    let since = admin.gate.clock().now();
+    let until = length.map(|text| match humantime::parse_duration(&text) {
+        Ok(Duration::ZERO) | Err(_) => Err(bad("for: expected a duration such as `10min` or `24h`".to_owned())),
+        Ok(length) => Ok(since.saturating_add_ns(saturating_ns(length))),
+    });
+    let (until, token) = (until.transpose()?, operator.token.clone());
+    Ok(EndpointOrder { upstream, endpoint, weight: None, since, until, token, reason })
+}
+
+/// Puts an order in force.
+async fn give(admin: &Admin, operator: &Operator, order: EndpointOrder, is_forced: bool) -> Answer {
+    let in_force = admin.upstreams.in_force();
+    match operate::give((&in_force.settings, &in_force.states), order, is_forced) {
+        Ok((order, before)) => {
+            let change = audited(&order, before.as_ref(), Some(&order), order.reason.clone());
+            admin.record(operator, order.since, vec![change]).await;
+            answer(admin, &order.upstream)
+        }
+        Err(error) => refusal(&error),
+    }
+}
+
+/// Ends an order: the drain or the weight of an endpoint.
+async fn end(
+    admin: &Admin,
+    operator: &Operator,
+    (upstream, endpoint, is_drain): (&str, &str, bool),
+    reason: Option<Box<str>>,
+) -> Answer {
+    match operate::end(&admin.upstreams.in_force().states, upstream, endpoint, is_drain) {
+        Ok(order) => {
+            let change = audited(&order, Some(&order), None, reason);
+            admin.record(operator, admin.gate.clock().now(), vec![change]).await;
+            answer(admin, upstream)
+        }
+        Err(error) => refusal(&error),
+    }
+}
+
+/// The upstream after a change.
+fn answer(admin: &Admin, upstream: &str) -> Answer {
+    let found = upstreams::all(admin).into_iter().find(|one| one.upstream == upstream);
+    found.map_or_else(|| refusal(&OrderError::UnknownUpstream(Vec::new())), |one| json(StatusCode::OK, &one))
+}
+
+fn refusal(error: &OrderError) -> Answer {
+    let status = match error {
+        OrderError::UnknownUpstream(_) | OrderError::UnknownEndpoint(_) | OrderError::NoOrder => StatusCode::NOT_FOUND,
+        OrderError::LastEndpoint | OrderError::OthersOut | OrderError::TooMany => StatusCode::CONFLICT,
+    };
+    problem(status, error.to_string())
+}
+
+/// The line of the audit log about an order.
+fn audited(
+    order: &EndpointOrder,
+    before: Option<&EndpointOrder>,
+    after: Option<&EndpointOrder>,
+    reason: Option<Box<str>>,
+) -> Audited {
+    let state = |order: Option<&EndpointOrder>| {
+        order.map_or(Value::Null, |order| match (order.weight, order.until.map(rfc3339)) {
+            (None, None) => value!("drained"),
+            (None, Some(ends)) => value!({ "drained": true, "ends": ends }),
+            (Some(weight), None) => value!({ "weight": weight }),
+            (Some(weight), Some(ends)) => value!({ "weight": weight, "ends": ends }),
+        })
+    };
+    Audited {
+        action: match (order.weight, after) {
+            (Some(_), _) => "weight",
+            (None, Some(_)) => "drain",
+            (None, None) => "undrain",
+        },
+        limit: None,
+        target: value!({ "upstream": order.upstream, "endpoint": order.endpoint }),
+        before: state(before),
+        after: state(after),
+        reason: reason.map(Into::into),
+        outcome: None,
+    }
+}
+
+/// Ends orders whose time is over, until dropped.
+pub async fn end_orders(admin: Admin) {
+    let mut ticks = interval(END_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let now = admin.gate.clock().now();
+        for order in operate::end_over(&admin.upstreams.in_force().states, now) {
+            record_end(&admin, &order, now).await;
+        }
+    }
+}
+
+async fn record_end(admin: &Admin, order: &EndpointOrder, now: Timestamp) {
+    let change = audited(order, Some(order), None, Some("its time is over".into()));
+    audit::record((&admin.access.load_full(), &admin.audit), None, now, vec![change]).await;
+}

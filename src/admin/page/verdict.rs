@@ -1,0 +1,151 @@
+//! The state of a key in one sentence: which rate refuses its requests, and until when.
+
+use super::words;
+use crate::admin::keys::KeyBody;
+use crate::admin::times::rfc3339;
+use crate::policy::{Mode, OnLimit};
+use crate::time::Timestamp;
+
+/// The sentence about a key.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct KeyVerdict {
+    /// The CSS class: `good` if requests pass, `bad` if they do not.
+    pub(super) class: &'static str,
+    pub(super) text: String,
+}
+
+impl KeyVerdict {
+    /// The sentence about `key` at `now`. Its limit has this mode and this action.
+    pub(super) fn of(key: &KeyBody, (mode, action): (Mode, &OnLimit), now: Timestamp) -> Self {
+        let (is_good, text) = match (&key.banned_until, mode) {
+            (Some(until), _) if until == "for good" => (false, "Banned for good: each request gets 403.".to_owned()),
+            (Some(until), _) => (false, format!("Banned until {}: each request gets 403.", words::instant(until))),
+            (None, Mode::Off) => (true, "The limit is off: it refuses no request.".to_owned()),
+            (None, _) if key.rule.is_none() => (true, "Admitted: this key has no limit.".to_owned()),
+            (None, _) if !key.limited => (true, admitted(key, now)),
+            (None, Mode::Enforce) => (false, limited(key, action, now)),
+            (None, Mode::Shadow) => {
+                (true, format!("Admitted in shadow mode. Otherwise: {}", limited(key, action, now)))
+            }
+        };
+        Self { class: if is_good { "good" } else { "bad" }, text }
+    }
+}
+
+fn admitted(key: &KeyBody, now: Timestamp) -> String {
+    let remaining = key.remaining.unwrap_or_default();
+    let units = if remaining == 1 { "1 unit remains".to_owned() } else { format!("{remaining} units remain") };
+    match key.reset_after_ms {
+        Some(0) => format!("Admitted: all {remaining} units remain."),
+        Some(ms) => format!("Admitted: {units}. All are back {}.", at(ms, now)),
+        None => format!("Admitted: {units}."),
+    }
+}
+
+fn limited(key: &KeyBody, action: &OnLimit, now: Timestamp) -> String {
+    let rate = key.refusing.as_ref().or(key.rule.as_ref()).map(|rate| format!(" by {rate}")).unwrap_or_default();
+    let limit = &key.limit;
+    let word = match action {
+        OnLimit::Reject => "Refused",
+        OnLimit::Hold(_) => "Held",
+        OnLimit::Delay(_) => "Delayed",
+    };
+    let waiting = match key.waiting {
+        0 => String::new(),
+        1 => " 1 request waits.".to_owned(),
+        waiting => format!(" {waiting} requests wait."),
+    };
+    let end = key.retry_after_ms.map_or_else(
+        || ": it is unknown when a unit is back".to_owned(),
+        |ms| format!(" until a unit is back {}", at(ms, now)),
+    );
+    format!("{word}{rate} of the limit {limit}{end}.{waiting}")
+}
+
+/// The instant in `ms` milliseconds, rounded up to a second, and the time until then.
+fn at(ms: u64, now: Timestamp) -> String {
+    let instant = now.saturating_add_ns(ms.saturating_mul(1_000_000)).saturating_add_ns(999_999_999);
+    format!("at {} (in {})", words::instant(&rfc3339(instant)), words::wait(Some(ms), ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::HoldRule;
+
+    const BANNED: &str = "Banned for good: each request gets 403.";
+
+    fn fresh() -> KeyBody {
+        KeyBody {
+            limit: "sellers".into(),
+            id: String::new(),
+            key: None,
+            rule: Some("5 per 1m, and 100 per 1h".into()),
+            from: "limit".into(),
+            remaining: Some(5),
+            debt: 0,
+            reset_after_ms: Some(0),
+            retry_after_ms: None,
+            limited: false,
+            unused: false,
+            refusing: None,
+            waiting: 0,
+            banned_until: None,
+            decided_by: None,
+            mirror_age_ms: None,
+        }
+    }
+
+    #[test]
+    fn a_sentence_names_the_rate_and_the_end() {
+        let fresh = fresh();
+        let spent = KeyBody { remaining: Some(1), reset_after_ms: Some(2500), ..fresh.clone() };
+        let limited = KeyBody {
+            remaining: Some(0),
+            retry_after_ms: Some(90_000),
+            limited: true,
+            refusing: Some("100 per 1h".into()),
+            ..fresh.clone()
+        };
+        let hold = OnLimit::Hold(HoldRule { max_wait_ns: None, max_waiting: 9 });
+        let (enforced, refuse) = (Mode::Enforce, &OnLimit::Reject);
+        for (key, mode, action, class, text) in [
+            (fresh.clone(), enforced, refuse, "good", "Admitted: all 5 units remain."),
+            (
+                spent.clone(),
+                enforced,
+                refuse,
+                "good",
+                "Admitted: 1 unit remains. All are back at 1970-01-01 00:00:13 UTC (in 2s 500ms).",
+            ),
+            (
+                limited.clone(),
+                enforced,
+                refuse,
+                "bad",
+                "Refused by 100 per 1h of the limit sellers until a unit is back at 1970-01-01 00:01:40 UTC (in 1m 30s).",
+            ),
+            (
+                KeyBody { waiting: 2, retry_after_ms: None, refusing: None, ..limited.clone() },
+                enforced,
+                &hold,
+                "bad",
+                "Held by 5 per 1m, and 100 per 1h of the limit sellers: it is unknown when a unit is back. 2 requests wait.",
+            ),
+            (limited.clone(), Mode::Off, refuse, "good", "The limit is off: it refuses no request."),
+            (
+                KeyBody { retry_after_ms: None, ..limited.clone() },
+                Mode::Shadow,
+                refuse,
+                "good",
+                "Admitted in shadow mode. Otherwise: Refused by 100 per 1h of the limit sellers: it is unknown when a unit \
+                 is back.",
+            ),
+            (KeyBody { banned_until: Some("for good".into()), ..spent }, enforced, refuse, "bad", BANNED),
+            (KeyBody { rule: None, ..fresh }, enforced, refuse, "good", "Admitted: this key has no limit."),
+        ] {
+            let said = KeyVerdict::of(&key, (mode, action), Timestamp::from_ns(10_000_000_000));
+            assert_eq!((said.class, &*said.text), (class, text));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! `/v1/config/toml`, `/v1/config/diff`, `/v1/config/versions` and `/v1/config/rollback`: the text of the configuration
+//! in force, how another one differs from it, and the return to an earlier one.
+//!
+//! Not here: how configurations are compared and kept (app).
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use http::StatusCode;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use serde::Deserialize;
+use serde_json::{Value, json as value};
+use tokio::task::spawn_blocking;
+use utoipa::ToSchema;
+
+use super::access::Operator;
+use super::answer::{Answer, ProblemBody, json, problem, text};
+use super::audit::Audited;
+use super::body::{self, OptionalJson, Parameters, Toml};
+use super::configuration::{CheckQuery, read};
+use super::reloads::{DiffBody, ReloadBody, ReloadTarget, VersionsBody};
+use super::state::Admin;
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = RollbackRequest)]
+struct RollbackRequest {
+    /// The number of the configuration; by default the one that was in force before that of now.
+    to: Option<u64>,
+    /// The reason, for the audit log.
+    reason: Option<String>,
+}
+
+/// The text of the configuration in force, without secrets: a check accepts it.
+#[utoipa::path(
+    get,
+    path = "/v1/config/toml",
+    responses((status = 200, body = String, content_type = "application/toml", description = "the text"))
+)]
+pub(super) async fn toml(State(admin): State<Arc<Admin>>) -> Answer {
+    let reader = Arc::clone(&admin.configuration);
+    match spawn_blocking(move || reader.toml()).await {
+        Ok(toml) => {
+            let mut answer = text(StatusCode::OK, toml);
+            let headers = answer.headers_mut();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/toml"));
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            answer
+        }
+        Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
+}
+
+/// How a configuration differs from the one in force. Puts nothing in force. It reads the files and variables that the text
+/// names, so a token that only reads is not enough.
+#[utoipa::path(
+    post,
+    path = "/v1/config/diff",
+    params(CheckQuery),
+    request_body(content = String, content_type = "application/toml", description = "the configuration as TOML"),
+    responses(
+        (status = 200, body = DiffBody, description = "the parts and options that differ, or the errors"),
+        (status = 400, body = ProblemBody, description = "the body is no text, or too long"),
+        (status = 409, body = ProblemBody, description = "with `stored`: the configuration has no file"),
+    )
+)]
+pub(super) async fn diff(
+    State(admin): State<Arc<Admin>>,
+    Parameters(asked): Parameters<CheckQuery>,
+    Toml(text): Toml,
+) -> Answer {
+    read(asked, text, admin, |reader| reader.diff_stored(), |reader, text, name| reader.diff(text, name)).await
+}
+
+/// The last ten configurations in force.
+#[utoipa::path(
+    get,
+    path = "/v1/config/versions",
+    responses((status = 200, body = VersionsBody, description = "the newest first"))
+)]
+pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Answer {
+    json(StatusCode::OK, &admin.configuration.versions())
+}
+
+/// Puts an earlier configuration in force. The file stays as it is; its next change, SIGHUP or a reload puts it in force.
+#[utoipa::path(
+    post,
+    path = "/v1/config/rollback",
+    request_body(content = Option<RollbackRequest>, description = "a number and a reason; the body may be absent"),
+    responses(
+        (status = 200, body = ReloadBody, description = "the outcome, also that there is no such configuration"),
+        (status = 409, body = ProblemBody, description = "this Weir has no configuration that changes"),
+        (status = 503, body = ProblemBody, description = "the reload did not end in time"),
+    )
+)]
+pub(super) async fn rollback(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    OptionalJson(body): OptionalJson,
+) -> Answer {
+    let RollbackRequest { to, reason } = match body::object(&body) {
+        Ok(request) => request,
+        Err(detail) => return problem(StatusCode::BAD_REQUEST, detail),
+    };
+    let in_force = || {
+        let versions = admin.configuration.versions().versions;
+        versions.iter().find(|one| one.in_force).map(|one| value!({ "number": one.number, "at": one.at }))
+    };
+    let before = in_force().unwrap_or_default();
+    let made = match admin.reloads.order(ReloadTarget::Earlier(to)).await {
+        Ok(made) => made,
+        Err((status, detail)) => return problem(status, detail),
+    };
+    let after = value!({ "outcome": made.outcome, "in_force": in_force() });
+    let target = Value::from("configuration");
+    let change = Audited { action: "rollback", limit: None, target, before, after, reason, outcome: None };
+    admin.record(&operator, admin.gate.clock().now(), vec![change]).await;
+    json(StatusCode::OK, &made)
+}

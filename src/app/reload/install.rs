@@ -1,0 +1,47 @@
+//! The form of a configuration for workers, with the stores, tokens and TLS sessions of the one before.
+
+use std::sync::Arc;
+
+use crate::app::{fleet, stores};
+use crate::config::Config;
+use crate::gate::Gate;
+use crate::proxy::RunningConfig;
+use crate::store::{RemoteStore, TokenCache};
+use crate::telemetry::Metrics;
+use crate::upstream::Ceiling;
+
+/// Installs a configuration with its stores in the gate, and returns its form for workers. If it differs from the
+/// configuration before in overrides only, verified tokens stay cached.
+pub(in crate::app) fn install(
+    gate: &Gate,
+    (config, stores): (Config, Vec<RemoteStore>),
+    metrics: &Metrics,
+    ceiling: &Arc<Ceiling>,
+    before: Option<&RunningConfig>,
+    only_overrides: bool,
+) -> RunningConfig {
+    metrics.overrides_left_out.set(i64::try_from(config.run_time.rejected_count).unwrap_or(i64::MAX));
+    for (identity, _) in config.policy.fetched_keys() {
+        metrics.show_jwks(identity);
+    }
+    let tokens = match before.filter(|_| only_overrides) {
+        Some(before) => Arc::clone(&before.live.tokens),
+        None => Arc::new(TokenCache::new(config.max_tokens)),
+    };
+    stores::set_replicas(&stores, config.policy.limits());
+    fleet::warn_of_scarce_limits(&config.policy);
+    let live = gate.install_with(config.policy, config.hold, tokens, &stores);
+    RunningConfig::new((live, stores), config.proxy, config.log.access, metrics, ceiling, before)
+}
+
+/// If the TLS settings are unchanged, uses those in force, so that clients can resume their sessions.
+pub(super) fn with_tls_sessions(mut config: Config, before: &RunningConfig) -> Config {
+    let check = config.proxy.check.as_mut().zip(before.settings.check.as_ref());
+    let check = check.map(|(new, before)| (&mut new.tls, &before.tls));
+    for (new, before) in check.into_iter().chain([(&mut config.proxy.tls, &before.settings.tls)]) {
+        if new == before {
+            new.clone_from(before);
+        }
+    }
+    config
+}

@@ -1,0 +1,81 @@
+//! Returns to an earlier configuration. The file of the configuration is not written, and stays as it is.
+//!
+//! The earlier configuration is in force until the file changes, an operator asks for a reload, or the process ends.
+
+use std::sync::Arc;
+
+use tokio::task::spawn_blocking;
+
+use super::Reloader;
+use crate::admin::rfc3339;
+use crate::app::config_reader::{ReloadCause, ReloadOutcome, log_findings, log_reloaded};
+use crate::app::remote::ConfigFeed;
+use crate::config::Origin;
+
+/// The reason in reports of a replica whose operator has returned to an earlier configuration.
+const RETURNED: &str = "an operator has returned to an earlier configuration";
+
+impl Reloader {
+    /// Puts the configuration `number` in force again, or the one that was in force before.
+    pub(super) async fn return_to(&mut self, number: Option<u64>) -> ReloadOutcome {
+        let text = Arc::clone(&self.followers.operators.text);
+        let version = match text.versions.earlier(number) {
+            Ok(version) => version,
+            Err(reason) => return ReloadOutcome::Refused(reason),
+        };
+        let origin = self.feed.earlier(version.text.into(), &version.at);
+        match self.load(origin.clone()).await {
+            Ok(Ok((read, Ok(accepted)))) => {
+                self.note_tried(read);
+                let (warnings, difference) = (accepted.config.warnings.clone(), accepted.difference.clone());
+                let restart = self.install(*accepted).restart;
+                self.shared.metrics.reloaded(self.now());
+                self.earlier = Some(origin);
+                let number = version.number;
+                let _ = spawn_blocking(move || text.versions.returned_to(number)).await;
+                log_reloaded(&self.shared, version.revision.as_deref(), &difference);
+                tracing::warn!(
+                    number,
+                    since = version.at,
+                    "an earlier configuration is in force, until the newest one changes or is reloaded"
+                );
+                self.feed.refused(self.now(), vec![RETURNED.to_owned()]);
+                log_findings(&warnings);
+                ReloadOutcome::Applied { restart, warnings, difference }
+            }
+            Ok(Ok((_, Err(reason)))) | Err(reason) => ReloadOutcome::Refused(reason),
+            Ok(Err(diagnostics)) => ReloadOutcome::Invalid(diagnostics),
+        }
+    }
+
+    /// The configuration to load for `cause`. After a return, a changed key or certificate does not put the newest
+    /// configuration in force.
+    pub(super) async fn wanted(&self, cause: ReloadCause) -> Result<Origin, String> {
+        if let (Some(earlier), ReloadCause::File) = (&self.earlier, cause) {
+            let tried = self.tried.clone();
+            let is_file = matches!(self.feed, ConfigFeed::File { .. });
+            let has_changed = is_file && spawn_blocking(move || tried.has_first_changed()).await.unwrap_or(true);
+            if !has_changed {
+                return Ok(earlier.clone());
+            }
+        }
+        self.feed.newest()
+    }
+
+    /// The configuration in force, for changes of overrides.
+    pub(in crate::app) fn origin_in_force(&self) -> Origin {
+        self.earlier.clone().unwrap_or_else(|| self.feed.in_force())
+    }
+
+    /// Keeps the configuration in force, so that an operator can return to it.
+    pub(super) async fn keep_version(&self) {
+        let text = Arc::clone(&self.followers.operators.text);
+        let (at, revision) = (rfc3339(self.now()), self.feed.revision().map(str::to_owned));
+        let limits = self.shared.running_config.load().live.policy.limits().len();
+        let keep = move || {
+            let written = text.written.load_full();
+            text.versions.put_in_force(written.text(), at, revision.as_deref(), limits);
+        };
+        let _ = spawn_blocking(keep).await;
+    }
+}

@@ -1,0 +1,49 @@
+//! `server.forward_as`: the headers in which services get identities and the plan.
+
+use http::HeaderName;
+
+use super::access;
+use super::identity::header_name;
+use crate::config::reader::units::Fault;
+use crate::config::reader::{Located, Table};
+use crate::http1::hop;
+use crate::policy::identity_header::{IdentityHeader, IdentityValue};
+
+/// Compiles the headers. `identities` are the names of all identities. Notes and leaves out invalid entries; the
+/// configuration is invalid then.
+pub(super) fn identity_headers(server: &Table<'_>, identities: &[String], has_plans: bool) -> Vec<IdentityHeader> {
+    let mut headers: Vec<IdentityHeader> = Vec::new();
+    for (name, value) in server.pairs("forward_as") {
+        let header = header(&name)
+            .and_then(|name| Ok(IdentityHeader { name, value: source(value.get_ref(), identities, has_plans)? }));
+        match header {
+            Ok(header) if headers.iter().any(|known| known.is_read_from(header.name.as_str().as_bytes())) => {
+                let what = format!("services may read `{}` as a header before it", header.name);
+                server.fault("forward_as", name.span(), Fault::new(what));
+            }
+            Ok(header) => headers.push(header),
+            Err(fault) => server.fault("forward_as", name.span(), fault),
+        }
+    }
+    headers
+}
+
+fn header(name: &Located<String>) -> Result<HeaderName, Fault> {
+    let header = header_name(name.get_ref())?;
+    let bytes = header.as_str().as_bytes();
+    if hop::is_hop_by_hop(bytes) || !hop::may_trail(bytes) {
+        return Err(Fault::new(format!("`{header}` has a meaning of its own; choose another name")));
+    }
+    Ok(header)
+}
+
+fn source(text: &str, identities: &[String], has_plans: bool) -> Result<IdentityValue, Fault> {
+    if text != "plan" || identities.iter().any(|name| name == text) {
+        return access::identity(text, identities).map(IdentityValue::Identity);
+    }
+    if has_plans {
+        return Ok(IdentityValue::Plan);
+    }
+    let help = "set the source of plans, as in `[plans] from = \"seller.plan\"`";
+    Err(Fault { absence: true, ..Fault::new("without `[plans]` no request has a plan").help(Some(help.to_owned())) })
+}

@@ -1,0 +1,120 @@
+//! Warnings about identities: identities that nothing uses, and identities that guard a part of a route.
+
+use super::warnings::names_of;
+use crate::config::diagnostics::Problem;
+use crate::config::reader::Table;
+use crate::policy::identity_header::IdentityValue;
+use crate::policy::route::Routes;
+use crate::policy::{KeyPart, Limit, Match, OnMissing, PlanSource, Policy};
+
+/// The most comparisons of limits and routes for one identity. Beyond it the identity has no warning.
+const COMPARISONS_MAX: usize = 1_000_000;
+
+/// Warns of identities that nothing uses. Weir does not verify them.
+pub(super) fn of_unused_identities(root: &Table<'_>, names: &[String], policy: &Policy, routes: Option<&Routes>) {
+    let mut is_used = vec![false; names.len()];
+    let by_limits = (0..names.len()).filter(|index| policy.limits().iter().any(|limit| has_key(limit, *index)));
+    let by_access = policy.access.iter().flat_map(|access| {
+        let required = access.requirements().iter().flat_map(|one| one.identities.iter().copied());
+        access.identities().chain(required)
+    });
+    let by_routes =
+        routes.into_iter().flat_map(|routes| routes.all().iter().flat_map(|route| route.require.iter().copied()));
+    let by_headers = policy.identity_headers.iter().filter_map(|header| match header.value {
+        IdentityValue::Identity(index) => Some(index),
+        IdentityValue::Plan => None,
+    });
+    let by_plans = plan_identity(policy);
+    for index in by_limits.chain(by_access).chain(by_routes).chain(by_headers).chain(by_plans) {
+        if let Some(used) = is_used.get_mut(index) {
+            *used = true;
+        }
+    }
+    let table = root.get("identity").and_then(|value| value.get_ref().as_table());
+    for (name, _) in names.iter().zip(is_used).filter(|(_, is_used)| !is_used) {
+        let Some((key, _)) = table.and_then(|table| table.get_key_value(name.as_str())) else { continue };
+        let title = format!("identity `{name}` is not used, so it is never verified");
+        let help = "use it in the `key` of a limit, in `[access]` or in `[plans]`, or remove it".to_owned();
+        root.context.note(Problem::warning("unused_identity", key.span(), title).help(help));
+    }
+}
+
+/// Warns of identities that limits need for some requests of a route and not for others, unless a requirement says which
+/// requests need them.
+pub(super) fn of_partly_guarded(root: &Table<'_>, policy: &Policy, routes: Option<&Routes>) {
+    let names = names_of(root);
+    if names.len() != policy.limits().len() {
+        return; // the default limit, which is in no text
+    }
+    let all = [(Match::default(), Vec::new())];
+    let routes: Vec<(&Match, &[usize])> = match routes {
+        Some(routes) => routes.all().iter().map(|route| (&route.matches, &route.require[..])).collect(),
+        None => all.iter().map(|(matches, require)| (matches, &require[..])).collect(),
+    };
+    let requirements = || policy.access.iter().flat_map(|access| access.requirements());
+    for (index, identity) in policy.identities.iter().enumerate() {
+        let is_required = requirements().any(|one| one.identities.contains(&index));
+        if identity.on_missing != OnMissing::Reject || is_required {
+            continue;
+        }
+        let guards = policy.limits().iter().enumerate().filter(|(_, limit)| needs(policy, limit, index));
+        let guards: Vec<_> = guards.collect();
+        if guards.len().saturating_mul(routes.len()) > COMPARISONS_MAX {
+            continue;
+        }
+        let partly = routes.iter().filter(|(_, require)| !require.contains(&index)).find_map(|(route, _)| {
+            let guard = guards.iter().find(|(_, guard)| guard.matches.overlaps(route))?;
+            (!is_covered(route, &guards)).then_some(guard)
+        });
+        let Some((guard, limit)) = partly else { continue };
+        let (name, limit) = (&identity.name, &limit.name);
+        let title =
+            format!("limit `{limit}` needs the identity `{name}`, but other requests of the route pass without it");
+        let help = format!(
+            "say which requests need it, as in `[access] require = [{{ path = \"/api/{{*rest}}\", identity = [\"{name}\"] }}]`"
+        );
+        root.context.note(Problem::warning("partly_guarded", names[*guard].clone(), title).help(help));
+    }
+}
+
+/// Warns of denied values of identities that a client may leave out: the client is not denied then.
+pub(super) fn of_evaded_denials(root: &Table<'_>, policy: &Policy) {
+    let Some(access) = policy.access.as_deref() else { return };
+    let table = root.get("access").and_then(|access| access.get_ref().as_table());
+    let Some(deny) = table.and_then(|access| access.get("deny")) else { return };
+    for (index, identity) in policy.identities.iter().enumerate().filter(|(index, _)| access.denies_by(*index)) {
+        let is_required = access.requirements().iter().any(|one| one.identities.contains(&index));
+        if identity.on_missing == OnMissing::Reject || is_required {
+            continue;
+        }
+        let name = &identity.name;
+        let title = format!("a client that leaves its `{name}` out is not denied");
+        let help = format!("require it, as in `[access] require = [{{ identity = [\"{name}\"] }}]`");
+        root.context.note(Problem::warning("evaded_denial", deny.span(), title).help(help));
+    }
+}
+
+/// Whether `guards` need the identity for each request of the route, but for paths that they except.
+fn is_covered(route: &Match, guards: &[(usize, &Limit)]) -> bool {
+    let by_one = |part: &Match| guards.iter().any(|(_, guard)| guard.matches.covers(part));
+    let by_paths = || route.paths.iter().all(|path| by_one(&Match { paths: vec![path.clone()], ..route.clone() }));
+    by_one(route) || !route.paths.is_empty() && by_paths()
+}
+
+/// Whether a decision of the limit needs the identity at `index`.
+fn needs(policy: &Policy, limit: &Limit, index: usize) -> bool {
+    let for_plan = || plan_identity(policy) == Some(index) && !limit.allowed.plans.is_empty();
+    limit.needs_identity() && (has_key(limit, index) || for_plan())
+}
+
+fn has_key(limit: &Limit, index: usize) -> bool {
+    limit.key.contains(&KeyPart::Identity(index))
+}
+
+/// The identity that has the plan.
+fn plan_identity(policy: &Policy) -> Option<usize> {
+    match policy.plans {
+        Some(PlanSource::Claim(index)) => Some(index),
+        _ => None,
+    }
+}

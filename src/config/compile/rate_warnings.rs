@@ -1,0 +1,101 @@
+//! Warnings about the rates of one limit: rates without an effect, plans below the limit, waits without an end, and
+//! windows that a restart forgets.
+//!
+//! Not here: limits compared with other limits, and with the rest of the configuration (`warnings`).
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use crate::config::reader::Table;
+use crate::config::reader::time_units::{self, WrittenRate};
+use crate::config::reader::units::Fault;
+use crate::limit::{Algorithm, Unit};
+use crate::policy::{HoldRule, Limit, Mode, OnLimit, Strategy};
+
+/// Warns about the rates of `limit`, which `table` has. `has_snapshot` says whether a restart keeps spent units.
+pub(super) fn of(table: &Table<'_>, limit: &Limit, has_snapshot: bool) {
+    let rates = rates(table);
+    of_idle_rates(table, limit, &rates);
+    of_low_plans(table, limit);
+    of_endless_waits(table, limit, &rates);
+    if !has_snapshot {
+        of_forgotten_windows(table, limit, &rates);
+    }
+}
+
+/// The rates of a limit, each with its position.
+fn rates(table: &Table<'_>) -> Vec<(WrittenRate, Range<usize>)> {
+    let Some(value) = table.get("rate") else { return Vec::new() };
+    let items = value.get_ref().as_array().map_or(std::slice::from_ref(value), |items| &**items);
+    let read = |item: &Spanned<DeValue<'_>>| Some((time_units::rate(item.get_ref().as_str()?).ok()?, item.span()));
+    items.iter().filter_map(read).collect()
+}
+
+/// Warns of rates that never refuse, because another rate of the list refuses first.
+fn of_idle_rates(table: &Table<'_>, limit: &Limit, rates: &[(WrittenRate, Range<usize>)]) {
+    let Algorithm::Several(windows) = &limit.allowed.usual else { return };
+    if windows.len() != rates.len() {
+        return;
+    }
+    for (index, (window, (_, span))) in windows.iter().zip(rates).enumerate() {
+        // Of two equal rates the later one is reported.
+        let is_first = |(other, stricter): (usize, &Algorithm)| {
+            other != index && stricter.is_within(window) && (other < index || !window.is_within(stricter))
+        };
+        if windows.iter().enumerate().any(is_first) {
+            let fault = Fault::new("this rate never refuses a request, because another rate of the list does first");
+            let help = "its COUNT must be above that of each shorter period, and its rate below".to_owned();
+            table.warn("rate", span.clone(), "idle_rate", fault.help(Some(help)));
+        }
+    }
+}
+
+/// Warns of plans that allow less than requests without a plan may do.
+fn of_low_plans(table: &Table<'_>, limit: &Limit) {
+    let usual = &limit.allowed.usual;
+    let written = table.get("plans").and_then(|plans| plans.get_ref().as_table());
+    for (name, rule) in &limit.allowed.plans {
+        let is_below = rule.as_ref().is_some_and(|rule| rule.is_within(usual) && !usual.is_within(rule));
+        let Some((key, _)) = written.filter(|_| is_below).and_then(|plans| plans.get_key_value(&**name)) else {
+            continue;
+        };
+        let fault = Fault::new(format!("the plan `{name}` allows less than a request without a plan has"));
+        let help = "give `rate` of the limit to requests without a plan: the lowest of all".to_owned();
+        table.warn("plans", key.span(), "low_plan", fault.help(Some(help)));
+    }
+}
+
+/// The longest time between two units after which requests should not wait without an end.
+const WAIT_NS_MAX: u64 = 60 * 1_000_000_000;
+
+/// Warns of requests that wait for minutes, as long as their client does.
+fn of_endless_waits(table: &Table<'_>, limit: &Limit, rates: &[(WrittenRate, Range<usize>)]) {
+    let is_endless = matches!(limit.on_limit, OnLimit::Hold(HoldRule { max_wait_ns: None, .. }));
+    if !is_endless || limit.mode == Mode::Off || table.table("hold").has("max_wait") {
+        return;
+    }
+    let is_slow = |(rate, _): &&(WrittenRate, Range<usize>)| {
+        rate.rate().map_or(true, |rate| rate.period_ns / rate.count.max(1) > WAIT_NS_MAX)
+    };
+    if let Some((_, span)) = rates.iter().find(is_slow) {
+        let fault = Fault::new("less than one request a minute passes, and the others wait without an end");
+        let help = "set `hold.max_wait`; `\"forever\"` says that this is intended".to_owned();
+        table.warn("rate", span.clone(), "endless_wait", fault.help(Some(help)));
+    }
+}
+
+/// Warns of windows of a day or more that begin anew with each process.
+fn of_forgotten_windows(table: &Table<'_>, limit: &Limit, rates: &[(WrittenRate, Range<usize>)]) {
+    let is_kept = matches!(limit.strategy, Strategy::Redis { .. } | Strategy::Service { .. } | Strategy::Lease { .. });
+    if is_kept || limit.mode != Mode::Enforce || table.has("persist") {
+        return;
+    }
+    let is_long = |unit| matches!(unit, Unit::Day | Unit::Week | Unit::Month);
+    if let Some((_, span)) = rates.iter().find(|(rate, _)| is_long(rate.unit)) {
+        let fault = Fault::new("a restart gives all units back, because there is no `[snapshot]`");
+        let help = "add `[snapshot] path = \"/var/lib/weir/state\"`, or say `persist = false` if that is intended";
+        table.warn("rate", span.clone(), "forgotten_window", fault.help(Some(help.to_owned())));
+    }
+}

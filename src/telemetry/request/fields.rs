@@ -1,0 +1,150 @@
+//! The table of fields: names, meanings and values, for all formats of the access log, for taps, and for their reference.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::record::{RequestRecord, Text};
+
+/// A field of a request.
+#[derive(Debug)]
+pub struct Field {
+    /// The name.
+    pub name: &'static str,
+    /// The type of its value.
+    pub kind: FieldKind,
+    /// The meaning.
+    pub about: &'static str,
+    pub(super) value: for<'r> fn(&'r RequestRecord) -> Value<'r>,
+}
+
+/// The type of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldKind {
+    /// A string.
+    Text,
+    /// A whole number.
+    Number,
+    /// Strings by name.
+    Identities,
+    /// A list of objects with `limit`, `key` and `id`.
+    Keys,
+}
+
+/// The value of a field.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Value<'r> {
+    Absent,
+    Text(&'r str),
+    Number(u64),
+    Address(IpAddr),
+    Identities(&'r RequestRecord),
+    Keys(&'r RequestRecord),
+}
+
+/// All fields, in the order of lines. A field without a value is left out of objects.
+pub static FIELDS: &[Field] = &[
+    text("client", "address of the client", |request| Value::Address(request.client)),
+    text("method", "method", |request| request.of(Text::Method)),
+    text("host", "host in lower case, without its port", |request| request.of(Text::Host)),
+    text("path", "normalised path without the query; the path as sent if it cannot be normalised", |request| {
+        request.of(Text::Path)
+    }),
+    number("status", "status of the answer; 499 if the client left before it", |request| {
+        Value::Number(request.status.into())
+    }),
+    text(
+        "verdict",
+        "`forwarded`, `held` (forwarded after a wait), `refused` or `abandoned` (its client left)",
+        |request| Value::Text(request.outcome.verdict()),
+    ),
+    text("refused_by", "reason of a refusal: `limit`, `ban`, `access`, `identity` or `other`", |request| {
+        request.outcome.refused_by().map_or(Value::Absent, |by| Value::Text(by.label()))
+    }),
+    text("limit", "limit that held or refused the request", |request| request.of(Text::Limit)),
+    Field {
+        name: "identities",
+        kind: FieldKind::Identities,
+        about: "verified identities by name; those of headers are masked",
+        value: |request| if request.has_identities() { Value::Identities(request) } else { Value::Absent },
+    },
+    text("plan", "plan of the request, if a limit or an access list needs it", |request| request.of(Text::Plan)),
+    Field {
+        name: "keys",
+        kind: FieldKind::Keys,
+        about: "limits that apply to the request, as far as it came, with its keys; secrets are masked",
+        value: |request| if request.has_keys() { Value::Keys(request) } else { Value::Absent },
+    },
+    text("route", "first path pattern of the route; `*` for a route without one", |request| request.of(Text::Route)),
+    text("upstream", "name of the upstream; `upstream` for `[upstream]`", |request| request.of(Text::Upstream)),
+    text("endpoint", "endpoint that got the request", |request| request.of(Text::Endpoint)),
+    number("duration_us", "microseconds from the head of the request to the end of the answer", |request| {
+        micros(request.duration)
+    }),
+    number("held_us", "microseconds of them during which limits held the request", |request| micros(request.held)),
+    number("upstream_us", "microseconds from the request on its connection to the head of the answer", |request| {
+        request.upstream_time.map_or(Value::Absent, micros)
+    }),
+    number("bytes_in", "bytes of the request's body", |request| Value::Number(request.bytes_in)),
+    number("bytes_out", "bytes of the answer's body that were sent", |request| Value::Number(request.bytes_out)),
+    text("protocol", "HTTP version of the client: `HTTP/1.0`, `HTTP/1.1`, `HTTP/2`", |request| {
+        text_or_absent(request.protocol)
+    }),
+    text("tls", "TLS version of the client's connection; absent without TLS", |request| text_or_absent(request.tls)),
+    text("user_agent", "first 512 bytes of `User-Agent`", |request| request.of(Text::UserAgent)),
+    text("referer", "first 512 bytes of `Referer`, without query and password", |request| request.of(Text::Referer)),
+    text("request_id", "`X-Request-Id`, with `server.request_id`", |request| request.of(Text::RequestId)),
+    text("trace_id", "id of the trace in `traceparent`", |request| request.of(Text::TraceId)),
+];
+
+const fn text(name: &'static str, about: &'static str, value: for<'r> fn(&'r RequestRecord) -> Value<'r>) -> Field {
+    Field { name, kind: FieldKind::Text, about, value }
+}
+
+const fn number(name: &'static str, about: &'static str, value: for<'r> fn(&'r RequestRecord) -> Value<'r>) -> Field {
+    Field { name, kind: FieldKind::Number, about, value }
+}
+
+impl Field {
+    /// Whether the gate must be asked for the value.
+    pub(super) fn is_of_gate(&self) -> bool {
+        matches!(self.kind, FieldKind::Identities | FieldKind::Keys) || self.name == "plan"
+    }
+}
+
+impl RequestRecord {
+    fn of(&self, text: Text) -> Value<'_> {
+        text_or_absent(self.text(text))
+    }
+
+    fn has_identities(&self) -> bool {
+        self.identities().next().is_some()
+    }
+
+    fn has_keys(&self) -> bool {
+        self.keys().next().is_some()
+    }
+}
+
+fn text_or_absent(text: &str) -> Value<'_> {
+    if text.is_empty() { Value::Absent } else { Value::Text(text) }
+}
+
+fn micros(duration: Duration) -> Value<'static> {
+    Value::Number(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// The table of the reference.
+pub fn fields_markdown() -> String {
+    let mut table = "| Field | Type | Value |\n|---|---|---|\n".to_owned();
+    for Field { name, kind, about, .. } in FIELDS {
+        let kind = match kind {
+            FieldKind::Text => "string",
+            FieldKind::Number => "number",
+            FieldKind::Identities => "object",
+            FieldKind::Keys => "list",
+        };
+        let _ = writeln!(table, "| `{name}` | {kind} | {about} |"); // a string has room
+    }
+    table
+}

@@ -1,0 +1,209 @@
+//! The access log: its fields, formats, file and samples.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::support::{Client, Upstream, Weir};
+
+/// A configuration whose access log is `access.log` beside it.
+fn in_file(log: &str, rest: &str) -> String {
+    let log = format!("[log]\nformat = \"json\"\nlevel = \"trace\"\naccess_file = \"access.log\"\n{log}\n");
+    format!("{log}{rest}")
+}
+
+fn file(weir: &Weir) -> PathBuf {
+    weir.folder().join("access.log")
+}
+
+/// Waits for so many lines in the file.
+fn lines(weir: &Weir, count: usize) -> Vec<String> {
+    weir.wait_for(&format!("{count} access lines"), || {
+        let text = fs::read_to_string(file(weir)).unwrap_or_default();
+        let lines: Vec<_> = text.split_inclusive('\n').filter(|line| line.ends_with('\n')).map(str::to_owned).collect();
+        (lines.len() >= count).then_some(lines)
+    })
+}
+
+const SELLERS: &str = r#"
+[identity.seller]
+header = "x-seller"
+
+[plans]
+from = "header:x-plan"
+
+[access]
+deny = { identity = { seller = ["outcast-seller"] } }
+
+[[limit]]
+name = "per-ip"
+stage = "arrival"
+key = ["ip"]
+rate = "1000/h"
+
+[[limit]]
+name = "per-seller"
+key = ["seller"]
+rate = "1/h"
+plans = { premium = "2/h" }
+"#;
+
+#[test]
+fn a_line_has_all_fields() {
+    let upstream = Upstream::saying("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+    let weir = Weir::start(&upstream, &in_file("access = \"all\"", SELLERS));
+    let ask = |path: &str, seller: &str, more: &str| {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: Shop.test:80\r\nX-Seller: {seller}\r\nUser-Agent: a\"b\r\n{more}\
+             Referer: https://me:secret@ref.test/x?token=secret\r\nContent-Length: 3\r\n\r\nabc"
+        );
+        Client::connect(weir.address()).send(head).answer().status
+    };
+    let asked = [
+        ask("/a?token=secret", "seller-one", "X-Plan: premium\r\n"),
+        ask("/a", "seller-two", ""),
+        ask("/a", "seller-two", ""),
+        ask("/a", "outcast-seller", ""),
+    ];
+    assert_eq!(asked, [200, 200, 429, 403]);
+    let lines: Vec<Value> = lines(&weir, 4).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let forwarded = &lines[0];
+    let names: Vec<_> = forwarded.as_object().unwrap().keys().map(String::as_str).collect();
+    let expected = "bytes_in bytes_out client duration_us endpoint held_us host identities keys level message method path \
+                    plan protocol referer status timestamp upstream upstream_us user_agent verdict";
+    assert_eq!(names.join(" "), expected);
+    for (name, value) in [
+        ("client", json!("127.0.0.1")),
+        ("host", json!("shop.test")),
+        ("path", json!("/a")),
+        ("protocol", json!("HTTP/1.1")),
+        ("status", json!(200)),
+        ("verdict", json!("forwarded")),
+        ("plan", json!("premium")),
+        ("upstream", json!("upstream")),
+        ("endpoint", json!(format!("http://{}", upstream.address()))),
+        ("bytes_in", json!(3)),
+        ("bytes_out", json!(5)),
+        ("user_agent", json!("a\"b")),
+        ("referer", json!("ref.test/x")),
+    ] {
+        assert_eq!(forwarded[name], value, "{name}");
+    }
+    assert!(forwarded["identities"]["seller"].as_str().unwrap().starts_with("sell..#"), "{forwarded}");
+    let limits: Vec<_> = forwarded["keys"].as_array().unwrap().iter().map(|key| key["limit"].clone()).collect();
+    assert_eq!(limits, ["per-ip", "per-seller"]);
+    assert!(forwarded["upstream_us"].as_u64() <= forwarded["duration_us"].as_u64(), "{forwarded}");
+
+    // No service got the others. A refused client is known, also one that a list denies.
+    let [refused, denied] = [&lines[2], &lines[3]];
+    assert_eq!((&refused["limit"], &refused["endpoint"]), (&json!("per-seller"), &json!(null)));
+    assert!(refused["bytes_out"].as_u64() > Some(0), "{refused}");
+    assert_eq!(refused["identities"], lines[1]["identities"]);
+    assert!(denied["identities"]["seller"].as_str().unwrap().starts_with("outc..#"), "{denied}");
+    assert!(!fs::read_to_string(file(&weir)).unwrap().contains("secret"));
+    // Standard error has no access lines then.
+    assert!(weir.lines().iter().all(|line| !line.contains("\"message\":\"request\"")));
+}
+
+#[test]
+fn lines_have_routes_and_come_at_the_end_of_the_answer() {
+    let upstream = Upstream::start();
+    let routes = format!(
+        "[upstreams.api]\nendpoints = [\"http://{}\"]\n[[route]]\nmatch = {{ path = [\"/api/{{*rest}}\"] }}\nupstream = \"api\"\n",
+        upstream.address()
+    );
+    let config = Weir::config(&upstream, "", &in_file("access = \"all\"", &routes));
+    let config = config.replacen(&format!("[upstream]\nurl = \"http://{}\"\n", upstream.address()), "", 1);
+    let weir = Weir::start_as(&config);
+    let mut client = Client::connect(weir.address());
+    assert_eq!([client.get("/api/a").status, client.get("/other").status], [200, 404]);
+    let lines: Vec<Value> = lines(&weir, 2).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&lines[0]["route"], &lines[0]["upstream"]), (&json!("/api/{*rest}"), &json!("api")));
+    assert_eq!((&lines[1]["route"], &lines[1]["upstream_us"]), (&json!(null), &json!(null)));
+}
+
+#[test]
+fn combined_and_templates_are_formats() {
+    for (format, expected) in [
+        ("combined", "127.0.0.1 - - [DATE +0000] \"GET /%22 HTTP/1.1\" 200 0 \"-\" \"a\\\"\\u202eb\"\n"),
+        ("{client} {{{status}}}\\t{limit} {keys} {user_agent}", "127.0.0.1 {200}\t- per-ip=127.0.0.1 a\\\"\\u202eb\n"),
+        ("text", "DATE"),
+    ] {
+        let log = format!("access = \"all\"\naccess_format = \"{format}\"");
+        let limit = "[[limit]]\nname = \"per-ip\"\nkey = [\"ip\"]\nrate = \"1000/h\"\n";
+        let weir =
+            Weir::start(&Upstream::saying("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), &in_file(&log, limit));
+        let head = "GET /%22 HTTP/1.1\r\nHost: a\r\nUser-Agent: a\"\u{202e}b\r\n\r\n";
+        assert_eq!(Client::connect(weir.address()).send(head).answer().status, 200);
+        let line = lines(&weir, 1).remove(0);
+        if format == "text" {
+            assert!(line.contains(" INFO request client=127.0.0.1 method=\"GET\""), "{line}");
+            assert!(line.ends_with(" user_agent=\"a\\\"\\u202eb\"\n"), "{line}");
+            continue;
+        }
+        // The date has 20 characters.
+        let line = match line.find('[') {
+            Some(at) => format!("{}DATE{}", &line[..=at], &line[at + 21..]),
+            None => line,
+        };
+        assert_eq!(line, expected);
+    }
+}
+
+#[test]
+fn a_renamed_file_is_opened_again() {
+    let weir = Weir::start(&Upstream::start(), &in_file("access = \"all\"\naccess_format = \"{path}\"", ""));
+    let old = weir.folder().join("access.log.1");
+    let mut client = Client::connect(weir.address());
+    client.get("/1");
+    assert_eq!(lines(&weir, 1), ["/1\n"]);
+    fs::rename(file(&weir), &old).unwrap();
+    client.get("/2");
+    assert_eq!(lines(&weir, 1), ["/2\n"]);
+    fs::remove_file(file(&weir)).unwrap();
+    client.get("/3");
+    assert_eq!(lines(&weir, 1), ["/3\n"]);
+    // Without a request, a signal does it.
+    fs::remove_file(file(&weir)).unwrap();
+    weir.signal("USR1");
+    weir.wait_until("a new file", || file(&weir).is_file());
+    client.get("/4");
+    assert_eq!(lines(&weir, 1), ["/4\n"]);
+    assert_eq!(fs::read_to_string(old).unwrap(), "/1\n");
+    let again = weir.wait_for_line("SIGUSR1");
+    assert!(again.contains("the access log is open again"), "{again}");
+}
+
+#[test]
+fn a_sample_has_a_part_of_the_forwarded_requests_and_all_others() {
+    let upstream = Upstream::start();
+    let limit = "[[limit]]\nname = \"one\"\nkey = [\"path\"]\nrate = \"300/h\"\nmatch = { path = [\"/limited\"] }\n";
+    let log = "access = \"all\"\naccess_sample = 10\naccess_format = \"{status} {path}\"";
+    let weir = Weir::start(&upstream, &in_file(log, limit));
+    let mut client = Client::connect(weir.address());
+    for _ in 0..340 {
+        client.get("/limited");
+    }
+    assert_eq!(client.get("/%").status, 400);
+    weir.signal("TERM");
+    weir.wait_for_line("\"stopped\"");
+    let text = fs::read_to_string(file(&weir)).unwrap();
+    let count = |line: &str| text.lines().filter(|other| *other == line).count();
+    assert_eq!((count("429 /limited"), count("400 /%")), (40, 1), "{text}");
+    // 30 are expected of 300; less than one run in 10^9 is outside of these bounds.
+    assert!((2..80).contains(&count("200 /limited")), "{text}");
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_is_an_error_at_the_start() {
+    let upstream = Upstream::start();
+    let config = Weir::config(&upstream, "", "[log]\naccess_file = \"none/access.log\"\n");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weir.toml");
+    fs::write(&path, config).unwrap();
+    let run = std::process::Command::new(env!("CARGO_BIN_EXE_weir")).arg("run").arg(&path).output().unwrap();
+    let said = String::from_utf8(run.stderr).unwrap();
+    assert_eq!(run.status.code(), Some(1), "{said}");
+    assert!(said.contains("log.access_file") && said.contains("none/access.log"), "{said}");
+}
