@@ -146,7 +146,7 @@ impl Gate {
             check.key = if let Some(other) = alike {
                 other.key
             } else {
-                self.secret.key(&limit.key, applied.route, facts, live.policy.client_ip.ipv6_prefix, identities)?
+                self.secret.key(&limit.key, applied.route, facts, live.policy.client_ip.prefixes, identities)?
             };
             let may_be_banned = has_bans && state.has_operator_bans();
             if !applied.traits.is_unusual && !may_be_banned {

@@ -15,6 +15,7 @@ use super::state::{Gate, LimitState, Live};
 use super::top_keys::TopKeys;
 use crate::limit::Key;
 use crate::policy::access::canonical;
+use crate::policy::client_ip::Prefixes;
 use crate::policy::{KeyPart, Limit, Mode};
 use crate::time::Timestamp;
 
@@ -157,7 +158,7 @@ impl Gate {
     #[cold]
     fn refuse_banned<'l>(&self, address: IpAddr, ban_ns: u64) -> Refusal<'l> {
         self.metrics.banned_addresses.inc();
-        let key = self.secret.of_address(address, 128);
+        let key = self.secret.of_address(address, Prefixes::WHOLE);
         self.operator_bans.refused.count(key, || address.to_string());
         let (violated, budgets) = (SmallVec::new(), Vec::new());
         Refusal { standing: None, violated, retry: retry(ban_ns), cause: Cause::Banned, budgets }

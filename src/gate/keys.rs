@@ -144,7 +144,7 @@ impl Gate {
             KeyName::Parts(named) => texts(live, index, named)?,
         };
         let parts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let key = self.secret.key_of_texts(&limit.key, &parts, live.policy.client_ip.ipv6_prefix);
+        let key = self.secret.key_of_texts(&limit.key, &parts, live.policy.client_ip.prefixes);
         let key = key.ok_or_else(|| KeyError::BadPart("ip".to_owned()))?;
         let part =
             |(part, text)| (live.policy.part_name(part).into_owned(), live.policy.shown_text(&self.secret, part, text));

@@ -1,7 +1,5 @@
 //! Looks keys up by the names of their parts, for operators and services, which have no request.
 
-use std::net::IpAddr;
-
 use http::HeaderValue;
 
 use super::state::{Gate, Live};
@@ -65,7 +63,7 @@ impl Gate {
             }
         }
         let text = texts.join("|");
-        let key = self.secret.key_of_text(&limit.key, &text, live.policy.client_ip.ipv6_prefix);
+        let key = self.secret.key_of_text(&limit.key, &text, live.policy.client_ip.prefixes);
         Ok(key.and_then(|key| known_text(live, index, key)).unwrap_or(text))
     }
 
@@ -166,7 +164,9 @@ pub(super) fn texts_of(live: &Live, index: usize, text: &str) -> Result<Vec<Stri
 /// `value` as a request has it in this part of its key; `None` if no request has it.
 pub(super) fn normal(live: &Live, index: usize, part: &KeyPart, value: &str) -> Option<String> {
     match part {
-        KeyPart::Ip => value.parse::<IpAddr>().ok().map(|_| value.to_owned()),
+        KeyPart::Ip | KeyPart::Network { .. } => {
+            part.prefixes(live.policy.client_ip.prefixes).parse(value).map(|_| value.to_owned())
+        }
         KeyPart::Path => live.policy.paths.matched(value).ok(),
         KeyPart::Route => is_route(live, index, value).then(|| value.to_owned()),
         KeyPart::Header(..) => {

@@ -149,7 +149,7 @@ impl Gate {
             return Err(ChargeError::InFlight);
         }
         let parts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let key = self.secret.key_of_texts(&limit.key, &parts, live.policy.client_ip.ipv6_prefix);
+        let key = self.secret.key_of_texts(&limit.key, &parts, live.policy.client_ip.prefixes);
         let key = key.ok_or_else(|| KeyError::BadPart("ip".to_owned()))?;
         let plan = plan.filter(|plan| !plan.is_empty());
         Ok(NamedCharge { limit: index, key, texts, plan, units, requested: None })

@@ -29,7 +29,7 @@ impl Gate {
     fn charge_preflight(&self, policy: &Policy, facts: &Facts<'_>, cost: u64, now: Timestamp) -> bool {
         let Some(rule) = &policy.free_preflights else { return false };
         let table = self.preflights.get_or_init(|| Table::new(rule, ADDRESSES_MAX, OnFull::Sketch));
-        let key = self.secret.of_address(facts.client_ip, policy.client_ip.ipv6_prefix);
+        let key = self.secret.of_address(facts.client_ip, policy.client_ip.prefixes);
         if cost == 0 {
             return table.peek(key, rule, 1, now).is_admitted();
         }

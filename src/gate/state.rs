@@ -17,6 +17,7 @@ use super::queue::locked::LockedQueues;
 use super::streamed::Streamed;
 use super::top_keys::{RefusedKeys, TopKeys};
 use crate::limit::{Algorithm, BACKDATE_NS_MAX, Key};
+use crate::policy::client_ip::Prefixes;
 use crate::policy::jwt::Claimed;
 use crate::policy::{Applied, Facts, KeySecret, Limit, Mode, Policy, Strategy, Variant};
 use crate::store::stream::Link;
@@ -170,8 +171,8 @@ impl Gate {
         tokens: Arc<TokenCache<Claimed>>,
         stores: &[RemoteStore],
     ) -> Live {
-        let prefix = policy.client_ip.ipv6_prefix;
-        let overrides: Vec<_> = policy.limits().iter().map(|limit| Arc::new(self.overrides(limit, prefix))).collect();
+        let prefixes = policy.client_ip.prefixes;
+        let overrides: Vec<_> = policy.limits().iter().map(|limit| Arc::new(self.overrides(limit, prefixes))).collect();
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let mut states = Vec::with_capacity(policy.limits().len());
         let mut remotes = Vec::with_capacity(policy.limits().len());
@@ -244,9 +245,8 @@ impl Gate {
         }
     }
 
-    fn overrides(&self, limit: &Limit, ipv6_prefix: u8) -> Overrides {
-        let keys =
-            limit.allowed.overrides.iter().map(|(text, _)| self.secret.key_of_text(&limit.key, text, ipv6_prefix));
+    fn overrides(&self, limit: &Limit, prefixes: Prefixes) -> Overrides {
+        let keys = limit.allowed.overrides.iter().map(|(text, _)| self.secret.key_of_text(&limit.key, text, prefixes));
         let variants = (0..=u16::MAX).map(Variant::Override);
         keys.zip(variants).filter_map(|(key, variant)| Some((key?, variant))).collect()
     }
@@ -327,7 +327,7 @@ impl Gate {
 impl Live {
     /// The capacity that a request takes while it waits.
     pub(super) fn footprint(&self, facts: &Facts<'_>, head_bytes: usize) -> Footprint {
-        Footprint::of(facts, self.policy.client_ip.ipv6_prefix, head_bytes)
+        Footprint::of(facts, self.policy.client_ip.prefixes, head_bytes)
     }
 
     /// The override that the limit at `index` has for `key`, if any.

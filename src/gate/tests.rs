@@ -38,7 +38,7 @@ use crate::limit::slow_down::SlowDown;
 use crate::limit::tests::algorithm;
 use crate::limit::{Algorithm, Key, LeaseUnits, OnFull, Quota, Rate, Retry, concurrency};
 use crate::policy::KeyPart;
-use crate::policy::client_ip::{AddressHeader, ClientIpRules};
+use crate::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};
 use crate::policy::{
     Allowed, Cost, DelayRule, Except, Facts, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, PlanSource,
     Policy, Repeated, Stage, Strategy,
@@ -98,7 +98,7 @@ fn policy(limits: Vec<Limit>, identities: Vec<Identity>) -> Policy {
     Policy::new(
         limits,
         identities,
-        ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
+        ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, prefixes: Prefixes::default() },
     )
     .with_access(None, Some(PlanSource::Header(HeaderName::from_static("x-plan"))))
 }
@@ -378,7 +378,7 @@ impl Script {
     fn key(&self, what: &str) -> (&Limit, Key) {
         let (limit, text) = what.split_once('=').unwrap();
         let limit = &self.limits[limit];
-        (limit, self.gate.secret.key_of_text(&limit.key, text, 64).unwrap())
+        (limit, self.gate.secret.key_of_text(&limit.key, text, Prefixes::default()).unwrap())
     }
 
     async fn until(&self, at: &str) {

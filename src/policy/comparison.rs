@@ -40,8 +40,8 @@ impl Limit {
         let counts = |limit: &Self| limit.after.as_ref().and_then(|after| after.counts.clone());
         self.mode == Mode::Enforce
             && !matches!(self.on_limit, OnLimit::Delay(_))
-            && self.key.contains(&KeyPart::Ip)
-            && self.key.iter().all(|part| matches!(part, KeyPart::Ip | KeyPart::Route))
+            && self.key.iter().any(|part| matches!(part, KeyPart::Ip | KeyPart::Network { .. }))
+            && self.key.iter().all(|part| matches!(part, KeyPart::Ip | KeyPart::Network { .. } | KeyPart::Route))
             && counts(self).is_none_or(|own| counts(other) == Some(own))
             && self.matches.covers(&other.matches)
     }

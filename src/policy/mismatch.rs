@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
     use crate::fields::FieldBuf;
-    use crate::policy::client_ip::{AddressHeader, ClientIpRules};
+    use crate::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};
     use crate::policy::testing::{facts, limit};
     use crate::policy::{Except, HeaderTest, HostPattern, Match, PathPattern, Stage};
 
@@ -125,7 +125,7 @@ mod tests {
         Policy::new(
             limits(),
             Vec::new(),
-            ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
+            ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, prefixes: Prefixes::default() },
         )
     }
 

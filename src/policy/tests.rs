@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue, Method, header};
 use proptest::prelude::*;
 use proptest::strategy::Strategy;
 
-use super::client_ip::{AddressHeader, ClientIpRules};
+use super::client_ip::{AddressHeader, ClientIpRules, Prefixes};
 use super::testing::{facts, limit};
 use super::*;
 use crate::fields::FieldBuf;
@@ -45,7 +45,8 @@ impl MatchedRequest {
 
     /// `name=route` of every limit that applies, in configuration order.
     fn meets(&self, stage: Stage, limits: &[Limit]) -> String {
-        let client_ip = ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
+        let client_ip =
+            ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, prefixes: Prefixes::default() };
         let policy = Policy::new(limits.to_vec(), Vec::new(), client_ip);
         let mut found = Vec::new();
         policy.for_each_applied(stage, &self.facts(), |applied| {

@@ -24,7 +24,7 @@ use crate::net::proxy_protocol::{self, HeaderFault};
 use crate::net::socket::Socket;
 use crate::net::stream::Stream;
 use crate::net::tls::{HandshakeError, ServerTls, TlsStream};
-use crate::policy::client_ip::{network, unmap};
+use crate::policy::client_ip::unmap;
 use crate::time;
 
 /// Serves a connection, which counts as open, until it ends.
@@ -112,7 +112,7 @@ fn count_connection(worker: &Worker, client: Option<SocketAddr>, bounds: &Bounds
     if rules.is_trusted(client.ip()) {
         return Some(None);
     }
-    let client = network(client.ip(), rules.ipv6_prefix);
+    let client = rules.prefixes.network(client.ip());
     let handle = worker.shared.clients.enter(client, bounds.max_per_ip, bounds.max_requests_per_ip);
     if handle.is_none() {
         worker.shared.metrics.client_connections_refused.inc();

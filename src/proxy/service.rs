@@ -23,7 +23,7 @@ use crate::gate::{AccessError, Asking, IdentityFields, Pass, Refusal, Step, Unke
 use crate::http1::{Framing, hop};
 use crate::net::client_usage::ClientHandle;
 use crate::policy::access::{Access, DenialReason};
-use crate::policy::client_ip::{self, AddressHeader};
+use crate::policy::client_ip::AddressHeader;
 use crate::policy::path::escaped_query;
 use crate::policy::route::{Rewrite, Route};
 use crate::policy::upgrades::Upgrades;
@@ -160,7 +160,7 @@ impl<'v> RequestContext<'v> {
             return self.peer.client.clone();
         }
         let running = &self.config.running;
-        let ip = client_ip::network(ip, running.live.policy.client_ip.ipv6_prefix);
+        let ip = running.live.policy.client_ip.prefixes.network(ip);
         let max_requests = running.settings.bounds.max_requests_per_ip;
         self.peer.proxied.handle(&self.worker.shared.clients, ip, max_requests)
     }

@@ -49,6 +49,7 @@ mod access_log;
 mod identity;
 mod idle;
 mod limits;
+mod networks;
 mod pairs;
 mod required_identities;
 

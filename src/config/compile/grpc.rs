@@ -275,8 +275,8 @@ fn check_literal(
     policy: &Policy,
 ) {
     let (Some(literal), Some(part)) = (text.literal(), limit.key.get(index)) else { return };
-    let ipv6_prefix = policy.client_ip.ipv6_prefix;
-    let keyed = Keyed { parts: Some(&limit.key), routes: &limit.matches.paths, ipv6_prefix, paths: policy.paths };
+    let prefixes = policy.client_ip.prefixes;
+    let keyed = Keyed { parts: Some(&limit.key), routes: &limit.matches.paths, prefixes, paths: policy.paths };
     if let Err(fault) = check_part(literal, part, &keyed) {
         table.fault("PART", span, Fault { help: None, ..fault });
     }

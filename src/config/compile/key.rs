@@ -57,6 +57,9 @@ pub(super) fn part(text: &str, identities: &[String]) -> Option<KeyPart> {
             _ => None,
         };
     }
+    if let Some(lengths) = text.strip_prefix("ip/") {
+        return network(lengths);
+    }
     match text {
         "ip" => Some(KeyPart::Ip),
         "path" => Some(KeyPart::Path),
@@ -67,7 +70,27 @@ pub(super) fn part(text: &str, identities: &[String]) -> Option<KeyPart> {
     }
 }
 
+/// Parses the lengths of `ip/24` and `ip/24/48`.
+fn network(lengths: &str) -> Option<KeyPart> {
+    let (v4, v6) = lengths.split_once('/').map_or((lengths, None), |(v4, v6)| (v4, Some(v6)));
+    let length = |text: &str, max: u8| {
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+        text.parse().ok().filter(|length| is_plain && *length <= max)
+    };
+    let v6 = match v6 {
+        Some(text) => Some(length(text, 128)?),
+        None => None,
+    };
+    Some(KeyPart::Network { v4: length(v4, 32)?, v6 })
+}
+
 fn unknown_part(text: &str, identities: &[String]) -> Fault {
+    if text.starts_with("ip/") {
+        let help = "`ip/24` counts IPv4 addresses by their first 24 bits, of 1 to 32; `ip/24/48` also IPv6 addresses \
+                    by 48 bits, of 1 to 128"
+            .to_owned();
+        return Fault::new(format!("`{text}` is not a part of a key")).help(Some(help));
+    }
     let suggestion = match text.split_once(':') {
         Some((kind, name)) => nearest(kind, ["header", "query", "cookie", "name"]).map(|kind| format!("{kind}:{name}")),
         None => {

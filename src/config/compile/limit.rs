@@ -21,6 +21,7 @@ use super::{cost, key, matching, rate_warnings, settle, snapshot};
 use crate::config::overrides::OverrideSet;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
+use crate::policy::client_ip::Prefixes;
 use crate::policy::{Except, Limit, Mode, Stage};
 
 /// The limit of a configuration without limits: requests wait if their path has more than 100 requests a minute.
@@ -32,20 +33,20 @@ on_limit = "hold"
 hold = { max_wait = "forever", max_waiting = 1000 }
 "#;
 
-/// Compiles all limits; `None` if one has an error. `identities` are the names that keys may use, `ipv6_prefix` is the
+/// Compiles all limits; `None` if one has an error. `identities` are the names that keys may use, `prefixes` is the
 /// counted prefix of an address in bits.
 pub(super) fn limits(
     root: &Table<'_>,
     identities: &[String],
-    ipv6_prefix: u8,
+    prefixes: Prefixes,
     fleet: &Fleet<'_>,
     overrides: &OverrideSet<'_>,
 ) -> Option<Vec<Limit>> {
     if is_none(root.get("limit")) {
         let document = DeTable::parse(DEFAULT_LIMIT).ok()?;
-        return written(&Table::root(root.context, document.get_ref()), &[], ipv6_prefix, fleet, overrides);
+        return written(&Table::root(root.context, document.get_ref()), &[], prefixes, fleet, overrides);
     }
-    written(root, identities, ipv6_prefix, fleet, overrides)
+    written(root, identities, prefixes, fleet, overrides)
 }
 
 /// Whether the default limit applies: `limit` is absent or an empty list.
@@ -56,13 +57,13 @@ pub(in crate::config) fn is_none(limit: Option<&Spanned<DeValue<'_>>>) -> bool {
 fn written(
     root: &Table<'_>,
     identities: &[String],
-    ipv6_prefix: u8,
+    prefixes: Prefixes,
     fleet: &Fleet<'_>,
     overrides: &OverrideSet<'_>,
 ) -> Option<Vec<Limit>> {
     let mut names = Names::new();
     let (has_snapshot, has_plans) = (root.has("snapshot"), root.has("plans") || root.has("grpc"));
-    let around = Around { identities, ipv6_prefix, fleet, has_snapshot, has_plans, overrides };
+    let around = Around { identities, prefixes, fleet, has_snapshot, has_plans, overrides };
     let read = |table: &Table<'_>| {
         limit(table, &around, &mut names).inspect(|limit| rate_warnings::of(table, limit, has_snapshot))
     };
@@ -75,7 +76,7 @@ struct Around<'a> {
     /// Names that keys may use.
     identities: &'a [String],
     /// The counted prefix of an IPv6 address, in bits.
-    ipv6_prefix: u8,
+    prefixes: Prefixes,
     fleet: &'a Fleet<'a>,
     has_snapshot: bool,
     /// Whether requests can have a plan.
@@ -88,7 +89,7 @@ struct Around<'a> {
 type Names = HashMap<String, Range<usize>>;
 
 fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Limit> {
-    let &Around { identities, ipv6_prefix, fleet, has_snapshot, has_plans, overrides: set } = around;
+    let &Around { identities, prefixes, fleet, has_snapshot, has_plans, overrides: set } = around;
     let name = name(table, names);
     let stage = table.choice("stage", &[("arrival", Stage::Arrival), ("identified", Stage::Identified)]);
     let mode = table.choice("mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)]);
@@ -107,7 +108,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     // After an error in a part of the key, the texts of keys cannot be checked.
     let written = table.get("key").map_or(0, |value| value.get_ref().as_array().map_or(1, |items| items.len()));
     let parts = key.as_deref().filter(|parts| parts.len() == written);
-    let keyed = Keyed { parts, routes: &matches.paths, ipv6_prefix, paths: table.context.paths.get() };
+    let keyed = Keyed { parts, routes: &matches.paths, prefixes, paths: table.context.paths.get() };
     let allowed::CompiledAllowed { allowed, capacities, dropping } = allowed::compile(table, &scheme, &keyed);
     check_plans(table, stage, has_plans);
     let cost = cost::compile(table, &capacities);

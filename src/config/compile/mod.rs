@@ -66,6 +66,7 @@ use crate::config::reader::context::Context;
 use crate::config::reader::{Located, Table};
 use crate::config::sources::Sources;
 use crate::policy::Policy;
+use crate::policy::client_ip::Prefixes;
 use crate::policy::route::Routes;
 use crate::proxy::settings::Settings;
 use crate::store::RemoteSettings;
@@ -198,8 +199,8 @@ fn policy(
     let (plans, identities) = access::plans(root, &names, identities);
     let (access, bypass) = access::access(root, &names);
     let identity_headers = forward_as::identity_headers(server, &names, root.has("plans"));
-    let ipv6_prefix = client_ip.as_ref().map_or(128, |rules| rules.ipv6_prefix);
-    let limits = limit::limits(root, &names, ipv6_prefix, fleet, overrides);
+    let prefixes = client_ip.as_ref().map_or(Prefixes::WHOLE, |rules| rules.prefixes);
+    let limits = limit::limits(root, &names, prefixes, fleet, overrides);
     let parts = limits.zip(identities).zip(client_ip);
     let policy = parts.map(|((limits, identities), client_ip)| {
         Policy::new(limits, identities, client_ip).with_paths(root.context.paths.get())

@@ -11,6 +11,7 @@ use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::reader::Table;
 use crate::config::reader::units::Fault;
 use crate::limit::Key;
+use crate::policy::client_ip::Prefixes;
 use crate::policy::{HostPattern, KeyPart, KeySecret, PathPattern, key_of_marked_id, path};
 
 /// How the keys of a limit are made.
@@ -19,14 +20,14 @@ pub(super) struct Keyed<'k> {
     pub(super) parts: Option<&'k [KeyPart]>,
     /// The values of `route`.
     pub(super) routes: &'k [PathPattern],
-    pub(super) ipv6_prefix: u8,
+    pub(super) prefixes: Prefixes,
     pub(super) paths: path::PathRules,
 }
 
 impl Keyed<'_> {
     /// The key of a text under a fixed secret. Two texts have one key under this secret if they have one under any.
     pub(super) fn key_of(&self, text: &str) -> Option<Key> {
-        KeySecret::new([0; 16]).key_of_text(self.parts?, text, self.ipv6_prefix)
+        KeySecret::new([0; 16]).key_of_text(self.parts?, text, self.prefixes)
     }
 }
 
@@ -99,7 +100,7 @@ pub(super) fn check_text(text: &str, keyed: &Keyed<'_>, is_shown: bool) -> Resul
 /// Describes the error of an invalid part without its text.
 fn unrepeated(part: &KeyPart) -> Fault {
     let (what, help) = match part {
-        KeyPart::Ip => ("this is not an address", Some(ONE_ADDRESS)),
+        KeyPart::Ip | KeyPart::Network { .. } => ("this is not an address", Some(ONE_ADDRESS)),
         KeyPart::Path => ("no request can have this path", Some("Weir normalises paths before limits count them")),
         KeyPart::Route => ("this is not one of `match.path`", None),
         KeyPart::Host => ("this is not a host", Some("an override applies to one host; write it in lower case")),
@@ -118,8 +119,18 @@ const ONE_ADDRESS: &str = "an override applies to one address, as in \"192.0.2.7
 pub(super) fn check_part(text: &str, part: &KeyPart, keyed: &Keyed<'_>) -> Result<(), Fault> {
     let routes = keyed.routes;
     match part {
-        KeyPart::Ip if text.parse::<IpAddr>().is_err() => {
-            Err(Fault::new(format!("`{text}` is not an address")).help(Some(ONE_ADDRESS.to_owned())))
+        KeyPart::Ip | KeyPart::Network { .. } => {
+            let prefixes = part.prefixes(keyed.prefixes);
+            if prefixes.parse(text).is_some() {
+                return Ok(());
+            }
+            let address = text.split_once('/').and_then(|(address, _)| address.parse::<IpAddr>().ok());
+            let help = address.map_or_else(
+                || ONE_ADDRESS.to_owned(),
+                |ip| format!("this part of the key counts this address as `{}`", prefixes.shown(ip)),
+            );
+            let what = if address.is_some() { "a network that this key counts as one" } else { "an address" };
+            Err(Fault::new(format!("`{text}` is not {what}")).help(Some(help)))
         }
         KeyPart::Path => match keyed.paths.matched(text) {
             Ok(normal) if *normal == *text => Ok(()),

@@ -10,7 +10,7 @@ use crate::config::reader::{Located, Table};
 use crate::http1::Underscores;
 use crate::net::ListenAddress;
 use crate::policy::access::canonical;
-use crate::policy::client_ip::{AddressHeader, ClientIpRules};
+use crate::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};
 use crate::policy::path::{EncodedSlashes, Fold, PathRules, Slashes};
 use crate::proxy::settings::{Bounds, StartupSettings};
 
@@ -59,9 +59,10 @@ pub(super) fn client_ip(server: &Table<'_>) -> Option<ClientIpRules> {
     of_everyone(server, "trusted_proxies", trusted.as_deref().unwrap_or_default(), "trusts_everyone", consequence);
     warn_of_private_networks(server, "trusted_proxies", trusted.as_deref().unwrap_or_default());
     let header = address_header(server);
-    let ipv6_prefix = server.count("ipv6_prefix");
+    let (v4, v6) = (server.count("ipv4_prefix"), server.count("ipv6_prefix"));
     let trusted = trusted?.into_iter().map(Located::into_inner).collect();
-    Some(ClientIpRules { trusted, header: header?, ipv6_prefix: ipv6_prefix?.into_inner() })
+    let prefixes = Prefixes { v4: v4?.into_inner(), v6: v6?.into_inner() };
+    Some(ClientIpRules { trusted, header: header?, prefixes })
 }
 
 /// The networks of private addresses (RFC 1918, RFC 4193).

@@ -193,7 +193,9 @@ fn hash_by(context: &Context<'_>, text: &str) -> Result<KeyPart, Fault> {
             check_request_header(context, &name)?;
             Ok(KeyPart::Header(name, several))
         }
-        Some(part) if !matches!(part, KeyPart::Route | KeyPart::Method | KeyPart::Named(_)) => Ok(part),
+        Some(part @ (KeyPart::Ip | KeyPart::Path | KeyPart::Host | KeyPart::Query(..) | KeyPart::Cookie(..))) => {
+            Ok(part)
+        }
         _ => {
             let kinds = ["ip", "path", "host", "header:NAME", "query:NAME", "cookie:NAME"];
             let help = did_you_mean(nearest(text, kinds)).unwrap_or_else(|| format!("it can be {}", kinds.join(", ")));

@@ -60,12 +60,14 @@ const OTHERS: &[Opt] = &[
         "Proxies whose forwarding header Weir believes."),
     opt("server.address_header", OneOf(&["x-forwarded-for", "forwarded"]), Toml("\"x-forwarded-for\""),
         "The forwarding header of trusted proxies; Weir ignores the other header."),
+    opt("server.ipv4_prefix", Count(1, 32), Toml("32"),
+        "Leading bits of an IPv4 address that count as one client."),
     opt("server.ipv6_prefix", Count(1, 128), Toml("64"),
         "Leading bits of an IPv6 address that count as one client."),
     opt("server.max_connections", Count(1, 10_000_000), Unset("10000, or what the file descriptors allow"),
         "Connections open at once; further ones are closed unserved."),
     opt("server.max_connections_per_ip", Count(1, 10_000_000), Toml("2000"),
-        "Connections of one client, IPv6 by `ipv6_prefix`; further ones are closed unserved. Trusted proxies and \
+        "Connections of one client, by `ipv4_prefix` and `ipv6_prefix`; further ones are closed unserved. Trusted proxies and \
          Unix sockets do not count."),
     opt("server.max_requests_per_ip", Count(1, 10_000_000), Toml("2000"),
         "Requests of one client that are in progress at services or wait for a connection; further ones are 429. \
@@ -302,7 +304,7 @@ const OTHERS: &[Opt] = &[
     opt("hold.max_waiting_bytes", Size(1, 1 << 40), Toml("\"64MiB\""),
         "Bytes of the heads of these requests."),
     opt("hold.max_waiting_per_client", Count(1, 10_000_000), Toml("2000"),
-        "Requests of one client, IPv6 by `server.ipv6_prefix`, held or delayed at once, over all limits."),
+        "Requests of one client, by `server.ipv4_prefix` and `ipv6_prefix`, held or delayed at once, over all limits."),
     opt("hold.max_waiting_bytes_per_client", Size(1, 1 << 40), Toml("\"16MiB\""),
         "Bytes of the heads of these requests."),
     opt("tokens.max_cached", Count(1, 100_000_000), Toml("10000"),

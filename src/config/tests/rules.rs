@@ -803,13 +803,13 @@ overrides = { "192.0.2.300" = "5/s", "192.0.2.0/24" = "5/s", "192.0.2.7|GET" = "
       |
       = help: an override applies to one address, as in "192.0.2.7"
 
-    error: `limit.overrides.NAME`: `192.0.2.0/24` is not an address
+    error: `limit.overrides.NAME`: `192.0.2.0/24` is not a network that this key counts as one
      --> weir.toml:5:38
       |
     5 | overrides = { "192.0.2.300" = "5/s", "192.0.2.0/24" = "5/s", "192.0.2.7|GET" = "5/s" }
       |                                      ^^^^^^^^^^^^^^
       |
-      = help: an override applies to one address, as in "192.0.2.7"
+      = help: this part of the key counts this address as `192.0.2.0`
 
     error: `limit.overrides.NAME`: `192.0.2.7|GET` is not an address
      --> weir.toml:5:62

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::policy::Facts;
-use crate::policy::client_ip::network;
+use crate::policy::client_ip::Prefixes;
 use crate::store::{ClientUsage, Usage};
 
 /// Bounds on waiting requests over all limits.
@@ -25,8 +25,8 @@ pub(in crate::gate) struct Footprint {
 
 impl Footprint {
     /// The capacity for a request whose head has `head_bytes` bytes.
-    pub(in crate::gate) fn of(facts: &Facts<'_>, ipv6_prefix: u8, head_bytes: usize) -> Self {
-        Self { client: network(facts.client_ip, ipv6_prefix), head_bytes }
+    pub(in crate::gate) fn of(facts: &Facts<'_>, prefixes: Prefixes, head_bytes: usize) -> Self {
+        Self { client: prefixes.network(facts.client_ip), head_bytes }
     }
 }
 

@@ -628,7 +628,7 @@ async fn a_denial_by_the_store_knows_the_identity() {
     let policy = policy(vec![limit.clone()], vec![seller]);
     let live: &'static Live =
         Box::leak(Box::new(gate.install_with(policy, CAPS, Arc::new(TokenCache::new(10)), &stores)));
-    let key = gate.secret.key_of_text(&limit.key, "aaaaaaaa", 64).unwrap();
+    let key = gate.secret.key_of_text(&limit.key, "aaaaaaaa", Prefixes::default()).unwrap();
     redis.settle("every", key, &limit.allowed.usual, 1);
     let fields = headers(&["seller=aaaaaaaa"]);
     assert!(answer(ask(gate, live, &fields), &redis, &fields).await.is_err());

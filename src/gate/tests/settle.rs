@@ -225,7 +225,8 @@ async fn a_store_hears_of_the_final_costs() {
         let gate = new_gate();
         let redis = FakeRedis::new(gate.clock);
         let limit = Limit { strategy: Strategy::Redis { store: 0, replicas: 1 }, ..limit };
-        let (rule, key) = (limit.allowed.usual.clone(), gate.secret.key_of_texts(&[], &[], 64).unwrap());
+        let (rule, key) =
+            (limit.allowed.usual.clone(), gate.secret.key_of_texts(&[], &[], Prefixes::default()).unwrap());
         let live = install_with(gate, [limit], CAPS, &[redis.store(OnFailure::Split)]);
         let spend = Spend { limit: "l", key: &[], plan: None, units: 1 };
         gate.spend(live, spend, gate.clock.now()).unwrap();

@@ -8,7 +8,7 @@
 //!
 //! Not here: the syntax of `Forwarded` (`forwarded`), and the PROXY protocol (`net`).
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::IpNet;
 
@@ -49,8 +49,54 @@ pub struct ClientIpRules {
     pub trusted: Vec<IpNet>,
     /// The header that trusted proxies write; the other header is not read.
     pub header: AddressHeader,
-    /// The prefix length of the IPv6 network that counts as one client.
-    pub ipv6_prefix: u8,
+    /// The networks that count as one client.
+    pub prefixes: Prefixes,
+}
+
+/// The lengths of the prefixes by which addresses count as one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Prefixes {
+    /// Of an IPv4 address, 1 to 32.
+    pub v4: u8,
+    /// Of an IPv6 address, 1 to 128.
+    pub v6: u8,
+}
+
+impl Default for Prefixes {
+    fn default() -> Self {
+        Self { v4: 32, v6: 64 }
+    }
+}
+
+impl Prefixes {
+    /// Each address counts by itself.
+    pub const WHOLE: Self = Self { v4: 32, v6: 128 };
+
+    /// The first address of the network that counts as one client. IPv4-mapped addresses are IPv4.
+    pub fn network(self, ip: IpAddr) -> IpAddr {
+        match unmap(ip) {
+            IpAddr::V4(ip) => IpAddr::V4(v4_network(ip, self.v4)),
+            IpAddr::V6(ip) => IpAddr::V6(v6_network(ip, self.v6)),
+        }
+    }
+
+    /// The network in text: `192.0.2.7` if it is one address, `192.0.2.0/24` otherwise.
+    pub fn shown(self, ip: IpAddr) -> String {
+        let network = self.network(ip);
+        match network {
+            IpAddr::V4(_) if self.v4 < 32 => format!("{network}/{}", self.v4),
+            IpAddr::V6(_) if self.v6 < 128 => format!("{network}/{}", self.v6),
+            network => network.to_string(),
+        }
+    }
+
+    /// The address that `text` names: an address, or a network of the length that counts as one client.
+    pub fn parse(self, text: &str) -> Option<IpAddr> {
+        let Some((address, length)) = text.split_once('/') else { return Some(unmap(text.parse().ok()?)) };
+        let address = unmap(address.parse().ok()?);
+        let own = if address.is_ipv4() { self.v4 } else { self.v6 };
+        (length.parse() == Ok(own)).then_some(address)
+    }
 }
 
 impl ClientIpRules {
@@ -97,12 +143,10 @@ impl ClientIpRules {
     }
 }
 
-/// The network that counts as one client: an IPv4 address, or the first bits of an IPv6 address.
-pub fn network(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
-    match unmap(ip) {
-        IpAddr::V6(ip) => IpAddr::V6(v6_network(ip, ipv6_prefix)),
-        IpAddr::V4(ip) => IpAddr::V4(ip),
-    }
+/// The network of an IPv4 address with a prefix of this length, at most 32.
+pub(crate) fn v4_network(ip: Ipv4Addr, prefix: u8) -> Ipv4Addr {
+    let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
+    Ipv4Addr::from_bits(ip.to_bits() & mask)
 }
 
 /// The network of an IPv6 address with a prefix of this length, at most 128.
@@ -136,7 +180,7 @@ mod tests {
 
     fn rules() -> ClientIpRules {
         let trusted = ["10.0.0.0/8", "fd00::/8"].map(|net| net.parse().unwrap()).to_vec();
-        ClientIpRules { trusted, header: AddressHeader::XForwardedFor, ipv6_prefix: 64 }
+        ClientIpRules { trusted, header: AddressHeader::XForwardedFor, prefixes: Prefixes::default() }
     }
 
     fn by_forwarded() -> ClientIpRules {
@@ -258,15 +302,39 @@ mod tests {
 
     #[test]
     fn networks() {
-        for (ip, prefix, network_of) in [
-            ("192.0.2.7", 64, "192.0.2.7"),
-            ("::ffff:192.0.2.7", 64, "192.0.2.7"),
-            ("2001:db8:1:2:3:4:5:6", 64, "2001:db8:1:2::"),
-            ("2001:db8:1:2:3:4:5:6", 128, "2001:db8:1:2:3:4:5:6"),
-            ("2001:db8:1:2:3:4:5:6", 48, "2001:db8:1::"),
-            ("2001:db8:1:2:3:4:5:6", 1, "::"),
+        for (ip, (v4, v6), network_of) in [
+            ("192.0.2.7", (32, 64), "192.0.2.7"),
+            ("::ffff:192.0.2.7", (32, 64), "192.0.2.7"),
+            ("::ffff:192.0.2.7", (24, 64), "192.0.2.0/24"),
+            ("192.0.2.7", (30, 64), "192.0.2.4/30"),
+            ("192.0.2.7", (1, 64), "128.0.0.0/1"),
+            ("2001:db8:1:2:3:4:5:6", (32, 64), "2001:db8:1:2::/64"),
+            ("2001:db8:1:2:3:4:5:6", (32, 128), "2001:db8:1:2:3:4:5:6"),
+            ("2001:db8:1:2:3:4:5:6", (32, 48), "2001:db8:1::/48"),
+            ("2001:db8:1:2:3:4:5:6", (32, 1), "::/1"),
         ] {
-            assert_eq!(network(ip.parse().unwrap(), prefix).to_string(), network_of, "{ip}/{prefix}");
+            assert_eq!(Prefixes { v4, v6 }.shown(ip.parse().unwrap()), network_of, "{ip}/{v4}/{v6}");
+        }
+    }
+
+    #[test]
+    fn a_text_names_an_address_or_a_network_of_one_client() {
+        for (text, address) in [
+            ("192.0.2.7", Some("192.0.2.7")),
+            ("192.0.2.0/24", Some("192.0.2.0")),
+            ("192.0.2.7/24", Some("192.0.2.7")),
+            ("::ffff:192.0.2.7", Some("192.0.2.7")),
+            ("2001:db8::/64", Some("2001:db8::")),
+            ("192.0.2.0/25", None),
+            ("192.0.2.0/64", None),
+            ("2001:db8::/24", None),
+            ("192.0.2.0/", None),
+            ("192.0.2.0/24/24", None),
+            ("/24", None),
+            ("", None),
+        ] {
+            let expected = address.map(|address| address.parse().unwrap());
+            assert_eq!(Prefixes { v4: 24, v6: 64 }.parse(text), expected, "{text}");
         }
     }
 

@@ -12,6 +12,7 @@
 //! | text | 1, its length in 8 bytes, its bytes |
 //! | IPv4 address | 2, the 4 bytes of the address |
 //! | IPv6 network | 3, the length of the prefix, the first 8 bytes of the network or, for prefixes above 64, all 16 |
+//! | IPv4 network | 8, the length of the prefix, the 4 bytes of the network; of length 32: as an address |
 //! | token | 4, the index of the identity in 8 bytes, a text |
 //! | fingerprint | 5, a text |
 //! | period | 6, the two halves of a key in 8 bytes each, nanoseconds in 8 bytes |
@@ -28,7 +29,7 @@ use smallvec::SmallVec;
 use super::part::KeyPart;
 use crate::limit::Key;
 use crate::policy::facts::Facts;
-use crate::policy::identity::client_ip::{unmap, v6_network};
+use crate::policy::identity::client_ip::Prefixes;
 use crate::policy::identity::principal::Principal;
 use crate::policy::matching::values::{AmbiguousValue, as_read, compared, in_cookie, in_header, in_query};
 
@@ -60,9 +61,9 @@ impl KeySecret {
     }
 
     /// The key of a client's address alone.
-    pub fn of_address(&self, address: IpAddr, ipv6_prefix: u8) -> Key {
+    pub fn of_address(&self, address: IpAddr, prefixes: Prefixes) -> Key {
         let mut message = self.message();
-        message.write_address(address, ipv6_prefix);
+        message.write_address(address, prefixes);
         message.key()
     }
 
@@ -102,15 +103,15 @@ impl KeySecret {
         parts: &'p [KeyPart],
         route: &str,
         facts: &Facts<'_>,
-        ipv6_prefix: u8,
+        prefixes: Prefixes,
         principals: &[Principal<'_>],
     ) -> Result<Key, &'p KeyPart> {
         // Most limits have such a key. Its hash stays in registers.
-        if let ([KeyPart::Ip], IpAddr::V4(ip)) = (parts, facts.client_ip) {
+        if let ([KeyPart::Ip], IpAddr::V4(ip), 32) = (parts, facts.client_ip, prefixes.v4) {
             let hash = self.empty.hash(&ipv4(ip));
             return Ok(Key::of_hash(hash.h1, hash.h2));
         }
-        self.key_of_parts(parts, route, facts, ipv6_prefix, principals)
+        self.key_of_parts(parts, route, facts, prefixes, principals)
     }
 
     #[inline(never)]
@@ -119,14 +120,16 @@ impl KeySecret {
         parts: &'p [KeyPart],
         route: &str,
         facts: &Facts<'_>,
-        ipv6_prefix: u8,
+        prefixes: Prefixes,
         principals: &[Principal<'_>],
     ) -> Result<Key, &'p KeyPart> {
         let mut message = self.message();
         for part in parts {
             let several = |AmbiguousValue| part;
             match part {
-                KeyPart::Ip => message.write_address(facts.client_ip, ipv6_prefix),
+                KeyPart::Ip | KeyPart::Network { .. } => {
+                    message.write_address(facts.client_ip, part.prefixes(prefixes))
+                }
                 KeyPart::Path => message.write_text(facts.path.as_bytes()),
                 KeyPart::Route => message.write_text(route.as_bytes()),
                 KeyPart::Host => message.write_text(facts.host.as_bytes()),
@@ -136,7 +139,7 @@ impl KeySecret {
                     Principal::Joined(bytes) => message.write_text(&as_read(bytes)),
                     Principal::Claim(claim) => message.write_text(&as_read(claim.as_bytes())),
                     Principal::Anonymous => message.write_absent(),
-                    Principal::Ip => message.write_address(facts.client_ip, ipv6_prefix),
+                    Principal::Ip => message.write_address(facts.client_ip, prefixes),
                 },
                 KeyPart::Header(name, repeated) => match in_header(facts.headers, name, *repeated).map_err(several)? {
                     Some(value) => message.write_text(&as_read(&value)),
@@ -158,7 +161,7 @@ impl KeySecret {
 
     /// The key that `texts` name, one text for each part. `None` if an address is invalid, or the numbers of parts and
     /// texts differ.
-    pub fn key_of_texts(&self, parts: &[KeyPart], texts: &[&str], ipv6_prefix: u8) -> Option<Key> {
+    pub fn key_of_texts(&self, parts: &[KeyPart], texts: &[&str], prefixes: Prefixes) -> Option<Key> {
         if parts.len() != texts.len() {
             return None;
         }
@@ -166,7 +169,10 @@ impl KeySecret {
         for (part, text) in parts.iter().zip(texts) {
             let text = text.as_bytes();
             match part {
-                KeyPart::Ip => message.write_address(unmap(str::from_utf8(text).ok()?.parse().ok()?), ipv6_prefix),
+                KeyPart::Ip | KeyPart::Network { .. } => {
+                    let prefixes = part.prefixes(prefixes);
+                    message.write_address(prefixes.parse(str::from_utf8(text).ok()?)?, prefixes);
+                }
                 KeyPart::Identity(_) | KeyPart::Header(..) => message.write_text(&as_read(text)),
                 KeyPart::Query(..) | KeyPart::Cookie(..) => message.write_value(Some(text)),
                 KeyPart::Path | KeyPart::Route | KeyPart::Host | KeyPart::Method | KeyPart::Named(_) => {
@@ -179,12 +185,12 @@ impl KeySecret {
 
     /// The key that the text of an override names. `|` separates the texts of several parts, and `#` is before an id.
     /// `None` as for [`KeySecret::key_of_texts`].
-    pub fn key_of_text(&self, parts: &[KeyPart], text: &str, ipv6_prefix: u8) -> Option<Key> {
+    pub fn key_of_text(&self, parts: &[KeyPart], text: &str, prefixes: Prefixes) -> Option<Key> {
         if let Some(key) = key_of_marked_id(text).filter(|_| !parts.is_empty()) {
             return Some(key);
         }
         let texts: SmallVec<[&str; 4]> = if parts.len() > 1 { text.split('|').collect() } else { [text][..].into() };
-        self.key_of_texts(parts, &texts, ipv6_prefix)
+        self.key_of_texts(parts, &texts, prefixes)
     }
 
     fn message(&self) -> Message {
@@ -207,6 +213,7 @@ mod tag {
     pub(super) const FINGERPRINT: u8 = 5;
     pub(super) const PERIOD: u8 = 6;
     pub(super) const PROOF: u8 = 7;
+    pub(super) const IPV4_NETWORK: u8 = 8;
 }
 
 /// The message to hash, written part by part.
@@ -242,16 +249,17 @@ impl Message {
         }
     }
 
-    fn write_address(&mut self, address: IpAddr, ipv6_prefix: u8) {
-        match address {
+    fn write_address(&mut self, address: IpAddr, prefixes: Prefixes) {
+        match prefixes.network(address) {
+            IpAddr::V4(ip) if prefixes.v4 >= 32 => self.write(&ipv4(ip)),
             IpAddr::V4(ip) => {
-                self.hasher.write_u8(tag::IPV4);
-                self.hasher.write_u32(u32::from_ne_bytes(ip.octets()));
+                self.write(&[tag::IPV4_NETWORK, prefixes.v4]);
+                self.write(&ip.octets());
             }
             IpAddr::V6(ip) => {
-                let prefix = ipv6_prefix.min(128);
-                let octets = v6_network(ip, prefix).octets();
+                let prefix = prefixes.v6.min(128);
                 self.write(&[tag::IPV6, prefix]);
+                let octets = ip.octets();
                 self.write(if prefix > 64 { &octets } else { &octets[..8] });
             }
         }
@@ -301,6 +309,10 @@ mod tests {
     };
 
     fn key_of(parts: &[KeyPart], prefix: u8, request: &KeyedRequest) -> Key {
+        key_under(parts, Prefixes { v4: 32, v6: prefix }, request)
+    }
+
+    fn key_under(parts: &[KeyPart], prefixes: Prefixes, request: &KeyedRequest) -> Key {
         let headers: FieldBuf = request.headers.iter().copied().collect();
         let facts = Facts {
             method: &request.method,
@@ -313,7 +325,7 @@ mod tests {
             certificate: None,
             cost: None,
         };
-        KeySecret::new([7; 16]).key(parts, request.route, &facts, prefix, &request.principals).unwrap()
+        KeySecret::new([7; 16]).key(parts, request.route, &facts, prefixes, &request.principals).unwrap()
     }
 
     fn check(parts: &[KeyPart], left: &KeyedRequest, right: &KeyedRequest, equal: bool) {
@@ -359,14 +371,14 @@ mod tests {
     #[test]
     fn the_hash_of_several_texts_is_standard() {
         let parts = [KeyPart::Host, KeyPart::Path];
-        let key = KeySecret::new([7; 16]).key_of_texts(&parts, &["h", "/a"], 64);
+        let key = KeySecret::new([7; 16]).key_of_texts(&parts, &["h", "/a"], Prefixes::default());
         assert_eq!(key, Some(Key { first: 0xf8ff_af9b_447b_b878, second: 0x8ebc_c659_9a8f_b8f2 }));
     }
 
     #[test]
     fn other_hashes_of_a_secret_differ() {
         let [one, other] = [7, 8].map(|byte| KeySecret::new([byte; 16]));
-        let [a, b] = ["a", "b"].map(|text| one.key_of_texts(&[KeyPart::Path], &[text], 64).unwrap());
+        let [a, b] = ["a", "b"].map(|text| one.key_of_texts(&[KeyPart::Path], &[text], Prefixes::default()).unwrap());
         let all = [one.proof(), other.proof(), a, b, one.of_period(a, 1), one.of_period(a, 2), one.of_period(b, 1)];
         assert_eq!(std::collections::HashSet::from(all).len(), all.len());
     }
@@ -399,7 +411,8 @@ mod tests {
                 let with_header = |value| KeyedRequest { headers: vec![("x-a", value)], ..NOTHING };
                 check(&header, &with_header(value), &with_header(spelling), equal);
                 let texts = [value, spelling].map(|text| str::from_utf8(text).unwrap_or("abc"));
-                let [named, other] = texts.map(|text| KeySecret::new([7; 16]).key_of_text(&header, text, 64));
+                let [named, other] =
+                    texts.map(|text| KeySecret::new([7; 16]).key_of_text(&header, text, Prefixes::default()));
                 assert_eq!(named, Some(key_of(&header, 64, &with_header(value))));
                 assert_eq!(named == other, equal);
                 let joined: std::sync::Arc<[u8]> = spelling.into();
@@ -420,10 +433,10 @@ mod tests {
     fn a_text_names_all_parts() {
         let secret = KeySecret::new([7; 16]);
         let two = [KeyPart::Host, KeyPart::Path];
-        let key = |parts: &[KeyPart], text| secret.key_of_text(parts, text, 64);
-        assert_eq!(key(&two, "h|/a"), secret.key_of_texts(&two, &["h", "/a"], 64));
+        let key = |parts: &[KeyPart], text| secret.key_of_text(parts, text, Prefixes::default());
+        assert_eq!(key(&two, "h|/a"), secret.key_of_texts(&two, &["h", "/a"], Prefixes::default()));
         assert!(key(&two, "h|/a").is_some() && key(&two, "h").is_none() && key(&two, "h|/a|b").is_none());
-        assert_eq!(key(&two[..1], "h|/a"), secret.key_of_texts(&two[..1], &["h|/a"], 64));
+        assert_eq!(key(&two[..1], "h|/a"), secret.key_of_texts(&two[..1], &["h|/a"], Prefixes::default()));
     }
 
     #[test]
@@ -543,6 +556,34 @@ mod tests {
             (of(one, &[Principal::Ip]), of(one, &[Principal::Bytes(&[192, 0, 2, 1])]), false),
         ] {
             check(&[KeyPart::Identity(0)], &left, &right, equal);
+        }
+    }
+
+    #[test]
+    fn ipv4_addresses_by_network() {
+        for (part, v4, left, right, equal) in [
+            (KeyPart::Ip, 24, "192.0.2.1", "192.0.2.255", true),
+            (KeyPart::Ip, 24, "192.0.2.1", "192.0.3.1", false),
+            (KeyPart::Ip, 32, "192.0.2.1", "192.0.2.2", false),
+            (KeyPart::Network { v4: 24, v6: None }, 32, "192.0.2.1", "192.0.2.255", true),
+            (KeyPart::Network { v4: 24, v6: None }, 16, "192.0.2.1", "192.0.3.1", false),
+            (KeyPart::Network { v4: 32, v6: None }, 16, "192.0.2.1", "192.0.2.2", false),
+            (KeyPart::Network { v4: 24, v6: None }, 32, "2001:db8::1", "2001:db8::2", true),
+            (KeyPart::Network { v4: 24, v6: None }, 32, "2001:db8:0:1::", "2001:db8::", false),
+            (KeyPart::Network { v4: 24, v6: Some(48) }, 32, "2001:db8:0:1::", "2001:db8::", true),
+            (KeyPart::Network { v4: 24, v6: Some(48) }, 32, "192.0.2.0", "c000:200::", false),
+        ] {
+            let prefixes = Prefixes { v4, ..Prefixes::default() };
+            let parts = [part];
+            let of = |ip| key_under(&parts, prefixes, &KeyedRequest { ip, ..NOTHING });
+            assert_eq!(of(left) == of(right), equal, "{parts:?} /{v4} {left} {right}");
+            for ip in [left, right] {
+                let shown = parts[0].prefixes(prefixes).shown(ip.parse().unwrap());
+                for text in [ip, &shown] {
+                    let key = KeySecret::new([7; 16]).key_of_text(&parts, text, prefixes);
+                    assert_eq!(key, Some(of(ip)), "{parts:?} /{v4} {text}");
+                }
+            }
         }
     }
 

@@ -2,13 +2,22 @@
 
 use http::HeaderName;
 
+use crate::policy::identity::client_ip::Prefixes;
 use crate::policy::matching::values::Repeated;
 
 /// A part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum KeyPart {
-    /// The client's address; an IPv6 address counts by its network.
+    /// The client's address, or the network of it that counts as one client.
     Ip,
+    /// The network of the client's address with these prefixes. Without one for IPv6, it is that which counts as one
+    /// client.
+    Network {
+        /// Bits of an IPv4 address, 1 to 32.
+        v4: u8,
+        /// Bits of an IPv6 address, 1 to 128.
+        v6: Option<u8>,
+    },
     /// The normalised path, without the query.
     Path,
     /// The pattern that matched the path.
@@ -35,6 +44,14 @@ impl KeyPart {
         match self {
             Self::Header(_, several) | Self::Query(_, several) | Self::Cookie(_, several) => Some(several),
             _ => None,
+        }
+    }
+
+    /// The networks by which this part counts addresses, where `own` count as one client.
+    pub fn prefixes(&self, own: Prefixes) -> Prefixes {
+        match *self {
+            Self::Network { v4, v6 } => Prefixes { v4, v6: v6.unwrap_or(own.v6) },
+            _ => own,
         }
     }
 }

@@ -9,7 +9,6 @@ use std::fmt::Write;
 use std::net::IpAddr;
 
 use http::header::{AUTHORIZATION, COOKIE, HeaderName, PROXY_AUTHORIZATION};
-use ipnet::IpNet;
 
 use super::key::KeySecret;
 use super::part::KeyPart;
@@ -32,6 +31,8 @@ impl Policy {
     pub fn part_name<'p>(&'p self, part: &'p KeyPart) -> Cow<'p, str> {
         match part {
             KeyPart::Ip => "ip".into(),
+            KeyPart::Network { v4, v6: None } => format!("ip/{v4}").into(),
+            KeyPart::Network { v4, v6: Some(v6) } => format!("ip/{v4}/{v6}").into(),
             KeyPart::Path => "path".into(),
             KeyPart::Route => "route".into(),
             KeyPart::Host => "host".into(),
@@ -60,7 +61,7 @@ impl Policy {
     ) -> impl Iterator<Item = String> + 's {
         let (route, absent) = (applied.route, || ABSENT.to_owned());
         applied.limit.key.iter().map(move |part| match part {
-            KeyPart::Ip => self.shown_ip(facts.client_ip),
+            KeyPart::Ip | KeyPart::Network { .. } => part.prefixes(self.client_ip.prefixes).shown(facts.client_ip),
             KeyPart::Path => escaped(facts.path.as_bytes()),
             KeyPart::Route => escaped(route.as_bytes()),
             KeyPart::Host => escaped(facts.host.as_bytes()),
@@ -98,7 +99,7 @@ impl Policy {
             Principal::Bytes(bytes) => self.shown_identity(secret, index, bytes),
             Principal::Joined(bytes) => self.shown_identity(secret, index, bytes),
             Principal::Anonymous => ABSENT.to_owned(),
-            Principal::Ip => self.shown_ip(client),
+            Principal::Ip => self.client_ip.prefixes.shown(client),
         }
     }
 
@@ -106,7 +107,11 @@ impl Policy {
     /// secret are shown whole.
     pub fn shown_text(&self, secret: &KeySecret, part: &KeyPart, text: &str) -> String {
         match part {
-            KeyPart::Ip | KeyPart::Path | KeyPart::Route | KeyPart::Host | KeyPart::Method => text.to_owned(),
+            KeyPart::Ip | KeyPart::Network { .. } => {
+                let prefixes = part.prefixes(self.client_ip.prefixes);
+                prefixes.parse(text).map_or_else(|| escaped(text.as_bytes()), |ip| prefixes.shown(ip))
+            }
+            KeyPart::Path | KeyPart::Route | KeyPart::Host | KeyPart::Method => text.to_owned(),
             KeyPart::Named(_) => escaped(text.as_bytes()),
             KeyPart::Identity(index) => match self.identities.get(*index).map(|identity| &identity.source) {
                 Some(IdentitySource::Jwt { .. }) => text.to_owned(),
@@ -122,14 +127,6 @@ impl Policy {
         match self.identities.get(index).map(|identity| &identity.source) {
             Some(IdentitySource::Header(name, _)) => of_header(secret, name, bytes),
             _ => fingerprint(secret, &as_read(bytes)),
-        }
-    }
-
-    fn shown_ip(&self, ip: IpAddr) -> String {
-        match ip {
-            IpAddr::V4(ip) => ip.to_string(),
-            IpAddr::V6(_) => IpNet::new(ip, self.client_ip.ipv6_prefix)
-                .map_or_else(|_| ip.to_string(), |net| net.trunc().to_string()),
         }
     }
 }
@@ -203,7 +200,7 @@ mod tests {
 
     use super::*;
     use crate::fields::FieldBuf;
-    use crate::policy::client_ip::{AddressHeader, ClientIpRules};
+    use crate::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};
     use crate::policy::testing::limit;
     use crate::policy::{Identity, Limit, OnMissing, Repeated};
 
@@ -222,7 +219,7 @@ mod tests {
         let policy = Policy::new(
             limits,
             identities,
-            ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
+            ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, prefixes: Prefixes::default() },
         );
         let headers: FieldBuf = headers.iter().copied().collect();
         let facts = Facts {
@@ -288,7 +285,7 @@ mod tests {
         let policy = Policy::new(
             Vec::new(),
             identities,
-            ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
+            ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, prefixes: Prefixes::default() },
         );
         for (part, name) in [
             (KeyPart::Identity(0), "seller"),

@@ -24,7 +24,12 @@ pub fn affinity(part: &KeyPart, facts: &Facts<'_>) -> u64 {
         }
         KeyPart::Query(name, _) => in_query(facts.query, name, FIRST).map(|value| value.as_deref().map(hash)),
         KeyPart::Cookie(name, _) => in_cookie(facts.headers, name, FIRST).map(|value| value.as_deref().map(hash)),
-        KeyPart::Ip | KeyPart::Route | KeyPart::Method | KeyPart::Identity(_) | KeyPart::Named(_) => Ok(None),
+        KeyPart::Ip
+        | KeyPart::Network { .. }
+        | KeyPart::Route
+        | KeyPart::Method
+        | KeyPart::Identity(_)
+        | KeyPart::Named(_) => Ok(None),
     };
     found.ok().flatten().unwrap_or_else(|| address(facts))
 }

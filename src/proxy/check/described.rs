@@ -97,7 +97,7 @@ fn missing(name: &str) -> BadDescription {
 mod tests {
     use super::*;
     use crate::fields::FieldBuf;
-    use crate::policy::client_ip::AddressHeader;
+    use crate::policy::client_ip::{AddressHeader, Prefixes};
 
     /// What the headers in `lines` describe, or what is wrong with them.
     fn described(lines: &str, headers: CheckHeaders) -> String {
@@ -107,7 +107,7 @@ mod tests {
         }
         let peer = IpAddr::from([10, 0, 0, 1]);
         let header = AddressHeader::XForwardedFor;
-        let rules = ClientIpRules { trusted: vec![peer.into()], header, ipv6_prefix: 64 };
+        let rules = ClientIpRules { trusted: vec![peer.into()], header, prefixes: Prefixes::default() };
         match DescribedRequest::of_fields(fields.fields(), headers, &rules, peer) {
             Ok(DescribedRequest { method, target, authority, client, .. }) => {
                 let Target { path, query, .. } = target;

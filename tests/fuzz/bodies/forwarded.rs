@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use weir::fields::{FieldBuf, Fields};
-use weir::policy::client_ip::{AddressHeader, ClientIpRules};
+use weir::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};
 
 pub fn run(bytes: &[u8]) {
     let mut headers = FieldBuf::default();
@@ -21,7 +21,7 @@ pub fn run(bytes: &[u8]) {
 
 fn check(header: AddressHeader, headers: Fields<'_>, forged: (&[u8], &[u8]), other: (&[u8], &[u8])) {
     let trusted: Vec<IpNet> = vec!["10.0.0.0/8".parse().expect("a network"), "fd00::/8".parse().expect("a network")];
-    let rules = ClientIpRules { trusted, header, ipv6_prefix: 64 };
+    let rules = ClientIpRules { trusted, header, prefixes: Prefixes::default() };
     let ask = |peer: &str, headers: Fields<'_>| rules.client_ip(peer.parse().expect("an address"), headers);
     // Whom nobody trusts is who it is, whatever it says.
     assert_eq!(ask("192.0.2.1", headers), "192.0.2.1".parse::<IpAddr>().expect("an address"));
