@@ -1,6 +1,7 @@
 //! Reads queries and JSON bodies of requests. Bodies are bounded in length and time.
 
 use std::fmt::Display;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -10,12 +11,14 @@ use http::StatusCode;
 use http::request::Parts;
 use http_body::Body;
 use http_body_util::BodyExt;
+use ipnet::IpNet;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use super::answer::{Answer, problem};
+use crate::policy::access::canonical;
 
 /// Most items of one array.
 pub(super) const BATCH_MAX: usize = 1000;
@@ -108,6 +111,15 @@ pub(super) fn object<'v, T: Deserialize<'v>>(value: &'v Value) -> Result<T, Stri
         return Err("expected an object".to_owned());
     }
     T::deserialize(value).map_err(|error| error.to_string())
+}
+
+/// What a text is that [`network`] does not read.
+pub(super) const NO_NETWORK: &str = "expected an address or a network";
+
+/// The network that a text names; an address is a network of one. `None` for other texts.
+pub(super) fn network(text: &str) -> Option<IpNet> {
+    let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+    Some(canonical(network.ok()?).trunc())
 }
 
 async fn collect<B: Body<Error: Display>>(body: B, bytes_max: usize) -> Result<Vec<u8>, String> {

@@ -1,27 +1,23 @@
-//! `/v1/keys`: shows and resets a key, and lists the keys that a limit refuses now.
+//! `GET /v1/keys`: shows a key, or lists the keys that a limit refuses now.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::Extension;
 use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use serde_json::json as value;
 use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
 
-use super::access::Operator;
 use super::answer::{Answer, ProblemBody, Refused, json, problem};
-use super::audit::Audited;
 use super::body::Parameters;
 use super::explain::{BudgetBody, in_words};
 use super::key;
 use super::state::Admin;
 use super::times::rfc3339;
 use crate::gate::{
-    ChargeError, FoundKey, KeyError, KeyName, KeyOrder, KeyState, LimitedKey, LimitedKeysQuestion, ListPosition, Live,
+    FoundKey, KeyError, KeyName, KeyOrder, KeyState, LimitedKey, LimitedKeysQuestion, ListPosition, Live,
 };
 use crate::limit::Algorithm;
 use crate::time::Timestamp;
@@ -59,22 +55,6 @@ pub(super) struct KeysQuery {
     sort: Option<String>,
     /// Of a list: `true` lists keys with a name before all others.
     named_first: Option<bool>,
-}
-
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct ResetQuery {
-    /// The name of the limit.
-    limit: String,
-    /// The key: its text as in `overrides`, or a JSON object with its parts by name.
-    key: Option<String>,
-    /// The id of the key, in place of `key`.
-    id: Option<String>,
-    /// The plan by whose numbers the limit decides.
-    plan: Option<String>,
-    /// The reason, for the audit log.
-    reason: Option<String>,
 }
 
 /// The state of one key.
@@ -154,14 +134,6 @@ enum KeysBody {
     Page(LimitedPage),
 }
 
-/// A key before and after a reset.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Reset)]
-struct ResetBody {
-    before: KeyBody,
-    after: KeyBody,
-}
-
 /// One key, or the keys that a limit refuses now.
 #[utoipa::path(
     get,
@@ -189,54 +161,6 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Par
         Ok(shown) => json(StatusCode::OK, &shown),
         Err((status, detail)) => problem(status, detail),
     }
-}
-
-/// Gives all units of a key back, here, in its store and in other replicas. A ban of the key stays.
-#[utoipa::path(
-    delete,
-    path = "/v1/keys",
-    params(ResetQuery),
-    responses(
-        (status = 200, body = ResetBody, description = "the key before and after"),
-        (status = 400, body = ProblemBody, description = "no request can have this key, or the limit counts requests in flight"),
-        (status = 404, body = ProblemBody, description = "the limit does not exist"),
-    )
-)]
-pub(super) async fn reset(
-    State(admin): State<Arc<Admin>>,
-    Extension(operator): Extension<Operator>,
-    Parameters(asked): Parameters<ResetQuery>,
-) -> Answer {
-    let now = admin.gate.clock().now();
-    let reset = match reset_now(&admin, &asked, now) {
-        Ok(reset) => reset,
-        Err((status, detail)) => return problem(status, detail),
-    };
-    let ResetBody { before, after } = &reset;
-    let units = |key: &KeyBody| value!({ "remaining": key.remaining, "debt": key.debt });
-    let change = Audited {
-        action: "reset",
-        limit: Some(after.limit.clone()),
-        target: after.key.as_ref().map_or_else(|| value!({ "id": after.id }), |key| value!(key)),
-        before: units(before),
-        after: units(after),
-        reason: asked.reason,
-        outcome: None,
-    };
-    admin.record(&operator, now, vec![change]).await;
-    json(StatusCode::OK, &reset)
-}
-
-fn reset_now(admin: &Admin, asked: &ResetQuery, now: Timestamp) -> Result<ResetBody, Refused> {
-    let (live, plan) = (admin.live.load(), asked.plan.as_deref());
-    let found = find(admin, &live, &asked.limit, (asked.key.as_deref(), asked.id.as_deref()))?;
-    let before = state(admin, &live, (&asked.limit, &found), plan, now)?;
-    admin.gate.reset_key(&live, &found, plan, now).map_err(|error| match error {
-        ChargeError::Key(error) => refused(&live, &error),
-        ChargeError::InFlight => (StatusCode::BAD_REQUEST, error.to_string()),
-    })?;
-    let after = state(admin, &live, (&asked.limit, &found), plan, now)?;
-    Ok(ResetBody { before, after })
 }
 
 /// The key that `key` or `id` names. Without both, the only key of a limit whose key has no parts.
@@ -268,7 +192,7 @@ pub(super) fn unknown_limit(live: &Live) -> Refused {
     (StatusCode::NOT_FOUND, format!("{}; there are {}", KeyError::UnknownLimit, names.join(", ")))
 }
 
-fn state(
+pub(super) fn state(
     admin: &Admin,
     live: &Live,
     (limit, found): (&str, &FoundKey),

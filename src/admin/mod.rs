@@ -12,6 +12,7 @@ mod layers;
 
 mod page;
 
+mod ban_changes;
 mod bans;
 mod configuration;
 mod endpoint_orders;
@@ -22,6 +23,7 @@ mod history;
 mod keys;
 mod overrides;
 mod plans;
+mod resets;
 mod spend;
 mod tap;
 mod top;
@@ -68,8 +70,9 @@ use connections::{Activity, Connections};
 
 pub use access::{Access, OperatorToken, Role};
 pub use audit::AuditFile;
+pub use ban_changes::ChangedBanBody;
 pub use ban_file::BanFile;
-pub use bans::{BanBody, BansBody, ChangedBanBody};
+pub use bans::{BanBody, BansBody};
 pub use change::{Change, Changed, Outcome, Overrides};
 pub use edits::record_ended;
 pub use endpoint_orders::end_orders;

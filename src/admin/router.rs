@@ -21,8 +21,8 @@ use super::answer::{Answer, problem, text};
 use super::exposition::{self, Format};
 use super::state::Admin;
 use super::{
-    audit_list, bans, configuration, endpoint_orders, explain, fleet, history, keys, layers, overrides, page, plans,
-    spend, tap, top, upstreams, versions,
+    audit_list, ban_changes, bans, configuration, endpoint_orders, explain, fleet, history, keys, layers, overrides,
+    page, plans, resets, spend, tap, top, upstreams, versions,
 };
 use crate::telemetry::OPENMETRICS_TYPE;
 
@@ -61,9 +61,11 @@ pub(super) fn router(admin: Admin) -> Router {
         .routes(routes!(versions::toml))
         .routes(routes!(versions::list));
     let writes = OpenApiRouter::new()
-        .routes(routes!(keys::reset))
-        .routes(routes!(bans::set))
-        .routes(routes!(bans::lift))
+        .routes(routes!(resets::reset))
+        .routes(routes!(resets::reset_all))
+        .routes(routes!(ban_changes::set))
+        .routes(routes!(ban_changes::lift))
+        .routes(routes!(ban_changes::lift_all))
         .routes(routes!(overrides::change))
         .routes(routes!(overrides::remove))
         .routes(routes!(plans::assign))

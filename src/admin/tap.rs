@@ -6,7 +6,6 @@
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt::Write;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use super::access::Access;
 use super::answer::{Answer, ProblemBody, Refused, problem};
-use super::body::Parameters;
+use super::body::{self, NO_NETWORK, Parameters};
 use super::connections::{Activity, Streaming};
 use super::keys;
 use super::state::Admin;
@@ -55,9 +54,8 @@ pub(super) struct TapQuery {
     verdict: Option<String>,
     /// Reasons of refusals with commas between them.
     refused_by: Option<String>,
-    /// The client's address.
-    #[param(value_type = Option<String>)]
-    client: Option<IpAddr>,
+    /// The client's address, or a network such as `203.0.113.0/24`.
+    client: Option<String>,
     /// One of so many requests; all by default.
     sample: Option<u64>,
     /// The number of requests after which the stream ends; it has no end by default.
@@ -148,17 +146,18 @@ fn filter(admin: &Admin, wanted: TapQuery) -> Result<TapFilter, Refused> {
     let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
     let live = admin.live.load();
     let has_key = key.is_some() || id.is_some();
-    let hash = match &limit {
+    let keys = match &limit {
         None if has_key => return Err(bad("key: needs `limit`".to_owned())),
         Some(limit) if has_key => {
             let Key { first, second } = keys::find(admin, &live, limit, (key.as_deref(), id.as_deref()))?.key;
-            Some([first, second])
+            vec![(limit.clone(), [first, second])]
         }
         Some(limit) if live.policy.by_name(limit).is_none() => {
             return Err(keys::unknown_limit(&live));
         }
-        _ => None,
+        _ => Vec::new(),
     };
+    let client = client.map(|text| body::network(&text).ok_or_else(|| bad(format!("client: {NO_NETWORK}"))));
     let verdicts =
         listed("verdict", verdict.as_deref(), &Outcome::VERDICTS.map(|verdict| (verdict, verdict))).map_err(bad)?;
     let reasons = RefusedBy::ALL.map(|by| (by.label(), by));
@@ -166,7 +165,7 @@ fn filter(admin: &Admin, wanted: TapQuery) -> Result<TapFilter, Refused> {
     if let Some((name, _)) = [("sample", sample), ("count", count)].iter().find(|(_, number)| *number == Some(0)) {
         return Err(bad(format!("{name}: expected a whole number from 1")));
     }
-    Ok(TapFilter { limit, key: hash, verdicts, refused_by, client, sample: sample.unwrap_or(1) })
+    Ok(TapFilter { limit, keys, verdicts, refused_by, client: client.transpose()?, sample: sample.unwrap_or(1) })
 }
 
 /// The values of the parameter `name`, whose text has labels with commas between them. `known` has all labels.

@@ -1,4 +1,4 @@
-//! `GET /v1/top`: for each limit, the keys with the most refused or held requests.
+//! `GET /v1/top`: for each limit, the keys with the most refused or held requests, and the networks of their clients.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ const KEYS_DEFAULT: usize = 20;
 pub(super) struct TopQuery {
     /// The name of one limit; all limits by default.
     limit: Option<String>,
-    /// The number of keys of each limit, from 1 to 512; 20 by default.
+    /// The number of keys of each limit, and of networks, from 1 to 512; 20 by default.
     n: Option<usize>,
 }
 
@@ -34,6 +34,8 @@ pub(super) struct TopBody {
     limits: Vec<LimitTop>,
     /// The addresses that operators banned, with their requests.
     banned_addresses: Vec<CountedKey>,
+    /// The networks whose clients limits and bans refused or held most: IPv4 by /24, IPv6 by /48.
+    networks: Vec<CountedKey>,
     /// Seconds in which all counts are halved.
     half_life_s: u64,
 }
@@ -47,7 +49,7 @@ struct LimitTop {
     total: u64,
     /// Requests that were not counted, because another thread was counting.
     missed: u64,
-    /// The most frequent key first.
+    /// Those with the most requests of the last minute first, then the most frequent.
     keys: Vec<CountedKey>,
 }
 
@@ -60,6 +62,8 @@ struct CountedKey {
     count: u64,
     /// The largest error of `count`.
     error: u64,
+    /// A lower bound on the requests of the last 50 to 60 seconds.
+    last_minute: u64,
 }
 
 /// The keys with the most refused or held requests.
@@ -84,13 +88,14 @@ pub(super) async fn top(State(admin): State<Arc<Admin>>, Parameters(asked): Para
         return problem(status, detail);
     }
     let limits = tops.into_iter().map(LimitTop::from).collect();
-    let banned_addresses = LimitTop::from(admin.gate.top_banned(n)).keys;
-    json(StatusCode::OK, &TopBody { limits, banned_addresses, half_life_s: HALF_LIFE_NS / 1_000_000_000 })
+    let [banned_addresses, networks] =
+        [admin.gate.top_banned(n), admin.gate.top_networks(n)].map(|top| LimitTop::from(top).keys);
+    json(StatusCode::OK, &TopBody { limits, banned_addresses, networks, half_life_s: HALF_LIFE_NS / 1_000_000_000 })
 }
 
 impl From<TopKeys> for LimitTop {
     fn from(TopKeys { limit, total, missed, keys }: TopKeys) -> Self {
-        let counted = |TopKey { key, count, error, .. }| CountedKey { key, count, error };
+        let counted = |TopKey { key, count, error, last_minute, .. }| CountedKey { key, count, error, last_minute };
         Self { limit, total, missed, keys: keys.into_iter().map(counted).collect() }
     }
 }

@@ -273,7 +273,7 @@ impl Gate {
         }
     }
 
-    /// Counts the request for its key in each limit that denies it.
+    /// Counts the request for its key in each limit that denies it, and for the network of its client.
     fn note_refused<'c, 'l: 'c>(
         &self,
         live: &Live,
@@ -281,6 +281,7 @@ impl Gate {
         denying: impl Iterator<Item = &'c Check<'l>>,
     ) {
         let Requester { facts, identities, .. } = requester;
+        self.refused_networks.count(&self.secret, facts.client_ip);
         for denying in denying {
             let shown = || {
                 let parts = live.policy.shown(&self.secret, &denying.check.applied, facts, identities);

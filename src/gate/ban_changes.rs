@@ -1,7 +1,7 @@
 //! Changes of the bans that operators set, the requests that bans of addresses refuse, and the list of bans by limits.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -41,35 +41,42 @@ impl Gate {
         self.operator_bans.set.load().all.iter().map(|one| one.ban.clone()).collect()
     }
 
-    /// Sets a ban, or lifts it if `ban` is lifted, here and on all replicas. Requests that wait on a newly banned key are
-    /// refused.
-    pub fn change_operator_ban(&self, live: &Live, ban: OperatorBan, now: Timestamp) {
+    /// Sets bans, or lifts those of `bans` that are lifted, here and on all replicas. Requests that wait on a newly banned
+    /// key are refused.
+    pub fn change_operator_bans(&self, live: &Live, bans: impl IntoIterator<Item = OperatorBan>, now: Timestamp) {
         let replica = self.listeners.bans.replica();
-        let changed = {
+        let mut changed = Vec::new();
+        {
             let _changing = self.operator_bans.changing.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut all = self.operator_bans.set.load().all.clone();
-            let mut ban = self.in_force(live, ban);
-            let clients = ban.clients();
-            let known = all.iter().position(|one| one.clients() == clients).map(|index| all.remove(index));
-            let earliest = known.as_ref().map_or(Timestamp::ZERO, |known| known.ban.since.saturating_add_ns(1));
-            (ban.ban.since, ban.ban.replica) = (now.max(earliest), replica.unwrap_or(0));
-            let latest = now.saturating_add_ns(REMEMBERED_NS_MAX);
-            let replaced_until = known.map(|known| known.ban.remembered_until().unwrap_or(latest).min(latest));
-            if ban.ban.is_lifted {
-                ban.ban.until = Some(replaced_until.unwrap_or(latest));
-            } else if replica.is_some() {
-                let outlasts = |replaced: &Timestamp| ban.ban.until.is_some_and(|until| until < *replaced);
-                ban.ban.replaced_until = replaced_until.filter(outlasts);
+            let bans: Vec<_> = bans.into_iter().map(|ban| self.in_force(live, ban)).collect();
+            let clients: HashSet<_> = bans.iter().map(BanInForce::clients).collect();
+            let (known, mut all): (Vec<_>, Vec<_>) =
+                self.operator_bans.set.load().all.iter().cloned().partition(|one| clients.contains(&one.clients()));
+            let mut known: HashMap<_, _> = known.into_iter().map(|one| (one.clients(), one)).collect();
+            for mut ban in bans {
+                let known = known.remove(&ban.clients());
+                let earliest = known.as_ref().map_or(Timestamp::ZERO, |known| known.ban.since.saturating_add_ns(1));
+                (ban.ban.since, ban.ban.replica) = (now.max(earliest), replica.unwrap_or(0));
+                let latest = now.saturating_add_ns(REMEMBERED_NS_MAX);
+                let replaced_until = known.map(|known| known.ban.remembered_until().unwrap_or(latest).min(latest));
+                if ban.ban.is_lifted {
+                    ban.ban.until = Some(replaced_until.unwrap_or(latest));
+                } else if replica.is_some() {
+                    let outlasts = |replaced: &Timestamp| ban.ban.until.is_some_and(|until| until < *replaced);
+                    ban.ban.replaced_until = replaced_until.filter(outlasts);
+                }
+                if !ban.ban.is_lifted || replica.is_some() {
+                    all.push(ban.clone());
+                }
+                changed.push(ban);
             }
-            if !ban.ban.is_lifted || replica.is_some() {
-                all.push(ban.clone());
-                make_room(&mut all);
-            }
+            make_room(&mut all);
             self.store_operator_bans(all);
-            ban
-        };
-        wake(live, &changed);
-        self.tell_operator_ban(&changed);
+        }
+        for one in &changed {
+            wake(live, one);
+            self.tell_operator_ban(one);
+        }
     }
 
     /// Takes changes over that other replicas made, except those that were changed again since. Returns their number.
@@ -160,6 +167,7 @@ impl Gate {
         self.metrics.banned_addresses.inc();
         let key = self.secret.of_address(address, Prefixes::WHOLE);
         self.operator_bans.refused.count(key, || address.to_string());
+        self.refused_networks.count(&self.secret, address);
         let (violated, budgets) = (SmallVec::new(), Vec::new());
         Refusal { standing: None, violated, retry: retry(ban_ns), cause: Cause::Banned, budgets }
     }
@@ -210,6 +218,15 @@ impl Gate {
     /// Ends the ban that its limit set for a key, and forgets the refusals. Returns the nanoseconds that were left.
     pub fn pardon(&self, live: &Live, found: &FoundKey, now: Timestamp) -> Option<u64> {
         live.states.get(found.limit)?.pardon(found.key, now)
+    }
+
+    /// Ends all bans that this limit set, and forgets their refusals. Returns the number of ended bans; `None` if there is
+    /// no such limit.
+    pub fn pardon_all(&self, live: &Live, limit: &str, now: Timestamp) -> Option<usize> {
+        let state = live.states.get(live.policy.by_name(limit)?.index)?;
+        let mut banned = Vec::new();
+        state.bans.each_banned(now, |key, _| banned.push(key));
+        Some(banned.into_iter().filter_map(|key| state.pardon(key, now)).count())
     }
 
     fn in_force(&self, live: &Live, ban: OperatorBan) -> BanInForce {

@@ -125,6 +125,10 @@ pub struct ListPosition {
 /// The names of keys.
 type KeyNames = HashMap<Key, Box<str>, BuildHasherDefault<KeyHasher>>;
 
+/// Most keys of a limit with a store that are reset together. The store hears of each of them, and 65,536 reports wait for
+/// it at most.
+const RESETS_MAX: usize = 50_000;
+
 /// The end of time.
 const NEVER: Timestamp = Timestamp::from_ns(u64::MAX);
 
@@ -199,6 +203,32 @@ impl Gate {
         Ok(())
     }
 
+    /// Gives all units back to every key of a limit that this process remembers exactly, as [`Gate::reset_key`] does. If a
+    /// store has the state of the limit, at most [`RESETS_MAX`] keys. Returns the numbers of reset keys and of others.
+    ///
+    /// # Errors
+    /// There is no such limit, or it counts requests in flight.
+    pub fn reset_all(&self, live: &Live, limit: &str, now: Timestamp) -> Result<(usize, usize), ChargeError> {
+        let applied = live.policy.by_name(limit).ok_or(KeyError::UnknownLimit)?;
+        let state = live.states.get(applied.index).ok_or(KeyError::UnknownLimit)?;
+        if applied.limit.allowed.usual.is_released() {
+            return Err(ChargeError::InFlight);
+        }
+        let rule = |key| applied.limit.allowed.rule(live.variant(&applied, key, None));
+        let most = if live.remotes.get(applied.index).is_some_and(Option::is_some) { RESETS_MAX } else { usize::MAX };
+        let (mut used, mut others) = (Vec::new(), 0);
+        state.table.each_used(rule, 0, now, |key, decision| match decision.reset_after_ns {
+            0 => {} // all units are there
+            _ if used.len() < most => used.push(key),
+            _ => others += 1,
+        });
+        for key in &used {
+            let found = FoundKey { key: *key, limit: applied.index, shown: None, texts: None };
+            self.reset_key(live, &found, None, now)?;
+        }
+        Ok((used.len(), others))
+    }
+
     /// The limited keys that `asked` describes: the limit refuses them one unit at `now`, or requests wait on them. The
     /// second number counts all of them after `asked.after`. Looks at all keys of the limit, and locks a few of them at a
     /// time.
@@ -246,10 +276,9 @@ impl Gate {
             Some(_) => NEVER,
             None => now,
         };
-        state.table.each_denied(rule, now, |key, decision| {
+        state.table.each_used(rule, 1, now, |key, decision| {
             // A key that moves within the table meanwhile comes twice; so does one with waiting requests below.
-            let is_first = !waiting.contains_key(&key) || seen.insert(key);
-            if is_first {
+            if !decision.is_admitted() && (!waiting.contains_key(&key) || seen.insert(key)) {
                 add(key, until(decision), decision.remaining);
             }
         });

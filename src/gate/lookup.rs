@@ -1,8 +1,10 @@
-//! Looks keys up by the names of their parts, for operators and services, which have no request.
+//! Looks keys up by the names of their parts, for operators and services, which have no request; and the keys that were
+//! refused most.
 
 use http::HeaderValue;
 
 use super::state::{Gate, Live};
+use super::top_keys::TopKeys;
 use crate::limit::Key;
 use crate::policy::{Applied, KeyPart, Variant, host, key_of_marked_id};
 
@@ -45,6 +47,18 @@ impl std::fmt::Display for KeyError {
 impl std::error::Error for KeyError {}
 
 impl Gate {
+    /// The `n` keys that each limit refused or held most of late. With a name, only those of that limit; the result is
+    /// empty if no limit has the name.
+    pub fn top(&self, live: &Live, limit: Option<&str>, n: usize) -> Vec<TopKeys> {
+        let states = live.states.iter().filter(|state| limit.is_none_or(|limit| *state.name == *limit));
+        states.map(|state| state.refused.top(&state.name, n)).collect()
+    }
+
+    /// The `n` networks (IPv4 by /24, IPv6 by /48) whose clients limits and bans refused or held most of late.
+    pub fn top_networks(&self, n: usize) -> TopKeys {
+        self.refused_networks.0.top("", n)
+    }
+
     /// The text by which an override names a key of `limit`. `named` are the parts of the key with their names. If an
     /// override of this key is in force, the text is the one that it has.
     ///

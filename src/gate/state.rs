@@ -15,7 +15,7 @@ use super::queue::capacity::{Footprint, HoldCapacity, HoldCaps};
 use super::queue::jitter::Jitter;
 use super::queue::locked::LockedQueues;
 use super::streamed::Streamed;
-use super::top_keys::{RefusedKeys, TopKeys};
+use super::top_keys::{RefusedKeys, RefusedNetworks};
 use crate::limit::{Algorithm, BACKDATE_NS_MAX, Key};
 use crate::policy::client_ip::Prefixes;
 use crate::policy::jwt::Claimed;
@@ -41,6 +41,8 @@ pub struct Gate {
     closed: AtomicBool,
     pub(super) listeners: Arc<Listeners>,
     pub(super) operator_bans: Arc<OperatorBans>,
+    /// The networks of clients whose requests limits and bans refused or held.
+    pub(super) refused_networks: RefusedNetworks,
     /// By name. The lock is taken when a policy is installed and by sweeps, never by a request.
     pub(super) states: Mutex<HashMap<Box<str>, Arc<LimitState>>>,
 }
@@ -143,6 +145,7 @@ impl Gate {
             closed: AtomicBool::new(false),
             listeners: Arc::default(),
             operator_bans: Arc::default(),
+            refused_networks: RefusedNetworks::default(),
             states: Mutex::new(HashMap::new()),
         }
     }
@@ -255,6 +258,7 @@ impl Gate {
     pub fn sweep(&self) {
         let now = self.clock.now();
         self.end_operator_bans(now);
+        self.refused_networks.0.age(now);
         // A waiting request may still be decided as of this instant.
         let earliest = now.saturating_sub_ns(BACKDATE_NS_MAX);
         let states: Vec<_> =
@@ -276,13 +280,6 @@ impl Gate {
     pub fn publish(&self) {
         let known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         known.values().for_each(|state| state.publish());
-    }
-
-    /// The `n` keys that each limit refused or held most of late. With a name, only those of that limit; the result is
-    /// empty if no limit has the name.
-    pub fn top(&self, live: &Live, limit: Option<&str>, n: usize) -> Vec<TopKeys> {
-        let states = live.states.iter().filter(|state| limit.is_none_or(|limit| *state.name == *limit));
-        states.map(|state| state.refused.top(&state.name, n)).collect()
     }
 
     /// Refuses all waiting requests now, and lets none wait any more.

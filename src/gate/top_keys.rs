@@ -1,17 +1,24 @@
-//! The keys whose requests a limit refuses or holds most, in fixed memory.
+//! The keys whose requests a limit refuses or holds most, and the networks of their clients, in fixed memory.
 //!
 //! Only a request that is refused or held on arrival is counted. It never waits for the lock: if another thread holds
 //! the lock, the request is counted as missed. The text of a key is built only when the key gets a slot.
 //!
-//! Old requests count for less: all counts are halved every [`HALF_LIFE_NS`].
+//! Old requests count for less: all counts are halved every [`HALF_LIFE_NS`]. The requests of the last minute are counted
+//! apart, in pieces of ten seconds: 50 to 60 seconds of them.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
 use crate::limit::Key;
-use crate::limit::top::Top;
+use crate::limit::top::{PIECES, Top};
+use crate::policy::KeySecret;
+use crate::policy::client_ip::Prefixes;
 use crate::time::Timestamp;
+
+/// The networks of clients. An attacker has many addresses in one of them more often than many of them.
+const NETWORKS: Prefixes = Prefixes { v4: 24, v6: 48 };
 
 /// Keys that are counted for each limit. With texts of at most 256 bytes they take about 200 KB; a limit that has refused
 /// no request takes nothing. A count is too high by at most 1/512 of all refusals.
@@ -20,6 +27,9 @@ pub const TOP_KEYS: usize = 512;
 /// Nanoseconds in which counts are halved: ten minutes.
 pub const HALF_LIFE_NS: u64 = 600_000_000_000;
 
+/// The length of a piece of the last minute.
+const PIECE_NS: u64 = 60_000_000_000 / PIECES as u64;
+
 /// The counts of one limit.
 #[derive(Debug, Default)]
 pub(super) struct RefusedKeys {
@@ -27,11 +37,16 @@ pub(super) struct RefusedKeys {
     missed: AtomicU64,
 }
 
+/// The counts of the networks of clients, over all limits and bans.
+#[derive(Debug, Default)]
+pub(super) struct RefusedNetworks(pub(super) RefusedKeys);
+
 #[derive(Debug)]
 struct Counted {
     top: Top,
-    /// The last time that counts were halved; at first, the first call of [`RefusedKeys::age`].
-    halved_at: Option<Timestamp>,
+    /// The last time that counts were halved, and the begin of the present piece; at first, the first call of
+    /// [`RefusedKeys::age`].
+    aged: Option<(Timestamp, Timestamp)>,
 }
 
 /// The keys whose requests one limit refused or held most.
@@ -43,7 +58,7 @@ pub struct TopKeys {
     pub total: u64,
     /// Requests that were not counted, because another thread was counting.
     pub missed: u64,
-    /// The most frequent first.
+    /// Those with the most requests of the last minute first, then the most frequent.
     pub keys: Vec<TopKey>,
 }
 
@@ -58,6 +73,8 @@ pub struct TopKey {
     pub count: u64,
     /// `count - error` is a lower bound.
     pub error: u64,
+    /// A lower bound on its requests of the last 50 to 60 seconds that were refused or held.
+    pub last_minute: u64,
 }
 
 impl RefusedKeys {
@@ -71,15 +88,19 @@ impl RefusedKeys {
                 return;
             }
         };
-        let new = || Counted { top: Top::new(TOP_KEYS), halved_at: None };
+        let new = || Counted { top: Top::new(TOP_KEYS), aged: None };
         counted.get_or_insert_with(new).top.offer_with(key, text);
     }
 
-    /// Halves the counts if they are old enough at `now`. To be called about once a second.
+    /// Begins a new piece of the last minute, and halves the counts, if it is time at `now`. To be called about once a
+    /// second.
     pub(super) fn age(&self, now: Timestamp) {
         let mut all = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(counted) = all.as_mut() else { return };
-        let halved_at = counted.halved_at.get_or_insert(now);
+        let (halved_at, piece_at) = counted.aged.get_or_insert((now, now));
+        let ended = now.ns_since(*piece_at) / PIECE_NS;
+        (0..ended.min(PIECES as u64)).for_each(|_| counted.top.turn());
+        *piece_at = piece_at.saturating_add_ns(ended * PIECE_NS);
         if now.ns_since(*halved_at) < HALF_LIFE_NS {
             return;
         }
@@ -108,8 +129,21 @@ impl RefusedKeys {
             total: top.map_or(0, Top::total),
             missed: self.missed.load(Ordering::Relaxed),
             keys: hitters
-                .map(|hit| TopKey { hash: hit.key, key: hit.text.into(), count: hit.count, error: hit.error })
+                .map(|hit| TopKey {
+                    hash: hit.key,
+                    key: hit.text.into(),
+                    count: hit.count,
+                    error: hit.error,
+                    last_minute: hit.recent,
+                })
                 .collect(),
         }
+    }
+}
+
+impl RefusedNetworks {
+    /// Counts one request of `client`.
+    pub(super) fn count(&self, secret: &KeySecret, client: IpAddr) {
+        self.0.count(secret.of_address(client, NETWORKS), || NETWORKS.shown(client));
     }
 }

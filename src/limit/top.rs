@@ -10,6 +10,9 @@
 //!
 //! Counts can be halved from time to time. The bounds are then halved and rounded down; an `error` is rounded up, so it may
 //! be larger by one.
+//!
+//! Beside its count, a key has the occurrences of the last [`PIECES`] pieces of time since it got its slot. So they are a
+//! lower bound without an error upwards, and a key that is frequent now comes before keys that were frequent earlier.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -19,6 +22,9 @@ use super::{Key, KeyHasher};
 
 /// Bytes of a key's text that are stored.
 pub const TEXT_BYTES_MAX: usize = 256;
+
+/// Pieces of time whose occurrences are recent.
+pub const PIECES: usize = 6;
 
 /// Counts of the most frequent keys.
 #[derive(Debug)]
@@ -30,6 +36,8 @@ pub struct Top {
     heap: Vec<usize>,
     capacity: usize,
     total: u64,
+    /// The index of the present piece in [`Slot::recent`].
+    piece: usize,
 }
 
 #[derive(Debug)]
@@ -38,8 +46,16 @@ struct Slot {
     text: Box<str>,
     count: u64,
     error: u64,
+    /// Occurrences in each piece, as a ring.
+    recent: [u32; PIECES],
     /// The index in `heap`.
     rank: usize,
+}
+
+impl Slot {
+    fn recent(&self) -> u64 {
+        self.recent.iter().map(|count| u64::from(*count)).sum()
+    }
 }
 
 /// A counted key.
@@ -53,12 +69,15 @@ pub struct Hitter<'t> {
     pub count: u64,
     /// `count - error` is a lower bound.
     pub error: u64,
+    /// A lower bound on its offers in the recent pieces.
+    pub recent: u64,
 }
 
 impl Top {
     /// A counter of `capacity` keys, at least one.
     pub fn new(capacity: usize) -> Self {
-        Self { places: HashMap::default(), slots: Vec::new(), heap: Vec::new(), capacity: capacity.max(1), total: 0 }
+        let capacity = capacity.max(1);
+        Self { places: HashMap::default(), slots: Vec::new(), heap: Vec::new(), capacity, total: 0, piece: 0 }
     }
 
     /// Counts one occurrence of a key. `text` is copied only if the key gets a slot.
@@ -69,31 +88,45 @@ impl Top {
     /// Counts one occurrence of a key. `text` is called only if the key gets a slot.
     pub fn offer_with<T: AsRef<str>>(&mut self, key: Key, text: impl FnOnce() -> T) {
         self.total = self.total.saturating_add(1);
+        let mut recent = [0; PIECES];
+        recent[self.piece] = 1;
         if let Some(&place) = self.places.get(&key) {
-            self.slots[place].count = self.slots[place].count.saturating_add(1);
-            self.sink(self.slots[place].rank);
+            let slot = &mut self.slots[place];
+            slot.count = slot.count.saturating_add(1);
+            slot.recent[self.piece] = slot.recent[self.piece].saturating_add(1);
+            let rank = slot.rank;
+            self.sink(rank);
         } else if self.slots.len() < self.capacity {
             let rank = self.heap.len();
             self.places.insert(key, self.slots.len());
             self.heap.push(self.slots.len());
-            self.slots.push(Slot { key, text: cut(text().as_ref()), count: 1, error: 0, rank });
+            self.slots.push(Slot { key, text: cut(text().as_ref()), count: 1, error: 0, recent, rank });
             self.rise(rank);
         } else if let Some(&place) = self.heap.first() {
             let slot = &mut self.slots[place];
             self.places.remove(&slot.key);
             self.places.insert(key, place);
-            (slot.key, slot.text, slot.error) = (key, cut(text().as_ref()), slot.count);
+            (slot.key, slot.text, slot.error, slot.recent) = (key, cut(text().as_ref()), slot.count, recent);
             slot.count = slot.count.saturating_add(1);
             self.sink(0);
         }
     }
 
-    /// The `n` keys with the highest counts, highest first.
+    /// The `n` keys with the most recent offers, the most first; of those with as many, the highest count first.
     pub fn top<'t>(&'t self, n: usize) -> Vec<Hitter<'t>> {
         let mut slots: Vec<&Slot> = self.slots.iter().collect();
-        slots.sort_unstable_by_key(|slot| (Reverse(slot.count), slot.error, slot.key));
-        let hitter = |&Slot { key, ref text, count, error, .. }: &'t Slot| Hitter { key, text, count, error };
+        slots.sort_by_cached_key(|slot| (Reverse(slot.recent()), Reverse(slot.count), slot.error, slot.key));
+        let hitter = |slot: &'t Slot| {
+            let Slot { key, ref text, count, error, .. } = *slot;
+            Hitter { key, text, count, error, recent: slot.recent() }
+        };
         slots.into_iter().take(n).map(hitter).collect()
+    }
+
+    /// Begins a new piece of time, and forgets the oldest.
+    pub fn turn(&mut self) {
+        self.piece = (self.piece + 1) % PIECES;
+        self.slots.iter_mut().for_each(|slot| slot.recent[self.piece] = 0);
     }
 
     /// The number of offers, halved as counts were.

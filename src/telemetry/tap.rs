@@ -3,11 +3,11 @@
 //! A tap has a bounded queue. A request that finds the queue full is lost for this tap and counted, so no request waits
 //! for a reader. Not here: the HTTP of a tap (admin), and the keys of a request (gate).
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
+use ipnet::IpNet;
 use prometheus::{IntCounter, IntGauge};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -26,29 +26,29 @@ const QUEUED_MAX: usize = 1024;
 pub struct TapFilter {
     /// A limit that applies to the request.
     pub limit: Option<String>,
-    /// The hash of the request's key in that limit.
-    pub key: Option<[u64; 2]>,
+    /// Limits with the hash of a key; the request has one of these keys, if there are any.
+    pub keys: Vec<(String, [u64; 2])>,
     /// One of these verdicts, if there are any.
     pub verdicts: Vec<&'static str>,
     /// One of these reasons of a refusal, if there are any.
     pub refused_by: Vec<RefusedBy>,
-    /// The client's address.
-    pub client: Option<IpAddr>,
+    /// The network of the client.
+    pub client: Option<IpNet>,
     /// One of so many requests that match otherwise, chosen evenly; 0 and 1 take all.
     pub sample: u64,
 }
 
 impl TapFilter {
     fn admits(&self, request: &RequestRecord) -> bool {
-        let has_key = |limit: &String| {
-            let mut keys = request.keys().filter(|key| key.limit == *limit);
-            keys.any(|key| self.key.is_none_or(|hash| key.hash == hash))
-        };
+        let meets = |limit: &String| request.keys().any(|key| key.limit == *limit);
+        let has =
+            |(limit, hash): &(String, [u64; 2])| request.keys().any(|key| key.limit == *limit && key.hash == *hash);
         (self.verdicts.is_empty() || self.verdicts.contains(&request.outcome.verdict()))
             && (self.refused_by.is_empty()
                 || request.outcome.refused_by().is_some_and(|by| self.refused_by.contains(&by)))
-            && self.client.is_none_or(|client| client == request.client)
-            && self.limit.as_ref().is_none_or(has_key)
+            && self.client.is_none_or(|network| network.contains(&request.client))
+            && self.limit.as_ref().is_none_or(meets)
+            && (self.keys.is_empty() || self.keys.iter().any(has))
     }
 }
 
@@ -184,27 +184,30 @@ mod tests {
     #[test]
     fn filters_compare_limit_key_verdict_and_client() {
         let all = TapFilter::default();
-        let limit = |limit: &str, key: Option<u64>| TapFilter {
-            limit: Some(limit.into()),
-            key: key.map(|hash| [hash; 2]),
+        let limit = |limit: &str| TapFilter { limit: Some(limit.into()), ..TapFilter::default() };
+        let keys = |keys: &[(&str, u64)]| TapFilter {
+            keys: keys.iter().map(|(limit, hash)| ((*limit).to_owned(), [*hash; 2])).collect(),
             ..TapFilter::default()
         };
         let refused = TapFilter { verdicts: vec!["held", "refused"], ..TapFilter::default() };
         let by = |by: RefusedBy| TapFilter { refused_by: vec![RefusedBy::Access, by], ..TapFilter::default() };
-        let client = TapFilter { client: Some("10.0.0.1".parse().unwrap()), ..TapFilter::default() };
+        let client = |network: &str| TapFilter { client: Some(network.parse().unwrap()), ..TapFilter::default() };
         let seen = request(LIMITED, "10.0.0.1", &[("a", 1), ("b", 2)]);
         let other = request(Outcome::Forwarded, "10.0.0.2", &[]);
         for (filter, admits) in [
             (&all, [true, true]),
-            (&limit("a", None), [true, false]),
-            (&limit("c", None), [false, false]),
-            (&limit("a", Some(1)), [true, false]),
-            (&limit("a", Some(2)), [false, false]),
-            (&limit("b", Some(2)), [true, false]),
+            (&limit("a"), [true, false]),
+            (&limit("c"), [false, false]),
+            (&keys(&[("a", 1)]), [true, false]),
+            (&keys(&[("a", 2)]), [false, false]),
+            (&keys(&[("a", 2), ("b", 2)]), [true, false]),
             (&refused, [true, false]),
             (&by(RefusedBy::Limit), [true, false]),
             (&by(RefusedBy::Ban), [false, false]),
-            (&client, [true, false]),
+            (&client("10.0.0.1/32"), [true, false]),
+            (&client("10.0.0.0/30"), [true, true]),
+            (&client("10.0.0.2/31"), [false, true]),
+            (&client("::/1"), [false, false]),
         ] {
             assert_eq!([filter.admits(&seen), filter.admits(&other)], admits, "{filter:?}");
         }

@@ -58,7 +58,7 @@ fn without_a_terminal_it_prints_tables_or_json_once() {
         String::from_utf8(output.stdout).unwrap()
     };
     for tables in [text(&[]), text(&["--once"])] {
-        for part in ["forwarded ", "LIMIT ", "per-ip", "calm", "REFUSED OR HELD", "127.0.0.1"] {
+        for part in ["forwarded ", "LIMIT ", "per-ip", "calm", "LAST MINUTE", "127.0.0.1"] {
             assert!(tables.contains(part), "{part}: {tables}");
         }
         assert!(!tables.contains('\u{1b}') && !tables.contains("REPLICA"), "{tables}");

@@ -15,7 +15,8 @@ use super::paging::{Paging, paged};
 use super::shell::{self, Shell, Visitor, page, see_other};
 use super::words;
 use crate::admin::answer::{Answer, Refused};
-use crate::admin::bans::{BanBody, BansBody, ChangedBanBody};
+use crate::admin::ban_changes::ChangedBanBody;
+use crate::admin::bans::{BanBody, BansBody};
 
 #[derive(Template)]
 #[template(path = "bans.html", config = "src/admin/page/askama.toml")]
@@ -81,6 +82,38 @@ pub(super) async fn remove(
     match lift(&pages, &visitor, &fields).await {
         Ok(done) => see_other(&link("/bans", &[("done", done)])),
         Err(refused) => view(&pages, &visitor, FormFields::default(), Some(refused)).await,
+    }
+}
+
+/// Lifts all bans of a limit, or of addresses within a network.
+pub(super) async fn remove_all(
+    State(pages): State<Arc<Pages>>,
+    Extension(visitor): Extension<Visitor>,
+    Extension(fields): Extension<FormFields>,
+) -> Answer {
+    let (limit, network) = (fields.get("limit"), fields.get("address"));
+    let question = Question {
+        entry: "Bans",
+        action: "/bans/lift-all",
+        title: if network.is_empty() {
+            format!("Lift all bans of the limit {limit}?")
+        } else {
+            format!("Lift all bans of addresses within {network}?")
+        },
+        effect: "Requests of all these clients pass again, as far as limits admit them.",
+        button: "Lift all these bans".to_owned(),
+        asks_length: false,
+        back: "/bans",
+    };
+    if let Some(question) = confirm::ask(&visitor, &fields, question) {
+        return question;
+    }
+    let asked = if network.is_empty() { ("limit", limit) } else { ("address", network) };
+    let asked = [asked, ("reason", fields.get("reason"))];
+    match pages.api.delete::<Value>(&visitor.operator, "/v1/bans/all", &asked).await {
+        Ok(lifted) if lifted["not_kept"].is_null() => see_other(&link("/bans", &[("done", "lifted_all")])),
+        Ok(_) => see_other(&link("/bans", &[("done", "lifted_not_kept")])),
+        Err(refused) => view(&pages, &visitor, fields, Some(refused)).await,
     }
 }
 

@@ -92,8 +92,7 @@ pub(super) fn look(
         followed.seen = now;
         return Some(followed.shown());
     }
-    let filter =
-        TapFilter { limit: Some(limit.to_owned()), key: Some([key.first, key.second]), ..TapFilter::default() };
+    let filter = TapFilter { keys: vec![(limit.to_owned(), [key.first, key.second])], ..TapFilter::default() };
     let tap = admin.taps.open(filter)?;
     let state = (Arc::clone(admin), Arc::clone(followed_keys));
     let task = Collector(tokio::spawn(collect(state, tap, (limit.to_owned(), key))).abort_handle());

@@ -6,14 +6,16 @@ use askama::Template;
 use axum::Extension;
 use axum::extract::State;
 use http::{StatusCode, Uri};
+use serde_json::Value;
 
 use super::chart::{Chart, Range};
+use super::confirm::{self, Question};
 use super::fields::{FormFields, link};
 use super::limits::Described;
 use super::pages::Pages;
 use super::paging::{self, Paging};
 use super::refused_keys::{RefusedKey, refused_most};
-use super::shell::{self, Shell, Visitor, page};
+use super::shell::{self, Shell, Visitor, page, see_other};
 use super::words;
 use crate::admin::answer::Answer;
 use crate::admin::keys::LimitedPage;
@@ -88,6 +90,34 @@ pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Ex
         entered: query,
     };
     page(StatusCode::OK, &template)
+}
+
+/// Gives all units back to all keys of the limit.
+pub(super) async fn reset(
+    State(pages): State<Arc<Pages>>,
+    Extension(visitor): Extension<Visitor>,
+    Extension(fields): Extension<FormFields>,
+) -> Answer {
+    let name = fields.get("name");
+    let back = link("/limit", &[("name", name)]);
+    let question = Question {
+        entry: "Limits",
+        action: "/limit/reset",
+        title: format!("Reset all keys of the limit {name}?"),
+        effect: "All keys get all their units back now, so each client may send a whole burst again. Bans stay.",
+        button: "Reset all keys".to_owned(),
+        asks_length: false,
+        back: &back,
+    };
+    if let Some(question) = confirm::ask(&visitor, &fields, question) {
+        return question;
+    }
+    let asked = [("limit", name), ("reason", fields.get("reason"))];
+    match pages.api.delete::<Value>(&visitor.operator, "/v1/keys/all", &asked).await {
+        Ok(reset) if reset["more"] == 0 => see_other(&link("/limit", &[("name", name), ("done", "reset_all")])),
+        Ok(_) => see_other(&link("/limit", &[("name", name), ("done", "reset_many")])),
+        Err((status, detail)) => shell::problem(status, &detail),
+    }
 }
 
 /// The decisions and the headroom.

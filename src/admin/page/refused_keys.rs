@@ -1,4 +1,4 @@
-//! The keys that limits refused or held most of late.
+//! The keys and the networks of clients that limits refused or held most of late.
 
 use std::cmp::Reverse;
 
@@ -6,32 +6,38 @@ use super::fields::link;
 use super::words;
 use crate::gate::{TopKey, TopKeys};
 
-/// A key with its refused or held requests.
+/// A key or a network with its refused or held requests.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RefusedKey {
     pub(super) name: String,
     pub(super) link: String,
+    /// Empty for a network.
     pub(super) limit: String,
-    /// The least number of its requests, in words.
+    /// The least number of its requests in the last minute, in words.
+    pub(super) last_minute: String,
+    /// The least number of its requests of late, in words.
     pub(super) at_least: String,
-    /// The largest number of its requests, in words.
-    pub(super) at_most: String,
 }
 
-/// The `n` keys of all limits with the most requests. A key whose count may be wrong by more than the half is left out:
-/// it may have had no request at all.
+/// The `n` keys of all limits with the most requests in the last minute, then of late. A key without a request in the last
+/// minute is left out if its count may be wrong by more than the half: it may have had no request at all.
 pub(super) fn refused_most(tops: Vec<TopKeys>, n: usize) -> Vec<RefusedKey> {
     let of_limit = |top: TopKeys| {
         let limit = top.limit;
         top.keys.into_iter().map(move |key| (limit.clone(), key))
     };
     let least = |key: &TopKey| key.count.saturating_sub(key.error);
-    let mut keys: Vec<_> = tops.into_iter().flat_map(of_limit).filter(|(_, key)| least(key) > key.error).collect();
-    keys.sort_by_key(|(_, key)| Reverse(least(key)));
+    let is_certain = |key: &TopKey| key.last_minute > 0 || least(key) > key.error;
+    let mut keys: Vec<_> = tops.into_iter().flat_map(of_limit).filter(|(_, key)| is_certain(key)).collect();
+    keys.sort_by_key(|(_, key)| Reverse((key.last_minute, least(key))));
     let row = |(limit, key): (Box<str>, TopKey)| RefusedKey {
-        link: link("/key", &[("limit", &limit), ("id", &key.hash.id())]),
+        link: if limit.is_empty() {
+            link("/bans", &[("address", &key.key)])
+        } else {
+            link("/key", &[("limit", &limit), ("id", &key.hash.id())])
+        },
+        last_minute: words::count(key.last_minute),
         at_least: words::count(least(&key)),
-        at_most: words::count(key.count),
         name: key.key.into(),
         limit: limit.into(),
     };
@@ -45,36 +51,40 @@ mod tests {
 
     #[test]
     fn counts_that_may_be_errors_are_left_out() {
-        let key = |(name, count, error): (&str, u64, u64)| TopKey {
+        let key = |(name, count, error, last_minute): (&str, u64, u64, u64)| TopKey {
             hash: Key::of_hash(count, error),
             key: name.into(),
             count,
             error,
+            last_minute,
         };
-        let top = |limit: &str, keys: &[(&str, u64, u64)]| TopKeys {
+        let top = |limit: &str, keys: &[(&str, u64, u64, u64)]| TopKeys {
             limit: limit.into(),
             total: 0,
             missed: 0,
             keys: keys.iter().copied().map(key).collect(),
         };
         let tops = vec![
-            top("a", &[("often", 90_000, 100), ("rather", 30, 14), ("half", 30, 15), ("never", 3, 3)]),
-            top("b", &[("once", 1, 0), ("most", 90_100, 0)]),
-            top("c", &[]),
+            top("a", &[("often", 90_000, 100, 2), ("rather", 30, 14, 0), ("half", 30, 15, 0), ("never", 3, 3, 0)]),
+            top("b", &[("once", 1, 0, 0), ("most", 90_100, 0, 0), ("now", 1000, 990, 9)]),
+            top("", &[("192.0.2.0/24", 7, 0, 7)]),
         ];
         let shown = |n| {
             let keys = refused_most(tops.clone(), n);
             keys.into_iter()
-                .map(|key| format!("{} {}: {} to {}", key.limit, key.name, key.at_least, key.at_most))
+                .map(|key| format!("{} {}: {}, {}", key.limit, key.name, key.last_minute, key.at_least))
                 .collect::<Vec<_>>()
         };
         let all = [
-            "b most: 90\u{202f}100 to 90\u{202f}100",
-            "a often: 89\u{202f}900 to 90\u{202f}000",
-            "a rather: 16 to 30",
-            "b once: 1 to 1",
+            "b now: 9, 10",
+            " 192.0.2.0/24: 7, 7",
+            "a often: 2, 89\u{202f}900",
+            "b most: 0, 90\u{202f}100",
+            "a rather: 0, 16",
+            "b once: 0, 1",
         ];
         assert_eq!(shown(9), all);
         assert_eq!(shown(2), all[..2]);
+        assert_eq!(refused_most(tops, 2)[1].link, "/bans?address=192.0.2.0%2F24");
     }
 }

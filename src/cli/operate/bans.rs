@@ -36,10 +36,13 @@ enum BansAction {
         #[command(flatten)]
         target: Target,
     },
-    /// Lift a ban.
+    /// Lift a ban, or all bans of a limit or a network.
     Lift {
         #[command(flatten)]
         clients: ClientArgs,
+        /// Lift all bans of the limit, or all bans of addresses within the network.
+        #[arg(long, conflicts_with_all = ["text", "id"])]
+        all: bool,
         /// The reason, for the audit log.
         #[arg(long)]
         reason: Option<String>,
@@ -64,8 +67,11 @@ struct LengthArgs {
 #[derive(Debug, Args)]
 struct ClientArgs {
     /// The name of the limit.
-    #[arg(required_unless_present = "address", conflicts_with = "address")]
+    #[arg(required_unless_present_any = ["limit_option", "address"], conflicts_with = "address")]
     limit: Option<String>,
+    /// The name of the limit.
+    #[arg(long = "limit", value_name = "LIMIT", conflicts_with_all = ["limit", "address"])]
+    limit_option: Option<String>,
     /// The key: its parts with `|` between them, or a JSON object with the parts by name.
     #[arg(value_name = "KEY")]
     text: Option<String>,
@@ -81,7 +87,9 @@ pub(in crate::cli) fn bans(BansArgs { action }: BansArgs) -> ExitCode {
     match action {
         BansAction::List { limit, target } => target
             .run(ApiRequest::query(Method::GET, "/v1/bans", vec![("limit", limit)]), |bans| show_bans(&bans["bans"])),
-        BansAction::Add { clients: ClientArgs { limit, text, id, address }, length, reason, target } => {
+        BansAction::Add { clients, length, reason, target } => {
+            let ClientArgs { limit, limit_option, text, id, address } = clients;
+            let limit = limit.or(limit_option);
             let length = length.length.or_else(|| length.forever.then(|| "forever".to_owned()));
             let key = text.as_deref().map(key_of);
             let ban = [("limit", limit), ("id", id), ("address", address), ("for", length), ("reason", reason)];
@@ -90,11 +98,27 @@ pub(in crate::cli) fn bans(BansArgs { action }: BansArgs) -> ExitCode {
             body.extend(key.map(|key| ("key".to_owned(), key)));
             target.run(ApiRequest::post("/v1/bans", &body.into()), show_changed_ban)
         }
-        BansAction::Lift { clients: ClientArgs { limit, text, id, address }, reason, target } => {
+        BansAction::Lift { clients, all, reason, target } => {
+            let ClientArgs { limit, limit_option, text, id, address } = clients;
+            let limit = limit.or(limit_option);
+            if all {
+                let query = vec![("limit", limit), ("address", address), ("reason", reason)];
+                return target.run(ApiRequest::query(Method::DELETE, "/v1/bans/all", query), show_lifted);
+            }
             let query = vec![("limit", limit), ("key", text), ("id", id), ("address", address), ("reason", reason)];
             target.run(ApiRequest::query(Method::DELETE, "/v1/bans", query), show_changed_ban)
         }
     }
+}
+
+fn show_lifted(lifted: &Value) -> String {
+    let [by_operators, by_limit] = ["by_operators", "by_limit"].map(|name| text(&lifted[name]));
+    format!("lifted {by_operators} bans of operators, and {by_limit} that the limit set{}", warning(lifted))
+}
+
+/// The warning that a change is not on disk; empty if it is.
+fn warning(changed: &Value) -> String {
+    changed["not_kept"].as_str().map(|why| format!("\nends with the process: {why}")).unwrap_or_default()
 }
 
 fn show_bans(bans: &Value) -> String {
@@ -110,6 +134,5 @@ fn show_bans(bans: &Value) -> String {
 fn show_changed_ban(changed: &Value) -> String {
     let ban = if changed["ban"].is_null() { &changed["was"] } else { &changed["ban"] };
     let did = if changed["ban"].is_null() { "lifted" } else { "in force" };
-    let warning = changed["not_kept"].as_str().map(|why| format!("\nends with the process: {why}"));
-    format!("{did}\n{}{}", show_bans(&Value::Array(vec![ban.clone()])), warning.unwrap_or_default())
+    format!("{did}\n{}{}", show_bans(&Value::Array(vec![ban.clone()])), warning(changed))
 }

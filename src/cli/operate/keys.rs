@@ -40,7 +40,7 @@ enum KeysAction {
         #[command(flatten)]
         target: Target,
     },
-    /// List the keys with the most refused or held requests.
+    /// List the keys with the most refused or held requests in the last minute, then of late.
     Top {
         /// The name of the limit.
         limit: String,
@@ -66,10 +66,13 @@ enum KeysAction {
         #[command(flatten)]
         target: Target,
     },
-    /// Give all units of a key back.
+    /// Give all units of a key back, or of all keys.
     Reset {
         #[command(flatten)]
         key: KeyArgs,
+        /// Reset all keys of the limit that this Weir remembers.
+        #[arg(long, conflicts_with_all = ["text", "id"])]
+        all: bool,
         /// The reason, for the audit log.
         #[arg(long)]
         reason: Option<String>,
@@ -110,7 +113,14 @@ pub(in crate::cli) fn keys(KeysArgs { action }: KeysArgs) -> ExitCode {
             let charge = json!({ "limit": limit, "key": key_of(&key_text), "units": units, "reason": reason });
             target.run(ApiRequest::post("/v1/spend", &charge), show_balance)
         }
-        KeysAction::Reset { key, reason, target } => target
+        KeysAction::Reset { key, all: true, reason, target } => {
+            let query = vec![("limit", Some(key.limit)), ("reason", reason)];
+            target.run(ApiRequest::query(Method::DELETE, "/v1/keys/all", query), |reset| match &reset["more"] {
+                more if *more == 0 => format!("{} keys were reset", reset["reset"]),
+                more => format!("{} keys were reset; repeat the command for {more} others", reset["reset"]),
+            })
+        }
+        KeysAction::Reset { key, all: false, reason, target } => target
             .run(of_key(Method::DELETE, key, ("reason", reason)), |reset| {
                 format!("before\n{}\n\nafter\n{}", show_key(&reset["before"]), show_key(&reset["after"]))
             }),
@@ -130,8 +140,8 @@ fn show_key(key: &Value) -> String {
 
 fn show_top(top: &Value) -> String {
     let keys = top["limits"][0]["keys"].as_array().into_iter().flatten();
-    let rows: Vec<_> = keys.map(|key| vec![text(&key["key"]), text(&key["count"]), text(&key["error"])]).collect();
-    table(&["KEY", "REQUESTS", "AT MOST TOO HIGH BY"], &rows)
+    let row = |key: &Value| ["key", "last_minute", "count", "error"].map(|name| text(&key[name])).into();
+    table(&["KEY", "LAST MINUTE", "OF LATE", "AT MOST TOO HIGH BY"], &keys.map(row).collect::<Vec<_>>())
 }
 
 fn show_balance(balance: &Value) -> String {

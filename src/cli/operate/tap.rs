@@ -3,7 +3,6 @@
 //! On a terminal each request is a line of a table, elsewhere it is a line of JSON.
 
 use std::io::{self, ErrorKind, Write};
-use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
@@ -31,9 +30,9 @@ pub(in crate::cli) struct TapArgs {
     /// The reasons of refusals: limit, ban, access, identity, other.
     #[arg(long, value_name = "REASON,...")]
     refused_by: Option<String>,
-    /// The address of the client.
+    /// The address of the client, or a network such as 203.0.113.0/24.
     #[arg(long, value_name = "ADDRESS")]
-    client: Option<IpAddr>,
+    client: Option<String>,
     /// Show one of N requests.
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     sample: Option<u64>,
@@ -72,10 +71,10 @@ fn path(args: &TapArgs) -> String {
         ("id", &args.id),
         ("verdict", &args.verdict),
         ("refused_by", &args.refused_by),
+        ("client", &args.client),
     ] {
         query.extend_pairs(value.iter().map(|value| (name, value)));
     }
-    query.extend_pairs(args.client.map(|client| ("client", client.to_string())));
     for (name, number) in [("sample", args.sample), ("count", args.count)] {
         query.extend_pairs(number.map(|number| (name, number.to_string())));
     }

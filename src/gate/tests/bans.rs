@@ -196,7 +196,7 @@ async fn a_ban_of_an_operator_flags_its_limit_only() {
             (BanTarget::Key("a".into(), vec!["k".into()]), now.saturating_add_ns(for_s * 1_000_000_000));
         let (until, replaced_until, reason, token) = (Some(until), None, None, None);
         let ban = OperatorBan { target, until, since, replica: 0, is_lifted, replaced_until, reason, token };
-        gate.change_operator_ban(live, ban, now);
+        gate.change_operator_bans(live, [ban], now);
     };
     assert_eq!(flags(live), [false, false]);
     change(live, false, 3600);

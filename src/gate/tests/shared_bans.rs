@@ -67,7 +67,7 @@ async fn a_newcomer_gets_all_bans_in_parts() {
     let now = node.gate.clock().now();
     for number in 0..5000_u64 {
         let network = format!("10.{}.{}.0/24", number / 250, number % 250);
-        node.gate.change_operator_ban(node.live, of_network(&network, false), now.saturating_add_ns(number));
+        node.gate.change_operator_bans(node.live, [of_network(&network, false)], now.saturating_add_ns(number));
     }
     (0..3).for_each(|_| _ = node.left("a=x"));
     let mut at = Cursor::default();
@@ -93,7 +93,7 @@ async fn the_last_change_by_an_operator_counts() {
     share(fleet);
     let change = |fleet: &Fleet, index: usize, network: &str, is_lifted: bool| {
         let node = &fleet.0[index];
-        node.gate.change_operator_ban(node.live, of_network(network, is_lifted), node.gate.clock().now());
+        node.gate.change_operator_bans(node.live, [of_network(network, is_lifted)], node.gate.clock().now());
     };
     change(fleet, 0, "192.0.2.0/24", false);
     change(fleet, 0, "198.51.100.7/32", false);
@@ -124,11 +124,8 @@ async fn a_longer_ban_does_not_come_back() {
             let node = &fleet.0[index];
             let now = node.gate.clock().now();
             let until = length.map(|length| now.saturating_add_ns(ns(length)));
-            node.gate.change_operator_ban(
-                node.live,
-                OperatorBan { until, ..of_network("192.0.2.0/24", is_lifted) },
-                now,
-            );
+            let ban = OperatorBan { until, ..of_network("192.0.2.0/24", is_lifted) };
+            node.gate.change_operator_bans(node.live, [ban], now);
         };
         change(fleet, 0, None, false);
         fleet.talk();

@@ -59,3 +59,46 @@ async fn refusals_and_holds_are_counted_and_nothing_else() {
     gate.sweep();
     assert_eq!(told(Some("x-no"), 9), "x-no: 0 0 []");
 }
+
+#[tokio::test(start_paused = true)]
+async fn keys_with_refusals_in_the_last_minute_come_first() {
+    let gate = new_gate();
+    let live = install(gate, [limit("x-no", 1, "1h", 1, OnLimit::Reject)], CAPS);
+    let refuse = |word: &str, times: usize| {
+        for _ in 0..times {
+            if let Step::Pass(mut pass) = ask(gate, live, &headers(&[&format!("x-no={word}")])) {
+                pass.charged.commit(true);
+            }
+        }
+    };
+    let told = || {
+        let row = |key: &crate::gate::TopKey| format!("{}:{}/{}", &key.key[..4], key.last_minute, key.count);
+        gate.top(live, None, 9)[0].keys.iter().map(row).collect::<Vec<_>>().join(" ")
+    };
+    let networks = || gate.top_networks(9).keys.into_iter().map(|key| (key.last_minute, key.count)).collect::<Vec<_>>();
+    let advance = async |seconds: u64| {
+        for _ in 0..seconds {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            gate.sweep();
+        }
+    };
+    gate.sweep();
+    refuse("aaaaaaaa", 11);
+    assert_eq!((told(), networks()), ("aaaa:10/10".to_owned(), vec![(10, 10)]));
+    advance(30).await;
+    refuse("bbbbbbbb", 4);
+    assert_eq!(told(), "aaaa:10/10 bbbb:3/3");
+    advance(20).await;
+    assert_eq!(told(), "aaaa:10/10 bbbb:3/3");
+    // The oldest piece of ten seconds is forgotten.
+    advance(11).await;
+    assert_eq!(told(), "bbbb:3/3 aaaa:0/10");
+    refuse("aaaaaaaa", 1);
+    advance(30).await;
+    assert_eq!((told(), networks()), ("aaaa:1/11 bbbb:0/3".to_owned(), vec![(1, 14)]));
+    // Also after a pause that is longer than a minute.
+    tokio::time::advance(Duration::from_mins(5)).await;
+    gate.sweep();
+    refuse("bbbbbbbb", 1);
+    assert_eq!(told(), "bbbb:1/4 aaaa:0/11");
+}

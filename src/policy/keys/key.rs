@@ -128,7 +128,7 @@ impl KeySecret {
             let several = |AmbiguousValue| part;
             match part {
                 KeyPart::Ip | KeyPart::Network { .. } => {
-                    message.write_address(facts.client_ip, part.prefixes(prefixes))
+                    message.write_address(facts.client_ip, part.prefixes(prefixes));
                 }
                 KeyPart::Path => message.write_text(facts.path.as_bytes()),
                 KeyPart::Route => message.write_text(route.as_bytes()),

@@ -138,11 +138,12 @@ impl Table {
         }, else unfit())
     }
 
-    /// Calls `seen` with each key that is remembered exactly and that its rule denies one unit at `now`, and with the
-    /// decision. Locks a few keys at a time.
-    pub fn each_denied<'r>(
+    /// Calls `seen` with each key that is remembered exactly and is not idle at `now`, and with the decision about `cost`
+    /// units. Locks a few keys at a time.
+    pub fn each_used<'r>(
         &self,
         rule: impl Fn(Key) -> Option<&'r Algorithm>,
+        cost: u64,
         now: Timestamp,
         seen: impl FnMut(Key, Decision),
     ) {
@@ -152,9 +153,9 @@ impl Table {
                     Some(Algorithm::TokenBucket(quota)) => Some(quota),
                     _ => None,
                 };
-                keys.each_denied(quota, now, seen);
+                keys.each_used(quota, cost, now, seen);
             }
-            Kind::Any(keys) => keys.each_denied(rule, now, seen),
+            Kind::Any(keys) => keys.each_used(rule, cost, now, seen),
         }
     }
 

@@ -277,11 +277,12 @@ impl<S: TableState> Keys<S> {
         })
     }
 
-    /// Calls `seen` with each key that its rule denies one unit at `now`, and with the decision. A key without a rule is
-    /// left out.
-    pub(super) fn each_denied<'r>(
+    /// Calls `seen` with each key that is not idle at `now`, and with the decision about `cost` units. A key without a rule
+    /// is left out.
+    pub(super) fn each_used<'r>(
         &self,
         rule: impl Fn(Key) -> Option<&'r S::Rule>,
+        cost: u64,
         now: Timestamp,
         mut seen: impl FnMut(Key, Decision),
     ) where
@@ -291,10 +292,7 @@ impl<S: TableState> Keys<S> {
             let Some(rule) = rule(key).filter(|_| state.idle_at() > now) else { return };
             let mut state = state.clone();
             state.adopt(rule, now);
-            let decision = state.peek(rule, 1, now);
-            if !decision.is_admitted() {
-                seen(key, decision);
-            }
+            seen(key, state.peek(rule, cost, now));
         });
     }
 

@@ -27,7 +27,7 @@ enum Message {
 }
 
 /// Shows the screen until the user or a signal ends it. The terminal is as before afterwards, also after a panic.
-pub(super) fn run(target: Target, every: Duration) -> ExitCode {
+pub(super) fn run(target: Target, view: View, every: Duration) -> ExitCode {
     let admin = match target.address() {
         Ok(admin) => admin,
         Err(code) => return code,
@@ -43,7 +43,7 @@ pub(super) fn run(target: Target, every: Duration) -> ExitCode {
             thread::sleep(every);
         }
     });
-    let shown = ratatui::try_init().and_then(|mut terminal| show(&mut terminal, &inbox, &place));
+    let shown = ratatui::try_init().and_then(|mut terminal| show(&mut terminal, view, (&inbox, &place)));
     ratatui::restore();
     match shown {
         Ok(()) => ExitCode::SUCCESS,
@@ -71,8 +71,8 @@ fn watch_signals(messages: Sender<Message>) -> io::Result<()> {
     Ok(())
 }
 
-fn show(terminal: &mut DefaultTerminal, inbox: &Receiver<Message>, place: &str) -> io::Result<()> {
-    let (mut view, mut has_changed) = (View::default(), true);
+fn show(terminal: &mut DefaultTerminal, mut view: View, (inbox, place): (&Receiver<Message>, &str)) -> io::Result<()> {
+    let mut has_changed = true;
     loop {
         for message in inbox.try_iter() {
             match message {
@@ -117,6 +117,7 @@ fn press(view: &mut View, KeyEvent { code, modifiers, kind, .. }: KeyEvent) -> b
     match code {
         KeyCode::Char('q') => return true,
         KeyCode::Char('s') => view.sort_next(),
+        KeyCode::Char('n') => view.rank_next(),
         KeyCode::Char('p' | ' ') => view.is_paused = !view.is_paused,
         KeyCode::Char('/') => view.is_filtering = true,
         KeyCode::Esc => view.filter.clear(),
@@ -127,6 +128,7 @@ fn press(view: &mut View, KeyEvent { code, modifiers, kind, .. }: KeyEvent) -> b
 
 #[cfg(test)]
 mod tests {
+    use super::super::view::Ranked;
     use super::*;
 
     #[test]
@@ -137,10 +139,10 @@ mod tests {
             assert!(!typed(&mut view, KeyCode::Char(key)));
         }
         assert!(view.is_filtering && view.filter == "sq");
-        for key in [KeyCode::Backspace, KeyCode::Enter, KeyCode::Char('p')] {
+        for key in [KeyCode::Backspace, KeyCode::Enter, KeyCode::Char('p'), KeyCode::Char('n')] {
             assert!(!typed(&mut view, key));
         }
-        assert!(!view.is_filtering && view.is_paused && view.filter == "s");
+        assert!(!view.is_filtering && view.is_paused && view.filter == "s" && view.by == Ranked::Network);
         assert!(!typed(&mut view, KeyCode::Esc) && view.filter.is_empty());
         assert!(typed(&mut view, KeyCode::Char('q')));
         assert!(press(&mut view, KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));

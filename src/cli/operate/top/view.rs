@@ -4,6 +4,7 @@
 
 use std::cmp::Ordering;
 
+use clap::ValueEnum;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
@@ -49,6 +50,14 @@ impl Sort {
     }
 }
 
+/// The clients whose refused and held requests are ranked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Ranked {
+    #[default]
+    Key,
+    Network,
+}
+
 /// The figures in view.
 #[derive(Debug, Default)]
 pub(super) struct View {
@@ -56,6 +65,7 @@ pub(super) struct View {
     /// Why there are no newer figures.
     error: Option<String>,
     sort: Sort,
+    pub(super) by: Ranked,
     /// Limits and keys in view contain this text.
     pub(super) filter: String,
     pub(super) is_paused: bool,
@@ -73,7 +83,8 @@ struct LimitFigures<'f> {
 }
 
 const LIMIT_HEADINGS: [&str; 5] = ["LIMIT", "ADMITTED/S", "HELD/S", "REFUSED/S", "HEADROOM"];
-const KEY_HEADINGS: [&str; 3] = ["LIMIT", "KEY", "REFUSED OR HELD"];
+/// Of requests that were refused or held.
+const KEY_HEADINGS: [&str; 4] = ["LIMIT", "KEY", "LAST MINUTE", "OF LATE"];
 /// The least interesting columns are last, where a narrow screen cuts.
 const ENDPOINT_WIDTHS: [Constraint; ENDPOINT_HEADINGS.len()] = [
     Constraint::Length(10),
@@ -92,6 +103,11 @@ const ENDPOINT_WIDTHS: [Constraint; ENDPOINT_HEADINGS.len()] = [
 const MEMBER_HEADINGS: [&str; 4] = ["REPLICA", "CONNECTED", "LAG", "SILENT MS"];
 
 impl View {
+    /// A view without figures.
+    pub(super) fn ranking(by: Ranked) -> Self {
+        Self { by, ..Self::default() }
+    }
+
     /// Shows newer figures, unless it is paused.
     pub(super) fn show(&mut self, figures: Result<Figures, String>) {
         match figures {
@@ -104,6 +120,11 @@ impl View {
     /// Takes the next order.
     pub(super) fn sort_next(&mut self) {
         self.sort = self.sort.next();
+    }
+
+    /// Ranks networks in place of keys, or keys again.
+    pub(super) fn rank_next(&mut self) {
+        self.by = if self.by == Ranked::Key { Ranked::Network } else { Ranked::Key };
     }
 
     fn is_in_view(&self, text: &str) -> bool {
@@ -143,20 +164,24 @@ impl View {
         self.limits().into_iter().map(row).collect()
     }
 
-    /// The keys in view, the most refused first.
+    /// The keys or networks in view, the most refused first.
     fn key_rows(&self) -> Vec<Vec<String>> {
-        let top = self.figures.as_ref().map(|figures| &figures.top);
-        let of_limit = |limit: &Value| {
-            let name = limit["limit"].as_str().unwrap_or("-").to_owned();
-            keys(&limit["keys"]).map(move |(key, count)| (name.clone(), key, count)).collect::<Vec<_>>()
+        let Some(Figures { top, .. }) = &self.figures else { return Vec::new() };
+        let limits = top["limits"].as_array().into_iter().flatten();
+        let counted: Vec<_> = match self.by {
+            Ranked::Network => counted("any", &top["networks"]).collect(),
+            Ranked::Key => limits
+                .flat_map(|limit| counted(limit["limit"].as_str().unwrap_or("-"), &limit["keys"]))
+                .chain(counted("banned address", &top["banned_addresses"]))
+                .collect(),
         };
-        let limits = top.and_then(|top| top["limits"].as_array()).into_iter().flatten().flat_map(of_limit);
-        let addresses = top.into_iter().flat_map(|top| keys(&top["banned_addresses"]));
-        let addresses = addresses.map(|(key, count)| ("banned address".to_owned(), key, count));
-        let is_in_view = |(limit, key, _): &(String, String, u64)| self.is_in_view(limit) || self.is_in_view(key);
-        let mut rows: Vec<_> = limits.chain(addresses).filter(is_in_view).collect();
-        rows.sort_by_key(|(_, _, count)| std::cmp::Reverse(*count));
-        rows.into_iter().map(|(limit, key, count)| vec![clean(&limit), clean(&key), count.to_string()]).collect()
+        let is_in_view = |(_, [limit, key]): &(_, [&str; 2])| self.is_in_view(limit) || self.is_in_view(key);
+        let mut rows: Vec<_> = counted.into_iter().filter(is_in_view).collect();
+        rows.sort_by_key(|(counts, _)| std::cmp::Reverse(*counts));
+        let row = |([last_minute, count], [limit, key]): ([u64; 2], [&str; 2])| {
+            vec![clean(limit), clean(key), last_minute.to_string(), count.to_string()]
+        };
+        rows.into_iter().map(row).collect()
     }
 
     fn member_rows(&self) -> Vec<Vec<String>> {
@@ -239,8 +264,9 @@ impl View {
             Constraint::Length(9),
         ];
         draw_table(frame, limits, &name, (&LIMIT_HEADINGS, self.limit_rows()), &wide);
-        let wide = [Constraint::Length(20), Constraint::Min(20), Constraint::Length(16)];
-        draw_table(frame, keys, " most refused keys ", (&KEY_HEADINGS, self.key_rows()), &wide);
+        let wide = [Constraint::Length(20), Constraint::Min(20), Constraint::Length(11), Constraint::Length(10)];
+        let name = if self.by == Ranked::Key { " most refused keys " } else { " most refused networks " };
+        draw_table(frame, keys, name, (&KEY_HEADINGS, self.key_rows()), &wide);
         if !endpoints.is_empty() {
             draw_table(frame, upstreams, " endpoints ", (&ENDPOINT_HEADINGS, endpoints), &ENDPOINT_WIDTHS);
         }
@@ -270,14 +296,15 @@ impl View {
             return Line::from(clean(error)).red();
         }
         let filter = if self.filter.is_empty() { String::new() } else { format!(" ({})", clean(&self.filter)) };
-        Line::from(format!("q quit   s sort   / filter{filter}   p pause")).dim()
+        Line::from(format!("q quit   s sort   n keys or networks   / filter{filter}   p pause")).dim()
     }
 }
 
-/// The keys of an array of counted keys, with their counts.
-fn keys(counted: &Value) -> impl Iterator<Item = (String, u64)> {
-    let key = |key: &Value| (key["key"].as_str().unwrap_or("-").to_owned(), key["count"].as_u64().unwrap_or(0));
-    counted.as_array().into_iter().flatten().map(key)
+/// The requests of the last minute and of late of each counted key, with the limit and the key.
+fn counted<'k>(limit: &'k str, keys: &'k Value) -> impl Iterator<Item = ([u64; 2], [&'k str; 2])> {
+    let counts = |key: &Value| ["last_minute", "count"].map(|name| key[name].as_u64().unwrap_or(0));
+    let key = move |key: &'k Value| (counts(key), [limit, key["key"].as_str().unwrap_or("-")]);
+    keys.as_array().into_iter().flatten().map(key)
 }
 
 fn draw_table(
@@ -311,10 +338,11 @@ mod tests {
         });
         let top = json!({
             "limits": [
-                { "limit": "per-ip", "keys": [{ "key": "10.0.0.1", "count": 3, "error": 0 }] },
-                { "limit": "sellers", "keys": [{ "key": "12..#5d\u{1b}[2J", "count": 7, "error": 0 }] }
+                { "limit": "per-ip", "keys": [{ "key": "10.0.0.1", "count": 3, "error": 0, "last_minute": 2 }] },
+                { "limit": "sellers", "keys": [{ "key": "12..#5d\u{1b}[2J", "count": 7, "error": 0, "last_minute": 1 }] }
             ],
-            "banned_addresses": [{ "key": "10.9.0.0/16", "count": 5, "error": 0 }]
+            "banned_addresses": [{ "key": "10.9.0.0/16", "count": 5, "error": 0, "last_minute": 1 }],
+            "networks": [{ "key": "10.9.1.0/24", "count": 15, "error": 0, "last_minute": 4 }]
         });
         let endpoint = json!({
             "endpoint": "http://10.0.0.1:80", "address": null, "state": "ejected", "why": "no answer in time",
@@ -389,11 +417,16 @@ mod tests {
             "endpoints",
             "http://10.0.0.1:80",
             "ejected",
-            "q quit   s sort   / filter   p pause",
+            "q quit   s sort   n keys or networks   / filter   p pause",
         ] {
             assert!(shown.contains(part), "{part} in {shown}");
         }
-        assert!(!shown.contains("other replicas"));
+        assert!(!shown.contains("other replicas") && !shown.contains("10.9.1.0/24"));
+        view.rank_next();
+        let networks = screen(&view);
+        assert!(networks.contains("most refused networks") && networks.contains("10.9.1.0/24"), "{networks}");
+        assert!(!networks.contains("10.0.0.1 "), "{networks}");
+        view.rank_next();
         view.is_filtering = true;
         view.filter = "sell".to_owned();
         assert!(screen(&view).contains("filter: sell_"));
@@ -417,10 +450,10 @@ mod tests {
         calm     2.5         0.0     0.0        -
         per-ip   2.5         0.0     0.0        25 %
 
-        LIMIT           KEY          REFUSED OR HELD
-        sellers         12..#5d[2J   7
-        banned address  10.9.0.0/16  5
-        per-ip          10.0.0.1     3
+        LIMIT           KEY          LAST MINUTE  OF LATE
+        per-ip          10.0.0.1     2            3
+        sellers         12..#5d[2J   1            7
+        banned address  10.9.0.0/16  1            5
 
         UPSTREAM  ENDPOINT            STATE    REQUESTS/S  ERRORS/S  P50     P90  ACTIVE  QUEUED  CONNECTIONS  WEIGHT  SINCE
         app       http://10.0.0.1:80  ejected  1.0         0.1       2.5 ms  -    2       3       4            1       2026-11-24T00:00:00.000Z

@@ -1,0 +1,368 @@
+//! `POST` and `DELETE /v1/bans`, `DELETE /v1/bans/all`: sets and lifts bans.
+//!
+//! A ban is in force when the answer arrives. If the file of bans cannot be written, the answer says so: a ban must not
+//! wait for a disk.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json as value};
+use tokio::task::spawn_blocking;
+use utoipa::{IntoParams, ToSchema};
+
+use super::access::Operator;
+use super::answer::{Answer, ProblemBody, Refused, json, problem};
+use super::audit::Audited;
+use super::bans::{BanBody, Banned};
+use super::body::{self, Json, NO_NETWORK, Parameters};
+use super::edits::parsed_length;
+use super::key;
+use super::keys::{refused, unknown_limit};
+use super::state::Admin;
+use crate::gate::{BanInForce, BanTarget, KeyName, Live, OperatorBan};
+use crate::time::{Timestamp, saturating_ns};
+
+/// Most bans of operators.
+const BANS_MAX: usize = 10_000;
+
+/// A ban to set: of a key of a limit, or of addresses for all limits.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewBan)]
+struct NewBanBody {
+    /// The name of the limit.
+    limit: Option<String>,
+    /// The key: its parts by name, or its text as in `overrides`.
+    #[schema(value_type = Option<Object>)]
+    key: Option<Value>,
+    /// The id of the key, in place of `key`.
+    id: Option<String>,
+    /// An address, or a network such as `192.0.2.0/24`, in place of `limit` and `key`.
+    address: Option<String>,
+    /// The length, such as `10min` or `24h`, or `forever`: the ban is for good until it is lifted.
+    #[serde(rename = "for")]
+    length: Option<String>,
+    /// The reason, for the list of bans and the audit log.
+    reason: Option<Box<str>>,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct LiftQuery {
+    /// The name of the limit.
+    limit: Option<String>,
+    /// The key: its text as in `overrides`, or a JSON object with its parts by name.
+    key: Option<String>,
+    /// The id of the key, in place of `key`.
+    id: Option<String>,
+    /// The address or the network of the ban.
+    address: Option<String>,
+    /// The reason, for the audit log.
+    reason: Option<String>,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct LiftAllQuery {
+    /// The name of the limit whose bans end: those of operators and its own.
+    limit: Option<String>,
+    /// The network, in place of `limit`: all bans of addresses within it end.
+    address: Option<String>,
+    /// The reason, for the audit log.
+    reason: Option<String>,
+}
+
+/// A ban that was set or lifted.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[schema(as = ChangedBan)]
+pub struct ChangedBanBody {
+    /// The ban now; `null` if it was lifted.
+    pub ban: Option<BanBody>,
+    /// The ban before; `null` if there was none.
+    pub was: Option<BanBody>,
+    /// Why the change ends with the process; `null` if it is on disk.
+    pub not_kept: Option<String>,
+}
+
+/// Bans that were lifted together.
+#[derive(Serialize, ToSchema)]
+#[schema(as = LiftedBans)]
+struct LiftedBansBody {
+    /// Lifted bans of operators.
+    by_operators: usize,
+    /// Lifted bans that the limit set.
+    by_limit: usize,
+    /// Why the change ends with the process; `null` if it is on disk.
+    not_kept: Option<String>,
+}
+
+/// Bans a key of a limit, or addresses for all limits. A ban of the same clients is replaced.
+#[utoipa::path(
+    post,
+    path = "/v1/bans",
+    request_body = NewBanBody,
+    responses(
+        (status = 200, body = ChangedBanBody, description = "the ban, and the one before"),
+        (status = 400, body = ProblemBody, description = "the ban is not possible"),
+        (status = 404, body = ProblemBody, description = "the limit does not exist"),
+    )
+)]
+pub(super) async fn set(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    Json(asked): Json,
+) -> Answer {
+    let now = admin.gate.clock().now();
+    // Bound apart, so that no policy is kept alive while the file is written.
+    let ban = read(&admin, &admin.live.load(), &asked);
+    match ban {
+        Ok((found, NewBan { length_ns, reason })) => {
+            change(&admin, &operator, found, (true, length_ns, reason), now).await
+        }
+        Err((status, detail)) => problem(status, detail),
+    }
+}
+
+/// Lifts a ban. A key that its limit has banned begins anew, too.
+#[utoipa::path(
+    delete,
+    path = "/v1/bans",
+    params(LiftQuery),
+    responses(
+        (status = 200, body = ChangedBanBody, description = "the ban that was lifted"),
+        (status = 404, body = ProblemBody, description = "there is no such ban"),
+    )
+)]
+pub(super) async fn lift(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    Parameters(asked): Parameters<LiftQuery>,
+) -> Answer {
+    let now = admin.gate.clock().now();
+    let LiftQuery { limit, key, id, address, reason } = asked;
+    let name = key.as_deref().map(key::name_of_text).transpose().map_err(|detail| (StatusCode::BAD_REQUEST, detail));
+    let found = name.and_then(|name| banned(&admin, &admin.live.load(), limit, (name, id), address));
+    match found {
+        Ok(found) => change(&admin, &operator, found, (false, None, reason.map(Into::into)), now).await,
+        Err((status, detail)) => problem(status, detail),
+    }
+}
+
+/// A ban to set.
+struct NewBan {
+    /// Nanoseconds; `None` for a ban for good.
+    length_ns: Option<u64>,
+    reason: Option<Box<str>>,
+}
+
+/// Reads a ban to set, and its clients.
+fn read(admin: &Admin, live: &Live, asked: &Value) -> Result<(Banned, NewBan), Refused> {
+    let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
+    let NewBanBody { limit, key, id, address, length, reason } = body::object(asked).map_err(bad)?;
+    let name = key.map(key::name_of_json).transpose().map_err(bad)?;
+    let found = banned(admin, live, limit, (name, id), address)?;
+    let length_ns = match length.as_deref() {
+        Some("forever") => None,
+        Some(text) => {
+            Some(saturating_ns(parsed_length(text).map_err(|detail| bad(format!("{detail}, or `forever`")))?))
+        }
+        None => return Err(bad("for: a ban has a length such as `10min` or `24h`, or is `forever`".to_owned())),
+    };
+    Ok((found, NewBan { length_ns, reason }))
+}
+
+/// The clients that a request names.
+fn banned(
+    admin: &Admin,
+    live: &Live,
+    limit: Option<String>,
+    (key, id): (Option<KeyName>, Option<String>),
+    address: Option<String>,
+) -> Result<Banned, Refused> {
+    let bad = |detail: &str| (StatusCode::BAD_REQUEST, detail.to_owned());
+    match (limit, key, id, address) {
+        (None, None, None, Some(address)) => {
+            let network = body::network(&address).ok_or_else(|| bad(&format!("address: {NO_NETWORK}")))?;
+            if network.prefix_len() == 0 {
+                return Err(bad("address: this network has every client"));
+            }
+            Ok((BanTarget::Network(network), None))
+        }
+        (Some(limit), key, id, None) => {
+            let name = match (key, id) {
+                (Some(_), Some(_)) => return Err(bad("id: excludes `key`")),
+                (None, Some(id)) => key::name_of_id(&id).map_err(|detail| bad(&detail))?,
+                (key, None) => key.unwrap_or_else(|| KeyName::Parts(Vec::new())),
+            };
+            let found = admin.gate.find_key(live, &limit, &name).map_err(|error| refused(live, &error))?;
+            let target = match &found.texts {
+                Some(texts) => BanTarget::Key(limit.into(), texts.clone()),
+                None => BanTarget::Hash(limit.into(), found.key),
+            };
+            Ok((target, Some(found)))
+        }
+        _ => Err(bad("expected `limit` with `key` or `id`, or `address`")),
+    }
+}
+
+/// Whether a ban is of these clients.
+fn is_of(one: &BanInForce, (target, found): &Banned) -> bool {
+    let limit = |target: &BanTarget| match target {
+        BanTarget::Key(limit, _) | BanTarget::Hash(limit, _) => Some(limit.clone()),
+        BanTarget::Network(_) => None,
+    };
+    let is_same_key = found.as_ref().is_some_and(|found| one.key == Some(found.key));
+    one.ban.target == *target || (is_same_key && limit(&one.ban.target) == limit(target))
+}
+
+/// Sets a ban of `length`, or lifts the ban of these clients.
+async fn change(
+    admin: &Admin,
+    operator: &Operator,
+    banned: Banned,
+    (sets, length, reason): (bool, Option<u64>, Option<Box<str>>),
+    now: Timestamp,
+) -> Answer {
+    let _changing = admin.bans.changing.lock().await;
+    let all = admin.gate.operator_bans();
+    let was = all.iter().find(|one| is_of(one, &banned));
+    if sets && was.is_none() && all.len() >= BANS_MAX {
+        return problem(StatusCode::CONFLICT, format!("there are {BANS_MAX} bans already"));
+    }
+    let ban_until = was.map(|one| one.ban.until);
+    let was = was.map(BanBody::of);
+    let (ban, was) = {
+        let live = admin.live.load();
+        let until = if sets { length.map(|ns| now.saturating_add_ns(ns)) } else { ban_until.flatten() };
+        if sets || ban_until.is_some() {
+            let ban = changed((banned.0.clone(), until, !sets), operator, reason.clone(), now);
+            admin.gate.change_operator_bans(&live, [ban], now);
+        }
+        let pardoned = banned.1.as_ref().filter(|_| !sets).and_then(|found| admin.gate.pardon(&live, found, now));
+        let of_limit = || pardoned.map(|ban_ns| BanBody::of_limit(&banned, ban_ns, now));
+        let ban = admin.gate.operator_bans().iter().find(|one| sets && is_of(one, &banned)).map(BanBody::of);
+        (ban, was.or_else(of_limit))
+    };
+    if !sets && was.is_none() {
+        return problem(StatusCode::NOT_FOUND, no_such_ban(&all, &banned.0));
+    }
+    let not_kept = store(admin).await;
+    let shown = ban.as_ref().or(was.as_ref()).cloned().unwrap_or_default();
+    let target = shown
+        .address
+        .clone()
+        .map_or_else(|| shown.key.clone().unwrap_or_else(|| value!({ "id": shown.id })), Value::from);
+    tracing::info!(limit = shown.limit, %target, until = shown.until, reason = reason.as_deref(), "{}", if sets { "a ban begins" } else { "a ban was lifted" });
+    let until = |ban: &Option<BanBody>| ban.as_ref().map_or(Value::Null, |ban| value!({ "until": ban.until }));
+    let change = Audited {
+        action: if sets { "ban" } else { "lift_ban" },
+        limit: shown.limit,
+        target,
+        before: until(&was),
+        after: until(&ban),
+        reason: reason.map(Into::into),
+        outcome: None,
+    };
+    admin.record(operator, now, vec![change]).await;
+    json(StatusCode::OK, &ChangedBanBody { ban, was, not_kept })
+}
+
+/// Says that there is no ban of `target`, and how many bans are within it if it is a network.
+fn no_such_ban(all: &[BanInForce], target: &BanTarget) -> String {
+    let within = |one: &&BanInForce| match (&one.ban.target, target) {
+        (BanTarget::Network(banned), BanTarget::Network(network)) => network.contains(banned),
+        _ => false,
+    };
+    match all.iter().filter(within).count() {
+        0 => "there is no such ban".to_owned(),
+        bans => format!(
+            "there is no such ban; {bans} bans are within this network, and `/v1/bans/all` or `--all` lifts them"
+        ),
+    }
+}
+
+/// A ban that an operator sets or lifts now.
+fn changed(
+    (target, until, is_lifted): (BanTarget, Option<Timestamp>, bool),
+    operator: &Operator,
+    reason: Option<Box<str>>,
+    now: Timestamp,
+) -> OperatorBan {
+    let (since, replica, replaced_until, token) = (now, 0, None, operator.token.clone());
+    OperatorBan { target, until, since, replica, is_lifted, replaced_until, reason, token }
+}
+
+/// Writes all bans to their file. Returns why they end with the process; `None` if they are on disk.
+async fn store(admin: &Admin) -> Option<String> {
+    let (file, bans) = (Arc::clone(&admin.bans), admin.gate.all_operator_bans());
+    let written = spawn_blocking(move || file.write(&bans)).await;
+    let not_kept = written.unwrap_or_else(|error| Err(error.to_string())).err();
+    if let Some(reason) = &not_kept {
+        tracing::warn!(reason, "a change of bans ends with the process");
+    }
+    not_kept
+}
+
+/// Lifts all bans of a limit, or all bans of addresses within a network.
+#[utoipa::path(
+    delete,
+    path = "/v1/bans/all",
+    params(LiftAllQuery),
+    responses(
+        (status = 200, body = LiftedBansBody, description = "the number of bans that were lifted"),
+        (status = 400, body = ProblemBody, description = "neither a limit nor a network, or both"),
+        (status = 404, body = ProblemBody, description = "the limit does not exist"),
+    )
+)]
+pub(super) async fn lift_all(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    Parameters(asked): Parameters<LiftAllQuery>,
+) -> Answer {
+    let now = admin.gate.clock().now();
+    let LiftAllQuery { limit, address, reason } = asked;
+    let bad = |detail: &str| problem(StatusCode::BAD_REQUEST, detail);
+    let network = match (&limit, address.as_deref().map(body::network)) {
+        (Some(_), None) => None,
+        (None, Some(Some(network))) => Some(network),
+        (None, Some(None)) => return bad(&format!("address: {NO_NETWORK}")),
+        _ => return bad("expected `limit` or `address`"),
+    };
+    let _changing = admin.bans.changing.lock().await;
+    let is_asked = |target: &BanTarget| match target {
+        BanTarget::Key(of, _) | BanTarget::Hash(of, _) => limit.as_deref() == Some(&**of),
+        BanTarget::Network(banned) => network.is_some_and(|network| network.contains(banned)),
+    };
+    let (by_operators, by_limit) = {
+        let live = admin.live.load();
+        let bans = admin.gate.operator_bans().into_iter().map(|one| one.ban).filter(|ban| is_asked(&ban.target));
+        let lifted = |ban: OperatorBan| changed((ban.target, ban.until, true), &operator, None, now);
+        let lifted: Vec<_> = bans.map(lifted).collect();
+        let by_operators = lifted.len();
+        admin.gate.change_operator_bans(&live, lifted, now);
+        let by_limit = limit.as_deref().map(|limit| admin.gate.pardon_all(&live, limit, now));
+        if by_limit == Some(None) && by_operators == 0 {
+            let (status, detail) = unknown_limit(&live);
+            return problem(status, detail);
+        }
+        (by_operators, by_limit.flatten().unwrap_or_default())
+    };
+    let not_kept = if by_operators > 0 { store(&admin).await } else { None };
+    let count = |by_operators, by_limit| value!({ "by_operators": by_operators, "by_limit": by_limit });
+    let change = Audited {
+        action: "lift_bans",
+        limit,
+        target: value!({ "all": address.map_or(value!(true), Value::from) }),
+        before: count(by_operators, by_limit),
+        after: count(0, 0),
+        reason,
+        outcome: None,
+    };
+    admin.record(&operator, now, vec![change]).await;
+    json(StatusCode::OK, &LiftedBansBody { by_operators, by_limit, not_kept })
+}

@@ -1,0 +1,161 @@
+//! `DELETE /v1/keys` and `/v1/keys/all`: gives all units back, to one key or to all keys of a limit.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::json as value;
+use tokio::task::spawn_blocking;
+use utoipa::{IntoParams, ToSchema};
+
+use super::access::Operator;
+use super::answer::{Answer, ProblemBody, Refused, json, problem};
+use super::audit::Audited;
+use super::body::Parameters;
+use super::keys::{self, KeyBody};
+use super::state::Admin;
+use crate::gate::{ChargeError, Live};
+use crate::time::Timestamp;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ResetQuery {
+    /// The name of the limit.
+    limit: String,
+    /// The key: its text as in `overrides`, or a JSON object with its parts by name.
+    key: Option<String>,
+    /// The id of the key, in place of `key`.
+    id: Option<String>,
+    /// The plan by whose numbers the limit decides.
+    plan: Option<String>,
+    /// The reason, for the audit log.
+    reason: Option<String>,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ResetAllQuery {
+    /// The name of the limit.
+    limit: String,
+    /// The reason, for the audit log.
+    reason: Option<String>,
+}
+
+/// A key before and after a reset.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Reset)]
+struct ResetBody {
+    before: KeyBody,
+    after: KeyBody,
+}
+
+/// Keys that were reset together.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ResetKeys)]
+struct ResetAllBody {
+    /// The name of the limit.
+    limit: String,
+    /// Keys that were reset.
+    reset: usize,
+    /// Keys that were not, because a store hears of at most 50,000 together. A second request resets them.
+    more: usize,
+}
+
+/// Gives all units of a key back, here, in its store and in other replicas. A ban of the key stays.
+#[utoipa::path(
+    delete,
+    path = "/v1/keys",
+    params(ResetQuery),
+    responses(
+        (status = 200, body = ResetBody, description = "the key before and after"),
+        (status = 400, body = ProblemBody, description = "no request can have this key, or the limit counts requests in flight"),
+        (status = 404, body = ProblemBody, description = "the limit does not exist"),
+    )
+)]
+pub(super) async fn reset(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    Parameters(asked): Parameters<ResetQuery>,
+) -> Answer {
+    let now = admin.gate.clock().now();
+    let reset = match reset_now(&admin, &asked, now) {
+        Ok(reset) => reset,
+        Err((status, detail)) => return problem(status, detail),
+    };
+    let ResetBody { before, after } = &reset;
+    let units = |key: &KeyBody| value!({ "remaining": key.remaining, "debt": key.debt });
+    let change = Audited {
+        action: "reset",
+        limit: Some(after.limit.clone()),
+        target: after.key.as_ref().map_or_else(|| value!({ "id": after.id }), |key| value!(key)),
+        before: units(before),
+        after: units(after),
+        reason: asked.reason,
+        outcome: None,
+    };
+    admin.record(&operator, now, vec![change]).await;
+    json(StatusCode::OK, &reset)
+}
+
+/// Gives all units back to every key of a limit that this process remembers, here, in its store and in other replicas. Bans
+/// stay.
+#[utoipa::path(
+    delete,
+    path = "/v1/keys/all",
+    params(ResetAllQuery),
+    responses(
+        (status = 200, body = ResetAllBody, description = "the number of keys"),
+        (status = 400, body = ProblemBody, description = "the limit counts requests in flight"),
+        (status = 404, body = ProblemBody, description = "the limit does not exist"),
+    )
+)]
+pub(super) async fn reset_all(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    Parameters(asked): Parameters<ResetAllQuery>,
+) -> Answer {
+    let now = admin.gate.clock().now();
+    let ResetAllQuery { limit, reason } = asked;
+    // In a thread of its own, because a limit may have millions of keys.
+    let (state, name) = (Arc::clone(&admin), limit.clone());
+    let reset = spawn_blocking(move || {
+        let live = state.live.load();
+        state.gate.reset_all(&live, &name, now).map_err(|error| charge_refused(&live, &error))
+    });
+    match reset.await.unwrap_or_else(|error| Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))) {
+        Err((status, detail)) => problem(status, detail),
+        Ok((reset, more)) => {
+            let change = Audited {
+                action: "reset",
+                limit: Some(limit.clone()),
+                target: value!({ "all": true }),
+                before: value!({ "used_keys": reset + more }),
+                after: value!({ "used_keys": more }),
+                reason,
+                outcome: None,
+            };
+            admin.record(&operator, now, vec![change]).await;
+            json(StatusCode::OK, &ResetAllBody { limit, reset, more })
+        }
+    }
+}
+
+fn charge_refused(live: &Live, error: &ChargeError) -> Refused {
+    match error {
+        ChargeError::Key(error) => keys::refused(live, error),
+        ChargeError::InFlight => (StatusCode::BAD_REQUEST, error.to_string()),
+    }
+}
+
+fn reset_now(admin: &Admin, asked: &ResetQuery, now: Timestamp) -> Result<ResetBody, Refused> {
+    let (live, plan) = (admin.live.load(), asked.plan.as_deref());
+    let found = keys::find(admin, &live, &asked.limit, (asked.key.as_deref(), asked.id.as_deref()))?;
+    let before = keys::state(admin, &live, (&asked.limit, &found), plan, now)?;
+    admin.gate.reset_key(&live, &found, plan, now).map_err(|error| charge_refused(&live, &error))?;
+    let after = keys::state(admin, &live, (&asked.limit, &found), plan, now)?;
+    Ok(ResetBody { before, after })
+}
