@@ -24,6 +24,10 @@ const LISTED_DEFAULT: usize = 200;
 pub(super) struct AuditQuery {
     /// The number of changes; 200 by default.
     n: Option<usize>,
+    /// The name of one limit; all changes by default.
+    limit: Option<String>,
+    /// The kind of the changes, such as `ban`; all by default.
+    action: Option<String>,
 }
 
 /// The last changes that operators made, as far as the last 128 KiB of the file of `admin.audit` have them.
@@ -47,8 +51,13 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Par
     let read = spawn_blocking(move || last_lines(&path)).await;
     match read.map_err(io::Error::other).flatten() {
         Ok(text) => {
-            let lines = text.lines().rev().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-            json(StatusCode::OK, &lines.take(asked.n.unwrap_or(LISTED_DEFAULT)).collect::<Vec<_>>())
+            let AuditQuery { n, limit, action } = asked;
+            let is_asked = |line: &Value| {
+                let fields = [("limit", &limit), ("action", &action)];
+                fields.iter().all(|(name, asked)| asked.as_ref().is_none_or(|asked| line[name] == **asked))
+            };
+            let lines = text.lines().rev().filter_map(|line| serde_json::from_str(line).ok()).filter(is_asked);
+            json(StatusCode::OK, &lines.take(n.unwrap_or(LISTED_DEFAULT)).collect::<Vec<_>>())
         }
         Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, format!("the file cannot be read: {error}")),
     }

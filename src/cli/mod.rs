@@ -79,6 +79,8 @@ enum Action {
     Top(Box<operate::TopArgs>),
     /// Show, check and reload the configuration of a running Weir.
     Config(Box<operate::ConfigArgs>),
+    /// List the last changes that operators made to a running Weir.
+    Audit(Box<operate::AuditArgs>),
     /// Show requests of a running Weir as they end.
     Tap(Box<operate::TapArgs>),
     /// Check whether a running Weir is healthy; for container health checks.
@@ -112,6 +114,7 @@ pub fn main() -> ExitCode {
         Action::Upstreams(args) => operate::upstreams(*args),
         Action::Top(args) => operate::top(*args),
         Action::Config(args) => operate::config(*args),
+        Action::Audit(args) => operate::audit(*args),
         Action::Tap(args) => operate::tap(&args),
         Action::Healthcheck { admin, credentials } => healthcheck::healthcheck(admin, &credentials),
     }

@@ -38,7 +38,7 @@ pub use identity::{bearer, client_ip, forwarded, identity_header, jwt};
 pub use keys::fleet_secret::{FLEET_SECRET_BYTES_MIN, FleetSecret, PROOF_BYTES, ProofKey, WeakSecret};
 pub use keys::key::{KeySecret, key_of_marked_id};
 pub use keys::part::KeyPart;
-pub use keys::shown::SHOWN_BYTES_MAX;
+pub use keys::shown::{CREDENTIALS, SHOWN_BYTES_MAX};
 pub use limit::{DelayRule, HoldRule, Limit, Mode, OnLimit, Stage};
 pub use matching::conditions::{Except, HeaderTest, HostPattern, Match};
 pub use matching::notation::Mark;

@@ -51,7 +51,7 @@ fn ask(weir: &Weir, seller: &str) -> u16 {
 fn start(upstream: &Upstream) -> Weir {
     let folder = tempfile::tempdir().unwrap();
     let config = Weir::config(upstream, "", LIMITS);
-    let config = config.replacen("[admin]\n", "[admin]\noverrides = \"overrides.toml\"\n", 1);
+    let config = config.replacen("[admin]\n", "[admin]\noverrides = \"overrides.toml\"\naudit = \"audit.jsonl\"\n", 1);
     std::fs::write(folder.path().join("weir.toml"), config).unwrap();
     Weir::start_in(folder)
 }
@@ -96,6 +96,15 @@ fn commands_do_what_the_api_does() {
     let table = asked(&weir, &["overrides", "set", "pairs", "127.0.0.1|7", r#"{"rate": "5/h", "burst": 2}"#]);
     assert_eq!(table["to"], json!({ "rate": "5/h", "burst": 2 }));
     assert_eq!(asked(&weir, &["overrides", "list", "sellers"])[0]["to"], "1/h");
+    let audited = |arguments: &[&str]| {
+        let listed = asked(&weir, &[&["audit"], arguments].concat());
+        let actions = listed.as_array().unwrap().iter().map(|line| line["action"].as_str().unwrap().to_owned());
+        actions.collect::<Vec<_>>()
+    };
+    assert_eq!(audited(&["sellers", "-n", "3"]), ["override", "lift_ban", "ban"]);
+    assert_eq!(audited(&["--action", "reload"]), ["reload"]);
+    assert_eq!(audited(&["sellers", "--action", "reset"]), ["reset"]);
+    assert!(audited(&["none"]).is_empty());
     assert_eq!(asked(&weir, &["overrides", "remove", "sellers", "7"])["was"], "1/h");
     assert_eq!(asked(&weir, &["overrides", "list", "--left-out"]), json!([]));
     assert_eq!(asked(&weir, &["overrides", "remove", "--left-out"]), json!([]));

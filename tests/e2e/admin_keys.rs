@@ -215,3 +215,25 @@ fn limited_keys_are_listed_by_pages() {
         true
     );
 }
+
+/// By choice the values of a header identity are shown whole: to operators, in the access log, and in its key.
+#[test]
+fn plain_identities_are_shown_whole() {
+    let upstream = Upstream::start();
+    let limits = "[identity.partner]\nheader = 'x-partner'\nshow = 'plain'\n[identity.other]\nheader = 'x-other'\n\
+                  [[limit]]\nname = 'partners'\nkey = ['partner', 'other']\nrate = '1/h'\n\
+                  [log]\nformat = 'json'\naccess = 'all'\n";
+    let weir = Weir::start(&upstream, limits);
+    let head = "GET / HTTP/1.1\r\nHost: a\r\nX-Partner: acme-of-berlin\r\nX-Other: acme-of-berlin\r\n\r\n";
+    let mut client = Client::connect(weir.address());
+    assert_eq!([client.send(head).answer().status, client.send(head).answer().status], [200, 429]);
+    let top = read(&weir, "GET", "/v1/top");
+    let key = top["limits"][0]["keys"][0]["key"].as_str().unwrap();
+    assert!(key.starts_with("acme-of-berlin|acme..#"), "{key}");
+    let shown = read(&weir, "GET", "/v1/keys?limit=partners&key=acme-of-berlin%7Cacme-of-berlin");
+    assert_eq!((&shown["key"]["partner"], &shown["remaining"]), (&json!("acme-of-berlin"), &json!(0)));
+    let line = weir.wait_for_line("\"status\":429");
+    let line: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(line["identities"]["partner"], "acme-of-berlin");
+    assert!(line["identities"]["other"].as_str().unwrap().starts_with("acme..#"), "{line}");
+}

@@ -2,6 +2,7 @@
 //!
 //! On a terminal the answer is a table, elsewhere it is the JSON of the API.
 
+mod audit;
 mod bans;
 mod config;
 mod keys;
@@ -13,6 +14,7 @@ mod upstreams;
 
 mod target;
 
+pub(super) use audit::{AuditArgs, audit};
 pub(super) use bans::{BansArgs, bans};
 pub(super) use config::{ConfigArgs, config};
 pub(super) use keys::{KeysArgs, keys};

@@ -13,7 +13,7 @@ use crate::config::reader::context::Context;
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
 use crate::policy::jwt::{Algorithm, FetchedKeys, KeyMaterial, Verifier, VerifierSpec};
-use crate::policy::{CertificateName, Identity, IdentitySource, OnMissing, Repeated};
+use crate::policy::{CREDENTIALS, CertificateName, Identity, IdentitySource, OnMissing, Repeated};
 
 /// The parts of a key that are not an identity.
 pub(super) const BUILT_IN_PARTS: [&str; 5] = ["ip", "path", "route", "host", "method"];
@@ -62,7 +62,21 @@ fn identity(name: &Located<String>, table: &Table<'_>, shows_certificates: bool)
     if let (Some(value), false) = (table.get("several"), table.has("header")) {
         table.fault("several", value.span(), Fault::new("only a `header` without `jwt` may occur several times"));
     }
-    Some(Identity { name: name.get_ref().as_str().into(), source: source?, on_missing: on_missing? })
+    let (source, is_plain) = (source?, is_plain(table)?);
+    if let Some(value) = table.get("show").filter(|_| is_plain) {
+        let reason = match &source {
+            IdentitySource::Header(name, _) if CREDENTIALS.contains(name) => Some("this header has credentials"),
+            IdentitySource::Jwt { .. } => Some("the claims of tokens are always shown whole"),
+            IdentitySource::Header(..) | IdentitySource::Certificate(_) => None,
+        };
+        reason.map(|reason| table.fault("show", value.span(), Fault::new(reason)));
+    }
+    Some(Identity { name: name.get_ref().as_str().into(), source, on_missing: on_missing?, is_plain })
+}
+
+/// Whether values are shown whole: the option `show`.
+fn is_plain(table: &Table<'_>) -> Option<bool> {
+    table.choice("show", &[("masked", false), ("plain", true)])
 }
 
 /// The handling of several values: the option `several`.

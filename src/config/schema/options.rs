@@ -344,6 +344,8 @@ const OTHERS: &[Opt] = &[
         "If `header` occurs several times: 401, the first value, the last value, or all values as one list."),
     opt("identity.NAME.on_missing", OneOf(&["reject", "anonymous", "ip"]), Toml("\"reject\""),
         "A request without it: 401, one bucket for all such requests, or a bucket by address."),
+    opt("identity.NAME.show", OneOf(&["masked", "plain"]), Toml("\"masked\""),
+        "How operators see values of `header` and `tls`: at most four characters and a fingerprint, or whole."),
     opt("identity.NAME.jwt.claim", Text("claim name"), Required,
         "The claim that is the identity."),
     opt("identity.NAME.jwt.algorithms", Kind::Some("`HS256`, `RS256`, `ES256` or `EdDSA`"), Required,

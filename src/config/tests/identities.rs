@@ -2,6 +2,34 @@
 
 use super::*;
 
+/// A credential stays masked, and a claim is never masked.
+#[test]
+fn values_are_shown_whole_by_choice() {
+    for (source, show, fault) in [
+        ("header = 'x-a'", "plain", None),
+        ("header = 'x-a'", "masked", None),
+        ("header = 'Authorization'", "masked", None),
+        ("header = 'Authorization'", "plain", Some("this header has credentials")),
+        ("header = 'proxy-authorization'", "plain", Some("this header has credentials")),
+        ("header = 'cookie'", "plain", Some("this header has credentials")),
+        (
+            "jwt = { claim = 's', algorithms = ['ES256'], keys = [{ jwks_url = 'https://a/b' }] }",
+            "plain",
+            Some("the claims of tokens are always shown whole"),
+        ),
+        ("header = 'x-a'", "all", Some("`all` is not one of `masked`, `plain`")),
+    ] {
+        let compiled = compile(&format!("[identity.a]\n{source}\nshow = '{show}'\n{UPSTREAM}"));
+        let problems = compiled.err().map(|problems| problems.to_string());
+        let expected = fault.map(|fault| format!("`identity.NAME.show`: {fault}"));
+        let is_as_expected = match (&problems, &expected) {
+            (Some(problems), Some(expected)) => problems.contains(&**expected),
+            (problems, expected) => problems.is_none() && expected.is_none(),
+        };
+        assert!(is_as_expected, "{source} {show}: {problems:?}");
+    }
+}
+
 #[test]
 fn identities() {
     insta::assert_snapshot!(said(r#"[identity.ip]

@@ -30,6 +30,7 @@ fn live(gate: &Gate) -> Live {
         name: "seller".into(),
         source: IdentitySource::Header(HeaderName::from_static("x-seller"), Repeated::Reject),
         on_missing: OnMissing::Ip,
+        is_plain: false,
     };
     gate.install(policy(limits, vec![seller]), CAPS, 10)
 }

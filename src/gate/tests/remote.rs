@@ -624,7 +624,7 @@ async fn a_denial_by_the_store_knows_the_identity() {
     let every = parse_limit(&["every", "1", "1h", "1", "reject", "redis=1"]);
     let limit = Limit { key: vec![KeyPart::Identity(0)], matches: Match::default(), ..every };
     let source = IdentitySource::Header(HeaderName::from_static("seller"), Repeated::Reject);
-    let seller = Identity { name: "seller".into(), source, on_missing: OnMissing::Reject };
+    let seller = Identity { name: "seller".into(), source, on_missing: OnMissing::Reject, is_plain: false };
     let policy = policy(vec![limit.clone()], vec![seller]);
     let live: &'static Live =
         Box::leak(Box::new(gate.install_with(policy, CAPS, Arc::new(TokenCache::new(10)), &stores)));

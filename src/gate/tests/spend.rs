@@ -107,6 +107,7 @@ async fn meets_the_key_of_requests() {
         name: name.into(),
         source: IdentitySource::Header(HeaderName::from_static(header), Repeated::Reject),
         on_missing: OnMissing::Anonymous,
+        is_plain: false,
     };
     for (part, name, value) in [
         (KeyPart::Ip, "ip", "127.0.0.1"),

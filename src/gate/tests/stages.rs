@@ -26,7 +26,8 @@ fn everywhere(name: &str, stage: Stage, key: Vec<KeyPart>) -> Limit {
 }
 
 fn identity(name: &str, on_missing: OnMissing) -> Identity {
-    Identity { name: name.into(), source: IdentitySource::Header(name.parse().unwrap(), Repeated::Reject), on_missing }
+    let source = IdentitySource::Header(name.parse().unwrap(), Repeated::Reject);
+    Identity { name: name.into(), source, on_missing, is_plain: false }
 }
 
 /// Whether the request passes and is charged; or the problem with its identity.

@@ -15,6 +15,8 @@ pub struct Identity {
     pub source: IdentitySource,
     /// The treatment of requests without the identity. Requests with an invalid one are always refused.
     pub on_missing: OnMissing,
+    /// Whether operators see its values whole. The claims of tokens are always shown whole.
+    pub is_plain: bool,
 }
 
 /// The source of an identity.

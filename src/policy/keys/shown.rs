@@ -2,7 +2,8 @@
 //!
 //! Paths, addresses and claims of verified tokens are shown whole. A header or a query parameter may be a credential of
 //! the client. So at most four of its characters are shown, and a fingerprint ([`KeySecret::fingerprint`]) that
-//! distinguishes two values. Cookies and headers for credentials are shown as fingerprints alone.
+//! distinguishes two values. Cookies and headers for credentials are shown as fingerprints alone. The values of an identity
+//! may be declared plain.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -15,7 +16,7 @@ use super::part::KeyPart;
 use crate::policy::compiled::{Applied, Policy};
 use crate::policy::facts::Facts;
 use crate::policy::identity::principal::Principal;
-use crate::policy::identity::sources::IdentitySource;
+use crate::policy::identity::sources::{Identity, IdentitySource};
 use crate::policy::matching::values::{as_read, compared, in_cookie, in_header, in_query};
 use crate::visible::is_hidden;
 
@@ -25,6 +26,9 @@ pub const SHOWN_BYTES_MAX: usize = 128;
 /// The text of a part that the request does not have.
 const ABSENT: &str = "(none)";
 const PREFIX_CHARS_MAX: usize = 4;
+
+/// The headers whose values are never shown.
+pub const CREDENTIALS: [HeaderName; 3] = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE];
 
 impl Policy {
     /// The name of a part, as in the configuration.
@@ -124,8 +128,9 @@ impl Policy {
     }
 
     fn shown_identity(&self, secret: &KeySecret, index: usize, bytes: &[u8]) -> String {
-        match self.identities.get(index).map(|identity| &identity.source) {
-            Some(IdentitySource::Header(name, _)) => of_header(secret, name, bytes),
+        match self.identities.get(index) {
+            Some(Identity { is_plain: true, .. }) => escaped(compared(&as_read(bytes))),
+            Some(Identity { source: IdentitySource::Header(name, _), .. }) => of_header(secret, name, bytes),
             _ => fingerprint(secret, &as_read(bytes)),
         }
     }
@@ -140,8 +145,7 @@ impl KeySecret {
 
 fn of_header(secret: &KeySecret, name: &HeaderName, value: &[u8]) -> String {
     let value = &as_read(value);
-    let is_credential = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE].contains(name);
-    if is_credential { fingerprint(secret, value) } else { masked(secret, value) }
+    if CREDENTIALS.contains(name) { fingerprint(secret, value) } else { masked(secret, value) }
 }
 
 /// The first characters, at most half of them, and a fingerprint.
@@ -212,9 +216,11 @@ mod tests {
             name: name.into(),
             source: IdentitySource::Header(header, Repeated::Reject),
             on_missing: OnMissing::Ip,
+            is_plain: name == "plain",
         };
+        let header = HeaderName::from_static("x-partner");
         let identities =
-            vec![identity("partner", HeaderName::from_static("x-partner")), identity("auth", AUTHORIZATION)];
+            vec![identity("partner", header.clone()), identity("auth", AUTHORIZATION), identity("plain", header)];
         let limits = vec![Limit { key: vec![part], ..limit("l", &[]) }];
         let policy = Policy::new(
             limits,
@@ -264,6 +270,13 @@ mod tests {
             (KeyPart::Identity(0), &[], None, &claim("a|b\n"), "a\\x7cb\\x0a".to_owned()),
             (KeyPart::Identity(0), &[], None, &[Principal::Bytes(secret)], masked),
             (KeyPart::Identity(1), &[], None, &[Principal::Anonymous, Principal::Bytes(secret)], hash("sk-0123456789")),
+            (
+                KeyPart::Identity(2),
+                &[],
+                None,
+                &[Principal::Anonymous, Principal::Anonymous, Principal::Bytes(b" sk-0123456789|\x1b ")],
+                "sk-0123456789\\x7c\\x1b".to_owned(),
+            ),
             (KeyPart::Identity(0), &[], None, &[Principal::Anonymous], ABSENT.to_owned()),
             (KeyPart::Identity(0), &[], None, &[Principal::Ip], "2001:db8::/64".to_owned()),
         ] {
@@ -281,6 +294,7 @@ mod tests {
             name: "seller".into(),
             source: IdentitySource::Header(COOKIE, Repeated::Reject),
             on_missing: OnMissing::Ip,
+            is_plain: false,
         }];
         let policy = Policy::new(
             Vec::new(),
