@@ -14,6 +14,7 @@ mod page;
 
 mod ban_changes;
 mod bans;
+mod client;
 mod configuration;
 mod endpoint_orders;
 mod explain;
@@ -34,6 +35,7 @@ mod audit;
 mod audit_list;
 mod change;
 mod edits;
+mod followed;
 mod reloads;
 mod series;
 mod state;

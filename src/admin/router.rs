@@ -19,10 +19,11 @@ use utoipa_axum::routes;
 
 use super::answer::{Answer, problem, text};
 use super::exposition::{self, Format};
+use super::followed::FollowedClients;
 use super::state::Admin;
 use super::{
-    audit_list, ban_changes, bans, configuration, endpoint_orders, explain, fleet, history, keys, layers, overrides,
-    page, plans, resets, spend, tap, top, upstreams, versions,
+    audit_list, ban_changes, bans, client, configuration, endpoint_orders, explain, fleet, history, keys, layers,
+    overrides, page, plans, resets, spend, tap, top, upstreams, versions,
 };
 use crate::telemetry::OPENMETRICS_TYPE;
 
@@ -52,6 +53,7 @@ pub(super) fn router(admin: Admin) -> Router {
         .routes(routes!(upstreams::list))
         .routes(routes!(explain::explain))
         .routes(routes!(keys::show))
+        .routes(routes!(client::client))
         .routes(routes!(bans::list))
         .routes(routes!(overrides::list))
         .routes(routes!(plans::list))
@@ -91,7 +93,9 @@ pub(super) fn router(admin: Admin) -> Router {
     let not_found = format!("the paths are {}\n", described.paths.paths.keys().cloned().collect::<Vec<_>>().join(", "));
     let described: Bytes = described_as_json(described).into();
 
-    let page = page::router(Arc::clone(&admin), api.clone().with_state(Arc::clone(&admin)));
+    let followed = Arc::new(FollowedClients::default());
+    let api = api.layer(Extension(Arc::clone(&followed)));
+    let page = page::router(Arc::clone(&admin), api.clone().with_state(Arc::clone(&admin)), followed);
     let api = api.route_layer(from_fn_with_state(Arc::clone(&admin), layers::refuse_pages));
     let guarded = metrics
         .merge(api)

@@ -65,6 +65,8 @@ enum Action {
     },
     /// Explain how each limit would decide about a request; charges nothing.
     Explain(Box<explain::ExplainArgs>),
+    /// Show what all limits of a running Weir know of one client: keys, bans, overrides, plan, last requests.
+    Client(Box<operate::ClientArgs>),
     /// Show or reset keys of a running Weir, or list those that are limited.
     Keys(Box<operate::KeysArgs>),
     /// List, set and lift bans of a running Weir.
@@ -107,6 +109,7 @@ pub fn main() -> ExitCode {
         },
         Action::Demo { listen, fleet, load } => demo::demo(listen, fleet, load),
         Action::Explain(args) => explain::explain(*args),
+        Action::Client(args) => operate::client(*args),
         Action::Keys(args) => operate::keys(*args),
         Action::Bans(args) => operate::bans(*args),
         Action::Overrides(args) => operate::overrides(*args),

@@ -136,14 +136,7 @@ impl<'a, 'l, 'f> RequestIdentities<'a, 'l, 'f> {
         now: Timestamp,
     ) -> Self {
         let known = stated.identities.iter().map(|(index, text)| {
-            let source = live.policy.identities.get(*index).map(|identity| &identity.source);
-            let principal = match source {
-                Some(IdentitySource::Jwt { .. }) | None => Principal::Claim(Arc::clone(text)),
-                // As the value of a request is shown and compared.
-                Some(IdentitySource::Header(..) | IdentitySource::Certificate(_)) => {
-                    Principal::Joined(text.as_bytes().into())
-                }
-            };
+            let principal = stated_principal(live.policy.identities.get(*index), text);
             (*index, Some(Found { principal, plan: None }))
         });
         let known = known.collect();
@@ -203,6 +196,14 @@ impl<'a, 'l, 'f> RequestIdentities<'a, 'l, 'f> {
                 Ok(found.and_then(|found| found.plan.clone()).map(Plan::Claim))
             }
         }
+    }
+}
+
+/// The principal of an identity that an operator states as `text`: as the value of a request is shown and compared.
+pub(super) fn stated_principal(identity: Option<&Identity>, text: &Arc<str>) -> Principal<'static> {
+    match identity.map(|identity| &identity.source) {
+        Some(IdentitySource::Jwt { .. }) | None => Principal::Claim(Arc::clone(text)),
+        Some(IdentitySource::Header(..) | IdentitySource::Certificate(_)) => Principal::Joined(text.as_bytes().into()),
     }
 }
 

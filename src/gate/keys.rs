@@ -300,7 +300,7 @@ impl Gate {
     }
 
     /// The names of the keys that overrides name, and of those that were refused most.
-    fn known_names(&self, live: &Live, applied: &Applied<'_>) -> KeyNames {
+    pub(super) fn known_names(&self, live: &Live, applied: &Applied<'_>) -> KeyNames {
         let limit = applied.limit;
         let refused = live.states.get(applied.index).map(|state| state.refused.names()).unwrap_or_default();
         let mut names: KeyNames = refused.into_iter().collect();

@@ -31,6 +31,7 @@ mod budgets;
 mod explain;
 mod verdict;
 
+mod client_keys;
 mod keys;
 mod limit_keys;
 mod lookup;
@@ -62,6 +63,7 @@ pub use admit::Step;
 pub use ask::{Asking, Decider};
 pub use ban_changes::LimitBans;
 pub use budget::{Budget, BudgetItem, Budgets};
+pub use client_keys::ClientKeys;
 pub use delta::Delta;
 pub use explain::{
     BudgetExplanation, Explanation, LimitExplanation, Question, QuestionError, RemoteExplanation, RouteExplanation,

@@ -22,7 +22,7 @@ pub const TAPS_MAX: usize = 8;
 const QUEUED_MAX: usize = 1024;
 
 /// The requests that a tap gets. An empty filter takes all.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TapFilter {
     /// A limit that applies to the request.
     pub limit: Option<String>,

@@ -32,6 +32,7 @@ mod weir_top;
 mod bans_and_delays;
 mod bounds;
 mod checks;
+mod clients;
 mod etcd_leases;
 mod failures;
 mod fleet;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::bans::{ask_lift, ban, lift};
 use super::confirm::{self, Question};
-use super::decisions::{self, Decisions};
+use super::decisions::Decisions;
 use super::fields::{FormFields, json_of, link};
 use super::overrides::done;
 use super::pages::Pages;
@@ -18,9 +18,12 @@ use super::shell::{Shell, Visitor, page, see_other};
 use super::verdict::KeyVerdict;
 use super::words;
 use crate::admin::answer::{Answer, Refused};
+use crate::admin::followed;
 use crate::admin::key;
 use crate::admin::keys::KeyBody;
 use crate::gate::KeyName;
+use crate::limit::Key;
+use crate::telemetry::TapFilter;
 
 #[derive(Template)]
 #[template(path = "key.html", config = "src/admin/page/askama.toml")]
@@ -214,7 +217,10 @@ async fn view(
 /// The last requests of the key with this id.
 fn requests_of(pages: &Arc<Pages>, limit: &str, id: &str) -> Option<Decisions> {
     match key::name_of_id(id) {
-        Ok(KeyName::Hash(key)) => decisions::look((&pages.admin, &pages.followed), limit, key),
+        Ok(KeyName::Hash(Key { first, second })) => {
+            let filter = TapFilter { keys: vec![(limit.to_owned(), [first, second])], ..TapFilter::default() };
+            followed::look(&pages.admin, &pages.followed, &filter).map(Decisions::of)
+        }
         _ => None,
     }
 }

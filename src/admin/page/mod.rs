@@ -13,6 +13,7 @@ mod limit;
 mod limits;
 
 mod bans;
+mod client;
 mod decisions;
 mod key;
 mod overrides;
@@ -34,7 +35,7 @@ mod refused_keys;
 mod session;
 mod shell;
 mod static_files;
-mod verdict;
+pub(super) mod verdict;
 mod words;
 
 pub use words::{key_parts, mode, on_limit, requests, rule};
@@ -46,17 +47,20 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use http::StatusCode;
 
+use super::followed::FollowedClients;
 use super::state::Admin;
 use pages::Pages;
 
 /// The routes of the page. `api` is the API with its roles, but without tokens and without the refusal of web pages.
-pub(super) fn router(admin: Arc<Admin>, api: Router) -> Router {
-    let pages = Arc::new(Pages::new(admin, api));
+/// `followed` are the clients whose requests are kept.
+pub(super) fn router(admin: Arc<Admin>, api: Router, followed: Arc<FollowedClients>) -> Router {
+    let pages = Arc::new(Pages::new(admin, api, followed));
     let for_operators = Router::new()
         .route("/", get(overview::show))
         .route("/limits", get(limits::list))
         .route("/limit", get(limit::show))
         .route("/limit/reset", post(limit::reset))
+        .route("/client", get(client::show))
         .route("/key", get(key::show))
         .route("/key/reset", post(key::reset))
         .route("/key/ban", post(key::ban_key))

@@ -7,8 +7,8 @@ use axum::Router;
 
 use super::api::Api;
 use super::attempts::Attempts;
-use super::decisions::FollowedKeys;
 use super::session::{Secret, Sessions};
+use crate::admin::followed::FollowedClients;
 use crate::admin::state::Admin;
 use crate::time::Timestamp;
 
@@ -22,15 +22,15 @@ pub(super) struct Pages {
     attempts: Mutex<Attempts>,
     /// The CSRF token of pages without a session.
     pub(super) csrf: Option<Secret>,
-    /// The keys whose requests are kept.
-    pub(super) followed: Arc<FollowedKeys>,
+    /// The clients whose requests are kept.
+    pub(super) followed: Arc<FollowedClients>,
     /// Hashes overrides for forms.
     pub(super) references: RandomState,
 }
 
 impl Pages {
-    pub(super) fn new(admin: Arc<Admin>, api: Router) -> Self {
-        let (sessions, attempts, followed) = (Mutex::default(), Mutex::default(), Arc::default());
+    pub(super) fn new(admin: Arc<Admin>, api: Router, followed: Arc<FollowedClients>) -> Self {
+        let (sessions, attempts) = (Mutex::default(), Mutex::default());
         let (csrf, references) = (Secret::random(), RandomState::new());
         Self { admin, api: Api::new(api), sessions, attempts, csrf, followed, references }
     }

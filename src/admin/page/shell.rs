@@ -74,6 +74,7 @@ const DONE: &[(&str, &str)] = &[
 const PAGES: &[(&str, &str)] = &[
     ("/", "Overview"),
     ("/limits", "Limits"),
+    ("/client", "Clients"),
     ("/key", "Keys"),
     ("/bans", "Bans"),
     ("/overrides", "Overrides"),

@@ -8,15 +8,15 @@ use crate::time::Timestamp;
 
 /// The sentence about a key.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct KeyVerdict {
+pub(in crate::admin) struct KeyVerdict {
     /// The CSS class: `good` if requests pass, `bad` if they do not.
-    pub(super) class: &'static str,
-    pub(super) text: String,
+    pub(in crate::admin) class: &'static str,
+    pub(in crate::admin) text: String,
 }
 
 impl KeyVerdict {
     /// The sentence about `key` at `now`. Its limit has this mode and this action.
-    pub(super) fn of(key: &KeyBody, (mode, action): (Mode, &OnLimit), now: Timestamp) -> Self {
+    pub(in crate::admin) fn of(key: &KeyBody, (mode, action): (Mode, &OnLimit), now: Timestamp) -> Self {
         let (is_good, text) = match (&key.banned_until, mode) {
             (Some(until), _) if until == "for good" => (false, "Banned for good: each request gets 403.".to_owned()),
             (Some(until), _) => (false, format!("Banned until {}: each request gets 403.", words::instant(until))),

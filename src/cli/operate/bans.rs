@@ -27,7 +27,7 @@ enum BansAction {
     /// Ban a key of a limit, or an address for all limits.
     Add {
         #[command(flatten)]
-        clients: ClientArgs,
+        clients: BannedArgs,
         #[command(flatten)]
         length: LengthArgs,
         /// The reason.
@@ -39,7 +39,7 @@ enum BansAction {
     /// Lift a ban, or all bans of a limit or a network.
     Lift {
         #[command(flatten)]
-        clients: ClientArgs,
+        clients: BannedArgs,
         /// Lift all bans of the limit, or all bans of addresses within the network.
         #[arg(long, conflicts_with_all = ["text", "id"])]
         all: bool,
@@ -65,7 +65,7 @@ struct LengthArgs {
 
 /// The clients of a ban.
 #[derive(Debug, Args)]
-struct ClientArgs {
+struct BannedArgs {
     /// The name of the limit.
     #[arg(required_unless_present_any = ["limit_option", "address"], conflicts_with = "address")]
     limit: Option<String>,
@@ -88,7 +88,7 @@ pub(in crate::cli) fn bans(BansArgs { action }: BansArgs) -> ExitCode {
         BansAction::List { limit, target } => target
             .run(ApiRequest::query(Method::GET, "/v1/bans", vec![("limit", limit)]), |bans| show_bans(&bans["bans"])),
         BansAction::Add { clients, length, reason, target } => {
-            let ClientArgs { limit, limit_option, text, id, address } = clients;
+            let BannedArgs { limit, limit_option, text, id, address } = clients;
             let limit = limit.or(limit_option);
             let length = length.length.or_else(|| length.forever.then(|| "forever".to_owned()));
             let key = text.as_deref().map(key_of);
@@ -99,7 +99,7 @@ pub(in crate::cli) fn bans(BansArgs { action }: BansArgs) -> ExitCode {
             target.run(ApiRequest::post("/v1/bans", &body.into()), show_changed_ban)
         }
         BansAction::Lift { clients, all, reason, target } => {
-            let ClientArgs { limit, limit_option, text, id, address } = clients;
+            let BannedArgs { limit, limit_option, text, id, address } = clients;
             let limit = limit.or(limit_option);
             if all {
                 let query = vec![("limit", limit), ("address", address), ("reason", reason)];
@@ -121,7 +121,7 @@ fn warning(changed: &Value) -> String {
     changed["not_kept"].as_str().map(|why| format!("\nends with the process: {why}")).unwrap_or_default()
 }
 
-fn show_bans(bans: &Value) -> String {
+pub(super) fn show_bans(bans: &Value) -> String {
     let row = |ban: &Value| {
         let clients = if ban["address"].is_null() { text(&ban["key"]) } else { text(&ban["address"]) };
         let until = if ban["until"].is_null() { "for good".to_owned() } else { text(&ban["until"]) };

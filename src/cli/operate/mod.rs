@@ -4,6 +4,7 @@
 
 mod audit;
 mod bans;
+mod client;
 mod config;
 mod keys;
 mod overrides;
@@ -16,6 +17,7 @@ mod target;
 
 pub(super) use audit::{AuditArgs, audit};
 pub(super) use bans::{BansArgs, bans};
+pub(super) use client::{ClientArgs, client};
 pub(super) use config::{ConfigArgs, config};
 pub(super) use keys::{KeysArgs, keys};
 pub(super) use overrides::{OverridesArgs, overrides};

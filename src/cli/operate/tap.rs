@@ -111,18 +111,19 @@ impl Printer {
             return writeln!(out, "{event}");
         }
         if !std::mem::replace(&mut self.has_heading, true) {
-            writeln!(
-                out,
-                "{}",
-                row(["TIME (UTC)", "VERDICT", "BY", "STATUS", "CLIENT", "TOOK", "LIMIT", "REQUEST", "KEYS"])
-            )?;
+            writeln!(out, "{}", heading())?;
         }
         writeln!(out, "{}", shown(event))
     }
 }
 
+/// The line above all events.
+pub(super) fn heading() -> String {
+    row(["TIME (UTC)", "VERDICT", "BY", "STATUS", "CLIENT", "TOOK", "LIMIT", "REQUEST", "KEYS"])
+}
+
 /// The line of an event.
-fn shown(event: &Value) -> String {
+pub(super) fn shown(event: &Value) -> String {
     if let Some(lost) = event["lost"].as_u64() {
         return format!("... {lost} requests are lost, because they came too fast");
     }

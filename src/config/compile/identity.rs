@@ -69,7 +69,9 @@ fn identity(name: &Located<String>, table: &Table<'_>, shows_certificates: bool)
             IdentitySource::Jwt { .. } => Some("the claims of tokens are always shown whole"),
             IdentitySource::Header(..) | IdentitySource::Certificate(_) => None,
         };
-        reason.map(|reason| table.fault("show", value.span(), Fault::new(reason)));
+        if let Some(reason) = reason {
+            table.fault("show", value.span(), Fault::new(reason));
+        }
     }
     Some(Identity { name: name.get_ref().as_str().into(), source, on_missing: on_missing?, is_plain })
 }
