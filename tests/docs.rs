@@ -25,13 +25,17 @@ fn readme_is_short() {
     assert!(lines <= 150, "{lines} lines");
 }
 
+/// Words of the first paragraph of a page.
+const OPENING_WORDS_MAX: usize = 40;
+
 #[test]
-fn every_page_begins_with_its_use() {
-    for page in pages::all() {
-        if page.path != "README.md" {
-            let opening = page.opening();
-            assert!(opening.starts_with("After reading this page you "), "{}: {opening}", page.path);
-        }
+fn every_page_begins_with_a_heading_and_a_short_paragraph() {
+    for page in pages::all().iter().filter(|page| page.path != "README.md") {
+        let opening = page.opening();
+        let is_prose = opening.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '`' | '[' | '*'));
+        assert!(page.text.starts_with("# ") && is_prose, "{}: {opening}", page.path);
+        let words = opening.split_whitespace().count();
+        assert!(words <= OPENING_WORDS_MAX, "{}: {words} words: {opening}", page.path);
     }
 }
 
