@@ -89,8 +89,9 @@ fn the_glossary_is_sorted_and_has_each_term_once() {
     let glossary = fs::read_to_string("docs/contributing/glossary.md").unwrap();
     let mut terms = Vec::new();
     for section in glossary.split("\n## ").skip(1) {
-        let rows = section.lines().filter_map(|line| line.strip_prefix("| ")).skip(1);
-        let rows: Vec<_> = rows.map(|row| row.split(" |").next().unwrap().to_lowercase()).collect();
+        let rows = section.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**: "));
+        let rows: Vec<_> = rows.map(|(term, _)| term.to_lowercase()).collect();
+        assert!(!rows.is_empty(), "{}", section.lines().next().unwrap());
         assert!(rows.is_sorted(), "{}: {rows:?}", section.lines().next().unwrap());
         terms.extend(rows);
     }
