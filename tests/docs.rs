@@ -5,7 +5,7 @@
 #[path = "docs/pages.rs"]
 mod pages;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -37,6 +37,20 @@ fn every_page_begins_with_a_heading_and_a_short_paragraph() {
         let words = opening.split_whitespace().count();
         assert!(words <= OPENING_WORDS_MAX, "{}: {words} words: {opening}", page.path);
     }
+}
+
+/// Words of all pages, rounded up to the next 500. A new page says what no other page says, or replaces one.
+const WORDS_MAX: usize = 86_500;
+
+#[test]
+fn the_pages_can_be_read() {
+    let mut folders = BTreeMap::<String, usize>::new();
+    for page in pages::all().into_iter().chain([Page::read("docs/SUMMARY.md")]) {
+        let folder = Path::new(&page.path).parent().unwrap().to_str().unwrap().to_owned();
+        *folders.entry(folder).or_default() += page.text.split_whitespace().count();
+    }
+    let words: usize = folders.values().sum();
+    assert!(words <= WORDS_MAX, "{words} words in the pages, at most {WORDS_MAX}; by folder: {folders:#?}");
 }
 
 #[test]
