@@ -34,6 +34,7 @@ fn every_page_begins_with_a_heading_and_a_short_paragraph() {
         let opening = page.opening();
         let is_prose = opening.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '`' | '[' | '*'));
         assert!(page.text.starts_with("# ") && is_prose, "{}: {opening}", page.path);
+        assert!(!opening.starts_with("After reading this page"), "{}: {opening}", page.path);
         let words = opening.split_whitespace().count();
         assert!(words <= OPENING_WORDS_MAX, "{}: {words} words: {opening}", page.path);
     }
