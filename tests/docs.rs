@@ -5,7 +5,7 @@
 #[path = "docs/pages.rs"]
 mod pages;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -25,14 +25,33 @@ fn readme_is_short() {
     assert!(lines <= 150, "{lines} lines");
 }
 
+/// Words of the first paragraph of a page.
+const OPENING_WORDS_MAX: usize = 40;
+
 #[test]
-fn every_page_begins_with_its_use() {
-    for page in pages::all() {
-        if page.path != "README.md" {
-            let opening = page.opening();
-            assert!(opening.starts_with("After reading this page you "), "{}: {opening}", page.path);
-        }
+fn every_page_begins_with_a_heading_and_a_short_paragraph() {
+    for page in pages::all().iter().filter(|page| page.path != "README.md") {
+        let opening = page.opening();
+        let is_prose = opening.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '`' | '[' | '*'));
+        assert!(page.text.starts_with("# ") && is_prose, "{}: {opening}", page.path);
+        assert!(!opening.starts_with("After reading this page"), "{}: {opening}", page.path);
+        let words = opening.split_whitespace().count();
+        assert!(words <= OPENING_WORDS_MAX, "{}: {words} words: {opening}", page.path);
     }
+}
+
+/// Words of all pages, rounded up to the next 500. A new page says what no other page says, or replaces one.
+const WORDS_MAX: usize = 86_500;
+
+#[test]
+fn the_pages_can_be_read() {
+    let mut folders = BTreeMap::<String, usize>::new();
+    for page in pages::all().into_iter().chain([Page::read("docs/SUMMARY.md")]) {
+        let folder = Path::new(&page.path).parent().unwrap().to_str().unwrap().to_owned();
+        *folders.entry(folder).or_default() += page.text.split_whitespace().count();
+    }
+    let words: usize = folders.values().sum();
+    assert!(words <= WORDS_MAX, "{words} words in the pages, at most {WORDS_MAX}; by folder: {folders:#?}");
 }
 
 #[test]

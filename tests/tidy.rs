@@ -1,6 +1,6 @@
 //! What the compiler does not keep: floors, homes of outside crates, clocks, sizes and leftovers.
 //!
-//! The rules are the tables below; docs/decisions/floors.md gives the reasons. Not here: guards of the concurrent
+//! The rules are the tables below; docs/decisions/structure.md gives the reasons. Not here: guards of the concurrent
 //! map. Its types cannot be named outside `store` (a home, below), and clippy's `await-holding-invalid-types`
 //! watches them inside.
 
