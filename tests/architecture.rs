@@ -99,3 +99,26 @@ fn the_glossary_is_sorted_and_has_each_term_once() {
     let repeated: Vec<_> = terms.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| &pair[0]).collect();
     assert!(repeated.is_empty(), "{repeated:?}");
 }
+
+/// `proto/generate` writes the checksums of the interfaces and of the code that it makes of them.
+#[test]
+fn generated_code_is_that_of_the_interfaces() {
+    let listed = fs::read_to_string("proto/generated/checksums").unwrap();
+    let mut expected = Vec::new();
+    let mut folders = vec![std::path::PathBuf::from("proto")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let shown = path.strip_prefix("proto").unwrap().display().to_string();
+            if path.is_dir() && shown != "generate" {
+                folders.push(path);
+            } else if path.is_file() && shown != "generated/checksums" {
+                expected.push(format!("{:08x}  {shown}", crc32fast::hash(&fs::read(&path).unwrap())));
+            }
+        }
+    }
+    let mut listed: Vec<_> = listed.lines().collect();
+    listed.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(listed, expected, "run cargo run --manifest-path proto/generate/Cargo.toml");
+}

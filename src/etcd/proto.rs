@@ -1,5 +1,5 @@
-//! The services of the folder `proto/etcd`, which `build.rs` generates. Their messages are in `store::etcd::proto`.
+//! The services of the folder `proto/etcd`, which `proto/generate` generates. Their messages are in `store::etcd::proto`.
 
 #![allow(missing_docs, unreachable_pub, clippy::pedantic, reason = "the code is generated")]
 
-include!(concat!(env!("OUT_DIR"), "/etcd.rs"));
+include!(concat!(env!("CARGO_MANIFEST_DIR"), "/proto/generated/etcd.rs"));

@@ -78,7 +78,6 @@ const FUNCTION_LINES_MAX: usize = 70;
 const TOP_LEVEL: &[&str] = &[
     "Cargo.toml",
     "Cargo.lock",
-    "build.rs",
     "proto",
     "src",
     "config",

@@ -408,7 +408,10 @@ fn written(source: &str) -> BTreeMap<String, Vec<(String, i32, Type, bool)>> {
 
 #[test]
 fn the_protocol_file_has_the_fields_of_messages() {
-    let descriptors = FileDescriptorSet::decode(&include_bytes!(concat!(env!("OUT_DIR"), "/fleet.bin"))[..]).unwrap();
+    let descriptors = FileDescriptorSet::decode(
+        &include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/proto/generated/fleet.bin"))[..],
+    )
+    .unwrap();
     let messages = descriptors.file[0].message_type.iter().filter(|message| message.name() != "Hello");
     let described: BTreeMap<_, Vec<_>> = messages
         .map(|message| {

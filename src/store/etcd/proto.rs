@@ -1,5 +1,5 @@
-//! The messages of the folder `proto/etcd`, which `build.rs` generates.
+//! The messages of the folder `proto/etcd`, which `proto/generate` generates.
 
 #![allow(missing_docs, unreachable_pub, clippy::pedantic, reason = "the code is generated")]
 
-include!(concat!(env!("OUT_DIR"), "/etcd_messages/mod.rs"));
+include!(concat!(env!("CARGO_MANIFEST_DIR"), "/proto/generated/etcd_messages/mod.rs"));

@@ -1,5 +1,5 @@
-//! The messages between a limiter and the Weirs that ask it, which `build.rs` generates from `proto/weir/v1/charges.proto`.
+//! The messages between a limiter and the Weirs that ask it, which `proto/generate` generates from `charges.proto`.
 
 #![allow(missing_docs, unreachable_pub, clippy::pedantic, reason = "the code is generated")]
 
-include!(concat!(env!("OUT_DIR"), "/weir.v1.charges.rs"));
+include!(concat!(env!("CARGO_MANIFEST_DIR"), "/proto/generated/weir.v1.charges.rs"));

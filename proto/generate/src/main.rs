@@ -1,0 +1,91 @@
+//! Generates the messages and services of `proto` in Rust, into `proto/generated`. Needs no `protoc`: protox compiles the
+//! files.
+//!
+//! `cargo run --manifest-path proto/generate/Cargo.toml` after a change in `proto`. A test compares the checksums.
+
+use std::path::{Path, PathBuf};
+use std::{error, fs};
+
+/// The interfaces that Weir serves. Callers see their descriptors by reflection.
+const SERVED: [&str; 2] = ["weir/v1/limiter.proto", "envoy/service/ratelimit/v3/rls.proto"];
+
+/// The interface of a limiter for other Weirs, which is served beside those.
+const CHARGES: &str = "weir/v1/charges.proto";
+
+/// The interfaces that Weir only calls.
+const CALLED: [&str; 1] = ["etcd/rpc.proto"];
+
+/// The interface between replicas.
+const FLEET: [&str; 1] = ["weir/v1/fleet.proto"];
+
+/// The messages of `FLEET` that are written in Rust, and their names there.
+const WRITTEN: [(&str, &str); 8] = [
+    ("FleetMessage", "Message"),
+    ("Received", "Received"),
+    ("Echo", "Echo"),
+    ("Charges", "Charges"),
+    ("LimitCharges", "LimitCharges"),
+    ("Cursor", "Cursor"),
+    ("States", "States"),
+    ("LimitStates", "LimitStates"),
+];
+
+fn main() -> Result<(), Box<dyn error::Error>> {
+    let proto = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("no folder `proto`")?;
+    let out = proto.join("generated");
+    if out.exists() {
+        fs::remove_dir_all(&out)?;
+    }
+    fs::create_dir_all(&out)?;
+    let seen: Vec<_> = SERVED.into_iter().chain([CHARGES]).collect();
+    for (files, name) in [(&seen[..], "descriptors.bin"), (&FLEET[..], "fleet.bin")] {
+        let descriptors = protox::compile(files, [proto])?;
+        fs::write(out.join(name), protox::prost::Message::encode_to_vec(&descriptors))?;
+    }
+    let mut services = tonic_prost_build::configure().out_dir(&out).include_file("services.rs");
+    for (message, name) in WRITTEN {
+        services =
+            services.extern_path(format!(".weir.v1.{message}"), format!("crate::store::stream::message::{name}"));
+    }
+    services.compile_fds(protox::compile(SERVED.iter().chain(&FLEET), [proto])?)?;
+    let charges = protox::compile([CHARGES], [proto])?;
+    tonic_prost_build::configure().out_dir(&out).build_client(false).compile_fds(charges)?;
+    etcd(proto, &out)?;
+    let mut sums = String::new();
+    for file in files_below(proto)? {
+        let sum = crc32fast::hash(&fs::read(&file)?);
+        sums.push_str(&format!("{sum:08x}  {}\n", file.strip_prefix(proto)?.display()));
+    }
+    fs::write(out.join("checksums"), sums)?;
+    Ok(())
+}
+
+/// The messages of etcd, which stores use too, and the clients of its services.
+fn etcd(proto: &Path, out: &Path) -> Result<(), Box<dyn error::Error>> {
+    let called = protox::compile(CALLED, [proto])?;
+    let folder = out.join("etcd_messages");
+    fs::create_dir_all(&folder)?;
+    let messages = tonic_prost_build::configure().build_client(false).build_server(false);
+    messages.out_dir(folder).include_file("mod.rs").compile_fds(called.clone())?;
+    let mut clients = tonic_prost_build::configure().out_dir(out).build_server(false).include_file("etcd.rs");
+    for package in ["etcdserverpb", "mvccpb"] {
+        clients = clients.extern_path(format!(".{package}"), format!("crate::store::etcd::proto::{package}"));
+    }
+    clients.compile_fds(called)?;
+    Ok(())
+}
+
+/// The `.proto` files and the generated files below `folder`, in the order of their paths.
+fn files_below(folder: &Path) -> Result<Vec<PathBuf>, Box<dyn error::Error>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() && !path.ends_with("generate") {
+            files.extend(files_below(&path)?);
+        } else if path.extension().is_some_and(|end| ["proto", "rs", "bin"].iter().any(|known| end == *known)) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
