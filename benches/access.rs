@@ -12,8 +12,8 @@ use std::path::Path;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use weir::config;
-use weir::policy::PathPattern;
-use weir::policy::access::{Access, AccessRule, AccessSpec};
+use weir::engine::policy::PathPattern;
+use weir::engine::policy::access::{Access, AccessRule, AccessSpec};
 
 /// As in the program.
 #[global_allocator]

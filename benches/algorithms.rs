@@ -8,11 +8,13 @@ use std::hint::black_box;
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
-use weir::limit::sketch::Sketch;
-use weir::limit::top::Top;
-use weir::limit::{Algorithm, Allowance, AnyState, Calendar, Key, Quota, Rate, State, Unit};
-use weir::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, sub_window, token_bucket};
-use weir::time::Timestamp;
+use weir::base::time::Timestamp;
+use weir::engine::limit::sketch::Sketch;
+use weir::engine::limit::top::Top;
+use weir::engine::limit::{Algorithm, Allowance, AnyState, Calendar, Key, Quota, Rate, State, Unit};
+use weir::engine::limit::{
+    concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, sub_window, token_bucket,
+};
 
 const START: Timestamp = Timestamp::from_ns(1_700_000_000_000_000_000);
 const RATE: Rate = Rate { count: 1000, period_ns: 1_000_000_000 };

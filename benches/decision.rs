@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use subject::{OTHERS, STRIDE, Subject};
-use weir::time::Timestamp;
+use weir::base::time::Timestamp;
 
 /// As in the program.
 #[global_allocator]

@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::process::{Command, ExitCode};
 
 use subject::{OTHERS, STRIDE, Subject};
-use weir::time::Timestamp;
+use weir::base::time::Timestamp;
 
 /// As in the program.
 #[global_allocator]

@@ -23,13 +23,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use support::Redis;
-use weir::limit::{Algorithm, Key, Quota, Rate};
-use weir::store::backend::{Handling, Mirror, Mirrors, RemoteCharge, Units};
-use weir::store::backend::{NodeAddress, OnFailure};
-use weir::store::redis::settings::{Login, StoreSettings, Topology};
-use weir::store::redis::{Store, WorkerStore, script};
-use weir::telemetry::Metrics;
-use weir::time::Clock;
+use weir::base::telemetry::Metrics;
+use weir::base::time::Clock;
+use weir::engine::limit::{Algorithm, Key, Quota, Rate};
+use weir::engine::store::backend::{Handling, Mirror, Mirrors, RemoteCharge, Units};
+use weir::engine::store::backend::{NodeAddress, OnFailure};
+use weir::engine::store::redis::settings::{Login, StoreSettings, Topology};
+use weir::engine::store::redis::{Store, WorkerStore, script};
 
 /// As in the program.
 #[global_allocator]

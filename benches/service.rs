@@ -20,10 +20,12 @@ use tokio_stream::adapters::Map;
 use tonic::service::Routes;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status, Streaming};
-use weir::grpc::proto::weir::v1::check_stream_response::Result as Answer;
-use weir::grpc::proto::weir::v1::limiter_client::LimiterClient;
-use weir::grpc::proto::weir::v1::limiter_server::{Limiter, LimiterServer};
-use weir::grpc::proto::weir::v1::{CheckRequest, CheckResponse, CheckStreamResponse, ReportRequest, ReportResponse};
+use weir::fleet::grpc::proto::weir::v1::check_stream_response::Result as Answer;
+use weir::fleet::grpc::proto::weir::v1::limiter_client::LimiterClient;
+use weir::fleet::grpc::proto::weir::v1::limiter_server::{Limiter, LimiterServer};
+use weir::fleet::grpc::proto::weir::v1::{
+    CheckRequest, CheckResponse, CheckStreamResponse, ReportRequest, ReportResponse,
+};
 
 /// Length of the answer to `GET /body`.
 const BODY_BYTES: usize = 1 << 20;

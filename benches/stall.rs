@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir::limit::{Algorithm, Key, OnFull, Quota, Rate, sliding_log};
-use weir::store::snapshot::{Snapshot, file};
-use weir::store::{Bans, Batch, Charge, Table};
-use weir::time::Timestamp;
+use weir::base::time::Timestamp;
+use weir::engine::limit::{Algorithm, Key, OnFull, Quota, Rate, sliding_log};
+use weir::engine::store::snapshot::{Snapshot, file};
+use weir::engine::store::{Bans, Batch, Charge, Table};
 
 /// As in the program: memory is what is measured.
 #[global_allocator]

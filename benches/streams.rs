@@ -28,15 +28,15 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use subject::{STRIDE, Subject};
-use weir::grpc::fleet::settings::{FleetSettings, MemberSource};
-use weir::grpc::fleet::{FleetParts, Hub, accept, run};
-use weir::limit::Key;
-use weir::policy::FleetSecret;
-use weir::split_mix::mix;
-use weir::store::stream::message::{BanChange, Cursor, LimitCharges, LimitStates, States};
-use weir::store::stream::{Ledger, Link, Taken, Timing};
-use weir::telemetry::Metrics;
-use weir::time::{Clock, Timestamp};
+use weir::base::split_mix::mix;
+use weir::base::telemetry::Metrics;
+use weir::base::time::{Clock, Timestamp};
+use weir::engine::limit::Key;
+use weir::engine::policy::FleetSecret;
+use weir::engine::store::stream::message::{BanChange, Cursor, LimitCharges, LimitStates, States};
+use weir::engine::store::stream::{Ledger, Link, Taken, Timing};
+use weir::fleet::grpc::fleet::settings::{FleetSettings, MemberSource};
+use weir::fleet::grpc::fleet::{FleetParts, Hub, accept, run};
 
 /// As in the program.
 #[global_allocator]

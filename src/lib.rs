@@ -1,31 +1,16 @@
 //! Weir: a rate-limiting reverse proxy that forwards, refuses or holds.
 //!
-//! Modules stand in floors; each imports only from floors above it in this list.
+//! Modules stand in storeys; each imports only from those above it in this list.
 
-pub mod split_mix;
-pub mod visible;
+pub mod base;
 
-pub mod time;
+pub mod engine;
 
-pub mod fields;
-pub mod limit;
-pub mod telemetry;
+pub mod transport;
 
-pub mod http1;
-pub mod http2;
-pub mod policy;
-pub mod store;
-
-pub mod gate;
-pub mod net;
-
-pub mod etcd;
-pub mod respond;
-pub mod upstream;
+pub mod fleet;
 
 pub mod admin;
-pub mod grpc;
-pub mod proxy;
 
 pub mod config;
 

@@ -7,7 +7,9 @@ use std::path::Path;
 
 /// A page that is longer is no map.
 const ARCHITECTURE_BYTES_MAX: usize = 12 * 1024;
-/// Folders of the repository that pages name in full; other paths are below `src`.
+/// The storeys of `src`.
+const STOREYS: &[&str] = &["base", "engine", "transport", "fleet"];
+/// Folders of the repository that pages name in full; other paths are below `src` or below one of its storeys.
 const ROOTS: &[&str] = &["src/", "tests/", "benches/", "config/", "docs/", ".ci/", ".cargo/"];
 
 /// All files below a folder that end like this, in order.
@@ -42,12 +44,15 @@ fn is_source_path(code: &str, modules: &[String]) -> bool {
 
 #[test]
 fn every_source_path_exists() {
-    let modules: Vec<_> = fs::read_dir("src").unwrap().map(|entry| entry.unwrap()).collect();
+    let folders: Vec<_> =
+        ["src".to_owned()].into_iter().chain(STOREYS.iter().map(|name| format!("src/{name}"))).collect();
+    let modules: Vec<_> =
+        folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap())).collect();
     let modules: Vec<_> = modules.iter().map(|entry| entry.file_name().into_string().unwrap()).collect();
     let mut missing = Vec::new();
     for (name, page) in pages() {
         for code in codes(&page).filter(|code| is_source_path(code, &modules)) {
-            if ![Path::new(code).to_owned(), Path::new("src").join(code)].iter().any(|path| path.exists()) {
+            if !Path::new(code).exists() && !folders.iter().any(|folder| Path::new(folder).join(code).exists()) {
                 missing.push(format!("{name}: {code}"));
             }
         }

@@ -9,12 +9,12 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
+use weir::base::time::instant_now;
 use weir::config::{self, Config};
-use weir::net::ListenAddress;
-use weir::policy::Strategy;
-use weir::store::RemoteSettings;
-use weir::store::redis::settings::Topology;
-use weir::time::instant_now;
+use weir::engine::policy::Strategy;
+use weir::engine::store::RemoteSettings;
+use weir::engine::store::redis::settings::Topology;
+use weir::transport::net::ListenAddress;
 
 const FOLDER: &str = "config/deploy";
 

@@ -10,9 +10,9 @@ use std::path::Path;
 use std::process::Command;
 
 use pages::Page;
+use weir::base::telemetry::Metrics;
+use weir::base::time::Timestamp;
 use weir::config::{self, Severity};
-use weir::telemetry::Metrics;
-use weir::time::Timestamp;
 
 /// The text between two markers of a page.
 fn between<'p>(page: &'p Page, start: &str, end: &str) -> &'p str {
@@ -114,7 +114,7 @@ fn every_option_is_there() {
 
 #[test]
 fn every_field_of_the_access_log_is_there() {
-    let expected = weir::telemetry::fields_markdown();
+    let expected = weir::base::telemetry::fields_markdown();
     let page = Page::read("docs/reference/metrics.md");
     let found = between(&page, "<!-- fields -->\n", "<!-- /fields -->");
     assert!(found == expected, "put this between the markers of {}:\n{expected}", page.path);
@@ -168,16 +168,17 @@ fn every_attack_over_http2_has_a_bound_a_counter_and_a_test() {
     let named: BTreeSet<_> = rows.iter().flat_map(|row| words(row[4])).collect();
     assert_eq!(named, tests);
     let others = ["untaken_answer", "untaken_overflow", "weir_hold_overflow_total", "weir_connections"];
-    let kinds = weir::respond::ProblemKind::COUNTED.map(weir::respond::ProblemKind::label);
+    let kinds = weir::transport::respond::ProblemKind::COUNTED.map(weir::transport::respond::ProblemKind::label);
     for row in &rows {
         assert!(row.len() == 5 && row.iter().all(|cell| !cell.is_empty()), "{row:?}");
         for counter in words(row[3]) {
-            let known = others.iter().chain(&kinds).chain(&weir::http2::Fatal::KINDS).any(|known| *known == counter);
+            let known =
+                others.iter().chain(&kinds).chain(&weir::transport::http2::Fatal::KINDS).any(|known| *known == counter);
             assert!(known, "{counter}");
         }
     }
     let counted: BTreeSet<_> = rows.iter().flat_map(|row| words(row[3])).collect();
-    assert!(weir::http2::Fatal::KINDS.iter().all(|kind| counted.contains(*kind)), "{counted:?}");
+    assert!(weir::transport::http2::Fatal::KINDS.iter().all(|kind| counted.contains(*kind)), "{counted:?}");
     assert!(rows.len() >= 10);
 }
 
@@ -201,7 +202,7 @@ fn one_word_means_one_thing() {
             search(&path, &std::fs::read_to_string(&path).unwrap());
         }
     }
-    for folder in ["src/admin", "src/cli", "src/grpc", "src/respond", "src/telemetry"] {
+    for folder in ["src/admin", "src/cli", "src/fleet/grpc", "src/transport/respond", "src/base/telemetry"] {
         for path in files_below(folder) {
             let text = std::fs::read_to_string(&path).unwrap();
             for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
@@ -216,7 +217,7 @@ fn one_word_means_one_thing() {
     }
     let metrics = Metrics::new("", "").unwrap();
     metrics.limit("any");
-    metrics.show_problems(weir::respond::ProblemKind::COUNTED.iter().map(|kind| kind.label()));
+    metrics.show_problems(weir::transport::respond::ProblemKind::COUNTED.iter().map(|kind| kind.label()));
     search("/metrics", &String::from_utf8(metrics.render().unwrap()).unwrap());
     assert_eq!(retired, [""; 0]);
 }

@@ -48,7 +48,7 @@ fn every_seed_passes() {
 #[test]
 fn the_seeds_get_beyond_the_first_check() {
     let seed = std::fs::read("tests/fuzz/seeds/state/snapshot").unwrap();
-    let now = weir::time::Timestamp::from_ns(1_800_000_000_000_000_000);
-    let restored = weir::store::snapshot::restore(&seed[..], now, |_| None).unwrap();
+    let now = weir::base::time::Timestamp::from_ns(1_800_000_000_000_000_000);
+    let restored = weir::engine::store::snapshot::restore(&seed[..], now, |_| None).unwrap();
     assert_eq!(restored.limits.iter().map(|limit| limit.table.len()).collect::<Vec<_>>(), [1, 1]);
 }

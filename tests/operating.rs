@@ -1,9 +1,9 @@
 //! The pages for operators describe this program: options, defaults and metrics are those of the code.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use weir::base::telemetry::Metrics;
+use weir::base::time::Timestamp;
 use weir::config;
-use weir::telemetry::Metrics;
-use weir::time::Timestamp;
 
 const SIZING: &str = include_str!("../docs/operations/sizing.md");
 const RUNBOOK: &str = include_str!("../docs/operations/runbook.md");

@@ -88,7 +88,7 @@ fn files(root: &Path, folder: &str) -> Vec<(String, String)> {
 #[track_caller]
 fn check(path: &str, text: &str, expected: &[(usize, &str)]) {
     let source = Source::parse(path, text).unwrap();
-    let test_modules = HashSet::from([vec!["limit".into(), "cases".into()], vec!["testing".into()]]);
+    let test_modules = HashSet::from([vec!["engine".into(), "limit".into(), "cases".into()], vec!["testing".into()]]);
     let mut found = check_file(&source, &test_modules);
     found.sort();
     let same = found.len() == expected.len()
@@ -104,113 +104,147 @@ fn check_code(path: &str, code: &str, expected: &[(usize, &str)]) {
 
 #[test]
 fn imports_go_down() {
-    check_code("src/gate/mod.rs", "use crate::{limit::Quota, store, time::Timestamp};", &[]);
-    check_code("src/gate/hold.rs", "use crate::gate::Verdict; use super::Gate; use super::explain::Why;", &[]);
+    check_code("src/engine/gate/mod.rs", "use crate::{base::time::Timestamp, engine::{limit::Quota, store}};", &[]);
     check_code(
-        "src/limit/quota.rs",
-        "use crate::policy::Limit;",
-        &[(2, "limit (floor 2) may not use policy (floor 3)")],
+        "src/engine/gate/hold.rs",
+        "use crate::engine::gate::Verdict; use super::Gate; use super::explain::Why;",
+        &[],
     );
     check_code(
-        "src/limit/quota.rs",
-        "\nuse crate::{\n    time,\n    gate::{Gate, hold},\n};",
+        "src/engine/limit/quota.rs",
+        "use crate::engine::policy::Limit;",
+        &[(2, "limit (floor 3) may not use policy (floor 4)")],
+    );
+    check_code(
+        "src/engine/limit/quota.rs",
+        "\nuse crate::{\n    base::time,\n    engine::gate::{Gate, hold},\n};",
         &[(5, "gate"), (5, "gate")],
     );
-    check_code("src/limit/mod.rs", "use crate::telemetry::Metrics;", &[(2, "telemetry (floor 2)")]);
-    check_code("src/proxy/mod.rs", "use crate::{admin, config};", &[(2, "admin (floor 6)"), (2, "config (floor 7)")]);
+    check_code("src/engine/limit/mod.rs", "use crate::base::telemetry::Metrics;", &[]);
+    check_code(
+        "src/transport/proxy/mod.rs",
+        "use crate::{admin, config};",
+        &[(2, "admin (floor 11)"), (2, "config (floor 12)")],
+    );
     check_code("src/cli/run.rs", "use crate::app::App;", &[]);
-    check_code("src/lib.rs", "pub mod time; pub use crate::app::run;", &[]);
-    check_code("src/app.rs", "use crate::cli::Args;", &[(2, "app (floor 8) may not use cli (floor 9)")]);
+    check_code("src/lib.rs", "pub mod base; pub use crate::app::run;", &[]);
+    check_code("src/app.rs", "use crate::cli::Args;", &[(2, "app (floor 13) may not use cli (floor 14)")]);
 }
 
 #[test]
 fn paths_count_wherever_they_stand() {
-    check_code("src/limit/quota.rs", "fn f(gate: &crate::gate::Gate) {}", &[(2, "gate")]);
-    check_code("src/limit/quota.rs", "fn f() { vec![g!(crate::gate::Gate::<u8>::new())]; }", &[(2, "gate")]);
-    check_code("src/limit/quota.rs", "macro_rules! m { () => { $crate::store::x() } }", &[(2, "store")]);
-    check_code("src/limit/quota.rs", "use super::super::store::Store;", &[(2, "store")]);
-    check_code("src/limit/mod.rs", "use self::super::store::Store;", &[(2, "store")]);
-    check_code("src/limit/mod.rs", "mod a { mod b { use super::super::super::store; } }", &[(2, "store")]);
-    check_code("src/limit/mod.rs", "mod a { mod b { use super::super::store; } }", &[]);
-    check_code("src/limit/mod.rs", "mod a {} fn f() { super::store::f() }", &[(2, "store")]);
-    check_code("src/limit/mod.rs", "pub(in crate::limit) fn f() {} // crate::gate\n/// crate::gate\nstruct S;", &[]);
-    check_code("src/limit/mod.rs", "const TEXT: &str = \"crate::gate::Gate\";", &[]);
+    check_code("src/engine/limit/quota.rs", "fn f(gate: &crate::engine::gate::Gate) {}", &[(2, "gate")]);
+    check_code(
+        "src/engine/limit/quota.rs",
+        "fn f() { vec![g!(crate::engine::gate::Gate::<u8>::new())]; }",
+        &[(2, "gate")],
+    );
+    check_code("src/engine/limit/quota.rs", "macro_rules! m { () => { $crate::engine::store::x() } }", &[(2, "store")]);
+    check_code("src/engine/limit/quota.rs", "use super::super::store::Store;", &[(2, "store")]);
+    check_code("src/engine/limit/mod.rs", "use self::super::store::Store;", &[(2, "store")]);
+    check_code("src/engine/limit/mod.rs", "mod a { mod b { use super::super::super::store; } }", &[(2, "store")]);
+    check_code("src/engine/limit/mod.rs", "mod a { mod b { use super::super::store; } }", &[]);
+    check_code("src/engine/limit/mod.rs", "mod a {} fn f() { super::store::f() }", &[(2, "store")]);
+    check_code(
+        "src/engine/limit/mod.rs",
+        "pub(in crate::engine::limit) fn f() {} // crate::engine::gate\n/// crate::engine::gate\nstruct S;",
+        &[],
+    );
+    check_code("src/engine/limit/mod.rs", "const TEXT: &str = \"crate::engine::gate::Gate\";", &[]);
 }
 
 #[test]
 fn every_module_stands_on_a_floor() {
     check_code("src/utils/mod.rs", "", &[(1, "utils stands on no floor")]);
-    check_code("src/gate/mod.rs", "use crate::utils::Pool;", &[(2, "utils stands on no floor")]);
-    check_code("src/gate/mod.rs", "use crate::*;", &[(2, "the crate root")]);
-    check_code("src/gate/mod.rs", "use super::*;", &[(2, "the crate root")]);
-    check_code("src/gate/mod.rs", "use crate as weir;", &[(2, "the crate root")]);
-    check_code("src/gate/mod.rs", "use crate::{self as weir, time};", &[(2, "the crate root")]);
-    check_code("src/gate/hold.rs", "use super::*;", &[]);
+    check_code("src/engine/gate/mod.rs", "use crate::utils::Pool;", &[(2, "utils stands on no floor")]);
+    check_code("src/engine/gate/mod.rs", "use crate::*;", &[(2, "the crate root")]);
+    check_code("src/engine/gate/mod.rs", "use super::*;", &[(2, "the storey engine")]);
+    check_code("src/engine/gate/mod.rs", "use crate::engine; use crate::base::*;", &[(2, "base"), (2, "engine")]);
+    check_code("src/gate/mod.rs", "", &[(1, "gate is a room of engine")]);
+    check_code("src/base/gate/mod.rs", "", &[(1, "gate is a room of engine")]);
+    check_code("src/transport/net/mod.rs", "use crate::engine::policy::Policy;", &[]);
+    check_code("src/engine/gate/mod.rs", "use crate::transport::net::Socket;", &[(2, "net (floor 6)")]);
+    check_code("src/engine/gate/mod.rs", "use crate as weir;", &[(2, "the crate root")]);
+    check_code("src/engine/gate/mod.rs", "use crate::{self as weir, base::time};", &[(2, "the crate root")]);
+    check_code("src/engine/gate/hold.rs", "use super::*;", &[]);
 }
 
 #[test]
 fn only_tests_may_use_testing() {
-    check_code("src/gate/mod.rs", "use crate::testing::clock;", &[(2, "testing")]);
-    check_code("src/gate/mod.rs", "#[cfg(test)]\n#[allow(x)]\nmod tests { use crate::testing::clock; }", &[]);
-    check_code("src/gate/mod.rs", "#[cfg(test)] mod tests { use crate::proxy::x; }", &[(2, "proxy (floor 6)")]);
-    check_code("src/limit/cases.rs", "use crate::testing::clock;", &[]);
-    check_code("src/testing/mod.rs", "use crate::proxy::Settings;", &[]);
+    check_code("src/engine/gate/mod.rs", "use crate::testing::clock;", &[(2, "testing")]);
+    check_code("src/engine/gate/mod.rs", "#[cfg(test)]\n#[allow(x)]\nmod tests { use crate::testing::clock; }", &[]);
+    check_code(
+        "src/engine/gate/mod.rs",
+        "#[cfg(test)] mod tests { use crate::transport::proxy::x; }",
+        &[(2, "proxy (floor 8)")],
+    );
+    check_code("src/engine/limit/cases.rs", "use crate::testing::clock;", &[]);
+    check_code("src/testing/mod.rs", "use crate::transport::proxy::Settings;", &[]);
     let source =
-        Source::parse("src/limit/mod.rs", "#[cfg(test)]\n#[allow(x)]\npub(crate) mod cases;\nmod quota;").unwrap();
-    assert_eq!(source.test_modules(), [["limit", "cases"]]);
+        Source::parse("src/engine/limit/mod.rs", "#[cfg(test)]\n#[allow(x)]\npub(crate) mod cases;\nmod quota;")
+            .unwrap();
+    assert_eq!(source.test_modules(), [["engine", "limit", "cases"]]);
 }
 
 #[test]
 fn outside_crates_have_homes() {
     check_code("src/admin/mod.rs", "use hyper::Request; use hyper_util::rt::TokioIo;", &[]);
-    check_code("src/gate/mod.rs", "use hyper::Request;", &[(2, "hyper belongs in")]);
-    check_code("src/gate/mod.rs", "fn f() { ::hyper_util::rt::x() }", &[(2, "hyper_util belongs in")]);
-    check_code("src/gate/mod.rs", "use {std::fmt, dashmap::DashMap};", &[(2, "dashmap belongs in")]);
-    check_code("src/gate/mod.rs", "use prometheus as p;", &[(2, "prometheus belongs in")]);
-    check_code("src/gate/mod.rs", "extern crate toml;", &[(2, "toml belongs in")]);
-    check_code("src/gate/mod.rs", "#[derive(clap::Parser)] struct Args;", &[(2, "clap belongs in")]);
-    check_code("src/gate/mod.rs", "#[cfg(test)] mod tests { use jsonwebtoken::x; }", &[(2, "jsonwebtoken belongs in")]);
+    check_code("src/engine/gate/mod.rs", "use hyper::Request;", &[(2, "hyper belongs in")]);
+    check_code("src/engine/gate/mod.rs", "fn f() { ::hyper_util::rt::x() }", &[(2, "hyper_util belongs in")]);
+    check_code("src/engine/gate/mod.rs", "use {std::fmt, dashmap::DashMap};", &[(2, "dashmap belongs in")]);
+    check_code("src/engine/gate/mod.rs", "use prometheus as p;", &[(2, "prometheus belongs in")]);
+    check_code("src/engine/gate/mod.rs", "extern crate toml;", &[(2, "toml belongs in")]);
+    check_code("src/engine/gate/mod.rs", "#[derive(clap::Parser)] struct Args;", &[(2, "clap belongs in")]);
+    check_code(
+        "src/engine/gate/mod.rs",
+        "#[cfg(test)] mod tests { use jsonwebtoken::x; }",
+        &[(2, "jsonwebtoken belongs in")],
+    );
     check_code("src/main.rs", "use clap::Parser;", &[]);
     check_code("src/lib.rs", "use clap::Parser;", &[(2, "clap belongs in cli, main")]);
     check_code("src/main.rs", "use hyper::Request;", &[(2, "hyper belongs in")]);
     check_code("src/config/mod.rs", "fn f(toml: &str) { crate::config::toml::x(); g(toml) }", &[]);
-    check_code("src/gate/mod.rs", "fn f() { crate::gate::toml::x() }", &[]);
+    check_code("src/engine/gate/mod.rs", "fn f() { crate::engine::gate::toml::x() }", &[]);
     check_code("tests/e2e.rs", "use hyper::Request;", &[]);
 }
 
 #[test]
 fn one_place_reads_clocks() {
-    check_code("src/time/mod.rs", "fn f() { Instant::now(); SystemTime::now(); }", &[]);
-    check_code("src/gate/mod.rs", "fn f() { Instant::now() }", &[(2, "Instant::now")]);
-    check_code("src/gate/mod.rs", "fn f() { std::time::SystemTime::now() }", &[(2, "SystemTime::now")]);
-    check_code("src/gate/mod.rs", "fn f() { g.unwrap_or_else(\ntokio::time::Instant::now) }", &[(3, "Instant::now")]);
+    check_code("src/base/time/mod.rs", "fn f() { Instant::now(); SystemTime::now(); }", &[]);
+    check_code("src/engine/gate/mod.rs", "fn f() { Instant::now() }", &[(2, "Instant::now")]);
+    check_code("src/engine/gate/mod.rs", "fn f() { std::time::SystemTime::now() }", &[(2, "SystemTime::now")]);
+    check_code(
+        "src/engine/gate/mod.rs",
+        "fn f() { g.unwrap_or_else(\ntokio::time::Instant::now) }",
+        &[(3, "Instant::now")],
+    );
     check_code("tests/e2e.rs", "fn f() { Instant::now() }", &[]);
 }
 
 #[test]
 fn only_tests_may_panic() {
-    check_code("src/gate/mod.rs", "#[allow(clippy::unwrap_used)]\nfn f() {}", &[(2, "unwrap_used: only tests")]);
+    check_code("src/engine/gate/mod.rs", "#[allow(clippy::unwrap_used)]\nfn f() {}", &[(2, "unwrap_used: only tests")]);
     check_code(
-        "src/gate/mod.rs",
+        "src/engine/gate/mod.rs",
         "#[expect(clippy::expect_used,\nclippy::panic)]\nfn f() {}",
         &[(2, "expect_used"), (3, "panic")],
     );
-    check_code("src/gate/mod.rs", "#[cfg(test)]\n#[allow(clippy::panic)]\nmod tests {}", &[(3, "no exception")]);
+    check_code("src/engine/gate/mod.rs", "#[cfg(test)]\n#[allow(clippy::panic)]\nmod tests {}", &[(3, "no exception")]);
     check_code("tests/e2e.rs", "#[allow(clippy::unwrap_used)]\nfn f() {}", &[]);
 }
 
 #[test]
 fn files_and_functions_stay_small() {
     let lines = |count: usize| "\n".repeat(count - 1);
-    check_code("src/gate/mod.rs", &lines(399), &[]);
-    check_code("src/gate/mod.rs", &lines(400), &[(1, "401 lines")]);
-    check_code("src/gate/mod.rs", &format!("{}#[cfg(test)] mod tests {{{}}}", lines(400), lines(500)), &[]);
-    check_code("src/gate/mod.rs", &format!("#[cfg(test)] mod cases;\n{}", lines(400)), &[(1, "402 lines")]);
-    check_code("src/limit/cases.rs", &lines(500), &[]);
-    check_code("src/gate/mod.rs", &format!("fn f() {{{}}}", lines(70)), &[]);
-    check_code("src/gate/mod.rs", &format!("\nfn f() {{{}}}", lines(71)), &[(3, "f has 71 lines")]);
+    check_code("src/engine/gate/mod.rs", &lines(399), &[]);
+    check_code("src/engine/gate/mod.rs", &lines(400), &[(1, "401 lines")]);
+    check_code("src/engine/gate/mod.rs", &format!("{}#[cfg(test)] mod tests {{{}}}", lines(400), lines(500)), &[]);
+    check_code("src/engine/gate/mod.rs", &format!("#[cfg(test)] mod cases;\n{}", lines(400)), &[(1, "402 lines")]);
+    check_code("src/engine/limit/cases.rs", &lines(500), &[]);
+    check_code("src/engine/gate/mod.rs", &format!("fn f() {{{}}}", lines(70)), &[]);
+    check_code("src/engine/gate/mod.rs", &format!("\nfn f() {{{}}}", lines(71)), &[(3, "f has 71 lines")]);
     check_code(
-        "src/gate/mod.rs",
+        "src/engine/gate/mod.rs",
         &format!("impl T {{ async fn f<const N: usize>(\n){}{{}} }}", lines(70)),
         &[(2, "f has 71")],
     );
@@ -221,28 +255,32 @@ fn files_and_functions_stay_small() {
         &[(2, "f has 71")],
     );
     check_code("tests/e2e.rs", &format!("fn f() {{ check(\"{}\") }}", lines(200)), &[]);
-    check_code("src/gate/mod.rs", &format!("trait T {{ fn f(); fn g(x: fn(u8)); }}\nmod m {{{}}}", lines(90)), &[]);
+    check_code(
+        "src/engine/gate/mod.rs",
+        &format!("trait T {{ fn f(); fn g(x: fn(u8)); }}\nmod m {{{}}}", lines(90)),
+        &[],
+    );
 }
 
 #[test]
 fn files_say_what_they_are() {
-    check("src/gate/mod.rs", "use crate::time;\n", &[(1, "begins with //!")]);
+    check("src/engine/gate/mod.rs", "use crate::base::time;\n", &[(1, "begins with //!")]);
     check("src/main.rs", "fn main() {}\n", &[(1, "begins with //!")]);
     check("tests/e2e/peer.rs", "fn f() {}\n", &[]);
 }
 
 #[test]
 fn nothing_is_left_over() {
-    check_code("src/gate/mod.rs", "fn f() { todo!() }", &[(2, "todo!")]);
+    check_code("src/engine/gate/mod.rs", "fn f() { todo!() }", &[(2, "todo!")]);
     check_code(
-        "src/gate/mod.rs",
+        "src/engine/gate/mod.rs",
         "fn f() { g(dbg!(1)); std::unimplemented!() }",
         &[(2, "dbg!"), (2, "unimplemented!")],
     );
     check_code("tests/e2e.rs", "#[test]\n#[ignore = \"slow\"]\nfn f() {}", &[(3, "#[ignore")]);
     check_code("benches/decision.rs", concat!("/* FIX", "ME */"), &[(2, concat!("FIX", "ME"))]);
-    check_code("src/gate/mod.rs", concat!("\n// X", "XX: why?"), &[(3, concat!("X", "XX"))]);
-    check_code("src/gate/mod.rs", concat!("const A: &str = \"todo!() aX", "XX\"; fn ignore(dbg: u8) {}"), &[]);
+    check_code("src/engine/gate/mod.rs", concat!("\n// X", "XX: why?"), &[(3, concat!("X", "XX"))]);
+    check_code("src/engine/gate/mod.rs", concat!("const A: &str = \"todo!() aX", "XX\"; fn ignore(dbg: u8) {}"), &[]);
 }
 
 #[test]
@@ -262,7 +300,8 @@ fn what_is_not_rust_is_said() {
 #[track_caller]
 fn check_tree(files: &[(&str, &str)], expected: &[(&str, &str)]) {
     let parse = |(path, text): &(&str, &str)| Source::parse(path, text).unwrap();
-    let roots = [("src/lib.rs", ""), ("src/gate/mod.rs", "")];
+    let engine = ("src/engine/mod.rs", "pub mod limit; pub mod gate;");
+    let roots = [("src/lib.rs", ""), engine, ("src/engine/gate/mod.rs", "")];
     let roots = roots.iter().filter(|(path, _)| files.iter().all(|(other, _)| other != path));
     let sources: Vec<_> = roots.chain(files).map(parse).collect();
     let mut found = tree::check_tree(&sources.iter().collect::<Vec<_>>());
@@ -274,20 +313,23 @@ fn check_tree(files: &[(&str, &str)], expected: &[(&str, &str)]) {
 
 #[test]
 fn files_import_no_file_that_imports_them() {
-    let (a, b, parent) = ("src/gate/a.rs", "src/gate/b.rs", "src/gate/mod.rs");
+    let (a, b, parent) = ("src/engine/gate/a.rs", "src/engine/gate/b.rs", "src/engine/gate/mod.rs");
     check_tree(&[(a, "use super::b::B;"), (b, "use std::fmt;")], &[]);
-    check_tree(&[(a, "use super::b::B;"), (b, "use crate::gate::a::A;")], &[(a, "b.rs"), (b, "a.rs")]);
-    check_tree(&[(a, "use super::b::B;"), (b, "#[cfg(test)] mod tests { use crate::gate::a::A; }")], &[]);
+    check_tree(&[(a, "use super::b::B;"), (b, "use crate::engine::gate::a::A;")], &[(a, "b.rs"), (b, "a.rs")]);
+    check_tree(&[(a, "use super::b::B;"), (b, "#[cfg(test)] mod tests { use crate::engine::gate::a::A; }")], &[]);
     check_tree(&[(a, "use super::b; fn f() { b::g() }"), (b, "fn f() -> super::a::A {}")], &[(a, "b.rs"), (b, "a.rs")]);
     check_tree(&[(a, "use super::b;"), (b, "use super::a::A;")], &[]);
-    let c = "src/gate/c.rs";
+    let c = "src/engine/gate/c.rs";
     let through =
         [(a, "use super::b::B;"), (b, "use super::{c::{self, C}};"), (c, "use super::a as it; fn f(x: it::A) {}")];
     check_tree(&through, &[(a, "b.rs"), (b, "c.rs"), (c, "a.rs")]);
     // A parent may declare and re-export its children, and a child then import what another child defines.
     let exports = "mod a; mod b; pub use a::A; pub(crate) use b::{B as C};";
     check_tree(&[(parent, exports), (a, "use super::C;"), (b, "")], &[]);
-    check_tree(&[(parent, exports), (a, "use super::C;"), (b, "use crate::gate::A;")], &[(a, "b.rs"), (b, "a.rs")]);
+    check_tree(
+        &[(parent, exports), (a, "use super::C;"), (b, "use crate::engine::gate::A;")],
+        &[(a, "b.rs"), (b, "a.rs")],
+    );
     check_tree(&[(parent, exports), (a, "use super::Gate;"), (b, "")], &[]);
     for uses in ["mod a; use a::A; struct Gate;", "mod a; pub use a::A; struct Gate(A);", "mod a; struct Gate(a::A);"] {
         check_tree(&[(parent, uses), (a, "")], &[]);
@@ -298,17 +340,17 @@ fn files_import_no_file_that_imports_them() {
 
 #[test]
 fn a_name_is_one_type_in_a_module() {
-    let (a, b) = ("src/gate/a.rs", "src/gate/b.rs");
-    check_tree(&[(a, "struct One;"), (b, "enum One {}")], &[(b, "One: src/gate/a.rs has")]);
+    let (a, b) = ("src/engine/gate/a.rs", "src/engine/gate/b.rs");
+    check_tree(&[(a, "struct One;"), (b, "enum One {}")], &[(b, "One: src/engine/gate/a.rs has")]);
     check_tree(&[(a, "pub trait One {}"), (b, "type One = u8;")], &[(b, "One")]);
-    check_tree(&[(a, "struct One;"), ("src/limit/b.rs", "struct One;")], &[]);
+    check_tree(&[(a, "struct One;"), ("src/engine/limit/b.rs", "struct One;")], &[]);
     // A public module is one of its own, and so are the files below it.
-    let (parent, below) = ("src/gate/mod.rs", "src/gate/b/c.rs");
+    let (parent, below) = ("src/engine/gate/mod.rs", "src/engine/gate/b/c.rs");
     check_tree(&[(parent, "mod a; pub mod b;"), (a, "struct One;"), (b, "struct One;")], &[]);
     check_tree(&[(parent, "mod a; pub mod b;"), (a, "struct One;"), (b, "mod c;"), (below, "struct One;")], &[]);
     check_tree(
         &[(parent, "mod a; mod b;"), (a, "struct One;"), (b, "mod c;"), (below, "struct One;")],
-        &[(below, "One: src/gate/a.rs has")],
+        &[(below, "One: src/engine/gate/a.rs has")],
     );
     check_tree(
         &[(a, "struct One; impl T for One { type Error = u8; }"), (b, "trait T { type Error; } enum Error {}")],
@@ -320,24 +362,24 @@ fn a_name_is_one_type_in_a_module() {
 
 #[test]
 fn retired_words_name_nothing() {
-    let a = "src/gate/a.rs";
+    let a = "src/engine/gate/a.rs";
     check_tree(&[(a, "struct Trunk; fn open_trunk() {}")], &[(a, "Trunk"), (a, "open_trunk")]);
     check_tree(&[(a, "struct KeptCharge; fn told() {}")], &[(a, "KeptCharge"), (a, "told")]);
-    check_tree(&[("src/gate/way_h1.rs", "")], &[("src/gate/way_h1.rs", "way_h1")]);
+    check_tree(&[("src/engine/gate/way_h1.rs", "")], &[("src/engine/gate/way_h1.rs", "way_h1")]);
     check_tree(&[(a, "struct Place; fn request_line() {} fn line() {}")], &[(a, "Place"), (a, "line")]);
     check_tree(&[(a, "fn always() {} fn in_place() {} fn keep_alive() {} struct Outcome;")], &[]);
     check_tree(
-        &[("src/policy/a.rs", "enum Stage {}"), ("src/proxy/b.rs", "enum Stage {}")],
-        &[("src/proxy/b.rs", "Stage")],
+        &[("src/engine/policy/a.rs", "enum Stage {}"), ("src/transport/proxy/b.rs", "enum Stage {}")],
+        &[("src/transport/proxy/b.rs", "Stage")],
     );
 }
 
 #[test]
 fn docs_and_heads_of_functions() {
-    let a = "src/gate/a.rs";
+    let a = "src/engine/gate/a.rs";
     check_tree(&[(a, "/// The same, for two.\nfn f() {}")], &[(a, "The same")]);
     check_tree(&[(a, "/// Two of them.\n/// The same as one.\nfn f() {}\n// The same.\n")], &[]);
-    check_tree(&[(a, "pub(in super::super) fn f() {} pub(in crate::gate) fn g() {}")], &[(a, "super::super")]);
+    check_tree(&[(a, "pub(in super::super) fn f() {} pub(in crate::engine::gate) fn g() {}")], &[(a, "super::super")]);
     check_tree(&[(a, "fn f(a: A, b: B, c: C, d: D, e: E, f: F, g: G) {}")], &[(a, "f has 7 parameters")]);
     check_tree(&[(a, "impl S { fn f(&mut self, a: A, b: HashMap<K, V>, c: C, d: D, e: E, f: F,) -> A; }")], &[]);
     check_tree(&[(a, "fn f<T: Fn(A, B) -> C>(a: impl Fn(A, B) -> C, b: (A, B), c: [A; 2], d: D, e: E, f: F) {}")], &[]);

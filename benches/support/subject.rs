@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::Method;
+use weir::base::fields::FieldBuf;
+use weir::base::telemetry::Metrics;
+use weir::base::time::{Clock, Timestamp};
 use weir::config;
-use weir::fields::FieldBuf;
-use weir::gate::{Gate, Live, NewestLive, Pass, StreamLedger};
-use weir::policy::{Facts, Stage};
-use weir::store::stream::Link;
-use weir::telemetry::Metrics;
-use weir::time::{Clock, Timestamp};
+use weir::engine::gate::{Gate, Live, NewestLive, Pass, StreamLedger};
+use weir::engine::policy::{Facts, Stage};
+use weir::engine::store::stream::Link;
 
 /// A prime, so that steps through the keys visit all of them in no order a cache could guess.
 pub const STRIDE: u32 = 7_919;

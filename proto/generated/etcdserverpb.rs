@@ -82,10 +82,12 @@ pub mod kv_client {
         pub async fn range(
             &mut self,
             request: impl tonic::IntoRequest<
-                crate::store::etcd::proto::etcdserverpb::RangeRequest,
+                crate::engine::store::etcd::proto::etcdserverpb::RangeRequest,
             >,
         ) -> std::result::Result<
-            tonic::Response<crate::store::etcd::proto::etcdserverpb::RangeResponse>,
+            tonic::Response<
+                crate::engine::store::etcd::proto::etcdserverpb::RangeResponse,
+            >,
             tonic::Status,
         > {
             self.inner
@@ -105,10 +107,12 @@ pub mod kv_client {
         pub async fn put(
             &mut self,
             request: impl tonic::IntoRequest<
-                crate::store::etcd::proto::etcdserverpb::PutRequest,
+                crate::engine::store::etcd::proto::etcdserverpb::PutRequest,
             >,
         ) -> std::result::Result<
-            tonic::Response<crate::store::etcd::proto::etcdserverpb::PutResponse>,
+            tonic::Response<
+                crate::engine::store::etcd::proto::etcdserverpb::PutResponse,
+            >,
             tonic::Status,
         > {
             self.inner
@@ -128,11 +132,11 @@ pub mod kv_client {
         pub async fn delete_range(
             &mut self,
             request: impl tonic::IntoRequest<
-                crate::store::etcd::proto::etcdserverpb::DeleteRangeRequest,
+                crate::engine::store::etcd::proto::etcdserverpb::DeleteRangeRequest,
             >,
         ) -> std::result::Result<
             tonic::Response<
-                crate::store::etcd::proto::etcdserverpb::DeleteRangeResponse,
+                crate::engine::store::etcd::proto::etcdserverpb::DeleteRangeResponse,
             >,
             tonic::Status,
         > {
@@ -156,10 +160,12 @@ pub mod kv_client {
         pub async fn txn(
             &mut self,
             request: impl tonic::IntoRequest<
-                crate::store::etcd::proto::etcdserverpb::TxnRequest,
+                crate::engine::store::etcd::proto::etcdserverpb::TxnRequest,
             >,
         ) -> std::result::Result<
-            tonic::Response<crate::store::etcd::proto::etcdserverpb::TxnResponse>,
+            tonic::Response<
+                crate::engine::store::etcd::proto::etcdserverpb::TxnResponse,
+            >,
             tonic::Status,
         > {
             self.inner
@@ -261,12 +267,12 @@ pub mod watch_client {
         pub async fn watch(
             &mut self,
             request: impl tonic::IntoStreamingRequest<
-                Message = crate::store::etcd::proto::etcdserverpb::WatchRequest,
+                Message = crate::engine::store::etcd::proto::etcdserverpb::WatchRequest,
             >,
         ) -> std::result::Result<
             tonic::Response<
                 tonic::codec::Streaming<
-                    crate::store::etcd::proto::etcdserverpb::WatchResponse,
+                    crate::engine::store::etcd::proto::etcdserverpb::WatchResponse,
                 >,
             >,
             tonic::Status,
@@ -370,10 +376,12 @@ pub mod lease_client {
         pub async fn lease_grant(
             &mut self,
             request: impl tonic::IntoRequest<
-                crate::store::etcd::proto::etcdserverpb::LeaseGrantRequest,
+                crate::engine::store::etcd::proto::etcdserverpb::LeaseGrantRequest,
             >,
         ) -> std::result::Result<
-            tonic::Response<crate::store::etcd::proto::etcdserverpb::LeaseGrantResponse>,
+            tonic::Response<
+                crate::engine::store::etcd::proto::etcdserverpb::LeaseGrantResponse,
+            >,
             tonic::Status,
         > {
             self.inner
@@ -396,11 +404,11 @@ pub mod lease_client {
         pub async fn lease_revoke(
             &mut self,
             request: impl tonic::IntoRequest<
-                crate::store::etcd::proto::etcdserverpb::LeaseRevokeRequest,
+                crate::engine::store::etcd::proto::etcdserverpb::LeaseRevokeRequest,
             >,
         ) -> std::result::Result<
             tonic::Response<
-                crate::store::etcd::proto::etcdserverpb::LeaseRevokeResponse,
+                crate::engine::store::etcd::proto::etcdserverpb::LeaseRevokeResponse,
             >,
             tonic::Status,
         > {
@@ -424,12 +432,12 @@ pub mod lease_client {
         pub async fn lease_keep_alive(
             &mut self,
             request: impl tonic::IntoStreamingRequest<
-                Message = crate::store::etcd::proto::etcdserverpb::LeaseKeepAliveRequest,
+                Message = crate::engine::store::etcd::proto::etcdserverpb::LeaseKeepAliveRequest,
             >,
         ) -> std::result::Result<
             tonic::Response<
                 tonic::codec::Streaming<
-                    crate::store::etcd::proto::etcdserverpb::LeaseKeepAliveResponse,
+                    crate::engine::store::etcd::proto::etcdserverpb::LeaseKeepAliveResponse,
                 >,
             >,
             tonic::Status,
@@ -536,11 +544,11 @@ pub mod auth_client {
         pub async fn authenticate(
             &mut self,
             request: impl tonic::IntoRequest<
-                crate::store::etcd::proto::etcdserverpb::AuthenticateRequest,
+                crate::engine::store::etcd::proto::etcdserverpb::AuthenticateRequest,
             >,
         ) -> std::result::Result<
             tonic::Response<
-                crate::store::etcd::proto::etcdserverpb::AuthenticateResponse,
+                crate::engine::store::etcd::proto::etcdserverpb::AuthenticateResponse,
             >,
             tonic::Status,
         > {

@@ -768,11 +768,11 @@ pub mod fleet_client {
         pub async fn exchange(
             &mut self,
             request: impl tonic::IntoStreamingRequest<
-                Message = crate::store::stream::message::Message,
+                Message = crate::engine::store::stream::message::Message,
             >,
         ) -> std::result::Result<
             tonic::Response<
-                tonic::codec::Streaming<crate::store::stream::message::Message>,
+                tonic::codec::Streaming<crate::engine::store::stream::message::Message>,
             >,
             tonic::Status,
         > {
@@ -813,7 +813,7 @@ pub mod fleet_server {
         /// Server streaming response type for the Exchange method.
         type ExchangeStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<
-                    crate::store::stream::message::Message,
+                    crate::engine::store::stream::message::Message,
                     tonic::Status,
                 >,
             >
@@ -823,7 +823,7 @@ pub mod fleet_server {
         async fn exchange(
             &self,
             request: tonic::Request<
-                tonic::Streaming<crate::store::stream::message::Message>,
+                tonic::Streaming<crate::engine::store::stream::message::Message>,
             >,
         ) -> std::result::Result<tonic::Response<Self::ExchangeStream>, tonic::Status>;
     }
@@ -967,9 +967,9 @@ pub mod fleet_server {
                     impl<
                         T: Fleet,
                     > tonic::server::StreamingService<
-                        crate::store::stream::message::Message,
+                        crate::engine::store::stream::message::Message,
                     > for ExchangeSvc<T> {
-                        type Response = crate::store::stream::message::Message;
+                        type Response = crate::engine::store::stream::message::Message;
                         type ResponseStream = T::ExchangeStream;
                         type Future = BoxFuture<
                             tonic::Response<Self::ResponseStream>,
@@ -978,7 +978,9 @@ pub mod fleet_server {
                         fn call(
                             &mut self,
                             request: tonic::Request<
-                                tonic::Streaming<crate::store::stream::message::Message>,
+                                tonic::Streaming<
+                                    crate::engine::store::stream::message::Message,
+                                >,
                             >,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use http::HeaderMap;
 
-use crate::policy::bearer::BearerToken;
+use crate::engine::policy::bearer::BearerToken;
 
 /// The conditions that a request must meet, and the file that lists changes. They change on reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

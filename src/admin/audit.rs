@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 
 use super::access::{Access, Operator};
 use super::times::rfc3339;
-use crate::time::Timestamp;
+use crate::base::time::Timestamp;
 
 /// Most bytes that [`last_lines`] reads.
 const LAST_BYTES_MAX: u64 = 128 * 1024;

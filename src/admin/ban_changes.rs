@@ -22,8 +22,8 @@ use super::edits::parsed_length;
 use super::key;
 use super::keys::{refused, unknown_limit};
 use super::state::Admin;
-use crate::gate::{BanInForce, BanTarget, KeyName, Live, OperatorBan};
-use crate::time::{Timestamp, saturating_ns};
+use crate::base::time::{Timestamp, saturating_ns};
+use crate::engine::gate::{BanInForce, BanTarget, KeyName, Live, OperatorBan};
 
 /// Most bans of operators.
 const BANS_MAX: usize = 10_000;

@@ -11,8 +11,8 @@ use tokio::task::spawn_blocking;
 
 use super::key;
 use super::times::{parse_rfc3339, rfc3339};
-use crate::gate::{BanTarget, Gate, KeyName, OperatorBan};
-use crate::store::snapshot::file;
+use crate::engine::gate::{BanTarget, Gate, KeyName, OperatorBan};
+use crate::engine::store::snapshot::file;
 
 /// The bans that outlive the process.
 #[derive(Debug, Default)]
@@ -156,8 +156,8 @@ impl BanRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::Key;
-    use crate::time::Timestamp;
+    use crate::base::time::Timestamp;
+    use crate::engine::limit::Key;
 
     #[test]
     fn bans_are_read_as_they_were_written() {

@@ -13,9 +13,9 @@ use super::answer::{Answer, json};
 use super::body::Parameters;
 use super::state::Admin;
 use super::times::rfc3339;
-use crate::gate::{BanInForce, BanTarget, FoundKey, LimitBans, OperatorBan};
-use crate::limit::Key;
-use crate::time::Timestamp;
+use crate::base::time::Timestamp;
+use crate::engine::gate::{BanInForce, BanTarget, FoundKey, LimitBans, OperatorBan};
+use crate::engine::limit::Key;
 
 /// Most bans by a limit that one answer lists.
 const LISTED_MAX: usize = 1000;

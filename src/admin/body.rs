@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use super::answer::{Answer, problem};
-use crate::policy::access::canonical;
+use crate::engine::policy::access::canonical;
 
 /// Most items of one array.
 pub(super) const BATCH_MAX: usize = 1000;

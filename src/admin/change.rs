@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
+use crate::engine::policy::overrides::{Override, OverrideEdit, OverrideError};
 
 /// Changes that may wait for an earlier change.
 const WAITING_MAX: usize = 16;

@@ -19,11 +19,11 @@ use super::keys::{self, KeyBody};
 use super::page::verdict::KeyVerdict;
 use super::state::Admin;
 use super::times::rfc3339;
-use crate::gate::{BanTarget, ClientKeys, FoundKey, KeyError, KeyName, Live};
-use crate::policy::access::AccessRule;
-use crate::policy::client_ip::unmap;
-use crate::telemetry::{RequestRecord, TapFilter, write_fields_json};
-use crate::time::Timestamp;
+use crate::base::telemetry::{RequestRecord, TapFilter, write_fields_json};
+use crate::base::time::Timestamp;
+use crate::engine::gate::{BanTarget, ClientKeys, FoundKey, KeyError, KeyName, Live};
+use crate::engine::policy::access::AccessRule;
+use crate::engine::policy::client_ip::unmap;
 
 /// The most keys of a limit of which the client names only a part.
 const KEYS_MAX: usize = 20;

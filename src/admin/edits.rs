@@ -17,9 +17,9 @@ use super::key;
 use super::keys::{banned_until, refused};
 use super::state::Admin;
 use super::times::rfc3339;
-use crate::gate::{FoundKey, Gate, KeyError, KeyName, Live};
-use crate::policy::overrides::{EndedOverride, Override, OverrideEdit, OverrideError};
-use crate::time::{Clock, Timestamp, saturating_ns};
+use crate::base::time::{Clock, Timestamp, saturating_ns};
+use crate::engine::gate::{FoundKey, Gate, KeyError, KeyName, Live};
+use crate::engine::policy::overrides::{EndedOverride, Override, OverrideEdit, OverrideError};
 
 /// The HTTP status of an error.
 fn status(error: &OverrideError) -> StatusCode {

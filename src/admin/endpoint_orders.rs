@@ -20,9 +20,9 @@ use super::body::{self, Json};
 use super::state::Admin;
 use super::times::rfc3339;
 use super::upstreams::{self, UpstreamBody};
-use crate::time::{Timestamp, saturating_ns};
-use crate::upstream::operate;
-use crate::upstream::orders::{EndpointOrder, OrderError};
+use crate::base::time::{Timestamp, saturating_ns};
+use crate::transport::upstream::operate;
+use crate::transport::upstream::orders::{EndpointOrder, OrderError};
 
 /// The interval at which orders whose time is over are ended.
 const END_EVERY: Duration = Duration::from_secs(1);

@@ -13,15 +13,15 @@ use utoipa::ToSchema;
 use super::answer::{Answer, ProblemBody, json, problem};
 use super::body::{self, Json};
 use super::state::Admin;
-use crate::gate::{
+use crate::base::telemetry::RefusedBy;
+use crate::engine::gate::{
     BudgetExplanation, Cause, Explanation, LimitExplanation, Question, Rejection, RemoteExplanation, RouteExplanation,
     RuleSource, Verdict,
 };
-use crate::limit::Algorithm;
-use crate::policy::{Mode, Policy, Stage, Strategy, WrittenRule};
-use crate::respond::{LocalReply, ProblemKind};
-use crate::store::backend::OnFailure;
-use crate::telemetry::RefusedBy;
+use crate::engine::limit::Algorithm;
+use crate::engine::policy::{Mode, Policy, Stage, Strategy, WrittenRule};
+use crate::engine::store::backend::OnFailure;
+use crate::transport::respond::{LocalReply, ProblemKind};
 
 /// The body of a request: a request to explain.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]

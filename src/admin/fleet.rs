@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::answer::{Answer, ProblemBody, json, problem};
 use super::state::Admin;
-use crate::store::stream::{FleetView, MemberView};
+use crate::engine::store::stream::{FleetView, MemberView};
 
 /// The fleet as this replica sees it.
 #[derive(Serialize, Deserialize, ToSchema)]

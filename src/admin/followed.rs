@@ -11,8 +11,8 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::state::Admin;
-use crate::telemetry::{RequestRecord, Tap, TapFilter};
-use crate::time::Timestamp;
+use crate::base::telemetry::{RequestRecord, Tap, TapFilter};
+use crate::base::time::Timestamp;
 
 /// Most followed clients: half of all taps, so that others have the rest. One more client displaces the one whose last look
 /// is longest ago.
@@ -129,7 +129,7 @@ impl Drop for Collector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::Text;
+    use crate::base::telemetry::Text;
 
     #[tokio::test]
     async fn the_last_requests_are_kept_and_all_are_counted() {

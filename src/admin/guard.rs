@@ -12,7 +12,7 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 
 use super::answer::{Answer, problem};
-use crate::policy::host::{host, is_authority};
+use crate::engine::policy::host::{host, is_authority};
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 

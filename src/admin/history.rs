@@ -16,8 +16,8 @@ use super::answer::{Answer, ProblemBody, json, problem};
 use super::body::Parameters;
 use super::series::{EVERY_S, HistoryBody, SAMPLES_MAX, Totals};
 use super::state::Admin;
-use crate::time;
-use crate::upstream::UpstreamStatus;
+use crate::base::time;
+use crate::transport::upstream::UpstreamStatus;
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

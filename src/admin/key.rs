@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::gate::{KeyError, KeyName};
-use crate::limit::Key;
+use crate::engine::gate::{KeyError, KeyName};
+use crate::engine::limit::Key;
 
 /// Returns the name and the text of each part. The text of a whole number is its digits. Errs for other values.
 pub(super) fn texts(key: Map<String, Value>) -> Result<Vec<(String, String)>, String> {

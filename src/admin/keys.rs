@@ -16,11 +16,11 @@ use super::explain::{BudgetBody, in_words};
 use super::key;
 use super::state::Admin;
 use super::times::rfc3339;
-use crate::gate::{
+use crate::base::time::Timestamp;
+use crate::engine::gate::{
     FoundKey, KeyError, KeyName, KeyOrder, KeyState, LimitedKey, LimitedKeysQuestion, ListPosition, Live,
 };
-use crate::limit::Algorithm;
-use crate::time::Timestamp;
+use crate::engine::limit::Algorithm;
 
 /// The default number of keys of a page.
 const PAGE_DEFAULT: usize = 100;

@@ -18,8 +18,8 @@ use super::edits::{Edited, Edits, RequestedEdit, find_override, seconds_left, sh
 use super::keys::unknown_limit;
 use super::state::Admin;
 use super::times::rfc3339;
-use crate::gate::Live;
-use crate::policy::overrides::Override;
+use crate::engine::gate::Live;
+use crate::engine::policy::overrides::Override;
 
 /// A change of one override.
 #[derive(Deserialize, ToSchema)]

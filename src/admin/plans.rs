@@ -19,7 +19,7 @@ use super::edits::{Edited, Edits, RequestedEdit, find_override, seconds_left, sh
 use super::overrides::of_limit;
 use super::state::Admin;
 use super::times::rfc3339;
-use crate::policy::overrides::Override;
+use crate::engine::policy::overrides::Override;
 
 /// A plan to assign to a key of a limit.
 #[derive(Deserialize, ToSchema)]

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use utoipa::ToSchema;
 
-use crate::policy::Policy;
+use crate::engine::policy::Policy;
 
 /// Reloads that are remembered.
 const RELOADS_MAX: usize = 20;

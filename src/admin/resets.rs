@@ -16,8 +16,8 @@ use super::audit::Audited;
 use super::body::Parameters;
 use super::keys::{self, KeyBody};
 use super::state::Admin;
-use crate::gate::{ChargeError, Live};
-use crate::time::Timestamp;
+use crate::base::time::Timestamp;
+use crate::engine::gate::{ChargeError, Live};
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

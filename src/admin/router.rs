@@ -25,7 +25,7 @@ use super::{
     audit_list, ban_changes, bans, client, configuration, endpoint_orders, explain, fleet, history, keys, layers,
     overrides, page, plans, resets, spend, tap, top, upstreams, versions,
 };
-use crate::telemetry::OPENMETRICS_TYPE;
+use crate::base::telemetry::OPENMETRICS_TYPE;
 
 /// The Prometheus text exposition format.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

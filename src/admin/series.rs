@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::gate::Live;
-use crate::telemetry::{HistogramSnapshot, LimitDecision, Metrics, Outcome};
-use crate::time::Timestamp;
+use crate::base::telemetry::{HistogramSnapshot, LimitDecision, Metrics, Outcome};
+use crate::base::time::Timestamp;
+use crate::engine::gate::Live;
 
 /// Seconds between two samples.
 pub(super) const EVERY_S: u64 = 5;

@@ -15,7 +15,7 @@ use super::audit::Audited;
 use super::body::{self, BATCH_MAX, Json};
 use super::state::Admin;
 use super::{key, keys};
-use crate::gate::{Balance, ChargeError, Gate, KeyName, Live, Spend, SpendError};
+use crate::engine::gate::{Balance, ChargeError, Gate, KeyName, Live, Spend, SpendError};
 
 /// A charge.
 #[derive(Deserialize, ToSchema)]

@@ -12,12 +12,12 @@ use super::ban_file::BanFile;
 use super::change::Overrides;
 use super::reloads::{ConfigReader, Reloads};
 use super::series::History;
-use crate::gate::{Gate, NewestLive, Routing};
-use crate::net::ListenAddress;
-use crate::store::stream::FleetStatus;
-use crate::telemetry::{Metrics, Taps};
-use crate::time::Timestamp;
-use crate::upstream::Directory;
+use crate::base::telemetry::{Metrics, Taps};
+use crate::base::time::Timestamp;
+use crate::engine::gate::{Gate, NewestLive, Routing};
+use crate::engine::store::stream::FleetStatus;
+use crate::transport::net::ListenAddress;
+use crate::transport::upstream::Directory;
 
 /// The state behind the admin listener.
 #[derive(Clone, Debug)]

@@ -28,10 +28,10 @@ use super::body::{self, NO_NETWORK, Parameters};
 use super::connections::{Activity, Streaming};
 use super::keys;
 use super::state::Admin;
-use crate::limit::Key;
-use crate::telemetry::{
+use crate::base::telemetry::{
     FIELDS, Field, FieldKind, Outcome, RefusedBy, RequestRecord, TAPS_MAX, Tap, TapFilter, write_fields_json,
 };
+use crate::engine::limit::Key;
 
 /// The shortest time between two pieces of a stream.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -241,8 +241,8 @@ fn piece(requests: &[Arc<RequestRecord>], lost: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::{TappedKey, Text};
-    use crate::time::Timestamp;
+    use crate::base::telemetry::{TappedKey, Text};
+    use crate::base::time::Timestamp;
 
     #[test]
     fn a_piece_has_requests_and_the_number_of_lost_ones() {

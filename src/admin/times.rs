@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::time::{Timestamp, saturating_ns};
+use crate::base::time::{Timestamp, saturating_ns};
 
 /// The latest instant that RFC 3339 can write.
 const LATEST: Duration = Duration::from_secs(253_402_300_799);

@@ -11,7 +11,7 @@ use super::answer::{Answer, ProblemBody, json, problem};
 use super::body::Parameters;
 use super::keys::unknown_limit;
 use super::state::Admin;
-use crate::gate::{HALF_LIFE_NS, TOP_KEYS, TopKey, TopKeys};
+use crate::engine::gate::{HALF_LIFE_NS, TOP_KEYS, TopKey, TopKeys};
 
 /// The default number of keys.
 const KEYS_DEFAULT: usize = 20;

@@ -13,8 +13,8 @@ use utoipa::ToSchema;
 use super::answer::{Answer, json};
 use super::state::Admin;
 use super::times::rfc3339;
-use crate::upstream::orders::EndpointOrder;
-use crate::upstream::{EndpointStatus, Figures, UpstreamStatus};
+use crate::transport::upstream::orders::EndpointOrder;
+use crate::transport::upstream::{EndpointStatus, Figures, UpstreamStatus};
 
 /// All upstreams.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]

@@ -25,17 +25,17 @@ use super::remote::ConfigFeed;
 use super::snapshots::InitialState;
 use super::stores;
 use super::takeover::Previous;
+use crate::base::telemetry::{LogGuard, Metrics, Spans, Taps};
+use crate::base::time::Clock;
 use crate::config::{self, Config, Diagnostics, GrpcSettings, OverridesInForce};
-use crate::gate::{Gate, NewestLive};
-use crate::grpc;
-use crate::grpc::settings::ServiceListener;
-use crate::http2::Fatal;
-use crate::net::ListenAddress;
-use crate::proxy::{ConnectionCount, RunningConfig, SharedState};
-use crate::respond::ProblemKind;
-use crate::telemetry::{LogGuard, Metrics, Spans, Taps};
-use crate::time::Clock;
-use crate::upstream::Ceiling;
+use crate::engine::gate::{Gate, NewestLive};
+use crate::fleet::grpc;
+use crate::fleet::grpc::settings::ServiceListener;
+use crate::transport::http2::Fatal;
+use crate::transport::net::ListenAddress;
+use crate::transport::proxy::{ConnectionCount, RunningConfig, SharedState};
+use crate::transport::respond::ProblemKind;
+use crate::transport::upstream::Ceiling;
 
 /// A process that is ready to run: its sockets are bound and its state is built.
 pub struct App {

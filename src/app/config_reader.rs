@@ -11,8 +11,8 @@ use crate::config::{
     self, ChangedSetting, Config, Diagnostics, Difference, Finding, InForce, Origin, OverridesInForce, Setting,
     SettingFilter, SettingSource, Severity, Written, listed,
 };
-use crate::policy::Policy;
-use crate::proxy::SharedState;
+use crate::engine::policy::Policy;
+use crate::transport::proxy::SharedState;
 
 /// The texts in force, and the place of the configuration.
 #[derive(Debug)]

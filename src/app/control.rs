@@ -29,14 +29,14 @@ use super::systemd;
 use super::takeover::{Handover, HandoverProgress, HandoverServer, Previous, Successors};
 use super::traces::Exporter;
 use crate::admin::{self, Admin, ConfigReader};
-use crate::gate::NewestLive;
-use crate::grpc;
-use crate::net::{Lifecycle, ListenAddress, Listener, SocketFile, name_this_process};
-use crate::proxy::{self, ListenerKind, SharedState, WorkerService};
-use crate::store::snapshot::Secret;
-use crate::store::stream::FleetStatus;
-use crate::telemetry::LogGuard;
-use crate::upstream::{self, Directory, operate};
+use crate::base::telemetry::LogGuard;
+use crate::engine::gate::NewestLive;
+use crate::engine::store::snapshot::Secret;
+use crate::engine::store::stream::FleetStatus;
+use crate::fleet::grpc;
+use crate::transport::net::{Lifecycle, ListenAddress, Listener, SocketFile, name_this_process};
+use crate::transport::proxy::{self, ListenerKind, SharedState, WorkerService};
+use crate::transport::upstream::{self, Directory, operate};
 
 /// The parts of a process that is ready to run.
 pub(super) struct Built {

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 
 use super::systemd;
 use super::takeover::HandoverProgress;
-use crate::net::Lifecycle;
-use crate::proxy::SharedState;
+use crate::transport::net::Lifecycle;
+use crate::transport::proxy::SharedState;
 
 /// The parts that draining needs.
 pub(super) struct Drain {

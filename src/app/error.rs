@@ -2,7 +2,7 @@
 
 use std::{error, fmt, io};
 
-use crate::net::ListenAddress;
+use crate::transport::net::ListenAddress;
 
 /// Why Weir does not run. Its text is one line.
 #[derive(Debug)]

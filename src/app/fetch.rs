@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::exchange::exchange;
-use crate::net::Protocol;
-use crate::net::tls::{ClientTls, ServerName};
+use crate::transport::net::Protocol;
+use crate::transport::net::tls::{ClientTls, ServerName};
 
 const AGENT: &str = concat!("weir/", env!("CARGO_PKG_VERSION"));
 

@@ -11,7 +11,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::time::instant_now;
+use crate::base::time::instant_now;
 
 /// A watch of the folders of some files.
 pub(super) struct FileWatch {

@@ -11,11 +11,11 @@ use tokio::task::{AbortHandle, JoinHandle};
 use super::error::AppError;
 use super::stores;
 use crate::config::PeerSettings;
-use crate::gate::{NewestLive, StreamLedger};
-use crate::grpc::fleet::{self, FleetParts, Hub};
-use crate::net::{ListenAddress, Listener};
-use crate::policy::{FleetSecret, Policy};
-use crate::proxy::{RunningConfig, SharedState};
+use crate::engine::gate::{NewestLive, StreamLedger};
+use crate::engine::policy::{FleetSecret, Policy};
+use crate::fleet::grpc::fleet::{self, FleetParts, Hub};
+use crate::transport::net::{ListenAddress, Listener};
+use crate::transport::proxy::{RunningConfig, SharedState};
 
 /// The time in which other replicas must hear of the last charges.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);

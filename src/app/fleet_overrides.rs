@@ -16,10 +16,10 @@ use tokio::task::{AbortHandle, spawn_blocking};
 use super::overrides_copy::OverridesCopy;
 use super::terms::{Accepted, Terms};
 use crate::config::{self, Changed, ConfigInForce};
-use crate::etcd::{Entry, FollowAttempts, KeyRange, PutError, Session};
-use crate::grpc::fleet::settings::EtcdMembers;
-use crate::policy::overrides::{EndedOverride, OverrideEdit, OverrideError};
-use crate::store::snapshot::file;
+use crate::engine::policy::overrides::{EndedOverride, OverrideEdit, OverrideError};
+use crate::engine::store::snapshot::file;
+use crate::fleet::etcd::{Entry, FollowAttempts, KeyRange, PutError, Session};
+use crate::fleet::grpc::fleet::settings::EtcdMembers;
 
 /// Attempts to change the text while other replicas change it.
 const ATTEMPTS_MAX: usize = 5;

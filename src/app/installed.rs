@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::base::telemetry;
+use crate::base::time::Timestamp;
 use crate::config::{Config, Diagnostics, OverridesInForce, OverridesPlace, Sources};
-use crate::grpc::fleet::settings::{EtcdMembers, MemberSource};
-use crate::grpc::settings::ServiceListener;
-use crate::net::ListenAddress;
-use crate::policy::FleetSecret;
-use crate::policy::overrides::Override;
-use crate::proxy::settings::{CheckListener, StartupSettings};
-use crate::store::snapshot;
-use crate::telemetry;
-use crate::time::Timestamp;
+use crate::engine::policy::FleetSecret;
+use crate::engine::policy::overrides::Override;
+use crate::engine::store::snapshot;
+use crate::fleet::grpc::fleet::settings::{EtcdMembers, MemberSource};
+use crate::fleet::grpc::settings::ServiceListener;
+use crate::transport::net::ListenAddress;
+use crate::transport::proxy::settings::{CheckListener, StartupSettings};
 
 /// The parts of the configuration in force that a reload compares with the new configuration.
 pub(super) struct Installed {

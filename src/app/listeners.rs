@@ -13,9 +13,9 @@ use super::error::AppError;
 use super::systemd::ActivatedSockets;
 use super::takeover::{InheritedSockets, Offered, Predecessor, Previous, Purpose};
 use crate::config::Config;
-use crate::net;
-use crate::net::{ListenAddress, Listener, SocketFile};
-use crate::proxy::ListenerKind;
+use crate::transport::net;
+use crate::transport::net::{ListenAddress, Listener, SocketFile};
+use crate::transport::proxy::ListenerKind;
 
 /// Sockets that need not be bound, because another process has bound them.
 pub(super) struct Inherited {

@@ -12,8 +12,8 @@ use super::remote::ConfigFeed;
 use super::versions::Versions;
 use crate::admin::{self, Accept, Access, Admin, AuditFile, BanFile, Change, Order, Overrides, Reloads};
 use crate::config::{AdminSettings, Config};
-use crate::gate::{OperatorBan, Routing};
-use crate::net::tls::ServerTls;
+use crate::engine::gate::{OperatorBan, Routing};
+use crate::transport::net::tls::ServerTls;
 
 /// The settings of the admin listener that a reload changes.
 pub(super) struct Operators {

@@ -16,7 +16,7 @@ use super::reload::Reloader;
 use super::terms::Accepted;
 use crate::admin::{Change, Changed, record_ended};
 use crate::config::ConfigInForce;
-use crate::policy::overrides::{OverrideEdit, OverrideError};
+use crate::engine::policy::overrides::{OverrideEdit, OverrideError};
 
 impl Reloader {
     /// Makes the edits of a change. A change whose caller no longer waits is not made, because the caller could not learn

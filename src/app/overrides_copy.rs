@@ -10,10 +10,10 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
+use crate::base::time::instant_now;
 use crate::config::{OverridesInForce, OverridesPlace};
-use crate::etcd::Backoff;
-use crate::store::snapshot::file;
-use crate::time::instant_now;
+use crate::engine::store::snapshot::file;
+use crate::fleet::etcd::Backoff;
 
 /// The newest text, and the attempts to write it.
 pub(super) struct OverridesCopy {

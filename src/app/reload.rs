@@ -30,11 +30,11 @@ use super::signals::Hangups;
 use super::systemd;
 use super::terms::{Accepted, Loaded, Terms};
 use crate::admin::{Order, ReloadBody, ReloadTarget, rfc3339};
+use crate::base::time::{Clock, Timestamp};
 use crate::config::{Diagnostics, Origin, Sources};
-use crate::grpc;
-use crate::proxy::SharedState;
-use crate::store::snapshot::file;
-use crate::time::{Clock, Timestamp};
+use crate::engine::store::snapshot::file;
+use crate::fleet::grpc;
+use crate::transport::proxy::SharedState;
 
 /// The pause before overrides that have ended are removed once more. Shorter than the other waits of the loop.
 const RETRY_END: Duration = Duration::from_secs(2);

@@ -10,7 +10,7 @@ use rustix::process::Signal as Number;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::telemetry::LogGuard;
+use crate::base::telemetry::LogGuard;
 
 /// Signals that end a process without a handler, except those that stop Weir and those of faults, such as SIGSEGV.
 const TAKEN: [Number; 11] = [

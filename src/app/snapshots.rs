@@ -15,11 +15,13 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::error::AppError;
 use super::stoppable::StoppableTask;
 use super::takeover::Previous;
+use crate::base::time::{self, Clock, Timestamp};
 use crate::config::Config;
-use crate::policy::{FleetSecret, Policy};
-use crate::proxy::SharedState;
-use crate::store::snapshot::{Restored, RestoredLimit, Secret, Settings, Snapshot, SnapshotError, file, restore};
-use crate::time::{self, Clock, Timestamp};
+use crate::engine::policy::{FleetSecret, Policy};
+use crate::engine::store::snapshot::{
+    Restored, RestoredLimit, Secret, Settings, Snapshot, SnapshotError, file, restore,
+};
+use crate::transport::proxy::SharedState;
 
 /// Locked while a snapshot is written. The value is false once a successor writes the snapshots.
 pub(super) type WriteLock = Arc<Mutex<bool>>;

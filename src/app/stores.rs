@@ -8,18 +8,18 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::error::AppError;
+use crate::base::telemetry::Metrics;
+use crate::base::time::Clock;
 use crate::config::Config;
-use crate::net::tls::{service_tls, store_tls};
-use crate::policy::{KeySecret, Limit};
-use crate::proxy::SharedState;
-use crate::store::backend::Mirrors;
-use crate::store::etcd::EtcdStore;
-use crate::store::redis::Store;
-use crate::store::service::Limiter;
-use crate::store::{LEASE_NS, RemoteSettings, RemoteStore};
-use crate::telemetry::Metrics;
-use crate::time::Clock;
-use crate::upstream::Directory;
+use crate::engine::policy::{KeySecret, Limit};
+use crate::engine::store::backend::Mirrors;
+use crate::engine::store::etcd::EtcdStore;
+use crate::engine::store::redis::Store;
+use crate::engine::store::service::Limiter;
+use crate::engine::store::{LEASE_NS, RemoteSettings, RemoteStore};
+use crate::transport::net::tls::{service_tls, store_tls};
+use crate::transport::proxy::SharedState;
+use crate::transport::upstream::Directory;
 
 /// The time in which a store that is no longer needed must hear of the last charges.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@ use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use socket2::SockRef;
 
-use crate::net::{ListenAddress, Listener};
+use crate::transport::net::{ListenAddress, Listener};
 
 /// Sockets that systemd passed to the process, and that are not used yet.
 #[derive(Debug, Default)]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::stores::ProposedStores;
 use crate::config::{self, Config, ConfigInForce, Diagnostics, Difference, Origin, OverridesInForce, Sources};
-use crate::policy::FleetSecret;
-use crate::proxy::SharedState;
+use crate::engine::policy::FleetSecret;
+use crate::transport::proxy::SharedState;
 
 /// The store connections and the secret that a new configuration must fit.
 #[derive(Clone)]

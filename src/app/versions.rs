@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::store::snapshot::file;
+use crate::engine::store::snapshot::file;
 
 /// Most configurations that are kept, with the one in force.
 const KEPT_MAX: usize = 10;

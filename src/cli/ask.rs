@@ -22,8 +22,8 @@ use tokio::time::timeout;
 
 use crate::app::exchange::{self, Streamed, exchange};
 use crate::app::remote::TlsFiles;
-use crate::net::Protocol;
-use crate::net::tls::{ClientTls, ServerName};
+use crate::transport::net::Protocol;
+use crate::transport::net::tls::{ClientTls, ServerName};
 
 /// The address of an admin listener.
 #[derive(Clone, Debug)]

@@ -7,8 +7,8 @@ use super::table::table;
 use crate::admin::{key_parts, mode, on_limit, requests, rule};
 use crate::app::remote::{self, ConfigAddress, RemoteOptions};
 use crate::config::{self, Config};
-use crate::policy::route::Route;
-use crate::policy::{Limit, Match, Stage, Variant};
+use crate::engine::policy::route::Route;
+use crate::engine::policy::{Limit, Match, Stage, Variant};
 
 /// Most rows of a table.
 const ROWS_MAX: usize = 50;

@@ -15,10 +15,10 @@ use super::source::{RemoteArgs, address};
 use crate::admin::{BudgetBody, ExplanationBody, LimitBody, QuestionBody, RouteBody};
 use crate::app;
 use crate::app::remote::{self, ConfigAddress, RemoteOptions};
+use crate::base::telemetry::Metrics;
+use crate::base::time::Clock;
 use crate::config;
-use crate::gate::Gate;
-use crate::telemetry::Metrics;
-use crate::time::Clock;
+use crate::engine::gate::Gate;
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {

@@ -7,8 +7,8 @@ use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use crate::app::remote::StartError;
+use crate::base::visible::visible;
 use crate::config::{Diagnostics, Origin};
-use crate::visible::visible;
 
 pub(super) const FAILURE: u8 = 1;
 pub(super) const INVALID_CONFIGURATION: u8 = 3;

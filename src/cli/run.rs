@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use super::output::{announce_large, fail, unusable};
 use crate::app::remote::{self, ConfigAddress, FeedOptions, RemoteOptions};
 use crate::app::{App, ignore_signals};
+use crate::base::telemetry::start_logs;
 use crate::config::Origin;
-use crate::telemetry::start_logs;
 
 pub(super) fn run(address: ConfigAddress, options: &RemoteOptions, feed: &FeedOptions) -> ExitCode {
     if let Err(error) = ignore_signals() {

@@ -1,6 +1,6 @@
 //! Tables for terminals: columns of texts, aligned by spaces.
 
-use crate::visible::is_hidden;
+use crate::base::visible::is_hidden;
 
 /// The text without control characters and marks of direction, which could change a terminal.
 pub(super) fn clean(text: &str) -> String {

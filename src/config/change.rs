@@ -10,7 +10,7 @@ use super::diagnostics::Diagnostics;
 use super::load::{ConfigInForce, ConfigText, Document};
 use super::overrides::OverrideFile;
 use super::overrides::edit::{Edited, edited};
-use crate::policy::overrides::{EndedOverride, Override, OverrideEdit, OverrideError};
+use crate::engine::policy::overrides::{EndedOverride, Override, OverrideEdit, OverrideError};
 
 /// A configuration with edited overrides.
 #[derive(Debug)]

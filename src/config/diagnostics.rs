@@ -10,7 +10,7 @@ use std::{error, fmt};
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet, normalize_untrusted_str};
 
 use super::sources::Sources;
-use crate::visible::visible;
+use crate::base::visible::visible;
 
 /// The most problems that are shown; others are counted. Each shown problem costs a search of the whole text.
 const SHOWN_MAX: usize = 20;

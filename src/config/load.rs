@@ -16,7 +16,7 @@ use super::reader::context::Context;
 use super::reader::syntax;
 use super::redact;
 use super::sources::Sources;
-use crate::time::{Clock, Timestamp};
+use crate::base::time::{Clock, Timestamp};
 
 /// The bytes of a configuration, or the file that has them. Clones are cheap.
 #[derive(Clone, Debug)]

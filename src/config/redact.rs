@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::diagnostics::nearest;
 use super::schema;
-use crate::visible::sets_direction;
+use crate::base::visible::sets_direction;
 
 /// Replaces every byte of `secrets` by `*`, and every mark of direction by a visible character. Positions in the text do
 /// not change.

@@ -32,18 +32,18 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{Config, DEFAULT_LIMIT, Diagnostics};
-use crate::limit::slow_down::SlowDown;
-use crate::limit::{Algorithm, OnFull, Quota, Rate};
-use crate::net::ListenAddress;
-use crate::net::Timeouts;
-use crate::net::pace::MinRate;
-use crate::policy::KeyPart;
-use crate::policy::client_ip::AddressHeader;
-use crate::policy::{
+use crate::base::telemetry::{AccessLog, LogFormat};
+use crate::engine::limit::slow_down::SlowDown;
+use crate::engine::limit::{Algorithm, OnFull, Quota, Rate};
+use crate::engine::policy::KeyPart;
+use crate::engine::policy::client_ip::AddressHeader;
+use crate::engine::policy::{
     Cost, DelayRule, HeaderTest, HoldRule, HostPattern, IdentitySource, Mode, OnLimit, OnMissing, Repeated, Stage,
 };
-use crate::store::Usage;
-use crate::telemetry::{AccessLog, LogFormat};
+use crate::engine::store::Usage;
+use crate::transport::net::ListenAddress;
+use crate::transport::net::Timeouts;
+use crate::transport::net::pace::MinRate;
 
 const UPSTREAM: &str = "[upstream]\nurl = \"http://127.0.0.1:9000\"\n";
 

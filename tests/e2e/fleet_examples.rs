@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::json;
 use toml::{Table, Value};
-use weir::grpc::proto::weir::v1::CheckRequest;
+use weir::fleet::grpc::proto::weir::v1::CheckRequest;
 
 use crate::limiter::Caller;
 use crate::support::{Client, Etcd, Redis, Upstream, Weir, free_port};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
-use weir::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use weir::grpc::proto::weir::v1::CheckRequest;
+use weir::fleet::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use weir::fleet::grpc::proto::weir::v1::CheckRequest;
 
 use crate::limiter::{Caller, rate_limit};
 use crate::support::{Answer, Cert, Client, H2Service, Upstream, Weir, connect_tls, over_h2, trusting};

@@ -1,7 +1,7 @@
 //! `stream`: the one-off bound at every instant, and the rate in the long run.
 
-use weir::limit::{Algorithm, Quota, Rate};
-use weir::store::stream::Timing;
+use weir::engine::limit::{Algorithm, Quota, Rate};
+use weir::engine::store::stream::Timing;
 
 use super::streams::Streams;
 use super::world::{Fault, FaultKind, Load, MS, Network, SECOND, Strategy, World};

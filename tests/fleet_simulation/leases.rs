@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use weir::limit::{Algorithm, LeaseUnits, OnFull};
-use weir::store::{Call, Grant, LEASE_NS, Leases, Supply, Table};
+use weir::engine::limit::{Algorithm, LeaseUnits, OnFull};
+use weir::engine::store::{Call, Grant, LEASE_NS, Leases, Supply, Table};
 
 use super::streams::admit;
 use super::world::{MS, Strategy, World, key};

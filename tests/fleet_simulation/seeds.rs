@@ -5,7 +5,7 @@ use std::env;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir::store::stream::Timing;
+use weir::engine::store::stream::Timing;
 
 use super::exact::{LAN, bucket};
 use super::leases::LeaseFleet;

@@ -1,7 +1,7 @@
 //! `split`: replicas that decide alone by an equal share, and tell each other nothing.
 
-use weir::limit::{Algorithm, OnFull};
-use weir::store::Table;
+use weir::engine::limit::{Algorithm, OnFull};
+use weir::engine::store::Table;
 
 use super::streams::admit;
 use super::world::{Strategy, World, key};

@@ -1,11 +1,11 @@
 //! `stream`: replicas that decide from their own tables and tell each other their charges.
 
 use prost::Message as _;
-use weir::limit::{Algorithm, Key, OnFull};
-use weir::store::stream::message::{BanChange, Cursor, LimitCharges, LimitStates, Message, States};
-use weir::store::stream::{Ledger, PeerId, Pending, Replica, Taken, Timing, merge_states, pack_states};
-use weir::store::{Batch, Charge, Table};
-use weir::time::Timestamp;
+use weir::base::time::Timestamp;
+use weir::engine::limit::{Algorithm, Key, OnFull};
+use weir::engine::store::stream::message::{BanChange, Cursor, LimitCharges, LimitStates, Message, States};
+use weir::engine::store::stream::{Ledger, PeerId, Pending, Replica, Taken, Timing, merge_states, pack_states};
+use weir::engine::store::{Batch, Charge, Table};
 
 use super::world::{Strategy, World, key};
 

@@ -2,7 +2,7 @@
 
 use std::env;
 
-use weir::store::stream::Timing;
+use weir::engine::store::stream::Timing;
 
 use super::exact::{Outcome, Setup, bucket};
 use super::leases::LeaseFleet;

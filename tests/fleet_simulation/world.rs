@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use weir::limit::Key;
-use weir::time::Timestamp;
+use weir::base::time::Timestamp;
+use weir::engine::limit::Key;
 
 use super::random::Random;
 

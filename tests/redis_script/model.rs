@@ -1,11 +1,11 @@
 //! Limits that a server and `limit` decide side by side.
 
-use weir::limit::slow_down::SlowDown;
-use weir::limit::state::State as _;
-use weir::limit::{Algorithm, AnyReceipt, AnyState, Decision};
-use weir::store::backend::{Handling, RemoteCharge, RemoteReceipt, Units};
-use weir::store::redis::script::{Change, Correction, Noting, correct};
-use weir::time::Timestamp;
+use weir::base::time::Timestamp;
+use weir::engine::limit::slow_down::SlowDown;
+use weir::engine::limit::state::State as _;
+use weir::engine::limit::{Algorithm, AnyReceipt, AnyState, Decision};
+use weir::engine::store::backend::{Handling, RemoteCharge, RemoteReceipt, Units};
+use weir::engine::store::redis::script::{Change, Correction, Noting, correct};
 
 use crate::server::{KEY, Server};
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use weir::limit::Algorithm;
-use weir::limit::state::State as _;
-use weir::store::backend::{Handling, Units};
-use weir::time::Timestamp;
+use weir::base::time::Timestamp;
+use weir::engine::limit::Algorithm;
+use weir::engine::limit::state::State as _;
+use weir::engine::store::backend::{Handling, Units};
 
 use crate::model::{self, Limit};
 use crate::random::{KINDS, Random, Size, rule, tick_us};

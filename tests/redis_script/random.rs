@@ -1,7 +1,7 @@
 //! Random rules and requests from a seed.
 
-use weir::limit::{Algorithm, Allowance, Calendar, Quota, Rate, Unit};
-use weir::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
+use weir::engine::limit::{Algorithm, Allowance, Calendar, Quota, Rate, Unit};
+use weir::engine::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
 
 const SECOND_NS: u64 = 1_000_000_000;
 

@@ -1,8 +1,8 @@
 //! Receipts that are given back in parts, or after a change of the rule.
 
-use weir::limit::{Algorithm, Quota, Rate};
-use weir::store::backend::RemoteReceipt;
-use weir::store::redis::script::{Change, Correction, Noting, correct};
+use weir::engine::limit::{Algorithm, Quota, Rate};
+use weir::engine::store::backend::RemoteReceipt;
+use weir::engine::store::redis::script::{Change, Correction, Noting, correct};
 
 use crate::rows::{MS, NOW, bucket, charge, decide_at};
 use crate::server::Server;

@@ -1,11 +1,13 @@
 //! What random requests do not show: times to live, foreign values, cold servers, dead replicas, and clocks that differ.
 
-use weir::limit::state::State as _;
-use weir::limit::{Algorithm, Allowance, AnyState, Calendar, Quota, Rate, Unit};
-use weir::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
-use weir::store::backend::{Handling, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable, Units};
-use weir::store::redis::script::{Change, Correction, InFlight, KnownState, Noting, correct, in_flight, push, renew};
-use weir::time::{Timestamp, instant_now};
+use weir::base::time::{Timestamp, instant_now};
+use weir::engine::limit::state::State as _;
+use weir::engine::limit::{Algorithm, Allowance, AnyState, Calendar, Quota, Rate, Unit};
+use weir::engine::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
+use weir::engine::store::backend::{Handling, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable, Units};
+use weir::engine::store::redis::script::{
+    Change, Correction, InFlight, KnownState, Noting, correct, in_flight, push, renew,
+};
 
 use crate::server::{KEY, Server};
 
@@ -373,7 +375,7 @@ fn corrections_are_made_in_the_order_of_their_numbers() {
 #[test]
 fn servers_know_scripts_by_their_hash() {
     let mut server = Server::start();
-    for script in weir::store::redis::script::all() {
+    for script in weir::engine::store::redis::script::all() {
         let sha: String = server.send(&["SCRIPT", "LOAD", script.text]);
         assert_eq!(sha, script.sha, "{}", script.name);
     }

@@ -4,11 +4,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use redis::{Cmd, Connection, FromRedisValue, Value};
-use weir::limit::Key;
-use weir::store::backend::{Decided, RemoteCharge, Unavailable};
-use weir::store::redis::Generation;
-use weir::store::redis::script::{self, Call, Caller, Names};
-use weir::time::Timestamp;
+use weir::base::time::Timestamp;
+use weir::engine::limit::Key;
+use weir::engine::store::backend::{Decided, RemoteCharge, Unavailable};
+use weir::engine::store::redis::Generation;
+use weir::engine::store::redis::script::{self, Call, Caller, Names};
 
 /// A server on a Unix socket, ended on drop. `WEIR_REDIS_SERVER` is its program, such as another version of it.
 pub struct Server {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use weir::store::backend::Unavailable;
-use weir::store::redis::settings::{StoreSettings, Topology};
+use weir::engine::store::backend::Unavailable;
+use weir::engine::store::redis::settings::{StoreSettings, Topology};
 
 use crate::lab::{Lab, address, charge, key, settings, ten, until};
 use crate::support::{Cluster, Redis};

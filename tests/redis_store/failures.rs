@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use weir::store::backend::{Failure, NodeAddress, Unavailable};
-use weir::store::redis::settings::{StoreSettings, Topology};
+use weir::engine::store::backend::{Failure, NodeAddress, Unavailable};
+use weir::engine::store::redis::settings::{StoreSettings, Topology};
 
 use crate::lab::{Lab, key, ring, ten, until};
 use crate::support::{Link, Redis, Relay};

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use weir::limit::{AnyState, State as _};
-use weir::store::backend::Unavailable;
-use weir::time::Clock;
+use weir::base::time::Clock;
+use weir::engine::limit::{AnyState, State as _};
+use weir::engine::store::backend::Unavailable;
 
 use crate::lab::{Known, Lab, at_once, key, ring, ten, until};
 use crate::support::Redis;

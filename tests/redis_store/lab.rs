@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
-use weir::limit::{Algorithm, AnyState, Key, Quota, Rate, concurrency};
-use weir::net::tls::store_tls;
-use weir::store::backend::{
+use weir::base::telemetry::Metrics;
+use weir::base::time::Clock;
+use weir::engine::limit::{Algorithm, AnyState, Key, Quota, Rate, concurrency};
+use weir::engine::store::backend::{
     Answers, Handling, Mirror, Mirrors, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable, Units,
 };
-use weir::store::backend::{NodeAddress, OnFailure};
-use weir::store::redis::settings::{Login, Password, StoreSettings, Topology};
-use weir::store::redis::{Store, WorkerStore};
-use weir::telemetry::Metrics;
-use weir::time::Clock;
+use weir::engine::store::backend::{NodeAddress, OnFailure};
+use weir::engine::store::redis::settings::{Login, Password, StoreSettings, Topology};
+use weir::engine::store::redis::{Store, WorkerStore};
+use weir::transport::net::tls::store_tls;
 
 use crate::support::PATIENCE;
 

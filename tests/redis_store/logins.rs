@@ -1,8 +1,8 @@
 //! Plain connections, TLS, users and passwords.
 
-use weir::limit::Key;
-use weir::store::backend::{Failure, NodeAddress, StoreTls, Unavailable};
-use weir::store::redis::settings::{StoreSettings, Topology};
+use weir::engine::limit::Key;
+use weir::engine::store::backend::{Failure, NodeAddress, StoreTls, Unavailable};
+use weir::engine::store::redis::settings::{StoreSettings, Topology};
 
 use crate::lab::{Lab, at_once, charge, key, login, ring, ten, until};
 use crate::support::{Cert, Redis};

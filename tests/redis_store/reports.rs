@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use weir::limit::{Algorithm, Quota, Rate};
-use weir::store::backend::Unavailable;
+use weir::engine::limit::{Algorithm, Quota, Rate};
+use weir::engine::store::backend::Unavailable;
 
 use crate::lab::{Lab, at_once, key, ring, ten, until};
 use crate::support::{Link, Redis, Relay};

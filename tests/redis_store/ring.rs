@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir::store::RemoteStore;
-use weir::store::backend::Unavailable;
-use weir::store::redis::Store;
-use weir::time::Clock;
+use weir::base::time::Clock;
+use weir::engine::store::RemoteStore;
+use weir::engine::store::backend::Unavailable;
+use weir::engine::store::redis::Store;
 
 use crate::lab::{Lab, charge, key, ring, ten, until};
 use crate::support::{Link, Redis, Relay};

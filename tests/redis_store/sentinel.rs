@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use weir::store::backend::Unavailable;
-use weir::store::redis::settings::{Login, Topology};
+use weir::engine::store::backend::Unavailable;
+use weir::engine::store::redis::settings::{Login, Topology};
 
 use crate::lab::{Lab, address, settings, until};
 use crate::support::{Redis, Sentinels};

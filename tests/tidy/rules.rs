@@ -5,18 +5,32 @@ use std::fmt;
 
 use super::source::{CratePath, Source};
 
-/// A module imports only from its own folder and from lower floors.
+/// The storeys with their rooms. The other folders of `src` are rooms by themselves.
+const STOREYS: &[(&str, &[&str])] = &[
+    ("base", &["fields", "split_mix", "telemetry", "time", "visible"]),
+    ("engine", &["gate", "limit", "policy", "store"]),
+    ("transport", &["http1", "http2", "net", "proxy", "respond", "upstream"]),
+    ("fleet", &["etcd", "grpc"]),
+];
+
+/// A room imports only from its own folder and from lower floors. The floors of a storey are together, so that storeys
+/// import only from lower ones, too.
 const FLOORS: &[(usize, &[&str])] = &[
     (0, &["split_mix", "visible"]),
     (1, &["time"]),
-    (2, &["fields", "limit", "telemetry"]),
-    (3, &["http1", "http2", "policy", "store"]),
-    (4, &["gate", "net"]),
-    (5, &["etcd", "respond", "upstream"]),
-    (6, &["proxy", "grpc", "admin"]),
-    (7, &["config"]),
-    (8, &["app"]),
-    (9, &["cli"]),
+    (2, &["fields", "telemetry"]),
+    (3, &["limit"]),
+    (4, &["policy", "store"]),
+    (5, &["gate"]),
+    (6, &["http1", "http2", "net"]),
+    (7, &["respond", "upstream"]),
+    (8, &["proxy"]),
+    (9, &["etcd"]),
+    (10, &["grpc"]),
+    (11, &["admin"]),
+    (12, &["config"]),
+    (13, &["app"]),
+    (14, &["cli"]),
 ];
 
 /// It stands above all floors, and nothing can import it.
@@ -153,18 +167,28 @@ impl Report<'_> {
 }
 
 fn floors(source: &Source, only_tests: bool, report: &mut Report) {
-    let Some(own) = source.module.first().filter(|own| ![MAIN, TESTING].contains(&own.as_str())) else { return };
+    let own = room(&source.module);
+    if own.is_empty() || [MAIN, TESTING].contains(&own) {
+        return;
+    }
     let Some(own_floor) = floor(own) else {
         return report.add(1, format!("{own} stands on no floor"));
     };
+    if let Some((storey, _)) = STOREYS.iter().find(|(_, rooms)| rooms.contains(&own))
+        && source.module.first().is_none_or(|first| first != storey)
+    {
+        report.add(1, format!("{own} is a room of {storey}"));
+    }
     for CratePath { line, segments } in source.crate_paths() {
         let in_tests = only_tests || source.tests_from.is_some_and(|tests| line >= tests);
-        match segments.first().map(String::as_str) {
-            None | Some("*") => report.add(line, "names the crate root and so every floor".into()),
-            Some(TESTING) if in_tests => {}
-            Some(TESTING) => report.add(line, format!("only tests may use {TESTING}")),
-            Some(other) if other == own => {}
-            Some(other) => match floor(other) {
+        let first = segments.first().map_or("*", String::as_str);
+        match room(&segments) {
+            _ if first == "*" => report.add(line, "names the crate root and so every floor".into()),
+            "" | "*" => report.add(line, format!("names the storey {first} and so all of its rooms")),
+            TESTING if in_tests => {}
+            TESTING => report.add(line, format!("only tests may use {TESTING}")),
+            other if other == own => {}
+            other => match floor(other) {
                 Some(floor) if floor < own_floor => {}
                 Some(floor) => {
                     report.add(line, format!("{own} (floor {own_floor}) may not use {other} (floor {floor})"));
@@ -179,13 +203,16 @@ fn floor(module: &str) -> Option<usize> {
     FLOORS.iter().find(|(_, modules)| modules.contains(&module)).map(|(floor, _)| *floor)
 }
 
-fn top_module(source: &Source) -> &str {
-    source.module.first().map_or("", String::as_str)
+/// The room in a path from the crate root; empty for the root and for a storey itself.
+pub fn room(path: &[String]) -> &str {
+    let is_storey = |first: &String| STOREYS.iter().any(|(storey, _)| storey == first);
+    let depth = usize::from(path.first().is_some_and(is_storey));
+    path.get(depth).map_or("", String::as_str)
 }
 
 fn homes(source: &Source, report: &mut Report) {
     for (name, homes) in HOMES {
-        if !homes.contains(&top_module(source)) {
+        if !homes.contains(&room(&source.module)) {
             for line in source.uses_of(name) {
                 report.add(line, format!("{name} belongs in {}", homes.join(", ")));
             }
@@ -195,9 +222,9 @@ fn homes(source: &Source, report: &mut Report) {
 
 fn clocks(source: &Source, report: &mut Report) {
     for clock in CLOCKS {
-        if top_module(source) != CLOCKS_HOME {
+        if room(&source.module) != CLOCKS_HOME {
             for line in source.find(clock) {
-                report.add(line, format!("{}: only src/{CLOCKS_HOME} reads a clock", clock.concat()));
+                report.add(line, format!("{}: only {CLOCKS_HOME} reads a clock", clock.concat()));
             }
         }
     }

@@ -14,7 +14,7 @@ pub struct Source {
     pub path: String,
     /// As it stands on the disk.
     pub text: String,
-    /// The module that it is: `["policy", "key"]` for `src/policy/key.rs`, empty for `src/lib.rs`.
+    /// The module that it is: `["policy", "key"]` for `src/engine/policy/key.rs`, empty for `src/lib.rs`.
     pub module: Vec<String>,
     /// All of it.
     pub tokens: Vec<Token>,

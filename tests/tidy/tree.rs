@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::rules::Violation;
+use super::rules::{Violation, room};
 use super::source::Source;
 
 const PARAMETERS_MAX: usize = 6;
@@ -57,11 +57,6 @@ pub fn check_tree(sources: &[&Source]) -> Vec<Violation> {
         many_parameters(source, &mut found);
     }
     found
-}
-
-/// The top-level module that a file is in.
-fn top(source: &Source) -> &str {
-    source.module.first().map_or("lib", String::as_str)
 }
 
 fn violation(source: &Source, line: usize, message: String) -> Violation {
@@ -215,7 +210,7 @@ fn retired_words(source: &Source, found: &mut Vec<Violation>) {
         let is_retired = words.iter().any(|word| RETIRED_WORDS.contains(&word.as_str()))
             || words.len() == 1
                 && RETIRED_NAMES.contains(&words[0].as_str())
-                && !(words[0] == "stage" && top(source) == STAGE_HOME);
+                && !(words[0] == "stage" && room(&source.module) == STAGE_HOME);
         if is_retired {
             let message = format!("{name} has a retired word; see docs/contributing/glossary.md");
             found.push(violation(source, line, message));

@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     let mut services = tonic_prost_build::configure().out_dir(&out).include_file("services.rs");
     for (message, name) in WRITTEN {
         services =
-            services.extern_path(format!(".weir.v1.{message}"), format!("crate::store::stream::message::{name}"));
+            services.extern_path(format!(".weir.v1.{message}"), format!("crate::engine::store::stream::message::{name}"));
     }
     services.compile_fds(protox::compile(SERVED.iter().chain(&FLEET), [proto])?)?;
     let charges = protox::compile([CHARGES], [proto])?;
@@ -69,7 +69,7 @@ fn etcd(proto: &Path, out: &Path) -> Result<(), Box<dyn error::Error>> {
     messages.out_dir(folder).include_file("mod.rs").compile_fds(called.clone())?;
     let mut clients = tonic_prost_build::configure().out_dir(out).build_server(false).include_file("etcd.rs");
     for package in ["etcdserverpb", "mvccpb"] {
-        clients = clients.extern_path(format!(".{package}"), format!("crate::store::etcd::proto::{package}"));
+        clients = clients.extern_path(format!(".{package}"), format!("crate::engine::store::etcd::proto::{package}"));
     }
     clients.compile_fds(called)?;
     Ok(())

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::time::Timestamp;
+use crate::base::time::Timestamp;
 
 const WINDOW_NS: u64 = 60_000_000_000;
 /// Most failed logins of one address in a window. A token has 128 random bits or more, so few suffice.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::words;
 use crate::admin::followed::Followed;
 use crate::admin::times::rfc3339;
-use crate::telemetry::{Outcome, RequestRecord, Text};
+use crate::base::telemetry::{Outcome, RequestRecord, Text};
 
 /// The last requests of a key, the newest first.
 pub(super) struct Decisions {
@@ -68,7 +68,7 @@ impl DecisionRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Timestamp;
+    use crate::base::time::Timestamp;
 
     #[test]
     fn decisions_are_grouped_by_seconds() {

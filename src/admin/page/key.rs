@@ -21,9 +21,9 @@ use crate::admin::answer::{Answer, Refused};
 use crate::admin::followed;
 use crate::admin::key;
 use crate::admin::keys::KeyBody;
-use crate::gate::KeyName;
-use crate::limit::Key;
-use crate::telemetry::TapFilter;
+use crate::base::telemetry::TapFilter;
+use crate::engine::gate::KeyName;
+use crate::engine::limit::Key;
 
 #[derive(Template)]
 #[template(path = "key.html", config = "src/admin/page/askama.toml")]

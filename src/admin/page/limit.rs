@@ -20,7 +20,7 @@ use super::words;
 use crate::admin::answer::Answer;
 use crate::admin::keys::LimitedPage;
 use crate::admin::series::LimitHistoryBody;
-use crate::gate::TOP_KEYS;
+use crate::engine::gate::TOP_KEYS;
 
 /// Keys of the list of refused keys.
 const TOP_SHOWN: usize = 20;

@@ -13,7 +13,7 @@ use super::shell::{Shell, Visitor, page};
 use super::words;
 use crate::admin::answer::Answer;
 use crate::admin::explain::share_in_words;
-use crate::policy::{Limit, Policy, Stage, Variant};
+use crate::engine::policy::{Limit, Policy, Stage, Variant};
 
 #[derive(Template)]
 #[template(path = "limits.html", config = "src/admin/page/askama.toml")]

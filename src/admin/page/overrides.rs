@@ -16,9 +16,9 @@ use super::shell::{Shell, Visitor, page, see_other};
 use super::words;
 use crate::admin::answer::{Answer, Refused};
 use crate::admin::edits::{seconds_left, shown_key};
-use crate::gate::Live;
-use crate::policy::overrides::Override;
-use crate::time::Timestamp;
+use crate::base::time::Timestamp;
+use crate::engine::gate::Live;
+use crate::engine::policy::overrides::Override;
 
 #[derive(Template)]
 #[template(path = "overrides.html", config = "src/admin/page/askama.toml")]

@@ -21,10 +21,10 @@ use crate::admin::reloads::{ConfigBody, ReloadBody};
 use crate::admin::series::{EVERY_S, HistoryBody, LimitHistoryBody, SAMPLES_OF_MINUTE};
 use crate::admin::times::rfc3339;
 use crate::admin::upstreams::{UpstreamBody, UpstreamsBody};
-use crate::net::ListenAddress;
-use crate::policy::{Limit, Policy};
-use crate::telemetry::Sample;
-use crate::time::Timestamp;
+use crate::base::telemetry::Sample;
+use crate::base::time::Timestamp;
+use crate::engine::policy::{Limit, Policy};
+use crate::transport::net::ListenAddress;
 
 const REQUESTS: &str = "weir_requests_total";
 const WAITING: &str = "weir_held_requests";

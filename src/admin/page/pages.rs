@@ -10,7 +10,7 @@ use super::attempts::Attempts;
 use super::session::{Secret, Sessions};
 use crate::admin::followed::FollowedClients;
 use crate::admin::state::Admin;
-use crate::time::Timestamp;
+use crate::base::time::Timestamp;
 
 /// The state behind the pages.
 pub(super) struct Pages {

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::fields::link;
 use super::words;
-use crate::gate::{TopKey, TopKeys};
+use crate::engine::gate::{TopKey, TopKeys};
 
 /// A key or a network with its refused or held requests.
 #[derive(Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub(super) fn refused_most(tops: Vec<TopKeys>, n: usize) -> Vec<RefusedKey> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::Key;
+    use crate::engine::limit::Key;
 
     #[test]
     fn counts_that_may_be_errors_are_left_out() {

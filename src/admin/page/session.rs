@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use subtle::ConstantTimeEq;
 
 use crate::admin::access::{Access, OperatorToken};
-use crate::time::Timestamp;
+use crate::base::time::Timestamp;
 
 const MINUTE_NS: u64 = 60_000_000_000;
 /// A session ends after this time without a request of its operator.
@@ -121,7 +121,7 @@ impl Session {
 mod tests {
     use super::*;
     use crate::admin::access::Role;
-    use crate::policy::bearer::BearerToken;
+    use crate::engine::policy::bearer::BearerToken;
 
     fn token(name: &str, secret: &str) -> OperatorToken {
         OperatorToken { name: name.into(), role: Role::Write, token: BearerToken::new(secret.as_bytes()).unwrap() }

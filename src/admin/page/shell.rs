@@ -10,7 +10,7 @@ use super::fields::FormFields;
 use super::session::Secret;
 use crate::admin::access::{Operator, Role};
 use crate::admin::answer::Answer;
-use crate::visible::visible;
+use crate::base::visible::visible;
 
 /// The operator who asks for a page.
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 use super::words;
 use crate::admin::keys::KeyBody;
 use crate::admin::times::rfc3339;
-use crate::policy::{Mode, OnLimit};
-use crate::time::Timestamp;
+use crate::base::time::Timestamp;
+use crate::engine::policy::{Mode, OnLimit};
 
 /// The sentence about a key.
 #[derive(Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ fn at(ms: u64, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::HoldRule;
+    use crate::engine::policy::HoldRule;
 
     const BANNED: &str = "Banned for good: each request gets 403.";
 

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::admin::explain::in_words;
 use crate::admin::times::rfc3339;
-use crate::policy::{Allowed, HeaderTest, HostPattern, Limit, Match, Mode, OnLimit, Policy, Variant};
-use crate::time::Timestamp;
+use crate::base::time::Timestamp;
+use crate::engine::policy::{Allowed, HeaderTest, HostPattern, Limit, Match, Mode, OnLimit, Policy, Variant};
 
 /// A number with a narrow space between groups of three digits.
 pub(super) fn number(number: f64) -> String {

@@ -13,9 +13,9 @@ use http::Uri;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::fetch::Trust;
-use crate::policy::Policy;
-use crate::proxy::SharedState;
-use crate::time::Timestamp;
+use crate::base::time::Timestamp;
+use crate::engine::policy::Policy;
+use crate::transport::proxy::SharedState;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Interval between fetches if no fetch fails. It bounds the time for which Weir accepts a withdrawn key.

@@ -10,12 +10,12 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::app::reload::install;
+use crate::base::telemetry::{Metrics, Spans, Taps};
+use crate::base::time::Clock;
 use crate::config;
-use crate::gate::Gate;
-use crate::proxy::ConnectionCount;
-use crate::telemetry::{Metrics, Spans, Taps};
-use crate::time::Clock;
-use crate::upstream::Ceiling;
+use crate::engine::gate::Gate;
+use crate::transport::proxy::ConnectionCount;
+use crate::transport::upstream::Ceiling;
 
 const fn at(second: u64) -> Timestamp {
     Timestamp::from_ns((1_000_000 + second) * SECOND_NS)
@@ -121,7 +121,7 @@ fn told(shared: &SharedState, kid: &str) -> String {
     let head = encode(format!("{{\"alg\":\"EdDSA\",\"kid\":\"{kid}\"}}"));
     let token = format!("{head}.{}.{}", encode("{}".into()), encode("x".repeat(64)));
     let config = shared.running_config.load();
-    let crate::policy::IdentitySource::Jwt { verifier, .. } = &config.live.policy.identities[0].source else {
+    let crate::engine::policy::IdentitySource::Jwt { verifier, .. } = &config.live.policy.identities[0].source else {
         panic!("another source")
     };
     verifier.verify(token.as_bytes(), at(0)).unwrap_err().label().to_owned()

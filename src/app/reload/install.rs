@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::app::{fleet, stores};
+use crate::base::telemetry::Metrics;
 use crate::config::Config;
-use crate::gate::Gate;
-use crate::proxy::RunningConfig;
-use crate::store::{RemoteStore, TokenCache};
-use crate::telemetry::Metrics;
-use crate::upstream::Ceiling;
+use crate::engine::gate::Gate;
+use crate::engine::store::{RemoteStore, TokenCache};
+use crate::transport::proxy::RunningConfig;
+use crate::transport::upstream::Ceiling;
 
 /// Installs a configuration with its stores in the gate, and returns its form for workers. If it differs from the
 /// configuration before in overrides only, verified tokens stay cached.

@@ -13,9 +13,9 @@ use super::address::RemoteAddress;
 use super::credentials::RemoteOptions;
 use super::version::Version;
 use crate::app::fetch;
-use crate::etcd::{Entry, EtcdServers, KeyRange, Session, Snapshot};
-use crate::net::Protocol;
-use crate::net::tls::ClientTls;
+use crate::fleet::etcd::{Entry, EtcdServers, KeyRange, Session, Snapshot};
+use crate::transport::net::Protocol;
+use crate::transport::net::tls::ClientTls;
 
 /// The bound on the time of one reading, with the attempts at all servers.
 const TIMEOUT: Duration = Duration::from_secs(10);

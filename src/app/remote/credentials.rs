@@ -7,9 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 
-use crate::net::Protocol;
-use crate::net::tls::{CertificateProblem, ClientTls, ServerCertificate};
-use crate::store::redis::settings::{Login, Password};
+use crate::engine::store::redis::settings::{Login, Password};
+use crate::transport::net::Protocol;
+use crate::transport::net::tls::{CertificateProblem, ClientTls, ServerCertificate};
 
 /// Files about a remote configuration, as the command line names them.
 #[derive(Clone, Debug, Default)]

@@ -8,8 +8,8 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::client::{EtcdKey, version};
 use super::version::{Report, Version};
-use crate::etcd::{FollowAttempts, KeyRange, Session};
-use crate::telemetry::Metrics;
+use crate::base::telemetry::Metrics;
+use crate::fleet::etcd::{FollowAttempts, KeyRange, Session};
 
 /// The time after which the report of a dead replica vanishes.
 const STATUS_TTL: Duration = Duration::from_secs(15);

@@ -12,9 +12,9 @@ use super::last_good::LastGood;
 use super::origin::OriginSettings;
 use super::poll::poll;
 use super::version::{Report, RolloutState, Version, problems, rfc3339};
+use crate::base::telemetry::Metrics;
+use crate::base::time::{Clock, Timestamp};
 use crate::config::{Diagnostics, Origin};
-use crate::telemetry::Metrics;
-use crate::time::{Clock, Timestamp};
 
 /// The configuration of a running Weir, as it changes.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::store::snapshot::file;
+use crate::engine::store::snapshot::file;
 
 /// The file of one address.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use super::client::Page;
 use super::etcd::Channels;
-use crate::etcd::Backoff;
+use crate::fleet::etcd::Backoff;
 
 /// Polls `page` every `every` until dropped. After a failure it polls earlier, at first.
 pub(super) async fn poll(page: Page, every: Duration, channels: Channels) {

@@ -5,8 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 
+use crate::base::time::Timestamp;
 use crate::config::{Diagnostics, Finding};
-use crate::time::Timestamp;
 
 /// One version of a remote configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,12 +15,12 @@ use crate::app::config_reader::RunningText;
 use crate::app::jwks::Jwks;
 use crate::app::snapshots::WriteLock;
 use crate::app::systemd;
-use crate::gate::Delta;
-use crate::net::{Lifecycle, ListenAddress, Listener, SocketFile};
-use crate::proxy::SharedState;
-use crate::store::snapshot::{Secret, Snapshot};
-use crate::time;
-use crate::upstream::{Directory, operate};
+use crate::base::time;
+use crate::engine::gate::Delta;
+use crate::engine::store::snapshot::{Secret, Snapshot};
+use crate::transport::net::{Lifecycle, ListenAddress, Listener, SocketFile};
+use crate::transport::proxy::SharedState;
+use crate::transport::upstream::{Directory, operate};
 
 /// Handles of the sockets of one address.
 pub(in crate::app) struct Offered {

@@ -8,14 +8,14 @@ use std::thread;
 use std::time::Duration;
 
 use super::wire::{Channel, Message, PROTOCOL, Purpose, Received, StateReader, is_gone, unexpected};
-use crate::gate::Delta;
-use crate::limit::Key;
-use crate::net::{ListenAddress, Listener, SocketFile};
-use crate::policy::Policy;
-use crate::proxy::SharedState;
-use crate::store::snapshot::{Restored, Secret, restore};
-use crate::time::{Clock, Timestamp};
-use crate::upstream::orders::EndpointOrder;
+use crate::base::time::{Clock, Timestamp};
+use crate::engine::gate::Delta;
+use crate::engine::limit::Key;
+use crate::engine::policy::Policy;
+use crate::engine::store::snapshot::{Restored, Secret, restore};
+use crate::transport::net::{ListenAddress, Listener, SocketFile};
+use crate::transport::proxy::SharedState;
+use crate::transport::upstream::orders::EndpointOrder;
 
 /// The process behind the socket `server.takeover`.
 pub(in crate::app) enum Previous {

@@ -19,7 +19,7 @@ use rustix::net::{
 use rustix::process::Uid;
 use serde::{Deserialize, Serialize};
 
-use crate::upstream::orders::EndpointOrder;
+use crate::transport::upstream::orders::EndpointOrder;
 
 /// The version of the protocol. Processes with different versions do not hand over.
 pub(super) const PROTOCOL: u32 = 2;

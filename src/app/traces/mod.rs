@@ -19,9 +19,9 @@ use tokio::time::{sleep, timeout};
 use self::messages::{ExportRequest, KeyValue, Resource, ResourceSpans, Scope, ScopeSpans};
 use super::fetch::{Trust, post};
 use super::stoppable::StoppableTask;
-use crate::proxy::SharedState;
-use crate::proxy::settings::TraceSettings;
-use crate::telemetry::TracedRequest;
+use crate::base::telemetry::TracedRequest;
+use crate::transport::proxy::SharedState;
+use crate::transport::proxy::settings::TraceSettings;
 
 /// Most requests of one export.
 const BATCH_MAX: usize = 512;

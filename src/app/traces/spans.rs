@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::messages::{CLIENT, ERROR, Event, KeyValue, SERVER, Span, Status};
-use crate::telemetry::{SpanContext, Text, TracedRequest};
+use crate::base::telemetry::{SpanContext, Text, TracedRequest};
 
 /// Methods that attributes may name; others are `_OTHER`, so that clients cannot invent values.
 const METHODS: [&str; 9] = ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"];

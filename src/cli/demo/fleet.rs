@@ -11,8 +11,8 @@ use super::secret::{Secret, origin};
 use super::upstream::serve_on;
 use crate::app::remote::ConfigFeed;
 use crate::app::{App, AppError};
+use crate::base::telemetry::{LogGuard, start_logs};
 use crate::config;
-use crate::telemetry::{LogGuard, start_logs};
 
 const CONFIG: &str = include_str!("fleet.toml");
 const GUIDE: &str = include_str!("fleet.txt");

@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpSocket;
 use tokio::time::sleep;
 
-use crate::split_mix::{STEP, mix};
+use crate::base::split_mix::{STEP, mix};
 
 /// Clients, each with an address and a connection of its own.
 const CLIENTS: u8 = 6;

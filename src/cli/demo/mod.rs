@@ -16,10 +16,10 @@ use secret::{Secret, origin};
 
 use crate::app::remote::ConfigFeed;
 use crate::app::{App, AppError, ignore_signals};
+use crate::base::telemetry::{LogGuard, start_logs};
 use crate::cli::output::fail;
 use crate::config;
-use crate::net::ListenAddress;
-use crate::telemetry::{LogGuard, start_logs};
+use crate::transport::net::ListenAddress;
 
 const CONFIG: &str = include_str!("demo.toml");
 const GUIDE: &str = include_str!("guide.txt");

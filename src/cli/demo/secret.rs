@@ -9,8 +9,8 @@ use jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER;
 use jsonwebtoken::{Algorithm, EncodingKey};
 use serde_json::json;
 
+use crate::base::time::Clock;
 use crate::config::Origin;
-use crate::time::Clock;
 
 /// The environment variable of the configuration. The demo supplies its value.
 const SECRET_NAME: &str = "WEIR_DEMO_SECRET";

@@ -14,7 +14,7 @@ use crate::app::exchange::Streamed;
 use crate::cli::ask::{AdminAddress, Credentials, ask, follow, refusal};
 use crate::cli::output::{fail, invalid, say};
 use crate::config::{self, Origin};
-use crate::net::ListenAddress;
+use crate::transport::net::ListenAddress;
 
 /// The Weir that is asked, and the form of its answer.
 #[derive(Debug, Args)]

@@ -18,8 +18,8 @@ use super::warnings::{Bypass, of_everyone};
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
-use crate::policy::access::{Access, AccessRule, AccessSpec, Requirement, canonical};
-use crate::policy::{Except, Identity, IdentitySource, PathPattern, PlanSource};
+use crate::engine::policy::access::{Access, AccessRule, AccessSpec, Requirement, canonical};
+use crate::engine::policy::{Except, Identity, IdentitySource, PathPattern, PlanSource};
 
 /// The most denied paths that an allowed path is compared with, so that the cost is linear in the number of entries.
 const COMPARED_MAX: usize = 1000;

@@ -10,10 +10,10 @@ use crate::config::diagnostics::Problem;
 use crate::config::files::{is_same, sibling};
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
-use crate::net::ListenAddress;
-use crate::net::tls::ServerTls;
-use crate::policy::bearer::{BearerToken, TOKEN_BYTES_MIN};
-use crate::policy::host::{host, is_authority};
+use crate::engine::policy::bearer::{BearerToken, TOKEN_BYTES_MIN};
+use crate::engine::policy::host::{host, is_authority};
+use crate::transport::net::ListenAddress;
+use crate::transport::net::tls::ServerTls;
 
 /// The admin listener.
 #[derive(Clone, Debug)]

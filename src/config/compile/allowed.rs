@@ -15,8 +15,8 @@ use crate::config::reader::time_units::{self, Factor, WrittenRate};
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
 use crate::config::schema::{self, UNLIMITED};
-use crate::limit::Algorithm;
-use crate::policy::{Allowed, WrittenRule, WrittenRules};
+use crate::engine::limit::Algorithm;
+use crate::engine::policy::{Allowed, WrittenRule, WrittenRules};
 
 /// The most plans or overrides of a limit: `policy` numbers them in 16 bits.
 pub(super) const EXCEPTIONS_MAX: usize = 1 << 16;

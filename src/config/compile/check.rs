@@ -3,8 +3,8 @@
 use super::tls;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
-use crate::net::tls::ServerTls;
-use crate::proxy::settings::{CheckHeaders, CheckListener, CheckSettings};
+use crate::transport::net::tls::ServerTls;
+use crate::transport::proxy::settings::{CheckHeaders, CheckListener, CheckSettings};
 
 /// Compiles the listener and its settings; the inner option is `None` without `[check]`. The listener has its position.
 #[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]

@@ -11,7 +11,7 @@ use crate::config::diagnostics::Problem;
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
 use crate::config::schema;
-use crate::policy::{Cost, CostLine, CostSource, PathPattern};
+use crate::engine::policy::{Cost, CostLine, CostSource, PathPattern};
 
 /// Compiles the cost. No cost may exceed a capacity of the limit's rules.
 pub(super) fn compile(table: &Table<'_>, capacities: &[Capacity]) -> Option<Cost> {

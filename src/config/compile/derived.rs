@@ -12,8 +12,8 @@ use super::on_limit::ON_FULL;
 use super::store;
 use crate::config::overrides::OverridesPlace;
 use crate::config::reader::time_units;
-use crate::limit::{Algorithm, ban};
-use crate::policy::{Limit, Policy};
+use crate::engine::limit::{Algorithm, ban};
+use crate::engine::policy::{Limit, Policy};
 
 /// The defaults of one configuration that neither its text nor its policy has.
 #[derive(Debug, Default)]

@@ -8,9 +8,9 @@ use super::tls;
 use crate::config::diagnostics::Problem;
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
-use crate::etcd::EtcdServers;
-use crate::grpc::fleet::settings::EtcdMembers;
-use crate::net::{ListenAddress, Protocol};
+use crate::fleet::etcd::EtcdServers;
+use crate::fleet::grpc::fleet::settings::EtcdMembers;
+use crate::transport::net::{ListenAddress, Protocol};
 
 /// The options that have an effect with `etcd` only.
 const WITH_ETCD: [&str; 4] = ["prefix", "user", "password", "tls"];

@@ -9,11 +9,11 @@ use super::store::{CompiledStores, STORES_MAX, StoreKind, unknown_store};
 use crate::config::diagnostics::Problem;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
-use crate::grpc::fleet::settings::{FleetSettings, MemberSource};
-use crate::limit::LeaseUnits;
-use crate::policy::{FleetSecret, Strategy};
-use crate::store::backend::OnFailure;
-use crate::store::service::settings::LimiterSettings;
+use crate::engine::limit::LeaseUnits;
+use crate::engine::policy::{FleetSecret, Strategy};
+use crate::engine::store::backend::OnFailure;
+use crate::engine::store::service::settings::LimiterSettings;
+use crate::fleet::grpc::fleet::settings::{FleetSettings, MemberSource};
 
 /// The words of `strategy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use super::access;
 use super::identity::header_name;
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
-use crate::http1::hop;
-use crate::policy::identity_header::{IdentityHeader, IdentityValue};
+use crate::engine::policy::identity_header::{IdentityHeader, IdentityValue};
+use crate::transport::http1::hop;
 
 /// Compiles the headers. `identities` are the names of all identities. Notes and leaves out invalid entries; the
 /// configuration is invalid then.

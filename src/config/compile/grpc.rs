@@ -9,15 +9,15 @@ use super::tls;
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
-use crate::grpc::settings::{ServiceListener, ServiceSettings};
-use crate::limit::{Algorithm, OnFull};
-use crate::net::ListenAddress;
-use crate::net::tls::ServerTls;
-use crate::policy::descriptors::{
+use crate::engine::limit::{Algorithm, OnFull};
+use crate::engine::policy::descriptors::{
     CHECK_ENTRIES, DescriptorRule, Descriptors, EntryPattern, MappedLimit, Template, TemplateError,
 };
-use crate::policy::{Limit, Policy, Strategy};
-use crate::respond::Profiles;
+use crate::engine::policy::{Limit, Policy, Strategy};
+use crate::fleet::grpc::settings::{ServiceListener, ServiceSettings};
+use crate::transport::net::ListenAddress;
+use crate::transport::net::tls::ServerTls;
+use crate::transport::respond::Profiles;
 
 /// The limiter service.
 #[derive(Clone, Debug)]

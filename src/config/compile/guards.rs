@@ -3,9 +3,9 @@
 use super::warnings::names_of;
 use crate::config::diagnostics::Problem;
 use crate::config::reader::Table;
-use crate::policy::identity_header::IdentityValue;
-use crate::policy::route::Routes;
-use crate::policy::{KeyPart, Limit, Match, OnMissing, PlanSource, Policy};
+use crate::engine::policy::identity_header::IdentityValue;
+use crate::engine::policy::route::Routes;
+use crate::engine::policy::{KeyPart, Limit, Match, OnMissing, PlanSource, Policy};
 
 /// The most comparisons of limits and routes for one identity. Beyond it the identity has no warning.
 const COMPARISONS_MAX: usize = 1_000_000;

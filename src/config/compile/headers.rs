@@ -6,8 +6,8 @@ use crate::config::diagnostics::Problem;
 use crate::config::reader::time_units;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
-use crate::limit::{Algorithm, Quota, Rate};
-use crate::respond::Profiles;
+use crate::engine::limit::{Algorithm, Quota, Rate};
+use crate::transport::respond::Profiles;
 
 /// The rate of free preflights of one client; the inner option is `None` if all preflights are charged.
 #[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]

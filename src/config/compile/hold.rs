@@ -1,8 +1,8 @@
 //! `[hold]`: bounds on all waiting requests, and on those of one client.
 
 use crate::config::reader::Table;
-use crate::gate::HoldCaps;
-use crate::store::Usage;
+use crate::engine::gate::HoldCaps;
+use crate::engine::store::Usage;
 
 pub(super) fn hold(table: &Table<'_>) -> Option<HoldCaps> {
     let max_waiting = table.count("max_waiting");

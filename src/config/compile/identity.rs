@@ -12,8 +12,8 @@ use crate::config::diagnostics::Problem;
 use crate::config::reader::context::Context;
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
-use crate::policy::jwt::{Algorithm, FetchedKeys, KeyMaterial, Verifier, VerifierSpec};
-use crate::policy::{CREDENTIALS, CertificateName, Identity, IdentitySource, OnMissing, Repeated};
+use crate::engine::policy::jwt::{Algorithm, FetchedKeys, KeyMaterial, Verifier, VerifierSpec};
+use crate::engine::policy::{CREDENTIALS, CertificateName, Identity, IdentitySource, OnMissing, Repeated};
 
 /// The parts of a key that are not an identity.
 pub(super) const BUILT_IN_PARTS: [&str; 5] = ["ip", "path", "route", "host", "method"];

@@ -4,8 +4,8 @@ use super::identity::{BUILT_IN_PARTS, check_request_header, several};
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
-use crate::policy::KeyPart;
-use crate::policy::{Mode, Repeated, Stage};
+use crate::engine::policy::KeyPart;
+use crate::engine::policy::{Mode, Repeated, Stage};
 
 pub(super) fn key(
     table: &Table<'_>,

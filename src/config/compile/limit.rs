@@ -21,8 +21,8 @@ use super::{cost, key, matching, rate_warnings, settle, snapshot};
 use crate::config::overrides::OverrideSet;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
-use crate::policy::client_ip::Prefixes;
-use crate::policy::{Except, Limit, Mode, Stage};
+use crate::engine::policy::client_ip::Prefixes;
+use crate::engine::policy::{Except, Limit, Mode, Stage};
 
 /// The limit of a configuration without limits: requests wait if their path has more than 100 requests a minute.
 pub const DEFAULT_LIMIT: &str = r#"[[limit]]

@@ -9,10 +9,10 @@ use super::takeover::takeover;
 use super::{admin, peers, upstream};
 use crate::config::diagnostics::Problem;
 use crate::config::reader::{Located, Table, units};
-use crate::grpc::settings::ServiceListener;
-use crate::net::ListenAddress;
-use crate::net::tls::ServerTls;
-use crate::proxy::settings::{CheckListener, CheckSettings};
+use crate::fleet::grpc::settings::ServiceListener;
+use crate::transport::net::ListenAddress;
+use crate::transport::net::tls::ServerTls;
+use crate::transport::proxy::settings::{CheckListener, CheckSettings};
 
 /// The listeners of a configuration. A field is `None` after an error.
 #[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]

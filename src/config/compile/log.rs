@@ -1,9 +1,9 @@
 //! `[log]`: the format, the level and the access log.
 
+use crate::base::telemetry::{AccessLog, AccessSettings, COMBINED, LineFormat, LogFormat, LogSettings, Template};
 use crate::config::diagnostics::{did_you_mean, nearest};
 use crate::config::reader::Table;
 use crate::config::reader::units::Fault;
-use crate::telemetry::{AccessLog, AccessSettings, COMBINED, LineFormat, LogFormat, LogSettings, Template};
 
 pub(super) fn log(table: &Table<'_>) -> Option<LogSettings> {
     let formats = [("auto", LogFormat::Auto), ("text", LogFormat::Text), ("json", LogFormat::Json)];

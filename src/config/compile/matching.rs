@@ -6,8 +6,8 @@ use super::identity::request_header;
 use crate::config::diagnostics::{did_you_mean, nearest};
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
-use crate::policy::path::PathRules;
-use crate::policy::{HeaderTest, HostPattern, Match, PathPattern, PatternError};
+use crate::engine::policy::path::PathRules;
+use crate::engine::policy::{HeaderTest, HostPattern, Match, PathPattern, PatternError};
 
 /// Compiles a `match` table. Notes and leaves out invalid entries; the configuration is invalid then.
 pub(super) fn matches(table: &Table<'_>) -> Match {

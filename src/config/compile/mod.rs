@@ -59,19 +59,21 @@ pub use peers::PeerSettings;
 use fleet::Fleet;
 use listeners::Listeners;
 
+use crate::base::telemetry;
 use crate::config::diagnostics::Diagnostics;
 use crate::config::effective::Written;
 use crate::config::overrides::{OverrideSet, RunTimeOverrides};
 use crate::config::reader::context::Context;
 use crate::config::reader::{Located, Table};
 use crate::config::sources::Sources;
-use crate::policy::Policy;
-use crate::policy::client_ip::Prefixes;
-use crate::policy::route::Routes;
-use crate::proxy::settings::Settings;
-use crate::store::RemoteSettings;
-use crate::store::snapshot::Settings as SnapshotSettings;
-use crate::{gate, policy, proxy, telemetry};
+use crate::engine::policy::Policy;
+use crate::engine::policy::client_ip::Prefixes;
+use crate::engine::policy::route::Routes;
+use crate::engine::store::RemoteSettings;
+use crate::engine::store::snapshot::Settings as SnapshotSettings;
+use crate::engine::{gate, policy};
+use crate::transport::proxy;
+use crate::transport::proxy::settings::Settings;
 
 /// A configuration, compiled.
 #[derive(Debug)]

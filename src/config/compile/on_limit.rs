@@ -6,9 +6,9 @@ use crate::config::diagnostics::Problem;
 use crate::config::reader::time_units;
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
-use crate::limit::slow_down::SlowDown;
-use crate::limit::{Algorithm, OnFull, QuotaError, Rate, ban};
-use crate::policy::{Allowed, DelayRule, HoldRule, OnLimit};
+use crate::engine::limit::slow_down::SlowDown;
+use crate::engine::limit::{Algorithm, OnFull, QuotaError, Rate, ban};
+use crate::engine::policy::{Allowed, DelayRule, HoldRule, OnLimit};
 
 use Word::{Delay, Hold, Reject};
 

@@ -10,9 +10,9 @@ use super::matching;
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::reader::Table;
 use crate::config::reader::units::Fault;
-use crate::limit::Key;
-use crate::policy::client_ip::Prefixes;
-use crate::policy::{HostPattern, KeyPart, KeySecret, PathPattern, key_of_marked_id, path};
+use crate::engine::limit::Key;
+use crate::engine::policy::client_ip::Prefixes;
+use crate::engine::policy::{HostPattern, KeyPart, KeySecret, PathPattern, key_of_marked_id, path};
 
 /// How the keys of a limit are made.
 pub(super) struct Keyed<'k> {

@@ -12,8 +12,8 @@ use crate::config::diagnostics::Problem;
 use crate::config::overrides::{Entry, OverrideSet};
 use crate::config::reader::Table;
 use crate::config::reader::units::Fault;
-use crate::limit::{Algorithm, Key};
-use crate::policy::{Allowed, Cost, WrittenRule};
+use crate::engine::limit::{Algorithm, Key};
+use crate::engine::policy::{Allowed, Cost, WrittenRule};
 
 /// The limit that overrides are checked against.
 pub(super) struct Target<'t> {

@@ -8,12 +8,12 @@ use http::uri::Authority;
 
 use super::etcd_members::{etcd_members, note_without_etcd};
 use super::tls::peer_tls;
+use crate::base::time::saturating_ns;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
-use crate::grpc::fleet::settings::{FleetSettings, MemberSource};
-use crate::net::ListenAddress;
-use crate::store::stream::Timing;
-use crate::time::saturating_ns;
+use crate::engine::store::stream::Timing;
+use crate::fleet::grpc::fleet::settings::{FleetSettings, MemberSource};
+use crate::transport::net::ListenAddress;
 
 /// The connections between replicas.
 #[derive(Clone, Debug)]

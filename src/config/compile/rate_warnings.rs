@@ -11,8 +11,8 @@ use toml::de::DeValue;
 use crate::config::reader::Table;
 use crate::config::reader::time_units::{self, WrittenRate};
 use crate::config::reader::units::Fault;
-use crate::limit::{Algorithm, Unit};
-use crate::policy::{HoldRule, Limit, Mode, OnLimit, Strategy};
+use crate::engine::limit::{Algorithm, Unit};
+use crate::engine::policy::{HoldRule, Limit, Mode, OnLimit, Strategy};
 
 /// Warns about the rates of `limit`, which `table` has. `has_snapshot` says whether a restart keeps spent units.
 pub(super) fn of(table: &Table<'_>, limit: &Limit, has_snapshot: bool) {

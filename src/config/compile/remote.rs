@@ -9,8 +9,8 @@ use super::fleet::Sharing;
 use super::rule::Scheme;
 use crate::config::reader::Table;
 use crate::config::reader::units::Fault;
-use crate::limit::{Algorithm, LeaseUnits};
-use crate::policy::{AfterResponse, Allowed, Cost, OnLimit, Strategy};
+use crate::engine::limit::{Algorithm, LeaseUnits};
+use crate::engine::policy::{AfterResponse, Allowed, Cost, OnLimit, Strategy};
 
 /// The parts of a limit that a store may not be able to keep.
 pub(super) struct Stored<'l> {

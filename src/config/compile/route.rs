@@ -10,10 +10,10 @@ use super::upstream::{CompiledUpstreams, note_no_upgrades, upgrades};
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
-use crate::policy::Match;
-use crate::policy::PathPattern;
-use crate::policy::path::PathRules;
-use crate::policy::route::{Rewrite, Route, Routes};
+use crate::engine::policy::Match;
+use crate::engine::policy::PathPattern;
+use crate::engine::policy::path::PathRules;
+use crate::engine::policy::route::{Rewrite, Route, Routes};
 
 /// The most routes. Each route is compared with all routes before it.
 const ROUTES_MAX: usize = 4096;

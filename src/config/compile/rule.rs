@@ -13,10 +13,10 @@ use crate::config::reader::time_units::{self, Factor, WrittenRate};
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
 use crate::config::schema;
-use crate::limit::windows::WINDOWS_MAX;
-use crate::limit::{Algorithm, Allowance, Calendar, CalendarError, Quota, QuotaError, Rate, Unit};
-use crate::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
-use crate::policy::Strategy;
+use crate::engine::limit::windows::WINDOWS_MAX;
+use crate::engine::limit::{Algorithm, Allowance, Calendar, CalendarError, Quota, QuotaError, Rate, Unit};
+use crate::engine::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
+use crate::engine::policy::Strategy;
 
 /// An algorithm without its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

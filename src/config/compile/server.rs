@@ -7,12 +7,12 @@ use ipnet::IpNet;
 use super::warnings::of_everyone;
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
-use crate::http1::Underscores;
-use crate::net::ListenAddress;
-use crate::policy::access::canonical;
-use crate::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};
-use crate::policy::path::{EncodedSlashes, Fold, PathRules, Slashes};
-use crate::proxy::settings::{Bounds, StartupSettings};
+use crate::engine::policy::access::canonical;
+use crate::engine::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};
+use crate::engine::policy::path::{EncodedSlashes, Fold, PathRules, Slashes};
+use crate::transport::http1::Underscores;
+use crate::transport::net::ListenAddress;
+use crate::transport::proxy::settings::{Bounds, StartupSettings};
 
 /// Reads the rules for paths of requests. All patterns that are read later use them.
 pub(super) fn paths(server: &Table<'_>) {

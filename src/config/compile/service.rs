@@ -7,8 +7,8 @@ use super::tls::server_name;
 use super::upstream::authority;
 use crate::config::reader::Table;
 use crate::config::reader::units::Fault;
-use crate::store::backend::{NodeAddress, OnFailure, StoreTls};
-use crate::store::service::settings::LimiterSettings;
+use crate::engine::store::backend::{NodeAddress, OnFailure, StoreTls};
+use crate::engine::store::service::settings::LimiterSettings;
 
 /// Options of a store that only Redis has.
 const OF_REDIS: [&str; 3] = ["user", "password", "prefix"];

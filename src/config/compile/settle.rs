@@ -6,11 +6,11 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::identity::header_name;
+use crate::base::fields::decimal;
 use crate::config::diagnostics::Problem;
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
-use crate::fields::decimal;
-use crate::policy::{AfterResponse, Settle, SettleBy, Stage, StatusSet};
+use crate::engine::policy::{AfterResponse, Settle, SettleBy, Stage, StatusSet};
 
 /// The source of the actual cost, without its options.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,9 +4,9 @@ use super::warnings::of_folder;
 use crate::config::diagnostics::Problem;
 use crate::config::reader::Table;
 use crate::config::reader::units::Fault;
-use crate::limit::{Algorithm, ban};
-use crate::policy::Allowed;
-use crate::store::snapshot::Settings;
+use crate::engine::limit::{Algorithm, ban};
+use crate::engine::policy::Allowed;
+use crate::engine::store::snapshot::Settings;
 
 /// Compiles the file and the interval of snapshots; the inner option is `None` without `[snapshot]`. `admin` names another
 /// file that Weir writes.

@@ -1,8 +1,8 @@
 //! `[timeouts]`: the bounds on waiting for clients and services.
 
 use crate::config::reader::Table;
-use crate::net::Timeouts;
-use crate::net::pace::MinRate;
+use crate::transport::net::Timeouts;
+use crate::transport::net::pace::MinRate;
 
 pub(super) fn timeouts(table: &Table<'_>) -> Option<Timeouts> {
     let request_head = table.duration("request_head");

@@ -5,9 +5,11 @@ use super::identity::key_file;
 use crate::config::diagnostics::Problem;
 use crate::config::reader::Table;
 use crate::config::reader::units::Fault;
-use crate::net::Protocol;
-use crate::net::tls::{CertificateProblem, ClientAuth, ClientTls, PeerTls, ServerCertificate, ServerName, ServerTls};
-use crate::store::backend::{OwnCertificate, StoreTls};
+use crate::engine::store::backend::{OwnCertificate, StoreTls};
+use crate::transport::net::Protocol;
+use crate::transport::net::tls::{
+    CertificateProblem, ClientAuth, ClientTls, PeerTls, ServerCertificate, ServerName, ServerTls,
+};
 
 /// Compiles the table. Returns `None` if it is absent, or notes an error and returns `None`.
 pub(super) fn tls(table: &Table<'_>) -> Option<ServerTls> {

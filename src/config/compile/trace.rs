@@ -4,7 +4,7 @@ use http::Uri;
 
 use crate::config::reader::Table;
 use crate::config::reader::units::Fault;
-use crate::proxy::settings::TraceSettings;
+use crate::transport::proxy::settings::TraceSettings;
 
 /// The path of OTLP over HTTP, for a URL without one.
 const PATH: &str = "/v1/traces";

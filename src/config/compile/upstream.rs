@@ -16,13 +16,13 @@ use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
 use crate::config::schema;
 use crate::config::schema::RESOLVE;
-use crate::net::ListenAddress;
-use crate::net::Protocol;
-use crate::net::proxy_protocol::Version;
-use crate::policy::KeyPart;
-use crate::policy::upgrades::Upgrades;
-use crate::upstream::Eject;
-use crate::upstream::settings::{Address, Balance, Cap, Endpoint, Health, Resolve, Upstream};
+use crate::engine::policy::KeyPart;
+use crate::engine::policy::upgrades::Upgrades;
+use crate::transport::net::ListenAddress;
+use crate::transport::net::Protocol;
+use crate::transport::net::proxy_protocol::Version;
+use crate::transport::upstream::Eject;
+use crate::transport::upstream::settings::{Address, Balance, Cap, Endpoint, Health, Resolve, Upstream};
 
 /// All upstreams.
 pub(super) struct CompiledUpstreams {

@@ -13,10 +13,10 @@ use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::files::unwritable_folder;
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
-use crate::policy::KeyPart;
-use crate::policy::access::{AccessRule, AccessSpec, canonical};
-use crate::policy::route::Routes;
-use crate::policy::{HostPattern, IdentitySource, Limit, Match, Mode, PathPattern, Policy};
+use crate::engine::policy::KeyPart;
+use crate::engine::policy::access::{AccessRule, AccessSpec, canonical};
+use crate::engine::policy::route::Routes;
+use crate::engine::policy::{HostPattern, IdentitySource, Limit, Match, Mode, PathPattern, Policy};
 
 /// Warns of networks that contain every address, and names the consequence.
 pub(super) fn of_everyone(

@@ -6,8 +6,8 @@ use toml_edit::ser::{self, ValueSerializer};
 use toml_edit::{DocumentMut, Item, TableLike};
 
 use super::{end, shown};
-use crate::policy::overrides::{EndedOverride, OverrideEdit, OverrideError};
-use crate::time::Timestamp;
+use crate::base::time::Timestamp;
+use crate::engine::policy::overrides::{EndedOverride, OverrideEdit, OverrideError};
 
 /// The first lines of the file.
 const OPENING: &str = "# Overrides set at run time. Weir adds, changes and removes overrides in this file, and keeps comments.\n\

@@ -8,7 +8,7 @@ use toml::de::DeValue;
 use toml_edit::Item;
 
 use crate::admin::parse_rfc3339;
-use crate::time::Timestamp;
+use crate::base::time::Timestamp;
 
 /// What is wrong with an end.
 pub(super) const EXPECTED: &str =

@@ -27,8 +27,8 @@ use super::diagnostics::{Diagnostics, Problem, did_you_mean, nearest};
 use super::files::{read_file, sibling};
 use super::reader::context::Context;
 use super::redact::mask;
-use crate::policy::overrides::Override;
-use crate::time::Timestamp;
+use crate::base::time::Timestamp;
+use crate::engine::policy::overrides::Override;
 
 pub(in crate::config) use in_force::place_in;
 pub use in_force::{OverridesInForce, OverridesPlace};

@@ -2,7 +2,7 @@
 
 use super::in_force::OverridesInForce;
 use crate::config::diagnostics::Diagnostics;
-use crate::policy::overrides::Override;
+use crate::engine::policy::overrides::Override;
 
 /// The overrides set at run time, including overrides that do not apply.
 #[derive(Debug, Default)]

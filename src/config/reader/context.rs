@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::config::diagnostics::Problem;
 use crate::config::files::read_file;
 use crate::config::sources::Sources;
-use crate::policy::path::PathRules;
+use crate::engine::policy::path::PathRules;
 
 /// The inputs of one compilation, and its problems so far.
 pub(in crate::config) struct Context<'a> {

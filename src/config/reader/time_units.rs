@@ -7,9 +7,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::units::Fault;
+use crate::base::fields::decimal;
 use crate::config::diagnostics::{did_you_mean, nearest};
-use crate::fields::decimal;
-use crate::limit::{Rate, Unit};
+use crate::engine::limit::{Rate, Unit};
 
 const NS_PER_S: u64 = 1_000_000_000;
 const NS_PER_DAY: u64 = 86_400 * NS_PER_S;

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use bytesize::ByteSize;
 use ipnet::IpNet;
 
+use crate::base::fields::decimal;
 use crate::config::diagnostics::{did_you_mean, nearest};
 use crate::config::schema::own_value;
-use crate::fields::decimal;
-use crate::net::{ListenAddress, SOCKET_PATH_MAX};
+use crate::transport::net::{ListenAddress, SOCKET_PATH_MAX};
 
 /// An error in a text, without its position.
 #[derive(Clone, Debug, PartialEq, Eq)]

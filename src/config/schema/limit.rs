@@ -5,8 +5,8 @@ use super::option::Kind::{
 };
 use super::option::Preset::{Required, Toml, Unset};
 use super::option::{NONE, Opt, UNLIMITED, opt};
-use crate::limit::sub_window::SUB_WINDOWS_MAX;
-use crate::limit::windows::WINDOWS_MAX;
+use crate::engine::limit::sub_window::SUB_WINDOWS_MAX;
+use crate::engine::limit::windows::WINDOWS_MAX;
 
 const ALGORITHMS: &[&str] =
     &["token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window", "sub_window", "concurrency"];

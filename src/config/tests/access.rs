@@ -1,11 +1,11 @@
 //! What is wrong with `[access]` and `[plans]`, and what they become.
 
 use super::*;
-use crate::fields::FieldBuf;
-use crate::policy::PlanSource;
-use crate::policy::Principal;
-use crate::policy::access::{Access, AccessRule, DenialReason};
-use crate::policy::testing::facts;
+use crate::base::fields::FieldBuf;
+use crate::engine::policy::PlanSource;
+use crate::engine::policy::Principal;
+use crate::engine::policy::access::{Access, AccessRule, DenialReason};
+use crate::engine::policy::testing::facts;
 
 #[test]
 fn access_entries() {

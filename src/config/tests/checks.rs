@@ -1,8 +1,8 @@
 //! `[check]`: the listener for other proxies, with and without a service behind Weir.
 
 use super::{UPSTREAM, compile, said};
-use crate::net::ListenAddress;
-use crate::proxy::settings::CheckHeaders;
+use crate::transport::net::ListenAddress;
+use crate::transport::proxy::settings::CheckHeaders;
 
 /// The configuration of a listener for checks.
 const CHECK: &str = "[server]\ntrusted_proxies = ['10.0.0.0/24']\n[check]\nlisten = '127.0.0.1:8082'\n";

@@ -1,9 +1,9 @@
 //! `[fleet]` and `strategy`: which share of a limit a replica may spend.
 
 use super::*;
-use crate::limit::AnyState;
-use crate::limit::state::State as _;
-use crate::policy::Strategy;
+use crate::engine::limit::AnyState;
+use crate::engine::limit::state::State as _;
+use crate::engine::policy::Strategy;
 
 /// What the first limit of `text` allows and its strategy, in front of one service.
 fn compiled(text: &str) -> (Algorithm, Strategy) {
@@ -260,7 +260,7 @@ fn streams_share_the_whole_limit() {
 fn windows_of_the_calendar_stay_whole_minutes() {
     let window = "[[limit]]\nname = 'a'\nkey = []\nalgorithm = 'fixed_window'\nrate = '60/min'\n";
     let fleet = "[fleet]\nstrategy = 'local'\nreplicas = 3\nsecret.env = 'WEIR_FLEET_SECRET'\nlisten = '127.0.0.1:8082'\nmembers.static = 'localhost:8083'\n";
-    let at = |ns| crate::time::Timestamp::from_ns(27_000_000 * MINUTE_NS + ns);
+    let at = |ns| crate::base::time::Timestamp::from_ns(27_000_000 * MINUTE_NS + ns);
     for (strategy, count) in [("split", 20), ("stream", 60)] {
         let (rule, _) = compiled(&format!("{fleet}{window}strategy = '{strategy}'"));
         assert_eq!((rule.capacity(), rule.period_ns()), (count, Some(MINUTE_NS)), "{strategy}");

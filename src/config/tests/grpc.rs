@@ -1,7 +1,7 @@
 //! `[grpc]`: the listener, and the rules that map checks and descriptors to limits.
 
 use super::{UPSTREAM, compile};
-use crate::policy::descriptors::{Descriptors, Entry};
+use crate::engine::policy::descriptors::{Descriptors, Entry};
 
 const LIMITS: &str = "
 [[limit]]
@@ -52,7 +52,7 @@ fn descriptors(grpc: &str) -> Descriptors {
 /// The limits of a rule and the texts of their keys.
 fn mapped(rules: &Descriptors, domain: &str, entries: &[Entry<'_>]) -> Option<String> {
     let rule = if domain.is_empty() { rules.of_check(entries) } else { rules.of_domain(domain, entries) }?;
-    let text = |mapped: &crate::policy::descriptors::MappedLimit| {
+    let text = |mapped: &crate::engine::policy::descriptors::MappedLimit| {
         let parts: Vec<_> = mapped.parts.iter().map(|part| part.text(entries)).collect();
         format!("{}:{}", mapped.limit, parts.join("|"))
     };

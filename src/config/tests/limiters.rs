@@ -2,10 +2,10 @@
 
 use super::stores::first_problem;
 use super::*;
-use crate::policy::Strategy;
-use crate::store::RemoteSettings;
-use crate::store::backend::{OnFailure, StoreTls};
-use crate::store::service::settings::LimiterSettings;
+use crate::engine::policy::Strategy;
+use crate::engine::store::RemoteSettings;
+use crate::engine::store::backend::{OnFailure, StoreTls};
+use crate::engine::store::service::settings::LimiterSettings;
 
 /// A fleet of two. Its strategy is missing.
 const FLEET: &str = "[fleet]\nsecret.env = 'WEIR_FLEET_SECRET'\nreplicas = 2\n";

@@ -3,8 +3,8 @@
 use http::HeaderName;
 
 use super::*;
-use crate::policy::KeyPart;
-use crate::policy::Repeated;
+use crate::engine::policy::KeyPart;
+use crate::engine::policy::Repeated;
 
 #[test]
 fn limits() {

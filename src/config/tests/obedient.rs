@@ -6,13 +6,13 @@ use http::Method;
 use tokio::time::advance;
 
 use super::{UPSTREAM, compile};
-use crate::fields::FieldBuf;
-use crate::gate::{Gate, Pass, Standing, Step};
-use crate::limit::Retry;
-use crate::policy::{Facts, Stage};
-use crate::respond::{Disposition, LocalReply, Profiles, Reply, limit_headers};
-use crate::telemetry::Metrics;
-use crate::time::Clock;
+use crate::base::fields::FieldBuf;
+use crate::base::telemetry::Metrics;
+use crate::base::time::Clock;
+use crate::engine::gate::{Gate, Pass, Standing, Step};
+use crate::engine::limit::Retry;
+use crate::engine::policy::{Facts, Stage};
+use crate::transport::respond::{Disposition, LocalReply, Profiles, Reply, limit_headers};
 
 const NS_PER_S: u64 = 1_000_000_000;
 const PROFILES: Profiles = Profiles { x_ratelimit: true, ietf: true, wildberries: false };
@@ -131,7 +131,7 @@ impl Told {
 /// A Weir in front of nothing.
 struct Server {
     gate: Gate,
-    live: crate::gate::Live,
+    live: crate::engine::gate::Live,
     text: String,
 }
 

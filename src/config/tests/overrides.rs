@@ -12,8 +12,8 @@ use crate::config::overrides::place_in;
 use crate::config::{
     self, Config, ConfigInForce, DEFAULT_LIMIT, Diagnostics, OverridesInForce, OverridesPlace, RunTimeOverrides,
 };
-use crate::limit::Algorithm;
-use crate::policy::overrides::{Override, OverrideEdit, OverrideError};
+use crate::engine::limit::Algorithm;
+use crate::engine::policy::overrides::{Override, OverrideEdit, OverrideError};
 
 const SECOND: u64 = 1_000_000_000;
 

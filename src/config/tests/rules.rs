@@ -1,10 +1,10 @@
 //! Algorithms, rates, costs, plans and overrides: what is wrong, and what the rest becomes.
 
 use super::{UPSTREAM, bucket, compile, said};
-use crate::limit::windows::WINDOWS_MAX;
-use crate::limit::{Algorithm, Allowance, Calendar, Quota, Rate, Unit};
-use crate::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
-use crate::policy::{Allowed, Cost, CostSource, HoldRule, Limit, OnLimit, Variant};
+use crate::engine::limit::windows::WINDOWS_MAX;
+use crate::engine::limit::{Algorithm, Allowance, Calendar, Quota, Rate, Unit};
+use crate::engine::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
+use crate::engine::policy::{Allowed, Cost, CostSource, HoldRule, Limit, OnLimit, Variant};
 
 const MIN_NS: u64 = 60_000_000_000;
 const HOUR_NS: u64 = 60 * MIN_NS;

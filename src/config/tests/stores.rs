@@ -1,11 +1,11 @@
 //! `[store.NAME]`, and the strategies that need one.
 
 use super::*;
-use crate::limit::LeaseUnits;
-use crate::policy::Strategy;
-use crate::store::RemoteSettings;
-use crate::store::backend::{NodeAddress, OnFailure};
-use crate::store::redis::settings::{Login, Password, StoreSettings, Topology};
+use crate::engine::limit::LeaseUnits;
+use crate::engine::policy::Strategy;
+use crate::engine::store::RemoteSettings;
+use crate::engine::store::backend::{NodeAddress, OnFailure};
+use crate::engine::store::redis::settings::{Login, Password, StoreSettings, Topology};
 
 /// A fleet of three whose limits are in one store.
 const FLEET: &str = "[fleet]\nstrategy = 'redis'\nsecret.env = 'WEIR_FLEET_SECRET'\nreplicas = 3\n\

@@ -6,9 +6,9 @@ use rcgen::{CertificateParams, KeyPair};
 
 use super::super::{Config, Diagnostics};
 use super::UPSTREAM;
-use crate::policy::{CertificateName, IdentitySource};
-use crate::store::RemoteSettings;
-use crate::store::redis::settings::Password;
+use crate::engine::policy::{CertificateName, IdentitySource};
+use crate::engine::store::RemoteSettings;
+use crate::engine::store::redis::settings::Password;
 
 /// A folder with `a` and `b`, each `.pem` and `.key`, and files that are neither.
 fn folder() -> tempfile::TempDir {

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::{Config, compile};
-use crate::net::Protocol;
-use crate::net::tls::ServerName;
-use crate::policy::KeyPart;
-use crate::policy::Repeated;
-use crate::policy::upgrades::Upgrades;
-use crate::upstream::Eject;
-use crate::upstream::settings::{Address, Balance, Cap, Health, Resolve, Upstream};
+use crate::engine::policy::KeyPart;
+use crate::engine::policy::Repeated;
+use crate::engine::policy::upgrades::Upgrades;
+use crate::transport::net::Protocol;
+use crate::transport::net::tls::ServerName;
+use crate::transport::upstream::Eject;
+use crate::transport::upstream::settings::{Address, Balance, Cap, Health, Resolve, Upstream};
 
 /// What is said about `text`, to which nothing is added.
 fn said(text: &str) -> String {

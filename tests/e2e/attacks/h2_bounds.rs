@@ -60,7 +60,7 @@ impl H2 {
 
 /// The connections that Weir ended because of a rule or a bound of HTTP/2, whatever the kind.
 fn ended(lab: &Lab) -> f64 {
-    let kinds = weir::http2::Fatal::KINDS.map(|kind| format!("weir_problems_total{{kind=\"{kind}\"}}"));
+    let kinds = weir::transport::http2::Fatal::KINDS.map(|kind| format!("weir_problems_total{{kind=\"{kind}\"}}"));
     kinds.iter().map(|series| lab.weir.metric(series)).sum()
 }
 

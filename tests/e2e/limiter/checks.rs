@@ -3,8 +3,8 @@
 use prost_types::Duration;
 use tokio_stream::StreamExt;
 use tonic::Code;
-use weir::grpc::proto::weir::v1::check_stream_response::Result as Answer;
-use weir::grpc::proto::weir::v1::{CheckRequest, CheckResponse, Refusal, ReportRequest};
+use weir::fleet::grpc::proto::weir::v1::check_stream_response::Result as Answer;
+use weir::fleet::grpc::proto::weir::v1::{CheckRequest, CheckResponse, Refusal, ReportRequest};
 
 use super::{Caller, of, start};
 use crate::support::{Client, Upstream};

@@ -13,8 +13,8 @@ use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
-use weir::grpc::proto::weir::v1::CheckRequest;
-use weir::grpc::proto::weir::v1::limiter_client::LimiterClient;
+use weir::fleet::grpc::proto::weir::v1::CheckRequest;
+use weir::fleet::grpc::proto::weir::v1::limiter_client::LimiterClient;
 
 use super::{Caller, channel, of, runtime, start};
 use crate::support::{Cert, PATIENCE, Upstream, Weir};

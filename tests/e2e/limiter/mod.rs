@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
-use weir::grpc::proto::weir::v1::limiter_client::LimiterClient;
-use weir::grpc::proto::weir::v1::{CheckRequest, CheckResponse};
+use weir::fleet::grpc::proto::weir::v1::limiter_client::LimiterClient;
+use weir::fleet::grpc::proto::weir::v1::{CheckRequest, CheckResponse};
 
 use crate::support::{Upstream, Weir};
 

@@ -1,11 +1,13 @@
 //! `envoy.service.ratelimit.v3.RateLimitService`.
 
-use weir::grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use weir::grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
-use weir::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use weir::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, RateLimit};
-use weir::grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use weir::grpc::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use weir::fleet::grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use weir::fleet::grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+    Entry, RateLimitOverride,
+};
+use weir::fleet::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use weir::fleet::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, RateLimit};
+use weir::fleet::grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use weir::fleet::grpc::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
 use super::{channel, runtime, start};
 use crate::support::{Upstream, Weir};

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use weir::fields::{FieldBuf, Fields};
-use weir::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};
+use weir::base::fields::{FieldBuf, Fields};
+use weir::engine::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};
 
 pub fn run(bytes: &[u8]) {
     let mut headers = FieldBuf::default();

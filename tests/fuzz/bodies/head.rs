@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use http::{Method, Uri};
-use weir::fields::Spans;
-use weir::gate::{Gate, Live, Step};
-use weir::http1::{Framing, HeadFault, HeadStep, Limits, RequestReader, Underscores};
-use weir::policy::host::{host, is_authority};
-use weir::policy::{Facts, Stage, path};
-use weir::telemetry::Metrics;
-use weir::time::Clock;
+use weir::base::fields::Spans;
+use weir::base::telemetry::Metrics;
+use weir::base::time::Clock;
+use weir::engine::gate::{Gate, Live, Step};
+use weir::engine::policy::host::{host, is_authority};
+use weir::engine::policy::{Facts, Stage, path};
+use weir::transport::http1::{Framing, HeadFault, HeadStep, Limits, RequestReader, Underscores};
 
 const LIMITS: Limits =
     Limits { max_head_bytes: 4096, max_headers: 32, max_uri_bytes: 1024, underscores: Underscores::Keep };

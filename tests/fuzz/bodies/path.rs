@@ -1,6 +1,6 @@
 //! The one normaliser: what it lets through is normal, and stays what it is.
 
-use weir::policy::path::{EncodedSlashes, Fold, PathRules, Slashes, normalise};
+use weir::engine::policy::path::{EncodedSlashes, Fold, PathRules, Slashes, normalise};
 
 const NONE: PathRules = PathRules {
     slashes: Slashes::Merge,

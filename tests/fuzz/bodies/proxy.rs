@@ -1,6 +1,6 @@
 //! The header of the PROXY protocol, versions 1 and 2, and what comes behind it.
 
-use weir::net::proxy_protocol::{V1_BYTES_MAX, V2_BYTES_MAX, parse};
+use weir::transport::net::proxy_protocol::{V1_BYTES_MAX, V2_BYTES_MAX, parse};
 
 pub fn run(bytes: &[u8]) {
     let outcome = parse(bytes);

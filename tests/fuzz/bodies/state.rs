@@ -1,10 +1,10 @@
 //! States and snapshots from bytes: what is read can be asked, and what is not whole is not read.
 
-use weir::limit::state::State;
-use weir::limit::{Algorithm, Allowance, AnyState, ClockShift, Packed, Quota, Rate, Unpacker};
-use weir::limit::{fixed_window, leaky_bucket, sliding_log, sub_window};
-use weir::store::snapshot::restore;
-use weir::time::Timestamp;
+use weir::base::time::Timestamp;
+use weir::engine::limit::state::State;
+use weir::engine::limit::{Algorithm, Allowance, AnyState, ClockShift, Packed, Quota, Rate, Unpacker};
+use weir::engine::limit::{fixed_window, leaky_bucket, sliding_log, sub_window};
+use weir::engine::store::snapshot::restore;
 
 const NOW: Timestamp = Timestamp::from_ns(1_800_000_000_000_000_000);
 

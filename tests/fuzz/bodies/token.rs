@@ -8,8 +8,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm as Signing, EncodingKey, crypto};
-use weir::policy::jwt::{Algorithm, KeyMaterial, Verifier, VerifierSpec};
-use weir::time::Timestamp;
+use weir::base::time::Timestamp;
+use weir::engine::policy::jwt::{Algorithm, KeyMaterial, Verifier, VerifierSpec};
 
 const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 const NOW: Timestamp = Timestamp::from_ns(1_800_000_000_000_000_000);

@@ -1,0 +1,11 @@
+//! The ground: time, header fields, metrics and logs, and two small functions that all other storeys use.
+//!
+//! Not here: anything that knows of limits or of sockets.
+
+pub mod split_mix;
+pub mod visible;
+
+pub mod time;
+
+pub mod fields;
+pub mod telemetry;

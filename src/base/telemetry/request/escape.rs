@@ -1,0 +1,52 @@
+//! Texts from clients within lines: quotes, control characters and characters that reorder text are escaped.
+
+use std::io::Write;
+
+use crate::base::visible::is_hidden;
+
+/// Whether a character cannot stand in a line for people: a hidden one, or one that breaks lines.
+pub fn is_unprintable(character: char) -> bool {
+    is_hidden(character) || matches!(character, '\u{2028}' | '\u{2029}')
+}
+
+/// Appends `text` as the inside of a JSON string (RFC 8259, section 7). No character of it is [unprintable](is_unprintable).
+pub(super) fn escape(out: &mut Vec<u8>, text: &str) {
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
+        return out.extend_from_slice(text.as_bytes());
+    }
+    for character in text.chars() {
+        match character {
+            '"' => out.extend_from_slice(b"\\\""),
+            '\\' => out.extend_from_slice(b"\\\\"),
+            '\n' => out.extend_from_slice(b"\\n"),
+            '\r' => out.extend_from_slice(b"\\r"),
+            '\t' => out.extend_from_slice(b"\\t"),
+            // All of them are below U+10000. Writing to memory does not fail.
+            _ if is_unprintable(character) => _ = write!(out, "\\u{:04x}", u32::from(character)),
+            _ => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_leaves_its_string() {
+        for (text, escaped) in [
+            ("plain text ~", "plain text ~"),
+            ("\"\\", r#"\"\\"#),
+            ("a\r\n\tb", r"a\r\n\tb"),
+            ("\u{0}\u{1b}\u{7f}\u{85}", r"\u0000\u001b\u007f\u0085"),
+            ("\u{202e}moc\u{2066}\u{2069}\u{200f}\u{2028}\u{61c}", r"\u202emoc\u2066\u2069\u200f\u2028\u061c"),
+            ("é😀", "é😀"),
+        ] {
+            let mut out = Vec::new();
+            escape(&mut out, text);
+            assert_eq!(String::from_utf8(out.clone()).unwrap(), escaped);
+            let json = [b"\"", &out[..], b"\""].concat();
+            assert_eq!(serde_json::from_slice::<String>(&json).unwrap(), text);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The record of a request. Its texts are in one buffer, so that a record which is used again allocates nothing.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use crate::base::telemetry::outcome::Outcome;
+use crate::base::time::Timestamp;
+
+/// A request that has ended. It has no query and no credentials.
+#[derive(Clone, Debug)]
+pub struct RequestRecord {
+    /// The end of the request.
+    pub at: Timestamp,
+    /// The client's address.
+    pub client: IpAddr,
+    /// The HTTP version; empty if unknown.
+    pub protocol: &'static str,
+    /// The TLS version of the client's connection; empty without TLS.
+    pub tls: &'static str,
+    /// The status of the response.
+    pub status: u16,
+    /// The outcome.
+    pub outcome: Outcome,
+    /// The time from the parsed request head to the end.
+    pub duration: Duration,
+    /// The part of `duration` during which the request was held.
+    pub held: Duration,
+    /// The time from the request on its upstream connection to the response head, or to the failure.
+    pub upstream_time: Option<Duration>,
+    /// Bytes of the request body that Weir took.
+    pub bytes_in: u64,
+    /// Bytes of the response body that the client took.
+    pub bytes_out: u64,
+    /// Its texts; methods read and set them.
+    pub texts: Texts,
+}
+
+/// The texts of a request.
+#[derive(Clone, Debug, Default)]
+pub struct Texts {
+    buffer: String,
+    single: [Span; TEXTS],
+    identities: Vec<[Span; 2]>,
+    keys: Vec<KeySpan>,
+}
+
+/// A text of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Text {
+    /// The method.
+    Method,
+    /// The host, in the form that limits match.
+    Host,
+    /// The normalised path; the path as sent if it cannot be normalised.
+    Path,
+    /// The first path pattern of its route; `*` if the route has none.
+    Route,
+    /// The limit that held or refused it.
+    Limit,
+    /// The plan.
+    Plan,
+    /// The name of the upstream.
+    Upstream,
+    /// The endpoint that got it.
+    Endpoint,
+    /// The `User-Agent`.
+    UserAgent,
+    /// The `Referer` without its query.
+    Referer,
+    /// The request id.
+    RequestId,
+    /// The id of its trace, in hexadecimal digits.
+    TraceId,
+}
+
+const TEXTS: usize = Text::TraceId as usize + 1;
+
+/// The most bytes of a text that only the client chooses.
+const CLIENT_TEXT_MAX: usize = 512;
+
+/// A record with a larger buffer is not used again.
+const KEPT_BYTES_MAX: usize = 4096;
+
+/// A part of the buffer.
+type Span = (usize, usize);
+
+/// A limit that applies to the request, with its key.
+#[derive(Clone, Copy, Debug)]
+struct KeySpan {
+    limit: Span,
+    hash: [u64; 2],
+    shown: Span,
+}
+
+/// A limit that applies to a request, with the request's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TappedKey<'r> {
+    /// The name of the limit.
+    pub limit: &'r str,
+    /// The hash of the key.
+    pub hash: [u64; 2],
+    /// The parts of the key without secrets, with `|` between them.
+    pub shown: &'r str,
+}
+
+impl Default for RequestRecord {
+    fn default() -> Self {
+        Self {
+            at: Timestamp::ZERO,
+            client: Ipv4Addr::UNSPECIFIED.into(),
+            protocol: "",
+            tls: "",
+            status: 0,
+            outcome: Outcome::Abandoned,
+            duration: Duration::ZERO,
+            held: Duration::ZERO,
+            upstream_time: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            texts: Texts::default(),
+        }
+    }
+}
+
+impl RequestRecord {
+    /// Forgets the request and keeps the memory for another one. Returns whether that is not unusually large.
+    pub fn renew(&mut self) -> bool {
+        let Texts { mut buffer, mut identities, mut keys, .. } = std::mem::take(self).texts;
+        buffer.clear();
+        identities.clear();
+        keys.clear();
+        let is_usual = buffer.capacity() <= KEPT_BYTES_MAX;
+        self.texts = Texts { buffer, identities, keys, ..Texts::default() };
+        is_usual
+    }
+
+    /// The text; empty if the request has none.
+    pub fn text(&self, text: Text) -> &str {
+        self.slice(self.texts.single[text as usize])
+    }
+
+    /// Sets a text.
+    pub fn set(&mut self, text: Text, value: &str) {
+        self.texts.single[text as usize] = self.push(value);
+    }
+
+    /// Sets a text that only the client chooses: its first 512 bytes, valid UTF-8 or not.
+    pub fn set_bytes(&mut self, text: Text, value: &[u8]) {
+        let start = self.texts.buffer.len();
+        for chunk in value[..value.len().min(CLIENT_TEXT_MAX)].utf8_chunks() {
+            self.texts.buffer.push_str(chunk.valid());
+            if !chunk.invalid().is_empty() {
+                self.texts.buffer.push(char::REPLACEMENT_CHARACTER);
+            }
+        }
+        self.texts.single[text as usize] = (start, self.texts.buffer.len());
+    }
+
+    /// Sets the referer: without its query, which may have secrets, and without a user name and password.
+    pub fn set_referer(&mut self, value: &[u8]) {
+        let end = value.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(value.len());
+        let value = &value[..end];
+        let is_scheme_end = |window: &[u8]| window == b"://";
+        let authority = value.windows(3).position(is_scheme_end).map_or(0, |scheme| scheme + 3);
+        let host_end = value[authority..].iter().position(|byte| *byte == b'/').map_or(end, |len| authority + len);
+        let host = value[authority..host_end]
+            .iter()
+            .rposition(|byte| *byte == b'@')
+            .map_or(authority, |at| authority + at + 1);
+        self.set_bytes(Text::Referer, &value[if host == authority { 0 } else { host }..]);
+    }
+
+    /// Adds a verified identity: its name in the configuration, and its value without secrets.
+    pub fn add_identity(&mut self, name: &str, shown: &str) {
+        let identity = [self.push(name), self.push(shown)];
+        self.texts.identities.push(identity);
+    }
+
+    /// The identities, each with its name.
+    pub fn identities(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.texts.identities.iter().map(|[name, shown]| (self.slice(*name), self.slice(*shown)))
+    }
+
+    /// Adds a limit that applies to the request, with its key.
+    pub fn add_key(&mut self, TappedKey { limit, hash, shown }: TappedKey<'_>) {
+        let (limit, shown) = (self.push(limit), self.push(shown));
+        self.texts.keys.push(KeySpan { limit, hash, shown });
+    }
+
+    /// The limits that apply to the request, as far as it came.
+    pub fn keys(&self) -> impl Iterator<Item = TappedKey<'_>> {
+        self.texts.keys.iter().map(|key| TappedKey {
+            limit: self.slice(key.limit),
+            hash: key.hash,
+            shown: self.slice(key.shown),
+        })
+    }
+
+    fn push(&mut self, text: &str) -> Span {
+        let start = self.texts.buffer.len();
+        self.texts.buffer.push_str(text);
+        (start, self.texts.buffer.len())
+    }
+
+    fn slice(&self, (start, end): Span) -> &str {
+        self.texts.buffer.get(start..end).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renewed_record_has_nothing_of_the_request_before() {
+        let mut record = RequestRecord::default();
+        record.set(Text::Path, "/a");
+        record.set_bytes(Text::UserAgent, b"a\xffb");
+        record.set_bytes(Text::Referer, &[b'r'; 600]);
+        record.add_identity("seller", "7");
+        record.add_key(TappedKey { limit: "one", hash: [1, 2], shown: "7" });
+        record.status = 200;
+        assert_eq!((record.text(Text::Path), record.text(Text::UserAgent)), ("/a", "a\u{fffd}b"));
+        assert_eq!((record.text(Text::Referer).len(), record.text(Text::Host)), (512, ""));
+        assert_eq!(record.identities().collect::<Vec<_>>(), [("seller", "7")]);
+        assert_eq!(record.keys().collect::<Vec<_>>(), [TappedKey { limit: "one", hash: [1, 2], shown: "7" }]);
+
+        assert!(record.renew());
+        assert_eq!((record.text(Text::Path), record.keys().count(), record.identities().count()), ("", 0, 0));
+        assert_eq!(record.status, 0);
+        record.set(Text::Path, &"/".repeat(5000));
+        assert!(!record.renew());
+    }
+
+    #[test]
+    fn a_referer_has_no_secrets() {
+        for (sent, kept) in [
+            ("https://a.test/b?token=1", "https://a.test/b"),
+            ("https://a.test/b#c", "https://a.test/b"),
+            ("https://user:secret@a.test/b@c", "a.test/b@c"),
+            ("user:secret@a.test", "a.test"),
+            ("/b?c://d@e", "/b"),
+            ("", ""),
+        ] {
+            let mut record = RequestRecord::default();
+            record.set_referer(sent.as_bytes());
+            assert_eq!(record.text(Text::Referer), kept);
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! A request whose stores have answered: it passes the stage, or is delayed, held or refused.
+
+use super::admit::{Requester, Step};
+use super::ask::{Asking, Decider, ask};
+use crate::engine::policy::{Facts, Stage};
+
+impl<'l> Asking<'l> {
+    /// Asks the stores of the request's limits, and decides the stage. `head_bytes` is called only for a request that
+    /// would wait.
+    pub async fn ask<D: Decider>(
+        self: Box<Self>,
+        decider: &D,
+        facts: &Facts<'_>,
+        head_bytes: impl FnOnce() -> usize,
+    ) -> Step<'l> {
+        let Self { gate, live, stage, mut pass } = *self;
+        let is_admitted = ask(&mut pass.charged.checks, decider, gate.clock).await;
+        let now = gate.clock.now();
+        if is_admitted {
+            let instead = gate.pass_or_delay(&mut pass, live, facts, head_bytes, now);
+            return instead.unwrap_or_else(|| Step::Pass(Box::new(pass)));
+        }
+        let checks = &mut pass.charged.checks;
+        // Found before, and cached as far as that takes long.
+        let needs_identity = stage == Stage::Identified && live.needs_identity;
+        let identified = needs_identity.then(|| gate.identify(live, facts, checks.charges(), now).ok()).flatten();
+        let (identities, plan) = identified.unwrap_or_default();
+        let requester = Requester { facts, identities: &identities, plan: plan.as_deref() };
+        let step = gate.deny(live, requester, checks, head_bytes(), now);
+        checks.retain(|_| false);
+        step
+    }
+}

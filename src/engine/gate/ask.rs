@@ -1,0 +1,211 @@
+//! A request whose limits have their state in a store, which has to be asked.
+//!
+//! Its local limits are charged before, and given back if a store denies. If the request is dropped meanwhile, the call
+//! to the store goes on without it, and its charge is given back when the answer comes.
+//!
+//! Not here: the call itself (`store::redis`, `store::service`, `store::etcd`), and the decision of a mirror
+//! (`store::Batch`).
+
+use std::future::Future;
+use std::sync::Arc;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::check::{Checked, enforce_rejection, is_refused};
+use super::lease::{self, Refill, Supplied};
+use super::pass::Pass;
+use super::state::{Gate, Live};
+use crate::base::time::Clock;
+use crate::engine::policy::{Limit, Mode, OnLimit, Stage};
+use crate::engine::store::backend::{Answers, Handling, RemoteCharge, Unavailable, Units, each};
+use crate::engine::store::{Batch, Borrowed, Call, Charge, RemoteLimit, RemoteStore};
+
+/// Asks stores. Each worker has one, with connections of its own.
+pub trait Decider {
+    /// The decision of `store` about all `charges` together. If the future is dropped, charges that the store makes are
+    /// given back.
+    fn decide(&self, store: &RemoteStore, charges: &[RemoteCharge<'_>]) -> impl Future<Output = Answers>;
+
+    /// Makes the call of `refill` in the background.
+    fn refill(&self, refill: Refill);
+}
+
+/// A request that waits for the decision of a store.
+#[derive(Debug)]
+pub struct Asking<'l> {
+    pub(super) gate: &'l Gate,
+    pub(super) live: &'l Live,
+    pub(super) stage: Stage,
+    /// The local charges. They are given back if the request is dropped.
+    pub(super) pass: Pass<'l>,
+}
+
+/// A remote charge that is not decided yet.
+struct Open<'t> {
+    /// The index of the charge.
+    index: usize,
+    remote: &'t Arc<RemoteLimit>,
+    /// The call that borrows units for it, if its limit has leases.
+    call: Option<Call<Borrowed>>,
+}
+
+/// Remote charges that are not decided yet.
+type Opens<'t> = SmallVec<[Open<'t>; 2]>;
+
+/// Charges whose store says nothing, by index.
+type Unanswered = SmallVec<[(usize, Unavailable); 2]>;
+
+/// Asks the stores about the open charges of `batch`. Returns whether every enforced charge is admitted. If not, nothing
+/// is charged.
+pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
+    batch: &mut Batch<'t, C>,
+    decider: &D,
+    clock: Clock,
+) -> bool {
+    let (mut open, mut unanswered, mut short) = (Opens::new(), Unanswered::new(), SmallVec::new());
+    for (index, charge) in batch.charges().iter().enumerate() {
+        let Some(remote) = charge.remote() else { continue };
+        match remote.lease {
+            None if charge.is_open() => open.push(Open { index, remote, call: None }),
+            Some(_) if charge.is_open() => short.push(index),
+            Some(units) if charge.is_charged() => {
+                if let Some(refill) = Refill::of(charge, units, clock.now()) {
+                    decider.refill(refill);
+                }
+            }
+            _ => {}
+        }
+    }
+    if !short.is_empty() {
+        open.extend(supply(batch, decider, (short, &mut unanswered), clock).await);
+    }
+    if !batch.charges().iter().any(is_refused) {
+        ask_stores(batch, decider, (open, &mut unanswered), clock).await;
+    }
+    let now = clock.now();
+    for (index, why) in unanswered {
+        if !batch.charges().iter().any(is_refused) {
+            if let Some(charge) = batch.charges_mut().get_mut(index) {
+                enforce_rejection(charge, why);
+            }
+            batch.fall_back(index, why, now);
+        }
+    }
+    let is_admitted = !batch.charges().iter().any(is_refused);
+    if !is_admitted {
+        batch.undo(now);
+    }
+    is_admitted
+}
+
+/// Decides the open charges at the indices `short` by borrowed units. Returns those whose calls are to be made. Adds those
+/// that a store says nothing about to `unanswered`.
+///
+/// The request waits for a call of another request only after its own calls have ended. Otherwise two requests for units of
+/// the same keys could wait for each other.
+async fn supply<'t, 'l: 't, C: Checked<'l>, D: Decider>(
+    batch: &mut Batch<'t, C>,
+    decider: &D,
+    (mut short, unanswered): (SmallVec<[usize; 2]>, &mut Unanswered),
+    clock: Clock,
+) -> Opens<'t> {
+    loop {
+        let (mut calls, mut in_flight) = (Opens::new(), None);
+        for index in std::mem::take(&mut short) {
+            let Some(remote) = batch.charges().get(index).and_then(Charge::remote) else { continue };
+            let Some(units) = remote.lease else { continue };
+            match lease::supply(batch, index, units, clock.now()) {
+                Supplied::Decided => {}
+                Supplied::Borrow(call) => calls.push(Open { index, remote, call: Some(call) }),
+                Supplied::InFlight(call) => {
+                    in_flight = Some((index, call));
+                    short.push(index);
+                }
+            }
+        }
+        let Some((index, in_flight)) = in_flight.filter(|_| !batch.charges().iter().any(is_refused)) else {
+            return calls;
+        };
+        if !calls.is_empty() {
+            ask_stores(batch, decider, (calls, unanswered), clock).await;
+        } else if let Some(why) = in_flight.ended().await {
+            short.retain(|waiting| *waiting != index);
+            unanswered.push((index, why));
+        }
+    }
+}
+
+/// The open charges of one store, and the questions about them.
+struct Group<'t> {
+    store: &'t RemoteStore,
+    open: Opens<'t>,
+    questions: SmallVec<[RemoteCharge<'t>; 2]>,
+}
+
+/// The open charges by store.
+fn groups<'t, 'l: 't, C: Checked<'l>>(batch: &Batch<'t, C>, open: Opens<'t>) -> SmallVec<[Group<'t>; 1]> {
+    let mut groups: SmallVec<[Group<'t>; 1]> = SmallVec::new();
+    for open in open {
+        let Some(charge) = batch.charges().get(open.index) else { continue };
+        let (store, question) = (&open.remote.store, question(charge, open.call.as_ref()));
+        match groups.iter_mut().find(|group| group.store.is(store)) {
+            Some(group) => {
+                group.open.push(open);
+                group.questions.push(question);
+            }
+            None => groups.push(Group { store, open: smallvec![open], questions: smallvec![question] }),
+        }
+    }
+    groups
+}
+
+/// Asks all stores at once, and completes the charges with their answers. Adds those that a store says nothing about to
+/// `unanswered`.
+async fn ask_stores<'t, 'l: 't, C: Checked<'l>, D: Decider>(
+    batch: &mut Batch<'t, C>,
+    decider: &D,
+    (open, unanswered): (Opens<'t>, &mut Unanswered),
+    clock: Clock,
+) {
+    let queried_at = clock.now();
+    let groups = groups(batch, open);
+    let (mut open, asked): (SmallVec<[_; 1]>, SmallVec<[_; 1]>) =
+        groups.into_iter().map(|Group { store, open, questions }| (open, (store, questions))).unzip();
+    // At once, so that what a store has charged is given back if the request ends before another store answers.
+    let mut complete = |index: usize, answers: Answers| {
+        let now = clock.now();
+        for (Open { index, call, .. }, answer) in std::mem::take(&mut open[index]).into_iter().zip(answers.outcomes) {
+            match (answer, call) {
+                (Ok(outcome), None) => batch.hear(index, outcome, queried_at, now),
+                (Ok(outcome), Some(call)) => batch.hear_lease(index, outcome, &call, queried_at, now),
+                (Err(why), call) => {
+                    if let Some(call) = call {
+                        call.failed(why);
+                    }
+                    unanswered.push((index, why));
+                }
+            }
+        }
+    };
+    if let [(store, questions)] = asked.as_slice() {
+        return complete(0, decider.decide(store, questions).await);
+    }
+    let asked = asked.iter().map(|(store, questions)| Box::pin(decider.decide(store, questions)));
+    each(asked.collect(), complete).await;
+}
+
+/// What a store is asked about `charge`.
+fn question<'t, 'l: 't, C: Checked<'l>>(charge: &Charge<'t, C>, call: Option<&Call<Borrowed>>) -> RemoteCharge<'t> {
+    let (limit, state) = (charge.check.limit(), charge.check.state());
+    let handling = if charge.enforced { Handling::Enforce } else { unenforced(limit) };
+    let units = call.map_or(Units::exactly(charge.cost), |call| call.units(charge.cost));
+    RemoteCharge { limit: &state.name, key: charge.key, rule: charge.rule, units, handling }
+}
+
+/// What follows from a denial by a limit that does not deny the request.
+fn unenforced(limit: &Limit) -> Handling {
+    match limit.on_limit {
+        OnLimit::Delay(rule) if limit.mode == Mode::Enforce => Handling::Delay { max_debt: rule.slow_down.max_debt() },
+        _ => Handling::Shadow,
+    }
+}

@@ -1,0 +1,27 @@
+//! Requests of banned keys. A limit bans a key that it refused too often, or an operator bans it.
+//!
+//! Not here: how many refusals lead to a ban (`limit::ban`), where they are counted (`store::Bans`), and the bans of
+//! operators (`operator_bans`).
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::operator_bans;
+use super::refusal::{Cause, Refusal};
+use super::state::LimitState;
+use crate::base::telemetry::LimitDecision;
+
+/// The refusal of a request that limits ban, for the longest of their bans. `bans` are limits, and the nanoseconds until
+/// their bans end. `None` if there are no bans.
+#[cold]
+pub(super) fn refusal<'l>(bans: impl Iterator<Item = (&'l Arc<LimitState>, u64)>) -> Option<Refusal<'l>> {
+    let (mut longest_ns, mut violated) = (0, SmallVec::new());
+    for (state, ban_ns) in bans {
+        state.metrics.cells.count(LimitDecision::Banned);
+        violated.push(&*state.name);
+        longest_ns = longest_ns.max(ban_ns);
+    }
+    let (retry, cause) = (operator_bans::retry(longest_ns), Cause::Banned);
+    (!violated.is_empty()).then_some(Refusal { standing: None, violated, retry, cause, budgets: Vec::new() })
+}

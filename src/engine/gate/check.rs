@@ -1,0 +1,105 @@
+//! The limits that apply to one request, each with the charge that it makes.
+
+use std::sync::Arc;
+
+use super::state::{LimitState, Live};
+use crate::engine::limit::Key;
+use crate::engine::policy::{Applied, Facts, Limit, Mode, OnLimit, Stage, Variant};
+use crate::engine::store::backend::{OnFailure, Unavailable};
+use crate::engine::store::{Batch, Charge};
+
+/// A limit that takes part in a decision.
+pub(super) trait Checked<'l> {
+    fn state(&self) -> &'l Arc<LimitState>;
+
+    fn limit(&self) -> &Limit;
+}
+
+/// A limit that applies to the request in hand.
+#[derive(Debug)]
+pub(super) struct LimitCheck<'l> {
+    pub(super) state: &'l Arc<LimitState>,
+    pub(super) applied: Applied<'l>,
+    /// The rule of the limit that the request goes by.
+    pub(super) variant: Variant,
+    /// Whether other requests wait on the key already.
+    pub(super) is_queued: bool,
+}
+
+/// The limits that apply to one request, with their charges.
+pub(super) type Checks<'l> = Batch<'l, LimitCheck<'l>>;
+
+/// One of [`Checks`].
+pub(super) type Check<'l> = Charge<'l, LimitCheck<'l>>;
+
+impl<'l> Checked<'l> for LimitCheck<'l> {
+    #[inline]
+    fn state(&self) -> &'l Arc<LimitState> {
+        self.state
+    }
+
+    #[inline]
+    fn limit(&self) -> &Limit {
+        self.applied.limit
+    }
+}
+
+/// Selects the rule of `check`. Returns whether the request is limited at all; a check without a rule must be removed
+/// before anything is charged.
+pub(super) fn select_rule(check: &mut Check<'_>, variant: Variant) -> bool {
+    check.check.variant = variant;
+    let rule = check.check.applied.limit.allowed.rule(variant);
+    check.rule = rule.unwrap_or(check.rule);
+    rule.is_some()
+}
+
+/// Whether the limit applies a rule to the request.
+pub(super) fn is_limited(check: &Check<'_>) -> bool {
+    check.check.applied.limit.allowed.rule(check.check.variant).is_some()
+}
+
+/// Whether the limit denies the request.
+pub(super) fn is_denied(check: &Check<'_>) -> bool {
+    check.enforced && (check.check.is_queued || !check.is_admitted())
+}
+
+/// Whether the charge denies the request.
+pub(super) fn is_refused<C>(charge: &Charge<'_, C>) -> bool {
+    charge.enforced && !charge.is_admitted()
+}
+
+/// Enforces a charge that would be delayed, if the requests of its limit are rejected while the store says nothing.
+pub(super) fn enforce_rejection<'l, C: Checked<'l>>(charge: &mut Charge<'_, C>, why: Unavailable) {
+    let rejects = charge.remote().is_some_and(|remote| remote.on_failure(why) == OnFailure::Reject);
+    charge.enforced |= rejects && charge.check.limit().mode == Mode::Enforce;
+}
+
+/// Whether the limit delays the request.
+#[inline]
+pub(super) fn is_delayed<'l, C: Checked<'l>>(charge: &Charge<'_, C>) -> bool {
+    let limit = charge.check.limit();
+    !charge.is_admitted() && limit.mode == Mode::Enforce && matches!(limit.on_limit, OnLimit::Delay(_))
+}
+
+/// Whether a denial by `limit` denies the request.
+#[inline]
+pub(super) fn is_enforced(limit: &Limit) -> bool {
+    limit.mode == Mode::Enforce && !matches!(limit.on_limit, OnLimit::Delay(_))
+}
+
+impl Live {
+    /// Adds the limits of `stage` that apply to a request, without their keys. The checks are built in place: copying
+    /// them costs as much as finding them.
+    #[inline]
+    pub(super) fn find<'l>(&'l self, stage: Stage, facts: &Facts<'_>, checks: &mut Checks<'l>) {
+        self.policy.for_each_applied(stage, facts, |applied| {
+            let (state, limit) = (&self.states[applied.index], applied.limit);
+            let check = LimitCheck { state, applied, variant: Variant::Usual, is_queued: false };
+            let (rule, cost) = (&limit.allowed.usual, limit.cost.units(facts));
+            checks.push(Charge::new(&state.table, Key::default(), rule, cost, is_enforced(limit), check));
+        });
+        if let Some(cost) = facts.cost {
+            checks.charges_mut().iter_mut().for_each(|check| check.cost = cost);
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The identities and the plan of a request, as far as limits and access lists need them.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::check::Check;
+use super::state::{Gate, Live};
+use super::stated::Stated;
+use crate::base::time::Timestamp;
+use crate::engine::policy::jwt::{Claimed, TokenError, Verified, Verifier};
+use crate::engine::policy::{
+    AmbiguousValue, Applied, CertificateName, Facts, Identity, IdentitySource, OnMissing, Plan, PlanSource, compared,
+    in_header, is_empty_as_read,
+};
+use crate::engine::policy::{KeyPart, Principal};
+
+/// A request without an identity that it needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Unidentified<'l> {
+    /// The identity's name.
+    pub identity: &'l str,
+    /// The problem.
+    pub why: IdentityError,
+    /// Whether the identity is expected in a bearer token.
+    pub wants_bearer: bool,
+}
+
+impl fmt::Display for Unidentified<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.why {
+            IdentityError::Missing => write!(f, "{}: none given", self.identity),
+            IdentityError::Several => write!(f, "{}: more than one given", self.identity),
+            IdentityError::Token(error) => write!(f, "{}: {error}", self.identity),
+        }
+    }
+}
+
+/// A request whose key cannot be computed.
+#[derive(Clone, Copy, Debug)]
+pub enum Unkeyed<'l> {
+    /// An identity is missing or wrong.
+    Unidentified(Unidentified<'l>),
+    /// The request has several values for this part of a key.
+    Several(&'l KeyPart),
+}
+
+impl<'l> From<Unidentified<'l>> for Unkeyed<'l> {
+    fn from(unidentified: Unidentified<'l>) -> Self {
+        Self::Unidentified(unidentified)
+    }
+}
+
+impl<'l> From<&'l KeyPart> for Unkeyed<'l> {
+    fn from(part: &'l KeyPart) -> Self {
+        Self::Several(part)
+    }
+}
+
+/// The problem with an identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdentityError {
+    /// The request has none.
+    Missing,
+    /// The request has more than one.
+    Several,
+    /// The token is not valid.
+    Token(TokenError),
+}
+
+/// The identities of a request, in the order of the policy. Identities that no limit needs are anonymous.
+pub(super) type Principals<'f> = SmallVec<[Principal<'f>; 2]>;
+
+/// Finds the identities in the keys of `applied` limits.
+///
+/// # Errors
+/// The first identity that is wrong, or missing and required.
+pub(super) fn identify<'l, 'f>(
+    request: &mut RequestIdentities<'_, 'l, 'f>,
+    applied: &(impl Iterator<Item = Applied<'l>> + Clone),
+) -> Result<Principals<'f>, Unidentified<'l>> {
+    let mut principals = Principals::new();
+    let parts = || applied.clone().flat_map(|applied| &applied.limit.key);
+    for index in 0..request.live.policy.identities.len() {
+        let is_needed = parts().any(|part| *part == KeyPart::Identity(index));
+        principals.push(if is_needed { request.identity(index)? } else { Principal::Anonymous });
+    }
+    Ok(principals)
+}
+
+/// The identities and the plan that `checks` need.
+///
+/// # Errors
+/// The first identity that is wrong, or missing and required.
+pub(super) fn identify_for<'l, 'f>(
+    request: &mut RequestIdentities<'_, 'l, 'f>,
+    checks: &[Check<'l>],
+) -> Result<(Principals<'f>, Option<Plan<'f>>), Unidentified<'l>> {
+    let has_plans = |check: &Check<'_>| !check.check.applied.limit.allowed.plans.is_empty();
+    let plan = if checks.iter().any(has_plans) { request.plan()? } else { None };
+    Ok((identify(request, &checks.iter().map(|check| check.check.applied))?, plan))
+}
+
+/// The identities of one request. Each is looked up once, when it is first needed.
+pub(super) struct RequestIdentities<'a, 'l, 'f> {
+    gate: &'a Gate,
+    pub(super) live: &'l Live,
+    pub(super) facts: &'a Facts<'f>,
+    now: Timestamp,
+    /// Identities that were looked up, by index.
+    known: SmallVec<[(usize, Option<Found<'f>>); 1]>,
+    /// The plan that an operator states in an explanation.
+    stated_plan: Option<&'a Arc<str>>,
+}
+
+/// An identity that a request has.
+#[derive(Clone)]
+pub(super) struct Found<'f> {
+    pub(super) principal: Principal<'f>,
+    /// The plan beside it, if plans come from this identity.
+    plan: Option<Arc<str>>,
+}
+
+impl<'a, 'l, 'f> RequestIdentities<'a, 'l, 'f> {
+    pub(super) fn new(gate: &'a Gate, live: &'l Live, facts: &'a Facts<'f>, now: Timestamp) -> Self {
+        Self { gate, live, facts, now, known: SmallVec::new(), stated_plan: None }
+    }
+
+    /// The identities of a request of which an operator states some.
+    pub(super) fn stating(
+        gate: &'a Gate,
+        live: &'l Live,
+        (facts, stated): (&'a Facts<'f>, &'a Stated),
+        now: Timestamp,
+    ) -> Self {
+        let known = stated.identities.iter().map(|(index, text)| {
+            let principal = stated_principal(live.policy.identities.get(*index), text);
+            (*index, Some(Found { principal, plan: None }))
+        });
+        let known = known.collect();
+        Self { known, stated_plan: stated.plan.as_ref(), ..Self::new(gate, live, facts, now) }
+    }
+
+    /// The identity at `index`, if the request has it.
+    ///
+    /// # Errors
+    /// The identity is wrong.
+    pub(super) fn find(&mut self, index: usize) -> Result<Option<&Found<'f>>, Unidentified<'l>> {
+        let known = self.known.iter().position(|(known, _)| *known == index);
+        let position = known.unwrap_or(self.known.len());
+        if known.is_none() {
+            let found = look_up(self.gate, self.live, index, self.facts, self.now)?;
+            self.known.push((index, found));
+        }
+        Ok(self.known[position].1.as_ref())
+    }
+
+    /// The identities that were looked up and that the request has, by index.
+    pub(super) fn found(&self) -> impl Iterator<Item = (usize, &Principal<'f>)> {
+        self.known.iter().filter_map(|(index, found)| Some((*index, &found.as_ref()?.principal)))
+    }
+
+    /// The identity at `index`, or what counts as such in a request without it.
+    ///
+    /// # Errors
+    /// The identity is wrong, or missing and required.
+    pub(super) fn identity(&mut self, index: usize) -> Result<Principal<'f>, Unidentified<'l>> {
+        if let Some(found) = self.find(index)? {
+            return Ok(found.principal.clone());
+        }
+        let identity = &self.live.policy.identities[index];
+        match identity.on_missing {
+            OnMissing::Reject => Err(wrong(identity, IdentityError::Missing)),
+            OnMissing::Anonymous => Ok(Principal::Anonymous),
+            OnMissing::Ip => Ok(Principal::Ip),
+        }
+    }
+
+    /// The plan of the request, if it has one. If plans are claims of an identity that is missing, its `on_missing`
+    /// decides.
+    ///
+    /// # Errors
+    /// The identity is wrong, or missing and required.
+    pub(super) fn plan(&mut self) -> Result<Option<Plan<'f>>, Unidentified<'l>> {
+        if let Some(stated) = self.stated_plan {
+            return Ok(Some(Plan::Claim(Arc::clone(stated))));
+        }
+        match &self.live.policy.plans {
+            None => Ok(None),
+            Some(PlanSource::Header(name)) => Ok(Plan::in_header(self.facts.headers, name)),
+            Some(PlanSource::Claim(index)) => {
+                self.identity(*index)?;
+                let found = self.find(*index)?;
+                Ok(found.and_then(|found| found.plan.clone()).map(Plan::Claim))
+            }
+        }
+    }
+}
+
+/// The principal of an identity that an operator states as `text`: as the value of a request is shown and compared.
+pub(super) fn stated_principal(identity: Option<&Identity>, text: &Arc<str>) -> Principal<'static> {
+    match identity.map(|identity| &identity.source) {
+        Some(IdentitySource::Jwt { .. }) | None => Principal::Claim(Arc::clone(text)),
+        Some(IdentitySource::Header(..) | IdentitySource::Certificate(_)) => Principal::Joined(text.as_bytes().into()),
+    }
+}
+
+/// A request whose identity has this problem.
+pub(super) fn wrong(identity: &Identity, why: IdentityError) -> Unidentified<'_> {
+    let wants_bearer =
+        matches!(&identity.source, IdentitySource::Jwt { header, .. } if *header == http::header::AUTHORIZATION);
+    Unidentified { identity: &identity.name, why, wants_bearer }
+}
+
+/// Looks an identity up in the request.
+fn look_up<'l, 'f>(
+    gate: &Gate,
+    live: &'l Live,
+    index: usize,
+    facts: &Facts<'f>,
+    now: Timestamp,
+) -> Result<Option<Found<'f>>, Unidentified<'l>> {
+    let identity = &live.policy.identities[index];
+    let (header, verifier) = match &identity.source {
+        IdentitySource::Certificate(name) => return of_certificate(identity, *name, facts),
+        IdentitySource::Header(header, several) => {
+            let value = in_header(facts.headers, header, *several)
+                .map_err(|AmbiguousValue| wrong(identity, IdentityError::Several))?;
+            let value = value.filter(|value| !is_empty_as_read(value));
+            let principal = value.map(|value| match value {
+                Cow::Borrowed(value) => Principal::Bytes(value),
+                Cow::Owned(value) => Principal::Joined(value.into()),
+            });
+            return Ok(principal.map(|principal| Found { principal, plan: None }));
+        }
+        IdentitySource::Jwt { header, verifier } => (header, verifier),
+    };
+    let mut values = facts.headers.all(header.as_str());
+    let value = values.next();
+    if values.next().is_some() {
+        return Err(wrong(identity, IdentityError::Several));
+    }
+    let token = match value {
+        Some(value) if *header == http::header::AUTHORIZATION => bearer(value),
+        value => value.filter(|value| !value.is_empty()),
+    };
+    let Some(token) = token else { return Ok(None) };
+    let claimed = claims(gate, live, index, verifier, token, now);
+    let Claimed { value, plan } = claimed.map_err(|error| wrong(identity, IdentityError::Token(error)))?;
+    Ok(Some(Found { principal: Principal::Claim(value), plan }))
+}
+
+/// The name in the certificate of the request's connection.
+fn of_certificate<'l, 'f>(
+    identity: &'l Identity,
+    name: CertificateName,
+    facts: &Facts<'f>,
+) -> Result<Option<Found<'f>>, Unidentified<'l>> {
+    match facts.certificate.map(|certificate| name.of(certificate)) {
+        Some([only]) => Ok(Some(Found { principal: Principal::Bytes(only.as_bytes()), plan: None })),
+        Some([_, ..]) => Err(wrong(identity, IdentityError::Several)),
+        Some([]) | None => Ok(None),
+    }
+}
+
+/// The claims of a token that is verified now, or was before.
+fn claims(
+    gate: &Gate,
+    live: &Live,
+    index: usize,
+    verifier: &Verifier,
+    token: &[u8],
+    now: Timestamp,
+) -> Result<Claimed, TokenError> {
+    let key = gate.secret.token(index, token);
+    if let Some(claimed) = live.tokens.find(key, now) {
+        return Ok(claimed);
+    }
+    let Verified { claimed, expires } = verifier.verify(token, now)?;
+    live.tokens.insert(key, claimed.clone(), expires, now);
+    Ok(claimed)
+}
+
+/// The token of `Bearer TOKEN` (RFC 6750, section 2.1). The scheme is compared without case (RFC 9110, section 11.1).
+/// Credentials of another scheme are no token. Every byte that is not allowed in the name of a scheme ends it, because
+/// services split the two at any white space. So an oddly spelt token is verified, and not taken for absent.
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, rest) = compared(value).split_at_checked(b"bearer".len())?;
+    let is_longer = rest.first().is_some_and(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte));
+    let token = compared(rest);
+    (scheme.eq_ignore_ascii_case(b"bearer") && !is_longer && !token.is_empty()).then_some(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bearer;
+
+    #[test]
+    fn a_bearer_token_is_found_however_it_is_spelt() {
+        for (value, token) in [
+            (&b"Bearer a.b.c"[..], Some(&b"a.b.c"[..])),
+            (b"bEARER  a.b.c ", Some(b"a.b.c")),
+            (b"Bearer\ta.b.c", Some(b"a.b.c")),
+            (b"Bearer\xA0a.b.c", Some(b"a.b.c")),
+            (b"\xA0Bearer a.b.c\x85", Some(b"a.b.c")),
+            (b"Bearer\xC2\xA0a.b.c", Some(b"a.b.c")),
+            // Verified, and so refused: a service may accept it as a token.
+            (b"Bearer:a.b.c", Some(b":a.b.c")),
+            (b"Bearer,a", Some(b",a")),
+            (b"Bearer", None),
+            (b"Bearer \t", None),
+            (b"Bearers a", None),
+            (b"Bearera", None),
+            (b"Bearer-x a", None),
+            (b"Basic a", None),
+            (b"", None),
+        ] {
+            assert_eq!(bearer(value), token, "{}", value.escape_ascii());
+        }
+    }
+}

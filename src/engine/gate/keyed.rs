@@ -1,0 +1,214 @@
+//! Charges to keys that another Weir has computed: it asks this one about a limit that both have.
+//!
+//! The rule is that of this Weir. The other one sends a digest of its own, and a rule that differs decides nothing. Whether
+//! a limit is enforced, and what a denial leads to, is up to the other one: it holds, delays and bans.
+//!
+//! Not here: the numbers of calls, by which each has effect once (grpc).
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::check::{Check, Checks, LimitCheck, is_denied};
+use super::pass::record;
+use super::state::{Gate, LimitState, Live};
+use crate::base::telemetry::LimitDecision;
+use crate::base::time::Timestamp;
+use crate::engine::limit::slow_down::SlowDown;
+use crate::engine::limit::{Algorithm, AnyState, Decision, Key};
+use crate::engine::policy::{Applied, Variant};
+use crate::engine::store::backend::Handling;
+use crate::engine::store::{Charge, Receipt};
+
+/// A key of a limit that this Weir has, and the digest of its rule.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyedLimit<'a> {
+    /// The name of the limit.
+    pub limit: &'a str,
+    /// The owner of the budget.
+    pub key: Key,
+    /// The digest of the rule.
+    pub rule: u64,
+}
+
+/// A charge to a key of a limit.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyedCharge<'a> {
+    /// The limit and the key.
+    pub of: KeyedLimit<'a>,
+    /// Units; 0 looks.
+    pub cost: u64,
+    /// What follows if the limit does not admit the charge.
+    pub handling: Handling,
+}
+
+/// Why a limit decides nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyedRefusal {
+    /// There is no limit of this name, or this Weir does not keep its state.
+    Limit,
+    /// The limit has another rule for the key.
+    Rule,
+}
+
+/// The decision about charges.
+#[derive(Debug)]
+pub struct KeyedVerdict {
+    /// Whether every enforced charge is admitted. If not, none is made.
+    pub is_admitted: bool,
+    /// The outcome of each charge, in the order of the charges.
+    pub outcomes: Vec<Result<KeyedOutcome, KeyedRefusal>>,
+}
+
+/// The outcome of one charge.
+#[derive(Debug)]
+pub struct KeyedOutcome {
+    /// Whether the limit admits the charge.
+    pub is_admitted: bool,
+    /// The numbers of the state of the key.
+    pub numbers: Vec<u64>,
+    /// The proof of the charge; `None` if nothing is charged.
+    pub receipt: Option<KeyedReceipt>,
+}
+
+/// The proof of a charge.
+#[derive(Debug)]
+pub struct KeyedReceipt {
+    state: Arc<LimitState>,
+    key: Key,
+    rule: Algorithm,
+    receipt: Receipt,
+    /// The units that are charged.
+    pub units: u64,
+}
+
+/// A key with its limit and its rule.
+struct KeyedRule<'l> {
+    applied: Applied<'l>,
+    state: &'l Arc<LimitState>,
+    variant: Variant,
+    rule: &'l Algorithm,
+}
+
+impl Gate {
+    /// Decides about `charges` at once.
+    pub fn decide_keyed(&self, live: &Live, charges: &[KeyedCharge<'_>]) -> KeyedVerdict {
+        let now = self.clock.now();
+        let mut batch = Checks::default();
+        let mut places: SmallVec<[Result<usize, KeyedRefusal>; 4]> = SmallVec::new();
+        for charge in charges {
+            let found = live.keyed(&charge.of);
+            places.push(found.as_ref().map(|_| batch.charges().len()).map_err(|refusal| *refusal));
+            let Ok(KeyedRule { applied, state, variant, rule }) = found else { continue };
+            let check = LimitCheck { state, applied, variant, is_queued: false };
+            let is_enforced = charge.handling == Handling::Enforce;
+            batch.push(Charge::new(&state.table, charge.of.key, rule, charge.cost, is_enforced, check));
+        }
+        let is_admitted = batch.admit(now);
+        if !is_admitted {
+            for check in batch.charges().iter().filter(|check| is_denied(check)) {
+                check.check.state.metrics.cells.count(LimitDecision::Refused);
+            }
+        } else if charges.iter().any(|charge| charge.cost > 0) {
+            record(&batch, now);
+        }
+        let each = charges.iter().zip(places);
+        let outcome = |(charge, place): (&KeyedCharge<'_>, Result<usize, KeyedRefusal>)| {
+            Ok(outcome(&mut batch, place?, charge.handling, is_admitted, now))
+        };
+        KeyedVerdict { is_admitted, outcomes: each.map(outcome).collect() }
+    }
+
+    /// Gives a charge back.
+    pub fn give_back_keyed(receipt: &KeyedReceipt) {
+        let KeyedReceipt { state, key, rule, receipt, .. } = receipt;
+        state.give_back(*key, rule, receipt);
+        state.queues.wake_front(*key);
+    }
+
+    /// Gives `units` back that were charged `age_ns` nanoseconds ago, as far as time has not done so.
+    pub fn give_back_late(&self, live: &Live, of: &KeyedLimit<'_>, units: u64, age_ns: u64) {
+        let Ok(KeyedRule { rule, .. }) = live.keyed(of) else { return };
+        let now = self.clock.now();
+        let since = now.saturating_sub_ns(age_ns);
+        // Units of a window that has ended are back already.
+        if rule.chargeable_from(since, now) <= since {
+            let left = rule.left_of(units, 0, since, now);
+            self.settle_keyed(live, of, i64::try_from(left).unwrap_or(i64::MAX).saturating_neg(), 0);
+        }
+    }
+
+    /// Charges `extra` units whether they fit or not, at most `max_debt` beyond the limit. A negative number gives units
+    /// back. A limit or a rule that this Weir does not have changes nothing.
+    pub fn settle_keyed(&self, live: &Live, of: &KeyedLimit<'_>, extra: i64, max_debt: u64) {
+        let Ok(KeyedRule { state, rule, .. }) = live.keyed(of) else { return };
+        state.settle(of.key, rule, extra, max_debt, self.clock.now());
+        if extra < 0 {
+            state.queues.wake_front(of.key);
+        }
+    }
+
+    /// Takes over a state of another Weir, if it has spent more than the state here.
+    pub fn raise_keyed(&self, live: &Live, of: &KeyedLimit<'_>, numbers: &[u64]) {
+        let Ok(KeyedRule { state, rule, .. }) = live.keyed(of) else { return };
+        let now = self.clock.now();
+        if let Some(other) = AnyState::import(rule, &mut numbers.iter().copied(), now) {
+            state.table.raise(of.key, rule, &other, now);
+        }
+    }
+
+    /// The proof that a Weir hashes keys as this one does.
+    pub fn secret_proof(&self) -> Key {
+        self.secret.proof()
+    }
+}
+
+/// The outcome of the charge at `place`. A charge of a limit that delays is made as a debt.
+fn outcome(
+    batch: &mut Checks<'_>,
+    place: usize,
+    handling: Handling,
+    is_admitted: bool,
+    now: Timestamp,
+) -> KeyedOutcome {
+    let mut outcome = KeyedOutcome { is_admitted: false, numbers: Vec::new(), receipt: None };
+    let Some(check) = batch.charges().get(place) else { return outcome };
+    let (state, key, rule, cost) = (check.check.state, check.key, check.rule, check.cost);
+    outcome.is_admitted = check.is_admitted();
+    let mut units = cost;
+    if let (Handling::Delay { max_debt }, true, false) = (handling, is_admitted, outcome.is_admitted) {
+        let before = spent(check, now);
+        batch.slow_down(place, &SlowDown { step_ns: 1, max_ns: max_debt }, now);
+        units = batch.charges().get(place).map_or(0, |check| spent(check, now).saturating_sub(before)).min(cost);
+        state.report(key, rule, i64::try_from(units).unwrap_or(i64::MAX), now);
+    }
+    if let Some(receipt) = batch.take_receipt(place).filter(|_| units > 0) {
+        outcome.receipt = Some(KeyedReceipt { state: Arc::clone(state), key, rule: rule.clone(), receipt, units });
+    }
+    outcome.numbers = state.table.state(key, rule, now).export(rule, now).concat();
+    outcome
+}
+
+/// Units that the key of `check` owes.
+fn spent(check: &Check<'_>, now: Timestamp) -> u64 {
+    let Decision { remaining, .. } = check.table().peek(check.key, check.rule, 0, now);
+    let over = check.table().over(check.key, check.rule, now);
+    check.rule.capacity().saturating_sub(remaining).saturating_add(over)
+}
+
+impl Live {
+    /// The limit of a key whose rule has this digest: its override, or else the usual rule or that of a plan.
+    fn keyed(&self, of: &KeyedLimit<'_>) -> Result<KeyedRule<'_>, KeyedRefusal> {
+        let applied = self.policy.by_name(of.limit).ok_or(KeyedRefusal::Limit)?;
+        let (index, allowed) = (applied.index, &applied.limit.allowed);
+        let has_state = self.remotes.get(index).is_some_and(Option::is_none) && !allowed.usual.is_released();
+        let state = self.states.get(index).filter(|_| has_state).ok_or(KeyedRefusal::Limit)?;
+        let special = self.special(index, of.key);
+        let plans = (0..allowed.plans.len()).filter_map(|plan| u16::try_from(plan).ok()).map(Variant::Plan);
+        let usual = std::iter::once(Variant::Usual).chain(plans).filter(|_| special.is_none());
+        let rules = special.into_iter().chain(usual).filter_map(|variant| Some((variant, allowed.rule(variant)?)));
+        let mut alike = rules.filter(|(_, rule)| rule.digest() == of.rule);
+        let (variant, rule) = alike.next().ok_or(KeyedRefusal::Rule)?;
+        Ok(KeyedRule { applied, state, variant, rule })
+    }
+}

@@ -1,0 +1,250 @@
+//! A request that its limits admit, and its charges until they are committed or given back.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::budget::{Budget, Budgets};
+use super::check::{Check, Checked, Checks};
+use super::delta::units;
+use super::settle::{Bill, BillItem, Terms};
+use super::standing::Standing;
+use super::state::LimitState;
+use crate::base::telemetry::LimitDecision;
+use crate::base::time::Timestamp;
+use crate::engine::limit::tightness::Tightness;
+use crate::engine::limit::{Algorithm, Decision, Key};
+use crate::engine::policy::{Limit, Mode};
+use crate::engine::store::{Batch, Charge, Receipt};
+
+/// A request that may be forwarded.
+#[derive(Debug, Default)]
+pub struct Pass<'l> {
+    /// The client's standing with the tightest limit, if any applies.
+    pub standing: Option<Standing<'l>>,
+    /// The request's charges; given back on drop unless they are committed.
+    pub charged: Charged<'l>,
+    /// The limit that held or delayed the request, and for how many nanoseconds.
+    pub held: Option<(&'l str, u64)>,
+    /// The budgets that the answer lists, if they cannot be found in `charged`.
+    budgets: Budgets<'l>,
+}
+
+/// The charges of a request. They are given back on drop unless they are committed.
+#[derive(Debug, Default)]
+pub struct Charged<'l> {
+    /// The decided limits, and most charges.
+    pub(super) checks: Checks<'l>,
+    /// Charges that are settled later, and those of a request that waited. Boxed, because few requests have any.
+    open: Option<Box<OpenCharges<'l>>>,
+    is_committed: bool,
+    /// Whether the charges were reported. Charges of a request that was not decided yet were not.
+    is_reported: bool,
+}
+
+type OpenCharges<'l> = SmallVec<[OpenCharge<'l>; 2]>;
+
+/// A charge that is independent of its batch.
+#[derive(Debug)]
+struct OpenCharge<'l> {
+    state: &'l Arc<LimitState>,
+    key: Key,
+    rule: Algorithm,
+    receipt: Receipt,
+    /// How the charge is settled, if it is.
+    terms: Option<Box<Terms>>,
+}
+
+impl<'l> Pass<'l> {
+    /// The budgets that the answer lists.
+    pub fn budgets(&self) -> Budgets<'l> {
+        if self.budgets.is_empty() { listed(&self.charged.checks) } else { self.budgets.clone() }
+    }
+
+    /// Completes the pass of a request whose checks have been admitted at `now`.
+    #[inline]
+    pub(super) fn complete(&mut self, now: Timestamp) {
+        self.standing = record(&self.charged.checks, now);
+        self.charged.is_reported = true;
+        let is_open = |check: &Check<'_>| !check.is_plain() || check.check.applied.limit.after.is_some();
+        if self.charged.checks.charges().iter().any(is_open) {
+            self.charged.open = open(&mut self.charged.checks, false, now);
+        }
+    }
+
+    /// The pass of a request that waited. It outlives the rules of `batch`, which was admitted at `now`.
+    pub(super) fn after_wait<C: Checked<'l>>(mut batch: Batch<'_, C>, now: Timestamp) -> Self {
+        let (standing, budgets) = (record(&batch, now), listed(&batch));
+        let open = open(&mut batch, true, now);
+        let charged = Charged { checks: Checks::default(), open, is_committed: false, is_reported: true };
+        Self { standing, charged, held: None, budgets }
+    }
+}
+
+/// The budgets of a batch that answers list.
+pub(super) fn listed<'l, C: Checked<'l>>(batch: &Batch<'_, C>) -> Budgets<'l> {
+    batch.charges().iter().filter_map(Budget::of).collect()
+}
+
+/// Counts the decisions of an admitted batch, and reports its charges. Returns the standing with the tightest limit.
+#[inline]
+pub(super) fn record<'l, C: Checked<'l>>(batch: &Batch<'_, C>, now: Timestamp) -> Option<Standing<'l>> {
+    let charges = batch.charges();
+    if charges.first().is_some_and(|charge| charge.check.state().listeners.is_on()) {
+        report(charges, now);
+    }
+    let mut tightest: Option<&Charge<'_, C>> = None;
+    for charge in charges {
+        let (state, limit) = (charge.check.state(), charge.check.limit());
+        let Decision { remaining, .. } = charge.decision();
+        if !charge.is_slowed() {
+            let decided = if charge.is_charged() { LimitDecision::Admitted } else { shadow_decision(charge) };
+            state.metrics.cells.decided(decided, charge.rule.percent(remaining));
+        }
+        if charge.is_charged()
+            && limit.mode == Mode::Enforce
+            && tightest.is_none_or(|other| is_tighter(charge, other, now))
+        {
+            tightest = Some(charge);
+        }
+    }
+    tightest.map(|charge| standing(charge, now))
+}
+
+/// Reports the charges to a successor and to other replicas. Delayed ones were reported when they were made.
+#[inline(never)]
+fn report<'l, C: Checked<'l>>(charges: &[Charge<'_, C>], now: Timestamp) {
+    for charge in charges.iter().filter(|charge| charge.is_charged() && !charge.is_slowed()) {
+        charge.check.state().report(charge.key, charge.rule, units(charge.cost), now);
+    }
+}
+
+/// What a limit in shadow mode, which does not admit the request, would have done to it.
+#[cold]
+fn shadow_decision<'l, C: Checked<'l>>(charge: &Charge<'_, C>) -> LimitDecision {
+    shadowed(charge.check.limit(), &charge.decision()).unwrap_or(LimitDecision::ShadowRefused)
+}
+
+/// What a limit in shadow mode would have done to a request; `None` if it admits the request.
+pub(super) fn shadowed(limit: &Limit, decision: &Decision) -> Option<LimitDecision> {
+    let waits = limit.on_limit.waits(decision.denied?);
+    Some(if waits { LimitDecision::ShadowHeld } else { LimitDecision::ShadowRefused })
+}
+
+fn is_tighter<'l, C: Checked<'l>>(one: &Charge<'_, C>, other: &Charge<'_, C>, now: Timestamp) -> bool {
+    let is_plain = |charge: &Charge<'_, C>| {
+        charge.decision().remaining >= charge.cost.max(1) && !matches!(charge.rule, Algorithm::Several(_))
+    };
+    if is_plain(one) && is_plain(other) {
+        let tightness = |charge: &Charge<'_, C>| Tightness {
+            denied: None,
+            remaining: charge.decision().remaining,
+            capacity: charge.rule.capacity(),
+        };
+        return tightness(one).is_tighter(tightness(other));
+    }
+    standing(one, now).is_tighter(&standing(other, now))
+}
+
+/// The client's standing with a limit that is charged.
+#[inline]
+fn standing<'l, C: Checked<'l>>(charge: &Charge<'_, C>, now: Timestamp) -> Standing<'l> {
+    let limit = &charge.check.state().name;
+    if charge.is_slowed() {
+        // A refund would lower a debt, which the client does not see as units.
+        let free = Charge::new(charge.table(), charge.key, charge.rule, 0, true, ());
+        return Standing::new(limit, &free, &charge.decision(), now);
+    }
+    Standing::new(limit, charge, &charge.decision(), now)
+}
+
+/// Takes the charges that are settled later out of `batch`; with `all`, every charge.
+#[cold]
+fn open<'l, C: Checked<'l>>(batch: &mut Batch<'_, C>, all: bool, now: Timestamp) -> Option<Box<OpenCharges<'l>>> {
+    let mut open: Option<Box<OpenCharges<'l>>> = None;
+    for index in 0..batch.charges().len() {
+        let Some(charge) = batch.charges().get(index).filter(|charge| charge.is_charged()) else { continue };
+        let (state, key, rule) = (charge.check.state(), charge.key, charge.rule);
+        let terms = Terms::of(charge, now);
+        if (all || terms.is_some())
+            && let Some(receipt) = batch.take_receipt(index)
+        {
+            open.get_or_insert_default().push(OpenCharge { state, key, rule: rule.clone(), receipt, terms });
+        }
+    }
+    open
+}
+
+/// Wakes the front of each queue whose key was charged for a moment: it may have seen that charge, and overslept.
+pub(super) fn wake_undone<'l, C: Checked<'l>>(batch: &Batch<'_, C>) {
+    for charge in batch.charges().iter().filter(|charge| charge.is_undone()) {
+        charge.check.state().queues.wake_front(charge.key);
+    }
+}
+
+impl<'l> Charged<'l> {
+    /// Sets whether the charges stay. They do as soon as bytes of the request may have reached the upstream.
+    pub fn commit(&mut self, is_committed: bool) {
+        self.is_committed = is_committed;
+    }
+
+    /// Whether the charges stay.
+    pub fn is_committed(&self) -> bool {
+        self.is_committed
+    }
+
+    /// Makes the charges final for a request whose answer Weir does not see: they stay as they were made. Requests in
+    /// flight are released at once, because their end would not be seen.
+    pub fn close(&mut self) {
+        self.is_committed = true;
+        if let Some(mut bill) = self.bill() {
+            bill.close();
+        }
+    }
+
+    /// The bill of the charges that are settled by the answer or at its end. `None` if there are none, or the charges
+    /// are not committed.
+    #[inline]
+    pub fn bill(&mut self) -> Option<Bill> {
+        if !self.is_committed {
+            return None;
+        }
+        self.open.as_ref()?.iter().find(|open| open.terms.is_some())?;
+        let item = |OpenCharge { state, key, rule, receipt, terms }: OpenCharge<'l>| {
+            terms.map(|terms| BillItem::new((Arc::clone(state), key, rule), receipt, *terms))
+        };
+        Bill::of(self.open.take()?.into_iter().filter_map(item).collect())
+    }
+
+    /// Gives all charges back, and wakes the requests that wait for them.
+    #[cold]
+    fn undo(&mut self) {
+        if let Some(check) = self.checks.charges().first() {
+            let (now, is_reported) = (check.check.state.clock.now(), self.is_reported);
+            self.checks.undo_each(now, |check, returned| {
+                if is_reported {
+                    check.check.state.report_returned(check.key, check.rule, &returned, now);
+                }
+            });
+            wake_undone(&self.checks);
+        }
+        for OpenCharge { state, key, rule, receipt, terms } in self.open.take().into_iter().flat_map(|open| *open) {
+            state.give_back(key, &rule, &receipt);
+            if let Some(mut terms) = terms {
+                terms.undo(state, key, &rule);
+            }
+            state.queues.wake_front(key);
+        }
+    }
+}
+
+impl Drop for Charged<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_committed {
+            drop(self.bill());
+        } else if !(self.checks.is_empty() && self.open.is_none()) {
+            self.undo();
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The wait queues of one limit behind one lock, by key.
+//!
+//! The lock is held for one push, cancel or look. It is taken only while requests wait on the limit: an atomic count
+//! keeps all other requests away from it. No other lock is taken under it.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::wait_queue::{Backlog, Rank, WaitQueue, Waiter};
+use crate::base::time::Timestamp;
+use crate::engine::limit::{Key, KeyHasher};
+
+type QueueByKey = HashMap<Key, WaitQueue<Arc<Notify>>, BuildHasherDefault<KeyHasher>>;
+
+/// The queues of one limit.
+#[derive(Debug, Default)]
+pub(in crate::engine::gate) struct LockedQueues {
+    waiting: AtomicUsize,
+    queues: Mutex<QueueByKey>,
+}
+
+/// A request that joins a queue.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine::gate) struct Joining<'w> {
+    pub(super) key: Key,
+    pub(super) rank: Rank,
+    pub(super) cost: u64,
+    pub(super) wake: &'w Arc<Notify>,
+    /// The instant at which its own timer wakes it, if it has one.
+    pub(super) timer: Option<Timestamp>,
+}
+
+/// What a request in a queue has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It is at the front.
+    Now,
+    /// It is behind others, and sleeps until its timer or a wake-up.
+    Later(Option<Timestamp>),
+}
+
+impl LockedQueues {
+    /// Whether requests wait on `key`.
+    pub(in crate::engine::gate) fn has_waiters(&self, key: Key) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0 && self.lock().contains_key(&key)
+    }
+
+    /// Whether a request on `key` has a lower rank.
+    pub(super) fn has_older(&self, key: Key, rank: Rank) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0 && self.front(key).is_some_and(|front| front < rank)
+    }
+
+    /// Whether `rank` is at the front of `key`. If not, a timer of it that has fired by `now` is forgotten, so the
+    /// request that leaves the front wakes it.
+    pub(super) fn turn(&self, key: Key, rank: Rank, now: Timestamp) -> Turn {
+        match self.lock().get_mut(&key) {
+            Some(queue) if queue.is_front(rank) => Turn::Now,
+            Some(queue) => Turn::Later(queue.timer(rank, now)),
+            None => Turn::Later(None),
+        }
+    }
+
+    /// Adds a request if `agree` accepts the backlog. No other request can join between the two.
+    pub(super) fn join<E>(&self, joining: Joining<'_>, agree: impl FnOnce(Backlog) -> Result<(), E>) -> Result<(), E> {
+        let Joining { key, rank, cost, wake, timer } = joining;
+        let mut queues = self.lock();
+        agree(queues.get(&key).map(WaitQueue::backlog).unwrap_or_default())?;
+        let waiter = Waiter { cost, wake: Arc::clone(wake), timer };
+        if let Some(displaced) = queues.entry(key).or_default().push(rank, waiter) {
+            displaced.notify_one();
+        }
+        self.waiting.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Removes a request. Returns the new front if it was the front.
+    pub(super) fn leave(&self, key: Key, rank: Rank) -> Option<Waiter<Arc<Notify>>> {
+        let mut queues = self.lock();
+        let queue = queues.get_mut(&key)?;
+        let next = queue.cancel(rank).cloned();
+        if queue.backlog().waiting == 0 {
+            queues.remove(&key);
+        }
+        self.waiting.fetch_sub(1, Ordering::Release);
+        next
+    }
+
+    /// Notes that another replica has taken units that the front of `key` waited for. Known until the queue is empty.
+    pub(super) fn contend(&self, key: Key) {
+        if let Some(queue) = self.lock().get_mut(&key) {
+            queue.is_contended = true;
+        }
+    }
+
+    /// Whether other replicas have taken units that fronts of `key` waited for.
+    pub(super) fn is_contended(&self, key: Key) -> bool {
+        self.lock().get(&key).is_some_and(|queue| queue.is_contended)
+    }
+
+    /// Wakes the front of `key`, because units came back sooner than it could know.
+    pub(in crate::engine::gate) fn wake_front(&self, key: Key) {
+        if self.waiting.load(Ordering::Acquire) > 0
+            && let Some((_, front)) = self.lock().get(&key).and_then(WaitQueue::front)
+        {
+            front.wake.notify_one();
+        }
+    }
+
+    /// Wakes all requests, to look at changed circumstances.
+    pub(in crate::engine::gate) fn wake_all(&self) {
+        self.lock().values().flat_map(WaitQueue::wakes).for_each(|wake| wake.notify_one());
+    }
+
+    /// The requests that wait on `key`.
+    pub(in crate::engine::gate) fn backlog(&self, key: Key) -> Backlog {
+        self.lock().get(&key).map(WaitQueue::backlog).unwrap_or_default()
+    }
+
+    /// The requests that wait on each key.
+    pub(in crate::engine::gate) fn backlogs(&self) -> HashMap<Key, Backlog> {
+        self.lock().iter().map(|(key, queue)| (*key, queue.backlog())).collect()
+    }
+
+    /// Whether there are no requests and no empty queues.
+    #[cfg(test)]
+    pub(in crate::engine::gate) fn is_empty(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) == 0 && self.lock().is_empty()
+    }
+
+    fn front(&self, key: Key) -> Option<Rank> {
+        self.lock().get(&key).and_then(WaitQueue::front).map(|(rank, _)| rank)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QueueByKey> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

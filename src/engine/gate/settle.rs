@@ -1,0 +1,275 @@
+//! Charges that are corrected or released after a request was forwarded.
+//!
+//! Most charges stay as they were made, and never come here. A [`Bill`] has the others: charges of requests in flight,
+//! which are released at their end, and charges whose real cost is known from the answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use super::check::Checked;
+use super::standing::Standing;
+use super::state::LimitState;
+use crate::base::fields::{Fields, decimal};
+use crate::base::time::{self, Timestamp};
+use crate::engine::limit::{Algorithm, Key};
+use crate::engine::policy::{AfterResponse, Mode, Settle, SettleBy};
+use crate::engine::store::{Charge, Receipt};
+
+/// The terms on which one charge is settled.
+#[derive(Debug)]
+pub(super) struct Terms {
+    /// Whether clients see their standing with the limit.
+    is_shown: bool,
+    after: Option<Arc<AfterResponse>>,
+    cost: u64,
+    began: Timestamp,
+    meter: Option<Meter>,
+}
+
+/// A task that charges a long request while it runs.
+#[derive(Debug)]
+struct Meter {
+    charged: Arc<AtomicU64>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Terms {
+    /// The terms of `charge`, which was made at `began`. `None` if the charge stays as it is.
+    pub(super) fn of<'l, C: Checked<'l>>(charge: &Charge<'_, C>, began: Timestamp) -> Option<Box<Self>> {
+        let (state, limit) = (charge.check.state(), charge.check.limit());
+        let Charge { key, rule, cost, .. } = *charge;
+        if limit.after.is_none() && !rule.is_released() {
+            return None;
+        }
+        let after = limit.after.clone();
+        let meter = after.as_ref().and_then(|after| after.settle.as_ref()).and_then(|settle| {
+            let every = Duration::from_nanos(settle.every_ns?);
+            let account = Account { state: Arc::clone(state), key, rule: rule.clone(), max_debt: settle.max_debt };
+            Some(Meter::start(account, every, cost))
+        });
+        let is_shown = limit.mode == Mode::Enforce;
+        Some(Box::new(Self { is_shown, after, cost, began, meter }))
+    }
+
+    /// Units charged so far.
+    fn charged(&self) -> u64 {
+        self.cost.saturating_add(self.metered())
+    }
+
+    fn metered(&self) -> u64 {
+        self.meter.as_ref().map_or(0, |meter| meter.charged.load(Ordering::Relaxed))
+    }
+
+    fn settle(&self) -> Option<&Settle> {
+        self.after.as_ref()?.settle.as_ref()
+    }
+
+    /// Gives back the units that were charged while the request ran, and stops the task.
+    pub(super) fn undo(&mut self, state: &LimitState, key: Key, rule: &Algorithm) {
+        let metered = self.metered();
+        self.meter = None;
+        Account { state, key, rule, max_debt: 0 }.correct(0, metered);
+    }
+}
+
+impl Meter {
+    /// Charges a millisecond as a unit, in intervals of `every`. The first `cost` units are charged already.
+    fn start(account: Account<Arc<LimitState>, Algorithm>, every: Duration, cost: u64) -> Self {
+        let charged = Arc::<AtomicU64>::default();
+        let seen = Arc::clone(&charged);
+        let began = time::instant_now();
+        let task = tokio::spawn(async move {
+            let Account { state, key, rule, max_debt } = account;
+            let mut ticks = interval_at(began + every, every);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                let due = elapsed_ms(began, time::instant_now()).saturating_sub(cost);
+                let before = seen.swap(due, Ordering::Relaxed);
+                Account { state: &*state, key, rule: &rule, max_debt }.correct(due, before);
+            }
+        });
+        Self { charged, task }
+    }
+}
+
+fn elapsed_ms(from: Instant, to: Instant) -> u64 {
+    u64::try_from(to.saturating_duration_since(from).as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The budget that a settlement changes.
+struct Account<S, R> {
+    state: S,
+    key: Key,
+    rule: R,
+    /// Units that may be charged beyond the limit.
+    max_debt: u64,
+}
+
+impl Account<&LimitState, &Algorithm> {
+    /// Corrects a charge of `charged` units to `owed` units.
+    fn correct(&self, owed: u64, charged: u64) {
+        let Self { state, key, rule, max_debt } = *self;
+        let difference = i128::from(owed) - i128::from(charged);
+        let extra = i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX });
+        if extra != 0 {
+            state.settle(key, rule, extra, max_debt, state.clock.now());
+        }
+        if extra < 0 {
+            state.queues.wake_front(key);
+        }
+    }
+}
+
+/// The charges of a request that are not settled yet. They are settled on drop, which is when the response ends.
+#[derive(Debug)]
+pub struct Bill {
+    items: Vec<BillItem>,
+    response_bytes: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct BillItem {
+    state: Arc<LimitState>,
+    key: Key,
+    rule: Algorithm,
+    receipt: Receipt,
+    terms: Terms,
+    /// Whether the charge was given back.
+    is_settled: bool,
+}
+
+impl BillItem {
+    pub(super) fn new((state, key, rule): (Arc<LimitState>, Key, Algorithm), receipt: Receipt, terms: Terms) -> Self {
+        Self { state, key, rule, receipt, terms, is_settled: false }
+    }
+
+    /// Gives the whole charge back.
+    fn give_back(&mut self) {
+        self.is_settled = true;
+        self.state.give_back(self.key, &self.rule, &self.receipt);
+        self.terms.undo(&self.state, self.key, &self.rule);
+        self.state.queues.wake_front(self.key);
+    }
+
+    fn correct(&self, owed: u64, settle: &Settle) {
+        let Self { state, key, rule, terms, .. } = self;
+        let account = Account { state: &**state, key: *key, rule, max_debt: settle.max_debt };
+        account.correct(owed, terms.charged());
+    }
+
+    /// Settles the charge by the head of the answer, if it can. Returns whether that changed the balance.
+    fn answered(&mut self, status: u16, fields: Fields<'_>) -> bool {
+        let Some(after) = self.terms.after.clone() else { return false };
+        if after.counts.as_ref().is_some_and(|counts| !counts.contains(status)) {
+            self.give_back();
+            return true;
+        }
+        let Some(settle) = &after.settle else { return false };
+        let owed = match &settle.by {
+            SettleBy::ElapsedMs | SettleBy::ResponseBytes => None,
+            SettleBy::Header(name) => fields.first(name.as_str()).and_then(number),
+            SettleBy::Status(units) => units.iter().find(|(set, _)| set.contains(status)).map(|(_, units)| *units),
+        };
+        if let Some(owed) = owed {
+            self.correct(owed, settle);
+        }
+        owed.is_some()
+    }
+
+    /// The client's standing with the limit now; `None` if clients do not see it.
+    fn standing(&self) -> Option<Standing<'_>> {
+        let Self { ref state, key, ref rule, ref terms, .. } = *self;
+        if !terms.is_shown {
+            return None;
+        }
+        let now = state.clock.now();
+        let charge = Charge::new(&state.table, key, rule, terms.cost, true, ());
+        Some(Standing::new(&state.name, &charge, &state.table.peek(key, rule, 0, now), now))
+    }
+
+    /// Settles the charge at the end of the response.
+    fn end(&mut self, response_bytes: u64) {
+        if self.is_settled {
+            return;
+        }
+        if self.rule.is_released() {
+            return self.give_back();
+        }
+        let Some(settle) = self.terms.settle() else { return };
+        match settle.by {
+            SettleBy::ElapsedMs => {
+                let elapsed_ns = self.state.clock.now().ns_since(self.terms.began);
+                self.correct(elapsed_ns.div_ceil(1_000_000), settle);
+            }
+            SettleBy::ResponseBytes => self.correct(response_bytes, settle),
+            SettleBy::Header(_) | SettleBy::Status(_) => {}
+        }
+    }
+}
+
+impl Bill {
+    /// The bill of `items`; `None` if there are none.
+    pub(super) fn of(items: Vec<BillItem>) -> Option<Self> {
+        (!items.is_empty()).then_some(Self { items, response_bytes: 0 })
+    }
+
+    /// Settles charges by the head of the answer. `standing` is the client's standing before; returns it as it is
+    /// after the settlement.
+    pub fn answered<'s>(
+        &'s mut self,
+        status: u16,
+        fields: Fields<'_>,
+        standing: Option<Standing<'s>>,
+    ) -> Option<Standing<'s>> {
+        let mut standing = standing;
+        for item in &mut self.items {
+            if !item.answered(status, fields) {
+                continue;
+            }
+            let settled: &'s BillItem = item;
+            let before = standing.filter(|standing| !standing.is_of(&settled.state));
+            standing = Standing::tightest(before, settled.standing()).or(standing);
+        }
+        standing
+    }
+
+    /// Ends the bill without an answer. Only requests in flight are released.
+    pub(super) fn close(&mut self) {
+        for item in &mut self.items {
+            if item.rule.is_released() {
+                item.give_back();
+            }
+            item.is_settled = true;
+        }
+    }
+
+    /// Notes the number of bytes of the answer's body that have been sent so far.
+    pub fn sent(&mut self, response_bytes: u64) {
+        self.response_bytes = response_bytes;
+    }
+}
+
+impl Drop for Bill {
+    fn drop(&mut self) {
+        for item in &mut self.items {
+            item.end(self.response_bytes);
+        }
+    }
+}
+
+/// A whole number in digits. A fraction is dropped. A number that is too large becomes the largest one.
+fn number(text: &[u8]) -> Option<u64> {
+    let whole = text.split(|&byte| byte == b'.').next()?;
+    decimal(whole)
+}

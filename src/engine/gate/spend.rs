@@ -1,0 +1,114 @@
+//! Charges that a service makes itself, for work that belongs to no request.
+//!
+//! A charge is made whether it fits or not, down to the limit's largest debt. It is never refused for lack of units.
+//! Several charges are independent of each other.
+
+use super::named_charge::{ChargeError, NamedCharge};
+use super::state::{Gate, Live};
+use crate::base::time::Timestamp;
+use crate::engine::limit::{Algorithm, Decision};
+use crate::engine::policy::Limit;
+
+/// Units of one charge at most: the largest whole number that every reader of JSON understands (RFC 8259, section 6).
+pub const UNITS_MAX: u64 = (1 << 53) - 1;
+
+/// A charge without a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Spend<'a> {
+    /// The limit's name.
+    pub limit: &'a str,
+    /// The parts of the limit's key with their names, as the configuration writes them, in any order.
+    pub key: &'a [(String, String)],
+    /// The client's plan, if it has one.
+    pub plan: Option<&'a str>,
+    /// At most [`UNITS_MAX`]; 0 changes nothing, and a negative number gives units back.
+    pub units: i64,
+}
+
+/// The balance of a key after a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Balance {
+    /// Whole units that remain; `None` if the key has no limit, so that nothing was charged.
+    pub remaining: Option<u64>,
+    /// Units charged beyond the limit and not yet paid. While there is a debt, nothing remains.
+    pub debt: u64,
+    /// Nanoseconds until the key has all units again; `None` if that is unknown.
+    pub reset_after_ns: Option<u64>,
+}
+
+/// Why a charge is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpendError {
+    /// The limit cannot be charged.
+    Charge(ChargeError),
+    /// The units are out of range.
+    Units,
+}
+
+impl std::fmt::Display for SpendError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Charge(error) => error.fmt(f),
+            Self::Units => write!(f, "units: a whole number from -{UNITS_MAX} to {UNITS_MAX}"),
+        }
+    }
+}
+
+impl std::error::Error for SpendError {}
+
+impl From<ChargeError> for SpendError {
+    fn from(error: ChargeError) -> Self {
+        Self::Charge(error)
+    }
+}
+
+impl Gate {
+    /// Charges a key without a request. A limit that is off or in shadow mode is charged too.
+    ///
+    /// # Errors
+    /// The problem with `spend`. Nothing is charged then.
+    pub fn spend(&self, live: &Live, spend: Spend<'_>, now: Timestamp) -> Result<Balance, SpendError> {
+        let plan = spend.plan.map(str::to_owned);
+        let charge = self.named_charge(live, spend.limit, spend.key, plan, 0)?;
+        if spend.units.unsigned_abs() > UNITS_MAX {
+            return Err(SpendError::Units);
+        }
+        Ok(self.correct(live, &charge, spend.units, now))
+    }
+
+    /// Replaces the `charged` units of a check by the real `cost` of its work: charges the difference, or gives it back. Gives
+    /// back at most the capacity of the limit, because no check charges more.
+    pub fn report(&self, live: &Live, charge: &NamedCharge, charged: u64, cost: u64, now: Timestamp) -> Balance {
+        let units = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);
+        let capacity = rule_of(live, charge).map_or(0, |(_, rule)| rule.capacity());
+        let extra = units(cost).saturating_sub(units(charged)).max(-units(capacity));
+        self.correct(live, charge, extra, now)
+    }
+
+    /// Charges `extra` units to the key of `charge`, or gives them back if the number is negative.
+    pub fn correct(&self, live: &Live, charge: &NamedCharge, extra: i64, now: Timestamp) -> Balance {
+        let Some(((limit, rule), state)) = rule_of(live, charge).zip(live.states.get(charge.limit)) else {
+            return Balance { remaining: None, debt: 0, reset_after_ns: Some(0) };
+        };
+        let key = charge.key;
+        let settle = limit.after.as_ref().and_then(|after| after.settle.as_ref());
+        let max_debt = settle.map_or(0, |settle| settle.max_debt);
+        if extra != 0 {
+            state.settle(key, rule, extra, max_debt, now);
+        }
+        if extra < 0 {
+            state.queues.wake_front(key);
+        }
+        let Decision { remaining, reset_after_ns, .. } = state.table.peek(key, rule, 0, now);
+        let debt = state.table.over(key, rule, now);
+        let reset_after_ns = Some(reset_after_ns).filter(|ns| *ns != Decision::UNKNOWN_NS);
+        Balance { remaining: Some(remaining), debt, reset_after_ns }
+    }
+}
+
+/// The limit of a charge, and its rule; `None` if its key has no limit.
+fn rule_of<'l>(live: &'l Live, charge: &NamedCharge) -> Option<(&'l Limit, &'l Algorithm)> {
+    let applied = live.policy.at(charge.limit)?;
+    let variant = live.variant(&applied, charge.key, charge.plan.as_deref());
+    Some((applied.limit, applied.limit.allowed.rule(variant)?))
+}

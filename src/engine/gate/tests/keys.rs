@@ -1,0 +1,88 @@
+//! Keys that operators reset and list.
+
+use super::*;
+use crate::engine::gate::keys::{KeyName, LimitedKey, LimitedKeysQuestion};
+use crate::engine::gate::spend::Spend;
+use crate::engine::limit::Key;
+use crate::engine::policy::{AfterResponse, Repeated, Settle, SettleBy};
+
+fn of(name: &str, rule: Algorithm) -> Limit {
+    let every = limit(name, 10, "1s", 10, OnLimit::Reject);
+    let settle = Settle { by: SettleBy::ElapsedMs, every_ns: None, max_debt: 100 };
+    let key = vec![KeyPart::Query("k".into(), Repeated::Reject)];
+    let after = Some(Arc::new(AfterResponse { counts: None, settle: Some(settle) }));
+    Limit { matches: Match::default(), key, allowed: Allowed::to_all(rule), after, ..every }
+}
+
+fn name(key: &str) -> KeyName {
+    KeyName::Text(key.to_owned())
+}
+
+fn spend(gate: &Gate, live: &Live, limit: &str, key: &str, units: i64, now: Timestamp) {
+    let key = pairs_of(&[("query:k", key)]);
+    gate.spend(live, Spend { limit, key: &key, plan: None, units }, now).unwrap();
+}
+
+/// Whatever the algorithm, a reset key is like a new one, and no other key is changed.
+#[tokio::test(start_paused = true)]
+async fn a_reset_gives_all_units_back() {
+    let rate = Rate { count: 10, period_ns: ns("10s") };
+    let rules = [
+        Algorithm::TokenBucket(Quota::new(rate, 10).unwrap()),
+        Algorithm::SlidingLog(crate::engine::limit::sliding_log::Rule::new(rate).unwrap()),
+        Algorithm::SlidingWindow(crate::engine::limit::Allowance::new(rate).unwrap()),
+    ];
+    for rule in rules {
+        let gate = new_gate();
+        let live = install(gate, [of("l", rule.clone())], CAPS);
+        let now = gate.clock.now();
+        let remaining = |key: &str| {
+            let found = gate.find_key(live, "l", &name(key)).unwrap();
+            let state = gate.key_state(live, &found, None, now).unwrap();
+            (state.budget.remaining, state.budget.debt, state.is_limited)
+        };
+        spend(gate, live, "l", "a", 50, now);
+        spend(gate, live, "l", "b", 3, now);
+        assert_eq!((remaining("a"), remaining("b")), ((0, 40, true), (7, 0, false)), "{rule:?}");
+        gate.reset_key(live, &gate.find_key(live, "l", &name("a")).unwrap(), None, now).unwrap();
+        assert_eq!((remaining("a"), remaining("b")), ((10, 0, false), (7, 0, false)), "{rule:?}");
+    }
+}
+
+/// The store knows of a debt that this replica has not heard of.
+#[tokio::test(start_paused = true)]
+async fn a_reset_fills_the_store() {
+    let gate = new_gate();
+    let redis = FakeRedis::new(gate.clock);
+    let store = redis.store(OnFailure::Split);
+    let limit = parse_limit(&["a", "1", "1h", "10", "reject", "redis=2"]);
+    let rule = limit.allowed.usual.clone();
+    let live = install_with(gate, [limit], CAPS, std::slice::from_ref(&store));
+    let found = gate.find_key(live, "a", &name("k")).unwrap();
+    store.settle("a", found.key, &rule, 500, 1000);
+    assert_eq!(redis.remaining("a", found.key, &rule), 0);
+    gate.reset_key(live, &found, None, gate.clock.now()).unwrap();
+    assert_eq!(redis.remaining("a", found.key, &rule), 10);
+}
+
+/// Pages have each limited key once, the longest wait first.
+#[tokio::test(start_paused = true)]
+async fn limited_keys_come_by_pages() {
+    let gate = new_gate();
+    let rule = Algorithm::TokenBucket(Quota::new(Rate { count: 10, period_ns: ns("10s") }, 10).unwrap());
+    let live = install(gate, [of("l", rule)], CAPS);
+    let now = gate.clock.now();
+    for key in 0..40 {
+        spend(gate, live, "l", &key.to_string(), if key < 25 { 10 + key } else { 9 }, now);
+    }
+    let (mut keys, mut after): (Vec<Key>, _) = (Vec::new(), None);
+    for (left, length) in [(25, 10), (15, 10), (5, 5), (0, 0)] {
+        let asked = LimitedKeysQuestion { after: after.clone(), n: 10, ..LimitedKeysQuestion::default() };
+        let (page, count) = gate.limited_keys(live, "l", &asked, now).unwrap();
+        assert_eq!((count, page.len()), (left, length));
+        keys.extend(page.iter().map(|LimitedKey { key, .. }| *key));
+        after = page.last().map(|last| last.position.clone()).or(after);
+    }
+    let expected = (0..25).rev().map(|key| gate.find_key(live, "l", &name(&key.to_string())).unwrap().key);
+    assert_eq!(keys, expected.collect::<Vec<_>>());
+}

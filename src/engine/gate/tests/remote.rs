@@ -1,0 +1,668 @@
+//! Limits whose state is in a store: when it is asked, what happens meanwhile, and who decides if it does not answer.
+
+use std::fmt::Write;
+use std::net::Ipv4Addr;
+
+use super::redis::FakeRedis;
+use super::*;
+use crate::engine::gate::{Question, Rejection, RemoteExplanation, Routing, Verdict};
+use crate::engine::limit::state::State as _;
+use crate::engine::policy::{IdentitySource, OnMissing};
+use crate::engine::store::backend::Mirrors;
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_that_denies_saves_the_call() {
+    check(
+        "
+        limit a 10 1s 2 reject redis=3
+        0ms   ask r1 a=k
+        0ms   ask r2 a=k
+        1ms   calls 2
+        1ms   ask r3 a=k
+        1ms   ask s1 a=other
+        2ms   calls 1
+        # the first unit is back
+        100ms ask r4 a=k
+        101ms ask r5 a=k
+        102ms calls 1
+        # a cost above the burst never passes
+        limit b 10 1s 2 reject cost=3 redis=3
+        110ms ask r6 b=k
+        111ms calls 0
+        > 0ms   r1 pass
+        > 0ms   r2 pass
+        > 1ms   r3 Limit 99ms
+        > 1ms   s1 pass
+        > 100ms r4 pass
+        > 101ms r5 Limit 99ms
+        > 110ms r6 Limit never
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_limits_of_a_request_are_charged_or_none() {
+    check(
+        "
+        limit a 1 1h 2 reject redis=1
+        limit b 1 1h 1 reject redis=1
+        limit l 1 1h 2 reject
+        # a local limit that denies: no call
+        0ms ask r1 l=k
+        0ms ask r2 l=k
+        0ms ask r3 l=k a=k
+        1ms calls 0
+        1ms remain a=k 2
+        # a store that denies, which no mirror knows: the local limit gets its unit back
+        2ms elsewhere b=k 1
+        2ms ask r4 l=m a=m b=k
+        3ms calls 1
+        3ms remain a=m 2
+        # now the mirror of b knows
+        3ms ask r5 l=m a=m b=k
+        4ms calls 0
+        4ms ask r6 l=m a=m
+        4ms ask r7 l=m a=m
+        5ms calls 2
+        5ms remain a=m 0
+        > 0ms r1 pass
+        > 0ms r2 pass
+        > 0ms r3 Limit 1h
+        > 2ms r4 Limit 1h
+        > 3ms r5 Limit 3599999ms
+        > 4ms r6 pass
+        > 4ms r7 pass
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_leaves_is_charged_nothing() {
+    check(
+        "
+        limit a 1 1h 5 reject redis=1
+        limit l 1 1h 1 reject
+        0ms  store slow=20ms
+        # before and after the store has decided
+        0ms  ask r1 a=k l=k
+        5ms  leave r1
+        10ms ask r2 a=k l=k
+        25ms leave r2
+        25ms calls 1
+        25ms remain a=k 5
+        30ms ask r3 a=k l=k
+        50ms remain a=k 4
+        > 50ms r3 pass
+        ",
+    )
+    .await;
+}
+
+/// The answer to a question that is asked before the refund lacks it, and its denial would hold for an hour.
+#[tokio::test(start_paused = true)]
+async fn the_refund_of_a_call_without_an_answer_ends_a_denial() {
+    check(
+        "
+        limit a 1 1h 1 reject redis=1
+        0ms  store slow=20ms
+        0ms  ask r1 a=k
+        2ms  ask r2 a=k
+        15ms leave r1
+        23ms calls 2
+        30ms ask r3 a=k
+        51ms calls 1
+        # that answer has the refund
+        51ms ask r4 a=k
+        52ms calls 0
+        > 22ms r2 Limit 3599988ms
+        > 50ms r3 pass
+        > 51ms r4 Limit 3599989ms
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_ends_a_denial_before_its_time() {
+    check(
+        "
+        limit a 1 1h 1 reject redis=1
+        0ms  ask r1 a=k undo=50ms
+        1ms  ask r2 a=k
+        2ms  calls 1
+        51ms remain a=k 1
+        51ms ask r3 a=k
+        52ms calls 1
+        # asked at once, because the last answer may lack the refund
+        53ms ask r4 a=k
+        54ms calls 1
+        # and no more
+        1s   ask r5 a=k
+        1s   ask r6 a=k
+        2s   ask r7 a=k
+        2s   calls 2
+        > 0ms  r1 pass
+        > 1ms  r2 Limit 3599999ms
+        > 51ms r3 pass
+        > 53ms r4 Limit 3599998ms
+        > 1s   r5 Limit 3599051ms
+        > 1s   r6 Limit 3599051ms
+        > 2s   r7 Limit 3598051ms
+        ",
+    )
+    .await;
+    check(
+        "
+        limit a 1 1h 1 hold=2h redis=1
+        0ms  ask r1 a=k undo=50ms
+        1ms  ask r2 a=k
+        > 0ms  r1 pass
+        > 50ms r2 pass
+        ",
+    )
+    .await;
+}
+
+/// A store that is down costs no call after the decision, and hears of all charges later.
+#[tokio::test(start_paused = true)]
+async fn a_limit_goes_on_without_its_store() {
+    let rows = |on_failure: &str, answers: [&str; 5], remain: u64| {
+        let [r1, r2, r3, r4, r5] = answers;
+        format!(
+            "
+            store {on_failure}
+            limit a 1 1h 6 reject redis=3
+            0ms ask r1 a=k
+            1ms store down
+            2ms ask r2 a=k
+            3ms ask r3 a=k
+            4ms ask r4 a=k undo=1ms
+            5ms ask r5 a=k
+            6ms store up
+            7ms remain a=k {remain}
+            > 0ms r1 {r1}
+            > 2ms r2 {r2}
+            > 3ms r3 {r3}
+            > 4ms r4 {r4}
+            > 5ms r5 {r5}
+            "
+        )
+    };
+    // The mirror knows of 1 of 6 units. The share of the others is one unit and a fraction.
+    let denied = ["pass", "pass", "Limit 3599997ms", "Limit 3599996ms", "Limit 3599995ms"];
+    check(&rows("split", denied, 4)).await;
+    check(&rows("local", ["pass"; 5], 2)).await;
+    check(&rows("allow", ["pass"; 5], 5)).await;
+    check(&rows("reject", ["pass", "Limit 1s", "Limit 1s", "Limit 1s", "Limit 1s"], 5)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cold_store_lets_each_replica_spend_its_share() {
+    check(
+        "
+        store allow
+        limit a 1 1h 6 reject redis=3
+        0ms store cold
+        0ms ask r1 a=k
+        0ms ask r2 a=k
+        0ms ask r3 a=k
+        1ms store up
+        1ms ask r4 a=k
+        2ms remain a=k 3
+        > 0ms r1 pass
+        > 0ms r2 pass
+        > 0ms r3 Limit 3h
+        > 1ms r4 pass
+        ",
+    )
+    .await;
+}
+
+/// Waiters cost one call for each admission, and pass in order.
+#[tokio::test(start_paused = true)]
+async fn only_the_front_of_a_queue_asks() {
+    let mut rows = String::from("limit a 100 1s 1 hold=1h redis=1\n0ms ask r0 a=k\n1ms calls 1\n");
+    for waiter in 1..1000 {
+        writeln!(rows, "1ms ask r{waiter} a=k").unwrap();
+    }
+    // About ten milliseconds each: a timer is late by up to 1 ms, and asks by up to 0.2 ms.
+    rows.push_str("12s calls 999\n");
+    let told = run(&rows).await;
+    assert_eq!(told.len(), 1000);
+    let mut passed: Vec<_> = told.iter().map(|(who, told)| (told.at_ns, who[1..].parse::<usize>().unwrap())).collect();
+    assert!(told.values().all(|told| told.what == "pass"));
+    passed.sort_unstable();
+    assert!(passed.iter().map(|(_, who)| *who).eq(0..1000), "first come, first served");
+}
+
+/// A waiter that leaves while the store decides gives its local charges back too.
+#[tokio::test(start_paused = true)]
+async fn a_front_that_leaves_is_charged_nothing() {
+    for leaves in ["110ms", "130ms"] {
+        check(&format!(
+            "
+            limit a 10 1s 1 hold=1h redis=1
+            limit l 1 1h 1 reject
+            0ms   ask r1 a=k
+            1ms   store slow=40ms
+            # asks at 100 ms or a little later; the store decides 20 ms after that
+            1ms   ask r2 a=k l=k
+            {leaves} leave r2
+            {leaves} ask r3 l=k
+            150ms remain a=k 1
+            > 0ms      r1 pass
+            > {leaves} r3 pass
+            "
+        ))
+        .await;
+    }
+}
+
+/// If other replicas take the units, the front asks again when the store says so.
+#[tokio::test(start_paused = true)]
+async fn a_front_that_is_denied_waits_for_the_next_unit() {
+    let told = run("
+        limit a 1 1s 1 hold=1h redis=2
+        0s    ask r1 a=k
+        1ms   ask r2 a=k
+        2ms   calls 1
+        # the bucket was half full
+        500ms elsewhere a=k 1
+        1200ms calls 1
+        1600ms calls 1
+        ")
+    .await;
+    // 1.5 s, the jitter of a wait of half a second, and two late timers.
+    let Told { at_ns, what, .. } = &told["r2"];
+    assert!(what == "pass" && (1500 * MS_NS..1507 * MS_NS).contains(at_ns), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_stores_of_a_request_are_asked_at_once() {
+    check(
+        "
+        limit a 1 1h 5 reject redis=1
+        limit b 1 1h 1 reject other=1
+        limit l 1 1h 5 reject
+        0ms ask r1 a=k b=k l=k
+        1ms calls 2
+        1ms elsewhere b=m 1
+        # the second store denies: the first one gets its unit back
+        1ms ask r2 a=k b=m l=k
+        2ms calls 2
+        2ms remain a=k 4
+        > 0ms r1 pass
+        > 1ms r2 Limit 1h
+        ",
+    )
+    .await;
+    check(
+        "
+        limit a 1 1h 5 reject redis=1
+        limit b 1 1h 5 reject other=1
+        0ms   store slow=20ms
+        0ms   other 30ms
+        0ms   ask r1 a=k b=k
+        # one store has answered
+        100ms ask r2 a=k b=k
+        125ms leave r2
+        140ms remain a=k 4
+        140ms remain b=k 4
+        # the slow one denies
+        200ms elsewhere b=m 5
+        200ms ask r3 a=k b=m
+        240ms remain a=k 4
+        > 30ms  r1 pass
+        > 230ms r3 Limit 3599970ms
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn shadow_limits_and_costs_are_decided_by_the_store() {
+    check(
+        "
+        limit a 1 1h 3 reject cost=2 redis=1
+        limit s 1 1h 1 reject shadow redis=1
+        0ms ask r1 s=k
+        0ms ask r2 s=k
+        1ms ask r3 a=k s=k
+        2ms remain s=k 0
+        2ms remain a=k 1
+        3ms ask r4 a=k s=k
+        > 0ms r1 pass
+        > 0ms r2 pass
+        > 1ms r3 pass
+        > 3ms r4 Limit 3599998ms
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn plans_and_overrides_are_decided_by_the_store() {
+    check(
+        "
+        limit a 1 1h 1 reject plan=pro,2,1h,2 override=vip,3,1h,3 override=free,unlimited redis=1
+        0ms ask r1 a=k
+        0ms ask r2 a=p x-plan=pro
+        1ms ask r3 a=p x-plan=pro
+        2ms ask r4 a=p x-plan=pro
+        2ms ask r5 a=vip x-plan=pro
+        2ms ask r6 a=free
+        3ms calls 4
+        > 0ms r1 pass
+        > 0ms r2 pass
+        > 1ms r3 pass
+        > 2ms r4 Limit 1799998ms
+        > 2ms r5 pass
+        > 2ms r6 pass
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn denials_by_stores_and_mirrors_count_towards_a_ban() {
+    check(
+        "
+        limit a 1 1h 1 reject ban=2/1min,10min,1h redis=1
+        0s ask r1 a=k
+        # by the mirror
+        1s ask r2 a=k
+        # by the store
+        2s elsewhere a=m 1
+        2s ask s1 a=m
+        3s ask r3 a=k
+        3s ask s2 a=m
+        4s ask r4 a=k
+        4s ask s3 a=m
+        5s calls 2
+        > 0s r1 pass
+        > 1s r2 Limit 3599s
+        > 2s s1 Limit 1h
+        > 3s r3 Limit 3597s
+        > 3s s2 Limit 3599s
+        > 4s r4 Banned 599s
+        > 4s s3 Banned 599s
+        ",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_beyond_a_remote_limit_is_delayed() {
+    check(
+        "
+        limit a 1 1h 1 delay=1s,3s redis=3
+        limit l 1 1h 9 reject
+        0s ask r1 a=k l=k
+        1s ask r2 a=k l=k
+        2s ask r3 a=k l=k
+        3s ask r4 a=k l=k
+        4s ask r5 a=k l=k
+        # by the share of a replica while the store is down: one unit over is three
+        5s store down
+        5s ask r6 a=m
+        6s ask r7 a=m
+        > 0s r1 pass
+        > 2s r2 pass
+        > 4s r3 pass
+        > 6s r4 pass
+        > 7s r5 pass
+        > 5s r6 pass
+        > 7s r7 pass
+        ",
+    )
+    .await;
+    check(
+        "
+        # a delayed request that leaves, and one that there is no place for: both charged nothing
+        limit a 1 1h 1 delay=1s,3s waiting=1 redis=3
+        0s ask r1 a=k
+        1s ask r2 a=k
+        1s ask r3 a=k
+        1500ms leave r2
+        1600ms remain a=k 0
+        1600ms ask r4 a=k
+        > 0s r1 pass
+        > 1s r3 QueueFull 3s
+        > 2600ms r4 pass
+        ",
+    )
+    .await;
+}
+
+/// Waiters go on without their store, by the share of their replica.
+#[tokio::test(start_paused = true)]
+async fn a_queue_goes_on_without_its_store() {
+    let told = run("
+        limit a 10 1s 2 hold=1h redis=2
+        0ms  store down
+        0ms  ask r0 a=k
+        0ms  ask r1 a=k
+        0ms  ask r2 a=k
+        ")
+    .await;
+    for (who, due_ms) in [("r0", 0), ("r1", 200), ("r2", 400)] {
+        // The jitter of each wait, and late timers.
+        let late = due_ms * MS_NS..=(due_ms + due_ms / 50 + 3) * MS_NS;
+        assert!(told[who].what == "pass" && late.contains(&told[who].at_ns), "{who}: {told:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_in_flight_are_counted_by_the_store() {
+    check(
+        "
+        limit a 1 1h 1 reject concurrency=2 redis=2
+        0ms  ask r1 a=k undo=100ms
+        0ms  ask r2 a=k undo=200ms
+        # the end of a request elsewhere is unheard, so each denial is asked for
+        1ms  ask r3 a=k
+        2ms  ask r4 a=k
+        3ms  calls 4
+        101ms ask r5 a=k undo=10ms
+        300ms remain a=k 2
+        # while the store is down, each replica has its share of the requests
+        300ms store down
+        300ms ask s1 a=k undo=100ms
+        300ms ask s2 a=k undo=10ms
+        401ms ask s3 a=k undo=100ms
+        402ms store up
+        402ms ask s4 a=k undo=100ms
+        403ms ask s5 a=k
+        600ms remain a=k 2
+        > 0ms r1 pass
+        > 0ms r2 pass
+        > 1ms r3 Limit release
+        > 2ms r4 Limit release
+        > 101ms r5 pass
+        > 300ms s1 pass
+        > 300ms s2 Limit release
+        > 401ms s3 pass
+        > 402ms s4 pass
+        > 403ms s5 Limit release
+        ",
+    )
+    .await;
+    let told = run("
+        limit a 1 1h 1 hold=1h concurrency=1 redis=2
+        0ms   elsewhere a=k 1
+        0ms   ask r1 a=k
+        199ms elsewhere a=k -1
+        ")
+    .await;
+    // It looks every 50 ms, and a little later.
+    assert!((200 * MS_NS..260 * MS_NS).contains(&told["r1"].at_ns), "{told:?}");
+}
+
+/// What a replica tells a store that has lost its keys, limit by limit.
+#[tokio::test(start_paused = true)]
+async fn mirrors_are_visited_part_by_part() {
+    let gate = new_gate();
+    let redis = FakeRedis::new(gate.clock);
+    let stores = [redis.store(OnFailure::Split)];
+    let limits = [
+        &["b", "1", "1h", "5", "reject", "redis=1"][..],
+        &["a", "1", "1h", "5", "reject", "override=vip,1,1h,9", "redis=1"],
+        &["c", "1", "1h", "5", "reject", "concurrency=3", "redis=1"],
+        &["l", "1", "1h", "5", "reject"],
+    ];
+    let live = install_with(gate, limits.map(parse_limit), CAPS, &stores);
+    let mut passes = Vec::new();
+    for words in [&["a=k", "b=k", "l=k"][..], &["a=vip"], &["b=m", "c=k"]] {
+        let fields = headers(words);
+        passes.push(answer(ask(gate, live, &fields), &redis, &fields).await.unwrap_or_else(|_| panic!("{words:?}")));
+    }
+    let (mut visited, mut part, mut has_more) = (Vec::new(), 0, true);
+    while has_more {
+        has_more = gate.visit("main", part, &mut |mirror| {
+            let remaining = mirror.state.peek(mirror.rule, 0, gate.clock.now()).remaining;
+            visited.push((part, mirror.limit.to_owned(), remaining));
+        });
+        part += 1;
+    }
+    visited.sort();
+    let expected = [(0, "a", 4), (0, "a", 8), (1, "b", 4), (1, "b", 4)];
+    assert_eq!(visited, expected.map(|(part, limit, remaining)| (part, limit.to_owned(), remaining)));
+    assert_eq!(part, 3, "requests in flight are no part of it");
+    let mut nobody = Vec::new();
+    assert!(!gate.visit("other", 0, &mut |mirror| nobody.push(mirror.key)) && nobody.is_empty());
+}
+
+/// With `on_failure = "reject"` no request waits or is delayed while the store is down.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_down_rejects_requests_of_all_kinds() {
+    check(
+        "
+        store reject
+        limit d 1 1h 1 delay=1s,3s redis=3
+        limit h 1 1h 1 hold=1h redis=3
+        limit s 1 1h 1 reject shadow redis=3
+        limit l 1 1h 1 reject
+        0ms store down
+        0ms ask r1 d=k l=k
+        0ms ask r2 h=k l=m
+        0ms ask r3 s=k l=n
+        1ms ask r4 l=k
+        1ms store up
+        1ms remain d=k 1
+        1ms remain h=k 1
+        > 0ms r1 Limit 1s
+        > 0ms r2 Limit 1s
+        > 0ms r3 pass
+        > 1ms r4 pass
+        ",
+    )
+    .await;
+    let told = run("
+        store reject
+        limit h 1 1s 1 hold=1h redis=1
+        0ms   ask r1 h=k
+        1ms   ask r2 h=k
+        1ms   ask r3 h=k
+        500ms store down
+        ")
+    .await;
+    // They wait for units of the store, and are refused when the store is asked.
+    for who in ["r2", "r3"] {
+        let Told { what, retry, .. } = &told[who];
+        assert_eq!((what.as_str(), *retry), ("Limit", Some(Retry::AfterNs(1000 * MS_NS))), "{told:?}");
+    }
+}
+
+fn question() -> Question {
+    Question {
+        method: "GET".into(),
+        path: "/".into(),
+        host: "h".into(),
+        ip: Ipv4Addr::LOCALHOST.into(),
+        headers: vec![("a".into(), "k".into())],
+        identities: Vec::new(),
+        plan: None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_explanation_names_the_store_and_the_age_of_its_answer() {
+    let gate = new_gate();
+    let redis = FakeRedis::new(gate.clock);
+    let store = redis.store(OnFailure::Local);
+    store.go_down();
+    let live = install_with(gate, [parse_limit(&["a", "1", "1h", "5", "reject", "redis=3"])], CAPS, &[store]);
+    let explain = || {
+        let explanation = gate.explain(live, &question(), &Routing::default(), gate.clock.now()).unwrap();
+        let budget = explanation.limits[0].budget.clone().unwrap();
+        (budget.remaining, budget.remote.unwrap())
+    };
+    let expected = RemoteExplanation {
+        store: "main".into(),
+        node: Some("redis:6379".into()),
+        is_up: false,
+        on_failure: OnFailure::Local,
+        replicas: 3,
+        mirror_age_ns: None,
+    };
+    assert_eq!(explain(), (4, expected.clone()));
+    let fields = headers(&["a=k"]);
+    let mut pass = answer(ask(gate, live, &fields), &redis, &fields).await.unwrap_or_else(|_| panic!("refused"));
+    pass.charged.commit(true);
+    tokio::time::advance(Duration::from_millis(7)).await;
+    assert_eq!(explain(), (3, RemoteExplanation { mirror_age_ns: Some(7 * MS_NS), ..expected }));
+}
+
+/// A refusal by the store is counted for the key of the client's identity.
+#[tokio::test(start_paused = true)]
+async fn a_denial_by_the_store_knows_the_identity() {
+    let gate = new_gate();
+    let redis = FakeRedis::new(gate.clock);
+    let stores = [redis.store(OnFailure::Local)];
+    let every = parse_limit(&["every", "1", "1h", "1", "reject", "redis=1"]);
+    let limit = Limit { key: vec![KeyPart::Identity(0)], matches: Match::default(), ..every };
+    let source = IdentitySource::Header(HeaderName::from_static("seller"), Repeated::Reject);
+    let seller = Identity { name: "seller".into(), source, on_missing: OnMissing::Reject, is_plain: false };
+    let policy = policy(vec![limit.clone()], vec![seller]);
+    let live: &'static Live =
+        Box::leak(Box::new(gate.install_with(policy, CAPS, Arc::new(TokenCache::new(10)), &stores)));
+    let key = gate.secret.key_of_text(&limit.key, "aaaaaaaa", Prefixes::default()).unwrap();
+    redis.settle("every", key, &limit.allowed.usual, 1);
+    let fields = headers(&["seller=aaaaaaaa"]);
+    assert!(answer(ask(gate, live, &fields), &redis, &fields).await.is_err());
+    let refused: Vec<_> = gate.top(live, None, 9).into_iter().flat_map(|top| top.keys).map(|key| key.key).collect();
+    assert_eq!(refused.len(), 1);
+    assert!(refused[0].starts_with("aaaa.."), "{refused:?}");
+}
+
+/// What would happen while the store is down: the verdict, the limit's own decision, the remaining units and the retry.
+#[tokio::test(start_paused = true)]
+async fn an_explanation_says_what_happens_while_the_store_is_down() {
+    let rejected = (format!("{:?}", Verdict::Rejected(Rejection::Store)), false, Some(1000 * MS_NS));
+    let admitted = ("Admitted".to_owned(), true, None);
+    for (on_failure, limit, expected) in [
+        (OnFailure::Reject, "a 1 1h 6 reject redis=3", &rejected),
+        (OnFailure::Reject, "a 1 1h 6 hold=1h redis=3", &rejected),
+        (OnFailure::Reject, "a 1 1h 6 delay=1s,3s redis=3", &rejected),
+        (OnFailure::Reject, "a 1 1h 6 reject lease=3,4", &rejected),
+        (OnFailure::Allow, "a 1 1h 6 reject redis=3", &admitted),
+        (OnFailure::Split, "a 1 1h 6 reject redis=3", &admitted),
+    ] {
+        let gate = new_gate();
+        let redis = FakeRedis::new(gate.clock);
+        let store = redis.store(on_failure);
+        store.go_down();
+        redis.set(Some(Unavailable::Down), Duration::ZERO);
+        let cells: Vec<&str> = limit.split(' ').collect();
+        let live = install_with(gate, [parse_limit(&cells)], CAPS, &[store]);
+        let explanation = gate.explain(live, &question(), &Routing::default(), gate.clock.now()).unwrap();
+        let budget = explanation.limits[0].budget.clone().unwrap();
+        let found = (format!("{:?}", explanation.verdict), budget.admits, explanation.retry_after_ns);
+        assert_eq!(&found, expected, "{on_failure:?} {limit}");
+        let fields = headers(&["a=k"]);
+        let is_admitted = answer(ask(gate, live, &fields), &redis, &fields).await.is_ok();
+        assert_eq!(is_admitted, expected.1, "{on_failure:?} {limit}");
+    }
+}

@@ -1,0 +1,246 @@
+//! The final costs of requests, once their answers are known.
+
+use http::HeaderName;
+
+use super::redis::NoStore;
+use super::*;
+use crate::engine::gate::{Bill, Spend};
+use crate::engine::limit::concurrency;
+use crate::engine::policy::{AfterResponse, Settle, SettleBy, StatusSet};
+
+/// An answer, and the milliseconds from its request to its end.
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    status: u16,
+    field: Option<&'static str>,
+    bytes: u64,
+    ms: u64,
+}
+
+const OK: Answer = Answer { status: 200, field: None, bytes: 0, ms: 0 };
+
+/// One budget of 1000 units for all requests, which do not come back during a test. A request takes 2 units at first.
+fn settled(counts: Option<StatusSet>, by: Option<SettleBy>) -> Limit {
+    let settle = by.map(|by| Settle { by, every_ns: None, max_debt: 100 });
+    let every = limit("l", 1, "1h", 1000, OnLimit::Reject);
+    Limit {
+        matches: Match::default(),
+        key: Vec::new(),
+        cost: Cost::Units(2),
+        after: Some(Arc::new(AfterResponse { counts, settle })),
+        ..every
+    }
+}
+
+fn of(from: u16, to: u16) -> StatusSet {
+    StatusSet(vec![(from, to)])
+}
+
+/// Forwards a request, and returns its bill.
+fn sent_on(gate: &'static Gate, live: &'static Live) -> Option<Bill> {
+    let Step::Pass(mut pass) = ask(gate, live, &headers(&[])) else { panic!("there is room") };
+    pass.charged.commit(true);
+    pass.charged.bill()
+}
+
+fn answer(bill: &mut Bill, answer: Answer) {
+    let fields: FieldBuf = answer.field.map(|cost| ("x-cost", cost)).into_iter().collect();
+    bill.answered(answer.status, fields.fields(), None);
+    bill.sent(answer.bytes);
+}
+
+fn spent(gate: &Gate, live: &Live) -> u64 {
+    let spend = Spend { limit: "l", key: &[], plan: None, units: 1 };
+    let balance = gate.spend(live, spend, gate.clock.now()).unwrap();
+    999 - balance.remaining.unwrap() + balance.debt
+}
+
+/// The first request meets a new key, the second a known one; both cost the same.
+#[tokio::test(start_paused = true)]
+async fn each_request_costs_the_units_of_its_answer() {
+    let header = || Some(SettleBy::Header(HeaderName::from_static("x-cost")));
+    let cost = |cost| Answer { field: Some(cost), ..OK };
+    let status = |status| Answer { status, ..OK };
+    let by_status = || Some(SettleBy::Status(vec![(of(500, 599), 0), (of(200, 299), 5)]));
+    let elapsed = |ms| Answer { ms, ..OK };
+    let bytes = |bytes| Answer { bytes, ..OK };
+    for (counts, by, answered, each) in [
+        (Some(of(401, 401)), None, status(401), 2),
+        (Some(of(401, 401)), None, status(200), 0),
+        (None, header(), cost("7"), 7),
+        (None, header(), cost("7.9"), 7),
+        (None, header(), cost("1"), 1),
+        (None, header(), cost("0"), 0),
+        (None, header(), cost(""), 2),
+        (None, header(), cost(".5"), 2),
+        (None, header(), cost("x"), 2),
+        (None, header(), OK, 2),
+        (None, by_status(), status(200), 5),
+        (None, by_status(), status(503), 0),
+        (None, by_status(), status(404), 2),
+        (None, Some(SettleBy::ResponseBytes), bytes(12), 12),
+        (None, Some(SettleBy::ResponseBytes), bytes(0), 0),
+        (None, Some(SettleBy::ElapsedMs), elapsed(30), 30),
+        (None, Some(SettleBy::ElapsedMs), elapsed(0), 0),
+        (Some(of(200, 200)), header(), Answer { status: 500, ..cost("7") }, 0),
+        (Some(of(200, 200)), header(), cost("7"), 7),
+        (Some(of(200, 200)), Some(SettleBy::ResponseBytes), Answer { status: 500, ..bytes(9) }, 0),
+    ] {
+        let gate = new_gate();
+        let row = format!("{counts:?} {by:?} {answered:?}");
+        let live = install(gate, [settled(counts, by)], CAPS);
+        for number in 1..=2 {
+            let mut bill = sent_on(gate, live).unwrap_or_else(|| panic!("request {number} is to be settled: {row}"));
+            answer(&mut bill, answered);
+            tokio::time::advance(Duration::from_millis(answered.ms)).await;
+            drop(bill);
+        }
+        assert_eq!(spent(gate, live), 2 * each, "{row}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn charges_that_are_not_settled_have_no_bill() {
+    let gate = new_gate();
+    let live = install(gate, [Limit { after: None, ..settled(None, None) }], CAPS);
+    assert!(sent_on(gate, live).is_none() && sent_on(gate, live).is_none());
+    assert_eq!(spent(gate, live), 4);
+    // A request that does not reach the upstream costs nothing.
+    let live = install(gate, [settled(Some(of(200, 200)), None)], CAPS);
+    let Step::Pass(pass) = ask(gate, live, &headers(&[])) else { panic!("there is room") };
+    drop(pass);
+    assert_eq!(spent(gate, live), 5, "with the unit that the first look took");
+}
+
+/// A long request is charged while it runs, and the units charged so far are subtracted at its end.
+#[tokio::test(start_paused = true)]
+async fn a_long_request_is_charged_as_it_runs() {
+    let gate = new_gate();
+    let mut long = settled(None, None);
+    let settle = Settle { by: SettleBy::ElapsedMs, every_ns: Some(10 * MS_NS), max_debt: 100 };
+    long.after = Some(Arc::new(AfterResponse { counts: None, settle: Some(settle) }));
+    let live = install(gate, [long], CAPS);
+    let bill = sent_on(gate, live).unwrap();
+    // Each peek takes a unit.
+    for (looks, (ms, expected)) in (0..).zip([(5, 2), (12, 10), (25, 40)]) {
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+        assert_eq!(spent(gate, live) - looks, expected, "{ms} ms later");
+    }
+    drop(bill);
+    assert_eq!(spent(gate, live) - 3, 42);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(spent(gate, live) - 4, 42, "nothing runs any more");
+
+    // A request that did not reach the upstream costs nothing.
+    let Step::Pass(pass) = ask(gate, live, &headers(&[])) else { panic!("there is room") };
+    tokio::time::sleep(Duration::from_millis(25)).await;
+    assert_eq!(spent(gate, live) - 5, 62);
+    drop(pass);
+    assert_eq!(spent(gate, live) - 6, 42);
+}
+
+/// A cost of any size is no more than the largest debt, and units that come back let the next request pass.
+#[tokio::test(start_paused = true)]
+async fn the_largest_debt_bounds_a_cost() {
+    let gate = new_gate();
+    let by = || Some(SettleBy::Header(HeaderName::from_static("x-cost")));
+    let live = install(gate, [settled(None, by())], CAPS);
+    let mut bill = sent_on(gate, live).unwrap();
+    answer(&mut bill, Answer { field: Some("99999999999999999999999"), ..OK });
+    drop(bill);
+    assert_eq!(spent(gate, live), 999 + 100);
+
+    let gate = new_gate();
+    let on_limit = OnLimit::Hold(HoldRule { max_wait_ns: None, max_waiting: 10 });
+    let live = install(gate, [Limit { cost: Cost::Units(1000), on_limit, ..settled(None, by()) }], CAPS);
+    let mut bill = sent_on(gate, live).unwrap();
+    let Step::Wait(waiting) = ask(gate, live, &headers(&[])) else { panic!("nothing is left") };
+    let waiting = tokio::spawn(waiting.wait(&NoStore));
+    tokio::task::yield_now().await;
+    assert!(!waiting.is_finished());
+    answer(&mut bill, Answer { field: Some("0"), ..OK });
+    drop(bill);
+    assert!(timeout(Duration::from_secs(1), waiting).await.unwrap().unwrap().is_ok());
+}
+
+/// The headers of an answer that does not count show the standing without it.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_does_not_count_gives_its_units_back_to_the_standing() {
+    for (status, remaining) in [(401, 998), (200, 1000)] {
+        let gate = new_gate();
+        let live = install(gate, [settled(Some(of(401, 401)), None)], CAPS);
+        let Step::Pass(mut pass) = ask(gate, live, &headers(&[])) else { panic!("there is room") };
+        pass.charged.commit(true);
+        let standing = pass.standing;
+        let mut bill = pass.charged.bill().unwrap();
+        let none = FieldBuf::default();
+        let standing = bill.answered(status, none.fields(), standing).unwrap();
+        assert_eq!(standing.remaining, remaining, "{status}");
+    }
+}
+
+/// A unit of a concurrency limit is given back at the end of the response, or when the answer does not count.
+#[tokio::test(start_paused = true)]
+async fn a_request_in_flight_holds_its_place() {
+    let one = Algorithm::Concurrency(concurrency::Rule::new(1).unwrap());
+    let header = SettleBy::Header(HeaderName::from_static("x-cost"));
+    for (after, status, is_held) in [
+        (None, 200, true),
+        (Some((None, None)), 200, true),
+        (Some((Some(of(200, 200)), None)), 200, true),
+        (Some((Some(of(200, 200)), None)), 500, false),
+        (Some((None, Some(header.clone()))), 200, true),
+    ] {
+        let gate = new_gate();
+        let row = format!("{after:?} {status}");
+        let after = after.map(|(counts, by)| {
+            let settle = by.map(|by| Settle { by, every_ns: None, max_debt: 0 });
+            Arc::new(AfterResponse { counts, settle })
+        });
+        let allowed = Allowed::to_all(one.clone());
+        let live = install(gate, [Limit { after, allowed, cost: Cost::Units(1), ..settled(None, None) }], CAPS);
+        let is_full = || !matches!(ask(gate, live, &headers(&[])), Step::Pass(_));
+        let mut bill = sent_on(gate, live).unwrap();
+        assert!(is_full(), "{row}");
+        answer(&mut bill, Answer { status, ..OK });
+        assert_eq!(is_full(), is_held, "{row}");
+        drop(bill);
+        assert!(!is_full(), "{row}");
+    }
+}
+
+/// A store hears of final costs, of units charged while a request runs, and of charges by the service itself.
+#[tokio::test(start_paused = true)]
+async fn a_store_hears_of_the_final_costs() {
+    let header = || Some(SettleBy::Header(HeaderName::from_static("x-cost")));
+    let metered = Settle { by: SettleBy::ElapsedMs, every_ns: Some(10 * MS_NS), max_debt: 100 };
+    let metered = Arc::new(AfterResponse { counts: None, settle: Some(metered) });
+    for (limit, answered, each) in [
+        (settled(Some(of(401, 401)), None), Answer { status: 200, ..OK }, 0),
+        (settled(None, header()), Answer { field: Some("7"), ..OK }, 7),
+        (settled(None, header()), Answer { field: Some("0"), ..OK }, 0),
+        (settled(None, Some(SettleBy::ResponseBytes)), Answer { bytes: 30, ..OK }, 30),
+        (Limit { after: Some(metered), ..settled(None, None) }, Answer { ms: 35, ..OK }, 35),
+    ] {
+        let gate = new_gate();
+        let redis = FakeRedis::new(gate.clock);
+        let limit = Limit { strategy: Strategy::Redis { store: 0, replicas: 1 }, ..limit };
+        let (rule, key) =
+            (limit.allowed.usual.clone(), gate.secret.key_of_texts(&[], &[], Prefixes::default()).unwrap());
+        let live = install_with(gate, [limit], CAPS, &[redis.store(OnFailure::Split)]);
+        let spend = Spend { limit: "l", key: &[], plan: None, units: 1 };
+        gate.spend(live, spend, gate.clock.now()).unwrap();
+        let fields = headers(&[]);
+        let pass = super::answer(ask(gate, live, &fields), &redis, &fields).await;
+        let mut pass = pass.unwrap_or_else(|refusal| panic!("{refusal:?}"));
+        pass.charged.commit(true);
+        let mut bill = pass.charged.bill().unwrap();
+        tokio::time::sleep(Duration::from_millis(answered.ms)).await;
+        answer(&mut bill, answered);
+        drop(bill);
+        let left = redis.remaining("l", key, &rule);
+        assert_eq!(left, 999 - each, "{answered:?}");
+        let mirrored = live.states[0].table.peek(key, &rule, 0, gate.clock.now()).remaining;
+        assert_eq!(mirrored, left, "{answered:?}");
+    }
+}

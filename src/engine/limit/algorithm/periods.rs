@@ -1,0 +1,69 @@
+//! The times of a rule: when units come back, and how long they count.
+
+use super::Algorithm;
+use crate::base::time::Timestamp;
+
+impl Algorithm {
+    /// Nanoseconds in which one unit comes back; 0 if units do not come back one by one.
+    #[inline]
+    pub fn interval_ns(&self) -> u64 {
+        match self {
+            Self::TokenBucket(quota) => quota.interval_ns(),
+            Self::LeakyBucket(rule) => rule.quota.interval_ns(),
+            _ => 0,
+        }
+    }
+
+    /// Nanoseconds in which `cost` units come back, about; 0 if units do not come back with time.
+    pub fn refill_ns(&self, cost: u64) -> u64 {
+        match (self, self.interval_ns()) {
+            (Self::Several(rules), _) => rules.iter().map(|rule| rule.refill_ns(cost)).max().unwrap_or(0),
+            (_, 0) => self.period_ns().unwrap_or(0),
+            (_, interval_ns) => interval_ns.saturating_mul(cost),
+        }
+    }
+
+    /// The longest time for which spent units count, in nanoseconds; 0 if units do not come back with time.
+    pub fn memory_ns(&self) -> u64 {
+        match self {
+            Self::TokenBucket(quota) => quota.capacity_ns().max(quota.period_ns()),
+            Self::LeakyBucket(rule) => rule.quota.capacity_ns().max(rule.quota.period_ns()),
+            Self::Several(rules) => rules.iter().map(Self::memory_ns).max().unwrap_or(0),
+            other => other.period_ns().unwrap_or(0),
+        }
+    }
+
+    /// The first instant, not before `earliest`, as of which a request that passes at `now` may be charged. It is not in a
+    /// window that has ended.
+    pub fn chargeable_from(&self, earliest: Timestamp, now: Timestamp) -> Timestamp {
+        match self {
+            Self::FixedWindow(rule) => rule.first_in_window(earliest, now),
+            Self::SubWindow(rule) => rule.first_in_window(earliest, now),
+            Self::Several(rules) => rules.iter().fold(earliest, |from, rule| rule.chargeable_from(from, now)),
+            _ => earliest,
+        }
+    }
+
+    /// The period of the rate in nanoseconds; of several rates, the period of the rate with the smallest capacity. `None`
+    /// for [`Algorithm::Concurrency`].
+    #[inline]
+    pub fn period_ns(&self) -> Option<u64> {
+        match self {
+            Self::TokenBucket(quota) => Some(quota.period_ns()),
+            other => other.other_period_ns(),
+        }
+    }
+
+    fn other_period_ns(&self) -> Option<u64> {
+        match self {
+            Self::TokenBucket(quota) => Some(quota.period_ns()),
+            Self::LeakyBucket(rule) => Some(rule.quota.period_ns()),
+            Self::FixedWindow(rule) => Some(rule.period_ns()),
+            Self::SlidingLog(rule) => Some(rule.period_ns()),
+            Self::SlidingWindow(rule) => Some(rule.period_ns()),
+            Self::SubWindow(rule) => Some(rule.period_ns()),
+            Self::Concurrency(_) => None,
+            Self::Several(rules) => rules.iter().min_by_key(|rule| rule.capacity()).and_then(Self::period_ns),
+        }
+    }
+}

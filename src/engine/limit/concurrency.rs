@@ -1,0 +1,137 @@
+//! Concurrency: at most `max` units in flight at once.
+//!
+//! A charge lasts until the response ends, when a refund releases it. No unit comes back with time. So the length of a
+//! wait is unknown ([`Retry::ON_RELEASE`]), and so is the time until the key is idle ([`Decision::UNKNOWN_NS`]).
+//!
+//! Bound: at no instant more than `max` units are in flight.
+
+use super::packed::{Packed, Unpacker};
+use super::portable::{Numbers, Portable};
+use super::state::{self, charged, settled};
+use super::{Decision, QuotaError, Retry};
+use crate::base::time::Timestamp;
+
+/// The rule of a concurrency limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    max: u64,
+}
+
+impl Rule {
+    /// At most `max` units at once.
+    pub fn new(max: u64) -> Result<Self, QuotaError> {
+        if max == 0 { Err(QuotaError::Zero) } else { Ok(Self { max }) }
+    }
+
+    /// The rule of one of `replicas` that share this one.
+    ///
+    /// # Errors
+    /// [`QuotaError::Zero`] if its part of the units is none.
+    pub fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
+        Self::new(self.max / replicas.max(1))
+    }
+
+    /// Units at once.
+    pub const fn max(&self) -> u64 {
+        self.max
+    }
+}
+
+/// The state of one key: 8 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    in_flight: u64,
+}
+
+/// The proof of a charge: its units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    cost: u64,
+}
+
+impl state::State for State {
+    type Rule = Rule;
+    type Receipt = Receipt;
+
+    fn fresh(_rule: &Rule) -> Self {
+        Self { in_flight: 0 }
+    }
+
+    fn adopt(&mut self, _rule: &Rule, _now: Timestamp) {}
+
+    fn admit(&mut self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
+        let decision = self.peek(rule, cost, now);
+        if decision.is_admitted() {
+            self.in_flight = self.in_flight.saturating_add(cost);
+        }
+        decision
+    }
+
+    fn peek(&self, rule: &Rule, cost: u64, _now: Timestamp) -> Decision {
+        let free = rule.max.saturating_sub(self.in_flight);
+        let (denied, charged) = match cost {
+            cost if cost <= free => (None, cost),
+            cost if cost > rule.max => (Some(Retry::Never), 0),
+            _ => (Some(Retry::ON_RELEASE), 0),
+        };
+        let reset_after_ns = if self.in_flight == 0 && charged == 0 { 0 } else { Decision::UNKNOWN_NS };
+        Decision { denied, remaining: free - charged, reset_after_ns }
+    }
+
+    fn wait(&self, rule: &Rule, ahead: u64, cost: u64, now: Timestamp) -> Retry {
+        let together = ahead.saturating_add(cost);
+        if cost > rule.max {
+            return Retry::Never;
+        }
+        if self.peek(rule, together, now).is_admitted() { Retry::AfterNs(0) } else { Retry::ON_RELEASE }
+    }
+
+    fn receipt(&self, cost: u64, _now: Timestamp) -> Receipt {
+        Receipt { cost }
+    }
+
+    /// Releases a charge. Exact in any order.
+    fn refund(&mut self, _rule: &Rule, receipt: &Receipt, _now: Timestamp) -> u64 {
+        let given = receipt.cost.min(self.in_flight);
+        self.in_flight -= given;
+        given
+    }
+
+    /// Units that no request will release. The caller must settle them back.
+    fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, _now: Timestamp) -> i64 {
+        let before = self.in_flight;
+        self.in_flight = settled(before, extra, rule.max, max_debt);
+        charged(before, self.in_flight)
+    }
+
+    fn over(&self, rule: &Rule, _now: Timestamp) -> u64 {
+        self.in_flight.saturating_sub(rule.max)
+    }
+
+    fn idle_at(&self) -> Timestamp {
+        Timestamp::from_ns(if self.in_flight == 0 { 0 } else { u64::MAX })
+    }
+}
+
+/// Requests in flight end with their process, so nothing is stored.
+impl Packed for State {
+    fn pack(&self, _: &mut Vec<u8>) {}
+
+    fn unpack(_: &mut Unpacker<'_>) -> Option<Self> {
+        Some(Self { in_flight: 0 })
+    }
+}
+
+/// Units in flight.
+impl Portable for State {
+    fn export(&self, _: &Rule, _: Timestamp, numbers: &mut Numbers) {
+        numbers.push(self.in_flight);
+    }
+
+    fn import(_: &Rule, numbers: &mut dyn Iterator<Item = u64>, _: Timestamp) -> Option<Self> {
+        Some(Self { in_flight: numbers.next()? })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,294 @@
+//! Fixed window: `count` units in each window, all of which come back at once when it ends.
+//!
+//! Windows are those of a calendar ("per day" ends at midnight), or a window begins with the first request of its key
+//! and lasts `period`.
+//!
+//! Bound: `count` units in each window. Other spans can see twice as much: all of one window at its end, and all of the
+//! next at its beginning. A span of length `w` admits `count` units for each window that it meets: with windows of length
+//! `p` at most `(w / p + 2) * count`, where the quotient is rounded down.
+//!
+//! A changed count keeps spent units. A changed kind or length of window keeps them until a window of the new kind ends.
+
+use bytes::BufMut;
+
+use super::packed::{Packed, Unpacker, put_instant};
+use super::portable::{Numbers, Portable, from_us, to_us_ceil};
+use super::state::{self, charged, settled};
+use super::{Allowance, Calendar, Decision, QuotaError, Rate, Retry};
+use crate::base::time::Timestamp;
+
+/// The rule of a fixed window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    count: u64,
+    windows: Windows,
+}
+
+/// When windows begin and end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Windows {
+    /// A window begins with the first request after the last window, and has this length in nanoseconds.
+    FromFirst(u64),
+    /// Windows are the same for all keys.
+    Calendar(Calendar),
+}
+
+/// The bit that tells calendars from lengths.
+const IS_CALENDAR: u64 = 1 << 63;
+
+impl Rule {
+    /// `rate.count` units in `rate.period_ns` from the first request.
+    pub fn from_first(rate: Rate) -> Result<Self, QuotaError> {
+        let allowance = Allowance::new(rate)?;
+        Ok(Self { count: allowance.count(), windows: Windows::FromFirst(allowance.period_ns()) })
+    }
+
+    /// `count` units in each window of `calendar`.
+    pub fn in_calendar(count: u64, calendar: Calendar) -> Result<Self, QuotaError> {
+        if count == 0 {
+            return Err(QuotaError::Zero);
+        }
+        Ok(Self { count, windows: Windows::Calendar(calendar) })
+    }
+
+    /// The rule of one of `replicas` that share this one.
+    ///
+    /// # Errors
+    /// [`QuotaError::Zero`] if its part of the units is none.
+    pub fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
+        match self.count / replicas.max(1) {
+            0 => Err(QuotaError::Zero),
+            count => Ok(Self { count, windows: self.windows.clone() }),
+        }
+    }
+
+    /// Units in a window.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// When windows begin and end.
+    pub fn windows(&self) -> &Windows {
+        &self.windows
+    }
+
+    /// The usual length of a window in nanoseconds.
+    pub fn period_ns(&self) -> u64 {
+        match &self.windows {
+            Windows::FromFirst(period_ns) => *period_ns,
+            Windows::Calendar(calendar) => calendar.nominal_ns(),
+        }
+    }
+
+    /// The length of the window of `now`, in nanoseconds.
+    pub fn window_ns(&self, now: Timestamp) -> u64 {
+        match &self.windows {
+            Windows::FromFirst(period_ns) => *period_ns,
+            Windows::Calendar(calendar) => calendar.window_ns(now),
+        }
+    }
+
+    /// The end of a window whose first request comes at `now`.
+    fn end(&self, now: Timestamp) -> Timestamp {
+        match &self.windows {
+            Windows::FromFirst(period_ns) => now.saturating_add_ns(*period_ns),
+            Windows::Calendar(calendar) => calendar.end(now),
+        }
+    }
+
+    /// The end of the window `more` windows after the window that ends at `end`, if requests come without a pause.
+    fn end_after(&self, end: Timestamp, more: u64) -> Timestamp {
+        match &self.windows {
+            Windows::FromFirst(period_ns) => end.saturating_add_ns(more.saturating_mul(*period_ns)),
+            Windows::Calendar(calendar) => calendar.end_after(end, more),
+        }
+    }
+
+    /// The first instant not before `earliest` in the calendar's window of `now`. A window that begins with a request has
+    /// no such bound: it has the date of that request.
+    pub(super) fn first_in_window(&self, earliest: Timestamp, now: Timestamp) -> Timestamp {
+        let Windows::Calendar(calendar) = &self.windows else { return earliest };
+        let ends = |at: &Timestamp| Some(calendar.end(*at)).filter(|end| *end <= now);
+        std::iter::successors(Some(earliest), ends).last().unwrap_or(now)
+    }
+
+    const fn kind(&self) -> u64 {
+        match &self.windows {
+            Windows::FromFirst(period_ns) => *period_ns,
+            Windows::Calendar(calendar) => calendar.id() | IS_CALENDAR,
+        }
+    }
+}
+
+/// The state of one key: 24 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    ends: Timestamp,
+    used: u64,
+    /// [`Rule::kind`] of the window.
+    kind: u64,
+}
+
+/// The proof of a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    cost: u64,
+    ends: Timestamp,
+}
+
+impl State {
+    /// The length of its window in nanoseconds; `None` if the window is one of a calendar.
+    pub(super) fn length_ns(&self) -> Option<u64> {
+        Some(self.kind).filter(|kind| kind & IS_CALENDAR == 0)
+    }
+
+    /// Units used in the window of `now`; 0 if there is no window. The state is under the rule in force.
+    fn open(&self, now: Timestamp) -> u64 {
+        if now < self.ends { self.used } else { 0 }
+    }
+
+    #[cold]
+    fn change_kind(&mut self, rule: &Rule, now: Timestamp) {
+        let kind = std::mem::replace(&mut self.kind, rule.kind());
+        if self.open(now) == 0 {
+            (self.ends, self.used) = (Timestamp::ZERO, 0);
+            return;
+        }
+        self.ends = match &rule.windows {
+            Windows::FromFirst(period_ns) if kind & IS_CALENDAR == 0 => {
+                let began = self.ends.saturating_sub_ns(kind);
+                if *period_ns > kind { began.saturating_add_ns(*period_ns) } else { self.ends.min(rule.end(now)) }
+            }
+            _ => rule.end(now),
+        };
+    }
+
+    /// Sets the used units, in a new window if there is none.
+    fn use_up(&mut self, used: u64, rule: &Rule, now: Timestamp) {
+        if used > 0 && self.open(now) == 0 {
+            self.ends = rule.end(now);
+        }
+        self.used = used;
+    }
+
+    fn adopted(&self, rule: &Rule, now: Timestamp) -> Self {
+        let mut adopted = *self;
+        state::State::adopt(&mut adopted, rule, now);
+        adopted
+    }
+}
+
+impl state::State for State {
+    type Rule = Rule;
+    type Receipt = Receipt;
+
+    fn fresh(rule: &Rule) -> Self {
+        Self { ends: Timestamp::ZERO, used: 0, kind: rule.kind() }
+    }
+
+    fn adopt(&mut self, rule: &Rule, now: Timestamp) {
+        if self.kind != rule.kind() {
+            self.change_kind(rule, now);
+        }
+    }
+
+    fn admit(&mut self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
+        self.adopt(rule, now);
+        let used = self.open(now);
+        let free = rule.count.saturating_sub(used);
+        let denied = if cost <= free {
+            self.use_up(used + cost, rule, now);
+            None
+        } else if cost > rule.count {
+            Some(Retry::Never)
+        } else {
+            Some(Retry::AfterNs(self.ends.ns_since(now)))
+        };
+        let charged = if denied.is_none() { cost } else { 0 };
+        let reset_after_ns = if used + charged == 0 { 0 } else { self.ends.ns_since(now) };
+        Decision { denied, remaining: free - charged, reset_after_ns }
+    }
+
+    fn peek(&self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
+        let mut copy = *self;
+        copy.admit(rule, cost, now)
+    }
+
+    fn wait(&self, rule: &Rule, ahead: u64, cost: u64, now: Timestamp) -> Retry {
+        if cost > rule.count {
+            return Retry::Never;
+        }
+        let adopted = self.adopted(rule, now);
+        let (cost, used) = (cost.max(1), adopted.open(now));
+        let (place, here) = (ahead.div_ceil(cost), rule.count.saturating_sub(used) / cost);
+        if place < here {
+            return Retry::AfterNs(0);
+        }
+        let ends = if used > 0 { adopted.ends } else { rule.end(now) };
+        Retry::AfterNs(rule.end_after(ends, (place - here) / (rule.count / cost)).ns_since(now))
+    }
+
+    fn receipt(&self, cost: u64, _now: Timestamp) -> Receipt {
+        Receipt { cost, ends: self.ends }
+    }
+
+    /// Exact in any order within the window of the charge. After it nothing is given back.
+    fn refund(&mut self, rule: &Rule, receipt: &Receipt, now: Timestamp) -> u64 {
+        if receipt.ends != self.ends {
+            return 0;
+        }
+        self.adopt(rule, now);
+        let used = self.open(now);
+        self.used = used.saturating_sub(receipt.cost);
+        used - self.used
+    }
+
+    /// A debt ends with its window.
+    fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
+        self.adopt(rule, now);
+        let before = self.open(now);
+        let used = settled(before, extra, rule.count, max_debt);
+        self.use_up(used, rule, now);
+        charged(before, used)
+    }
+
+    fn over(&self, rule: &Rule, now: Timestamp) -> u64 {
+        self.adopted(rule, now).open(now).saturating_sub(rule.count)
+    }
+
+    fn idle_at(&self) -> Timestamp {
+        if self.used == 0 { Timestamp::ZERO } else { self.ends }
+    }
+}
+
+impl Packed for State {
+    fn pack(&self, bytes: &mut Vec<u8>) {
+        put_instant(bytes, self.ends);
+        bytes.put_u64_le(self.used);
+        bytes.put_u64_le(self.kind);
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
+        let (ends, used, kind) = (from.instant()?, from.u64()?, from.u64()?);
+        let is_calendar = kind & IS_CALENDAR != 0;
+        // Of another calendar, so that what is used is put into the window that is open now.
+        let kind = if is_calendar && from.moved().is_some() { !kind | IS_CALENDAR } else { kind };
+        Some(Self { ends, used, kind })
+    }
+}
+
+/// Microseconds until the window ends, and its used units.
+impl Portable for State {
+    fn export(&self, _: &Rule, now: Timestamp, numbers: &mut Numbers) {
+        let used = self.open(now);
+        numbers.extend([if used > 0 { to_us_ceil(self.ends.ns_since(now)) } else { 0 }, used]);
+    }
+
+    fn import(rule: &Rule, numbers: &mut dyn Iterator<Item = u64>, now: Timestamp) -> Option<Self> {
+        let ends = now.saturating_add_ns(from_us(numbers.next()?));
+        Some(Self { ends, used: numbers.next()?, kind: rule.kind() })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! Rows with time as a column for any algorithm, shared vectors, and properties of all algorithms.
+
+mod packed;
+mod portable;
+pub(crate) mod properties;
+mod refunds;
+mod several;
+mod shares;
+mod vectors;
+
+use std::time::Duration;
+
+use super::state::State as _;
+use super::{Algorithm, Allowance, AnyState, Calendar, Decision, Quota, Rate, Retry, Unit};
+use super::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
+use crate::base::time::Timestamp;
+
+/// Midnight in UTC, 2023-11-14.
+pub(crate) const START_NS: u64 = 1_699_920_000_000_000_000;
+
+pub(in crate::engine::limit) fn ns(text: &str) -> u64 {
+    let duration: Duration = humantime::parse_duration(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    u64::try_from(duration.as_nanos()).unwrap()
+}
+
+/// A time since the start, or a date such as `2024-03-31T01:59:59+01:00`.
+pub(in crate::engine::limit) fn at(text: &str) -> Timestamp {
+    if text.contains('T') {
+        let at: jiff::Timestamp = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+        return Timestamp::from_ns(u64::try_from(at.as_nanosecond()).unwrap());
+    }
+    Timestamp::from_ns(START_NS + ns(text))
+}
+
+/// `5/1s` as a rate.
+pub(in crate::engine::limit) fn rate(text: &str) -> Rate {
+    let (count, period) = text.split_once('/').unwrap_or_else(|| panic!("not a rate: {text}"));
+    Rate { count: count.parse().unwrap(), period_ns: ns(period) }
+}
+
+/// A rule in the notation of rows; several rates are joined by `+`.
+pub(crate) fn algorithm(text: &str) -> Algorithm {
+    if text.contains('+') {
+        return Algorithm::Several(text.split('+').map(algorithm).collect());
+    }
+    let quota = |text, burst: &str| Quota::new(rate(text), burst.parse().unwrap()).unwrap();
+    match text.split_whitespace().collect::<Vec<_>>()[..] {
+        ["token_bucket", of, "burst", burst] => Algorithm::TokenBucket(quota(of, burst)),
+        ["leaky_bucket", of, "burst", burst, ref shapes @ ..] => {
+            let shapes = shapes == ["shapes"];
+            Algorithm::LeakyBucket(leaky_bucket::Rule { quota: quota(of, burst), shapes })
+        }
+        ["fixed_window", of, "from", "first"] => {
+            Algorithm::FixedWindow(fixed_window::Rule::from_first(rate(of)).unwrap())
+        }
+        ["fixed_window", count, "per", every, unit, zone] => {
+            let unit = match unit {
+                "ms" => Unit::Millisecond,
+                "s" => Unit::Second,
+                "min" => Unit::Minute,
+                "h" => Unit::Hour,
+                "day" => Unit::Day,
+                "week" => Unit::Week,
+                "month" => Unit::Month,
+                _ => panic!("not a unit: {unit}"),
+            };
+            let calendar = Calendar::new(unit, every.parse().unwrap(), zone).unwrap();
+            Algorithm::FixedWindow(fixed_window::Rule::in_calendar(count.parse().unwrap(), calendar).unwrap())
+        }
+        ["sliding_log", of] => Algorithm::SlidingLog(sliding_log::Rule::new(rate(of)).unwrap()),
+        ["sliding_window", of] => Algorithm::SlidingWindow(Allowance::new(rate(of)).unwrap()),
+        ["sub_window", of, "in", n] => {
+            Algorithm::SubWindow(sub_window::Rule::new(rate(of), n.parse().unwrap()).unwrap())
+        }
+        ["concurrency", max] => Algorithm::Concurrency(concurrency::Rule::new(max.parse().unwrap()).unwrap()),
+        _ => panic!("not an algorithm: {text}"),
+    }
+}
+
+pub(in crate::engine::limit) fn retry(text: &str) -> Option<Retry> {
+    match text {
+        "-" => None,
+        "never" => Some(Retry::Never),
+        "release" => Some(Retry::ON_RELEASE),
+        text => Some(Retry::AfterNs(ns(text))),
+    }
+}
+
+/// Runs rows against one key under `rule`:
+///
+/// - `rule ALGORITHM ...`: the rule from here on
+/// - `AT COST DECISION REMAINING RESET RETRY`: a request, whose peek agrees; a reset of `?` is unknown
+/// - `AT refund N`: gives back the `N`th of all charges so far, from 1
+/// - `AT settle EXTRA MAX_DEBT`
+/// - `AT wait AHEAD COST RETRY`: the wait of a request behind others
+pub(in crate::engine::limit) fn check(rule: &str, rows: &str) {
+    let first = rule;
+    let mut rule = algorithm(rule);
+    let mut state = AnyState::fresh(&rule);
+    let mut receipts = Vec::new();
+    for row in rows.lines().map(str::trim).filter(|row| !row.is_empty() && !row.starts_with('#')) {
+        let cells: Vec<&str> = row.split_whitespace().collect();
+        let row = format!("{row}\nof {first}");
+        match cells[..] {
+            ["rule", ..] => rule = algorithm(&cells[1..].join(" ")),
+            [when, "refund", number] => {
+                let (rule, receipt) = &receipts[number.parse::<usize>().unwrap() - 1];
+                state.refund(rule, receipt, at(when));
+            }
+            [when, "settle", extra, max_debt] => {
+                state.settle(&rule, extra.parse().unwrap(), max_debt.parse().unwrap(), at(when));
+            }
+            [when, "wait", ahead, cost, expected] => {
+                let found = state.wait(&rule, ahead.parse().unwrap(), cost.parse().unwrap(), at(when));
+                assert_eq!(Some(found), retry(expected), "wait: {row}");
+            }
+            [when, cost, decision, remaining, reset, expected] => {
+                let (now, cost) = (at(when), cost.parse().unwrap());
+                let peeked = state.peek(&rule, cost, now);
+                let found = state.admit(&rule, cost, now);
+                assert_eq!(peeked, found, "a peek differs: {row}");
+                if found.is_admitted() && cost > 0 {
+                    receipts.push((rule.clone(), state.receipt(cost, now)));
+                }
+                assert_eq!(if found.is_admitted() { "admit" } else { "deny" }, decision, "decision: {row}");
+                assert_eq!(found.denied, retry(expected), "retry: {row}");
+                assert_eq!(found.remaining, remaining.parse::<u64>().unwrap(), "remaining: {row}");
+                let reset_ns = if reset == "?" { Decision::UNKNOWN_NS } else { ns(reset) };
+                assert_eq!(found.reset_after_ns, reset_ns, "reset: {row}");
+            }
+            _ => panic!("not a row: {row}"),
+        }
+    }
+}

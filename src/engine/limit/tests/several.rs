@@ -1,0 +1,127 @@
+//! Limits with several rates: late charges, debts, pace and tightness.
+
+use super::{algorithm, at};
+use crate::engine::limit::state::State;
+use crate::engine::limit::tightness::Tightness;
+use crate::engine::limit::{AnyState, Pace, Retry};
+
+const RULES: &str = "token_bucket 10/1m burst 10 + token_bucket 30/1h burst 30";
+
+/// Settles one key, with a debt of 100 at most. Rows: instant, units, remaining units after it, and debt.
+#[test]
+fn every_window_is_settled_and_the_largest_debt_counts() {
+    // Of 10 a minute and 30 an hour: 4, 12 and 37 are charged; a minute later the first has got 10 back, the second
+    // half a unit. No window owes more than 100.
+    let rule = algorithm(RULES);
+    let mut state = AnyState::fresh(&rule);
+    for (when, extra, remaining, debt) in [
+        ("0s", 4, 6, 0),
+        ("0s", 8, 0, 2),
+        ("0s", 25, 0, 27),
+        ("60s", 0, 0, 17),
+        ("60s", 1000, 0, 100),
+        ("60s", -1000, 10, 0),
+    ] {
+        let now = at(when);
+        state.settle(&rule, extra, 100, now);
+        let found = (state.peek(&rule, 0, now).remaining, state.over(&rule, now));
+        assert_eq!(found, (remaining, debt), "{when} {extra}");
+    }
+}
+
+/// A changed rule keeps spent units of each rate. The key is idle when its last rate is.
+#[test]
+fn every_window_adopts_its_rule() {
+    let (rule, twice) = (algorithm(RULES), algorithm("token_bucket 20/1m burst 20 + token_bucket 60/1h burst 60"));
+    let mut state = AnyState::fresh(&rule);
+    assert!(state.admit(&rule, 8, at("0s")).is_admitted());
+    assert_eq!(state.idle_at(), at("16m"), "8 units at 30 an hour");
+    state.adopt(&twice, at("0s"));
+    assert_eq!(state.idle_at(), at("8m"), "8 units at 60 an hour");
+    assert_eq!(state.peek(&twice, 0, at("0s")).remaining, 12);
+}
+
+#[test]
+fn a_charge_counts_in_no_window_that_has_ended() {
+    let bucket = "token_bucket 10/1h burst 10";
+    for (rule, from) in [
+        (bucket, "59s"),
+        ("fixed_window 5 per 1 min UTC", "60s"),
+        ("fixed_window 5 per 1 min UTC + token_bucket 10/1h burst 10", "60s"),
+        ("token_bucket 10/1h burst 10 + token_bucket 20/1h burst 20", "59s"),
+        ("sub_window 10/10s in 5", "60s"),
+    ] {
+        assert_eq!(algorithm(rule).chargeable_from(at("59s"), at("61s")), at(from), "{rule}");
+    }
+}
+
+/// Rows: rule, units, and their part of the capacity in whole percents.
+#[test]
+fn units_are_a_part_of_the_capacity() {
+    for (rule, units, percent) in [
+        ("token_bucket 5/1m burst 8", 0, 0),
+        ("token_bucket 5/1m burst 8", 3, 37),
+        ("token_bucket 5/1m burst 8", 8, 100),
+        ("fixed_window 5 per 1 min UTC", 2, 40),
+        ("fixed_window 5 per 1 min UTC", 9, 100),
+        (RULES, 9, 90),
+    ] {
+        assert_eq!(algorithm(rule).percent(units), percent, "{rule}: {units}");
+    }
+}
+
+#[test]
+fn the_pace_of_each_algorithm() {
+    for (rule, units, window_s) in [
+        ("token_bucket 5/1m burst 5", 5, 60),
+        ("token_bucket 10/1s burst 3", 10, 1),
+        ("token_bucket 1/1m burst 3", 3, 180),
+        ("sliding_log 10/1m", 10, 60),
+        ("sub_window 10/1m in 6", 10, 60),
+        ("sliding_window 5/1m", 5, 75),
+        ("sliding_window 4/1m", 4, 80),
+        ("sliding_window 1/1m", 1, 120),
+    ] {
+        assert_eq!(algorithm(rule).pace(at("0s")), Some(Pace { units, window_s }), "{rule}");
+    }
+    assert_eq!(algorithm("concurrency 5").pace(at("0s")), None);
+}
+
+#[test]
+fn the_pace_is_that_of_the_slowest_rate() {
+    let (fast, slow) = ("token_bucket 5/1m burst 5", "token_bucket 100/24h burst 100");
+    let pace = |rule: &str| format!("{:?}", algorithm(rule).pace(at("0s")));
+    assert_ne!(pace(fast), pace(slow));
+    for both in [format!("{fast}+{slow}"), format!("{slow}+{fast}")] {
+        assert_eq!(pace(&both), pace(slow), "{both}");
+    }
+}
+
+#[test]
+fn the_tightest_has_the_longest_wait_or_the_smallest_fraction_left() {
+    let second = |count: u64| Some(Retry::AfterNs(count * 1_000_000_000));
+    let never = Some(Retry::Never);
+    // of each: its retry if it denies, remaining units, capacity; then the index of the tightest
+    for (decisions, expected) in [
+        (&[][..], 0),
+        (&[(None, 0, 10)], 0),
+        (&[(None, 5, 10), (None, 5, 10)], 0),
+        (&[(None, 5, 10), (None, 4, 10)], 1),
+        (&[(None, 4, 10), (None, 5, 10)], 0),
+        (&[(None, 5, 10), (None, 6, 100)], 1),
+        (&[(None, 6, 100), (None, 5, 10)], 0),
+        (&[(None, 3, 10), (None, 9, 10), (None, 2, 10), (None, 2, 10)], 2),
+        (&[(None, 0, 10), (second(1), 9, 10)], 1),
+        (&[(second(1), 9, 10), (None, 0, 10)], 0),
+        (&[(second(1), 0, 10), (second(2), 9, 10)], 1),
+        (&[(second(2), 9, 10), (second(1), 0, 10)], 0),
+        (&[(second(1), 9, 10), (second(1), 0, 10)], 1),
+        (&[(second(1), 0, 10), (second(1), 9, 10)], 0),
+        (&[(second(9), 0, 10), (never, 9, 10)], 1),
+    ] {
+        let all: Vec<Tightness> =
+            decisions.iter().map(|&(denied, remaining, capacity)| Tightness { denied, remaining, capacity }).collect();
+        let tighter = |known: usize, index: usize| if all[index].is_tighter(all[known]) { index } else { known };
+        assert_eq!((1..all.len()).fold(0, tighter), expected, "{decisions:?}");
+    }
+}

@@ -1,0 +1,398 @@
+//! Token bucket as the generic cell rate algorithm (ITU-T I.371, virtual scheduling).
+//!
+//! State is the theoretical arrival time (`tat`): the instant at which the bucket is full again. With
+//! `deficit = max(tat - now, 0)`, a request of cost `c` is admitted iff `deficit + c * interval <= burst *
+//! interval`, and then adds `c * interval` to it.
+//!
+//! Bound: in any span of length `w` a key is admitted at most `burst + w / interval` units.
+//!
+//! A state has the interval under which it was written. Under another interval its deficit is converted, so that the
+//! number of spent units stays the same. A changed rate neither refills nor drains a bucket; from then on units come back
+//! at the new rate. A lowered burst leaves a debt that is paid first.
+//!
+//! **Refunds.** A charge left the bucket to be full at `F`. It may be removed as far as the deficit never fell below its
+//! units since: otherwise they have come back by themselves, and other requests may have them. As long as nothing else is
+//! removed, `tat >= F` holds, so `F - now` bounds the deficit from below. Another removal moves `F` by its units. So the
+//! state counts the units given back, a receipt has that count at its time, and `F - given back since - now` is the bound.
+//! The removal of the newest charge (`tat == F`) is not counted: no later charge would move. A count that is full says
+//! nothing, so then the bound is 0.
+//!
+//! This bound is low when charges are given back in another order than they were made. So there is a second bound: a
+//! refund loses at most the time since the charge that no other refund has lost ([`LostTime`](super::lost_time)). The
+//! higher one counts. [`Bucket`] knows both.
+//!
+//! A bucket is idle, and its count begins anew, when `F <= tat + given back` is past for every receipt. So that this holds
+//! for a full count too, a receipt has no `F` that is later than that many units after its charge.
+//!
+//! Instants under different intervals do not compare. A receipt is void once the bucket has had another interval; the map of
+//! a [`State`] remembers when that was, and a [`Bucket`] counts the changes.
+//!
+//! A refund is never too much, in any order. If all charges of a bucket are given back, the bucket is full again, whatever
+//! the order, unless the lost time of some was forgotten.
+
+mod bucket;
+
+use bytes::BufMut;
+
+pub use self::bucket::Bucket;
+use super::packed::{Packed, Unpacker, put_instant};
+use super::portable::{Numbers, Portable};
+use super::quota::{IntervalTag, rounded_units};
+use super::state;
+use crate::base::time::Timestamp;
+use crate::engine::limit::{Decision, Quota, Retry};
+
+/// The state of one key: 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    tat: Timestamp,
+    interval: IntervalTag,
+    /// Units given back so far from below later charges, at most [`REFUNDED_MAX`].
+    refunded: u32,
+}
+
+/// The count of units given back from which on more are not counted.
+const REFUNDED_MAX: u32 = u32::MAX;
+
+/// The proof of a charge: 40 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    cost: u64,
+    at: Timestamp,
+    full_at: Timestamp,
+    interval: IntervalTag,
+    refunded: u32,
+    /// Changes of the interval before the charge, if its bucket is a [`Bucket`].
+    changes: u32,
+}
+
+/// The raw answer of a bucket, in two registers; [`Answer::decision`] computes the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    is_admitted: bool,
+    refunded: u32,
+    /// Nanoseconds until the bucket is full, after the request.
+    deficit_ns: u64,
+}
+
+impl Answer {
+    /// The answer of a bucket that admitted a request, and is full after `deficit_ns`.
+    pub fn admitted(deficit_ns: u64, refunded: u32) -> Self {
+        Self { is_admitted: true, refunded, deficit_ns }
+    }
+
+    /// Units given back so far from below later charges. They lower the refund of a receipt.
+    pub fn refunded(self) -> u32 {
+        self.refunded
+    }
+
+    /// Whether the request may pass.
+    pub fn is_admitted(self) -> bool {
+        self.is_admitted
+    }
+
+    /// The proof of the charge of `cost` units at `now`, if it was made.
+    pub fn receipt(self, quota: &Quota, cost: u64, now: Timestamp) -> Receipt {
+        Receipt::new(cost, now, self.deficit_ns, quota.interval_tag(), self.refunded)
+    }
+}
+
+impl Receipt {
+    /// The proof of a charge of `cost` units at `at`, after which the bucket was full after `deficit_ns`.
+    fn new(cost: u64, at: Timestamp, deficit_ns: u64, interval: IntervalTag, refunded: u32) -> Self {
+        let most_ns = interval.interval_ns().saturating_mul(REFUNDED_MAX.into());
+        Self { cost, at, full_at: at.saturating_add_ns(deficit_ns.min(most_ns)), interval, refunded, changes: 0 }
+    }
+
+    /// The instant of the charge.
+    pub fn at(&self) -> Timestamp {
+        self.at
+    }
+}
+
+impl State {
+    /// The state of a new key.
+    pub const fn fresh(quota: &Quota) -> Self {
+        Self { tat: Timestamp::ZERO, interval: quota.interval_tag(), refunded: 0 }
+    }
+
+    /// The instant from which the key is idle: it decides as [`State::fresh`] does, under any quota, and no receipt gives
+    /// anything back. The bucket is full at this instant or before.
+    pub const fn idle_at(&self) -> Timestamp {
+        if self.refunded == 0 {
+            return self.tat;
+        }
+        self.tat.saturating_add_ns(self.interval.interval_ns_ceil().saturating_mul(self.refunded as u64))
+    }
+
+    /// The state as two words.
+    #[inline]
+    pub const fn to_words(&self) -> [u64; 2] {
+        [self.tat.as_ns(), (self.interval.0 as u64) << 32 | self.refunded as u64]
+    }
+
+    /// The state of the words of [`State::to_words`].
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // the halves of a word
+    pub const fn from_words([tat_ns, rest]: [u64; 2]) -> Self {
+        Self { tat: Timestamp::from_ns(tat_ns), interval: IntervalTag((rest >> 32) as u32), refunded: rest as u32 }
+    }
+
+    /// Nanoseconds until full under `quota`; more than its capacity while in debt.
+    #[inline]
+    pub(super) fn deficit_ns(&self, quota: &Quota, now: Timestamp) -> u64 {
+        let deficit = self.tat.ns_since(now);
+        if deficit == 0 || self.interval == quota.interval_tag() {
+            return deficit;
+        }
+        convert(deficit, self.interval.interval_ns(), quota.interval_ns())
+    }
+
+    /// Carries spent units over to the interval of `quota`. From `now` on units come back at its rate.
+    #[inline]
+    pub fn adopt(&mut self, quota: &Quota, now: Timestamp) {
+        if !self.is_under(quota) {
+            self.tat = now.saturating_add_ns(self.deficit_ns(quota, now));
+            self.interval = quota.interval_tag();
+        }
+    }
+
+    /// A bucket that is full at `tat`.
+    pub(super) const fn filling(tat: Timestamp, quota: &Quota) -> Self {
+        Self { tat, ..Self::fresh(quota) }
+    }
+
+    /// Charges units so that the bucket is full at `full_at`.
+    pub(super) fn fill_until(&mut self, full_at: Timestamp, now: Timestamp) {
+        if self.refunded == 0 {
+            self.tat = full_at;
+        } else {
+            self.fill_refunded_until(full_at, now);
+        }
+    }
+
+    #[cold]
+    fn fill_refunded_until(&mut self, full_at: Timestamp, now: Timestamp) {
+        if self.idle_at() <= now {
+            self.refunded = 0;
+        }
+        // A bucket that stays full is idle no later than before.
+        self.tat = if full_at > now { full_at } else { self.tat.min(now) };
+    }
+
+    /// Whether the state is under the interval of `quota`, and nothing is to be adopted.
+    #[inline]
+    pub fn is_under(&self, quota: &Quota) -> bool {
+        self.interval == quota.interval_tag()
+    }
+
+    /// Decides a request of `cost` units and, if admitted, charges it. Does only the work that needs a lock;
+    /// [`Answer::decision`] does the rest.
+    #[inline]
+    pub fn charge(&mut self, quota: &Quota, cost: u64, now: Timestamp) -> Answer {
+        self.adopt(quota, now);
+        let mut answer = self.answer(quota, cost, now);
+        if answer.is_admitted {
+            self.fill_until(now.saturating_add_ns(answer.deficit_ns), now);
+            answer.refunded = self.refunded;
+        }
+        answer
+    }
+
+    /// Decides a request of `cost` units and, if admitted, charges it.
+    pub fn admit(&mut self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        self.charge(quota, cost, now).decision(quota, cost)
+    }
+
+    /// The decision that [`State::admit`] would make. Nothing is charged.
+    pub fn peek(&self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        self.answer(quota, cost, now).decision(quota, cost)
+    }
+
+    #[inline]
+    fn answer(&self, quota: &Quota, cost: u64, now: Timestamp) -> Answer {
+        let deficit_ns = self.deficit_ns(quota, now);
+        let needed_ns = cost.saturating_mul(quota.interval_ns());
+        let is_admitted = needed_ns <= quota.capacity_ns().saturating_sub(deficit_ns);
+        // If admitted the sum is at most the capacity.
+        let deficit_ns = if is_admitted { deficit_ns + needed_ns } else { deficit_ns };
+        Answer { is_admitted, refunded: self.refunded, deficit_ns }
+    }
+
+    /// Nanoseconds from `now` until `units` have been admitted one after another, each as early as possible.
+    ///
+    /// Exact for the last request of a queue whose costs add up to `units`, each of them at most `burst`.
+    pub fn wait_ns(&self, quota: &Quota, units: u64, now: Timestamp) -> u64 {
+        let needed = u128::from(units) * u128::from(quota.interval_ns()) + u128::from(self.deficit_ns(quota, now));
+        u64::try_from(needed.saturating_sub(u128::from(quota.capacity_ns()))).unwrap_or(u64::MAX)
+    }
+
+    /// Gives back `cost` units, after whose charge the bucket was full at `full_at`. Nothing else was given back since.
+    #[cfg(test)]
+    fn refund(&mut self, cost: u64, full_at: Timestamp, now: Timestamp) {
+        let Self { interval, refunded, .. } = *self;
+        let receipt = Receipt { cost, at: now, full_at, interval, refunded, changes: 0 };
+        self.give_back(&receipt, interval.interval_ns(), |_, most_ns| most_ns, now);
+    }
+
+    /// Gives back a charge that was made under an interval of `interval_ns`. If the bucket alone does not know that all
+    /// units are left, `lose` returns the nanoseconds that the refund of a charge of an instant loses, at most its second
+    /// argument.
+    ///
+    /// A full bucket gets nothing back. A charge under another interval gives nothing back: its instants do not compare.
+    /// Returns the units that are given back, rounded.
+    pub fn give_back(
+        &mut self,
+        receipt: &Receipt,
+        interval_ns: u64,
+        lose: impl FnOnce(Timestamp, u64) -> u64,
+        now: Timestamp,
+    ) -> u64 {
+        if receipt.interval != self.interval || self.tat <= now {
+            return 0;
+        }
+        let full_at = match self.refunded.checked_sub(receipt.refunded) {
+            Some(since) if self.refunded < REFUNDED_MAX => {
+                receipt.full_at.saturating_sub_ns(interval_ns.saturating_mul(since.into()))
+            }
+            _ => Timestamp::ZERO,
+        };
+        let charged_ns = interval_ns.saturating_mul(receipt.cost);
+        let given_ns = match charged_ns.saturating_sub(full_at.ns_since(now)) {
+            0 => charged_ns,
+            most_ns => charged_ns.saturating_sub(lose(receipt.at, most_ns)),
+        };
+        if full_at != self.tat {
+            self.count_refunded(given_ns.div_ceil(interval_ns.max(1)));
+        }
+        let before = self.tat;
+        self.tat = before.saturating_sub_ns(given_ns).max(now);
+        rounded_units(before.ns_since(self.tat), interval_ns)
+    }
+
+    fn count_refunded(&mut self, units: u64) {
+        self.refunded = self.refunded.saturating_add(u32::try_from(units).unwrap_or(REFUNDED_MAX));
+    }
+}
+
+impl state::State for State {
+    type Rule = Quota;
+    type Receipt = Receipt;
+
+    fn fresh(quota: &Quota) -> Self {
+        Self::fresh(quota)
+    }
+
+    fn adopt(&mut self, quota: &Quota, now: Timestamp) {
+        self.adopt(quota, now);
+    }
+
+    fn admit(&mut self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        self.admit(quota, cost, now)
+    }
+
+    fn peek(&self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        self.peek(quota, cost, now)
+    }
+
+    /// Exact for all costs.
+    fn wait(&self, quota: &Quota, ahead: u64, cost: u64, now: Timestamp) -> Retry {
+        if cost > quota.burst() {
+            return Retry::Never;
+        }
+        Retry::AfterNs(self.wait_ns(quota, ahead.saturating_add(cost), now))
+    }
+
+    fn receipt(&self, cost: u64, now: Timestamp) -> Receipt {
+        Receipt::new(cost, now, self.tat.ns_since(now), self.interval, self.refunded)
+    }
+
+    /// As far as the bucket alone knows. [`Bucket`] knows more.
+    fn refund(&mut self, quota: &Quota, receipt: &Receipt, now: Timestamp) -> u64 {
+        self.give_back(receipt, quota.interval_ns(), |_, most_ns| most_ns, now)
+    }
+
+    fn settle(&mut self, quota: &Quota, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
+        self.adopt(quota, now);
+        let (deficit_ns, interval_ns) = (self.deficit_ns(quota, now), quota.interval_ns());
+        let units_ns = extra.unsigned_abs().saturating_mul(interval_ns);
+        let most_ns = quota.capacity_ns().saturating_add(max_debt.saturating_mul(interval_ns)).max(deficit_ns);
+        let settled_ns = match extra {
+            0.. => deficit_ns.saturating_add(units_ns).min(most_ns),
+            _ => deficit_ns.saturating_sub(units_ns),
+        };
+        self.fill_until(now.saturating_add_ns(settled_ns), now);
+        // A receipt must not give these units back again.
+        self.count_refunded(deficit_ns.saturating_sub(settled_ns).div_ceil(interval_ns));
+        let units = rounded_units(deficit_ns.abs_diff(settled_ns), interval_ns);
+        if extra < 0 { state::charged(units, 0) } else { state::charged(0, units) }
+    }
+
+    /// Receipts stay valid.
+    fn raise(&mut self, quota: &Quota, other: &Self, now: Timestamp) {
+        self.adopt(quota, now);
+        self.fill_until(now.saturating_add_ns(self.deficit_ns(quota, now).max(other.deficit_ns(quota, now))), now);
+    }
+
+    fn over(&self, quota: &Quota, now: Timestamp) -> u64 {
+        self.deficit_ns(quota, now).saturating_sub(quota.capacity_ns()).div_ceil(quota.interval_ns())
+    }
+
+    fn idle_at(&self) -> Timestamp {
+        self.idle_at()
+    }
+}
+
+impl Packed for State {
+    fn pack(&self, bytes: &mut Vec<u8>) {
+        put_instant(bytes, self.tat);
+        bytes.put_u32_le(self.interval.0);
+        bytes.put_u32_le(self.refunded);
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
+        Some(Self { tat: from.instant()?, interval: IntervalTag::from_bits(from.u32()?)?, refunded: from.u32()? })
+    }
+}
+
+/// Nanoseconds until full, and the units given back: the lower 32 bits. A store has a count for its receipts above them.
+impl Portable for State {
+    fn export(&self, quota: &Quota, now: Timestamp, numbers: &mut Numbers) {
+        numbers.extend([self.deficit_ns(quota, now), self.refunded.into()]);
+    }
+
+    fn import(quota: &Quota, numbers: &mut dyn Iterator<Item = u64>, now: Timestamp) -> Option<Self> {
+        let (deficit_ns, mark) = (numbers.next()?, numbers.next()?);
+        let refunded = u32::try_from(mark & u64::from(u32::MAX)).ok()?;
+        Some(Self { refunded, ..Self::filling(now.saturating_add_ns(deficit_ns), quota) })
+    }
+}
+
+/// A deficit under one interval converted to another, rounded up. A tag rounds the first interval down, so up to 3 in 10^8
+/// units are added, and none is lost.
+#[cold]
+fn convert(deficit_ns: u64, from_interval_ns: u64, to_interval_ns: u64) -> u64 {
+    let scaled = (u128::from(deficit_ns) * u128::from(to_interval_ns)).div_ceil(u128::from(from_interval_ns.max(1)));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+impl Answer {
+    /// The decision about a request of `cost` units under `quota`.
+    #[inline]
+    pub fn decision(self, quota: &Quota, cost: u64) -> Decision {
+        let Self { is_admitted, deficit_ns, .. } = self;
+        let denied = (!is_admitted).then(|| retry(quota, cost, deficit_ns));
+        let remaining = quota.units_in(quota.capacity_ns().saturating_sub(deficit_ns));
+        Decision { denied, remaining, reset_after_ns: deficit_ns }
+    }
+}
+
+fn retry(quota: &Quota, cost: u64, deficit_ns: u64) -> Retry {
+    if cost > quota.burst() {
+        return Retry::Never;
+    }
+    Retry::AfterNs(deficit_ns.saturating_add(cost * quota.interval_ns()) - quota.capacity_ns())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! A token bucket with the lost time of its refunds, for maps that have room for it.
+
+use super::{Receipt, State};
+use crate::base::time::Timestamp;
+use crate::engine::limit::lost_time::LostTime;
+use crate::engine::limit::packed::{Packed, Unpacker};
+use crate::engine::limit::portable::{Numbers, Portable};
+use crate::engine::limit::state;
+use crate::engine::limit::{Decision, Quota, Retry};
+
+/// The state of one key: 48 bytes. It decides as its [`State`] alone, and refunds lose less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    state: State,
+    lost: LostTime,
+    /// Changes of the interval; wraps.
+    changes: u32,
+}
+
+impl From<State> for Bucket {
+    fn from(state: State) -> Self {
+        Self { state, lost: LostTime::default(), changes: 0 }
+    }
+}
+
+impl Receipt {
+    /// The units of the charge.
+    pub fn cost(&self) -> u64 {
+        self.cost
+    }
+}
+
+impl State {
+    /// Gives `units` back that another replica gave back of its charges. `lose` returns the nanoseconds that are lost of the
+    /// at most `risk_ns` that may be.
+    pub fn take_back(
+        &mut self,
+        quota: &Quota,
+        units: u64,
+        (risk_ns, lose): (u64, impl FnOnce(u64) -> u64),
+        now: Timestamp,
+    ) {
+        self.adopt(quota, now);
+        if self.tat <= now {
+            return;
+        }
+        let charged_ns = quota.interval_ns().saturating_mul(units);
+        let lost_ns = match risk_ns.min(charged_ns) {
+            0 => 0,
+            most_ns => lose(most_ns).min(most_ns),
+        };
+        let given_ns = charged_ns - lost_ns;
+        // A receipt must not give these units back again.
+        self.count_refunded(given_ns.div_ceil(quota.interval_ns().max(1)));
+        self.tat = self.tat.saturating_sub_ns(given_ns).max(now);
+    }
+}
+
+impl Bucket {
+    /// Gives `units` back that another replica gave back of its charges. It has lost their time already.
+    pub(in crate::engine::limit) fn take_back(&mut self, quota: &Quota, units: u64, now: Timestamp) {
+        self.state_to_charge(quota, now).take_back(quota, units, (0, |_| 0), now);
+    }
+
+    /// The state without the lost time.
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// The state under `quota`, to be charged. No receipt of an idle bucket gives anything back.
+    pub(in crate::engine::limit) fn state_to_charge(&mut self, quota: &Quota, now: Timestamp) -> &mut State {
+        state::State::adopt(self, quota, now);
+        if self.state.idle_at() <= now {
+            self.lost = LostTime::default();
+        }
+        &mut self.state
+    }
+}
+
+impl state::State for Bucket {
+    type Rule = Quota;
+    type Receipt = Receipt;
+
+    fn fresh(quota: &Quota) -> Self {
+        State::fresh(quota).into()
+    }
+
+    /// No receipt from before a change is valid, so nothing of it is needed.
+    fn adopt(&mut self, quota: &Quota, now: Timestamp) {
+        if !self.state.is_under(quota) {
+            self.state.adopt(quota, now);
+            self.state.refunded = 0;
+            self.lost = LostTime::default();
+            self.changes = self.changes.wrapping_add(1);
+        }
+    }
+
+    fn admit(&mut self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        match cost {
+            0 => self.peek(quota, 0, now),
+            _ => self.state_to_charge(quota, now).admit(quota, cost, now),
+        }
+    }
+
+    fn peek(&self, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        self.state.peek(quota, cost, now)
+    }
+
+    /// Exact for all costs.
+    fn wait(&self, quota: &Quota, ahead: u64, cost: u64, now: Timestamp) -> Retry {
+        self.state.wait(quota, ahead, cost, now)
+    }
+
+    fn receipt(&self, cost: u64, now: Timestamp) -> Receipt {
+        Receipt { changes: self.changes, ..self.state.receipt(cost, now) }
+    }
+
+    fn refund(&mut self, quota: &Quota, receipt: &Receipt, now: Timestamp) -> u64 {
+        let Self { state, lost, changes } = self;
+        if receipt.changes != *changes {
+            return 0;
+        }
+        state.give_back(receipt, quota.interval_ns(), |at, most_ns| lost.lose(at, most_ns, now), now)
+    }
+
+    fn settle(&mut self, quota: &Quota, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
+        let charged = self.state_to_charge(quota, now).settle(quota, extra, max_debt, now);
+        if extra < 0 {
+            self.lost.settled(now);
+        }
+        charged
+    }
+
+    fn over(&self, quota: &Quota, now: Timestamp) -> u64 {
+        self.state.over(quota, now)
+    }
+
+    fn idle_at(&self) -> Timestamp {
+        self.state.idle_at()
+    }
+}
+
+/// Without the lost time: receipts do not outlive their process.
+impl Packed for Bucket {
+    fn pack(&self, bytes: &mut Vec<u8>) {
+        self.state.pack(bytes);
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
+        State::unpack(from).map(Self::from)
+    }
+}
+
+/// Without the lost time, which only a refund needs.
+impl Portable for Bucket {
+    fn export(&self, quota: &Quota, now: Timestamp, numbers: &mut Numbers) {
+        self.state.export(quota, now, numbers);
+    }
+
+    fn import(quota: &Quota, numbers: &mut dyn Iterator<Item = u64>, now: Timestamp) -> Option<Self> {
+        State::import(quota, numbers, now).map(Self::from)
+    }
+}

@@ -1,0 +1,47 @@
+//! The identities that the configuration declares.
+
+use http::HeaderName;
+
+use super::certificates::CertificateName;
+use super::jwt::Verifier;
+use crate::engine::policy::matching::values::Repeated;
+
+/// A compiled `[identity.NAME]`.
+#[derive(Debug)]
+pub struct Identity {
+    /// The name in the configuration, for messages.
+    pub name: Box<str>,
+    /// The source of its value.
+    pub source: IdentitySource,
+    /// The treatment of requests without the identity. Requests with an invalid one are always refused.
+    pub on_missing: OnMissing,
+    /// Whether operators see its values whole. The claims of tokens are always shown whole.
+    pub is_plain: bool,
+}
+
+/// The source of an identity.
+#[derive(Debug)]
+pub enum IdentitySource {
+    /// The value of a header, trusted without a check, and the treatment of several values.
+    Header(HeaderName, Repeated),
+    /// A name in the client certificate of the connection.
+    Certificate(CertificateName),
+    /// A claim of a verified JSON Web Token.
+    Jwt {
+        /// The header of the token; in `authorization` after `Bearer `, in other headers alone.
+        header: HeaderName,
+        /// Keys, algorithms and the claim.
+        verifier: Box<Verifier>,
+    },
+}
+
+/// The treatment of requests without an identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnMissing {
+    /// The request is refused with 401.
+    Reject,
+    /// All such requests share one bucket.
+    Anonymous,
+    /// The client's address is used.
+    Ip,
+}

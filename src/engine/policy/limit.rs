@@ -1,0 +1,143 @@
+//! A limit as the configuration declares it.
+
+use std::sync::Arc;
+
+use super::allowed::Allowed;
+use super::cost::Cost;
+use super::facts::Facts;
+use super::keys::part::KeyPart;
+use super::matching::conditions::{Except, Match};
+use super::settle::AfterResponse;
+use super::strategy::Strategy;
+use crate::engine::limit::slow_down::SlowDown;
+use crate::engine::limit::{OnFull, Retry, ban};
+
+/// A compiled `[[limit]]`.
+#[derive(Clone, Debug)]
+pub struct Limit {
+    /// The name, unique in its policy: printable ASCII without `"` and `\`.
+    pub name: Box<str>,
+    /// The stage at which the limit is decided.
+    pub stage: Stage,
+    /// Whether the limit is enforced.
+    pub mode: Mode,
+    /// The requests that the limit applies to.
+    pub matches: Match,
+    /// The requests of `matches` that are exempt.
+    pub except: Except,
+    /// The parts of the key; empty for one bucket that all requests share.
+    pub key: Vec<KeyPart>,
+    /// The amount that the limit allows, as far as this replica may spend it alone.
+    pub allowed: Allowed,
+    /// How replicas share the limit.
+    pub strategy: Strategy,
+    /// The cost of a request.
+    pub cost: Cost,
+    /// The rules for a charge once the response is known; `None` if the charge stays.
+    pub after: Option<Arc<AfterResponse>>,
+    /// The action for requests that the limit does not admit.
+    pub on_limit: OnLimit,
+    /// The ban of keys that are refused too often; `None` if there is none.
+    pub ban: Option<ban::Rule>,
+    /// The maximum number of keys that are counted exactly.
+    pub max_keys: usize,
+    /// The treatment of further keys.
+    pub on_full: OnFull,
+    /// Whether snapshots contain the state of the limit.
+    pub persist: bool,
+    /// Whether responses list each rate of the limit.
+    pub is_listed: bool,
+}
+
+/// The stage at which a limit is decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stage {
+    /// Before identities are verified. Requests that are refused later are charged too.
+    Arrival,
+    /// Once identities are known, together with all other limits of this stage.
+    #[default]
+    Identified,
+}
+
+/// Whether a limit is enforced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// The limit is enforced.
+    #[default]
+    Enforce,
+    /// The limit charges and counts requests, and never refuses them.
+    Shadow,
+    /// The limit is not decided.
+    Off,
+}
+
+/// The action for a request that a limit does not admit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLimit {
+    /// The request is refused with 429 at once.
+    #[default]
+    Reject,
+    /// The request waits in a queue.
+    Hold(HoldRule),
+    /// The request is forwarded after a delay.
+    Delay(DelayRule),
+}
+
+impl OnLimit {
+    /// Whether requests wait in a queue.
+    pub fn is_hold(&self) -> bool {
+        matches!(self, Self::Hold(_))
+    }
+
+    /// Whether a request that could be admitted at `retry` waits until then, if no request waits before it.
+    pub fn waits(&self, retry: Retry) -> bool {
+        match (self, retry) {
+            (Self::Reject, _) | (Self::Hold(_), Retry::Never) => false,
+            (Self::Hold(_), Retry::ON_RELEASE) | (Self::Delay(_), _) => true,
+            (Self::Hold(rule), Retry::AfterNs(ns)) => rule.max_wait_ns.is_none_or(|max_ns| ns <= max_ns),
+        }
+    }
+}
+
+/// The delay of requests over a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DelayRule {
+    /// The length of the delay.
+    pub slow_down: SlowDown,
+    /// The maximum number of delayed requests on one key.
+    pub max_waiting: usize,
+}
+
+/// The bounds of the wait queue of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldRule {
+    /// The maximum wait in nanoseconds; `None` for no maximum.
+    pub max_wait_ns: Option<u64>,
+    /// The maximum number of waiting requests on one key.
+    pub max_waiting: usize,
+}
+
+impl Limit {
+    /// Whether only callers of the limiter service meet the limit: no request has such a key.
+    pub fn is_for_callers(&self) -> bool {
+        self.key.iter().any(|part| matches!(part, KeyPart::Named(_)))
+    }
+
+    /// Whether all conditions but the path are met, and neither the client nor the path is exempt.
+    #[inline(never)]
+    pub(super) fn applies_beyond_path(&self, facts: &Facts<'_>) -> bool {
+        self.guards_beyond_path(facts) && self.except.network(facts.client_ip).is_none()
+    }
+
+    /// Whether the limit guards the request, if a pattern matches its path: its identities are verified whatever the mode
+    /// of the limit is, and whether the client is exempt or not.
+    pub(super) fn guards_beyond_path(&self, facts: &Facts<'_>) -> bool {
+        self.matches.matches_beyond_path(facts) && self.except.path(facts.path).is_none()
+    }
+
+    /// Whether a decision of the limit needs an identity or a plan of the request.
+    pub fn needs_identity(&self) -> bool {
+        let has_identity = self.key.iter().any(|part| matches!(part, KeyPart::Identity(_)));
+        self.stage == Stage::Identified && (has_identity || !self.allowed.plans.is_empty()) && !self.is_for_callers()
+    }
+}

@@ -1,0 +1,187 @@
+//! The reasons why a limit does not apply to a request, found by the conditions that matching uses.
+
+use std::fmt;
+
+use http::HeaderName;
+use ipnet::IpNet;
+
+use super::compiled::{Applied, Policy};
+use super::facts::Facts;
+use super::limit::{Limit, Mode};
+use super::matching::conditions::has_header;
+use super::matching::matcher::Matcher;
+
+/// A reason why a limit does not apply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// The mode of the limit is off.
+    Off,
+    /// Only callers of the limiter service have such a key.
+    Named,
+    /// The request is a free CORS preflight.
+    Preflight,
+    /// No pattern matches the path.
+    Path,
+    /// The limit does not list the method.
+    Method,
+    /// The limit does not list the host.
+    Host,
+    /// The condition for this header is not met.
+    Header(HeaderName),
+    /// The client is in this exempt network.
+    Except(IpNet),
+    /// The path matches this exempt pattern.
+    ExceptPath(Box<str>),
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("its mode is off"),
+            Self::Named => f.write_str("its key has a `name:` part, which only callers of the limiter service have"),
+            Self::Preflight => f.write_str("CORS preflights are free"),
+            Self::Path => f.write_str("match.path has no pattern for this path"),
+            Self::Method => f.write_str("match.method does not have this method"),
+            Self::Host => f.write_str("match.host does not have this host"),
+            Self::Header(name) => write!(f, "match.header: {name} does not have the required value"),
+            Self::Except(net) => write!(f, "except.ip has the client in {net}"),
+            Self::ExceptPath(pattern) => write!(f, "except.path has {pattern}"),
+        }
+    }
+}
+
+impl Policy {
+    /// The limit with this index, if it applies to the request; otherwise all reasons why it does not.
+    pub fn applies(&self, index: usize, facts: &Facts<'_>) -> Result<Applied<'_>, Vec<Mismatch>> {
+        let Some((limit, traits)) = self.limits.get(index).zip(self.traits.get(index)) else {
+            return Err(Vec::new());
+        };
+        if limit.mode == Mode::Off {
+            return Err(vec![Mismatch::Off]);
+        }
+        if limit.is_for_callers() {
+            return Err(vec![Mismatch::Named]);
+        }
+        let paths = Matcher::over([(index, &limit.matches.paths[..])]).path_matches(facts.path);
+        let route = paths.first().map(|leaf| limit.matches.route(leaf.pattern));
+        let is_free = facts.is_free_preflight && self.frees(limit, facts);
+        let mut why = Vec::new();
+        why.extend(is_free.then_some(Mismatch::Preflight));
+        why.extend(route.is_none().then_some(Mismatch::Path));
+        why.extend(limit.mismatches_beyond_path(facts));
+        match route {
+            Some(route) if why.is_empty() => Ok(Applied { index, limit, traits, route }),
+            _ => Err(why),
+        }
+    }
+}
+
+impl Limit {
+    fn mismatches_beyond_path<'l>(&'l self, facts: &'l Facts<'_>) -> impl Iterator<Item = Mismatch> + 'l {
+        let method = (!self.matches.has_method(facts)).then_some(Mismatch::Method);
+        let host = (!self.matches.has_host(facts)).then_some(Mismatch::Host);
+        let headers = self.matches.headers.iter().filter(|header| !has_header(header, facts));
+        let headers = headers.map(|(name, _)| Mismatch::Header(name.clone()));
+        let network = self.except.network(facts.client_ip).copied().map(Mismatch::Except);
+        let path = self.except.path(facts.path).map(|pattern| Mismatch::ExceptPath(pattern.as_str().into()));
+        method.into_iter().chain(host).chain(headers).chain(network).chain(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderValue, Method};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::base::fields::FieldBuf;
+    use crate::engine::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};
+    use crate::engine::policy::testing::{facts, limit};
+    use crate::engine::policy::{Except, HeaderTest, HostPattern, Match, PathPattern, Stage};
+
+    fn limits() -> Vec<Limit> {
+        let matches = || limit("l", &["/a/{x}"]).matches;
+        let except = || Except {
+            networks: vec!["192.0.2.0/24".parse().unwrap()],
+            paths: vec![PathPattern::parse("/c").unwrap()],
+        };
+        let header = |test| vec![(HeaderName::from_static("x-a"), test)];
+        let with = |matches| Limit { matches, ..limit("l", &[]) };
+        vec![
+            limit("all", &[]),
+            limit("path", &["/a", "/b/{*rest}"]),
+            Limit { mode: Mode::Off, ..limit("off", &[]) },
+            Limit { stage: Stage::Arrival, ..limit("arrival", &[]) },
+            Limit { except: except(), ..limit("except", &["/a"]) },
+            with(Match { methods: vec![Method::GET], ..matches() }),
+            with(Match { methods: vec![Method::OPTIONS], ..matches() }),
+            with(Match { hosts: vec![HostPattern::Exact("h".into())], ..matches() }),
+            with(Match { headers: header(HeaderTest::Present), ..Match::default() }),
+            with(Match { headers: header(HeaderTest::Is(HeaderValue::from_static("1"))), ..matches() }),
+        ]
+    }
+
+    fn policy() -> Policy {
+        Policy::new(
+            limits(),
+            Vec::new(),
+            ClientIpRules { trusted: Vec::new(), header: AddressHeader::XForwardedFor, prefixes: Prefixes::default() },
+        )
+    }
+
+    #[test]
+    fn all_reasons_are_listed() {
+        let policy = policy();
+        let none = FieldBuf::default();
+        let facts = Facts { method: &Method::PUT, ..facts("i", "/c", &none) };
+        let texts: Vec<String> = (0..policy.limits().len())
+            .map(|index| match policy.applies(index, &facts) {
+                Ok(applied) => format!("{} applies", applied.limit.name),
+                Err(why) => why.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+            })
+            .collect();
+        insta::assert_snapshot!(texts.join("\n"), @r#"
+        all applies
+        match.path has no pattern for this path
+        its mode is off
+        arrival applies
+        match.path has no pattern for this path; except.ip has the client in 192.0.2.0/24; except.path has /c
+        match.path has no pattern for this path; match.method does not have this method
+        match.path has no pattern for this path; match.method does not have this method
+        match.path has no pattern for this path; match.host does not have this host
+        match.header: x-a does not have the required value
+        match.path has no pattern for this path; match.header: x-a does not have the required value
+        "#);
+    }
+
+    proptest! {
+        #[test]
+        fn reasons_agree_with_matching(
+            method in prop::sample::select(vec![Method::GET, Method::PUT, Method::OPTIONS]),
+            host in "[hi]",
+            path in prop::sample::select(vec!["/a", "/b/", "/a/1", "/c", "*"]),
+            client in prop::sample::select(vec!["192.0.2.1", "192.0.3.1"]),
+            names in prop::collection::vec(
+                prop::sample::select(vec!["x-a", "origin", "access-control-request-method"]), 0..4),
+            value in "[12]",
+        ) {
+            let policy = policy();
+            let headers: FieldBuf = names.iter().map(|name| (*name, &value)).collect();
+            let facts = Facts {
+                method: &method, host: &host, path, query: None, headers: headers.fields(),
+                client_ip: client.parse().unwrap(),
+                is_free_preflight: names.len() == 3,
+                certificate: None,
+                cost: None,
+            };
+            let mut met = Vec::new();
+            for stage in [Stage::Arrival, Stage::Identified] {
+                policy.for_each_applied(stage, &facts, |applied| met.push((applied.index, applied.route)));
+            }
+            met.sort_unstable();
+            let found = (0..policy.limits().len()).filter_map(|index| policy.applies(index, &facts).ok());
+            let found: Vec<_> = found.map(|applied| (applied.index, applied.route)).collect();
+            prop_assert_eq!(found, met);
+        }
+    }
+}

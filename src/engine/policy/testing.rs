@@ -1,0 +1,47 @@
+//! Helpers for tests of several files.
+
+use http::Method;
+
+use super::{Allowed, Cost, Except, Facts, Limit, Match, Mode, OnLimit, PathPattern, Stage, Strategy};
+use crate::base::fields::FieldBuf;
+use crate::engine::limit::{Algorithm, OnFull, Quota, Rate};
+
+/// The facts about `GET` for `path` at `host` from 192.0.2.1.
+pub(crate) fn facts<'a>(host: &'a str, path: &'a str, headers: &'a FieldBuf) -> Facts<'a> {
+    Facts {
+        method: &Method::GET,
+        host,
+        path,
+        query: None,
+        headers: headers.fields(),
+        client_ip: [192, 0, 2, 1].into(),
+        is_free_preflight: false,
+        certificate: None,
+        cost: None,
+    }
+}
+
+/// A limit with these paths and otherwise ordinary settings.
+pub(crate) fn limit(name: &str, paths: &[&str]) -> Limit {
+    let paths = paths.iter().map(|path| PathPattern::parse(path).unwrap()).collect();
+    Limit {
+        name: name.into(),
+        stage: Stage::Identified,
+        mode: Mode::Enforce,
+        matches: Match { paths, ..Match::default() },
+        except: Except::default(),
+        key: Vec::new(),
+        allowed: Allowed::to_all(Algorithm::TokenBucket(
+            Quota::new(Rate { count: 1, period_ns: 1_000_000_000 }, 1).unwrap(),
+        )),
+        strategy: Strategy::Local,
+        cost: Cost::Units(1),
+        after: None,
+        on_limit: OnLimit::Reject,
+        ban: None,
+        max_keys: 1,
+        on_full: OnFull::Shared,
+        persist: false,
+        is_listed: false,
+    }
+}

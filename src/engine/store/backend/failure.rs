@@ -1,0 +1,125 @@
+//! The kinds of failures of a node, as the breaker, the metrics and the log tell them apart.
+//!
+//! Not here: which error of a protocol is of which kind (`redis::failure`, `service::call`).
+
+/// Why a call of a node failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// No reply in time.
+    Timeout,
+    /// No connection, or it broke.
+    Connection,
+    /// The node reads its data from disk.
+    Loading,
+    /// `maxmemory` is reached.
+    OutOfMemory,
+    /// The node is a replica.
+    ReadOnly,
+    /// The node is a replica whose master is unreachable.
+    MasterDown,
+    /// The cluster does not serve the slot.
+    ClusterDown,
+    /// The slot moves to another master now.
+    Moving,
+    /// The user or the password is wrong or missing.
+    Login,
+    /// The user may not call the command, or not with this key.
+    Permission,
+    /// The node cannot persist, and so refuses writes.
+    Persistence,
+    /// A script of somebody keeps the node busy.
+    Busy,
+    /// The reply is none to this question.
+    Reply,
+    /// A limiter does not have the limit.
+    Limit,
+    /// A limiter has another rule for the key.
+    Rule,
+    /// Another error.
+    Other,
+}
+
+impl Failure {
+    /// All kinds.
+    pub const ALL: [Self; 16] = [
+        Self::Timeout,
+        Self::Connection,
+        Self::Loading,
+        Self::OutOfMemory,
+        Self::ReadOnly,
+        Self::MasterDown,
+        Self::ClusterDown,
+        Self::Moving,
+        Self::Login,
+        Self::Permission,
+        Self::Persistence,
+        Self::Busy,
+        Self::Reply,
+        Self::Limit,
+        Self::Rule,
+        Self::Other,
+    ];
+
+    /// The label of `weir_store_errors_total`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Connection => "connection",
+            Self::Loading => "loading",
+            Self::OutOfMemory => "oom",
+            Self::ReadOnly => "readonly",
+            Self::MasterDown => "masterdown",
+            Self::ClusterDown => "clusterdown",
+            Self::Moving => "moving",
+            Self::Login => "login",
+            Self::Permission => "permission",
+            Self::Persistence => "persistence",
+            Self::Busy => "busy",
+            Self::Reply => "reply",
+            Self::Limit => "limit",
+            Self::Rule => "rule",
+            Self::Other => "other",
+        }
+    }
+
+    /// The share of the breaker's patience that one failure uses up.
+    pub(in crate::engine::store) fn weight(self) -> Weight {
+        match self {
+            // Of one key, or of one limit.
+            Self::Moving | Self::Limit | Self::Rule => Weight::None,
+            Self::Timeout | Self::Connection | Self::ClusterDown | Self::Busy | Self::Reply | Self::Other => {
+                Weight::One
+            }
+            // The next call fails too.
+            Self::Loading
+            | Self::OutOfMemory
+            | Self::ReadOnly
+            | Self::MasterDown
+            | Self::Login
+            | Self::Permission
+            | Self::Persistence => Weight::All,
+        }
+    }
+}
+
+/// How much one failure counts for a breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine::store) enum Weight {
+    /// It says nothing about the node.
+    None,
+    /// Some in a row open the breaker.
+    One,
+    /// It opens the breaker.
+    All,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_differ() {
+        let labels: std::collections::HashSet<_> = Failure::ALL.map(Failure::label).into();
+        assert_eq!(labels.len(), Failure::ALL.len());
+    }
+}

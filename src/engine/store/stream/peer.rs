@@ -1,0 +1,184 @@
+//! What a replica knows of one peer: which batches each has of the other.
+
+use bytes::Bytes;
+
+use super::history::History;
+use super::message::{Cursor, Echo, Received};
+use super::sequences::{Added, SEQUENCE_MAX, Sequences, WINDOW};
+use super::skew::Skew;
+use crate::base::time::Timestamp;
+
+/// The number of a peer, which the owner of a replica gives out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerId(pub u32);
+
+/// One peer.
+#[derive(Debug, Default)]
+pub(super) struct Peer {
+    pub(super) is_connected: bool,
+    /// Whether nothing has come on the connection: its first message says which process it leads to, and what the peer has.
+    pub(super) is_new: bool,
+    /// The process of the peer; 0 before it is known.
+    pub(super) epoch: u64,
+    /// When it started, by the own clock.
+    pub(super) started: Timestamp,
+    pub(super) last_received: Option<Timestamp>,
+    pub(super) skew: Skew,
+    /// The batches of the peer that this replica has.
+    received: Sequences,
+    /// The batches of this replica that the peer has.
+    acknowledged: Sequences,
+    /// The last batch that the peer does not get: all that was charged up to it is in the states.
+    skipped: u64,
+    /// The next batch to send.
+    next: u64,
+    /// When batches are sent again that the peer lacks; `None` while it lacks none.
+    resend_at: Option<Timestamp>,
+    /// When the peer is told what this replica has, if no message does so before.
+    acknowledge_at: Option<Timestamp>,
+    /// When the peer gets a message even if there is nothing to say.
+    heartbeat_at: Timestamp,
+    /// When the peer gets an echo with the next message.
+    echo_at: Timestamp,
+    /// The part of the states that the peer has asked for.
+    pub(super) asked: Option<Cursor>,
+}
+
+/// One peer as operators see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerStatus {
+    /// Whether there is a connection.
+    pub is_connected: bool,
+    /// When the last message came.
+    pub last_received: Option<Timestamp>,
+    /// The last batch up to which all have been received.
+    pub received: u64,
+    /// The batches that the peer lacks.
+    pub lag: u64,
+    /// Nanoseconds by which the peer's clock is ahead; `None` before it is known.
+    pub ahead_ns: Option<i64>,
+}
+
+impl Peer {
+    /// Begins a connection.
+    pub(super) fn connect(&mut self, now: Timestamp) {
+        (self.is_connected, self.is_new) = (true, true);
+        (self.next, self.resend_at, self.acknowledge_at, self.heartbeat_at) = (0, None, None, now);
+        self.asked = None;
+    }
+
+    /// Whether a message of the process `epoch` belongs to the connection.
+    pub(super) fn accepts(&mut self, epoch: u64) -> bool {
+        if std::mem::take(&mut self.is_new) && self.epoch != epoch {
+            let Self { is_connected, heartbeat_at, .. } = *self;
+            *self = Self { is_connected, epoch, heartbeat_at, ..Self::default() };
+        }
+        self.is_connected && self.epoch == epoch
+    }
+
+    /// The batches of the peer that this replica has.
+    pub(super) fn received(&self) -> Received {
+        Received::of(self.epoch, self.received)
+    }
+
+    /// Notes which batches the peer has, `None` if it knows nothing of this process.
+    pub(super) fn acknowledge(&mut self, sequences: Option<Sequences>, history: &History, resend_at: Timestamp) {
+        let sequences = sequences.unwrap_or(Sequences { base: self.skipped, ahead: 0 });
+        // Another number was never sent.
+        if sequences.base < self.acknowledged.base || sequences.base >= history.next() {
+            return;
+        }
+        if sequences.base > self.acknowledged.base {
+            self.resend_at = self.resend_at.map(|_| resend_at);
+        }
+        self.acknowledged = sequences;
+    }
+
+    /// Leaves out all batches until now. The peer learns it at once, and asks for the states.
+    pub(super) fn skip(&mut self, history: &History) {
+        let newest = history.next() - 1;
+        self.skipped = newest;
+        if newest > 0 {
+            self.heartbeat_at = Timestamp::ZERO;
+        }
+    }
+
+    /// The first batch that the peer can get.
+    pub(super) fn oldest(&self, history: &History) -> u64 {
+        history.oldest().max(self.skipped + 1)
+    }
+
+    /// Notes that the peer has forgotten all batches before `oldest`. Returns whether this replica lacks one of them. Ignores
+    /// numbers beyond [`SEQUENCE_MAX`].
+    pub(super) fn skip_to(&mut self, oldest: u64) -> bool {
+        oldest <= SEQUENCE_MAX && self.received.add_up_to(oldest.saturating_sub(1))
+    }
+
+    /// Notes a batch of the peer, which learns of it until `acknowledge_at`. Returns whether the batch is new.
+    pub(super) fn receive(&mut self, sequence: u64, acknowledge_at: Timestamp) -> bool {
+        self.acknowledge_at.get_or_insert(acknowledge_at);
+        self.received.add(sequence) == Added::New
+    }
+
+    /// The next batch that the peer lacks, if one more may be on the way, and when it was made. Batches are sent again
+    /// after `resend_ns`. A peer that is silent for `silent_ns` gets none.
+    pub(super) fn next_batch(
+        &mut self,
+        history: &History,
+        (resend_ns, silent_ns): (u64, u64),
+        now: Timestamp,
+    ) -> Option<(Bytes, Timestamp)> {
+        if self.is_new {
+            return None;
+        }
+        self.last_received.filter(|at| now.ns_since(*at) < silent_ns)?;
+        if self.acknowledged.base.max(self.skipped) + 1 < history.oldest() {
+            self.skip(history);
+        }
+        let floor = self.floor(history);
+        if floor + 1 >= history.next() {
+            self.resend_at = None;
+        } else if self.resend_at.is_some_and(|at| at <= now) {
+            (self.next, self.resend_at) = (0, None);
+        }
+        self.next = self.next.max(floor + 1);
+        while self.acknowledged.contains(self.next) {
+            self.next += 1;
+        }
+        let batch = history.batch(self.next).filter(|_| self.next <= floor + WINDOW)?;
+        self.next += 1;
+        self.resend_at.get_or_insert(now.saturating_add_ns(resend_ns));
+        Some(batch)
+    }
+
+    /// The last batch up to which the peer has all, or cannot get the others.
+    fn floor(&self, history: &History) -> u64 {
+        self.acknowledged.base.max(self.oldest(history) - 1)
+    }
+
+    /// Whether the peer is to be told at `now` what this replica has.
+    pub(super) fn is_due(&self, now: Timestamp) -> bool {
+        self.heartbeat_at <= now || self.acknowledge_at.is_some_and(|at| at <= now)
+    }
+
+    /// The echo of a message that goes to the peer at `now`. The next one is due at `next_at`, also if there is nothing to
+    /// say.
+    pub(super) fn echo(&mut self, next_at: Timestamp, now: Timestamp) -> Option<Echo> {
+        (self.heartbeat_at, self.acknowledge_at) = (next_at, None);
+        let echo = self.skew.echo(now).filter(|_| self.echo_at <= now)?;
+        self.echo_at = next_at;
+        Some(echo)
+    }
+
+    /// How operators see the peer.
+    pub(super) fn status(&self, history: &History) -> PeerStatus {
+        let present = u64::from(self.acknowledged.ahead.count_ones());
+        PeerStatus {
+            is_connected: self.is_connected,
+            last_received: self.last_received,
+            received: self.received.base,
+            lag: (history.next() - 1).saturating_sub(self.floor(history)).saturating_sub(present),
+            ahead_ns: self.skew.ahead_ns(),
+        }
+    }
+}

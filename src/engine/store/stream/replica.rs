@@ -1,0 +1,267 @@
+//! One replica: what it sends to which peer, and what follows from a message.
+
+use std::collections::BTreeMap;
+
+use super::history::History;
+use super::message::{BanChange, Cursor, LimitCharges, LimitStates, Message, States};
+use super::peer::{Peer, PeerId, PeerStatus};
+use super::recovery::{Recovery, STARTED_NS};
+use crate::base::time::Timestamp;
+
+/// The tables of a replica.
+pub trait Ledger {
+    /// Takes the charges that were made here since the last call.
+    fn take(&mut self, now: Timestamp) -> Taken;
+
+    /// Makes charges of a peer as of `at`, whether they fit or not.
+    fn charge(&mut self, charges: &LimitCharges, at: Timestamp, now: Timestamp);
+
+    /// Takes changes of bans over, except those that were changed again since.
+    fn ban(&mut self, bans: &[BanChange], now: Timestamp);
+
+    /// Bans, and states of keys that owe, from `at` on, and where the next part begins.
+    fn states(&mut self, at: &Cursor, now: Timestamp) -> States;
+
+    /// Replaces states that have spent less than in `states`.
+    fn merge(&mut self, states: &LimitStates, now: Timestamp);
+}
+
+/// The charges that were made here.
+#[derive(Debug)]
+pub struct Taken {
+    /// By limit and plan.
+    pub limits: Vec<LimitCharges>,
+    /// The bans that were set or lifted here.
+    pub bans: Vec<BanChange>,
+    /// Whether none was lost.
+    pub is_complete: bool,
+}
+
+/// The times of a replica, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// From one batch to the next.
+    pub interval_ns: u64,
+    /// A batch is forgotten after this time, and a replica that received nothing for so long is isolated.
+    pub isolate_after_ns: u64,
+}
+
+/// The messages that a replica sends in a second at most, about, if there is something to say: one to each peer in
+/// 20 microseconds for each peer.
+const SEND_NS: u64 = 20_000;
+
+/// The part of the interval after which urgent charges are sent.
+const URGENT_PART: u64 = 10;
+
+/// Heartbeats in the time after which a silent peer counts as gone.
+const HEARTBEATS: u64 = 4;
+
+/// Attempts to send a batch until it is forgotten.
+const SENDS: u64 = 5;
+
+/// One replica of a fleet.
+#[derive(Debug)]
+pub struct Replica {
+    epoch: u64,
+    started: Timestamp,
+    timing: Timing,
+    history: History,
+    recovery: Recovery,
+    peers: BTreeMap<PeerId, Peer>,
+    ticked: Timestamp,
+    tick_at: Timestamp,
+    last_received: Timestamp,
+}
+
+impl Replica {
+    /// A replica that starts at `now`, which is also the name of its process among its peers.
+    pub fn new(timing: Timing, now: Timestamp) -> Self {
+        Self {
+            epoch: now.as_ns(),
+            started: now,
+            timing,
+            history: History::default(),
+            recovery: Recovery::default(),
+            peers: BTreeMap::new(),
+            ticked: now,
+            tick_at: now,
+            last_received: now,
+        }
+    }
+
+    /// Changes the times.
+    pub fn set_timing(&mut self, timing: Timing) {
+        self.timing = timing;
+    }
+
+    /// Begins a connection to `peer`. The first message is due at once.
+    pub fn connect(&mut self, peer: PeerId, now: Timestamp) {
+        self.peers.entry(peer).or_default().connect(now);
+    }
+
+    /// Ends the connection to `peer`.
+    pub fn disconnect(&mut self, peer: PeerId) {
+        if let Some(known) = self.peers.get_mut(&peer) {
+            known.is_connected = false;
+        }
+        self.recovery.lose(peer);
+    }
+
+    /// Forgets `peer`.
+    pub fn remove(&mut self, peer: PeerId) {
+        self.disconnect(peer);
+        self.peers.remove(&peer);
+    }
+
+    /// Nanoseconds since any peer was heard of, or since the start.
+    pub fn silence_ns(&self, now: Timestamp) -> u64 {
+        now.ns_since(self.last_received)
+    }
+
+    /// How operators see `peer`.
+    pub fn status(&self, peer: PeerId) -> Option<PeerStatus> {
+        self.peers.get(&peer).map(|peer| peer.status(&self.history))
+    }
+
+    /// Whether states of a peer are on the way.
+    pub fn is_recovering(&self) -> bool {
+        self.recovery.is_open()
+    }
+
+    /// When [`Replica::tick`] is due.
+    pub fn tick_at(&self) -> Timestamp {
+        self.tick_at
+    }
+
+    /// Makes the next tick due as soon as a message may be sent again: a key has used a part of its limit.
+    pub fn hurry(&mut self) {
+        let gap_ns = (self.timing.interval_ns / URGENT_PART).max(self.send_ns());
+        self.tick_at = self.tick_at.min(self.ticked.saturating_add_ns(gap_ns));
+    }
+
+    /// The least time between messages to one peer, in nanoseconds.
+    fn send_ns(&self) -> u64 {
+        SEND_NS.saturating_mul(self.peers.len() as u64)
+    }
+
+    /// Makes batches of the charges in `ledger`. Messages are due for all peers after it.
+    pub fn tick<L: Ledger + ?Sized>(&mut self, ledger: &mut L, now: Timestamp) {
+        self.ticked = now;
+        self.tick_at = now.saturating_add_ns(self.timing.interval_ns.max(self.send_ns()));
+        self.collect(ledger, now);
+        self.history.forget_before(now.saturating_sub_ns(self.timing.isolate_after_ns));
+        if self.recovery.lacks_peer() {
+            let connected = self.peers.iter().filter(|(_, peer)| peer.is_connected && peer.epoch != 0);
+            if let Some((id, peer)) = connected.min_by_key(|(_, peer)| peer.started) {
+                self.recovery.need(*id, peer.started, 0, now);
+            }
+        }
+    }
+
+    fn collect<L: Ledger + ?Sized>(&mut self, ledger: &mut L, now: Timestamp) {
+        let Taken { limits, bans, is_complete } = ledger.take(now);
+        if !is_complete {
+            self.history.leave_gap();
+        }
+        self.history.add(limits, &bans, now);
+    }
+
+    /// The next message to `peer`; `None` if nothing is due.
+    pub fn next_message<L: Ledger + ?Sized>(
+        &mut self,
+        peer: PeerId,
+        ledger: &mut L,
+        now: Timestamp,
+    ) -> Option<Message> {
+        let again_ns = self.timing.isolate_after_ns / SENDS;
+        let id = peer;
+        let asked = self.peers.get_mut(&peer).filter(|peer| peer.is_connected)?.asked.take();
+        if asked.is_some() {
+            // Charges that are in the states go before them.
+            self.collect(ledger, now);
+        }
+        let peer = self.peers.get_mut(&peer)?;
+        let times = (again_ns, self.timing.isolate_after_ns);
+        let batch = peer.next_batch(&self.history, times, now);
+        let has_charges = batch.is_some();
+        let (charges, made_at) = batch.unwrap_or_default();
+        let states = match asked {
+            // Until all charges are on the way.
+            Some(at) if has_charges => {
+                peer.asked = Some(at);
+                None
+            }
+            Some(at) => Some(ledger.states(&at, now)),
+            None => None,
+        };
+        let wanted = if peer.epoch == 0 { None } else { self.recovery.ask(id, again_ns, now) };
+        if !has_charges && states.is_none() && wanted.is_none() && !peer.is_due(now) {
+            return None;
+        }
+        let echo = peer.echo(now.saturating_add_ns(self.timing.isolate_after_ns / HEARTBEATS), now);
+        Some(Message {
+            epoch: self.epoch,
+            sent_at: now.as_ns(),
+            uptime_ms: now.ns_since(self.started) / 1_000_000,
+            oldest: peer.oldest(&self.history),
+            received: (peer.epoch != 0).then(|| peer.received()),
+            echo,
+            charges,
+            age_us: if has_charges { now.ns_since(made_at) / 1000 } else { 0 },
+            wanted,
+            states,
+        })
+    }
+
+    /// Takes a message of `peer`. Messages may be due for it after this.
+    pub fn receive<L: Ledger + ?Sized>(&mut self, peer: PeerId, message: &Message, ledger: &mut L, now: Timestamp) {
+        let Timing { interval_ns, isolate_after_ns } = self.timing;
+        let id = peer;
+        let Some(peer) = self.peers.get_mut(&peer) else { return };
+        let (is_first, was_known) = (peer.is_new, peer.epoch == message.epoch);
+        if !peer.accepts(message.epoch) {
+            return;
+        }
+        peer.started = now.saturating_sub_ns(message.uptime_ms.saturating_mul(1_000_000));
+        if !was_known && peer.started.saturating_add_ns(STARTED_NS) < self.started {
+            // It may have charges and bans of replicas that are gone.
+            self.recovery.need(id, peer.started, isolate_after_ns, now);
+        }
+        let was_silent = peer.last_received.is_some_and(|at| now.ns_since(at) >= isolate_after_ns);
+        peer.last_received = Some(now);
+        self.last_received = now;
+        let received = message.received.filter(|received| received.epoch == self.epoch);
+        let resend_at = now.saturating_add_ns(isolate_after_ns / SENDS);
+        // A younger process has the charges until now in the state that it began with, or asks for them. It may confirm
+        // batches only because the first message on the connection named them. An older process gets all batches.
+        let has_states = is_first && peer.started > self.started && (!was_known || received.is_none());
+        // An isolated replica charges for all others, so it must not get their charges of that time.
+        if has_states || was_silent {
+            peer.skip(&self.history);
+        }
+        peer.acknowledge(received.map(|received| received.sequences()), &self.history, resend_at);
+        peer.skew.measure(message.sent_at, message.echo.as_ref(), now);
+        if peer.skip_to(message.oldest) {
+            self.recovery.need(id, peer.started, isolate_after_ns, now);
+        }
+        if let Some(wanted) = &message.wanted {
+            peer.asked = Some(wanted.clone());
+        }
+        if let Some(charges) = message.charges()
+            && peer.receive(charges.sequence, now.saturating_add_ns(interval_ns))
+        {
+            let sent_ns = peer.skew.since_ns(message.sent_at, now);
+            let at = now.saturating_sub_ns(message.age_us.saturating_mul(1000).saturating_add(sent_ns));
+            charges.limits.iter().for_each(|limit| ledger.charge(limit, at, now));
+            if !charges.bans.is_empty() {
+                ledger.ban(&peer.skew.bans(&charges.bans), now);
+            }
+        }
+        if let Some(states) = message.states.as_ref().filter(|states| self.recovery.take(id, states, now)) {
+            states.limits.iter().for_each(|limit| ledger.merge(limit, now));
+            if !states.bans.is_empty() {
+                ledger.ban(&peer.skew.bans(&states.bans), now);
+            }
+        }
+    }
+}

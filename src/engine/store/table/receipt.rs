@@ -1,0 +1,69 @@
+//! The result of one charge: a decision, and the receipt with which the charge can be undone.
+
+use std::sync::Arc;
+
+use crate::base::time::Timestamp;
+use crate::engine::limit::{Algorithm, AnyReceipt, Decision, sketch, token_bucket};
+use crate::engine::store::backend::RemoteReceipt;
+use crate::engine::store::lease::Taken;
+use crate::engine::store::remote::{Borrowed, RemoteLimit};
+
+/// The proof of a charge, with which it can be undone.
+#[derive(Clone, Debug)]
+pub enum Receipt {
+    /// Nothing was charged.
+    None,
+    /// A token bucket was charged. With it its interval in nanoseconds.
+    Bucket(token_bucket::Receipt, u64),
+    /// A sketch of token buckets was charged.
+    Sketch(Box<sketch::Receipt>),
+    /// A state of another algorithm was charged. With it the rule of the charge.
+    Any(Box<(Algorithm, AnyReceipt)>),
+    /// A remote limit was charged.
+    Remote(Box<MirroredCharge>),
+    /// Units of a lease were taken, which the store had charged before.
+    Lease(Taken<Borrowed>),
+}
+
+/// A charge of a remote limit, in its store and on the mirror.
+#[derive(Clone, Debug)]
+pub struct MirroredCharge {
+    pub(in crate::engine::store) remote: Arc<RemoteLimit>,
+    /// The rule of the charge.
+    pub(in crate::engine::store) rule: Algorithm,
+    /// Units that the mirror was charged.
+    pub(in crate::engine::store) units: u64,
+    /// The instant at which the charge was known.
+    pub(in crate::engine::store) at: Timestamp,
+    /// How the store knows of the charge.
+    pub(in crate::engine::store) origin: Origin,
+}
+
+/// How a store knows of a charge.
+#[derive(Clone, Debug)]
+pub(in crate::engine::store) enum Origin {
+    /// The store made it.
+    Store(RemoteReceipt),
+    /// It was made while the store was down, and so many units were reported.
+    Report(u64),
+}
+
+/// The decision of one limit, with the receipt if it charged the request.
+#[derive(Clone, Debug)]
+pub(in crate::engine::store) struct Outcome {
+    pub(in crate::engine::store) decision: Decision,
+    pub(in crate::engine::store) receipt: Receipt,
+}
+
+impl Outcome {
+    /// Whether the limit admits the request.
+    pub(in crate::engine::store) fn is_admitted(&self) -> bool {
+        self.decision.is_admitted()
+    }
+}
+
+impl From<Decision> for Outcome {
+    fn from(decision: Decision) -> Self {
+        Self { decision, receipt: Receipt::None }
+    }
+}

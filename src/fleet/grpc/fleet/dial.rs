@@ -1,0 +1,260 @@
+//! Connections that this replica opens: one task for each address of a member.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+use tonic::body::Body;
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Status, Streaming};
+use tower::Service;
+
+use super::handshake::{BadHello, Greetings, ProcessId, Side, process_of};
+use super::hub::{Calling, Hub, JoinError};
+use super::listen::{HANDSHAKE_TIMEOUT, PING_EVERY, PING_TIMEOUT, PROOF, WINDOW_BYTES};
+use super::messages::{MESSAGE_BYTES_MAX, Membership, Outbound};
+use super::roster::Target;
+use crate::base::split_mix::mix;
+use crate::base::time;
+use crate::engine::store::stream::message::Message;
+use crate::fleet::grpc::proto::weir::v1::fleet_client::FleetClient;
+
+/// The first and the longest pause between two attempts.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// The age of a connection after which the next attempt follows soon.
+const SETTLED_AFTER: Duration = Duration::from_secs(5);
+/// The pause after a connection to this process itself: another process may get the address.
+const PAUSE_OWN: Duration = Duration::from_mins(1);
+
+/// The origin of calls. Both sides ignore it.
+pub(super) const ORIGIN: &str = "http://weir";
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// What an address led to.
+enum Reached {
+    /// To this process.
+    Itself,
+    /// To a process with another connection.
+    Connected(ProcessId),
+    /// To a process, with a connection that has ended.
+    Ended(ProcessId),
+}
+
+/// Keeps a connection to the replica at `address`, until dropped.
+pub(super) async fn keep_connected(hub: Arc<Hub>, address: Box<str>) {
+    let (mut pauses, mut last_error) = (Pauses::new(&address), String::new());
+    loop {
+        let began = time::instant_now();
+        match reach(&hub, &address).await {
+            Ok(Reached::Itself) => {
+                hub.found(&address, Target::Itself);
+                sleep(PAUSE_OWN).await;
+            }
+            Ok(Reached::Connected(process) | Reached::Ended(process)) => {
+                if hub.is_connected(process) {
+                    hub.found(&address, Target::Instance(process.instance));
+                }
+                last_error.clear();
+                hub.disconnected(process).await;
+                if began.elapsed() >= SETTLED_AFTER {
+                    pauses.next = PAUSE_MIN;
+                }
+                sleep(pauses.next()).await;
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if text == last_error {
+                    tracing::debug!(peer = %address, error = text, "a replica cannot be reached");
+                } else {
+                    tracing::warn!(peer = %address, error = text, "a replica cannot be reached");
+                    last_error = text;
+                }
+                sleep(pauses.next()).await;
+            }
+        }
+    }
+}
+
+/// Connects, and exchanges messages until the connection ends.
+async fn reach(hub: &Arc<Hub>, address: &str) -> Result<Reached, Error> {
+    let connect = async {
+        let socket = TcpStream::connect(address).await?;
+        socket.set_nodelay(true)?;
+        let tls = hub.settings.load().tls.clone();
+        match tls {
+            None => Call::open(hub, address, socket, &[]).await,
+            Some(tls) => {
+                let (stream, binding) = tls.connect(socket).await?;
+                Call::open(hub, address, stream, &binding).await
+            }
+        }
+    };
+    let opened = timeout(HANDSHAKE_TIMEOUT, connect).await.map_err(|_| "no answer in time")?;
+    let Call { calling: _calling, membership, process, inbound, cut } = match opened? {
+        Opened::Joined(call) => *call,
+        Opened::Other(reached) => return Ok(reached),
+    };
+    tokio::select! {
+        ended = membership.receive_all(inbound) => {
+            if let Err(status) = ended {
+                tracing::debug!(peer = address, %status, "a connection to a replica ended");
+            }
+        }
+        () = cut.notified() => {}
+    }
+    Ok(Reached::Ended(process))
+}
+
+/// An open connection that has joined the fleet.
+struct Call {
+    calling: Calling,
+    membership: Membership,
+    process: ProcessId,
+    inbound: Streaming<Message>,
+    cut: Arc<Notify>,
+}
+
+enum Opened {
+    Joined(Box<Call>),
+    Other(Reached),
+}
+
+impl Call {
+    async fn open(
+        hub: &Arc<Hub>,
+        address: &str,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        binding: &[u8],
+    ) -> Result<Opened, Error> {
+        let mut http = http2::Builder::new(TokioExecutor::new());
+        http.timer(TokioTimer::new())
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_while_idle(true);
+        let (sender, connection) = http.handshake(TokioIo::new(stream)).await?;
+        // It ends with the streams on it.
+        tokio::spawn(connection);
+        let client = FleetClient::with_origin(Sender(sender), Uri::from_static(ORIGIN));
+        let mut client = client.max_decoding_message_size(MESSAGE_BYTES_MAX);
+
+        let own = hub.hello()?;
+        let hello = client.meet(own.clone()).await.map_err(error_of)?.into_inner();
+        let (process, named) = process_of(&hello).map_err(|bad| match bad {
+            BadHello::Protocol(protocol) => format!("it has version {protocol} of the fleet protocol"),
+            BadHello::Malformed => "it is no replica".to_owned(),
+        })?;
+        if process.instance == hub.own.instance {
+            return Ok(Opened::Other(Reached::Itself));
+        }
+        let Some(calling) = hub.begin_call(process) else { return Ok(Opened::Other(Reached::Connected(process))) };
+        let greetings = Greetings { caller: own, listener: hello, binding: binding.into() };
+        let (outbound, joined) = Outbound::joining(Arc::clone(hub));
+        let mut request = tonic::Request::new(outbound);
+        let proof = MetadataValue::from_bytes(&greetings.prove(Side::Caller, &hub.key));
+        request.metadata_mut().insert_bin(PROOF, proof);
+        let answer = match client.exchange(request).await {
+            Err(status) if status.code() == Code::AlreadyExists => {
+                return Ok(Opened::Other(Reached::Connected(process)));
+            }
+            answer => answer.map_err(error_of)?,
+        };
+        let proof = answer.metadata().get_bin(PROOF).and_then(|proof| proof.to_bytes().ok());
+        if !greetings.is_proof(Side::Listener, &proof.unwrap_or_default(), &hub.key) {
+            return Err("it has another `fleet.secret`".into());
+        }
+        hub.found(address, Target::Instance(process.instance));
+        let cut = Arc::default();
+        match hub.join(process, named.unwrap_or_else(|| address.into()), true, &cut) {
+            Ok(ticket) => {
+                // Nobody waits for it if the connection has ended.
+                let _ = joined.send(ticket);
+                let membership = Membership::new(Arc::clone(hub), ticket);
+                let call = Self { calling, membership, process, inbound: answer.into_inner(), cut };
+                Ok(Opened::Joined(Box::new(call)))
+            }
+            Err(JoinError::Itself) => Ok(Opened::Other(Reached::Itself)),
+            Err(JoinError::Connected) => Ok(Opened::Other(Reached::Connected(process))),
+            Err(JoinError::Full) => Err("the fleet has `fleet.max_replicas` replicas".into()),
+        }
+    }
+}
+
+/// What a status of the other side means.
+fn error_of(status: Status) -> Error {
+    match status.code() {
+        Code::Unauthenticated => "it has another `fleet.secret`".into(),
+        Code::FailedPrecondition => "it has another version of the fleet protocol".into(),
+        _ => status.into(),
+    }
+}
+
+/// The requests of a connection.
+pub(super) struct Sender(pub(super) SendRequest<Body>);
+
+impl Service<Request<Body>> for Sender {
+    type Response = Response<Incoming>;
+    type Error = hyper::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), hyper::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        Box::pin(self.0.send_request(request))
+    }
+}
+
+/// The pauses between attempts: each up to twice the one before, and random, so that replicas do not try together.
+struct Pauses {
+    next: Duration,
+    random: u64,
+}
+
+impl Pauses {
+    fn new(address: &str) -> Self {
+        let mut seed = [0; 8];
+        // Pauses that can be guessed do no harm.
+        if getrandom::fill(&mut seed).is_err() {
+            seed = (address.len() as u64).to_ne_bytes();
+        }
+        Self { next: PAUSE_MIN, random: u64::from_ne_bytes(seed) }
+    }
+
+    /// The next pause: from half of the bound to the bound.
+    fn next(&mut self) -> Duration {
+        let bound = self.next;
+        self.next = (bound * 2).min(PAUSE_MAX);
+        self.random = mix(self.random);
+        let part = u32::try_from(self.random >> 40).unwrap_or_default(); // 24 bits
+        bound / 2 + (bound / 2) * part / (1 << 24)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_bound() {
+        let mut pauses = Pauses::new("a");
+        for bound_ms in [50, 100, 200, 400, 800, 1600, 2000, 2000] {
+            let (pause, bound) = (pauses.next(), Duration::from_millis(bound_ms));
+            assert!((bound / 2..=bound).contains(&pause), "{pause:?} {bound:?}");
+        }
+    }
+}

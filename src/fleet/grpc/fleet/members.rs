@@ -1,0 +1,74 @@
+//! Publishes the addresses of the members, whatever their source.
+
+use std::future::pending;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::registry;
+use super::settings::{MemberSource, Members};
+use crate::transport::upstream::lookup_host;
+
+/// The shortest pause between two lookups, also for an answer with a time to live of 0.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// The longest pause, so that a new member is known soon.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// The pause after a lookup that failed.
+const PAUSE_FAILED: Duration = Duration::from_secs(2);
+
+/// Publishes the members of `source` until dropped. The last known members stay while a lookup fails.
+pub(super) async fn follow(source: MemberSource, members: watch::Sender<Members>) {
+    match source {
+        MemberSource::Static(all) => {
+            publish(&members, all);
+            pending::<()>().await;
+        }
+        MemberSource::Dns { host, port, servers } => {
+            let mut failure = None;
+            loop {
+                sleep(look_up(&host, port, &servers, &members, &mut failure).await).await;
+            }
+        }
+        MemberSource::Etcd(etcd) => registry::follow(&etcd, members).await,
+    }
+}
+
+/// Looks the members up once. Returns the pause until the next lookup. `failure` is the reason why the last one failed,
+/// which is logged once.
+async fn look_up(
+    host: &str,
+    port: u16,
+    servers: &[SocketAddr],
+    members: &watch::Sender<Members>,
+    failure: &mut Option<String>,
+) -> Duration {
+    let found = lookup_host(host, port, servers).await.and_then(|(addresses, ttl)| {
+        if addresses.is_empty() { Err(io::Error::other("it has no address")) } else { Ok((addresses, ttl)) }
+    });
+    match found {
+        Ok((addresses, ttl)) => {
+            *failure = None;
+            publish(members, addresses.iter().map(|address| address.to_string().into_boxed_str()).collect());
+            ttl.unwrap_or(PAUSE_MAX).clamp(PAUSE_MIN, PAUSE_MAX)
+        }
+        Err(error) => {
+            let error = Some(error.to_string());
+            if *failure != error {
+                tracing::warn!(host, error, "the members of the fleet cannot be looked up; the last known ones stay");
+                *failure = error;
+            }
+            PAUSE_FAILED
+        }
+    }
+}
+
+fn publish(members: &watch::Sender<Members>, all: Members) {
+    members.send_if_modified(|known| {
+        let differs = *known != all;
+        *known = all;
+        differs
+    });
+}

@@ -1,0 +1,114 @@
+//! What operators see: metrics, log lines, and the view of the admin API.
+
+use std::collections::BTreeSet;
+
+use super::hub::{Hub, State};
+use crate::engine::store::stream::{FleetStatus, FleetView, MemberView};
+
+/// The difference between two clocks from which on there is a warning, in nanoseconds.
+const SKEW_NS_MAX: u64 = 1_000_000_000;
+
+impl Hub {
+    /// Publishes the number of replicas, which may have changed.
+    pub(super) fn note_size(&self, state: &mut State) {
+        self.note_isolation(state);
+        let replicas = state.is_listed.then(|| state.replicas(self.settings.load().max_replicas));
+        self.size.send_if_modified(|known| std::mem::replace(known, replicas) != replicas);
+    }
+
+    /// Tells the requests how many replicas this one does not hear.
+    pub(super) fn note_isolation(&self, state: &mut State) {
+        let settings = self.settings.load();
+        let now = self.clock.now();
+        let replicas = state.replicas(settings.max_replicas);
+        let is_isolated = replicas > 1 && state.replica.silence_ns(now) >= settings.timing.isolate_after_ns;
+        self.link.set_absent(if is_isolated { replicas - 1 } else { 0 });
+        if std::mem::replace(&mut state.published.is_isolated, is_isolated) != is_isolated {
+            self.metrics.isolated.set(is_isolated.into());
+            if is_isolated {
+                tracing::warn!(replicas, "no other replica is heard of; this one keeps to its share of each limit");
+            } else {
+                tracing::info!(replicas, "other replicas are heard of again");
+            }
+        }
+    }
+
+    /// Updates the metrics, and warns of clocks that differ.
+    pub(super) fn publish(&self) {
+        let settings = self.settings.load();
+        let mut state = self.state();
+        let replicas = state.replicas(settings.max_replicas);
+        self.metrics.replicas.set(i64::try_from(replicas).unwrap_or(i64::MAX));
+        let (mut peers, mut skewed) = (BTreeSet::new(), BTreeSet::new());
+        for MemberView { address, status, .. } in members(&state, self) {
+            // Connected ones come first, and a replica may have an older process.
+            if !peers.insert(address.clone()) {
+                continue;
+            }
+            let Some(status) = status else {
+                self.metrics.peer(&address, false, 0, None, None);
+                continue;
+            };
+            self.metrics.peer(&address, status.is_connected, status.lag, status.last_received, status.ahead_ns);
+            if let Some(ahead_ns) = status.ahead_ns.filter(|ahead_ns| ahead_ns.unsigned_abs() > SKEW_NS_MAX) {
+                if !state.published.skewed.contains(&address) {
+                    let ahead_ms = ahead_ns / 1_000_000;
+                    tracing::warn!(peer = %address, ahead_ms, "the clock of a replica differs; calendar windows differ too");
+                }
+                skewed.insert(address);
+            }
+        }
+        state.published.peers.difference(&peers).for_each(|peer| self.metrics.remove_peer(peer));
+        (state.published.peers, state.published.skewed) = (peers, skewed);
+    }
+
+    /// The batches that connected replicas lack.
+    pub(super) fn lag(&self) -> u64 {
+        let state = self.state();
+        let statuses = state.processes.values().filter_map(|known| state.replica.status(known.peer));
+        statuses.filter(|status| status.is_connected).map(|status| status.lag).sum()
+    }
+
+    /// The addresses that this replica connects to.
+    pub(super) fn callable(&self) -> BTreeSet<Box<str>> {
+        let settings = self.settings.load();
+        let own = settings.advertise.as_deref();
+        self.state().roster.addresses().filter(|address| own != Some(address)).map(Into::into).collect()
+    }
+}
+
+/// All other processes, connected ones first, and then the addresses at which none has answered.
+fn members(state: &State, hub: &Hub) -> Vec<MemberView> {
+    let now = hub.clock.now();
+    let process = |(process, known): (&super::handshake::ProcessId, &super::hub::KnownProcess)| {
+        let status = state.replica.status(known.peer);
+        let silent_ms = status.and_then(|status| status.last_received).map(|at| now.ns_since(at) / 1_000_000);
+        let address = state.roster.address_of(process.instance).unwrap_or(&known.address).into();
+        MemberView { address, epoch: Some(process.epoch), status, silent_ms }
+    };
+    let mut all: Vec<_> = state.processes.iter().map(process).collect();
+    all.sort_by_key(|member| !member.status.is_some_and(|status| status.is_connected));
+    let unknown = state.roster.unknown();
+    all.extend(unknown.map(|address| MemberView {
+        address: address.into(),
+        epoch: None,
+        status: None,
+        silent_ms: None,
+    }));
+    all
+}
+
+impl FleetStatus for Hub {
+    fn view(&self) -> FleetView {
+        let settings = self.settings.load();
+        let state = self.state();
+        FleetView {
+            address: settings.advertise.clone(),
+            epoch: self.own.epoch,
+            replicas: state.replicas(settings.max_replicas),
+            is_isolated: state.published.is_isolated,
+            is_recovering: state.replica.is_recovering(),
+            members: members(&state, self),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The state of the limiter service, shared by all workers: it answers checks in terms of the protocols.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arc_swap::ArcSwap;
+use tokio_rustls::TlsAcceptor;
+use tonic::Status;
+use tonic::server::NamedService;
+use tonic_health::server::HealthReporter;
+
+use super::askers::Askers;
+use super::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
+use super::proto::weir::v1::limiter_server::LimiterServer;
+use super::settings::{ServiceListener, ServiceSettings};
+use crate::base::telemetry::{CheckMetrics, Metrics, Taps};
+use crate::engine::gate::{ChargeError, Gate, Live, NamedCharge, NewestLive};
+use crate::engine::policy::descriptors::{DescriptorRule, Entry, MappedLimit};
+use crate::engine::store::service::proto::charges_server::ChargesServer;
+
+/// The limiter service of a process.
+#[derive(Debug)]
+pub struct Server {
+    pub(super) gate: Arc<Gate>,
+    pub(super) live: NewestLive,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) taps: Arc<Taps>,
+    /// The counters of both services.
+    pub(super) checks: CheckMetrics,
+    pub(super) settings: ArcSwap<RunningSettings>,
+    pub(super) health: HealthReporter,
+    pub(super) askers: Askers,
+    max_connections: usize,
+    open: AtomicUsize,
+}
+
+/// The settings in force.
+pub(super) struct RunningSettings {
+    pub(super) settings: ServiceSettings,
+    /// TLS that agrees on HTTP/2 only; none for plain TCP.
+    pub(super) tls: Option<TlsAcceptor>,
+}
+
+impl fmt::Debug for RunningSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.settings.fmt(f)
+    }
+}
+
+impl RunningSettings {
+    fn new(settings: ServiceSettings) -> Self {
+        let tls = settings.tls.as_ref().map(|tls| TlsAcceptor::from(tls.h2_config()));
+        Self { settings, tls }
+    }
+}
+
+/// The names of the services whose health callers may ask for; the empty name is the whole process.
+const SERVICES: [&str; 4] =
+    ["", LimiterServer::<()>::NAME, RateLimitServiceServer::<()>::NAME, ChargesServer::<()>::NAME];
+
+impl Server {
+    /// A service without connections.
+    ///
+    /// # Errors
+    /// If the system has no random numbers.
+    pub fn new(
+        gate: Arc<Gate>,
+        live: NewestLive,
+        metrics: Arc<Metrics>,
+        taps: Arc<Taps>,
+        listener: &ServiceListener,
+        settings: ServiceSettings,
+    ) -> Result<Self, getrandom::Error> {
+        Ok(Self {
+            askers: Askers::new(random_process()?),
+            gate,
+            live,
+            checks: metrics.checks(),
+            metrics,
+            taps,
+            settings: ArcSwap::from_pointee(RunningSettings::new(settings)),
+            health: HealthReporter::new(),
+            max_connections: listener.max_connections,
+            open: AtomicUsize::new(0),
+        })
+    }
+
+    /// Replaces the settings. Whether there is TLS at all cannot change.
+    pub fn reload(&self, settings: ServiceSettings) {
+        let before = self.settings.load();
+        if before.tls.is_some() != settings.tls.is_some() {
+            return;
+        }
+        let mut new = RunningSettings::new(settings);
+        if new.settings.tls == before.settings.tls {
+            new.tls.clone_from(&before.tls); // so that callers can resume their sessions
+        }
+        self.settings.store(Arc::new(new));
+    }
+
+    /// Tells callers whether the services serve.
+    pub(super) async fn set_serving(&self, is_serving: bool) {
+        use tonic_health::ServingStatus::{NotServing, Serving};
+        for name in SERVICES {
+            self.health.set_service_status(name, if is_serving { Serving } else { NotServing }).await;
+        }
+    }
+
+    /// The charges of `units` that `rule` makes for a descriptor with these entries. `plan` is that of the caller, if
+    /// the rule names none.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if a value cannot be part of a key.
+    pub(super) fn charges(
+        &self,
+        live: &Live,
+        rule: &DescriptorRule,
+        entries: &[Entry<'_>],
+        plan: Option<&str>,
+        units: u64,
+    ) -> Result<Vec<NamedCharge>, Status> {
+        let named = rule.plan.as_ref().map(|plan| plan.text(entries));
+        let plan = named.or_else(|| plan.map(str::to_owned));
+        let charge = |mapped: &MappedLimit| {
+            let parts = mapped.parts.iter().map(|part| part.text(entries));
+            self.gate.charge_of_parts(live, mapped.limit, parts, plan.clone(), units)
+        };
+        rule.limits.iter().map(charge).collect::<Result<_, ChargeError>>().map_err(|error| {
+            self.checks.invalid.inc();
+            Status::invalid_argument(error.to_string())
+        })
+    }
+}
+
+/// A number for this process that a stranger cannot guess: without it, nothing is charged or corrected. Never 0.
+fn random_process() -> Result<u64, getrandom::Error> {
+    getrandom::u64().map(|number| number.max(1))
+}
+
+/// An open connection, counted until it is dropped.
+pub(super) struct OpenConnection(Arc<Server>);
+
+impl OpenConnection {
+    /// Counts a connection; none if there are too many.
+    pub(super) fn new(server: &Arc<Server>) -> Option<Self> {
+        if server.open.fetch_add(1, Ordering::Relaxed) >= server.max_connections {
+            server.open.fetch_sub(1, Ordering::Relaxed);
+            server.checks.connections_refused.inc();
+            return None;
+        }
+        server.checks.connections.inc();
+        Some(Self(Arc::clone(server)))
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.checks.connections.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn processes_of_one_instant_have_different_numbers() {
+        assert_ne!(random_process().unwrap(), random_process().unwrap());
+    }
+}

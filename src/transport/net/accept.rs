@@ -1,0 +1,97 @@
+//! Accepts the connections of a listener as long as its worker runs.
+//!
+//! Not here: a connection after it was accepted.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use super::lifecycle::{Lifecycle, wait_for};
+use super::listener::{BACKLOG, LOCAL_PEER, Listener};
+use super::socket::Socket;
+use crate::base::time;
+
+/// Pause between attempts to accept after an error, such as a lack of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Least time between two log lines about that.
+const LOG_EVERY: Duration = Duration::from_secs(1);
+
+/// A [`Listener`] on the runtime of a worker.
+pub(crate) enum AsyncListener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl AsyncListener {
+    /// The listener on the current runtime.
+    pub(crate) fn new(listener: Listener) -> io::Result<Self> {
+        match listener {
+            Listener::Tcp(listener) => TcpListener::from_std(listener).map(Self::Tcp),
+            Listener::Unix(listener) => UnixListener::from_std(listener).map(Self::Unix),
+        }
+    }
+
+    async fn accept(&self) -> io::Result<(Socket, SocketAddr)> {
+        poll_fn(|cx| self.poll_accept(cx)).await
+    }
+
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Socket, SocketAddr)>> {
+        match self {
+            Self::Tcp(listener) => listener.poll_accept(cx).map_ok(|(socket, peer)| (Socket::Tcp(socket), peer)),
+            Self::Unix(listener) => listener.poll_accept(cx).map_ok(|(socket, _)| (Socket::Unix(socket), LOCAL_PEER)),
+        }
+    }
+
+    /// Calls `serve` with each connection and its peer until the worker drains. Then it takes the connections that the
+    /// kernel has completed, unless a successor has the listener.
+    pub(crate) async fn serve_each(
+        self,
+        mut lifecycle: watch::Receiver<Lifecycle>,
+        mut serve: impl FnMut(Socket, SocketAddr),
+    ) {
+        let (mut was_handed_over, mut logged_at) = (false, None::<Instant>);
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                now = wait_for(&mut lifecycle, |lifecycle| lifecycle != Lifecycle::Running) => {
+                    was_handed_over |= now == Lifecycle::HandingOver;
+                    let next = wait_for(&mut lifecycle, |lifecycle| lifecycle != Lifecycle::HandingOver).await;
+                    if next == Lifecycle::Running {
+                        was_handed_over = false;
+                        continue;
+                    }
+                    break;
+                }
+                accepted = self.accept() => accepted,
+            };
+            match accepted {
+                Ok((socket, peer)) => serve(socket, peer),
+                // The client closed before the connection was accepted.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    let now = time::instant_now();
+                    if logged_at.is_none_or(|logged_at| now.saturating_duration_since(logged_at) >= LOG_EVERY) {
+                        tracing::error!(%error, "cannot accept connections");
+                        logged_at = Some(now);
+                    }
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        if !was_handed_over {
+            // The kernel would reset connections that wait to be accepted.
+            for _ in 0..BACKLOG {
+                let Poll::Ready(Ok((socket, peer))) = poll_fn(|cx| Poll::Ready(self.poll_accept(cx))).await else {
+                    return;
+                };
+                serve(socket, peer);
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! TLS to services and stores: the trusted authorities, and Weir's own certificate.
+//!
+//! These sessions have buffers of their own, unlike the sessions of clients: connections to services are few.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use rustls::pki_types;
+use rustls::sign::SingleCertAndKey;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_platform_verifier::Verifier;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::certificate::{
+    ALPN_H2, ALPN_HTTP_11, CertificateProblem, PROVIDER, ServerCertificate, certificates, digest,
+};
+use crate::engine::store::backend::StoreTls;
+use crate::transport::net::protocol::Protocol;
+
+/// The configuration of TLS to services. Clones are cheap and equal.
+#[derive(Clone)]
+pub struct ClientTls {
+    config: Arc<ClientConfig>,
+    /// A digest of the files that it was made from.
+    made_from: u64,
+}
+
+/// The name that the certificate of a service must have.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ServerName(pki_types::ServerName<'static>);
+
+impl ServerName {
+    /// A host name or an IP address. None if `host` is neither.
+    pub fn new(host: &str) -> Option<Self> {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        pki_types::ServerName::try_from(host.to_owned()).ok().map(Self)
+    }
+}
+
+impl ClientTls {
+    /// Trusts the certificates in the file `authorities`, or those of the system. Shows the certificate `own` if a
+    /// service asks for one. Offers `protocol` only.
+    ///
+    /// # Errors
+    ///
+    /// If the file has no certificate, or the system has none.
+    pub fn new(authorities: Option<&[u8]>, own: Option<ServerCertificate>, protocol: Protocol) -> Result<Self, String> {
+        let made_from = digest(&(authorities, own.as_ref().map(|own| own.made_from), protocol));
+        let mut config = config(authorities, own)?;
+        config.alpn_protocols = match protocol {
+            Protocol::Http1 => vec![ALPN_HTTP_11.to_vec()],
+            Protocol::H2 => vec![ALPN_H2.to_vec()],
+        };
+        Ok(Self { config: Arc::new(config), made_from })
+    }
+
+    /// Whether the service agreed on HTTP/2.
+    pub(crate) fn agreed_on_h2<S>(session: &TlsStream<S>) -> bool {
+        session.get_ref().1.alpn_protocol() == Some(ALPN_H2)
+    }
+
+    /// Performs the handshake with the service `name`.
+    pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        name: &ServerName,
+        socket: S,
+    ) -> io::Result<TlsStream<S>> {
+        TlsConnector::from(Arc::clone(&self.config)).connect(name.0.clone(), socket).await
+    }
+}
+
+/// The configuration of TLS to the servers of a store, which negotiate no protocol.
+///
+/// # Errors
+///
+/// If a file has no certificate or key in PEM, or the system has no certificates.
+pub fn store_tls(settings: &StoreTls) -> Result<Arc<ClientConfig>, String> {
+    let own = settings.own.as_ref().map(|own| ServerCertificate::new(&own.chain, &own.key)).transpose();
+    let own = own.map_err(|problem| match problem {
+        CertificateProblem::Certificate(text) | CertificateProblem::Key(text) => text,
+    })?;
+    config(settings.authorities.as_deref(), own).map(Arc::new)
+}
+
+/// The configuration of TLS to the limiter service of another Weir, which is HTTP/2.
+///
+/// # Errors
+///
+/// As [`store_tls`].
+pub fn service_tls(settings: &StoreTls) -> Result<Arc<ClientConfig>, String> {
+    let mut config = ClientConfig::clone(&*store_tls(settings)?);
+    config.alpn_protocols = vec![ALPN_H2.to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// Trusts the certificates in the file `authorities`, or those of the system, and shows the certificate `own`.
+fn config(authorities: Option<&[u8]>, own: Option<ServerCertificate>) -> Result<ClientConfig, String> {
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&PROVIDER))
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(|error| error.to_string())?;
+    let builder = if let Some(authorities) = authorities {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(authorities)? {
+            roots.add(certificate).map_err(|_| "a certificate in it cannot be read".to_owned())?;
+        }
+        builder.with_root_certificates(roots)
+    } else {
+        let system = Verifier::new(Arc::clone(&PROVIDER));
+        let system = system.map_err(|error| format!("the certificates of the system cannot be read: {error}"))?;
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(system))
+    };
+    Ok(match own {
+        None => builder.with_no_client_auth(),
+        Some(own) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own.key))),
+    })
+}
+
+/// Whether both were made from equal files and options.
+impl PartialEq for ClientTls {
+    fn eq(&self, other: &Self) -> bool {
+        self.made_from == other.made_from
+    }
+}
+
+impl Eq for ClientTls {}
+
+impl fmt::Debug for ClientTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientTls")
+    }
+}

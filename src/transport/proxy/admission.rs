@@ -1,0 +1,46 @@
+//! The admission of a request by both stages of the gate.
+
+use crate::engine::gate::{Budgets, Pass, Refusal, Standing};
+use crate::transport::respond::Profiles;
+
+/// The admission of a request, stage by stage.
+#[derive(Default)]
+pub(super) struct Admission<'l> {
+    arrival: Option<Standing<'l>>,
+    /// The budgets of the arrival stage, for the response.
+    arrival_budgets: Budgets<'l>,
+    /// The current stage: first arrival, then identified. One field for both keeps waiting requests small.
+    pub(super) identified: Pass<'l>,
+    pub(super) was_held: bool,
+}
+
+impl<'l> Admission<'l> {
+    /// Ends the arrival stage. Its charges stay, whatever happens later.
+    pub(super) fn finish_arrival(&mut self, profiles: Profiles) {
+        self.identified.charged.commit(true);
+        self.arrival_budgets = if profiles.ietf { self.identified.budgets() } else { Vec::new() };
+        self.arrival = std::mem::take(&mut self.identified).standing;
+    }
+
+    /// The refusal of the current stage, with the charges of the arrival stage.
+    pub(super) fn complete_refusal(&mut self, refusal: Refusal<'l>) -> Refusal<'l> {
+        refusal.charged_before(self.arrival, std::mem::take(&mut self.arrival_budgets))
+    }
+
+    /// The tightest limit of both stages, after the refund if there will be one.
+    pub(super) fn standing(&self) -> Option<Standing<'l>> {
+        let is_kept = self.identified.charged.is_committed();
+        let identified = self.identified.standing.map(|standing| if is_kept { standing } else { standing.refunded() });
+        Standing::tightest(self.arrival, identified)
+    }
+
+    /// The budgets of both stages, if responses list them.
+    pub(super) fn budgets(&self, profiles: Profiles) -> Budgets<'l> {
+        if !profiles.ietf {
+            return Vec::new();
+        }
+        let mut budgets = self.arrival_budgets.clone();
+        budgets.append(&mut self.identified.budgets());
+        budgets
+    }
+}

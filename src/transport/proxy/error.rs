@@ -1,0 +1,93 @@
+//! Maps errors of the data path to kinds of problems.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::error;
+
+use tracing::Level;
+
+use crate::base::time;
+use crate::transport::http1::HeadFault;
+use crate::transport::respond::ProblemKind;
+use crate::transport::upstream::ExchangeError;
+
+/// The detail of a 413.
+pub(super) const BODY_TOO_LARGE: &str = "the body is too long";
+
+type ProblemDetail = (ProblemKind, Cow<'static, str>);
+
+/// The problem of a refused head.
+pub(super) fn head_fault(fault: HeadFault) -> ProblemDetail {
+    let (kind, detail) = match fault {
+        HeadFault::Malformed(reason) => (ProblemKind::Malformed, reason),
+        HeadFault::AmbiguousFraming(reason) => (ProblemKind::AmbiguousFraming, reason),
+        HeadFault::TooLarge => (ProblemKind::HeadTooLarge, "the head has too many bytes or fields"),
+        HeadFault::UriTooLong => (ProblemKind::UriTooLong, "the target is too long"),
+        HeadFault::Timeout => (ProblemKind::RequestTimeout, "the head did not arrive in time"),
+        HeadFault::ConnectRefused => (ProblemKind::MethodRefused, "CONNECT is not supported"),
+    };
+    tracing::debug!("{detail}");
+    (kind, detail.into())
+}
+
+/// The problem of a failed exchange. The name and the error of the upstream are logged, not sent.
+pub(super) fn exchange_error(failure: &ExchangeError, upstream: &str, log: &ProblemLog) -> ProblemDetail {
+    let (kind, detail) = match failure {
+        ExchangeError::ConnectTimeout => (ProblemKind::GatewayTimeout, "the upstream did not accept in time"),
+        ExchangeError::Busy => (ProblemKind::UpstreamBusy, "the upstream has no connection left"),
+        ExchangeError::TooMany => (ProblemKind::ClientBusy, "too many requests of this client are in progress"),
+        ExchangeError::Drained => {
+            (ProblemKind::UpstreamDrained, "an operator has drained all endpoints of the upstream")
+        }
+        ExchangeError::Connect(_) => (ProblemKind::BadGateway, "the upstream cannot be reached"),
+        ExchangeError::Broken(_) => (ProblemKind::BadGateway, "the upstream closed the connection"),
+        ExchangeError::Malformed(_) => (ProblemKind::BadGateway, "the response of the upstream is malformed"),
+        ExchangeError::Unencodable => {
+            (ProblemKind::Malformed, "the protocol of the upstream cannot express the request")
+        }
+        ExchangeError::Switched => {
+            (ProblemKind::BadGateway, "the upstream switched to a protocol that was not requested")
+        }
+        ExchangeError::Ignored => (ProblemKind::BadGateway, "the upstream did not switch protocols as requested"),
+        ExchangeError::UpstreamTimeout => (ProblemKind::GatewayTimeout, "the upstream did not answer in time"),
+        ExchangeError::BodyTooLarge => (ProblemKind::BodyTooLarge, BODY_TOO_LARGE),
+        ExchangeError::ClientTimeout => (ProblemKind::RequestTimeout, "the body did not arrive in time"),
+        ExchangeError::ClientBroken => (ProblemKind::Malformed, "the body is incomplete or malformed"),
+    };
+    match failure {
+        ExchangeError::Broken(cause) | ExchangeError::Connect(cause) => log.write(kind, detail, upstream, Some(cause)),
+        ExchangeError::Malformed(cause) => log.write(kind, detail, upstream, Some(cause)),
+        _ => log.write(kind, detail, upstream, None),
+    }
+    (kind, detail.into())
+}
+
+/// Log lines about failed requests, limited in rate so that a failing upstream does not flood the log.
+#[derive(Debug, Default)]
+pub(super) struct ProblemLog {
+    /// The current second, since an arbitrary instant, and its number of lines.
+    second: Cell<(u64, u32)>,
+    left_out: Cell<u64>,
+}
+
+/// Lines of one worker per second.
+const LINES_PER_S: u32 = 5;
+
+impl ProblemLog {
+    /// Writes a line with the level of the problem. Lines below `warn` are not limited.
+    fn write(&self, kind: ProblemKind, detail: &str, upstream: &str, cause: Option<&dyn error::Error>) {
+        let cause = cause.map(tracing::field::display);
+        if kind.level() > Level::WARN {
+            return tracing::debug!(upstream, cause, "{detail}");
+        }
+        let (second, lines) = self.second.get();
+        let now = time::coarse_s();
+        let lines = if second == now { lines } else { 0 };
+        if lines >= LINES_PER_S {
+            return self.left_out.set(self.left_out.get() + 1);
+        }
+        self.second.set((now, lines + 1));
+        let left_out = Some(self.left_out.take()).filter(|left_out| *left_out > 0);
+        tracing::warn!(upstream, cause, lines_left_out = left_out, "{detail}");
+    }
+}

@@ -1,0 +1,338 @@
+//! The head of a request as the upstream gets it, described by the parts of the client's request.
+
+use std::io::Write;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::Method;
+use smallvec::SmallVec;
+
+use super::context::RequestContext;
+use super::request::{HttpVersion, Request};
+use super::request_id::REQUEST_ID;
+use super::service::RoutedRequest;
+use super::trace_context::{self, TRACEPARENT, TRACESTATE};
+use super::upgrade::Upgrade;
+use crate::base::fields::Fields;
+use crate::base::telemetry::SpanContext;
+use crate::engine::gate::IdentityFields;
+use crate::engine::policy::client_ip::AddressHeader;
+use crate::engine::policy::forwarded;
+use crate::engine::policy::identity_header::IdentityHeader;
+use crate::transport::http1::Framing;
+use crate::transport::http1::encode::Encoder;
+use crate::transport::http1::hop::{self, ConnectionOptions};
+use crate::transport::net::peer::Peer;
+use crate::transport::upstream::location::LocationRewrite;
+use crate::transport::upstream::{Checkout, Exchange, FieldWriter, RequestHead, RequestTraits};
+
+/// The key of a WebSocket handshake (RFC 6455, section 11.3.1).
+const KEY: &[u8] = b"sec-websocket-key";
+
+/// The peer that sent the request.
+struct Sender<'a> {
+    /// Its address, IPv4 if it is one.
+    peer: IpAddr,
+    /// Its address as text.
+    peer_text: &'a str,
+    /// Whether it speaks TLS.
+    is_tls: bool,
+    /// The field in which Weir trusts its list of earlier addresses; none if it is no trusted proxy.
+    believed: Option<AddressHeader>,
+    /// The client's address; that of the peer unless a trusted proxy reports another one.
+    client: IpAddr,
+}
+
+impl Sender<'_> {
+    /// The scheme of its request.
+    fn proto(&self) -> &'static [u8] {
+        if self.is_tls { b"https" } else { b"http" }
+    }
+
+    /// Whether its X-Forwarded-* fields are passed on.
+    fn keeps_x(&self) -> bool {
+        self.believed == Some(AddressHeader::XForwardedFor)
+    }
+
+    /// The client's address, if the peer is a proxy.
+    fn client_behind_proxy(&self) -> Option<IpAddr> {
+        Some(self.client).filter(|client| *client != self.peer)
+    }
+}
+
+/// The head of an admitted request as the upstream gets it.
+pub(super) struct ForwardedHead<'a, 'v> {
+    request: &'a Request<'a>,
+    /// The path in two parts.
+    path: (&'a str, &'a str),
+    /// The escaped query, without `?`.
+    query: Option<&'a str>,
+    /// Whether the endpoint's host stands in `Host`.
+    has_own_host: bool,
+    /// The host and port that the client sent; empty if there are none.
+    authority: &'a str,
+    /// The change of protocol that it asks for.
+    pub(super) upgrade: Option<&'a Upgrade<'v>>,
+    sender: Sender<'a>,
+    /// Whether the `Forwarded` field of RFC 7239 is written.
+    writes_forwarded: bool,
+    /// The headers that only Weir writes.
+    identity_headers: &'v [IdentityHeader],
+    identity_fields: &'a IdentityFields<'v>,
+    /// The id that the service gets; none if requests have none.
+    id: Option<&'a str>,
+    /// The trace that the service gets; none if traces are not exported.
+    trace: Option<SpanContext>,
+}
+
+impl<'v> RequestContext<'v> {
+    /// The head of `request` as its upstream gets it.
+    pub(super) fn head<'a>(
+        &'a self,
+        request: &'a Request<'a>,
+        admitted: &'a RoutedRequest<'_, 'v>,
+    ) -> ForwardedHead<'a, 'v> {
+        let &RoutedRequest { ref path, ref query, authority, believed, client, upstream, rewrite, ref upgrade, .. } =
+            admitted;
+        let identity_fields = &admitted.identity_fields;
+        let &Peer { ip: peer, text: ref peer_text, is_tls, .. } = self.peer;
+        ForwardedHead {
+            request,
+            path: rewrite.map_or(("", &**path), |rewrite| rewrite.apply(path)),
+            query: query.as_deref(),
+            has_own_host: upstream.rewrites_host() || authority.is_empty(),
+            authority,
+            upgrade: upgrade.as_deref(),
+            sender: Sender { peer, peer_text, is_tls, believed, client },
+            writes_forwarded: self.config.running.settings.forwarded,
+            identity_headers: &self.config.running.live.policy.identity_headers,
+            identity_fields,
+            id: self.id(),
+            trace: self.trace.get(),
+        }
+    }
+
+    /// Begins the exchange with the upstream on the connection of `checkout`.
+    pub(super) fn begin(
+        &self,
+        checkout: Checkout,
+        head: &ForwardedHead<'_, '_>,
+        admitted: &RoutedRequest<'_, '_>,
+    ) -> Exchange {
+        self.was_queued.set(checkout.was_queued);
+        let request = head.request;
+        let traits = RequestTraits {
+            is_head: request.method == Method::HEAD,
+            has_body: !request.is_bodyless(),
+            max_body: admitted.max_body,
+            expects_continue: request.expects_continue(),
+            may_retry: request.is_bodyless() && request.method.is_safe(),
+            may_switch: admitted.upgrade.is_some(),
+            authenticates_connection: admitted.authenticates_connection && admitted.upgrade.is_none(),
+        };
+        let mut requirements = admitted.requirements.clone();
+        requirements.is_exclusive |= admitted.authenticates_connection;
+        let timeouts = &self.config.running.settings.timeouts;
+        let exchange = Exchange::new(admitted.upstream, checkout, head, traits, requirements, timeouts);
+        match admitted.rewrite.filter(|rewrite| rewrite.locations) {
+            None => exchange,
+            Some(rewrite) => {
+                let (rewrite, authority) = (Arc::clone(rewrite), admitted.authority.into());
+                exchange.with_locations(LocationRewrite { rewrite, authority })
+            }
+        }
+    }
+}
+
+impl RequestHead for ForwardedHead<'_, '_> {
+    fn method(&self) -> &Method {
+        &self.request.method
+    }
+
+    fn write_target(&self, out: &mut Vec<u8>) {
+        let (start, rest) = self.path;
+        out.extend_from_slice(start.as_bytes());
+        out.extend_from_slice(rest.as_bytes());
+        if let Some(query) = self.query {
+            out.push(b'?');
+            out.extend_from_slice(query.as_bytes());
+        }
+    }
+
+    fn authority(&self) -> Option<&str> {
+        Some(self.authority).filter(|_| !self.has_own_host)
+    }
+
+    fn write_fields(&self, out: &mut impl FieldWriter) -> Encoder {
+        let Self { request, authority, upgrade, sender, identity_headers, id, trace, .. } = self;
+        let named = ConnectionOptions::of(request.fields);
+        let has_key = upgrade.is_some_and(|upgrade| upgrade.key.is_some());
+        let is_key = |name: &[u8]| has_key && name.eq_ignore_ascii_case(KEY);
+        let (version, keeps_x) = (request.version, sender.keeps_x());
+        out.copy(request.fields, |name| {
+            !hop::is_hop_by_hop(name)
+                && !is_ours(name, version, keeps_x)
+                && !named.contains(name)
+                && !is_key(name)
+                && !identity_headers.iter().any(|header| header.is_read_from(name))
+                && !self.is_replaced(name)
+        });
+        for (name, value) in self.identity_fields {
+            out.field(name.as_str().as_bytes(), value);
+        }
+        if let Some(id) = id {
+            out.field(REQUEST_ID.as_bytes(), id.as_bytes());
+        }
+        if let Some(trace) = trace {
+            out.field_with(TRACEPARENT.as_bytes(), |out| trace_context::write(out, trace));
+        }
+        if version == HttpVersion::Http2 {
+            join_cookies(out, request.fields);
+        }
+        if let Some(Upgrade { protocol, key, .. }) = upgrade {
+            out.connection_field(b"connection", b"upgrade");
+            out.connection_field(b"upgrade", protocol.as_bytes());
+            if let Some(key) = key {
+                out.field(KEY, key);
+            }
+        } else if hop::takes_trailers(request.fields) {
+            out.field(b"te", b"trailers");
+            out.connection_field(b"connection", b"te");
+        }
+        let encoder = match request.framing {
+            Framing::Chunked => {
+                out.connection_field(b"transfer-encoding", b"chunked");
+                // A service may merge trailers into the header.
+                Encoder::chunked(request.fields, identity_headers.is_empty())
+            }
+            // The number, not its spelling: another reader may take `010` for 8.
+            Framing::Length(length) if length > 0 || request.fields.contains("content-length") => {
+                out.field(b"content-length", itoa::Buffer::new().format(length).as_bytes());
+                Encoder::Raw
+            }
+            _ => Encoder::Raw,
+        };
+        write_forwarded(out, request.fields, authority, sender, self.writes_forwarded);
+        encoder
+    }
+}
+
+impl ForwardedHead<'_, '_> {
+    /// Whether an id or a trace of Weir stands in place of this field. The state of a trace that Weir has begun would be
+    /// that of another one.
+    #[inline]
+    fn is_replaced(&self, name: &[u8]) -> bool {
+        let is = |lower: &str| name.eq_ignore_ascii_case(lower.as_bytes());
+        match name.len() {
+            10 => self.trace.is_some_and(|trace| trace.parent == 0) && is(TRACESTATE),
+            11 => self.trace.is_some() && is(TRACEPARENT),
+            12 => self.id.is_some() && is(REQUEST_ID),
+            _ => false,
+        }
+    }
+}
+
+/// Whether a field is not copied: Weir writes it itself, or it must not come from an untrusted client.
+#[inline]
+fn is_ours(name: &[u8], version: HttpVersion, keeps_x: bool) -> bool {
+    let is = |lower: &[u8]| name.eq_ignore_ascii_case(lower);
+    match name.len() {
+        4 => is(b"host"),
+        6 if version == HttpVersion::Http2 => is(b"cookie"),
+        6 if version == HttpVersion::Http10 => is(b"expect"), // RFC 9110, section 10.1.1
+        9 => is(b"forwarded"),
+        14 => is(b"content-length"),
+        15 => is(b"x-forwarded-for"),
+        16 => !keeps_x && is(b"x-forwarded-host"),
+        17 => !keeps_x && is(b"x-forwarded-proto"),
+        _ => false,
+    }
+}
+
+/// Joins the lines into which HTTP/2 may split cookies (RFC 9113, section 8.2.3).
+fn join_cookies(out: &mut impl FieldWriter, fields: Fields<'_>) {
+    let mut lines = fields.all("cookie");
+    if let Some(first) = lines.next() {
+        out.field_with(b"cookie", |out| {
+            out.extend_from_slice(first);
+            for line in lines {
+                out.extend_from_slice(b"; ");
+                out.extend_from_slice(line);
+            }
+        });
+    }
+}
+
+/// Writes the fields that name the client. Untrusted values are replaced. Of a trusted proxy only the field in `believed` is
+/// continued: it may pass on other fields as its client wrote them.
+fn write_forwarded(
+    out: &mut impl FieldWriter,
+    fields: Fields<'_>,
+    authority: &str,
+    sender: &Sender<'_>,
+    writes_forwarded: bool,
+) {
+    let keeps_x = sender.keeps_x();
+    out.field_with(b"x-forwarded-for", |out| {
+        if keeps_x {
+            write_x_members(out, fields);
+        } else if let Some(client) = sender.client_behind_proxy() {
+            let _ = write!(out, "{client}, ");
+        }
+        out.extend_from_slice(sender.peer_text.as_bytes());
+    });
+    if !keeps_x || !fields.contains("x-forwarded-proto") {
+        out.field(b"x-forwarded-proto", sender.proto());
+    }
+    if !authority.is_empty() && (!keeps_x || !fields.contains("x-forwarded-host")) {
+        out.field(b"x-forwarded-host", authority.as_bytes());
+    }
+    if writes_forwarded {
+        out.field_with(b"forwarded", |out| {
+            if sender.believed == Some(AddressHeader::Forwarded) {
+                write_elements(out, fields);
+            } else if let Some(client) = sender.client_behind_proxy() {
+                write_node(out, client);
+                out.extend_from_slice(b", ");
+            }
+            write_element(out, sender, authority);
+        });
+    }
+}
+
+/// The members of X-Forwarded-For, ready for one more. Only the client can have written bytes that are not ASCII, so
+/// such a member is dropped; what proxies added to its line stays.
+fn write_x_members(out: &mut Vec<u8>, fields: Fields<'_>) {
+    for member in fields.members("x-forwarded-for").filter(|member| !member.is_empty() && member.is_ascii()) {
+        out.extend_from_slice(member);
+        out.extend_from_slice(b", ");
+    }
+}
+
+/// The well-formed elements of Forwarded, ready for one more.
+fn write_elements(out: &mut Vec<u8>, fields: Fields<'_>) {
+    for line in fields.all("forwarded") {
+        let from_the_right: SmallVec<[&[u8]; 8]> = forwarded::well_formed(line).collect();
+        for element in from_the_right.iter().rev() {
+            out.extend_from_slice(element);
+            out.extend_from_slice(b", ");
+        }
+    }
+}
+
+/// Our element (RFC 7239, section 4): IPv6 addresses and hosts are quoted. Writing to memory does not fail.
+fn write_element(out: &mut Vec<u8>, sender: &Sender<'_>, host: &str) {
+    write_node(out, sender.peer);
+    if !host.is_empty() {
+        let _ = write!(out, ";host=\"{host}\"");
+    }
+    out.extend_from_slice(b";proto=");
+    out.extend_from_slice(sender.proto());
+}
+
+fn write_node(out: &mut Vec<u8>, ip: IpAddr) {
+    let _ = match ip {
+        IpAddr::V4(ip) => write!(out, "for={ip}"),
+        IpAddr::V6(ip) => write!(out, "for=\"[{ip}]\""),
+    };
+}

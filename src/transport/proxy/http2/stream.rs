@@ -1,0 +1,259 @@
+//! One request over HTTP/2, from its head to the end of its response: the task of a stream.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use tokio::time::Instant;
+
+use super::super::access_record::AccessRecord;
+use super::super::admission::Admission;
+use super::super::answer::{ResponseForm, UpstreamResponse, write_interim_h2};
+use super::super::context::{NotForwarded, RequestContext};
+use super::super::request::Request;
+use super::super::service::RoutedRequest;
+use super::super::settings::Settings;
+use super::super::tunnel::{self, GaugeGuard, TunnelClient, TunnelTimeouts, UpgradedExchange};
+use super::super::untaken::Hold;
+use super::super::upgrade::{self, Upgrade};
+use super::super::worker::Worker;
+use super::answer::{self, BlockSink};
+use super::body::StreamBody;
+use super::link::StreamHandle;
+use super::relay::{Answered, Relay};
+use super::request;
+use super::tunnel::StreamEnd;
+use crate::base::time;
+use crate::transport::http1::HeadFault;
+use crate::transport::http2::{ErrorCode, Head};
+use crate::transport::net::buffer::{InputBuffer, OutputBuffer};
+use crate::transport::net::deadline::Deadline;
+use crate::transport::net::peer::Peer;
+use crate::transport::respond::HeaderSink;
+use crate::transport::upstream::{Endpoints, Exchange, ExchangeError, ResponseEvent};
+
+/// Switching Protocols (RFC 9110, section 15.2.2).
+const SWITCHING: u16 = 101;
+const OK: u16 = 200;
+
+/// The head of a request, as the connection read it.
+pub(super) struct Incoming {
+    pub(super) head: Head,
+    /// Whether the request has no body.
+    pub(super) has_ended: bool,
+    pub(super) began: Instant,
+}
+
+/// Answers one request. Ends early if the client resets the stream.
+#[expect(clippy::manual_async_fn, reason = "arguments of an async function have two places")]
+pub(super) fn serve(
+    worker: Rc<Worker>,
+    peer: Rc<Peer>,
+    stream: StreamHandle,
+    mut incoming: Incoming,
+) -> impl Future<Output = ()> {
+    async move {
+        let mut served = pin!(request(&worker, &peer, &stream, &mut incoming));
+        poll_fn(|cx| match stream.poll_gone(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => served.as_mut().poll(cx),
+        })
+        .await;
+    }
+}
+
+/// The state of one request while it is answered.
+struct Course<'s, 'v> {
+    stream: &'s StreamHandle,
+    form: ResponseForm,
+    record: AccessRecord<'s>,
+    admission: Admission<'v>,
+}
+
+async fn request(worker: &Worker, peer: &Peer, stream: &StreamHandle, incoming: &mut Incoming) {
+    let view = worker.config.current();
+    let settings = &view.running.settings;
+    worker.date.set(worker.shared.gate.clock().at(incoming.began));
+    let record = AccessRecord::new(&worker.shared, &view.running, incoming.began, peer);
+    let context = RequestContext::new(worker, &view, peer, incoming.began);
+    let mut course = Course { stream, form: ResponseForm::unreadable(), record, admission: Admission::default() };
+    let is_malformed = incoming.head.fault.is_some();
+    // In one statement: a variable of its own would stay in the task of a held request.
+    let request = match read(incoming, settings) {
+        Ok(request) => request,
+        Err(fault) => {
+            let body = own(&context, course, context.refuse(fault));
+            send_own(&context, stream, &body).await;
+            if is_malformed {
+                stream.reset(ErrorCode::Protocol);
+            }
+            return;
+        }
+    };
+    course.form = ResponseForm::of(&request);
+    let Course { form, record, admission, .. } = &mut course;
+    let body = match context.admit(&request, *form, None, record, admission).await {
+        // Boxed, so that the task of a held request is small.
+        Ok(admitted) => return Box::pin(forward(&context, &request, &admitted, course)).await,
+        Err(stop) => own(&context, course, stop),
+    };
+    send_own(&context, stream, &body).await;
+}
+
+/// The request of a head.
+fn read<'i>(incoming: &'i mut Incoming, settings: &Settings) -> Result<Request<'i>, HeadFault> {
+    request::check(&mut incoming.head, settings)?;
+    request::request(&incoming.head, incoming.has_ended, settings).ok_or(HeadFault::Malformed("host"))
+}
+
+/// Writes the head of a response of Weir itself. Returns the body to send; it is empty if there is none.
+fn own(context: &RequestContext<'_>, course: Course<'_, '_>, stop: NotForwarded<'_>) -> Vec<u8> {
+    let Course { stream, form, mut record, admission } = course;
+    drop(admission); // refunds come first: the client may ask again at once
+    let NotForwarded::Reply(mut own) = stop else { return Vec::new() };
+    context.name(&mut own, &mut record);
+    let body = answer::write_own(stream, &own, form, context.config.running.settings.profiles, &context.worker.date);
+    record.replied(&*own, body.len());
+    body
+}
+
+/// Sends the body of a response of Weir itself.
+async fn send_own(context: &RequestContext<'_>, stream: &StreamHandle, body: &[u8]) {
+    if !body.is_empty() {
+        let by = context.lately() + context.config.timeouts.body_idle;
+        answer::send_own(stream, body, &mut Hold::new(&context.worker.untaken), by).await;
+    }
+}
+
+/// Forwards an admitted request, and returns the response to the client.
+#[expect(clippy::manual_async_fn, reason = "arguments of an async function have two places")]
+fn forward<'f, 'v>(
+    context: &'f RequestContext<'v>,
+    request: &'f Request<'_>,
+    admitted: &'f RoutedRequest<'_, 'v>,
+    mut course: Course<'f, 'v>,
+) -> impl Future<Output = ()> {
+    async move {
+        let stream = course.stream;
+        let mut body = StreamBody::new(stream, context.config.running.settings.bounds.underscores);
+        let received = receive(context, request, admitted, &mut course, &mut body).await;
+        match respond(context, received, course, admitted.upstream) {
+            Err(body) => send_own(context, stream, &body).await,
+            Ok(None) => {}
+            Ok(Some(answered)) if answered.is_tunnel => Box::pin(tunnel(context, stream, answered)).await,
+            Ok(Some(answered)) => {
+                let mut relay = Relay::new(stream, answered, body, Hold::new(&context.worker.untaken));
+                poll_fn(|cx| relay.poll(cx)).await;
+            }
+        }
+    }
+}
+
+/// Sends the request and waits for the head of the response.
+async fn receive<'v>(
+    context: &RequestContext<'v>,
+    request: &Request<'_>,
+    admitted: &RoutedRequest<'_, 'v>,
+    course: &mut Course<'_, 'v>,
+    body: &mut StreamBody<'_>,
+) -> Result<Exchange, ExchangeError> {
+    let Course { stream, record, admission, .. } = course;
+    let checkout = match admitted.upstream.check_out(&admitted.requirements) {
+        Ok(checkout) => checkout,
+        Err(place) => record.connected(admitted.upstream.connect(&admitted.requirements, place)).await?,
+    };
+    let head = context.head(request, admitted);
+    let mut exchange = context.begin(checkout, &head, admitted);
+    record.sent(&exchange);
+    if request.expects_continue() {
+        body.expect_continue();
+    }
+    let mut deadline = Deadline::default();
+    loop {
+        admission.identified.charged.commit(true);
+        let arrived = poll_fn(|cx| exchange.poll_head(cx, body, &mut deadline)).await;
+        admission.identified.charged.commit(exchange.is_touched());
+        match arrived? {
+            // A client that sent CONNECT takes any 2xx for a tunnel.
+            ResponseEvent::Final if head.upgrade.is_some() && exchange.has_succeeded() => {
+                return Err(ExchangeError::Ignored);
+            }
+            ResponseEvent::Final => return Ok(exchange),
+            ResponseEvent::Retry => exchange.reopen(&head).await?,
+            ResponseEvent::Interim => interim(stream, &exchange),
+            ResponseEvent::Switch => return confirm(head.upgrade, exchange),
+        }
+    }
+}
+
+fn confirm(upgrade: Option<&Upgrade<'_>>, exchange: Exchange) -> Result<Exchange, ExchangeError> {
+    upgrade::confirm(upgrade, &exchange).map(|_| exchange)
+}
+
+/// Forwards an interim response (RFC 9110, section 15.2), unless the client's window is full. `StreamBody` writes the 100
+/// itself, when the service first needs the body.
+fn interim(stream: &StreamHandle, exchange: &Exchange) {
+    let Some((head, _, fields)) = exchange.response() else { return };
+    if head.status != 100 && stream.state().capacity() > 0 {
+        stream.write_head(head.status, false, |block| write_interim_h2(block, fields));
+    }
+}
+
+/// Writes the head of the response. None if the response has ended.
+///
+/// # Errors
+/// There is no response. The error is the body of the response of Weir itself.
+fn respond<'s, 'v>(
+    context: &RequestContext<'v>,
+    received: Result<Exchange, ExchangeError>,
+    course: Course<'s, 'v>,
+    upstream: &Endpoints,
+) -> Result<Option<Answered<'s>>, Vec<u8>> {
+    let mut exchange = match received {
+        Ok(exchange) => exchange,
+        Err(failure) => {
+            let stop = context.failed(&failure, upstream, &course.admission, course.form.is_grpc);
+            return Err(own(context, course, stop));
+        }
+    };
+    let Course { stream, form, mut record, mut admission } = course;
+    let arrived_at = time::instant_now();
+    context.measure(&exchange, arrived_at, admission.was_held);
+    let mut bill = admission.identified.charged.bill();
+    let Some((head, reason, fields)) = exchange.response() else { return Ok(None) };
+    let (mut standing, profiles) = (admission.standing(), context.config.running.settings.profiles);
+    if let Some(bill) = &mut bill {
+        standing = bill.answered(head.status, fields, standing);
+    }
+    let (budgets, back) = (admission.budgets(profiles), exchange.locations());
+    let upstream = UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
+    let is_tunnel = head.status == SWITCHING;
+    let status = if is_tunnel { OK } else { head.status };
+    let has_ended = !is_tunnel && exchange.has_ended();
+    record.begun(status, arrived_at, &exchange);
+    stream.write_head(status, has_ended, |block| {
+        upstream.write_h2(block, is_tunnel);
+        let mut sink = BlockSink(block);
+        if !fields.contains("date") {
+            context.worker.date.with_value(|date| sink.put("date", date));
+        }
+        upstream.write_limits(form, &mut sink);
+    });
+    if !is_tunnel {
+        exchange.begin_body();
+    }
+    record.transferred(exchange.bytes_in(), 0);
+    Ok((is_tunnel || !exchange.has_ended()).then_some(Answered { record, exchange, bill, is_tunnel }))
+}
+
+/// Relays the bytes of an upgraded stream in both directions.
+async fn tunnel(context: &RequestContext<'_>, stream: &StreamHandle, answered: Answered<'_>) {
+    let Answered { record, exchange, bill, .. } = answered;
+    let Some((upstream, received)) = exchange.switch() else { return };
+    let counted = GaugeGuard::new(&context.worker.shared.metrics.upgraded);
+    let switched = UpgradedExchange { upstream, received, bill, record, counted };
+    let mut client =
+        TunnelClient { stream: StreamEnd(stream), received: InputBuffer::default(), unsent: OutputBuffer::default() };
+    tunnel::run(&mut client, switched, stream.buffers(), TunnelTimeouts::of(&context.config.timeouts)).await;
+}

@@ -1,0 +1,302 @@
+//! The bytes between a client and an upstream after a change of protocol.
+//!
+//! Each direction reads only after its last bytes were written, so that a slow side slows the other one. Each direction
+//! ends on its own.
+//!
+//! Not here: the meaning of the bytes.
+
+mod direction;
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use self::direction::{BrokenSide, Direction};
+use super::access_record::AccessRecord;
+use crate::base::telemetry::LiveGauge;
+use crate::base::time;
+use crate::engine::gate::Bill;
+use crate::transport::net::Timeouts;
+use crate::transport::net::buffer::{BufferPool, InputBuffer, OutputBuffer};
+use crate::transport::net::deadline::Deadline;
+use crate::transport::net::duplex::Duplex;
+use crate::transport::upstream::UpgradedConnection;
+
+/// An exchange that changed to another protocol.
+#[derive(Debug)]
+pub(super) struct UpgradedExchange<'m> {
+    pub(super) upstream: UpgradedConnection,
+    /// Bytes that the upstream has sent already.
+    pub(super) received: InputBuffer,
+    /// Settled at the end.
+    pub(super) bill: Option<Bill>,
+    /// Written at the end.
+    pub(super) record: AccessRecord<'m>,
+    pub(super) counted: GaugeGuard,
+}
+
+/// A gauge that is raised until this is dropped.
+#[derive(Debug)]
+pub(super) struct GaugeGuard(LiveGauge);
+
+impl GaugeGuard {
+    pub(super) fn new(gauge: &LiveGauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for GaugeGuard {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// A client, with its unconsumed input and its unsent output.
+#[derive(Debug)]
+pub(super) struct TunnelClient<C> {
+    pub(super) stream: C,
+    pub(super) received: InputBuffer,
+    pub(super) unsent: OutputBuffer,
+}
+
+/// The end of a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TunnelEnd {
+    /// Both sides ended, or the upstream reads no more. The client may still be sending.
+    Complete,
+    /// A side broke off, or no byte moved for too long.
+    Broken,
+}
+
+/// Time without progress after which a tunnel ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TunnelTimeouts {
+    idle: Duration,
+    /// After one side has ended: a lost client would no longer be noticed.
+    half_closed: Duration,
+}
+
+impl TunnelTimeouts {
+    pub(super) fn of(timeouts: &Timeouts) -> Self {
+        let idle = timeouts.upgraded_idle;
+        Self { idle, half_closed: idle.min(timeouts.body_idle) }
+    }
+}
+
+/// Moves bytes until both sides end, one breaks off, or a timeout expires. Then settles.
+pub(super) async fn run<C: Duplex>(
+    client: &mut TunnelClient<C>,
+    upgraded: UpgradedExchange<'_>,
+    buffers: &BufferPool,
+    timeouts: TunnelTimeouts,
+) -> TunnelEnd {
+    let UpgradedExchange { mut upstream, received, mut bill, mut record, counted } = upgraded;
+    let up = Direction::new(std::mem::take(&mut client.received), OutputBuffer::default());
+    let down = Direction::new(received, std::mem::take(&mut client.unsent));
+    let (ended, [sent, taken]) = flow(&mut client.stream, &mut upstream, up, down, buffers, timeouts).await;
+    if let Some(bill) = &mut bill {
+        bill.sent(taken);
+    }
+    record.transferred(sent, taken);
+    // The request counts until its endpoint has released it.
+    drop((upstream, bill, record, counted));
+    ended
+}
+
+/// Returns the end of the tunnel, and the bytes received from the client and from the upstream.
+async fn flow(
+    client: &mut impl Duplex,
+    upstream: &mut impl Duplex,
+    mut up: Direction,
+    mut down: Direction,
+    buffers: &BufferPool,
+    timeouts: TunnelTimeouts,
+) -> (TunnelEnd, [u64; 2]) {
+    let (mut deadline, mut moved_at, mut moved) = (Deadline::default(), time::instant_now(), 0);
+    let ended = poll_fn(|cx| {
+        let polled = poll_both(cx, &mut up, &mut down, client, upstream, buffers);
+        if let Poll::Ready(ended) = polled {
+            return Poll::Ready(ended);
+        }
+        if up.progress + down.progress != moved {
+            (moved, moved_at) = (up.progress + down.progress, time::instant_now());
+        }
+        let is_half_closed = up.is_over() || down.is_over();
+        let at = moved_at + if is_half_closed { timeouts.half_closed } else { timeouts.idle };
+        deadline.poll(cx, at).map(|()| TunnelEnd::Broken)
+    });
+    let ended = ended.await;
+    (ended, [up.bytes_read, down.bytes_read])
+}
+
+fn poll_both(
+    cx: &mut Context<'_>,
+    up: &mut Direction,
+    down: &mut Direction,
+    client: &mut impl Duplex,
+    upstream: &mut impl Duplex,
+    buffers: &BufferPool,
+) -> Poll<TunnelEnd> {
+    let upward = up.poll(cx, client, upstream, buffers);
+    let downward = down.poll(cx, upstream, client, buffers);
+    match (upward, downward) {
+        (Poll::Ready(Err(BrokenSide::Source)), _) | (_, Poll::Ready(Err(_))) => Poll::Ready(TunnelEnd::Broken),
+        // An upstream that reads no more may still have sent bytes.
+        (Poll::Ready(_), Poll::Ready(Ok(()))) => Poll::Ready(TunnelEnd::Complete),
+        _ => Poll::Pending,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::pin::Pin;
+    use std::task::ready;
+
+    use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::*;
+    use crate::transport::net::buffer::PENDING_MAX;
+
+    impl Duplex for DuplexStream {
+        fn poll_read(
+            &mut self,
+            cx: &mut Context<'_>,
+            input: &mut InputBuffer,
+            buffers: &BufferPool,
+        ) -> Poll<io::Result<usize>> {
+            input.poll_fill(cx, self, buffers)
+        }
+
+        fn poll_write(&mut self, cx: &mut Context<'_>, out: &mut OutputBuffer, _: &BufferPool) -> Poll<io::Result<()>> {
+            while out.pending() > 0 {
+                let len = ready!(Pin::new(&mut *self).poll_write(cx, out.unsent()))?;
+                out.advance(len);
+            }
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_finish(&mut self, cx: &mut Context<'_>, _: &BufferPool) -> Poll<io::Result<()>> {
+            Pin::new(self).poll_shutdown(cx)
+        }
+    }
+
+    const IDLE: Duration = Duration::from_mins(1);
+
+    const HALF_CLOSED: Duration = Duration::from_secs(5);
+    const TIMEOUTS: TunnelTimeouts = TunnelTimeouts { idle: IDLE, half_closed: HALF_CLOSED };
+    /// Just before the timeout.
+    const PAUSE: Duration = Duration::from_secs(59);
+    const HALF_PAUSE: Duration = Duration::from_secs(4);
+
+    /// Runs `test` with the far sides of a client and of an upstream. Returns the end of the tunnel.
+    async fn between(size: usize, test: impl AsyncFnOnce(DuplexStream, DuplexStream)) -> (TunnelEnd, [u64; 2]) {
+        let (client, mut near) = duplex(size);
+        let (upstream, mut far) = duplex(size);
+        // Drops the near sides at its end.
+        let tunnel = async move {
+            flow(&mut near, &mut far, Direction::default(), Direction::default(), &BufferPool::default(), TIMEOUTS)
+                .await
+        };
+        tokio::join!(tunnel, test(client, upstream)).0
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_direction_ends_on_its_own() {
+        let ended = between(64, async |mut client, mut upstream| {
+            client.write_all(b"ping").await.unwrap();
+            client.shutdown().await.unwrap();
+            let mut received = String::new();
+            upstream.read_to_string(&mut received).await.unwrap();
+            assert_eq!(received, "ping");
+            upstream.write_all(b"pong!").await.unwrap();
+            drop(upstream);
+            received.clear();
+            client.read_to_string(&mut received).await.unwrap();
+            assert_eq!(received, "pong!");
+        });
+        assert_eq!(ended.await, (TunnelEnd::Complete, [4, 5]));
+    }
+
+    /// An hour with a byte every 59 seconds, then silence.
+    #[tokio::test(start_paused = true)]
+    async fn only_silence_ends_a_tunnel() {
+        let began = time::instant_now();
+        let ended = between(64, async |mut client, mut upstream| {
+            for turn in 0..60 {
+                tokio::time::sleep(PAUSE).await;
+                let (from, to) =
+                    if turn % 2 == 0 { (&mut client, &mut upstream) } else { (&mut upstream, &mut client) };
+                from.write_all(b"x").await.unwrap();
+                to.read_u8().await.unwrap();
+            }
+            let _ = client.read_u8().await;
+            drop(upstream);
+        });
+        assert_eq!(ended.await, (TunnelEnd::Broken, [30, 30]));
+        assert_eq!(began.elapsed(), PAUSE * 60 + IDLE);
+    }
+
+    /// A lost client would not be noticed.
+    #[tokio::test(start_paused = true)]
+    async fn a_half_closed_tunnel_has_a_shorter_timeout() {
+        let began = time::instant_now();
+        let ended = between(64, async |mut client, mut upstream| {
+            tokio::time::sleep(PAUSE).await;
+            client.shutdown().await.unwrap();
+            for _ in 0..3 {
+                tokio::time::sleep(HALF_PAUSE).await;
+                upstream.write_all(b"x").await.unwrap();
+            }
+            let mut rest = Vec::new();
+            client.read_to_end(&mut rest).await.unwrap();
+            assert_eq!(rest, b"xxx");
+            drop(upstream);
+        });
+        assert_eq!(ended.await, (TunnelEnd::Broken, [0, 3]));
+        assert_eq!(began.elapsed(), PAUSE + HALF_PAUSE * 3 + HALF_CLOSED);
+    }
+
+    /// A side that does not read stops the other one, and no byte is lost.
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_side_slows_the_other_one() {
+        const LEN: usize = 4 * 1024 * 1024;
+        let ended = between(1024, async |mut client, mut upstream| {
+            let mut sent = 0;
+            let stalled = async {
+                loop {
+                    sent += client.write(&[7; 1000]).await.unwrap();
+                }
+            };
+            assert!(tokio::time::timeout(IDLE / 2, stalled).await.is_err());
+            assert!(sent < 4 * PENDING_MAX, "{sent}");
+            let rest = vec![7; LEN - sent];
+            let send = async {
+                client.write_all(&rest).await.unwrap();
+                client.shutdown().await.unwrap();
+            };
+            let mut got = Vec::new();
+            let take = async { upstream.read_to_end(&mut got).await.unwrap() };
+            tokio::join!(send, take);
+            assert!(got.len() == LEN && got.iter().all(|byte| *byte == 7));
+            drop(upstream);
+        });
+        assert_eq!(ended.await, (TunnelEnd::Complete, [LEN as u64, 0]));
+    }
+
+    /// The last bytes of an upstream reach the client, although the upstream reads no more.
+    #[tokio::test(start_paused = true)]
+    async fn the_last_bytes_of_an_upstream_are_delivered() {
+        let ended = between(64, async |mut client, mut upstream| {
+            upstream.write_all(b"bye").await.unwrap();
+            drop(upstream);
+            let _ = client.write_all(&[0; 1000]).await;
+            let mut received = Vec::new();
+            client.read_to_end(&mut received).await.unwrap();
+            assert_eq!(received, b"bye");
+        });
+        let (ended, [_, taken]) = ended.await;
+        assert_eq!((ended, taken), (TunnelEnd::Complete, 3));
+    }
+}

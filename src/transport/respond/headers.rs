@@ -1,0 +1,174 @@
+//! The limit headers of a response.
+
+use std::fmt::Write as _;
+
+use super::HeaderSink;
+use crate::engine::gate::{Budget, BudgetItem, Standing};
+use crate::engine::limit::{Decision, Retry};
+
+/// The header profiles that clients get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Profiles {
+    /// X-RateLimit-Limit (the burst), -Remaining, and -Reset (unix seconds when the budget is whole, rounded up).
+    pub x_ratelimit: bool,
+    /// `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10).
+    pub ietf: bool,
+    /// X-Ratelimit-Remaining on all statuses but 429; on 429 -Retry, -Limit and -Reset, in seconds.
+    pub wildberries: bool,
+}
+
+impl Default for Profiles {
+    fn default() -> Self {
+        Self { x_ratelimit: true, ietf: false, wildberries: false }
+    }
+}
+
+const LIMIT: &str = "x-ratelimit-limit";
+const REMAINING: &str = "x-ratelimit-remaining";
+const RESET: &str = "x-ratelimit-reset";
+const RETRY: &str = "x-ratelimit-retry";
+const IETF_POLICY: &str = "ratelimit-policy";
+const IETF: &str = "ratelimit";
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// Whether the request was forwarded or refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// The request was forwarded.
+    Forwarded,
+    /// The request was refused.
+    Refused {
+        /// Whole seconds until a retry could be admitted; none if it never can.
+        retry_after_s: Option<u64>,
+    },
+}
+
+/// Writes the headers of `standing`; the profile `ietf` also lists each of the `budgets`.
+pub fn limit_headers(
+    sink: &mut impl HeaderSink,
+    profiles: Profiles,
+    standing: &Standing<'_>,
+    budgets: &[Budget<'_>],
+    verdict: Disposition,
+) {
+    let burst = standing.burst;
+    // A concurrency limit resets when its requests end, at an unknown time.
+    let reset_ns = Some(standing.reset_after_ns).filter(|ns| *ns != Decision::UNKNOWN_NS);
+    if profiles.x_ratelimit {
+        number(sink, LIMIT, burst);
+        number(sink, REMAINING, standing.remaining);
+        if let Some(reset_ns) = reset_ns {
+            number(sink, RESET, standing.at.saturating_add_ns(reset_ns).as_secs_ceil());
+        }
+    }
+    if profiles.ietf {
+        ietf(sink, budgets, verdict);
+    }
+    if profiles.wildberries {
+        match verdict {
+            Disposition::Forwarded => number(sink, REMAINING, standing.remaining),
+            Disposition::Refused { retry_after_s } => {
+                number(sink, LIMIT, burst);
+                if let Some(reset_ns) = reset_ns {
+                    number(sink, RESET, reset_ns.div_ceil(NS_PER_S));
+                }
+                if let Some(retry_after_s) = retry_after_s {
+                    number(sink, RETRY, retry_after_s);
+                }
+            }
+        }
+    }
+}
+
+/// Writes an item for each rate of each budget (RFC 9651, section 3.1). The tightest rate comes first in `RateLimit`.
+fn ietf(sink: &mut impl HeaderSink, budgets: &[Budget<'_>], verdict: Disposition) {
+    let items: Vec<_> = budgets.iter().flat_map(Budget::items).collect();
+    let tightest =
+        (1..items.len()).fold(0, |known, index| if items[index].is_tighter(&items[known]) { index } else { known });
+    let Some(first) = items.get(tightest) else { return };
+    let (mut policy, mut limit) = (String::new(), String::new());
+    for item in &items {
+        write_policy(&mut policy, item);
+    }
+    write_limit(&mut limit, first, first_reset_s(first, verdict));
+    for (_, item) in items.iter().enumerate().filter(|(index, _)| *index != tightest) {
+        // Section 6 of the draft: `Retry-After` should not be earlier than `t`.
+        let retry_after_s = match verdict {
+            Disposition::Refused { retry_after_s } => retry_after_s,
+            Disposition::Forwarded => None,
+        };
+        let reset_s = reset_s(item).filter(|s| retry_after_s.is_none_or(|retry_after_s| *s <= retry_after_s));
+        write_limit(&mut limit, item, reset_s);
+    }
+    sink.put(IETF_POLICY, &policy);
+    sink.put(IETF, &limit);
+}
+
+/// Seconds until the tightest rate has more units; for a refused request, seconds until a retry could be admitted.
+fn first_reset_s(item: &BudgetItem<'_>, verdict: Disposition) -> Option<u64> {
+    match verdict {
+        Disposition::Refused { retry_after_s } => retry_after_s,
+        Disposition::Forwarded => reset_s(item),
+    }
+}
+
+fn reset_s(item: &BudgetItem<'_>) -> Option<u64> {
+    match item.remaining.more? {
+        Retry::ON_RELEASE | Retry::Never => None,
+        Retry::AfterNs(ns) => Some(ns.div_ceil(NS_PER_S)),
+    }
+}
+
+fn write_policy(policy: &mut String, item: &BudgetItem<'_>) {
+    write_name(policy, item);
+    let _ = match item.pace {
+        Some(pace) => write!(policy, ";q={};w={}", integer(pace.units), integer(pace.window_s)),
+        None => write!(policy, ";q={};qu=\"concurrent-requests\"", integer(item.capacity)),
+    };
+}
+
+fn write_limit(limit: &mut String, item: &BudgetItem<'_>, reset_s: Option<u64>) {
+    write_name(limit, item);
+    let _ = write!(limit, ";r={}", integer(item.remaining.units));
+    if let Some(reset_s) = reset_s {
+        let _ = write!(limit, ";t={}", integer(reset_s));
+    }
+}
+
+fn write_name(list: &mut String, item: &BudgetItem<'_>) {
+    let comma = if list.is_empty() { "" } else { ", " };
+    let _ = write!(list, "{comma}\"{}\"", item.policy());
+}
+
+/// At most the largest integer of a structured field, which has 15 digits (RFC 9651, section 3.3.1).
+fn integer(value: u64) -> u64 {
+    value.min(999_999_999_999_999)
+}
+
+/// Whether [`limit_headers`] may write this header. The upstream's header of this name is then not forwarded.
+pub fn is_limit_header(profiles: Profiles, name: &[u8]) -> bool {
+    let is_x = || [LIMIT, REMAINING, RESET].iter().any(|x| name.eq_ignore_ascii_case(x.as_bytes()));
+    match name.len() {
+        9 | 16 if profiles.ietf => [IETF, IETF_POLICY].iter().any(|ietf| name.eq_ignore_ascii_case(ietf.as_bytes())),
+        17 | 21 => (profiles.x_ratelimit || profiles.wildberries) && is_x(),
+        _ => false,
+    }
+}
+
+/// Writes a number as a header.
+pub(super) fn number(sink: &mut impl HeaderSink, name: &'static str, value: u64) {
+    sink.put(name, itoa::Buffer::new().format(value));
+}
+
+/// Exposes the limit headers to browser scripts (Fetch standard, section 3.2.5).
+pub fn expose(sink: &mut impl HeaderSink, profiles: Profiles) {
+    const X: &str = "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After";
+    const IETF: &str = "RateLimit-Policy, RateLimit, Retry-After";
+    const WB: &str = "X-Ratelimit-Remaining, X-Ratelimit-Retry, X-Ratelimit-Limit, X-Ratelimit-Reset, Retry-After";
+    for (is_on, names) in [(profiles.x_ratelimit, X), (profiles.ietf, IETF), (profiles.wildberries, WB)] {
+        if is_on {
+            sink.put("access-control-expose-headers", names);
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! Local replies: problem+json (RFC 9457), or trailers only for a gRPC client.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::Write;
+
+use http::{Method, StatusCode};
+use smallvec::SmallVec;
+
+use super::headers::number;
+use super::{Disposition, HeaderSink, ProblemKind, Profiles, Reply, limit_headers};
+use crate::base::fields::Fields;
+use crate::base::telemetry::RefusedBy;
+use crate::engine::gate::{Budget, BudgetItem, Budgets, Cause, IdentityError, Refusal, Standing, Unidentified};
+use crate::engine::limit::Retry;
+use crate::engine::policy::access::DenialReason;
+use crate::engine::policy::jwt::TokenError;
+
+/// A response that Weir makes itself, before it is encoded. Its writer adds the framing headers and `connection`.
+#[derive(Debug)]
+pub struct LocalReply<'a> {
+    kind: ProblemKind,
+    detail: Detail,
+    violated: SmallVec<[&'a str; 2]>,
+    is_grpc: bool,
+    retry_after_s: Option<u64>,
+    /// The retry advice for a gRPC client.
+    pushback: Option<Pushback>,
+    /// Another status than that of its kind.
+    status: Option<StatusCode>,
+    /// A field that explains the status, with its name.
+    hint: Option<(&'static str, &'static str)>,
+    standing: Option<(Standing<'a>, Disposition)>,
+    budgets: Budgets<'a>,
+    /// The id of the request, if requests have ids.
+    id: Option<Box<str>>,
+}
+
+/// When a gRPC client may retry. It retries by itself if its service configuration has a retry policy for the status.
+#[derive(Clone, Copy, Debug)]
+enum Pushback {
+    AfterMs(u64),
+    Never,
+}
+
+/// gRFC A6, section "Pushback": milliseconds, or a negative number to forbid retries.
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
+
+impl Pushback {
+    fn of(retry: Retry) -> Self {
+        match retry {
+            Retry::ON_RELEASE => Self::AfterMs(1000),
+            Retry::AfterNs(ns) => Self::AfterMs(ns.div_ceil(1_000_000).max(1)),
+            Retry::Never => Self::Never,
+        }
+    }
+}
+
+/// The detail for people; it contains no secret.
+#[derive(Debug)]
+enum Detail {
+    Text(Cow<'static, str>),
+    /// The reason why limits refuse the request, formatted when the response is encoded.
+    Beyond(Cause),
+}
+
+/// Whether a request is gRPC, so that its response must be gRPC too.
+pub fn is_grpc(method: &Method, headers: Fields<'_>) -> bool {
+    let is_grpc_type = |value: &[u8]| {
+        let kind = value.strip_prefix(b"application/grpc");
+        kind.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+    };
+    *method == Method::POST && headers.first("content-type").is_some_and(is_grpc_type)
+}
+
+impl<'a> LocalReply<'a> {
+    /// A problem of this kind, with its detail.
+    pub fn new(kind: ProblemKind, detail: impl Into<Cow<'static, str>>, is_grpc: bool) -> Self {
+        Self {
+            kind,
+            detail: Detail::Text(detail.into()),
+            violated: SmallVec::new(),
+            is_grpc,
+            retry_after_s: kind.retry_after_s(),
+            pushback: kind.retry_after_s().map(|s| Pushback::AfterMs(s.saturating_mul(1000))),
+            status: None,
+            hint: None,
+            standing: None,
+            budgets: Vec::new(),
+            id: None,
+        }
+    }
+
+    /// The response to a request that limits refuse: 429, or 503 during shutdown.
+    pub fn refusal(refusal: Refusal<'a>, is_grpc: bool) -> Self {
+        let retry_after_s = match refusal.retry {
+            // Until other requests end, which may be soon.
+            Retry::ON_RELEASE => Some(1),
+            Retry::AfterNs(ns) => Some(ns.div_ceil(1_000_000_000).max(1)),
+            Retry::Never => None,
+        };
+        Self {
+            kind: refusal.cause.into(),
+            detail: Detail::Beyond(refusal.cause),
+            violated: refusal.violated,
+            is_grpc,
+            retry_after_s,
+            pushback: Some(Pushback::of(refusal.retry)),
+            status: None,
+            hint: None,
+            standing: refusal.standing.map(|standing| (standing, Disposition::Refused { retry_after_s })),
+            budgets: refusal.budgets,
+            id: None,
+        }
+    }
+
+    /// The response to a request without a valid identity: 401, or 503 if the keys for the check are missing.
+    pub fn unidentified(missing: &Unidentified<'_>, is_grpc: bool) -> Self {
+        if missing.why == IdentityError::Token(TokenError::NoKeys) {
+            return Self::new(ProblemKind::KeysMissing, missing.to_string(), is_grpc);
+        }
+        // RFC 6750, section 3: the error code only if the request had a token.
+        let challenge = missing.wants_bearer.then_some(match missing.why {
+            IdentityError::Missing => "Bearer",
+            IdentityError::Several => "Bearer error=\"invalid_request\"",
+            IdentityError::Token(_) => "Bearer error=\"invalid_token\"",
+        });
+        let hint = challenge.map(|challenge| ("www-authenticate", challenge));
+        Self { hint, ..Self::new(ProblemKind::Unidentified, missing.to_string(), is_grpc) }
+    }
+
+    /// Sets the id of the request, which has no characters that JSON escapes.
+    pub fn set_id(&mut self, id: &str) {
+        self.id = Some(id.into());
+    }
+
+    /// The row of the problem table.
+    pub fn kind(&self) -> ProblemKind {
+        self.kind
+    }
+
+    /// The response to a request that `[access]` refuses: 403. The detail has only what the client knows, and the
+    /// plans that would open the path.
+    pub fn denied(ground: DenialReason<'_>, is_grpc: bool) -> Self {
+        Self::new(ProblemKind::AccessRefused, ground.to_string(), is_grpc)
+    }
+
+    /// Adds the limit headers to a response that no limit caused.
+    pub fn standing(mut self, standing: Option<Standing<'a>>, budgets: Budgets<'a>) -> Self {
+        self.standing = standing.map(|standing| (standing, Disposition::Forwarded));
+        self.budgets = budgets;
+        self
+    }
+
+    /// The response to a method that a resource does not have; `allowed` lists its methods (RFC 9110, section 15.5.6).
+    pub fn method_refused(detail: &'static str, allowed: &'static str) -> Self {
+        Self { hint: Some(("allow", allowed)), ..Self::new(ProblemKind::MethodRefused, detail, false) }
+    }
+
+    /// Answers with `status` in place of 429, if a limit refuses the request.
+    pub(super) fn limited_as(self, status: Option<StatusCode>) -> Self {
+        Self { status: status.filter(|_| self.kind == ProblemKind::Limited), ..self }
+    }
+
+    /// Milliseconds until a retry; none if it is unknown or useless.
+    pub(super) fn retry_after_ms(&self) -> Option<u64> {
+        match self.pushback? {
+            Pushback::AfterMs(ms) => Some(ms),
+            Pushback::Never => None,
+        }
+    }
+
+    /// The names of the limits that refuse the request.
+    pub(super) fn violated(&self) -> &[&'a str] {
+        &self.violated
+    }
+
+    /// Writes the headers that do not describe the body.
+    pub(super) fn write_fields(&self, sink: &mut impl HeaderSink, profiles: Profiles) {
+        if let Some(id) = &self.id {
+            sink.put("x-request-id", id);
+        }
+        if let Some((name, value)) = self.hint {
+            sink.put(name, value);
+        }
+        if let Some(s) = self.retry_after_s {
+            number(sink, "retry-after", s);
+        }
+        if let Some((standing, verdict)) = &self.standing {
+            limit_headers(sink, profiles, standing, &self.budgets, *verdict);
+        }
+    }
+
+    /// The names in `RateLimit-Policy` of the rates that refuse the request.
+    fn violated_policies(&self) -> Vec<Cow<'a, str>> {
+        let items = self.budgets.iter().flat_map(Budget::items).filter(|item| item.remaining.denied.is_some());
+        let items: Vec<_> = items.collect();
+        let policies = self.violated.iter().flat_map(|name| {
+            let rates: Vec<_> = items.iter().filter(|item| item.limit == *name).map(BudgetItem::policy).collect();
+            if rates.is_empty() { vec![Cow::Borrowed(*name)] } else { rates }
+        });
+        policies.collect()
+    }
+
+    /// Writes the detail. Writing to memory does not fail.
+    pub(super) fn write_detail(&self, text: &mut Vec<u8>) {
+        let cause = match &self.detail {
+            Detail::Text(detail) => return text.extend_from_slice(detail.as_bytes()),
+            Detail::Beyond(Cause::ShuttingDown) => return text.extend_from_slice(b"the proxy is shutting down"),
+            Detail::Beyond(cause) => cause,
+        };
+        let names = |text: &mut Vec<u8>| {
+            for (index, name) in self.violated.iter().enumerate() {
+                text.extend_from_slice(if index == 0 { b"" } else { b", " });
+                text.extend_from_slice(name.as_bytes());
+            }
+        };
+        if *cause == Cause::Banned {
+            text.extend_from_slice(if self.violated.is_empty() { b"banned" } else { b"banned by " });
+            names(text);
+            if let Some(s) = self.retry_after_s {
+                write_seconds(text, b"; retry after ", s, b" s");
+            }
+            return;
+        }
+        let Some(s) = self.retry_after_s else {
+            text.extend_from_slice(b"this request costs more than ");
+            names(text);
+            return text.extend_from_slice(b" can ever hold");
+        };
+        text.extend_from_slice(b"beyond ");
+        names(text);
+        match cause {
+            Cause::WaitTooLong => write_seconds(text, b", and the wait of ", s, b" s is longer than allowed"),
+            Cause::QueueFull => write_seconds(text, b", and too many are waiting; retry after ", s, b" s"),
+            Cause::Limit | Cause::Banned | Cause::ShuttingDown => write_seconds(text, b"; retry after ", s, b" s"),
+        }
+    }
+}
+
+impl Reply for LocalReply<'_> {
+    fn refused_by(&self) -> Option<RefusedBy> {
+        Some(self.kind.refused_by())
+    }
+
+    /// 200 for a gRPC client, which reads `grpc-status`.
+    fn status(&self) -> StatusCode {
+        if self.is_grpc { StatusCode::OK } else { self.status.unwrap_or_else(|| self.kind.status()) }
+    }
+
+    fn closes(&self) -> bool {
+        self.kind.closes()
+    }
+
+    fn write_headers(&self, sink: &mut impl HeaderSink, profiles: Profiles) {
+        if self.is_grpc {
+            sink.put("content-type", "application/grpc");
+            sink.put("grpc-status", self.kind.grpc_status());
+            let mut detail = Vec::new();
+            self.write_detail(&mut detail);
+            sink.put("grpc-message", &grpc_message(&detail));
+            match self.pushback {
+                Some(Pushback::AfterMs(ms)) => number(sink, PUSHBACK, ms),
+                Some(Pushback::Never) => sink.put(PUSHBACK, "-1"),
+                None => {}
+            }
+        } else {
+            sink.put("content-type", "application/problem+json");
+        }
+        self.write_fields(sink, profiles);
+    }
+
+    fn write_body(&self, body: &mut Vec<u8>) {
+        if self.is_grpc {
+            return;
+        }
+        let is_quota = self.kind == ProblemKind::Limited;
+        // A constant for the most frequent response; the rest is put together.
+        body.extend_from_slice(if is_quota { QUOTA_EXCEEDED } else { b"{\"type\":\"about:blank\",\"title\":\"" });
+        let status = self.status();
+        if !is_quota {
+            body.extend_from_slice(status.canonical_reason().unwrap_or("").as_bytes());
+            body.extend_from_slice(b"\",\"status\":");
+        }
+        body.extend_from_slice(status.as_str().as_bytes());
+        body.extend_from_slice(b",\"detail\":\"");
+        let detail_at = body.len();
+        self.write_detail(body);
+        escape(body, detail_at);
+        body.push(b'"');
+        if is_quota {
+            body.extend_from_slice(b",\"violated-policies\":[");
+            if self.budgets.is_empty() {
+                write_names(body, &self.violated);
+            } else {
+                write_names(body, &self.violated_policies());
+            }
+            body.push(b']');
+        }
+        if let Some(id) = &self.id {
+            body.extend_from_slice(b",\"request_id\":\"");
+            body.extend_from_slice(id.as_bytes());
+            body.push(b'"');
+        }
+        body.push(b'}');
+    }
+}
+
+/// The problem type of draft-ietf-httpapi-ratelimit-headers-10, section 5.1.
+const QUOTA_EXCEEDED: &[u8] = b"{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
+    \"title\":\"Quota exceeded\",\"status\":";
+
+/// Writes a number between two texts.
+fn write_seconds(text: &mut Vec<u8>, before: &[u8], s: u64, after: &[u8]) {
+    text.extend_from_slice(before);
+    text.extend_from_slice(itoa::Buffer::new().format(s).as_bytes());
+    text.extend_from_slice(after);
+}
+
+/// Writes JSON strings with commas between them.
+fn write_names(body: &mut Vec<u8>, names: &[impl AsRef<str>]) {
+    for (index, name) in names.iter().enumerate() {
+        body.extend_from_slice(if index == 0 { b"\"" } else { b",\"" });
+        let name_at = body.len();
+        body.extend_from_slice(name.as_ref().as_bytes());
+        escape(body, name_at);
+        body.push(b'"');
+    }
+}
+
+/// Escapes the text from `from` on for a JSON string (RFC 8259, section 7). Most texts need no escape.
+fn escape(json: &mut Vec<u8>, from: usize) {
+    let needs_it = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\');
+    // Without an early end, so that many bytes are tested at once.
+    if !json[from..].iter().fold(false, |needed, byte| needed | needs_it(byte)) {
+        return;
+    }
+    let text = json.split_off(from);
+    for byte in text {
+        match byte {
+            b'"' | b'\\' => json.extend([b'\\', byte]),
+            0..b' ' => {
+                let _ = write!(json, "\\u{byte:04x}");
+            }
+            _ => json.push(byte),
+        }
+    }
+}
+
+/// Percent-encodes all bytes but printable ASCII, and `%`, as the gRPC protocol requires.
+fn grpc_message(text: &[u8]) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for &byte in text {
+        if (0x20..=0x7e).contains(&byte) && byte != b'%' {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_detail_is_a_json_string(detail in ".*") {
+            let mut body = Vec::new();
+            LocalReply::new(ProblemKind::BadPath, detail.clone(), false).write_body(&mut body);
+            let read: serde_json::Value = serde_json::from_slice(&body).map_err(|error| TestCaseError::fail(error.to_string()))?;
+            prop_assert_eq!(read["detail"].as_str(), Some(&*detail));
+            prop_assert_eq!(read["status"].as_u64(), Some(400));
+        }
+    }
+
+    #[test]
+    fn grpc_pushback() {
+        for (retry, expected) in [
+            (Retry::AfterNs(1), Some("1")),
+            (Retry::AfterNs(2_000_000_001), Some("2001")),
+            (Retry::ON_RELEASE, Some("1000")),
+            (Retry::Never, Some("-1")),
+        ] {
+            let answer =
+                LocalReply { pushback: Some(Pushback::of(retry)), ..LocalReply::new(ProblemKind::Limited, "", true) };
+            assert_eq!(pushback(&answer), expected.map(str::to_owned), "{retry:?}");
+        }
+        for (kind, is_grpc, expected) in [
+            (ProblemKind::UpstreamBusy, true, Some("1000")),
+            (ProblemKind::ClientBusy, true, Some("1000")),
+            (ProblemKind::UpstreamBusy, false, None),
+            (ProblemKind::AccessRefused, true, None),
+        ] {
+            assert_eq!(pushback(&LocalReply::new(kind, "", is_grpc)), expected.map(str::to_owned), "{kind:?}");
+        }
+    }
+
+    fn pushback(answer: &LocalReply<'_>) -> Option<String> {
+        let mut headers = http::HeaderMap::new();
+        answer.write_headers(&mut headers, Profiles { x_ratelimit: false, ietf: false, wildberries: false });
+        headers.get(PUSHBACK).map(|value| value.to_str().unwrap_or_default().to_owned())
+    }
+}

@@ -1,0 +1,403 @@
+//! How a request gets a connection: an open one, a new one, or a wait in the queue.
+
+use std::rc::Rc;
+
+use tokio::time::timeout_at;
+
+use super::endpoints::Endpoints;
+use super::h2::pending::PendingConnection;
+use super::pool::ceiling::AllowanceWaiter;
+use super::pool::checkout::{Checkout, PooledConnection, Requirements};
+use super::pool::connection::ConnectError;
+use super::pool::permit::ConnectionPermit;
+use super::pool::queue::UpstreamRequest;
+use super::pool::usage::ActiveRequest;
+use crate::base::telemetry::EndpointResult;
+use crate::base::time;
+use crate::transport::net::client_usage::ClientHandle;
+
+/// The capacity that a request has found.
+#[derive(Debug)]
+enum Capacity {
+    /// A connection that is open.
+    Open(Checkout),
+    /// The right to open a connection to the endpoint at this index.
+    New(usize, ConnectionPermit),
+    /// A connection that is being opened to the endpoint at this index.
+    Pending(usize, Rc<PendingConnection>),
+}
+
+/// Endpoints on which one request is tried. Each attempt may last as long as the connect timeout.
+const ATTEMPTS_MAX: usize = 3;
+
+type AttemptedEndpoints = smallvec::SmallVec<[usize; ATTEMPTS_MAX]>;
+
+/// The state of the search for a connection.
+struct Attempt {
+    /// The request already counts at the upstream.
+    is_counted: bool,
+    /// The endpoint to try first, unless it has been drained meanwhile.
+    first: Option<usize>,
+    /// Endpoints that could not be reached.
+    attempted: AttemptedEndpoints,
+}
+
+impl Endpoints {
+    /// Checks out an open connection without waiting. Errs with the index of the endpoint that gets the request if the
+    /// request needs a new connection, and with none if it may have to wait.
+    pub(crate) fn check_out(&self, requirements: &Requirements) -> Result<Checkout, Option<usize>> {
+        if let Some(checkout) = self.pinned_connection(requirements) {
+            return Ok(checkout);
+        }
+        if self.queue().has_waiters() {
+            return Err(None);
+        }
+        let index = self.choose(requirements.affinity, &[]).ok_or(None)?;
+        let active = self.begin(requirements).ok_or(Some(index))?;
+        let upstream = self.begin_at_upstream(requirements).ok_or(None)?;
+        let open = self.open_connection(index, requirements);
+        open.map(|checkout| checkout.counted(active.at_upstream(upstream))).ok_or(Some(index))
+    }
+
+    /// Opens a connection to the endpoint at `first`, or to another one if that cannot be reached. Waits in the queue if
+    /// no connection may be opened.
+    pub(crate) async fn connect(
+        &self,
+        requirements: &Requirements,
+        first: Option<usize>,
+    ) -> Result<Checkout, ConnectError> {
+        // Boxed, because it is rare and larger than all other state of a request.
+        Box::pin(async {
+            let (active, has_waited) = self.begin_in_turn(requirements).await?;
+            let mut attempt = Attempt { is_counted: false, first, attempted: AttemptedEndpoints::new() };
+            let (checkout, upstream) = self.acquire(requirements, &mut attempt).await?;
+            let was_queued = has_waited || checkout.was_queued;
+            Ok(checkout.counted(active.at_upstream(upstream)).queued(was_queued))
+        })
+        .await
+    }
+
+    /// A connection for a retry: to an endpoint other than the one at `index`, if there are several. The request is
+    /// counted already.
+    pub(super) async fn connect_elsewhere(
+        &self,
+        requirements: &Requirements,
+        index: usize,
+    ) -> Result<Checkout, ConnectError> {
+        let has_others = !self.is_exhausted(&[index]);
+        let attempted: AttemptedEndpoints = Some(index).filter(|_| has_others).into_iter().collect();
+        let first = self.choose(requirements.affinity, &attempted);
+        let mut attempt = Attempt { is_counted: true, first, attempted };
+        let (checkout, _) = Box::pin(self.acquire(requirements, &mut attempt)).await?;
+        Ok(checkout)
+    }
+
+    async fn acquire(
+        &self,
+        requirements: &Requirements,
+        attempt: &mut Attempt,
+    ) -> Result<(Checkout, UpstreamRequest), ConnectError> {
+        loop {
+            if self.is_exhausted(&attempt.attempted) {
+                return Err(ConnectError::Drained);
+            }
+            let at_once = self.capacity_at_once(requirements, attempt);
+            let was_queued = at_once.is_none();
+            let (capacity, upstream) = match at_once {
+                Some(found) => found,
+                None => self.wait(requirements, attempt).await?,
+            };
+            let (index, connected) = match capacity {
+                Capacity::Open(checkout) => return Ok((checkout.queued(was_queued), upstream)),
+                Capacity::New(index, permit) => (index, self.open(index, permit, requirements).await),
+                Capacity::Pending(index, pending) => {
+                    let stream = self.pools()[index].stream_on(&pending).await;
+                    (index, stream.map(|stream| stream.map(PooledConnection::H2)))
+                }
+            };
+            let error = match connected {
+                // An operator has drained the endpoint meanwhile.
+                Ok(_) if self.pools()[index].state.is_draining() => continue,
+                Ok(Some(connection)) => return Ok((self.checked_out(connection, index).queued(was_queued), upstream)),
+                Ok(None) => continue,
+                Err(error) => error,
+            };
+            let pool = &self.pools()[index];
+            self.record(pool, EndpointResult::Failed, || error.to_string());
+            attempt.attempted.push(index);
+            if attempt.attempted.len() >= ATTEMPTS_MAX || self.is_exhausted(&attempt.attempted) {
+                return Err(error);
+            }
+            let (upstream, endpoint) = (&*pool.state.upstream, &pool.spec.endpoint);
+            tracing::debug!(upstream, %endpoint, %error, "cannot connect; trying another endpoint");
+        }
+    }
+
+    /// Capacity for a request that has not waited. None if it has to wait.
+    fn capacity_at_once(
+        &self,
+        requirements: &Requirements,
+        attempt: &mut Attempt,
+    ) -> Option<(Capacity, UpstreamRequest)> {
+        let first = attempt.first.take().filter(|index| !self.pools()[*index].state.is_draining());
+        if self.queue().has_waiters() {
+            return None; // requests that wait are served first
+        }
+        let upstream =
+            if attempt.is_counted { UpstreamRequest::default() } else { self.begin_at_upstream(requirements)? };
+        let at_first = first.and_then(|index| self.capacity_at(index, requirements));
+        let capacity = at_first.or_else(|| self.capacity(requirements, &attempt.attempted))?;
+        Some((capacity, upstream))
+    }
+
+    /// Opens a connection to the endpoint at `index`, which holds `permit`. None if other requests took all its streams.
+    async fn open(
+        &self,
+        index: usize,
+        permit: ConnectionPermit,
+        requirements: &Requirements,
+    ) -> Result<Option<PooledConnection>, ConnectError> {
+        let pool = &self.pools()[index];
+        if pool.is_shared() {
+            let stream = pool.stream_on(&pool.open_h2(permit)).await?;
+            return Ok(stream.map(PooledConnection::H2));
+        }
+        let connection = pool.connect(permit, requirements.preamble.as_deref()).await?;
+        Ok(Some(PooledConnection::H1(connection)))
+    }
+
+    /// Capacity at any endpoint other than those at `attempted`. None if all have as many connections as they may have.
+    fn capacity(&self, requirements: &Requirements, attempted: &[usize]) -> Option<Capacity> {
+        // Another worker may take the capacity that this one sees, so it looks as often as there are endpoints.
+        for _ in self.pools() {
+            let index = self.choose_among(requirements.affinity, attempted)?;
+            let open = self.open_connection(index, requirements).map(Capacity::Open);
+            let capacity = open.or_else(|| self.new_capacity(index, requirements));
+            if capacity.is_some() {
+                return capacity;
+            }
+        }
+        None
+    }
+
+    /// Capacity at the endpoint at `index`, where the request has already looked for an idle HTTP/1 connection.
+    fn capacity_at(&self, index: usize, requirements: &Requirements) -> Option<Capacity> {
+        let is_shared = self.pools()[index].is_shared();
+        let open = if is_shared { self.open_connection(index, requirements) } else { None };
+        open.map(Capacity::Open).or_else(|| self.new_capacity(index, requirements))
+    }
+
+    /// A new connection to the endpoint at `index` if it may have one more, or one that is being opened.
+    fn new_capacity(&self, index: usize, requirements: &Requirements) -> Option<Capacity> {
+        let pool = &self.pools()[index];
+        if let Some(pending) = pool.h2.pending() {
+            return Some(Capacity::Pending(index, pending));
+        }
+        let max_connections = self.cap().most();
+        let mut permit = ConnectionPermit::new(&pool.state, self.queue(), max_connections);
+        if permit.is_none() && requirements.is_exclusive {
+            // An idle connection does not meet the requirements, but its permit does.
+            drop(pool.take());
+            permit = ConnectionPermit::new(&pool.state, self.queue(), max_connections);
+        }
+        permit.map(|permit| Capacity::New(index, permit))
+    }
+
+    /// Whether a request without capacity has to wait for the ceiling. This is also true if it had to wait a moment ago:
+    /// another upstream may have closed a connection since, and notified no waiter.
+    fn waits_for_ceiling(&self, requirements: &Requirements, attempted: &[usize]) -> bool {
+        self.queue().ceiling.is_full() || self.choose_among(requirements.affinity, attempted).is_some()
+    }
+
+    /// Waits in the queue until the request is first and there is capacity. Errs if the queue is full or the wait too
+    /// long.
+    async fn wait(
+        &self,
+        requirements: &Requirements,
+        attempt: &Attempt,
+    ) -> Result<(Capacity, UpstreamRequest), ConnectError> {
+        let (cap, queue) = (self.cap(), self.queue());
+        let client = requirements.client.as_ref().filter(|_| !attempt.is_counted).map(|client| client.ip());
+        let Some(ticket) = queue.join(self.worker(), client, cap.max_queued) else {
+            queue.metrics.queue_full.inc();
+            return Err(ConnectError::Busy);
+        };
+        let until = time::instant_now() + cap.queue_timeout;
+        let (mut has_notified, mut ceiling_waiter) = (false, None);
+        loop {
+            if self.is_exhausted(&attempt.attempted) {
+                return Err(ConnectError::Drained);
+            }
+            if ticket.is_front() {
+                if let Some(capacity) = self.capacity(requirements, &attempt.attempted) {
+                    let is_counted = attempt.is_counted || self.request_capacity().is_none();
+                    return Ok((capacity, if is_counted { UpstreamRequest::default() } else { ticket.begin() }));
+                }
+                if ceiling_waiter.is_none() && self.waits_for_ceiling(requirements, &attempt.attempted) {
+                    ceiling_waiter = Some(ticket.wait_for_ceiling());
+                    continue;
+                }
+                if !std::mem::replace(&mut has_notified, true) {
+                    ticket.notify_other_workers();
+                }
+            }
+            if timeout_at(until, ticket.woken()).await.is_err() {
+                queue.metrics.queue_timeout.inc();
+                return Err(ConnectError::Busy);
+            }
+        }
+    }
+
+    /// Counts a request at the upstream. None if its client has to wait until it or others have fewer.
+    fn begin_at_upstream(&self, requirements: &Requirements) -> Option<UpstreamRequest> {
+        let Some(capacity) = self.request_capacity() else { return Some(UpstreamRequest::default()) };
+        self.queue().begin(requirements.client.as_ref().map(|client| client.ip()), capacity)
+    }
+
+    /// Counts a request as active. None if it has to wait until others of its client end.
+    fn begin(&self, requirements: &Requirements) -> Option<ActiveRequest> {
+        let client = requirements.client.as_ref();
+        if client.is_some_and(|client| client.has_waiters()) { None } else { self.begin_next(client) }
+    }
+
+    fn begin_next(&self, client: Option<&Rc<ClientHandle>>) -> Option<ActiveRequest> {
+        ActiveRequest::new(client, self.worker_requests(), self.is_shared())
+    }
+
+    /// Counts a request as active, after a wait if its client may have no more. Returns the count and whether the
+    /// request waited.
+    async fn begin_in_turn(&self, requirements: &Requirements) -> Result<(ActiveRequest, bool), ConnectError> {
+        if let Some(active) = self.begin(requirements) {
+            return Ok((active, false));
+        }
+        let client = requirements.client.as_ref();
+        let Some(waiting) = client.and_then(|client| client.wait()) else { return Err(ConnectError::TooMany) };
+        // Ended requests of other clients raise the allowance too.
+        let _waiter = (!self.is_shared()).then(|| AllowanceWaiter::new(&self.queue().ceiling, waiting.notify()));
+        let until = time::instant_now() + self.cap().queue_timeout;
+        loop {
+            if let Some(active) = self.begin_next(client) {
+                return Ok((active, true)); // dropping `waiting` wakes the next request: there may be capacity for several
+            }
+            if timeout_at(until, waiting.woken()).await.is_err() {
+                self.queue().metrics.queue_timeout.inc();
+                return Err(ConnectError::Busy);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::base::telemetry::Metrics;
+    use crate::engine::policy::upgrades::Upgrades;
+    use crate::transport::net::Protocol;
+    use crate::transport::net::client_usage::ClientUsage;
+    use crate::transport::upstream::endpoints::WorkerResources;
+    use crate::transport::upstream::pool::ceiling::Ceiling;
+    use crate::transport::upstream::pool::queue::WorkerNotify;
+    use crate::transport::upstream::pool::usage::WorkerRequests;
+    use crate::transport::upstream::settings::{Address, Balance, Cap, Endpoint, Resolve, Upstream};
+    use crate::transport::upstream::state::UpstreamState;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
+
+    /// An upstream at a socket that does not exist, so that opening a connection fails at once.
+    fn endpoints(ceiling: &Arc<Ceiling>) -> Endpoints {
+        let metrics = Metrics::new("", "").unwrap();
+        let address = Address::Unix("/nonexistent/weir-test".into());
+        let settings = Upstream {
+            name: Some("a".into()),
+            endpoints: vec![Endpoint { address, host: "a".into(), server_name: None }],
+            tls: None,
+            protocol: Protocol::Http1,
+            balance: Balance::RoundRobin,
+            health: None,
+            eject: None,
+            resolve: Resolve::Off,
+            cap: Cap { max_connections: None, max_queued: 10, queue_timeout: QUEUE_TIMEOUT },
+            rewrite_host: false,
+            max_idle: None,
+            idle_timeout: SECOND,
+            proxy_protocol: None,
+            upgrades: Upgrades::default(),
+        };
+        let states = UpstreamState::of_all(std::slice::from_ref(&settings), &[], &metrics, ceiling);
+        let resources = WorkerResources {
+            broken_answers: metrics.broken_answers(),
+            untaken_answers: metrics.untaken_answers(),
+            buffers: Rc::default(),
+            worker: WorkerNotify::default(),
+            requests: WorkerRequests::new(ceiling),
+        };
+        Endpoints::new(&settings, &states[0], SECOND, None, &resources)
+    }
+
+    fn requirements(client: Option<Rc<ClientHandle>>) -> Requirements {
+        Requirements { affinity: 0, is_exclusive: false, preamble: None, client, pin: None }
+    }
+
+    /// How long the request takes, and whether it got the right to open a connection, which then fails.
+    async fn connect(endpoints: &Endpoints, requirements: &Requirements) -> (Duration, bool) {
+        let began = time::instant_now();
+        let result = endpoints.connect(requirements, Some(0)).await;
+        (began.elapsed(), matches!(result, Err(ConnectError::Failed(_))))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_closed_connection_of_another_upstream_wakes_the_first_waiter() {
+        for (closes_after, expected) in [(3 * SECOND, (3 * SECOND, true)), (9 * SECOND, (QUEUE_TIMEOUT, false))] {
+            let ceiling = Arc::new(Ceiling::new(1, 1));
+            let endpoints = endpoints(&ceiling);
+            assert!(ceiling.open());
+            let close = async {
+                sleep(closes_after).await;
+                ceiling.close();
+            };
+            let requirements = requirements(None);
+            let (connected, ()) = tokio::join!(connect(&endpoints, &requirements), close);
+            assert_eq!(connected, expected);
+        }
+    }
+
+    /// Another worker closes a connection after the first waiter has found no capacity and before it registers for the
+    /// ceiling. That worker notifies no waiter, so the first waiter has to register and look again.
+    #[test]
+    fn a_connection_that_closes_before_the_waiter_registers_is_not_missed() {
+        let ceiling = Arc::new(Ceiling::new(1, 1));
+        let (endpoints, requirements) = (endpoints(&ceiling), requirements(None));
+        assert!(ceiling.open());
+        assert!(endpoints.capacity(&requirements, &[]).is_none());
+        ceiling.close();
+        assert!(!ceiling.is_full() && endpoints.waits_for_ceiling(&requirements, &[]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_beyond_its_clients_allowance_begins_when_others_end() {
+        for (ends_after, expected) in [(2 * SECOND, (2 * SECOND, true)), (9 * SECOND, (QUEUE_TIMEOUT, false))] {
+            let ceiling = Arc::new(Ceiling::new(100, 1));
+            let endpoints = endpoints(&ceiling);
+            let client = Rc::new(Arc::<ClientUsage>::default().enter([10, 0, 0, 1].into(), 1, 9).unwrap());
+            let active = |client| ActiveRequest::new(client, endpoints.worker_requests(), false).unwrap();
+            let _own = active(Some(&client));
+            let mut others: Vec<_> = (0..95).map(|_| active(None)).collect();
+            (0..97).for_each(|_| assert!(ceiling.open()));
+            let end = async {
+                sleep(ends_after).await;
+                others.truncate(80);
+            };
+            let requirements = requirements(Some(Rc::clone(&client)));
+            let (connected, ()) = tokio::join!(connect(&endpoints, &requirements), end);
+            assert_eq!(connected, expected);
+            assert!(!client.has_waiters());
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! One HTTP/1 connection to an endpoint.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::permit::ConnectionPermit;
+use super::stream::EndpointStream;
+use crate::base::fields::Spans;
+use crate::transport::net::buffer::{InputBuffer, OutputBuffer};
+use crate::transport::upstream::settings::Endpoint;
+
+/// A connection and its buffers.
+#[derive(Debug)]
+pub(crate) struct H1Connection {
+    pub(crate) stream: EndpointStream,
+    /// Received bytes that have not been consumed.
+    pub(crate) input: InputBuffer,
+    /// Positions of the fields of the last response head in `input`.
+    pub(crate) spans: Spans,
+    /// Bytes to be sent.
+    pub(crate) out: OutputBuffer,
+    /// When it entered the pool, in sweeps of the pool; none if no request has used it.
+    pub(crate) idle_since: Option<u64>,
+    /// Held until the connection is closed.
+    pub(crate) permit: ConnectionPermit,
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(crate) enum ConnectError {
+    /// Not connected within the connect timeout.
+    Timeout,
+    /// The endpoint refused, cannot be reached, or its name is unknown.
+    Failed(io::Error),
+    /// All connections are in use, and the queue is full or the request waited for too long.
+    Busy,
+    /// The client has as many requests as it may have.
+    TooMany,
+    /// Operators drain all endpoints that could be tried.
+    Drained,
+}
+
+impl ConnectError {
+    /// Adds the endpoint to the text, for the log.
+    pub(crate) fn at(self, endpoint: &Endpoint) -> Self {
+        match self {
+            Self::Failed(error) => Self::Failed(io::Error::new(error.kind(), format!("{endpoint}: {error}"))),
+            other => other,
+        }
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timeout => f.write_str("not connected in time"),
+            Self::Failed(error) => error.fmt(f),
+            Self::Busy => f.write_str("no connection is free"),
+            Self::TooMany => f.write_str("the client has too many requests"),
+            Self::Drained => f.write_str("all endpoints are drained"),
+        }
+    }
+}
+
+impl H1Connection {
+    /// Awaits `opening` for at most `connect_timeout`. The connection holds `permit`.
+    pub(crate) async fn connect(
+        opening: impl Future<Output = io::Result<EndpointStream>>,
+        connect_timeout: Duration,
+        permit: ConnectionPermit,
+    ) -> Result<Box<Self>, ConnectError> {
+        let stream = match timeout(connect_timeout, opening).await {
+            Ok(connected) => connected.map_err(ConnectError::Failed)?,
+            Err(_) => return Err(ConnectError::Timeout),
+        };
+        let (input, spans, out) = (InputBuffer::default(), Spans::default(), OutputBuffer::default());
+        Ok(Box::new(Self { stream, input, spans, out, idle_since: None, permit }))
+    }
+
+    /// Whether another request can be sent: no unexpected byte and no end of the stream has arrived.
+    pub(crate) fn is_reusable(&mut self) -> bool {
+        self.input.is_empty() && self.stream.is_silent()
+    }
+}

@@ -1,0 +1,365 @@
+//! The state of upstreams and endpoints that all workers share.
+//!
+//! It is identified by the name of the upstream and the address of the endpoint, and survives reloads.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use tokio::time::Instant;
+
+use super::balance::ejection::{Eject, Ejection, TrafficFraction};
+use super::dns::address::{Preference, ResolvedAddress};
+use super::observations::Observations;
+use super::orders::{EndpointOrder, Orders};
+use super::pool::ceiling::Ceiling;
+use super::pool::queue::Queue;
+use super::settings::{Endpoint, Resolve, Upstream};
+use crate::base::telemetry::{EndpointCells, EndpointMetrics, EndpointResult, Metrics};
+use crate::base::time;
+use crate::engine::policy::affinity;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct EndpointState {
+    /// The name of its upstream in metrics.
+    pub(super) upstream: Box<str>,
+    /// As configured.
+    pub(super) endpoint: Endpoint,
+    /// The address that a lookup of its name returned; none before the first answer, or if it needs no lookup.
+    pub(super) resolved: Option<SocketAddr>,
+    /// Its address if a lookup returned one, else as configured.
+    pub(super) label: Box<str>,
+    /// A hash of its address.
+    pub(super) id: u64,
+    /// Its priority and weight, as the word of a [`Preference`].
+    preference: AtomicU32,
+    /// Those that the DNS gives it. Only the control runtime uses them.
+    dns_preference: AtomicU32,
+    /// Whether an operator drains it.
+    is_draining: AtomicBool,
+    /// Active requests; counted only if the balancing needs the count.
+    in_flight: AtomicUsize,
+    /// Open connections to it.
+    open: AtomicUsize,
+    /// The result of the health checks.
+    is_healthy: AtomicBool,
+    /// The word of an [`Ejection`], in time since `created`.
+    ejection: AtomicU64,
+    created: Instant,
+    metrics: EndpointMetrics,
+    pub(super) observations: Observations,
+}
+
+/// The endpoints of one upstream in the order of the configuration. Each address of a name is an endpoint.
+#[derive(Clone, Debug)]
+pub(crate) struct UpstreamState {
+    pub(super) name: Option<Box<str>>,
+    pub(super) endpoints: Vec<Arc<EndpointState>>,
+    /// The requests that wait for a connection.
+    pub(super) queue: Arc<Queue>,
+    /// The orders of operators about its endpoints.
+    pub(super) orders: Arc<Orders>,
+}
+
+/// The name of `[upstream]` in metrics. `[upstreams.upstream]` cannot stand beside it.
+pub(super) const UNNAMED: &str = "upstream";
+
+impl UpstreamState {
+    /// The state of each of `upstreams`. Endpoints that are also in `before` keep their state.
+    pub(crate) fn of_all(
+        upstreams: &[Upstream],
+        before: &[Self],
+        metrics: &Metrics,
+        ceiling: &Arc<Ceiling>,
+    ) -> Vec<Self> {
+        let all: Vec<_> = upstreams.iter().map(|upstream| Self::of(upstream, before, metrics, ceiling)).collect();
+        forget(before, &all, metrics);
+        all
+    }
+
+    fn of(upstream: &Upstream, before: &[Self], metrics: &Metrics, ceiling: &Arc<Ceiling>) -> Self {
+        let name = upstream.name.clone();
+        let label = name.as_deref().unwrap_or(UNNAMED);
+        let before = before.iter().find(|state| state.label() == label);
+        let known = before.map_or(&[][..], |state| &state.endpoints);
+        let queue = before.map(|state| Arc::clone(&state.queue));
+        let queue = queue.unwrap_or_else(|| Arc::new(Queue::new(metrics.upstream(label), Arc::clone(ceiling))));
+        let states = |endpoint: &Endpoint| {
+            // If the system resolves names for each connection, earlier lookups are obsolete.
+            let stays = |state: &&Arc<EndpointState>| upstream.resolve != Resolve::Off || state.resolved.is_none();
+            let same = known.iter().filter(|state| state.endpoint == *endpoint).filter(stays);
+            let mut same: Vec<_> = same.map(Arc::clone).collect();
+            if same.is_empty() {
+                same.push(Arc::new(EndpointState::new(label, endpoint, None, metrics)));
+            }
+            same
+        };
+        let endpoints: Vec<_> = upstream.endpoints.iter().flat_map(states).collect();
+        let orders = before.map(|state| Arc::clone(&state.orders)).unwrap_or_default();
+        let is_known =
+            |order: &EndpointOrder| endpoints.iter().any(|state| state.names().any(|name| *name == *order.endpoint));
+        for EndpointOrder { upstream, endpoint, .. } in orders.remove(|order| !is_known(order)) {
+            let why = "the configuration has the endpoint no more, so an order of an operator about it ends";
+            tracing::warn!(%upstream, %endpoint, "{why}");
+        }
+        for state in &endpoints {
+            state.obey(&orders);
+        }
+        Self { name, endpoints, queue, orders }
+    }
+
+    /// Puts the orders in force, and wakes requests that may go elsewhere now.
+    pub(super) fn obey(&self) {
+        for state in &self.endpoints {
+            state.obey(&self.orders);
+        }
+        self.queue.wake_all();
+    }
+
+    /// Its name in metrics.
+    pub(super) fn label(&self) -> &str {
+        self.name.as_deref().unwrap_or(UNNAMED)
+    }
+}
+
+/// A copy of `before` in which the name of `endpoint` has these addresses; none if it has them already. An address that
+/// stays keeps its state. A changed preference takes effect in `before` too.
+pub(super) fn with_addresses(
+    before: &[UpstreamState],
+    upstream: &str,
+    endpoint: &Endpoint,
+    addresses: &[ResolvedAddress],
+    metrics: &Metrics,
+) -> Option<Vec<UpstreamState>> {
+    let mut all = before.to_vec();
+    let state = all.iter_mut().find(|state| state.name.as_deref() == Some(upstream))?;
+    let (known, orders) = (&state.endpoints, &state.orders);
+    let is_ours = |state: &Arc<EndpointState>| state.endpoint == *endpoint;
+    let index = known.iter().position(is_ours)?;
+    let endpoint_state = |new: &ResolvedAddress| {
+        let same = known.iter().find(|state| is_ours(state) && state.resolved == Some(new.address));
+        let create = || Arc::new(EndpointState::new(upstream, endpoint, Some(new.address), metrics));
+        let state = same.map_or_else(create, Arc::clone);
+        state.dns_preference.store(new.preference.to_word(), Ordering::Relaxed);
+        state.obey(orders);
+        state
+    };
+    let states: Vec<_> = addresses.iter().map(endpoint_state).collect();
+    if known.iter().filter(|state| is_ours(state)).map(Arc::as_ptr).eq(states.iter().map(Arc::as_ptr)) {
+        return None;
+    }
+    state.endpoints.retain(|state| !is_ours(state));
+    state.endpoints.splice(index..index, states);
+    Some(all)
+}
+
+/// Removes the metrics of upstreams and endpoints that are in `before` and not in `next`.
+fn forget(before: &[UpstreamState], next: &[UpstreamState], metrics: &Metrics) {
+    for removed in before {
+        let name = removed.label();
+        let next = next.iter().find(|state| state.label() == name);
+        if next.is_none() {
+            metrics.remove_upstream(name);
+        }
+        let is_removed = |known: &&Arc<EndpointState>| {
+            next.is_none_or(|next| next.endpoints.iter().all(|state| state.endpoint != known.endpoint))
+        };
+        for state in removed.endpoints.iter().filter(is_removed) {
+            metrics.remove_endpoint(name, &state.endpoint.to_string());
+        }
+    }
+}
+
+impl EndpointState {
+    fn new(upstream: &str, endpoint: &Endpoint, resolved: Option<SocketAddr>, metrics: &Metrics) -> Self {
+        let text = endpoint.to_string();
+        let id = resolved.map_or_else(|| text.clone(), |address| format!("{text} {address}"));
+        let metrics = metrics.endpoint(upstream, &text);
+        metrics.healthy.inc();
+        Self {
+            resolved,
+            label: resolved.map_or_else(|| text.as_str().into(), |address| address.to_string().into()),
+            id: affinity::text(id.as_bytes()),
+            preference: AtomicU32::new(Preference::default().to_word()),
+            dns_preference: AtomicU32::new(Preference::default().to_word()),
+            is_draining: AtomicBool::new(false),
+            in_flight: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+            is_healthy: AtomicBool::new(true),
+            ejection: AtomicU64::new(0),
+            created: time::instant_now(),
+            observations: Observations::new(&metrics.cells),
+            metrics,
+            upstream: upstream.into(),
+            endpoint: endpoint.clone(),
+        }
+    }
+
+    /// Counts the outcome of a request, and applies `rule`. `failure` says why the request failed.
+    pub(super) fn count(&self, reached: EndpointResult, rule: Option<Eject>, failure: impl FnOnce() -> String) {
+        self.metrics.cells.count(reached);
+        let Some(rule) = rule else { return };
+        match reached {
+            // No failures to reset: the usual case, which writes nothing.
+            EndpointResult::Answered if self.ejection().answered() == self.ejection() => {}
+            EndpointResult::Answered => _ = self.update(|ejection| (ejection.answered(), false)),
+            EndpointResult::Failed => {
+                let now_ms = self.now_ms();
+                if self.update(|ejection| ejection.failed(rule, now_ms)) {
+                    self.metrics.ejections.inc();
+                    let (upstream, endpoint, failure) = (&*self.upstream, &self.endpoint, failure());
+                    tracing::warn!(upstream, %endpoint, failure, "an endpoint keeps failing and is ejected");
+                    self.observations.ejected(failure);
+                }
+            }
+        }
+    }
+
+    /// Replaces the ejection by the first result of `next`, and returns the second.
+    fn update(&self, next: impl Fn(Ejection) -> (Ejection, bool)) -> bool {
+        let mut before = self.ejection.load(Ordering::Relaxed);
+        loop {
+            let (after, result) = next(Ejection::from_word(before));
+            match self.ejection.compare_exchange_weak(before, after.to_word(), Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return result,
+                Err(now) => before = now,
+            }
+        }
+    }
+
+    fn ejection(&self) -> Ejection {
+        Ejection::from_word(self.ejection.load(Ordering::Relaxed))
+    }
+
+    /// The part of its usual traffic that it gets. Reads no clock if it was never ejected.
+    pub(super) fn traffic(&self, rule: Option<Eject>) -> TrafficFraction {
+        let ejection = self.ejection();
+        match rule {
+            _ if !self.is_healthy() => TrafficFraction::Nothing,
+            Some(rule) if ejection.was_ejected() => ejection.traffic(rule, self.now_ms()),
+            _ => TrafficFraction::Full,
+        }
+    }
+
+    /// The end of the last ejection, and when its full traffic is back; none if it was never ejected.
+    pub(super) fn ejected_until(&self, rule: Option<Eject>) -> Option<(Instant, Instant)> {
+        let until = self.created + self.ejection().until()?;
+        Some((until, until + rule?.duration))
+    }
+
+    fn now_ms(&self) -> u64 {
+        time::saturating_ns(time::instant_now().saturating_duration_since(self.created)) / 1_000_000
+    }
+
+    /// The last result of the health checks; true if there are none.
+    pub(super) fn is_healthy(&self) -> bool {
+        self.is_healthy.load(Ordering::Relaxed)
+    }
+
+    /// Sets the result of the health checks: the failure if it is unhealthy.
+    pub(super) fn set_health(&self, failure: Option<String>) {
+        let is_healthy = failure.is_none();
+        if self.is_healthy.swap(is_healthy, Ordering::Relaxed) != is_healthy {
+            self.metrics.healthy.add(if is_healthy { 1 } else { -1 });
+            self.observations.health_changed(failure);
+        }
+    }
+
+    /// Its counters.
+    pub(super) fn cells(&self) -> &EndpointCells {
+        &self.metrics.cells
+    }
+
+    /// Its priority and weight.
+    pub(super) fn preference(&self) -> Preference {
+        Preference::from_word(self.preference.load(Ordering::Relaxed))
+    }
+
+    /// Whether an operator drains it: it gets no new request.
+    pub(super) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
+    }
+
+    /// The texts that name it in orders: its address, if its name was looked up, and its text in the configuration.
+    pub(super) fn names(&self) -> impl Iterator<Item = String> {
+        let address = self.resolved.map(|address| address.to_string());
+        address.into_iter().chain([self.endpoint.to_string()])
+    }
+
+    /// Puts the orders about it in force: whether it is drained, and the weight in place of that of the DNS.
+    fn obey(&self, orders: &Orders) {
+        let orders = orders.about(self.names());
+        let weight = orders.iter().find_map(|order| order.weight);
+        let is_draining = orders.iter().any(EndpointOrder::is_drain);
+        let of_dns = Preference::from_word(self.dns_preference.load(Ordering::Relaxed));
+        let preference = Preference { weight: weight.unwrap_or(of_dns.weight), ..of_dns };
+        self.preference.store(preference.to_word(), Ordering::Relaxed);
+        if self.is_draining.swap(is_draining, Ordering::Relaxed) != is_draining {
+            self.metrics.draining.add(if is_draining { 1 } else { -1 });
+            if !is_draining {
+                self.observations.undrained();
+            }
+        }
+    }
+
+    /// Its open connections.
+    pub(super) fn connections(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Its active requests, if the balancing needs the count.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Counts one more connection. Returns false if it has `at_most` already; see
+    /// [`ConnectionPermit`](super::pool::permit::ConnectionPermit).
+    pub(super) fn open(&self, at_most: usize) -> bool {
+        let more = |open: usize| Some(open + 1).filter(|open| *open <= at_most);
+        let is_open = self.open.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok();
+        if is_open {
+            self.metrics.connections.inc();
+        }
+        is_open
+    }
+
+    /// Ends the count of one connection.
+    pub(super) fn close(&self) {
+        self.open.fetch_sub(1, Ordering::SeqCst);
+        self.metrics.connections.dec();
+    }
+
+    /// Whether it has fewer connections than this.
+    pub(super) fn has_capacity(&self, at_most: usize) -> bool {
+        self.open.load(Ordering::SeqCst) < at_most
+    }
+
+    /// Counts one more active request; `is_balanced`: the balancing needs the count.
+    pub(super) fn begin(&self, is_balanced: bool) {
+        self.metrics.cells.begin();
+        if is_balanced {
+            self.in_flight.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends the count of one active request.
+    pub(super) fn end(&self, is_balanced: bool) {
+        self.metrics.cells.end();
+        if is_balanced {
+            self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for EndpointState {
+    fn drop(&mut self) {
+        // Other endpoints may have the same metric labels.
+        if self.is_healthy() {
+            self.metrics.healthy.dec();
+        }
+        if self.is_draining() {
+            self.metrics.draining.dec();
+        }
+    }
+}
