@@ -7,7 +7,7 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use http::StatusCode;
-use http::header::{HeaderValue, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -23,7 +23,12 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Refuses requests without a token. Notes the operator of every other request.
 pub(super) async fn authenticate(State(admin): State<Arc<Admin>>, mut request: Request, next: Next) -> Answer {
     let Some((token, role)) = admin.access.load().role_of(request.headers()) else {
-        let mut refusal = problem(StatusCode::UNAUTHORIZED, "Authorization: the token of this listener is required");
+        let detail = if request.headers().contains_key(AUTHORIZATION) {
+            "Authorization: this is not a token of this listener"
+        } else {
+            "Authorization: the token of this listener is required"
+        };
+        let mut refusal = problem(StatusCode::UNAUTHORIZED, detail);
         refusal.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"weir\""));
         return refusal;
     };

@@ -55,7 +55,7 @@ impl App {
         let mut listeners = Listeners::bind(&config, &mut inherited)?;
         let mut previous = inherited.previous;
         let budget = DescriptorBudget::take(config.fixed.workers, wanted(&config));
-        let (operators, orders, bans) = Operators::of(&config, feed.as_ref(), budget.clients);
+        let (operators, orders, mut bans) = Operators::of(&config, feed.as_ref(), budget.clients);
         let metrics = Arc::new(metrics(&config, feed.as_ref().is_some_and(ConfigFeed::is_remote))?);
         let jwks = Arc::new(Jwks::default());
         if let Previous::Running(predecessor) = &mut previous {
@@ -78,6 +78,8 @@ impl App {
         let (service, peers) = (config.grpc.clone(), config.peers.clone().zip(config.fleet_secret.clone()));
         let stores = stores::first(&config, clock, &metrics)?;
         let running_config = reload::install(&gate, (config, stores), &metrics, &ceiling, None, false);
+        // The process before has reported the end of the others.
+        bans.retain(|ban| ban.until.is_none_or(|until| until > clock.now()));
         gate.set_operator_bans(&running_config.live, bans);
         let running_config = Arc::new(ArcSwap::from_pointee(running_config));
         let [connections, checks] = [budget.clients, budget.checks].map(ConnectionCount::new);

@@ -120,10 +120,8 @@ impl RestartOnly {
         }
     }
 
-    /// The tables whose settings differ in `new`.
+    /// The tables and options whose settings differ in `new`. A reload changes which requests are logged.
     pub(super) fn changed_tables(&self, new: &Self) -> Vec<&'static str> {
-        // A reload changes which requests are logged.
-        let log = |settings: &Self| telemetry::LogSettings { access: self.log.access, ..settings.log.clone() };
         let tables = [
             ("server", self.fixed != new.fixed),
             ("check", self.check != new.check),
@@ -132,7 +130,10 @@ impl RestartOnly {
             ("fleet.listen", self.fleet != new.fleet),
             ("snapshot", self.snapshot != new.snapshot),
             ("fleet.secret", self.fleet_secret != new.fleet_secret),
-            ("log", log(self) != log(new)),
+            ("log.format", self.log.format != new.log.format),
+            ("log.level", self.log.level != new.log.level),
+            ("log.access_file", self.log.access_file != new.log.access_file),
+            ("log.access_format", self.log.access_format != new.log.access_format),
         ];
         tables.into_iter().filter_map(|(table, differs)| differs.then_some(table)).collect()
     }

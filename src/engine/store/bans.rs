@@ -84,9 +84,8 @@ impl Packed for Refused {
         // Any change that another replica knows is later.
         let changed = (Timestamp::from_ns(1), 0);
         let state = ban::State::unpack(from)?;
-        // A ban that continues has begun before.
-        let (found_until, found) = (state.last_ban().0, Found::Key);
-        Some(Self { state, changed, found_until, found, ..Self::default() })
+        let found_until = state.last_ban().0;
+        Some(Self { state, changed, found_until, ..Self::default() })
     }
 }
 
@@ -213,7 +212,10 @@ impl Bans {
         while !from.is_empty() {
             let (key, mut refused) = entry::<Refused>(from)?;
             if refused.idle_at() > now {
-                refused.count(&self.banned, now);
+                // A ban that continues has begun before; the process before has reported those that have ended.
+                if refused.count(&self.banned, now) {
+                    refused.found = Found::Key;
+                }
                 if self.states.insert(key, refused).is_none() {
                     self.len.fetch_add(1, Ordering::Relaxed);
                 }
