@@ -99,7 +99,7 @@ fn one_client_is_on_one_screen() {
     });
     let verdict = requests["verdict"].as_str().unwrap();
     assert!(
-        verdict.starts_with("sellers: Refused by 4/h, token bucket of the limit sellers until a unit is back at "),
+        verdict.starts_with("Refused by 4/h, token bucket of the limit sellers until a unit is back at "),
         "{verdict}"
     );
     assert_eq!(limits(&requests), ["sellers [] false 0", r#"pairs ["ip"] false 0"#, "all [] true 995"]);
@@ -146,7 +146,7 @@ fn wrong_clients_are_problems() {
     let upstream = Upstream::start();
     let weir = Weir::start(&upstream, LIMITS);
     for (key, detail) in [
-        ("sellr%3D777", "no limit counts by `sellr`; limits count by `ip/24`, `ip`, `path`, `seller`"),
+        ("sellr%3D777", "no limit counts by `sellr`; limits count by `ip`, `ip/24`, `path`, `seller`"),
         ("777", "expected a name and a text, as in `seller=777`, or a JSON object"),
         ("%7B%7D", "expected a name and a text"),
         ("ip%3D203.0.113.0%2F24", "`203.0.113.0/24` is not an address"),

@@ -57,10 +57,9 @@ pub(super) async fn add(
     Extension(visitor): Extension<Visitor>,
     Extension(fields): Extension<FormFields>,
 ) -> Answer {
-    let target = fields.filled("address").map_or_else(
-        || format!("the key {} of the limit {}", fields.get("key"), fields.get("limit")),
-        |address| format!("{address} for all limits"),
-    );
+    let target = fields
+        .filled("address")
+        .map_or_else(|| format!("the key {} of the limit {}", fields.get("key"), fields.get("limit")), str::to_owned);
     if let Some(question) = confirm::ask_ban(&visitor, &fields, ("Bans", "/bans/add", "/bans"), &target) {
         return question;
     }
