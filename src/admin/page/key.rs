@@ -21,7 +21,7 @@ use crate::admin::answer::{Answer, Refused};
 use crate::admin::followed;
 use crate::admin::key;
 use crate::admin::keys::KeyBody;
-use crate::gate::KeyName;
+use crate::gate::{KeyName, TOP_KEYS};
 use crate::limit::Key;
 use crate::telemetry::TapFilter;
 
@@ -234,9 +234,15 @@ impl KeyView {
             let parts: Vec<_> = parts.iter().map(|(name, text)| format!("{name} {text}")).collect();
             if parts.is_empty() { "of all requests".to_owned() } else { parts.join(", ") }
         });
+        // The list of refused keys, which leads here by the id, knows more.
+        let refused = || {
+            let top = pages.admin.gate.top(&live, Some(&body.limit), TOP_KEYS);
+            let own = top.into_iter().flat_map(|top| top.keys).find(|key| key.hash.id() == body.id)?;
+            Some(own.key.into())
+        };
         Some(Self {
             verdict: KeyVerdict::of(&body, (limit.mode, &limit.on_limit), pages.now()),
-            name: parts.unwrap_or_else(|| format!("with the id {}", body.id)),
+            name: parts.or_else(refused).unwrap_or_else(|| format!("with the id {}", body.id)),
             remaining: body.remaining.map_or_else(|| "unlimited".to_owned(), |units| units.to_string()),
             retry: match body.retry_after_ms {
                 None if !body.limited => "now".to_owned(),
