@@ -15,9 +15,27 @@ use tokio::task::spawn_blocking;
 use super::access::{Access, Operator};
 use super::times::rfc3339;
 use crate::base::time::Timestamp;
+use crate::base::visible::visible;
 
 /// Most bytes that [`last_lines`] reads.
 const LAST_BYTES_MAX: u64 = 128 * 1024;
+
+/// The kinds of changes.
+pub(super) const ACTIONS: [&str; 13] = [
+    "override",
+    "plan",
+    "reset",
+    "charge",
+    "give_back",
+    "ban",
+    "lift_ban",
+    "lift_bans",
+    "drain",
+    "undrain",
+    "weight",
+    "reload",
+    "rollback",
+];
 
 /// One change.
 #[derive(Clone, Debug, Serialize)]
@@ -76,7 +94,8 @@ pub(super) async fn record(
         if access.audit.is_some() {
             let line = Record { at: at.clone(), token, address: address.clone(), change };
             // Maps have text keys, so this cannot fail.
-            if serde_json::to_writer(&mut lines, &line).is_ok() {
+            if let Ok(line) = serde_json::to_string(&line) {
+                lines.extend_from_slice(visible(&line).as_bytes());
                 lines.push(b'\n');
             }
         }

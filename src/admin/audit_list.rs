@@ -11,18 +11,19 @@ use tokio::task::spawn_blocking;
 use utoipa::IntoParams;
 
 use super::answer::{Answer, ProblemBody, json, problem};
-use super::audit::last_lines;
+use super::audit::{ACTIONS, last_lines};
 use super::body::Parameters;
 use super::state::Admin;
 
 /// The default number of changes.
 const LISTED_DEFAULT: usize = 200;
+const LISTED_MAX: usize = 1000;
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct AuditQuery {
-    /// The number of changes; 200 by default.
+    /// The number of changes, from 1 to 1000; 200 by default.
     n: Option<usize>,
     /// The name of one limit; all changes by default.
     limit: Option<String>,
@@ -37,11 +38,19 @@ pub(super) struct AuditQuery {
     params(AuditQuery),
     responses(
         (status = 200, body = [Object], description = "the lines of the file, the newest first"),
+        (status = 400, body = ProblemBody, description = "there is no such kind of change"),
         (status = 404, body = ProblemBody, description = "the configuration has no `admin.audit`"),
         (status = 500, body = ProblemBody, description = "the file cannot be read"),
     )
 )]
 pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<AuditQuery>) -> Answer {
+    if let Some(action) = asked.action.as_deref().filter(|action| !ACTIONS.contains(action)) {
+        let detail = format!("action: `{action}` is none of {}", ACTIONS.join(", "));
+        return problem(StatusCode::BAD_REQUEST, detail);
+    }
+    if asked.n.is_some_and(|n| !(1..=LISTED_MAX).contains(&n)) {
+        return problem(StatusCode::BAD_REQUEST, format!("n: expected a whole number from 1 to {LISTED_MAX}"));
+    }
     let Some(path) = admin.access.load().audit.clone() else {
         return problem(
             StatusCode::NOT_FOUND,

@@ -1,5 +1,6 @@
 //! `GET /v1/client`: what all limits know of one client, named by its identities or its address.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -16,12 +17,13 @@ use super::bans::BanBody;
 use super::body::Parameters;
 use super::followed::{self, Followed, FollowedClients};
 use super::keys::{self, KeyBody};
-use super::page::verdict::KeyVerdict;
+use super::page::verdict::{self, KeyVerdict};
 use super::state::Admin;
 use super::times::rfc3339;
 use crate::base::telemetry::{RequestRecord, TapFilter, write_fields_json};
 use crate::base::time::Timestamp;
 use crate::engine::gate::{BanTarget, ClientKeys, FoundKey, KeyError, KeyName, Live};
+use crate::engine::policy::KeyPart;
 use crate::engine::policy::access::AccessRule;
 use crate::engine::policy::client_ip::unmap;
 
@@ -137,6 +139,9 @@ fn parts_of(text: &str) -> Result<Vec<(String, String)>, Refused> {
             }
         },
     };
+    if let Some((name, _)) = named.iter().find(|(_, text)| text.is_empty()) {
+        return Err(bad(format!("key: `{name}` is empty, so no request has it")));
+    }
     match named.iter().find(|(name, text)| name == "ip" && text.parse::<IpAddr>().is_err()) {
         Some((_, text)) => Err(bad(format!("key: `{text}` is not an address"))),
         None => Ok(named),
@@ -177,19 +182,25 @@ pub(super) fn shown(admin: &Admin, text: &str, plan: Option<&str>) -> Result<(Cl
         let keys = keys.iter().map(key).collect::<Result<_, _>>()?;
         body.limits.push(ClientLimitBody { limit: limit.name.to_string(), missing, keys });
     }
-    (body.passes, body.verdict) = verdict(&body);
+    (body.passes, body.verdict) = sentence(&body);
     Ok((body, filter))
 }
 
 /// Says which parts of keys there are.
 fn unknown_part(live: &Live, error: &KeyError) -> String {
     let KeyError::UnknownPart(part) = error else { return error.to_string() };
-    let limits = live.policy.limits().iter();
-    let mut names: Vec<_> =
-        limits.flat_map(|limit| &limit.key).map(|part| format!("`{}`", live.policy.part_name(part))).collect();
-    names.sort_unstable();
-    names.dedup();
+    let names: Vec<_> = part_names(live).iter().map(|name| format!("`{name}`")).collect();
     format!("key: no limit counts by `{part}`; limits count by {}", names.join(", "))
+}
+
+/// The names of the parts of a client, as far as keys of limits have them. `ip` stands for all parts that count addresses.
+pub(super) fn part_names(live: &Live) -> BTreeSet<String> {
+    let parts = live.policy.limits().iter().flat_map(|limit| &limit.key);
+    let name = |part: &KeyPart| match part {
+        KeyPart::Network { .. } => "ip".to_owned(),
+        part => live.policy.part_name(part).into_owned(),
+    };
+    parts.map(name).collect()
 }
 
 /// Selects the requests of the client: by its address, and by its keys that have another part; `None` if it has neither.
@@ -231,10 +242,10 @@ fn key_body(
 }
 
 /// Whether the requests of a client pass, and why, in one sentence.
-fn verdict(body: &ClientBody) -> (bool, String) {
+fn sentence(body: &ClientBody) -> (bool, String) {
     if let Some(ban) = body.bans.first() {
         let address = ban.address.as_deref().unwrap_or_default();
-        return (false, format!("The ban of {address} refuses each request with 403."));
+        return (false, verdict::of_ban(address, ban.until.as_deref()));
     }
     match body.access.as_deref() {
         Some("deny") => return (false, "[access] refuses each request with 403.".to_owned()),
@@ -243,7 +254,9 @@ fn verdict(body: &ClientBody) -> (bool, String) {
     }
     let own = || body.limits.iter().filter(|limit| limit.missing.is_empty()).flat_map(|limit| &limit.keys);
     if let Some(refusing) = own().find(|key| !key.passes) {
-        return (false, format!("{}: {}", refusing.key.limit, refusing.verdict));
+        // The sentence about a ban names no limit.
+        let limit = refusing.key.banned_until.as_ref().map(|_| format!("{}: ", refusing.key.limit));
+        return (false, limit.unwrap_or_default() + &refusing.verdict);
     }
     match own().count() {
         0 => (true, "No limit counts by these parts alone.".to_owned()),

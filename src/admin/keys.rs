@@ -152,7 +152,8 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Par
         _ => {
             let (live, now) = (admin.live.load(), admin.gate.clock().now());
             let KeysQuery { limit, key, id, plan, .. } = asked;
-            let found = find(&admin, &live, &limit, (key.as_deref(), id.as_deref()));
+            let found = check_plan(&live, &limit, plan.as_deref());
+            let found = found.and_then(|()| find(&admin, &live, &limit, (key.as_deref(), id.as_deref())));
             found.and_then(|found| state(&admin, &live, (&limit, &found), plan.as_deref(), now))
         }
         .map(|key| KeysBody::One(Box::new(key))),
@@ -272,6 +273,18 @@ async fn page(admin: Arc<Admin>, asked: KeysQuery) -> Result<LimitedPage, Refuse
     };
     let found = spawn_blocking(list).await;
     found.unwrap_or_else(|error| Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())))
+}
+
+/// Refuses a plan that the limit does not have.
+fn check_plan(live: &Live, limit: &str, plan: Option<&str>) -> Result<(), Refused> {
+    let Some((plan, applied)) = plan.zip(live.policy.by_name(limit)) else { return Ok(()) };
+    let plans = &applied.limit.allowed.plans;
+    if plans.iter().any(|(name, _)| **name == *plan) {
+        return Ok(());
+    }
+    let names: Vec<_> = plans.iter().map(|(name, _)| format!("`{name}`")).collect();
+    let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    Err((StatusCode::BAD_REQUEST, format!("plan: the limit has no plan `{plan}`; it has {has}")))
 }
 
 fn limited_body(LimitedKey { key, shown, waiting, until, remaining, .. }: LimitedKey, now: Timestamp) -> LimitedBody {

@@ -90,7 +90,7 @@ pub(super) fn router(admin: Admin) -> Router {
     let (api, of_api) = reads.merge(writes).split_for_parts();
     described.merge(of_metrics);
     described.merge(of_api);
-    let not_found = format!("the paths are {}\n", described.paths.paths.keys().cloned().collect::<Vec<_>>().join(", "));
+    let not_found = format!("the paths are {}", described.paths.paths.keys().cloned().collect::<Vec<_>>().join(", "));
     let described: Bytes = described_as_json(described).into();
 
     let followed = Arc::new(FollowedClients::default());
@@ -99,7 +99,7 @@ pub(super) fn router(admin: Admin) -> Router {
     let api = api.route_layer(from_fn_with_state(Arc::clone(&admin), layers::refuse_pages));
     let guarded = metrics
         .merge(api)
-        .fallback(move || async move { text(StatusCode::NOT_FOUND, not_found) })
+        .fallback(move || async move { problem(StatusCode::NOT_FOUND, not_found) })
         .layer(from_fn_with_state(Arc::clone(&admin), layers::authenticate));
     guarded.merge(probes).layer(Extension(DocumentText(described))).with_state(admin).merge(page)
 }

@@ -214,7 +214,9 @@ fn prepare(
 }
 
 async fn connect(place: &AdminAddress, tls: Option<ClientTls>) -> ClientResult<Box<dyn Connection>> {
-    let failed = |error: std::io::Error| format!("{place} does not answer: {error}");
+    let failed = |error: std::io::Error| {
+        format!("{place} does not answer: {error}; `--admin` or `WEIR_ADMIN` names another admin listener")
+    };
     let authority = match place {
         AdminAddress::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await.map_err(failed)?)),
         AdminAddress::Tcp { authority, .. } => authority,

@@ -34,8 +34,7 @@ impl ConfigArg {
         }
         let Some(found) = PLACES.into_iter().find(|path| Path::new(path).exists()) else {
             let places = PLACES.map(|path| format!("`{path}`")).join(" nor ");
-            let what =
-                format!("weir: there is no configuration: neither {places} exists; name one, as in `weir run FILE`");
+            let what = format!("weir: there is no configuration: neither {places} exists; name a file");
             return Err(complain(&what, INVALID_CONFIGURATION));
         };
         complain(&format_args!("weir: the configuration is {found}"), 0);

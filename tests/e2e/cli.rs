@@ -72,6 +72,7 @@ fn what_it_is() {
       check        Check a configuration and show all errors; exit code 3 if it is invalid
       demo         Demonstrate Weir with a built-in service; needs no configuration file
       explain      Explain how each limit would decide about a request; charges nothing
+      client       Show what all limits of a running Weir know of one client: keys, bans, overrides, plan, last requests
       keys         Show or reset keys of a running Weir, or list those that are limited
       bans         List, set and lift bans of a running Weir
       overrides    List, set and remove overrides of a running Weir
@@ -79,6 +80,7 @@ fn what_it_is() {
       upstreams    Show the services and endpoints of a running Weir, drain endpoints, and set their weights
       top          Show limits, verdicts, headroom, the most refused keys and the endpoints of a running Weir
       config       Show, check and reload the configuration of a running Weir
+      audit        List the last changes that operators made to a running Weir
       tap          Show requests of a running Weir as they end
       healthcheck  Check whether a running Weir is healthy; for container health checks
       help         Print this message or the help of the given subcommand(s)
@@ -154,6 +156,7 @@ fn a_wrong_command_line_is_2() {
       check        Check a configuration and show all errors; exit code 3 if it is invalid
       demo         Demonstrate Weir with a built-in service; needs no configuration file
       explain      Explain how each limit would decide about a request; charges nothing
+      client       Show what all limits of a running Weir know of one client: keys, bans, overrides, plan, last requests
       keys         Show or reset keys of a running Weir, or list those that are limited
       bans         List, set and lift bans of a running Weir
       overrides    List, set and remove overrides of a running Weir
@@ -161,6 +164,7 @@ fn a_wrong_command_line_is_2() {
       upstreams    Show the services and endpoints of a running Weir, drain endpoints, and set their weights
       top          Show limits, verdicts, headroom, the most refused keys and the endpoints of a running Weir
       config       Show, check and reload the configuration of a running Weir
+      audit        List the last changes that operators made to a running Weir
       tap          Show requests of a running Weir as they end
       healthcheck  Check whether a running Weir is healthy; for container health checks
       help         Print this message or the help of the given subcommand(s)
@@ -256,7 +260,7 @@ fn a_configuration_has_default_places() {
     for command in ["run", "check"] {
         let said = transcript(folder.path(), &[command]);
         let expected = "exit code 3\n-- stderr\nweir: there is no configuration: neither `weir.toml` nor \
-            `/etc/weir/weir.toml` exists; name one, as in `weir run FILE`";
+            `/etc/weir/weir.toml` exists; name a file";
         assert!(said.ends_with(expected), "{said}");
     }
     std::fs::copy(folder.path().join("valid.toml"), folder.path().join("weir.toml")).unwrap();
@@ -469,6 +473,6 @@ fn healthcheck_asks_the_admin_listener() {
     $ weir healthcheck --admin ADDRESS
     exit code 1
     -- stderr
-    weir: ADDRESS does not answer: Connection refused (os error 111)
+    weir: ADDRESS does not answer: Connection refused (os error 111); `--admin` or `WEIR_ADMIN` names another admin listener
     "#);
 }

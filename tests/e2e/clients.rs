@@ -99,7 +99,7 @@ fn one_client_is_on_one_screen() {
     });
     let verdict = requests["verdict"].as_str().unwrap();
     assert!(
-        verdict.starts_with("sellers: Refused by 4/h, token bucket of the limit sellers until a unit is back at "),
+        verdict.starts_with("Refused by 4/h, token bucket of the limit sellers until a unit is back at "),
         "{verdict}"
     );
     assert_eq!(limits(&requests), ["sellers [] false 0", r#"pairs ["ip"] false 0"#, "all [] true 995"]);
@@ -146,10 +146,12 @@ fn wrong_clients_are_problems() {
     let upstream = Upstream::start();
     let weir = Weir::start(&upstream, LIMITS);
     for (key, detail) in [
-        ("sellr%3D777", "no limit counts by `sellr`; limits count by `ip/24`, `ip`, `path`, `seller`"),
+        ("sellr%3D777", "no limit counts by `sellr`; limits count by `ip`, `path`, `seller`"),
         ("777", "expected a name and a text, as in `seller=777`, or a JSON object"),
         ("%7B%7D", "expected a name and a text"),
         ("ip%3D203.0.113.0%2F24", "`203.0.113.0/24` is not an address"),
+        ("ip%2F24%3D203.0.113.0%2F24", "no limit counts by `ip/24`; limits count by `ip`,"),
+        ("seller%3D", "`seller` is empty, so no request has it"),
         ("%7B%22seller%22%3A%5B%5D%7D", "`seller` cannot have this value"),
     ] {
         let answer = get(&weir, &format!("/v1/client?key={key}"));
@@ -162,6 +164,8 @@ fn wrong_clients_are_problems() {
     let output = run(&weir, &["client", "777"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("expected a name and a text"));
+    let twice = run(&weir, &["client", "seller=1", "seller=2"]);
+    assert!(String::from_utf8_lossy(&twice.stderr).contains("`seller` occurs twice"));
 }
 
 #[test]

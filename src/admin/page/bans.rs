@@ -17,6 +17,7 @@ use super::words;
 use crate::admin::answer::{Answer, Refused};
 use crate::admin::ban_changes::ChangedBanBody;
 use crate::admin::bans::{BanBody, BansBody};
+use crate::admin::body;
 
 #[derive(Template)]
 #[template(path = "bans.html", config = "src/admin/page/askama.toml")]
@@ -57,11 +58,13 @@ pub(super) async fn add(
     Extension(visitor): Extension<Visitor>,
     Extension(fields): Extension<FormFields>,
 ) -> Answer {
-    let target = fields.filled("address").map_or_else(
-        || format!("the key {} of the limit {}", fields.get("key"), fields.get("limit")),
-        |address| format!("{address} for all limits"),
-    );
-    if let Some(question) = confirm::ask_ban(&visitor, &fields, ("Bans", "/bans/add", "/bans"), &target) {
+    let target = fields
+        .filled("address")
+        .map_or_else(|| format!("the key {} of the limit {}", fields.get("key"), fields.get("limit")), str::to_owned);
+    // The API refuses other texts.
+    let is_network = fields.filled("address").is_none_or(|text| body::network(text).is_some());
+    let question = confirm::ask_ban(&visitor, &fields, ("Bans", "/bans/add", "/bans"), &target);
+    if let Some(question) = question.filter(|_| is_network) {
         return question;
     }
     match ban(&pages, &visitor, &fields).await {
@@ -91,15 +94,20 @@ pub(super) async fn remove_all(
     Extension(visitor): Extension<Visitor>,
     Extension(fields): Extension<FormFields>,
 ) -> Answer {
-    let (limit, network) = (fields.get("limit"), fields.get("address"));
+    let (asked, title) = match (fields.get("limit"), fields.get("address")) {
+        (limit, "") if !limit.is_empty() => (("limit", limit), format!("Lift all bans of the limit {limit}?")),
+        ("", network) if !network.is_empty() => {
+            (("address", network), format!("Lift all bans of addresses within {network}?"))
+        }
+        _ => {
+            let refused = (StatusCode::BAD_REQUEST, "Choose a limit, or name a network.".to_owned());
+            return view(&pages, &visitor, fields, Some(refused)).await;
+        }
+    };
     let question = Question {
         entry: "Bans",
         action: "/bans/lift-all",
-        title: if network.is_empty() {
-            format!("Lift all bans of the limit {limit}?")
-        } else {
-            format!("Lift all bans of addresses within {network}?")
-        },
+        title,
         effect: "Requests of all these clients pass again, as far as limits admit them.",
         button: "Lift all these bans".to_owned(),
         asks_length: false,
@@ -108,7 +116,6 @@ pub(super) async fn remove_all(
     if let Some(question) = confirm::ask(&visitor, &fields, question) {
         return question;
     }
-    let asked = if network.is_empty() { ("limit", limit) } else { ("address", network) };
     let asked = [asked, ("reason", fields.get("reason"))];
     match pages.api.delete::<Value>(&visitor.operator, "/v1/bans/all", &asked).await {
         Ok(lifted) if lifted["not_kept"].is_null() => see_other(&link("/bans", &[("done", "lifted_all")])),

@@ -158,8 +158,12 @@ fn path_of(points: &[Option<f32>], top: f32) -> String {
             continue;
         };
         let (x, y) = (index as f32 * step, HEIGHT * (1.0 - (value / top).clamp(0.0, 1.0)));
-        // A point between two gaps is a line without length, which a round end makes visible.
-        let (command, end) = if is_down { ("L", "") } else { ("M", "h0") };
+        // A point between two gaps is a dash, so that the eye finds it.
+        let (command, x, end) = match (is_down, points.get(index + 1)) {
+            (true, _) => ("L", x, ""),
+            (false, Some(Some(_))) => ("M", x, ""),
+            (false, _) => ("M", (x - 3.0).clamp(0.0, WIDTH - 6.0), "h6"),
+        };
         // Writing to a string cannot fail.
         let _ = write!(path, "{command}{x:.1} {y:.1}{end}");
         is_down = true;
@@ -174,8 +178,8 @@ mod tests {
     #[test]
     fn a_path_has_gaps_and_keeps_peaks() {
         for (values, expected) in [
-            (&[Some(0.0), Some(5.0), Some(10.0)][..], "M0.0 120.0h0L300.0 60.0L600.0 0.0"),
-            (&[Some(0.0), None, Some(20.0)], "M0.0 120.0h0M600.0 0.0h0"),
+            (&[Some(0.0), Some(5.0), Some(10.0)][..], "M0.0 120.0L300.0 60.0L600.0 0.0"),
+            (&[Some(0.0), None, Some(20.0)], "M0.0 120.0h6M594.0 0.0h6"),
             (&[None, None], ""),
             (&[], ""),
         ] {

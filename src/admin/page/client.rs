@@ -21,6 +21,8 @@ use crate::admin::followed;
 struct ClientPage {
     shell: Shell,
     entered: FormFields,
+    /// The parts of keys, of which a client has some.
+    parts: Vec<String>,
     client: Option<ClientBody>,
     keys: Vec<KeyRow>,
     /// The limits of which no key with these parts is known: the limit, and the missing parts.
@@ -64,8 +66,9 @@ pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Ex
     let unknown = unknown.map(|limit| (limit.limit.clone(), limit.missing.join(", "))).collect();
     let title = client.as_ref().map_or_else(|| "Clients".to_owned(), |_| format!("Client {}", query.get("key")));
     let shell = Shell::new(&visitor, "Clients", &query).with_title(title);
+    let parts = client::part_names(&pages.admin.live.load()).into_iter().collect();
     let again = link("/client", &[("key", query.get("key"))]);
-    page(status, &ClientPage { shell, client, keys, unknown, decisions, again, missing, entered: query })
+    page(status, &ClientPage { shell, parts, client, keys, unknown, decisions, again, missing, entered: query })
 }
 
 impl KeyRow {

@@ -1,5 +1,6 @@
 //! The decision about a request, and its reasons.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use askama::Template;
@@ -61,7 +62,12 @@ pub(super) async fn explain(
         let identities = pairs("identities").into_iter().map(|(name, text)| (name, Value::from(text)));
         question.insert("identities".to_owned(), Value::Object(identities.collect()));
     }
-    let asked = pages.api.post::<ExplanationBody>(&visitor.operator, "/v1/explain", &question).await;
+    let asked = match entered.get("ip") {
+        ip if ip.parse::<IpAddr>().is_ok() => {
+            pages.api.post::<ExplanationBody>(&visitor.operator, "/v1/explain", &question).await
+        }
+        ip => Err((StatusCode::BAD_REQUEST, format!("The client: `{ip}` is not an address."))),
+    };
     let (status, explained, missing) = match asked {
         Ok(explained) => (StatusCode::OK, Some(explained), None),
         Err((status, detail)) => (status, None, Some(detail)),

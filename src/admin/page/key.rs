@@ -22,7 +22,7 @@ use crate::admin::followed;
 use crate::admin::key;
 use crate::admin::keys::KeyBody;
 use crate::base::telemetry::TapFilter;
-use crate::engine::gate::KeyName;
+use crate::engine::gate::{KeyName, TOP_KEYS};
 use crate::engine::limit::Key;
 
 #[derive(Template)]
@@ -132,7 +132,8 @@ pub(super) async fn set_override(
         _ => json_of(fields.get("to")),
     };
     let length = fields.filled("for").filter(|_| !to.is_null());
-    let body = json!({ "limit": limit, "key": key, "to": to, "for": length, "reason": reason });
+    let replace = fields.filled("replace").is_some();
+    let body = json!({ "limit": limit, "key": key, "to": to, "for": length, "reason": reason, "replace": replace });
     let set = pages.api.post::<Value>(&visitor.operator, "/v1/overrides", &body).await;
     changed(&pages, &visitor, fields, ("/key/override", set.map(|set| done(&set)))).await
 }
@@ -234,9 +235,15 @@ impl KeyView {
             let parts: Vec<_> = parts.iter().map(|(name, text)| format!("{name} {text}")).collect();
             if parts.is_empty() { "of all requests".to_owned() } else { parts.join(", ") }
         });
+        // The list of refused keys, which leads here by the id, knows more.
+        let refused = || {
+            let top = pages.admin.gate.top(&live, Some(&body.limit), TOP_KEYS);
+            let own = top.into_iter().flat_map(|top| top.keys).find(|key| key.hash.id() == body.id)?;
+            Some(own.key.into())
+        };
         Some(Self {
             verdict: KeyVerdict::of(&body, (limit.mode, &limit.on_limit), pages.now()),
-            name: parts.unwrap_or_else(|| format!("with the id {}", body.id)),
+            name: parts.or_else(refused).unwrap_or_else(|| format!("with the id {}", body.id)),
             remaining: body.remaining.map_or_else(|| "unlimited".to_owned(), |units| units.to_string()),
             retry: match body.retry_after_ms {
                 None if !body.limited => "now".to_owned(),

@@ -54,7 +54,8 @@ pub(super) async fn set(
 ) -> Answer {
     let (limit, key, to) = (fields.get("limit"), json_of(fields.get("key")), json_of(fields.get("to")));
     let (length, reason) = (fields.filled("for"), fields.filled("reason"));
-    let body = json!({ "limit": limit, "key": key, "to": to, "for": length, "reason": reason });
+    let replace = fields.filled("replace").is_some();
+    let body = json!({ "limit": limit, "key": key, "to": to, "for": length, "reason": reason, "replace": replace });
     match pages.api.post::<Value>(&visitor.operator, "/v1/overrides", &body).await {
         Ok(changed) => see_other(&link("/overrides", &[("done", done(&changed))])),
         Err(refused) => view(&pages, &visitor, fields, Some(refused)),

@@ -32,7 +32,7 @@ pub(super) fn refused_most(tops: Vec<TopKeys>, n: usize) -> Vec<RefusedKey> {
     keys.sort_by_key(|(_, key)| Reverse((key.last_minute, least(key))));
     let row = |(limit, key): (Box<str>, TopKey)| RefusedKey {
         link: if limit.is_empty() {
-            link("/bans", &[("address", &key.key)])
+            link("/bans", &[("address", &key.key)]) + "#add"
         } else {
             link("/key", &[("limit", &limit), ("id", &key.hash.id())])
         },
@@ -85,6 +85,6 @@ mod tests {
         ];
         assert_eq!(shown(9), all);
         assert_eq!(shown(2), all[..2]);
-        assert_eq!(refused_most(tops, 2)[1].link, "/bans?address=192.0.2.0%2F24");
+        assert_eq!(refused_most(tops, 2)[1].link, "/bans?address=192.0.2.0%2F24#add");
     }
 }

@@ -8,6 +8,7 @@ use http::header::{CONTENT_TYPE, HeaderValue, LOCATION};
 
 use super::fields::FormFields;
 use super::session::Secret;
+use super::words;
 use crate::admin::access::{Operator, Role};
 use crate::admin::answer::Answer;
 use crate::base::visible::visible;
@@ -106,7 +107,7 @@ impl Shell {
 
     /// The frame with the reason why a change was not made.
     pub(super) fn with_error(self, error: Option<String>) -> Self {
-        Self { error, ..self }
+        Self { error: error.map(words::sentence), ..self }
     }
 
     /// The entries of the navigation: link, name, and whether it is this page.

@@ -32,6 +32,12 @@ impl KeyVerdict {
     }
 }
 
+/// The sentence about a client whose address is banned until then, or for good.
+pub(in crate::admin) fn of_ban(address: &str, until: Option<&str>) -> String {
+    let until = until.map(|until| format!(" until {}", words::instant(until))).unwrap_or_default();
+    format!("The ban of {address} refuses each request with 403{until}.")
+}
+
 fn admitted(key: &KeyBody, now: Timestamp) -> String {
     let remaining = key.remaining.unwrap_or_default();
     let units = if remaining == 1 { "1 unit remains".to_owned() } else { format!("{remaining} units remain") };

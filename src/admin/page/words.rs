@@ -72,6 +72,15 @@ pub(super) fn duration(duration: Duration) -> String {
     }
 }
 
+/// A text with a capital at its begin, if it begins with a word and not with a name such as `ip:`.
+pub(super) fn sentence(mut text: String) -> String {
+    let word = text.split(' ').next().unwrap_or_default();
+    if word.bytes().all(|byte| byte.is_ascii_lowercase()) {
+        text.get_mut(..1).map(str::make_ascii_uppercase);
+    }
+    text
+}
+
 /// Microseconds, from a thousand on as milliseconds.
 pub(super) fn microseconds(us: f32) -> String {
     if us < 1000.0 { format!("{us:.0} µs") } else { format!("{:.1} ms", us / 1000.0) }
@@ -186,6 +195,7 @@ mod tests {
         let took = [0, 340, 12_345, 1_500_000].map(|us| duration(Duration::from_micros(us)));
         assert_eq!(took, ["0 µs", "340 µs", "12.3 ms", "1s 500ms"]);
         assert_eq!((microseconds(40.2), microseconds(1234.0)), ("40 µs".to_owned(), "1.2 ms".to_owned()));
+        assert_eq!(["the end", "ip: no"].map(|text| sentence(text.to_owned())), ["The end", "ip: no"]);
         assert_eq!((percent(Some(0.256)), percent(None)), ("26 %".to_owned(), "–".to_owned()));
     }
 }

@@ -30,7 +30,9 @@ pub(in crate::cli) fn client(ClientArgs { parts, plan, target }: ClientArgs) -> 
         let Some((name, text)) = part.split_once('=') else {
             return fail(&format_args!("`{part}`: expected a name and a text, as in `seller=777`"));
         };
-        named.insert(name.to_owned(), json!(text));
+        if named.insert(name.to_owned(), json!(text)).is_some() {
+            return fail(&format_args!("`{name}` occurs twice"));
+        }
     }
     let key = Value::Object(named).to_string();
     let query = vec![("key", Some(key)), ("plan", plan)];

@@ -36,6 +36,9 @@ impl std::fmt::Display for KeyError {
             Self::MissingPart(part) => write!(f, "key: `{part}` is missing"),
             Self::UnknownPart(part) => write!(f, "key: this limit's key has no `{part}`"),
             Self::DoublePart(part) => write!(f, "key: `{part}` occurs twice"),
+            Self::BadPart(part) if part == "ip" || part.starts_with("ip/") => {
+                write!(f, "key: `{part}` is an address such as 192.0.2.7, or the network that the key counts as one")
+            }
             Self::BadPart(part) => write!(f, "key: `{part}` cannot have this value"),
             Self::Bar(part) => write!(f, "key: `{part}` contains `|`, which separates the parts of a key"),
             Self::Parts(parts) => write!(f, "key: this limit's key has {parts} parts, with `|` between them"),

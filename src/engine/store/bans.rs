@@ -318,6 +318,7 @@ impl Bans {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::limit::ClockShift;
     use crate::engine::limit::Rate;
 
     const SECOND_NS: u64 = 1_000_000_000;
@@ -405,6 +406,29 @@ mod tests {
         assert_eq!((begun.len(), ended.len(), more_begun, more_ended), (2, 0, 3, 0));
         let (begun, ended, more_begun, more_ended) = news(105);
         assert_eq!((begun.len(), ended.len(), more_begun, more_ended), (0, 2, 0, 3));
+    }
+
+    /// A process reports the end of bans that it has taken over and that continue, and of no other key.
+    #[test]
+    fn restored_bans_end_once() {
+        let before = Bans::default();
+        let ban = |number| (0..2).for_each(|_| _ = before.refused(key(number), &rule(), 10, at(0)));
+        ban(4);
+        before.refused(key(8), &rule(), 10, at(3));
+        ban(12);
+        before.pardon(key(12), None, at(1));
+        for (second, ended) in [(3, vec![4]), (5, vec![])] {
+            let mut packed = Vec::new();
+            let pack = &mut |_: Tag, bytes: &[u8]| -> io::Result<()> {
+                packed.extend_from_slice(bytes);
+                Ok(())
+            };
+            before.pack(at(second), pack).unwrap();
+            let bans = Bans::default();
+            bans.unpack(&mut Unpacker::new(&packed, ClockShift::default()), at(second)).unwrap();
+            let ends: Vec<_> = (second..20).flat_map(|second| bans.sweep(at(second), 9).ended).collect();
+            assert_eq!(ends.iter().map(|key| key.first).collect::<Vec<_>>(), ended, "from {second} s");
+        }
     }
 
     /// Three replicas hear changes in any order, twice, and agree.

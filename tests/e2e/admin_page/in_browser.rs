@@ -259,7 +259,7 @@ fn over_tls_the_cookie_is_secure() {
     assert_eq!(cookies.as_array().map(Vec::len), Some(1));
     browser.fill("#address", "203.0.113.7");
     browser.click("form[action='/bans/add'] button");
-    browser.wait_for("For how long is 203.0.113.7 for all limits banned?");
+    browser.wait_for("For how long is 203.0.113.7 banned?");
     browser.click("button[name=forever]");
     browser.wait_for("The ban is in force.");
     browser.wait_for("for good");

@@ -137,7 +137,7 @@ const FORMS: &[(&str, &str, Option<&str>)] = &[
     ("/bans/add", "address=203.0.113.7&forever=yes&confirmed=yes", Some("ban")),
     ("/bans/lift", "address=203.0.113.7&confirmed=yes", Some("lift_ban")),
     ("/bans/lift-all", "limit=sellers&address=&confirmed=yes", Some("lift_bans")),
-    ("/bans/lift-all", "limit=sellers&address=203.0.113.0/24&confirmed=yes", Some("lift_bans")),
+    ("/bans/lift-all", "limit=&address=203.0.113.0/24&confirmed=yes", Some("lift_bans")),
     ("/limit/reset", "name=sellers&confirmed=yes", Some("reset")),
     ("/overrides/set", "limit=sellers&key=b&to=20/h", Some("override")),
     ("/overrides/remove", "", Some("override")),
