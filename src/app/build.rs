@@ -26,9 +26,9 @@ use super::snapshots::InitialState;
 use super::stores;
 use super::takeover::Previous;
 use crate::base::telemetry::{LogGuard, Metrics, Spans, Taps};
-use crate::base::time::Clock;
+use crate::base::time::{Clock, Timestamp};
 use crate::config::{self, Config, Diagnostics, GrpcSettings, OverridesInForce};
-use crate::engine::gate::{Gate, NewestLive};
+use crate::engine::gate::{Gate, NewestLive, OperatorBan};
 use crate::fleet::grpc;
 use crate::fleet::grpc::settings::ServiceListener;
 use crate::transport::http2::Fatal;
@@ -55,7 +55,7 @@ impl App {
         let mut listeners = Listeners::bind(&config, &mut inherited)?;
         let mut previous = inherited.previous;
         let budget = DescriptorBudget::take(config.fixed.workers, wanted(&config));
-        let (operators, orders, mut bans) = Operators::of(&config, feed.as_ref(), budget.clients);
+        let (operators, orders, bans) = Operators::of(&config, feed.as_ref(), budget.clients);
         let metrics = Arc::new(metrics(&config, feed.as_ref().is_some_and(ConfigFeed::is_remote))?);
         let jwks = Arc::new(Jwks::default());
         if let Previous::Running(predecessor) = &mut previous {
@@ -78,9 +78,7 @@ impl App {
         let (service, peers) = (config.grpc.clone(), config.peers.clone().zip(config.fleet_secret.clone()));
         let stores = stores::first(&config, clock, &metrics)?;
         let running_config = reload::install(&gate, (config, stores), &metrics, &ceiling, None, false);
-        // The process before has reported the end of the others.
-        bans.retain(|ban| ban.until.is_none_or(|until| until > clock.now()));
-        gate.set_operator_bans(&running_config.live, bans);
+        gate.set_operator_bans(&running_config.live, continuing(bans, clock.now()));
         let running_config = Arc::new(ArcSwap::from_pointee(running_config));
         let [connections, checks] = [budget.clients, budget.checks].map(ConnectionCount::new);
         let shared = Arc::new(SharedState {
@@ -214,4 +212,10 @@ fn count_panics(metrics: &Arc<Metrics>) {
         metrics.panics.inc();
         tracing::error!(%info, "panic");
     }));
+}
+
+/// The bans that have not ended. The process before has reported the end of the others.
+fn continuing(mut bans: Vec<OperatorBan>, now: Timestamp) -> Vec<OperatorBan> {
+    bans.retain(|ban| ban.until.is_none_or(|until| until > now));
+    bans
 }

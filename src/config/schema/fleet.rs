@@ -8,9 +8,9 @@ use super::option::{NONE, Opt, opt};
 const REDIS: Kind = Kind::Some("`redis://host[:port]` or `rediss://host[:port]`");
 const ETCD: Kind = Kind::Some("`http://host[:port]` or `https://host[:port]`");
 const MEMBER: &str = "host and port";
-const ONE_SOURCE: &str = "with `fleet.listen`, one of `static`, `dns` and `etcd` is required";
+const ONE_SOURCE: &str = "one of `static`, `dns` and `etcd` is required";
 const ONE_OF_FIVE: &str = "one of `redis`, `cluster`, `sentinel`, `service` and `etcd` is required";
-const SECRET_FILE: &str = "File that holds it; one newline at its end does not count.";
+const SECRET_FILE: &str = "File with it; one newline at its end does not count.";
 
 #[rustfmt::skip]
 pub(super) const OPTIONS: &[Opt] = &[
@@ -25,14 +25,14 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("fleet.strategy.units", UNITS, Toml("\"auto\""),
         "As `limit.strategy.units`."),
     opt("fleet.replicas", Count(1, 10_000), Unset("required for `split`, `redis`, `lease` and `service` without `fleet.members`"),
-        "Replicas that share a limit with `split`, or while its store is down or has lost its keys. With `fleet.members` \
-         it counts until the members are known."),
+        "Replicas that share a limit with `split`, or while its store is down or has lost its keys; with \
+         `fleet.members` until these are known."),
     opt("fleet.secret.env", Text("name"), NONE,
-        "Environment variable that holds the secret of the fleet, 32 bytes or more; this or `file`. With it all \
-         replicas hash keys alike. Required for `redis`, `lease`, `stream` and `service`."),
+        "Environment variable with the secret of the fleet, 32 bytes or more; this or `file`. With it all replicas \
+         hash keys alike. Required for `redis`, `lease`, `stream` and `service`."),
     opt("fleet.secret.file", Text("file"), NONE, SECRET_FILE),
     opt("fleet.listen", Text("address and port"), NONE,
-        "Address for other replicas. With it, replicas tell each other their charges; it needs `fleet.secret`."),
+        "Address for other replicas, which tell each other their charges; needs `fleet.secret` and `fleet.members`."),
     opt("fleet.members.static", Kind::Some(MEMBER), Unset(ONE_SOURCE),
         "Addresses of all replicas; this one may be among them."),
     opt("fleet.members.dns", Text(MEMBER), Unset(ONE_SOURCE),
@@ -44,18 +44,18 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("fleet.members.user", Text("name"), NONE,
         "User of etcd."),
     opt("fleet.members.password.env", Text("name"), NONE,
-        "Environment variable that holds the password of the user; this or `file`."),
+        "Environment variable with the password; this or `file`."),
     opt("fleet.members.password.file", Text("file"), NONE, SECRET_FILE),
     opt("fleet.members.tls.ca", Text("file"), Unset("the authorities of the system"),
         "Authorities of the certificates of etcd, in PEM, with `https://`."),
     opt("fleet.members.tls.cert", Text("file"), NONE,
-        "Weir's own certificate for etcd in PEM, followed by the certificates of its issuers."),
+        "Weir's own certificate in PEM, then those of its issuers."),
     opt("fleet.members.tls.key", Text("file"), NONE,
         "Its private key in PEM, without a password."),
     opt("fleet.advertise", Text(MEMBER), Unset("with `etcd`: the address from which this replica reaches etcd"),
         "Address at which other replicas reach this one. Without it, Weir recognises itself when it connects to itself."),
     opt("fleet.tls.cert", Text("file"), Required,
-        "Certificate of this replica in PEM, for servers and clients, followed by the certificates of its issuers."),
+        "Certificate of this replica in PEM, for servers and clients, then those of its issuers."),
     opt("fleet.tls.key", Text("file"), Required,
         "Its private key in PEM, without a password."),
     opt("fleet.tls.ca", Text("file"), Required,
@@ -65,14 +65,14 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("fleet.interval", DurationIn(1, 10_000), Toml("\"20ms\""),
         "Time for which charges are added up before other replicas are told."),
     opt("fleet.isolate_after", DurationIn(100, 600_000), Toml("\"1s\""),
-        "A replica that has heard of no other for this time keeps to its share of each limit; at least 5 intervals."),
+        "A replica that hears of no other for this time keeps to its share of each limit; at least 5 intervals."),
     opt("fleet.max_replicas", Count(1, 1000), Toml("100"),
         "Replicas that count at most, and connections to other replicas."),
     opt("fleet.leave_after", Duration, Toml("\"30s\""),
-        "Time for which a member counts after it has left. A new member counts at once."),
+        "Time for which a member counts after it has left."),
     opt("store.NAME.redis", Kind::Some("`redis://host[:port]`, `rediss://host[:port]` or `unix:/path`"), Unset(ONE_OF_FIVE),
-        "Redis servers that do not know of each other; each has a part of the keys. `rediss` is TLS, for all addresses \
-         or none. The default port is 6379. `unix:` is a socket of this machine, by its absolute path."),
+        "Redis servers that do not know of each other; each has a part of the keys. `rediss` is TLS, for all or none. \
+         The default port is 6379. `unix:` has an absolute path."),
     opt("store.NAME.cluster", REDIS, Unset(ONE_OF_FIVE),
         "Some nodes of a Redis Cluster; they name the others."),
     opt("store.NAME.sentinel.master", Text("name"), Required,
@@ -82,22 +82,21 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("store.NAME.sentinel.user", Text("name"), NONE,
         "User of the sentinels."),
     opt("store.NAME.sentinel.password.env", Text("name"), NONE,
-        "Environment variable that holds the password of the sentinels; this or `file`."),
+        "Environment variable with their password; this or `file`."),
     opt("store.NAME.sentinel.password.file", Text("file"), NONE, SECRET_FILE),
     opt("store.NAME.service", Text("`http://host:port` or `https://host:port`"), Unset(ONE_OF_FIVE),
         "The limiter service of another Weir: its `[grpc]` listener."),
     opt("store.NAME.etcd", ETCD, Unset(ONE_OF_FIVE),
-        "Members of one etcd, which lends units to `lease`. `https` is TLS, for all addresses or none. The default port is \
-         2379."),
+        "Members of one etcd, for `lease`. `https` is TLS, for all or none. The default port is 2379."),
     opt("store.NAME.user", Text("name"), Unset("the default user"),
         "User of the servers' access control list."),
     opt("store.NAME.password.env", Text("name"), NONE,
-        "Environment variable that holds the password; this or `file`."),
+        "Environment variable with the password; this or `file`."),
     opt("store.NAME.password.file", Text("file"), NONE, SECRET_FILE),
     opt("store.NAME.tls.ca", Text("file"), Unset("the authorities of the system"),
         "Authorities of the servers' certificates, in PEM."),
     opt("store.NAME.tls.cert", Text("file"), NONE,
-        "Weir's own certificate for the servers in PEM, followed by the certificates of its issuers."),
+        "Weir's own certificate in PEM, then those of its issuers."),
     opt("store.NAME.tls.key", Text("file"), NONE,
         "Its private key in PEM, without a password."),
     opt("store.NAME.timeout", DurationIn(1, 10_000), Unset("`10ms`; with `etcd` `250ms`"),

@@ -6,7 +6,7 @@ use super::option::{NONE, Opt, opt};
 
 const ANY: super::option::Preset = Unset("any");
 const PART: &str =
-    "Text of this part of the limit's key; `{ENTRY}` stands for the value of an entry, and `{{` and `}}` for braces.";
+    "Text of this part of the limit's key; `{ENTRY}` is the value of an entry, `{{` and `}}` are braces.";
 
 #[rustfmt::skip]
 pub(super) const OPTIONS: &[Opt] = &[
@@ -15,15 +15,15 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("grpc.insecure", Switch, Toml("false"),
         "Accept callers of other machines without a certificate."),
     opt("grpc.tls.certificates", Tables("`cert` and `key` each"), Required,
-        "As `server.tls.certificates`, for callers."),
+        "As `server.tls.certificates`."),
     opt("grpc.tls.certificates.cert", Text("file"), Required,
-        "A certificate in PEM, followed by the certificates of its issuers."),
+        "A certificate in PEM, then those of its issuers."),
     opt("grpc.tls.certificates.key", Text("file"), Required,
         "Its private key in PEM, without a password."),
     opt("grpc.tls.client_ca", Text("file"), NONE,
-        "Authorities of callers' certificates, in PEM; with it, callers show a certificate."),
+        "As `server.tls.client_ca`."),
     opt("grpc.tls.client_auth", OneOf(&["required", "optional"]), Toml("\"required\""),
-        "Whether Weir refuses a caller without a certificate."),
+        "As `server.tls.client_auth`."),
     opt("grpc.max_connections", Count(1, 1_000_000), Toml("1000"),
         "Connections open at once; further ones are closed unserved."),
     opt("grpc.max_streams", Count(1, 100_000), Toml("1000"),
@@ -40,7 +40,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("grpc.descriptor.domain", Text("domain"), Required,
         "Domain of the descriptors that this table is for."),
     opt("grpc.descriptor.entries", Tables("`key`, and perhaps `value`"), Required,
-        "Entries of the descriptors that this table is for, in their order. A descriptor has no others."),
+        "All entries of the descriptors that this table is for, in their order."),
     opt("grpc.descriptor.entries.key", Text("key"), Required,
         "Key of the entry."),
     opt("grpc.descriptor.entries.value", Kind::Some("value"), ANY,
@@ -49,5 +49,6 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Plan of the caller."),
     opt("grpc.descriptor.limits.NAME.PART", Text("text with `{ENTRY}`"), Required, PART),
     opt("grpc.descriptor.accept_limit", Switch, Toml("false"),
-        "Let the `limit` of a descriptor replace the rate of the table's limit: a local window with `on_full = \"reject\"`."),
+        "Let the `limit` of a descriptor replace the rate of the table's limit: a local window with `on_full = \
+         \"reject\"`."),
 ];

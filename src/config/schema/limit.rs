@@ -41,8 +41,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Owner of a budget: `ip`, `path`, `route`, `host`, `method`, an identity, `header:NAME`, `query:NAME`, \
          `cookie:NAME`, or `name:NAME` for callers of the limiter service; `[]` for one budget for all."),
     opt("limit.several", OneOf(&["reject", "first", "last", "join"]), Toml("\"reject\""),
-        "If a header, parameter or cookie of `key` occurs several times: 400, the first value, the last value, or \
-         all values."),
+        "If a part of `key` occurs several times: 400, the first, the last, or all values."),
     opt("limit.algorithm", OneOf(ALGORITHMS), Toml("\"token_bucket\""),
         "The algorithm."),
     opt("limit.rate", Rates(WINDOWS_MAX), Required,
@@ -62,12 +61,10 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("limit.strategy", Kind::OneOfOrTable(STRATEGIES), Unset("`fleet.strategy`, or `local`"),
         "How replicas share the limit; a word is short for `{ use = \"...\" }`."),
     opt("limit.strategy.use", OneOf(STRATEGIES), Required,
-        "`local` gives each replica the whole limit, and `split` an equal share. With `redis` a store decides each \
-         request, and with `lease` each replica, by units that it borrows from a store. With `stream` each replica \
-         decides, and tells the others what it charged. With `service` the limiter service of another Weir decides each \
-         request."),
+        "Each replica decides by the whole limit (`local`), by an equal share (`split`), by borrowed units (`lease`), \
+         or tells others its charges (`stream`); or a store (`redis`) or another Weir (`service`) decides."),
     opt("limit.strategy.store", Text("name of a store"), Unset("the only store"),
-        "With `redis`, `lease` and `service`: the `[store.NAME]` that has the state of the limit."),
+        "With `redis`, `lease` and `service`: the `[store.NAME]` with its state."),
     opt("limit.strategy.url", Text("`http://host:port` or `https://host:port`"), NONE,
         "With `service`: the limiter service, instead of a `[store.NAME]` with the defaults."),
     opt("limit.strategy.units", UNITS, Toml("\"auto\""),
@@ -77,7 +74,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("limit.cost.default", Count(1, u64::MAX), Toml("1"),
         "Units of a request that nothing else in `cost` fits."),
     opt("limit.cost.paths", Tables("`units`, and `path` or `method` each"), NONE,
-        "Units by path and method: the first line that fits counts. One of `paths`, `header` and `query`."),
+        "Units by path and method: the first line that fits counts. This, `header` or `query`."),
     opt("limit.cost.paths.path", Kind::Some("path pattern"), Unset("all"),
         "Paths, as in `match`."),
     opt("limit.cost.paths.method", Kind::Some("method"), Unset("all"),
@@ -91,7 +88,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("limit.cost.max", Count(1, u64::MAX), Unset("required for `header` and `query`"),
         "Most units that one request can name."),
     opt("limit.plans.NAME", Kind::Allowance(UNLIMITED), NONE,
-        "Numbers for requests with this plan. A factor such as `x10` is of each window and of the burst of the limit."),
+        "Numbers for requests with this plan. A factor such as `x10` multiplies those of the limit."),
     opt("limit.plans.NAME.rate", Rates(WINDOWS_MAX), Required,
         "As `limit.rate`."),
     opt("limit.plans.NAME.burst", Count(1, u64::MAX), Unset("COUNT of `rate`"),
@@ -99,8 +96,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("limit.plans.NAME.max", Count(1, u64::MAX), Unset("required for `concurrency`"),
         "As `limit.max`."),
     opt("limit.overrides.NAME", Kind::Allowance(UNLIMITED), NONE,
-        "Numbers for the key with this text, before any plan; the parts of a key are joined by a vertical bar. \
-         A factor is as for plans."),
+        "Numbers for the key with this text, before any plan; a vertical bar joins the parts of a key."),
     opt("limit.overrides.NAME.rate", Rates(WINDOWS_MAX), Required,
         "As `limit.rate`."),
     opt("limit.overrides.NAME.burst", Count(1, u64::MAX), Unset("COUNT of `rate`"),
@@ -108,7 +104,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("limit.overrides.NAME.max", Count(1, u64::MAX), Unset("required for `concurrency`"),
         "As `limit.max`."),
     opt("limit.overrides.NAME.plan", Text("name of a plan"), NONE,
-        "The plan of the limit whose numbers the key has, in place of numbers of its own."),
+        "A plan of the limit whose numbers the key has."),
     opt("limit.count.status", Kind::Some("status or class such as `4xx`"), Unset("all"),
         "Statuses that count; Weir gives the charge for any other status back."),
     opt("limit.settle.by", Text("`elapsed_ms`, `response_bytes`, `status` or `header:NAME`"), Required,

@@ -27,39 +27,40 @@ const fn joined<const N: usize>(parts: [&[Opt]; 4]) -> [Opt; N] {
 const PLACES: Kind = Kind::Some("address and port, or `unix:` and a path");
 const ENDPOINT: &str = "`http://host[:port]`, `https://host[:port]` or `unix:/path`";
 const CA: &str = "Authorities of the service's certificate, in PEM.";
-const SERVER_NAME: &str = "Name that the certificate of the service must contain; Weir also asks for it.";
-const CERT: &str = "Weir's own certificate for the service in PEM, followed by the certificates of its issuers.";
+const SERVER_NAME: &str = "Name that its certificate must contain, and that Weir asks for.";
+const CERT: &str = "Weir's own certificate in PEM, then those of its issuers.";
 const KEY: &str = "Its private key in PEM, without a password.";
 const HOSTS: &[&str] = &["preserve", "upstream"];
 const PROXY_VERSIONS: &[&str] = &["off", "v1", "v2"];
-const PROXY_PROTOCOL: &str = "Begin connections with a PROXY header, which has the address of the client; each request then has its own connection.";
+const PROXY_PROTOCOL: &str =
+    "Begin connections with a PROXY header for the client's address; each request has its own connection.";
 pub(in crate::config) const RESOLVE: &[&str] = &["ttl", "off"];
 const SERVICE: &str = "`http://host[:port]`, `https://host[:port]`, `unix:/path`, or `srv+http://_service._tcp.name`";
 const PROTOCOLS: &[&str] = &["http1", "h2"];
-const SPOKEN: &str = "Protocol with the service; `h2` is HTTP/2, which gRPC needs, on connections that requests share.";
+const SPOKEN: &str = "Protocol with the service; `h2` is HTTP/2, which gRPC needs.";
 const PROTOCOL: &str = "name of a protocol, such as `websocket`";
 const BODY: Kind = SizeOr(1, 1 << 50, "off");
 const RATE: Kind = SizeOr(1, 1 << 40, "off");
 const CONNECTIONS: Kind = Count(1, 1_000_000);
 const ALLOWED: &str = "what the file descriptors allow";
 const MAX_QUEUED: &str = "Requests that wait for a connection; more are 503.";
-const QUEUE_TIMEOUT: &str = "Longest wait for a connection, or for other requests of the client to end; then 503.";
+const QUEUE_TIMEOUT: &str = "Longest wait for a connection, or for the client's other requests; then 503.";
 const UPGRADE: &str = "Protocols that clients may change to with `Upgrade`; Weir does not forward other upgrades.";
 
 #[rustfmt::skip]
 const OTHERS: &[Opt] = &[
     opt("server.listen", PLACES, Toml("\"127.0.0.1:8080\""),
-        "Addresses that clients connect to; none with `[check]` or `[grpc]` and without an upstream."),
+        "Addresses for clients; none with `[check]` or `[grpc]` and without an upstream."),
     opt("server.unix_mode", Text("octal digits"), Toml("\"0660\""),
         "Permissions of Unix sockets, also of `admin.listen`."),
     opt("server.takeover", Text("path"), NONE,
-        "Unix socket over which the next process takes over the sockets and the spent units of this process."),
+        "Unix socket over which the next process takes over."),
     opt("server.workers", Count(1, 1024), Unset("one per CPU"),
         "Threads that serve connections."),
     opt("server.trusted_proxies", List("address or network"), Toml("[]"),
         "Proxies whose forwarding header Weir believes."),
     opt("server.address_header", OneOf(&["x-forwarded-for", "forwarded"]), Toml("\"x-forwarded-for\""),
-        "The forwarding header of trusted proxies; Weir ignores the other header."),
+        "Forwarding header of trusted proxies; Weir ignores the other one."),
     opt("server.ipv4_prefix", Count(1, 32), Toml("32"),
         "Leading bits of an IPv4 address that count as one client."),
     opt("server.ipv6_prefix", Count(1, 128), Toml("64"),
@@ -67,20 +68,20 @@ const OTHERS: &[Opt] = &[
     opt("server.max_connections", Count(1, 10_000_000), Unset("10000, or what the file descriptors allow"),
         "Connections open at once; further ones are closed unserved."),
     opt("server.max_connections_per_ip", Count(1, 10_000_000), Toml("2000"),
-        "Connections of one client, by `ipv4_prefix` and `ipv6_prefix`; further ones are closed unserved. Trusted proxies and \
-         Unix sockets do not count."),
+        "Connections of one client, by `ipv4_prefix` and `ipv6_prefix`; further ones are closed unserved. Trusted \
+         proxies and Unix sockets do not count."),
     opt("server.max_requests_per_ip", Count(1, 10_000_000), Toml("2000"),
-        "Requests of one client that are in progress at services or wait for a connection; further ones are 429. \
-         Requests through a trusted proxy count to the client that it names; Unix sockets do not count."),
+        "Requests of one client in progress at services or waiting for a connection; further ones are 429. A trusted \
+         proxy names the client; Unix sockets do not count."),
     opt("server.shutdown_grace", Duration, Toml("\"30s\""),
         "Longest time for running requests after a signal to stop."),
     opt("server.reload", OneOf(&["watch", "manual"]), Toml("\"watch\""),
-        "When changed files are read: after each change, or only on SIGHUP and on request of an operator."),
+        "When changed files are read: after each change, or only on SIGHUP and by operators."),
     opt("server.forwarded", Switch, Toml("false"),
         "Send `Forwarded` (RFC 7239) beside `X-Forwarded-*`."),
     opt("server.forward_as", Map("header names, and names of identities or `plan`"), NONE,
-        "Headers in which services get the verified identities and the plan of a request. Weir removes these headers, in \
-         any spelling, and trailers from requests of clients."),
+        "Headers in which services get verified identities and the plan. Weir removes these headers and trailers, in \
+         any spelling, from requests of clients."),
     opt("server.request_id", Switch, Toml("false"),
         "Give each request an `X-Request-Id`: that of a trusted proxy, or a new one."),
     opt("server.max_head_bytes", Size(1024, 1 << 20), Toml("\"32KiB\""),
@@ -97,27 +98,26 @@ const OTHERS: &[Opt] = &[
     opt("server.merge_slashes", Switch, Toml("true"),
         "Treat several slashes in a path as one, also towards the service."),
     opt("server.encoded_slashes", OneOf(&["refuse", "keep"]), Toml("\"refuse\""),
-        "`%2F` in a path: answer 400, or keep it as a character of its segment, also towards the service."),
+        "`%2F` in a path: answer 400, or keep it as a character of its segment."),
     opt("server.paths.ignore_case", Switch, Toml("false"),
-        "Match and key paths without regard to case; the service gets them unchanged."),
+        "Match and key paths without regard to case."),
     opt("server.paths.ignore_trailing_slash", Switch, Toml("false"),
         "Match and key `/a/` as `/a`."),
     opt("server.paths.ignore_params", Switch, Toml("false"),
         "Match and key `/a;v=1` as `/a`."),
     opt("server.max_untaken_bytes", Size(1 << 20, 1 << 40), Toml("\"256MiB\""),
-        "Memory of answers that wait for their clients. Beyond it Weir ends HTTP/1 connections and HTTP/2 streams, first \
-         those whose oldest byte has waited longest."),
+        "Memory of answers that wait for their clients. Beyond it Weir ends those that wait longest."),
     opt("server.max_h2_streams", Count(1, 100_000), Toml("128"),
         "HTTP/2 streams open at once on a connection."),
     opt("server.underscores", OneOf(&["drop", "keep", "refuse"]), Toml("\"drop\""),
-        "Request fields and trailers whose names have `_`: remove them, keep them, or answer 400. CGI and WSGI read \
-         `X_Name` as `X-Name`."),
+        "Request fields and trailers with `_` in their names: remove, keep, or answer 400. CGI and WSGI read `X_Name` \
+         as `X-Name`."),
     opt("server.proxy_protocol.from", Kind::Some("address or network"), Required,
         "Peers that begin each connection with a PROXY header, version 1 or 2, which has the address of the client."),
     opt("server.tls.certificates", Tables("`cert` and `key` each"), Required,
         "Certificates for clients, chosen by the requested host; the first for any other host."),
     opt("server.tls.certificates.cert", Text("file"), Required,
-        "A certificate in PEM, followed by the certificates of its issuers."),
+        "A certificate in PEM, then those of its issuers."),
     opt("server.tls.certificates.key", Text("file"), Required,
         "Its private key in PEM, without a password."),
     opt("server.tls.client_ca", Text("file"), NONE,
@@ -128,7 +128,7 @@ const OTHERS: &[Opt] = &[
     opt("timeouts.request_head", Duration, Toml("\"10s\""),
         "From the first byte of a request, or the start of the TLS handshake, to the end of its head; then 408."),
     opt("timeouts.keep_alive", Duration, Toml("\"75s\""),
-        "Between two requests on a connection; Weir closes it after this time, and before twice this time."),
+        "Between two requests on a connection; Weir closes it after this time, before twice this time."),
     opt("timeouts.connect", Duration, Toml("\"5s\""),
         "To connect to the upstream; then 504."),
     opt("timeouts.response_head", Duration, Toml("\"60s\""),
@@ -136,17 +136,15 @@ const OTHERS: &[Opt] = &[
     opt("timeouts.body_idle", Duration, Toml("\"60s\""),
         "Between two pieces of a body, in either direction."),
     opt("timeouts.min_send_rate", RATE, Toml("\"240B\""),
-        "Lowest rate, in bytes a second, at which a client sends a body while Weir waits for it, until the answer \
-         begins; below it, 408."),
+        "Lowest rate, in bytes a second, of a body while Weir waits for it, until the answer begins; below it, 408."),
     opt("timeouts.min_read_rate", RATE, Toml("\"240B\""),
-        "Lowest rate, in bytes a second, at which a client reads an answer while there are bytes to read; below it, \
-         Weir cuts the answer."),
+        "Lowest rate, in bytes a second, at which a client reads an answer; below it, Weir cuts the answer."),
     opt("timeouts.rate_window", Duration, Toml("\"30s\""),
         "Time over which Weir measures both rates."),
     opt("timeouts.total", DurationOr("off"), Toml("\"off\""),
         "From the hand-over to the upstream to the end of the response."),
     opt("timeouts.upgraded_idle", Duration, Toml("\"5min\""),
-        "Between two bytes on an upgraded connection, in either direction; then Weir closes it."),
+        "Between two bytes on an upgraded connection; then Weir closes it."),
 
     opt("dns.servers", List("address, or address and port"), Toml("[]"),
         "Name servers for the names of endpoints; by default those of `/etc/resolv.conf`."),
@@ -160,7 +158,7 @@ const OTHERS: &[Opt] = &[
     opt("upstream.tls.key", Text("file"), NONE, KEY),
     opt("upstream.protocol", OneOf(PROTOCOLS), Toml("\"http1\""), SPOKEN),
     opt("upstream.max_connections", CONNECTIONS, Unset(ALLOWED),
-        "Connections of all workers to the service, also idle connections; further requests wait."),
+        "Connections of all workers to the service, with idle ones; further requests wait."),
     opt("upstream.max_queued", Count(0, 1_000_000), Toml("1000"), MAX_QUEUED),
     opt("upstream.queue_timeout", Duration, Toml("\"5s\""), QUEUE_TIMEOUT),
     opt("upstream.max_idle", Count(0, 100_000), Unset("as many as were in use at once"),
@@ -174,11 +172,11 @@ const OTHERS: &[Opt] = &[
         "Addresses of the service; `srv+http://` and `srv+https://` take them from SRV records."),
     opt("upstreams.NAME.protocol", OneOf(PROTOCOLS), Toml("\"http1\""), SPOKEN),
     opt("upstreams.NAME.balance", OneOf(&["round_robin", "least_connections", "p2c", "hash"]), Toml("\"round_robin\""),
-        "Endpoint of a request: one after another, the endpoint with the fewest requests in progress, the less busy \
-         of two random endpoints, or the same endpoint for requests that are alike in `hash_by`."),
+        "Endpoint of a request: one after another, that with the fewest requests, the less busy of two random ones, or \
+         the same for requests alike in `hash_by`."),
     opt("upstreams.NAME.hash_by", Text("`ip`, `path`, `host`, `header:NAME`, `query:NAME` or `cookie:NAME`"),
         Unset("`ip`"),
-        "With `hash`: the value that selects the endpoint; for a request without it, the address of the client."),
+        "With `hash`: the value that selects the endpoint; without it, the client's address."),
     opt("upstreams.NAME.health.path", Text("path, also with a query"), Required,
         "Target of the checks; a status from 200 to 399 is good."),
     opt("upstreams.NAME.health.interval", Duration, Toml("\"5s\""),
@@ -194,12 +192,12 @@ const OTHERS: &[Opt] = &[
     opt("upstreams.NAME.eject.for", Duration, Toml("\"10s\""),
         "Time without requests; then the share of the endpoint grows for the same time."),
     opt("upstreams.NAME.max_connections", CONNECTIONS, Unset(ALLOWED),
-        "Connections of all workers to each endpoint, also idle connections; further requests wait."),
+        "Connections of all workers to each endpoint, with idle ones; further requests wait."),
     opt("upstreams.NAME.max_queued", Count(0, 1_000_000), Toml("1000"), MAX_QUEUED),
     opt("upstreams.NAME.queue_timeout", Duration, Toml("\"5s\""), QUEUE_TIMEOUT),
     opt("upstreams.NAME.resolve", Kind::DurationOrOneOf(RESOLVE), Toml("\"ttl\""),
-        "Lookup of names; each address is then an endpoint. `ttl`: by name servers, when the last answer expires; a \
-         duration: by the system, at this interval."),
+        "Lookup of names; each address is an endpoint. `ttl`: by name servers, when the last answer expires; a \
+         duration: by the system."),
     opt("upstreams.NAME.host", OneOf(HOSTS), Toml("\"preserve\""),
         "`Host` towards the service: the client's, or that of the endpoint."),
     opt("upstreams.NAME.tls.ca", Text("file"), Unset("the authorities of the system"), CA),
@@ -224,9 +222,9 @@ const OTHERS: &[Opt] = &[
     opt("route.upstream", Text("name of an upstream"), Required,
         "Upstream of its requests. The first route that matches counts; a request without a route is 404."),
     opt("route.upgrade", List(PROTOCOL), Unset("`upgrade` of its upstream"),
-        "Protocols that its clients may change to, instead of those of its upstream."),
+        "Protocols that its clients may change to."),
     opt("route.max_body_bytes", BODY, Unset("that of `server`"),
-        "Longest body of its requests, instead of `server.max_body_bytes`."),
+        "Longest body of its requests."),
     opt("route.require", Kind::Some("name of an identity"), NONE,
         "Identities of which its requests must have one, as `access.require.identity`."),
     opt("route.rewrite.strip", Text("path"), NONE,
@@ -238,20 +236,20 @@ const OTHERS: &[Opt] = &[
     opt("check.listen", Text("address and port, or `unix:` and a path"), Required,
         "Address at which other proxies and services ask whether a request may pass; they are `server.trusted_proxies`."),
     opt("check.headers", OneOf(&["x-forwarded", "x-original"]), Toml("\"x-forwarded\""),
-        "Headers that describe a request to `/auth`: `X-Forwarded-Method`, `-Uri` and `-Host`, as Traefik and Caddy send \
-         them, or `X-Original-Method`, `-URI` and `-Host`, as in configurations of nginx. Weir ignores the other headers."),
+        "Headers that describe a request to `/auth`: `X-Forwarded-Method`, `-Uri` and `-Host` (Traefik, Caddy), or \
+         `X-Original-Method`, `-URI` and `-Host` (nginx)."),
     opt("check.max_connections", Count(1, 1_000_000), Toml("1000"),
-        "Connections to this listener open at once; further ones are closed unserved."),
+        "Connections open at once; further ones are closed unserved."),
     opt("check.tls.certificates", Tables("`cert` and `key` each"), Required,
         "As `server.tls.certificates`, for proxies and services that ask."),
     opt("check.tls.certificates.cert", Text("file"), Required,
-        "A certificate in PEM, followed by the certificates of its issuers."),
+        "A certificate in PEM, then those of its issuers."),
     opt("check.tls.certificates.key", Text("file"), Required,
         "Its private key in PEM, without a password."),
     opt("check.tls.client_ca", Text("file"), NONE,
-        "Authorities of the certificates of those that ask, in PEM; with it, they show a certificate."),
+        "As `server.tls.client_ca`."),
     opt("check.tls.client_auth", OneOf(&["required", "optional"]), Toml("\"required\""),
-        "Whether Weir refuses those without a certificate."),
+        "As `server.tls.client_auth`."),
 
     opt("admin.listen", Text("address and port, `unix:` and a path, or `off`"), Toml("\"127.0.0.1:9901\""),
         "Address of the admin listener: metrics, health and the API."),
@@ -260,10 +258,9 @@ const OTHERS: &[Opt] = &[
     opt("admin.insecure", Switch, Toml("false"),
         "Answer other machines without TLS."),
     opt("admin.token.env", Text("name"), NONE,
-        "Environment variable that holds the token of operators; this or `file`. Required if other machines can \
-         connect."),
+        "Environment variable with the token of operators; this or `file`. Required if other machines can connect."),
     opt("admin.token.file", Text("file"), NONE,
-        "File that holds the token; one newline at its end does not count."),
+        "File with the token; one newline at its end does not count."),
     opt("admin.tokens", Tables("`name`, `role` and `token` each"), NONE,
         "More tokens, each with a name for the audit log."),
     opt("admin.tokens.name", Text("name"), Required,
@@ -271,40 +268,38 @@ const OTHERS: &[Opt] = &[
     opt("admin.tokens.role", OneOf(&["read", "write"]), Required,
         "`read` for requests that change nothing, `write` for all requests."),
     opt("admin.tokens.token.env", Text("name"), NONE,
-        "Environment variable that holds the token; this or `file`."),
+        "Environment variable with the token; this or `file`."),
     opt("admin.tokens.token.file", Text("file"), NONE,
-        "File that holds the token; one newline at its end does not count."),
+        "File with the token; one newline at its end does not count."),
     opt("admin.audit", Text("file"), NONE,
-        "File to which each change of an operator adds a line of JSON. The log has these lines, too."),
+        "File to which each change of an operator adds a line of JSON."),
     opt("admin.bans", Text("file"), Unset("beside the configuration, as `NAME.bans.jsonl`"),
-        "File in which Weir keeps the bans of `/v1/bans`."),
+        "File of the bans of `/v1/bans`."),
     opt("admin.overrides", Text("file, `memory`, or `off`"),
         Unset("beside the configuration, as `NAME.overrides.toml`; else `memory`"),
-        "File in which Weir keeps the overrides of `/v1/overrides`. With `memory` they end with the process; with `off` \
-         none can be set."),
+        "File of the overrides of `/v1/overrides`. With `memory` they end with the process; with `off` none can be set."),
     opt("admin.tls.certificates", Tables("`cert` and `key` each"), Required,
         "As `server.tls.certificates`, for operators."),
     opt("admin.tls.certificates.cert", Text("file"), Required,
-        "A certificate in PEM, followed by the certificates of its issuers."),
+        "A certificate in PEM, then those of its issuers."),
     opt("admin.tls.certificates.key", Text("file"), Required,
         "Its private key in PEM, without a password."),
     opt("admin.tls.client_ca", Text("file"), NONE,
-        "Authorities of operators' certificates, in PEM; with it, operators show a certificate."),
+        "As `server.tls.client_ca`."),
     opt("admin.tls.client_auth", OneOf(&["required", "optional"]), Toml("\"required\""),
-        "Whether Weir refuses an operator without a certificate."),
+        "As `server.tls.client_auth`."),
 
     opt("headers.profiles", List("`x-ratelimit`, `ietf` or `wildberries`"), Toml("[\"x-ratelimit\"]"),
         "Limit headers of answers."),
     opt("headers.free_preflights", Kind::RateOrFalse, Toml("\"50/s\""),
-        "Rate of free CORS preflights of each client address. Few limits charge these, and they need no plan and no \
-         token."),
+        "Rate of free CORS preflights of each client. Few limits charge these, and they need no plan and no token."),
 
     opt("hold.max_waiting", Count(1, 10_000_000), Toml("10000"),
         "Requests held or delayed at once, over all limits."),
     opt("hold.max_waiting_bytes", Size(1, 1 << 40), Toml("\"64MiB\""),
         "Bytes of the heads of these requests."),
     opt("hold.max_waiting_per_client", Count(1, 10_000_000), Toml("2000"),
-        "Requests of one client, by `server.ipv4_prefix` and `ipv6_prefix`, held or delayed at once, over all limits."),
+        "Requests of one client, by `server.ipv4_prefix` and `ipv6_prefix`, held or delayed at once."),
     opt("hold.max_waiting_bytes_per_client", Size(1, 1 << 40), Toml("\"16MiB\""),
         "Bytes of the heads of these requests."),
     opt("tokens.max_cached", Count(1, 100_000_000), Toml("10000"),
@@ -321,15 +316,15 @@ const OTHERS: &[Opt] = &[
     opt("log.access", OneOf(&["off", "all", "refused"]), Toml("\"off\""),
         "Requests that get a line; `refused` are those that Weir did not forward."),
     opt("log.access_file", Text("file"), NONE,
-        "File for these lines in place of standard error. Weir opens it again once it was renamed or removed."),
+        "File for these lines in place of standard error."),
     opt("log.access_format", Text("`json`, `text`, `combined` or a template"), Toml("\"auto\""),
-        "Format of these lines. A template has fields in braces, such as `{client} {status}`; `auto` is JSON in a file, \
-         and `log.format` on standard error."),
+        "Format of these lines. A template has fields in braces: `{client} {status}`; `auto` is JSON in a file, and \
+         `log.format` on standard error."),
     opt("log.access_sample", Count(1, 1_000_000_000), Toml("1"),
-        "One of so many forwarded requests gets a line. Refused requests and answers from 500 on always do."),
+        "One of so many forwarded requests gets a line; refused ones and answers from 500 on always do."),
 
     opt("trace.endpoint", Text("URL"), Required,
-        "Collector of OTLP over HTTP, such as `http://127.0.0.1:4318`; `/v1/traces` is added to a URL without a path."),
+        "Collector of OTLP over HTTP, as `http://127.0.0.1:4318`; a URL without a path gets `/v1/traces`."),
     opt("trace.sample", Count(1, 1_000_000_000), Toml("1"),
         "One of so many traces is recorded, unless a trusted proxy has decided."),
     opt("trace.service_name", Text("name"), Toml("\"weir\""),
@@ -339,13 +334,13 @@ const OTHERS: &[Opt] = &[
         "Header whose value is the identity; this, `tls` or `jwt`. Anybody can invent values, and each is a fresh \
          bucket."),
     opt("identity.NAME.tls", OneOf(&["subject_cn", "san_dns", "san_uri"]), NONE,
-        "Name in the client's certificate that is the identity: common name, or alternative DNS name or URI."),
+        "Name in the client's certificate: common name, or alternative DNS name or URI."),
     opt("identity.NAME.several", OneOf(&["reject", "first", "last", "join"]), Toml("\"reject\""),
-        "If `header` occurs several times: 401, the first value, the last value, or all values as one list."),
+        "If `header` occurs several times: 401, the first, the last, or all values as one list."),
     opt("identity.NAME.on_missing", OneOf(&["reject", "anonymous", "ip"]), Toml("\"reject\""),
-        "A request without it: 401, one bucket for all such requests, or a bucket by address."),
+        "A request without it: 401, one bucket for all, or a bucket by address."),
     opt("identity.NAME.show", OneOf(&["masked", "plain"]), Toml("\"masked\""),
-        "How operators see values of `header` and `tls`: at most four characters and a fingerprint, or whole."),
+        "How operators see `header` and `tls`: at most four characters and a fingerprint, or whole."),
     opt("identity.NAME.jwt.claim", Text("claim name"), Required,
         "The claim that is the identity."),
     opt("identity.NAME.jwt.algorithms", Kind::Some("`HS256`, `RS256`, `ES256` or `EdDSA`"), Required,
@@ -359,9 +354,9 @@ const OTHERS: &[Opt] = &[
     opt("identity.NAME.jwt.keys.pem", Text("file"), NONE,
         "File of a public key in PEM."),
     opt("identity.NAME.jwt.keys.secret.env", Text("name"), NONE,
-        "Environment variable that holds the secret of HS256; this or `file`."),
+        "Environment variable with the secret of HS256; this or `file`."),
     opt("identity.NAME.jwt.keys.secret.file", Text("file"), NONE,
-        "File that holds the secret; one newline at its end does not count."),
+        "File with the secret; one newline at its end does not count."),
     opt("identity.NAME.jwt.header", Text("header name"), Toml("\"authorization\""),
         "Header that carries the token; in `authorization`, after `Bearer`."),
     opt("identity.NAME.jwt.issuer", Text("`iss`"), NONE,
@@ -394,7 +389,7 @@ const OTHERS: &[Opt] = &[
     opt("access.require.except.path", Kind::Some("path pattern"), NONE,
         "Paths that do not need it, of those in `path`."),
     opt("access.require.identity", Kind::Some("name of an identity"), NONE,
-        "Identities of which a request must have one, whatever limits and `on_missing` say; other requests get 401."),
+        "Identities of which a request must have one, whatever `on_missing` says; others get 401."),
     opt("access.require.plan", Kind::Some("name of a plan"), NONE,
-        "Plans of which a request must have one; other requests get 403."),
+        "Plans of which a request must have one; others get 403."),
 ];
