@@ -135,27 +135,25 @@ fn known_text(live: &Live, index: usize, key: Key) -> Option<String> {
 /// # Errors
 /// Why no request can have the key.
 pub(super) fn texts(live: &Live, index: usize, named: &[(String, String)]) -> Result<Vec<String>, KeyError> {
-    let limit = &live.policy.limits()[index];
-    let mut used = vec![false; named.len()];
-    let mut texts = Vec::with_capacity(limit.key.len());
-    for part in &limit.key {
-        let name = live.policy.part_name(part);
-        let is_named = |given: &str| match part {
-            KeyPart::Header(..) => given.eq_ignore_ascii_case(&name),
-            _ => *given == *name,
-        };
-        let mut given = named.iter().enumerate().filter(|(_, (given, _))| is_named(given));
-        let Some((position, (_, value))) = given.next() else { return Err(KeyError::MissingPart(name.into_owned())) };
-        if given.next().is_some() {
-            return Err(KeyError::DoublePart(name.into_owned()));
+    let parts = &live.policy.limits()[index].key;
+    let is_named = |part: &KeyPart, text: &str| match part {
+        KeyPart::Header(..) => text.eq_ignore_ascii_case(&live.policy.part_name(part)),
+        _ => *text == *live.policy.part_name(part),
+    };
+    // First: a misspelt name says more than the part that is missing for it.
+    if let Some((name, _)) = named.iter().find(|(name, _)| !parts.iter().any(|part| is_named(part, name))) {
+        return Err(KeyError::UnknownPart(name.clone()));
+    }
+    let text = |part: &KeyPart| {
+        let name = || live.policy.part_name(part).into_owned();
+        let mut values = named.iter().filter(|(named, _)| is_named(part, named)).map(|(_, value)| value);
+        let value = values.next().ok_or_else(|| KeyError::MissingPart(name()))?;
+        if values.next().is_some() {
+            return Err(KeyError::DoublePart(name()));
         }
-        used[position] = true;
-        texts.push(normal(live, index, part, value).ok_or_else(|| KeyError::BadPart(name.into_owned()))?);
-    }
-    match used.iter().zip(named).find(|(used, _)| !**used) {
-        Some((_, (name, _))) => Err(KeyError::UnknownPart(name.clone())),
-        None => Ok(texts),
-    }
+        normal(live, index, part, value).ok_or_else(|| KeyError::BadPart(name()))
+    };
+    parts.iter().map(text).collect()
 }
 
 /// The texts of a key's parts in one text, with `|` between them, as a request has them.

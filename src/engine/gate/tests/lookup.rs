@@ -51,7 +51,7 @@ async fn every_key_has_its_text() {
         ("two", &[("path", "/a")], Err(MissingPart("header:x-a".into()))),
         ("host", &[("host", "Shop.Example:80")], good("shop.example")),
         ("seller", &[("seller", "a|b")], good("a|b")),
-        ("seller", &[("ip", "::1")], Err(MissingPart("seller".into()))),
+        ("seller", &[("ip", "::1")], Err(UnknownPart("ip".into()))),
         ("all", &[], Err(OneForAll)),
         ("all", &[("ip", "::1")], Err(UnknownPart("ip".into()))),
         ("none", &[], Err(UnknownLimit)),
