@@ -105,6 +105,23 @@ fn commands_do_what_the_api_does() {
     assert_eq!(audited(&["--action", "reload"]), ["reload"]);
     assert_eq!(audited(&["sellers", "--action", "reset"]), ["reset"]);
     assert!(audited(&["none"]).is_empty());
+    for (arguments, detail) in [
+        (&["audit", "--action", "nonsense"][..], "`nonsense` is none of override, plan, reset"),
+        (&["audit", "-n", "0"], "expected a whole number from 1 to 1000"),
+        (&["keys", "show", "sellers", "7", "--plan", "gold"], "the limit has no plan `gold`; it has `big`"),
+        (&["keys", "show", "pairs", "here|7"], "`ip` is an address such as 192.0.2.7"),
+        (&["keys", "show", "sellers", r#"{"seler": 7}"#], "has no `seler`"),
+    ] {
+        let output = run(&weir, arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(detail), "{arguments:?}: {said}");
+    }
+    // People read the file, so it has no marks of direction.
+    asked(&weir, &["bans", "add", "--address", "198.51.100.1", "--for", "1h", "--reason", "a\u{202e}b"]);
+    let audit = std::fs::read_to_string(weir.folder().join("audit.jsonl")).unwrap();
+    assert!(audit.contains("a\\u202eb") && !audit.contains('\u{202e}'), "{audit}");
+    asked(&weir, &["bans", "lift", "--address", "198.51.100.1"]);
     assert_eq!(asked(&weir, &["overrides", "remove", "sellers", "7"])["was"], "1/h");
     assert_eq!(asked(&weir, &["overrides", "list", "--left-out"]), json!([]));
     assert_eq!(asked(&weir, &["overrides", "remove", "--left-out"]), json!([]));

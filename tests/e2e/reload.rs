@@ -284,10 +284,12 @@ fn what_needs_a_restart_is_said() {
     let weir = Weir::start(&upstream, &limit("1000/s", ""));
     let text = config(&upstream, &limit("2000/s", "")).replace("workers = 2", "workers = 3");
     let text = text.replacen("127.0.0.1:0", "127.0.0.2:0", 1);
+    let text = text.replacen("[log]\n", "[log]\naccess_file = \"access.log\"\naccess = \"all\"\n", 1);
     replace(&weir.config_file(), &text);
 
     let line = weir.wait_for_line("only after a restart");
     assert!(line.contains("WARN") && line.contains("server") && !line.contains("admin"), "{line}");
+    assert!(line.contains("log.access_file") && !line.contains("log.level"), "{line}");
     until_limit(&weir, "2000");
 }
 

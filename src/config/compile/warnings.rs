@@ -116,26 +116,53 @@ pub(super) fn of_void_limits(root: &Table<'_>, limits: &[Limit], bypass: &Bypass
 /// Most pairs of patterns that are compared, so that a large configuration compiles in time.
 const PAIRS_MAX: usize = 1_000_000;
 
-/// Warns of limits whose paths no route has. Without `[[route]]` the only upstream has all paths.
-pub(super) fn of_unserved_limits(root: &Table<'_>, limits: &[Limit], routes: Option<&Routes>) {
-    let Some(routes) = routes else { return };
-    let (names, served): (_, Vec<_>) =
-        (names_of(root), routes.all().iter().map(|route| &route.matches.paths).collect());
-    let (patterns, counts) = (served.iter().map(|paths| paths.len()).sum::<usize>(), limits.iter());
-    let pairs = counts.map(|limit| limit.matches.paths.len()).sum::<usize>().saturating_mul(patterns);
-    let has_all = served.iter().any(|paths| paths.is_empty() || paths.iter().any(PathPattern::matches_all));
-    if has_all || root.has("check") || names.len() != limits.len() || pairs > PAIRS_MAX {
-        return;
+/// The patterns of all routes.
+pub(super) struct Served<'r>(Vec<&'r PathPattern>);
+
+impl<'r> Served<'r> {
+    /// `None` if all paths are served: by a route, by the only upstream, or by other proxies that ask.
+    pub(super) fn of(root: &Table<'_>, routes: Option<&'r Routes>) -> Option<Self> {
+        let routes = routes.filter(|_| !root.has("check"))?.all();
+        let patterns: Vec<_> = routes.iter().flat_map(|route| &route.matches.paths).collect();
+        let has_all = routes.iter().any(|route| route.matches.paths.is_empty());
+        (!has_all && !patterns.iter().any(|pattern| pattern.matches_all())).then_some(Self(patterns))
     }
-    let is_served = |path: &PathPattern| served.iter().any(|paths| paths.iter().any(|served| served.overlaps(path)));
-    for (limit, name) in limits.iter().zip(names) {
-        let paths = &limit.matches.paths;
-        if limit.mode == Mode::Off || limit.is_for_callers() || paths.is_empty() || paths.iter().any(is_served) {
-            continue;
+
+    fn has(&self, path: &PathPattern) -> bool {
+        self.0.iter().any(|served| served.overlaps(path))
+    }
+
+    fn is_too_large_for(&self, patterns: usize) -> bool {
+        self.0.len().saturating_mul(patterns) > PAIRS_MAX
+    }
+
+    /// Warns of limits whose paths no route has.
+    pub(super) fn warn_of_limits(&self, root: &Table<'_>, limits: &[Limit]) {
+        let names = names_of(root);
+        if names.len() != limits.len()
+            || self.is_too_large_for(limits.iter().map(|limit| limit.matches.paths.len()).sum())
+        {
+            return;
         }
-        let title = format!("limit `{}` never applies to a served request: no route has its paths", limit.name);
-        let help = "write `match.path` as clients send it, before `rewrite` of a route".to_owned();
-        root.context.note(Problem::warning("unserved_limit", name, title).help(help));
+        for (limit, name) in limits.iter().zip(names) {
+            let paths = &limit.matches.paths;
+            let is_void = limit.mode == Mode::Off || limit.is_for_callers();
+            if is_void || paths.is_empty() || paths.iter().any(|path| self.has(path)) {
+                continue;
+            }
+            let title = format!("limit `{}` never applies to a served request: no route has its paths", limit.name);
+            let help = "write `match.path` as clients send it, before `rewrite` of a route".to_owned();
+            root.context.note(Problem::warning("unserved_limit", name, title).help(help));
+        }
+    }
+
+    /// Warns of each path of `[access]` that no route has.
+    pub(super) fn warn_of_access(&self, root: &Table<'_>) {
+        let access = root.table("access");
+        let lists = [access.table("deny").get("path"), access.table("allow").get("path")].into_iter().flatten();
+        let required = access.get("require").and_then(|all| all.get_ref().as_array()).into_iter().flatten();
+        let required = required.filter_map(|one| one.get_ref().as_table()?.get("path"));
+        let texts = lists.zip(["deny", "allow"]);
     }
 }
 
