@@ -5,7 +5,7 @@ use crate::config::diagnostics::Problem;
 use crate::config::reader::Table;
 use crate::engine::policy::identity_header::IdentityValue;
 use crate::engine::policy::route::Routes;
-use crate::engine::policy::{KeyPart, Limit, Match, OnMissing, PlanSource, Policy};
+use crate::engine::policy::{KeyPart, Limit, Match, OnMissing, PathPattern, PlanSource, Policy};
 
 /// The most comparisons of limits and routes for one identity. Beyond it the identity has no warning.
 const COMPARISONS_MAX: usize = 1_000_000;
@@ -39,32 +39,30 @@ pub(super) fn of_unused_identities(root: &Table<'_>, names: &[String], policy: &
     }
 }
 
-/// Warns of identities that limits need for some requests of a route and not for others, unless a requirement says which
-/// requests need them.
+/// Warns of identities that limits need for some requests of a route and not for others, unless requirements say which
+/// requests need them: all of the limit, or all of the route.
 pub(super) fn of_partly_guarded(root: &Table<'_>, policy: &Policy, routes: Option<&Routes>) {
     let names = names_of(root);
     if names.len() != policy.limits().len() {
         return; // the default limit, which is in no text
     }
-    let all = [(Match::default(), Vec::new())];
-    let routes: Vec<(&Match, &[usize])> = match routes {
-        Some(routes) => routes.all().iter().map(|route| (&route.matches, &route.require[..])).collect(),
-        None => all.iter().map(|(matches, require)| (matches, &require[..])).collect(),
-    };
-    let requirements = || policy.access.iter().flat_map(|access| access.requirements());
     for (index, identity) in policy.identities.iter().enumerate() {
-        let is_required = requirements().any(|one| one.identities.contains(&index));
-        if identity.on_missing != OnMissing::Reject || is_required {
+        if identity.on_missing != OnMissing::Reject {
             continue;
         }
-        let guards = policy.limits().iter().enumerate().filter(|(_, limit)| needs(policy, limit, index));
-        let guards: Vec<_> = guards.collect();
-        if guards.len().saturating_mul(routes.len()) > COMPARISONS_MAX {
+        let open = open_routes(routes, index);
+        let guards: Vec<_> =
+            policy.limits().iter().enumerate().filter(|(_, limit)| needs(policy, limit, index)).collect();
+        let required = requirements(policy, index);
+        let pairs = guards.len().saturating_mul(open.len() + required.len());
+        if pairs.saturating_add(open.len().saturating_mul(required.len())) > COMPARISONS_MAX {
             continue;
         }
-        let partly = routes.iter().filter(|(_, require)| !require.contains(&index)).find_map(|(route, _)| {
-            let guard = guards.iter().find(|(_, guard)| guard.matches.overlaps(route))?;
-            (!is_covered(route, &guards)).then_some(guard)
+        let needed: Vec<_> = guards.iter().map(|(_, guard)| &guard.matches).chain(required.iter().copied()).collect();
+        let unsaid: Vec<_> = guards.iter().filter(|(_, guard)| !is_covered(&guard.matches, &required)).collect();
+        let partly = open.iter().find_map(|route| {
+            let guard = unsaid.iter().find(|(_, guard)| guard.matches.overlaps(route))?;
+            (!is_covered(route, &needed)).then_some(guard)
         });
         let Some((guard, limit)) = partly else { continue };
         let (name, limit) = (&identity.name, &limit.name);
@@ -78,13 +76,14 @@ pub(super) fn of_partly_guarded(root: &Table<'_>, policy: &Policy, routes: Optio
 }
 
 /// Warns of denied values of identities that a client may leave out: the client is not denied then.
-pub(super) fn of_evaded_denials(root: &Table<'_>, policy: &Policy) {
+pub(super) fn of_evaded_denials(root: &Table<'_>, policy: &Policy, routes: Option<&Routes>) {
     let Some(access) = policy.access.as_deref() else { return };
     let table = root.get("access").and_then(|access| access.get_ref().as_table());
     let Some(deny) = table.and_then(|access| access.get("deny")) else { return };
     for (index, identity) in policy.identities.iter().enumerate().filter(|(index, _)| access.denies_by(*index)) {
-        let is_required = access.requirements().iter().any(|one| one.identities.contains(&index));
-        if identity.on_missing == OnMissing::Reject || is_required {
+        let required = requirements(policy, index);
+        let is_required = || open_routes(routes, index).iter().all(|route| is_covered(route, &required));
+        if identity.on_missing == OnMissing::Reject || is_required() {
             continue;
         }
         let name = &identity.name;
@@ -94,11 +93,29 @@ pub(super) fn of_evaded_denials(root: &Table<'_>, policy: &Policy) {
     }
 }
 
-/// Whether `guards` need the identity for each request of the route, but for paths that they except.
-fn is_covered(route: &Match, guards: &[(usize, &Limit)]) -> bool {
-    let by_one = |part: &Match| guards.iter().any(|(_, guard)| guard.matches.covers(part));
-    let by_paths = || route.paths.iter().all(|path| by_one(&Match { paths: vec![path.clone()], ..route.clone() }));
-    by_one(route) || !route.paths.is_empty() && by_paths()
+/// The requests of each route that does not require the identity at `index` itself; all requests without `[[route]]`.
+fn open_routes(routes: Option<&Routes>, index: usize) -> Vec<&Match> {
+    static ALL: Match = Match { paths: Vec::new(), hosts: Vec::new(), methods: Vec::new(), headers: Vec::new() };
+    let Some(routes) = routes else { return vec![&ALL] };
+    routes.all().iter().filter(|route| !route.require.contains(&index)).map(|route| &route.matches).collect()
+}
+
+/// The requests for which `access.require` names the identity at `index`.
+fn requirements(policy: &Policy, index: usize) -> Vec<&Match> {
+    let all = policy.access.iter().flat_map(|access| access.requirements());
+    all.filter(|one| one.identities.contains(&index)).map(|one| &one.matches).collect()
+}
+
+/// Whether each of `requests` is in one of `parts`, but for paths that they except. `false` also if that is unknown.
+fn is_covered(requests: &Match, parts: &[&Match]) -> bool {
+    let is_for_all_paths = |part: &Match| part.paths.iter().any(PathPattern::matches_all);
+    let has_all = |part: &Match, requests: &Match| {
+        is_for_all_paths(part) && Match { paths: Vec::new(), ..part.clone() }.covers(requests)
+    };
+    let by_one = |requests: &Match| parts.iter().any(|part| part.covers(requests) || has_all(part, requests));
+    let by_paths =
+        || requests.paths.iter().all(|path| by_one(&Match { paths: vec![path.clone()], ..requests.clone() }));
+    by_one(requests) || !requests.paths.is_empty() && by_paths()
 }
 
 /// Whether a decision of the limit needs the identity at `index`.

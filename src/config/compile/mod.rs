@@ -213,7 +213,7 @@ fn policy(
     warnings::of_unused_stores(root, fleet.store_names(), &policy);
     guards::of_unused_identities(root, &names, &policy, routes);
     guards::of_partly_guarded(root, &policy, routes);
-    guards::of_evaded_denials(root, &policy);
+    guards::of_evaded_denials(root, &policy, routes);
     warnings::of_shadowed(root, policy.limits());
     warnings::of_void_limits(root, policy.limits(), &bypass);
     warnings::of_invented_keys(root, &policy);
@@ -222,7 +222,10 @@ fn policy(
     }
     warnings::of_unnamed_limits(root, &policy);
     warnings::of_unknown_plans(root, policy.limits());
-    warnings::of_unserved_limits(root, policy.limits(), routes);
+    if let Some(served) = warnings::Served::of(root, routes) {
+        served.warn_of_limits(root, policy.limits());
+        served.warn_of_access(root);
+    }
     Some(match fleet.members() {
         Some(members) => policy.shared_by(members),
         None => policy,

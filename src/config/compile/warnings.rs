@@ -8,7 +8,10 @@ use std::ops::Range;
 use std::path::Path;
 
 use ipnet::IpNet;
+use toml::Spanned;
+use toml::de::DeValue;
 
+use super::matching::folded_pattern;
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::files::unwritable_folder;
 use crate::config::reader::units::Fault;
@@ -116,27 +119,71 @@ pub(super) fn of_void_limits(root: &Table<'_>, limits: &[Limit], bypass: &Bypass
 /// Most pairs of patterns that are compared, so that a large configuration compiles in time.
 const PAIRS_MAX: usize = 1_000_000;
 
-/// Warns of limits whose paths no route has. Without `[[route]]` the only upstream has all paths.
-pub(super) fn of_unserved_limits(root: &Table<'_>, limits: &[Limit], routes: Option<&Routes>) {
-    let Some(routes) = routes else { return };
-    let (names, served): (_, Vec<_>) =
-        (names_of(root), routes.all().iter().map(|route| &route.matches.paths).collect());
-    let (patterns, counts) = (served.iter().map(|paths| paths.len()).sum::<usize>(), limits.iter());
-    let pairs = counts.map(|limit| limit.matches.paths.len()).sum::<usize>().saturating_mul(patterns);
-    let has_all = served.iter().any(|paths| paths.is_empty() || paths.iter().any(PathPattern::matches_all));
-    if has_all || root.has("check") || names.len() != limits.len() || pairs > PAIRS_MAX {
-        return;
+/// The patterns of all routes.
+pub(super) struct Served<'r>(Vec<&'r PathPattern>);
+
+impl<'r> Served<'r> {
+    /// `None` if all paths are served: by a route, by the only upstream, or by other proxies that ask.
+    pub(super) fn of(root: &Table<'_>, routes: Option<&'r Routes>) -> Option<Self> {
+        let routes = routes.filter(|_| !root.has("check"))?.all();
+        let patterns: Vec<_> = routes.iter().flat_map(|route| &route.matches.paths).collect();
+        let has_all = routes.iter().any(|route| route.matches.paths.is_empty());
+        (!has_all && !patterns.iter().any(|pattern| pattern.matches_all())).then_some(Self(patterns))
     }
-    let is_served = |path: &PathPattern| served.iter().any(|paths| paths.iter().any(|served| served.overlaps(path)));
-    for (limit, name) in limits.iter().zip(names) {
-        let paths = &limit.matches.paths;
-        if limit.mode == Mode::Off || limit.is_for_callers() || paths.is_empty() || paths.iter().any(is_served) {
-            continue;
+
+    fn has(&self, path: &PathPattern) -> bool {
+        self.0.iter().any(|served| served.overlaps(path))
+    }
+
+    fn is_too_large_for(&self, patterns: usize) -> bool {
+        self.0.len().saturating_mul(patterns) > PAIRS_MAX
+    }
+
+    /// Warns of limits whose paths no route has.
+    pub(super) fn warn_of_limits(&self, root: &Table<'_>, limits: &[Limit]) {
+        let names = names_of(root);
+        if names.len() != limits.len()
+            || self.is_too_large_for(limits.iter().map(|limit| limit.matches.paths.len()).sum())
+        {
+            return;
         }
-        let title = format!("limit `{}` never applies to a served request: no route has its paths", limit.name);
-        let help = "write `match.path` as clients send it, before `rewrite` of a route".to_owned();
-        root.context.note(Problem::warning("unserved_limit", name, title).help(help));
+        for (limit, name) in limits.iter().zip(names) {
+            let paths = &limit.matches.paths;
+            let is_void = limit.mode == Mode::Off || limit.is_for_callers();
+            if is_void || paths.is_empty() || paths.iter().any(|path| self.has(path)) {
+                continue;
+            }
+            let title = format!("limit `{}` never applies to a served request: no route has its paths", limit.name);
+            let help = "write `match.path` as clients send it, before `rewrite` of a route".to_owned();
+            root.context.note(Problem::warning("unserved_limit", name, title).help(help));
+        }
     }
+
+    /// Warns of each path of `[access]` that no route has.
+    pub(super) fn warn_of_access(&self, root: &Table<'_>) {
+        let Some(access) = root.get("access").and_then(|access| access.get_ref().as_table()) else { return };
+        let paths_of = |key: &'static str| {
+            let entries = access.get(key).into_iter().flat_map(items_of).filter_map(|one| one.get_ref().as_table());
+            let items = entries.filter_map(|entry| entry.get("path")).flat_map(items_of);
+            items.filter_map(move |item| Some((key, item.span(), item.get_ref().as_str()?)))
+        };
+        let written: Vec<_> = ["deny", "allow", "require"].into_iter().flat_map(paths_of).collect();
+        if self.is_too_large_for(written.len()) {
+            return;
+        }
+        for (key, span, text) in written {
+            if folded_pattern(text, root.context.paths.get()).is_ok_and(|path| !self.has(&path)) {
+                let title = format!("`access.{key}.path`: no route has `{text}`, so the entry has no effect");
+                let help = "write the path as clients send it, before `rewrite` of a route".to_owned();
+                root.context.note(Problem::warning("unserved_access", span, title).help(help));
+            }
+        }
+    }
+}
+
+/// The values of a list, or the value alone.
+pub(super) fn items_of<'v>(value: &'v Spanned<DeValue<'v>>) -> &'v [Spanned<DeValue<'v>>] {
+    value.get_ref().as_array().map_or(std::slice::from_ref(value), |items| &**items)
 }
 
 /// Warns of plans that `access.require` demands and no limit has. Without plans of limits any name may be right.
@@ -145,8 +192,7 @@ pub(super) fn of_unknown_plans(root: &Table<'_>, limits: &[Limit]) {
     let required = root.get("access").and_then(|access| access.get_ref().as_table()?.get("require"));
     let tables = required.and_then(|required| required.get_ref().as_array()).into_iter().flat_map(|all| all.iter());
     for plans in tables.filter_map(|table| table.get_ref().as_table()?.get("plan")).filter(|_| !known.is_empty()) {
-        let items = plans.get_ref().as_array().map_or(std::slice::from_ref(plans), |items| &**items);
-        for (item, plan) in items.iter().filter_map(|item| Some((item, item.get_ref().as_str()?))) {
+        for (item, plan) in items_of(plans).iter().filter_map(|item| Some((item, item.get_ref().as_str()?))) {
             if known.contains(plan) {
                 continue;
             }
@@ -261,6 +307,6 @@ fn paths(limit: &Limit) -> impl Iterator<Item = &str> {
 /// The positions of the names of all limits.
 pub(super) fn names_of(root: &Table<'_>) -> Vec<Range<usize>> {
     let limits = root.get("limit").and_then(|value| value.get_ref().as_array());
-    let name = |limit: &toml::Spanned<toml::de::DeValue<'_>>| Some(limit.get_ref().as_table()?.get("name")?.span());
+    let name = |limit: &Spanned<DeValue<'_>>| Some(limit.get_ref().as_table()?.get("name")?.span());
     limits.into_iter().flat_map(|limits| limits.iter()).filter_map(name).collect()
 }

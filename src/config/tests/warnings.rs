@@ -188,6 +188,32 @@ fn limits_whose_paths_no_route_has() {
 }
 
 #[test]
+fn entries_of_access_whose_paths_no_route_has() {
+    let codes = |access: &str, route: &str| {
+        let text = format!(
+            "[identity.shop]\nheader = 'x-shop'\n[server]\npaths = {{}}\n[access]\n{access}\n\
+             [upstreams.a]\nendpoints = ['http://127.0.0.1:9']\n[[route]]\nupstream = 'a'\n{route}\n"
+        );
+        warned(&text).into_iter().filter(|(code, _)| *code != "unused_identity").collect::<Vec<_>>()
+    };
+    let api = "match.path = '/api/{*rest}'";
+    for (access, column) in [
+        ("require = [{ path = '/api/{*rest}', identity = 'shop' }]", None),
+        ("require = [{ path = '/{any}/v1', identity = 'shop' }]", None),
+        ("require = [{ method = 'POST', identity = 'shop' }]", None),
+        ("require = [{ path = '/apii/{*rest}', identity = 'shop' }]", Some(21)),
+        ("require = [{ path = ['/api/v1', '/apii'], identity = 'shop' }]", Some(33)),
+        ("deny.path = '/api/v1'", None),
+        ("deny.path = ['/api/v1', '/apii/v1']", Some(25)),
+        ("allow.path = '/health'", Some(14)),
+    ] {
+        let expected: Vec<_> = column.map(|column| ("unserved_access", Some((6, column)))).into_iter().collect();
+        assert_eq!(codes(access, api), expected, "{access}");
+        assert_eq!(codes(access, "match.host = 'a.example'"), [], "{access}");
+    }
+}
+
+#[test]
 fn health_checks_that_take_longer_than_their_interval() {
     let text = |health: &str| {
         format!("[upstreams.a]\nendpoints = ['http://127.0.0.1:9']\n[upstreams.a.health]\npath = '/'\n{health}")
@@ -223,6 +249,17 @@ fn identities_that_guard_a_part_of_a_route() {
         (guard("except.path = '/login'"), false),
         (guard("match.path = '/a'").replace("[[limit]]", &format!("{}[[limit]]", require("identity = 'shop'"))), false),
         (guard("match.path = '/a'") + &require("path = '/a', identity = 'shop'"), false),
+        (guard("match.path = '/a'") + &require("path = '/{*r}', identity = 'shop'"), false),
+        (guard("match.path = ['/a', '/b']") + &require("path = ['/b', '/a'], identity = 'shop'"), false),
+        (guard("match = { path = '/a', method = 'GET' }") + &require("path = '/a', identity = 'shop'"), false),
+        (guard("match.method = 'GET'") + &require("method = 'GET', identity = 'shop'"), false),
+        // A requirement about other requests says nothing.
+        (guard("match = { path = '/a/{*r}', method = 'GET' }") + &require("path = '/z', identity = 'shop'"), true),
+        (guard("match.path = '/a'") + &require("path = '/a', method = 'POST', identity = 'shop'"), true),
+        (guard("match.path = '/a/{x}'") + &require("path = '/a/b', identity = 'shop'"), true),
+        (guard("match.path = ['/a', '/b']") + &require("path = '/a', identity = 'shop'"), true),
+        (guard("match.path = '/a/{x}'") + &require("path = '/c/{*r}', identity = 'shop'") + routes, true),
+        (guard("match.path = '/a/{x}'") + &require("path = ['/a/{*r}', '/b'], identity = 'shop'") + routes, false),
         (guard("match.path = '/{*r}'") + routes, false),
         (guard("match.path = '/a/{x}'") + routes, true),
         (guard("match.path = ['/a/{*r}', '/b']") + routes, false),
@@ -262,6 +299,8 @@ fn entries_that_open_what_others_close() {
         ("deny.path = ['/a/b']\nallow.path = ['/a/{x}']", None),
         ("deny.identity.shop = 'a'\n", Some("evaded_denial")),
         ("deny.identity.shop = 'a'\nrequire = [{ identity = 'shop' }]", None),
+        ("deny.identity.shop = 'a'\nrequire = [{ path = '/{*r}', identity = 'shop' }]", None),
+        ("deny.identity.shop = 'a'\nrequire = [{ path = '/a', identity = 'shop' }]", Some("evaded_denial")),
     ] {
         let identity = "[identity.shop]\nheader = 'x-shop'\non_missing = 'ip'\n";
         let uses = limit("a", "key = ['ip']\nrate = '9/s'") + &limit("b", "key = ['shop']\nrate = '1/s'");
