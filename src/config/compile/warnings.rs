@@ -29,18 +29,31 @@ pub(super) fn of_everyone(
     code: &'static str,
     consequence: &str,
 ) {
-    for network in networks.iter().filter(|network| canonical(*network.get_ref()).prefix_len() == 0) {
+    let is_every = |network: &IpNet| network.prefix_len() == 0;
+    let whole: Vec<_> = networks.iter().filter(|network| is_every(&canonical(*network.get_ref()))).collect();
+    for network in &whole {
         let what = format!("`{}` is every address: {consequence}", network.get_ref());
         table.warn(key, network.span(), code, Fault::new(what));
     }
+    if let Some(every) = together(networks).iter().find(|network| whole.is_empty() && is_every(network))
+        && let Some(first) = networks.iter().find(|network| every.contains(&canonical(*network.get_ref())))
+    {
+        let what = format!("`{}` and other entries are together every address: {consequence}", first.get_ref());
+        table.warn(key, first.span(), code, Fault::new(what));
+    }
+}
+
+/// The networks that the entries are together.
+pub(super) fn together(networks: &[Located<IpNet>]) -> Vec<IpNet> {
+    IpNet::aggregate(&networks.iter().map(|network| canonical(*network.get_ref())).collect())
 }
 
 /// Warns if Weir could not create the file that `key` names, at `path`.
 pub(super) fn of_folder(table: &Table<'_>, key: &str, span: Range<usize>, path: &Path) {
-    let Some(what) = unwritable_folder(path) else { return };
-    let help = "Weir creates a new file in this folder and renames it".to_owned();
-    let fault = Fault::new(what).help(Some(help));
-    table.warn(key, span, "folder", fault);
+    if let Some(what) = unwritable_folder(path) {
+        let help = "Weir creates a new file in this folder and renames it".to_owned();
+        table.warn(key, span, "folder", Fault::new(what).help(Some(help)));
+    }
 }
 
 /// Warns of stores that no limit uses.
