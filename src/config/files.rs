@@ -61,6 +61,17 @@ pub(super) fn unwritable_folder(path: &Path) -> Option<String> {
     Some(format!("the folder `{}` {what}", folder.display()))
 }
 
+/// Why this process cannot append to the file at `path`, which it creates if there is none; `None` if it can.
+pub(super) fn unwritable_file(path: &Path) -> Option<String> {
+    let what = match access(path, Access::WRITE_OK) {
+        _ if path.is_dir() => "is a directory",
+        _ if !path.exists() => return unwritable_folder(path),
+        Err(_) => "is not writable for this user",
+        Ok(()) => return None,
+    };
+    Some(format!("`{}` {what}", path.display()))
+}
+
 /// Whether two paths lead to one file.
 pub(super) fn is_same(one: &Path, other: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());

@@ -377,7 +377,7 @@ fn what_cannot_be_set() {
         (key("sellers", json!({ "query:who": "a", "ip": "::1" })), 400, "has no `ip`"),
         (key("paths", two("/path/a", "a|b")), 400, "`query:who` contains `|`"),
         (key("paths", two("/a%2Fb", "a")), 400, "`path` cannot have this value"),
-        (key("clients", json!({ "ip": "here" })), 400, "`ip` cannot have this value"),
+        (key("clients", json!({ "ip": "here" })), 400, "`ip` is an address such as 192.0.2.7"),
         (key("sellers", json!({ "query:who": [] })), 400, "cannot have this value"),
         ("{\"limit\":\"sellers\",\"key\":{\"query:who\":\"a\"}}".to_owned(), 400, "missing field `to`"),
         (

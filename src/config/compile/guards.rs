@@ -5,7 +5,7 @@ use crate::config::diagnostics::Problem;
 use crate::config::reader::Table;
 use crate::engine::policy::identity_header::IdentityValue;
 use crate::engine::policy::route::Routes;
-use crate::engine::policy::{KeyPart, Limit, Match, OnMissing, PlanSource, Policy};
+use crate::engine::policy::{KeyPart, Limit, Match, OnMissing, PathPattern, PlanSource, Policy};
 
 /// The most comparisons of limits and routes for one identity. Beyond it the identity has no warning.
 const COMPARISONS_MAX: usize = 1_000_000;
@@ -108,7 +108,11 @@ fn requirements(policy: &Policy, index: usize) -> Vec<&Match> {
 
 /// Whether each of `requests` is in one of `parts`, but for paths that they except. `false` also if that is unknown.
 fn is_covered(requests: &Match, parts: &[&Match]) -> bool {
-    let by_one = |requests: &Match| parts.iter().any(|part| part.covers(requests));
+    let is_for_all_paths = |part: &Match| part.paths.iter().any(PathPattern::matches_all);
+    let has_all = |part: &Match, requests: &Match| {
+        is_for_all_paths(part) && Match { paths: Vec::new(), ..part.clone() }.covers(requests)
+    };
+    let by_one = |requests: &Match| parts.iter().any(|part| part.covers(requests) || has_all(part, requests));
     let by_paths =
         || requests.paths.iter().all(|path| by_one(&Match { paths: vec![path.clone()], ..requests.clone() }));
     by_one(requests) || !requests.paths.is_empty() && by_paths()

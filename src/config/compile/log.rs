@@ -1,7 +1,10 @@
 //! `[log]`: the format, the level and the access log.
 
+use std::path::PathBuf;
+
 use crate::base::telemetry::{AccessLog, AccessSettings, COMBINED, LineFormat, LogFormat, LogSettings, Template};
 use crate::config::diagnostics::{did_you_mean, nearest};
+use crate::config::files::unwritable_file;
 use crate::config::reader::Table;
 use crate::config::reader::units::Fault;
 
@@ -19,15 +22,26 @@ pub(super) fn log(table: &Table<'_>) -> Option<LogSettings> {
     let level = table.choice("level", &levels);
     let requests = table.choice("access", &accesses);
     let access_format = table.parsed("access_format", line_format);
-    let access_file = if table.has("access_file") {
-        table.text("access_file").map(|path| Some(table.context.path(path.get_ref())))
-    } else {
-        Some(None)
-    };
+    let access_file = if table.has("access_file") { access_file(table).map(Some) } else { Some(None) };
     let sample = table.count("access_sample");
     let access = AccessSettings { requests: requests?, sample: sample?.into_inner() };
     let access_format = access_format?.into_inner();
     Some(LogSettings { format: format?, level: level?, access, access_format, access_file: access_file? })
+}
+
+/// The file of access lines.
+fn access_file(table: &Table<'_>) -> Option<PathBuf> {
+    let path = table.text("access_file")?;
+    let file = table.context.path(path.get_ref());
+    if let Some(what) = unwritable_file(&file) {
+        table.warn("access_file", path.span(), "folder", Fault::new(what));
+    }
+    if !table.has("access") {
+        let help = "add `access = \"all\"` or `access = \"refused\"`; `access = \"off\"` says that this is intended";
+        let fault = Fault::new("nothing is written to this file, because there is no `log.access`");
+        table.warn("access_file", path.span(), "unused_access_file", fault.help(Some(help.to_owned())));
+    }
+    Some(file)
 }
 
 /// The format of access lines; `None` for `auto`.

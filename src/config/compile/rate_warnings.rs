@@ -8,10 +8,11 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::warnings::items_of;
 use crate::config::reader::Table;
 use crate::config::reader::time_units::{self, WrittenRate};
 use crate::config::reader::units::Fault;
-use crate::engine::limit::{Algorithm, Unit};
+use crate::engine::limit::Algorithm;
 use crate::engine::policy::{HoldRule, Limit, Mode, OnLimit, Strategy};
 
 /// Warns about the rates of `limit`, which `table` has. `has_snapshot` says whether a restart keeps spent units.
@@ -27,10 +28,24 @@ pub(super) fn of(table: &Table<'_>, limit: &Limit, has_snapshot: bool) {
 
 /// The rates of a limit, each with its position.
 fn rates(table: &Table<'_>) -> Vec<(WrittenRate, Range<usize>)> {
-    let Some(value) = table.get("rate") else { return Vec::new() };
-    let items = value.get_ref().as_array().map_or(std::slice::from_ref(value), |items| &**items);
+    table.get("rate").map(rates_of).unwrap_or_default()
+}
+
+fn rates_of(value: &Spanned<DeValue<'_>>) -> Vec<(WrittenRate, Range<usize>)> {
     let read = |item: &Spanned<DeValue<'_>>| Some((time_units::rate(item.get_ref().as_str()?).ok()?, item.span()));
-    items.iter().filter_map(read).collect()
+    items_of(value).iter().filter_map(read).collect()
+}
+
+/// The rates of plans and overrides, each with its position.
+fn exceptional_rates(table: &Table<'_>) -> Vec<(WrittenRate, Range<usize>)> {
+    let tables = ["plans", "overrides"].into_iter().filter_map(|key| table.get(key)?.get_ref().as_table());
+    let rules = tables.flat_map(|table| table.iter().map(|(_, rule)| rule));
+    let mut rates: Vec<_> = rules
+        .filter_map(|rule| rule.get_ref().as_table().map_or(Some(rule), |rule| rule.get("rate")))
+        .flat_map(rates_of)
+        .collect();
+    rates.sort_by_key(|(_, span)| span.start);
+    rates
 }
 
 /// Warns of rates that never refuse, because another rate of the list refuses first.
@@ -57,14 +72,37 @@ fn of_low_plans(table: &Table<'_>, limit: &Limit) {
     let usual = &limit.allowed.usual;
     let written = table.get("plans").and_then(|plans| plans.get_ref().as_table());
     for (name, rule) in &limit.allowed.plans {
-        let is_below = rule.as_ref().is_some_and(|rule| rule.is_within(usual) && !usual.is_within(rule));
-        let Some((key, _)) = written.filter(|_| is_below).and_then(|plans| plans.get_key_value(&**name)) else {
+        let Some((rule, (key, value))) = rule.as_ref().zip(written.and_then(|plans| plans.get_key_value(&**name)))
+        else {
             continue;
         };
-        let fault = Fault::new(format!("the plan `{name}` allows less than a request without a plan has"));
-        let help = "give `rate` of the limit to requests without a plan: the lowest of all".to_owned();
-        table.warn("plans", key.span(), "low_plan", fault.help(Some(help)));
+        let has_burst = value.get_ref().as_table().is_some_and(|plan| plan.contains_key("burst"));
+        let (what, help) = if is_below(rule, usual) {
+            let help = "give `rate` of the limit to requests without a plan: the lowest of all".to_owned();
+            (format!("the plan `{name}` allows less than a request without a plan has"), help)
+        } else if !has_burst && has_lower_burst(rule, usual) {
+            let (own, burst) = (rule.capacity(), usual.capacity());
+            let what = format!("the plan `{name}` allows {own} units at once, and requests without a plan {burst}");
+            (what, format!("`burst` of a plan is the COUNT of its rate by default; add `burst = {burst}`"))
+        } else {
+            continue;
+        };
+        table.warn("plans", key.span(), "low_plan", Fault::new(what).help(Some(help)));
     }
+}
+
+/// Whether a rule, or one of its rates, is stricter than the usual rule or one of its rates.
+fn is_below(rule: &Algorithm, usual: &Algorithm) -> bool {
+    fn all(rule: &Algorithm) -> &[Algorithm] {
+        if let Algorithm::Several(rates) = rule { rates } else { std::slice::from_ref(rule) }
+    }
+    let is_stricter = |one: &Algorithm, other: &Algorithm| one.is_within(other) && !other.is_within(one);
+    is_stricter(rule, usual) || all(usual).iter().any(|usual| all(rule).iter().any(|rule| is_stricter(rule, usual)))
+}
+
+fn has_lower_burst(rule: &Algorithm, usual: &Algorithm) -> bool {
+    let has_burst = |rule: &Algorithm| matches!(rule, Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_));
+    has_burst(rule) && has_burst(usual) && rule.capacity() < usual.capacity()
 }
 
 /// The longest time between two units after which requests should not wait without an end.
@@ -86,14 +124,17 @@ fn of_endless_waits(table: &Table<'_>, limit: &Limit, rates: &[(WrittenRate, Ran
     }
 }
 
+const DAY_NS: u64 = 86_400 * 1_000_000_000;
+
 /// Warns of windows of a day or more that begin anew with each process.
 fn of_forgotten_windows(table: &Table<'_>, limit: &Limit, rates: &[(WrittenRate, Range<usize>)]) {
     let is_kept = matches!(limit.strategy, Strategy::Redis { .. } | Strategy::Service { .. } | Strategy::Lease { .. });
     if is_kept || limit.mode != Mode::Enforce || table.has("persist") {
         return;
     }
-    let is_long = |unit| matches!(unit, Unit::Day | Unit::Week | Unit::Month);
-    if let Some((_, span)) = rates.iter().find(|(rate, _)| is_long(rate.unit)) {
+    let is_long = |rate: &WrittenRate| rate.rate().map_or(true, |rate| rate.period_ns >= DAY_NS);
+    let exceptional = exceptional_rates(table);
+    if let Some((_, span)) = rates.iter().chain(&exceptional).find(|(rate, _)| is_long(rate)) {
         let fault = Fault::new("a restart gives all units back, because there is no `[snapshot]`");
         let help = "add `[snapshot] path = \"/var/lib/weir/state\"`, or say `persist = false` if that is intended";
         table.warn("rate", span.clone(), "forgotten_window", fault.help(Some(help.to_owned())));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
-use super::warnings::of_everyone;
+use super::warnings::{of_everyone, together};
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
 use crate::engine::policy::access::canonical;
@@ -70,13 +70,30 @@ const PRIVATE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc
 
 /// Warns of trusted networks that contain all private addresses of a kind, and so more than proxies.
 fn warn_of_private_networks(table: &Table<'_>, key: &str, trusted: &[Located<IpNet>]) {
-    let private = || PRIVATE.iter().filter_map(|network| network.parse::<IpNet>().ok());
+    let all = together(trusted);
+    let private: Vec<IpNet> = PRIVATE.iter().filter_map(|network| network.parse().ok()).collect();
+    let warn = |network: &Located<IpNet>, what: String| {
+        let what = format!("`{}` {what}: each host in it can choose its address", canonical(*network.get_ref()));
+        let help = "name the addresses of your proxies only, such as the network of the ingress nodes".to_owned();
+        table.warn(key, network.span(), "trusts_private_network", Fault::new(what).help(Some(help)));
+    };
+    if all.iter().any(|network| network.prefix_len() == 0) {
+        return; // reported as every address
+    }
     for network in trusted {
         let own = canonical(*network.get_ref());
-        if own.prefix_len() > 0 && private().any(|private| own.contains(&private)) {
-            let what = format!("`{own}` is a whole private network: each host in it can choose its address");
-            let help = "name the addresses of your proxies only, such as the network of the ingress nodes".to_owned();
-            table.warn(key, network.span(), "trusts_private_network", Fault::new(what).help(Some(help)));
+        match private.iter().find(|private| own.contains(*private)) {
+            Some(_) if own.prefix_len() == 1 => warn(network, "is half of all addresses".to_owned()),
+            Some(private) if own == *private => warn(network, "is a whole private network".to_owned()),
+            Some(private) => warn(network, format!("contains the whole private network `{private}`")),
+            None => {}
+        }
+    }
+    let entries = || trusted.iter().map(|network| (canonical(*network.get_ref()), network));
+    for private in private.iter().filter(|private| all.iter().any(|network| network.contains(*private))) {
+        let by_one = entries().any(|(own, _)| own.contains(private));
+        if let Some((_, first)) = entries().find(|(own, _)| !by_one && private.contains(own)) {
+            warn(first, format!("and other entries are together the whole private network `{private}`"));
         }
     }
 }

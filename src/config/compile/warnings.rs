@@ -8,7 +8,10 @@ use std::ops::Range;
 use std::path::Path;
 
 use ipnet::IpNet;
+use toml::Spanned;
+use toml::de::DeValue;
 
+use super::matching::folded_pattern;
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::files::unwritable_folder;
 use crate::config::reader::units::Fault;
@@ -26,18 +29,31 @@ pub(super) fn of_everyone(
     code: &'static str,
     consequence: &str,
 ) {
-    for network in networks.iter().filter(|network| canonical(*network.get_ref()).prefix_len() == 0) {
+    let is_every = |network: &IpNet| network.prefix_len() == 0;
+    let whole: Vec<_> = networks.iter().filter(|network| is_every(&canonical(*network.get_ref()))).collect();
+    for network in &whole {
         let what = format!("`{}` is every address: {consequence}", network.get_ref());
         table.warn(key, network.span(), code, Fault::new(what));
     }
+    if let Some(every) = together(networks).iter().find(|network| whole.is_empty() && is_every(network))
+        && let Some(first) = networks.iter().find(|network| every.contains(&canonical(*network.get_ref())))
+    {
+        let what = format!("`{}` and other entries are together every address: {consequence}", first.get_ref());
+        table.warn(key, first.span(), code, Fault::new(what));
+    }
+}
+
+/// The networks that the entries are together.
+pub(super) fn together(networks: &[Located<IpNet>]) -> Vec<IpNet> {
+    IpNet::aggregate(&networks.iter().map(|network| canonical(*network.get_ref())).collect())
 }
 
 /// Warns if Weir could not create the file that `key` names, at `path`.
 pub(super) fn of_folder(table: &Table<'_>, key: &str, span: Range<usize>, path: &Path) {
-    let Some(what) = unwritable_folder(path) else { return };
-    let help = "Weir creates a new file in this folder and renames it".to_owned();
-    let fault = Fault::new(what).help(Some(help));
-    table.warn(key, span, "folder", fault);
+    if let Some(what) = unwritable_folder(path) {
+        let help = "Weir creates a new file in this folder and renames it".to_owned();
+        table.warn(key, span, "folder", Fault::new(what).help(Some(help)));
+    }
 }
 
 /// Warns of stores that no limit uses.
@@ -158,12 +174,29 @@ impl<'r> Served<'r> {
 
     /// Warns of each path of `[access]` that no route has.
     pub(super) fn warn_of_access(&self, root: &Table<'_>) {
-        let access = root.table("access");
-        let lists = [access.table("deny").get("path"), access.table("allow").get("path")].into_iter().flatten();
-        let required = access.get("require").and_then(|all| all.get_ref().as_array()).into_iter().flatten();
-        let required = required.filter_map(|one| one.get_ref().as_table()?.get("path"));
-        let texts = lists.zip(["deny", "allow"]);
+        let Some(access) = root.get("access").and_then(|access| access.get_ref().as_table()) else { return };
+        let paths_of = |key: &'static str| {
+            let entries = access.get(key).into_iter().flat_map(items_of).filter_map(|one| one.get_ref().as_table());
+            let items = entries.filter_map(|entry| entry.get("path")).flat_map(items_of);
+            items.filter_map(move |item| Some((key, item.span(), item.get_ref().as_str()?)))
+        };
+        let written: Vec<_> = ["deny", "allow", "require"].into_iter().flat_map(paths_of).collect();
+        if self.is_too_large_for(written.len()) {
+            return;
+        }
+        for (key, span, text) in written {
+            if folded_pattern(text, root.context.paths.get()).is_ok_and(|path| !self.has(&path)) {
+                let title = format!("`access.{key}.path`: no route has `{text}`, so the entry has no effect");
+                let help = "write the path as clients send it, before `rewrite` of a route".to_owned();
+                root.context.note(Problem::warning("unserved_access", span, title).help(help));
+            }
+        }
     }
+}
+
+/// The values of a list, or the value alone.
+pub(super) fn items_of<'v>(value: &'v Spanned<DeValue<'v>>) -> &'v [Spanned<DeValue<'v>>] {
+    value.get_ref().as_array().map_or(std::slice::from_ref(value), |items| &**items)
 }
 
 /// Warns of plans that `access.require` demands and no limit has. Without plans of limits any name may be right.
@@ -172,8 +205,7 @@ pub(super) fn of_unknown_plans(root: &Table<'_>, limits: &[Limit]) {
     let required = root.get("access").and_then(|access| access.get_ref().as_table()?.get("require"));
     let tables = required.and_then(|required| required.get_ref().as_array()).into_iter().flat_map(|all| all.iter());
     for plans in tables.filter_map(|table| table.get_ref().as_table()?.get("plan")).filter(|_| !known.is_empty()) {
-        let items = plans.get_ref().as_array().map_or(std::slice::from_ref(plans), |items| &**items);
-        for (item, plan) in items.iter().filter_map(|item| Some((item, item.get_ref().as_str()?))) {
+        for (item, plan) in items_of(plans).iter().filter_map(|item| Some((item, item.get_ref().as_str()?))) {
             if known.contains(plan) {
                 continue;
             }
@@ -288,6 +320,6 @@ fn paths(limit: &Limit) -> impl Iterator<Item = &str> {
 /// The positions of the names of all limits.
 pub(super) fn names_of(root: &Table<'_>) -> Vec<Range<usize>> {
     let limits = root.get("limit").and_then(|value| value.get_ref().as_array());
-    let name = |limit: &toml::Spanned<toml::de::DeValue<'_>>| Some(limit.get_ref().as_table()?.get("name")?.span());
+    let name = |limit: &Spanned<DeValue<'_>>| Some(limit.get_ref().as_table()?.get("name")?.span());
     limits.into_iter().flat_map(|limits| limits.iter()).filter_map(name).collect()
 }

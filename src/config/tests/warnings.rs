@@ -33,6 +33,11 @@ fn what_holds_everyone() {
         ("server.trusted_proxies = '172.16.0.0/12'", "trusts_private_network", (1, 26)),
         ("server.trusted_proxies = '192.168.0.0/15'", "trusts_private_network", (1, 26)),
         ("server.proxy_protocol.from = ['10.0.0.0/8']", "trusts_private_network", (1, 31)),
+        ("server.trusted_proxies = ['192.0.2.1', '10.0.0.0/9', '10.128.0.0/9']", "trusts_private_network", (1, 40)),
+        ("server.trusted_proxies = ['192.0.2.1', '10.0.0.0/8', '11.0.0.0/8']", "trusts_private_network", (1, 40)),
+        ("server.trusted_proxies = '0.0.0.0/1'", "trusts_private_network", (1, 26)),
+        ("server.trusted_proxies = ['0.0.0.0/1', '128.0.0.0/1']", "trusts_everyone", (1, 27)),
+        ("access.allow.ip = ['0.0.0.0/1', '128.0.0.0/1']", "allows_everything", (1, 20)),
         ("server.trusted_proxies = 'fc00::/7'", "trusts_private_network", (1, 26)),
         ("server.trusted_proxies = '::/0'", "trusts_everyone", (1, 26)),
         ("server.trusted_proxies = '::ffff:0.0.0.0/96'", "trusts_everyone", (1, 26)),
@@ -47,6 +52,20 @@ fn what_holds_everyone() {
         warned(&format!("upstream.url = 'http://a'\n{}", except("0.0.0.0/0"))),
         [("exempts_everyone", Some((6, 13)))]
     );
+    for (network, what) in [
+        ("'10.0.0.0/8'", "`10.0.0.0/8` is a whole private network: each host"),
+        ("'10.0.0.0/7'", "`10.0.0.0/7` contains the whole private network `10.0.0.0/8`: each host"),
+        ("'0.0.0.0/1'", "`0.0.0.0/1` is half of all addresses: each host"),
+        (
+            "['10.0.0.0/9', '10.128.0.0/9']",
+            "`10.0.0.0/9` and other entries are together the whole private network `10.0.0.0/8`",
+        ),
+        ("['0.0.0.0/1', '128.0.0.0/1']", "`0.0.0.0/1` and other entries are together every address: any client"),
+    ] {
+        let text = format!("server.trusted_proxies = {network}\nupstream.url = 'http://a'");
+        let said = compile(&text).unwrap().warnings.to_string();
+        assert!(said.contains(what), "{said}");
+    }
     for text in ["access.deny.ip = '0.0.0.0/0'", "access.allow.path = '/a/{*all}'"] {
         assert_eq!(warned(&format!("{text}\nupstream.url = 'http://a'")), []);
     }
@@ -113,6 +132,15 @@ fn rates_without_an_effect_and_windows_without_a_snapshot() {
         ("algorithm = 'sliding_log'\nrate = ['10/s', '600/min']", &["idle_rate"]),
         ("algorithm = 'sliding_log'\nrate = ['10/s', '599/min']", &[]),
         ("rate = '10/s'\nplans = { low = '5/s', high = '20/s', same = '10/s', free = 'unlimited' }", &["low_plan"]),
+        ("algorithm = 'fixed_window'\nrate = ['100/min', '7000/h']", &["idle_rate"]),
+        ("algorithm = 'fixed_window'\nrate = ['100/min', '6000/h']", &["idle_rate"]),
+        ("algorithm = 'fixed_window'\nrate = ['100/min', '5999/h']", &[]),
+        ("algorithm = 'fixed_window'\nrate = ['100/7min', '7000/h']", &[]),
+        ("algorithm = 'fixed_window'\nalign = 'first'\nrate = ['100/min', '7000/h']", &[]),
+        ("rate = ['100/min', '1000/h']\nplans = { low = ['200/min', '500/h'] }", &["low_plan"]),
+        ("rate = ['100/min', '1000/h']\nplans = { high = ['200/min', '2000/h'] }", &[]),
+        ("rate = '100/min'\nburst = 500\nplans = { low = '200/min' }", &["low_plan"]),
+        ("rate = '100/min'\nburst = 500\nplans = { low = { rate = '200/min', burst = 200 } }", &[]),
         ("rate = '10/s'\nplans = { mixed = { rate = '5/s', burst = 20 } }", &[]),
         ("rate = '1/min'\non_limit = 'hold'", &[]),
         ("rate = '1/2min'\non_limit = 'hold'", &["endless_wait"]),
@@ -125,6 +153,12 @@ fn rates_without_an_effect_and_windows_without_a_snapshot() {
         ("rate = '5/day'\npersist = false", &[]),
         ("rate = '5/day'\nmode = 'shadow'", &[]),
         ("rate = '23/h'", &[]),
+        ("rate = '10/23h'", &[]),
+        ("rate = '10/24h'", &["forgotten_window"]),
+        ("rate = '10/48h'", &["forgotten_window"]),
+        ("rate = '10/1440min'", &["forgotten_window"]),
+        ("rate = '10/s'\nplans = { a = { rate = '100000/day' } }", &["forgotten_window"]),
+        ("rate = '10/s'\noverrides = { '192.0.2.1' = '100000/day' }", &["forgotten_window"]),
         ("algorithm = 'fixed_window'\nrate = '5/month'", &["forgotten_window"]),
     ] {
         assert_eq!(codes_of_limit("", &format!("key = ['ip']\n{rest}")), expected, "{rest}");
@@ -334,6 +368,28 @@ fn a_folder_that_is_not_there() {
             assert_eq!(warned(&format!("{key} = '{path}'\nupstream.url = 'http://a'")), expected, "{key} {path}");
         }
     }
+}
+
+#[test]
+fn an_access_log_that_cannot_be_written_or_that_nothing_writes() {
+    let text = |file: &str, rest: &str| format!("log.access_file = '{file}'\n{rest}\nupstream.url = 'http://a'");
+    for (file, what) in [
+        ("access.log", None),
+        ("full.toml", None),
+        ("/dev/null", None),
+        ("nowhere/access.log", Some("nowhere` does not exist")),
+        ("keys", Some("keys` is a directory")),
+        ("keys/", Some("keys/` is a directory")),
+        ("full.toml/a", Some("does not exist")),
+    ] {
+        let text = text(file, "log.access = 'all'");
+        let expected: Vec<_> = what.map(|_| ("folder", Some((1, 19)))).into_iter().collect();
+        assert_eq!(warned(&text), expected, "{file}");
+        let said = compile(&text).unwrap().warnings.to_string();
+        assert!(said.contains(what.unwrap_or_default()), "{said}");
+    }
+    assert_eq!(warned(&text("access.log", "")), [("unused_access_file", Some((1, 19)))]);
+    assert_eq!(warned(&text("access.log", "log.access = 'off'")), []);
 }
 
 /// Whether the second of two limits is reported as shadowed by the first, and the first by the second.

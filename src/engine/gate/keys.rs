@@ -204,7 +204,7 @@ impl Gate {
     }
 
     /// Gives all units back to every key of a limit that this process remembers exactly, as [`Gate::reset_key`] does. If a
-    /// store has the state of the limit, at most [`RESETS_MAX`] keys. Returns the numbers of reset keys and of others.
+    /// store has the state of the limit, at most 50,000 keys. Returns the numbers of reset keys and of others.
     ///
     /// # Errors
     /// There is no such limit, or it counts requests in flight.

@@ -144,6 +144,36 @@ impl Calendar {
         }
     }
 
+    /// The most windows of this calendar in one window of `other`. `None` if a window may be in two of them, or if that is
+    /// unknown.
+    pub(super) fn most_within(&self, other: &Self) -> Option<u64> {
+        if self == other {
+            return Some(1);
+        }
+        // Clocks that go back make a day longer by an hour.
+        let day_ns = if self.zone == TimeZone::UTC { DAY_NS } else { DAY_NS + 3600 * SECOND_NS };
+        let (own_ns, other_ns) = (self.nominal_ns(), other.nominal_ns());
+        match (self.most_days(), other.most_days()) {
+            _ if self.zone != other.zone => None,
+            // Both begin at midnight.
+            (None, None) => other_ns.is_multiple_of(own_ns).then_some(other_ns / own_ns),
+            (None, Some(days)) => Some(days * day_ns.div_ceil(own_ns)),
+            (Some(1), Some(days)) => Some(days),
+            (Some(_), _) => None,
+        }
+    }
+
+    /// The most days of a window; `None` if windows are parts of a day.
+    fn most_days(&self) -> Option<u64> {
+        let days = match self.unit {
+            Unit::Millisecond | Unit::Second | Unit::Minute | Unit::Hour => return None,
+            Unit::Day => 1,
+            Unit::Week => 7,
+            Unit::Month => 31,
+        };
+        Some(days * u64::from(self.every))
+    }
+
     /// The midnight at which the window of `at` began, for windows of days, weeks or months.
     fn began(&self, at: Timestamp) -> Option<Timestamp> {
         self.midnight(self.first_date(zoned(at, &self.zone)?.date(), 0)?)

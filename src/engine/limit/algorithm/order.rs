@@ -17,8 +17,10 @@ impl Algorithm {
                     && own.quota.interval_ns() >= other.quota.interval_ns()
             }
             (Self::FixedWindow(own), Self::FixedWindow(other)) => {
-                let is_common = matches!(own.windows(), Windows::Calendar(_)) && own.windows() == other.windows();
-                is_common && own.count() <= other.count()
+                let (Windows::Calendar(narrow), Windows::Calendar(wide)) = (own.windows(), other.windows()) else {
+                    return false;
+                };
+                narrow.most_within(wide).is_some_and(|most| own.count().saturating_mul(most) <= other.count())
             }
             (Self::SlidingLog(own), Self::SlidingLog(other)) => {
                 // That many spans of `own` cover one of `other`.

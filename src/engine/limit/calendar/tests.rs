@@ -139,3 +139,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn windows_in_a_window() {
+    let calendar = |(unit, every, zone)| Calendar::new(unit, every, zone).unwrap();
+    for (own, other, most) in [
+        ((Unit::Minute, 1, "UTC"), (Unit::Hour, 1, "UTC"), Some(60)),
+        ((Unit::Minute, 7, "UTC"), (Unit::Hour, 1, "UTC"), None),
+        ((Unit::Hour, 1, "UTC"), (Unit::Minute, 1, "UTC"), None),
+        ((Unit::Hour, 1, "UTC"), (Unit::Hour, 1, "UTC"), Some(1)),
+        ((Unit::Hour, 1, "UTC"), (Unit::Hour, 2, "Europe/Berlin"), None),
+        ((Unit::Hour, 1, "UTC"), (Unit::Day, 1, "UTC"), Some(24)),
+        ((Unit::Hour, 7, "UTC"), (Unit::Week, 1, "UTC"), Some(28)),
+        ((Unit::Hour, 1, "Europe/Berlin"), (Unit::Day, 2, "Europe/Berlin"), Some(50)),
+        ((Unit::Day, 1, "Europe/Berlin"), (Unit::Month, 1, "Europe/Berlin"), Some(31)),
+        ((Unit::Week, 1, "UTC"), (Unit::Month, 1, "UTC"), None),
+    ] {
+        assert_eq!(calendar(own).most_within(&calendar(other)), most, "{own:?} {other:?}");
+    }
+}
