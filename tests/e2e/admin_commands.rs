@@ -96,6 +96,38 @@ fn commands_do_what_the_api_does() {
     let table = asked(&weir, &["overrides", "set", "pairs", "127.0.0.1|7", r#"{"rate": "5/h", "burst": 2}"#]);
     assert_eq!(table["to"], json!({ "rate": "5/h", "burst": 2 }));
     assert_eq!(asked(&weir, &["overrides", "list", "sellers"])[0]["to"], "1/h");
+    assert_eq!(asked(&weir, &["overrides", "remove", "sellers", "7"])["was"], "1/h");
+    assert_eq!(asked(&weir, &["overrides", "list", "--left-out"]), json!([]));
+    assert_eq!(asked(&weir, &["overrides", "remove", "--left-out"]), json!([]));
+    assert_eq!(asked(&weir, &["plans", "set", "sellers", "7", "big", "--reason", "paid"])["plan"], "big");
+    assert_eq!(asked(&weir, &["plans", "list", "sellers"])[0]["plan"], "big");
+    assert_eq!(asked(&weir, &["plans", "remove", "sellers", "7"])["was"], json!({ "plan": "big" }));
+    assert!(asked(&weir, &["overrides", "set", "sellers", "8", "x2", "--for", "1h"])["until"].is_string());
+    let set = ["plans", "set", "sellers", "8", "big", "--for", "2h", "--replace"];
+    assert_eq!(asked(&weir, &set)["was"]["to"], "x2");
+    assert!(asked(&weir, &["plans", "list"])[0]["left_s"].as_u64().unwrap() > 3600);
+    assert_eq!(asked(&weir, &["keys", "show", "sellers", "unseen"])["unused"], true);
+    assert_eq!(ask(&weir, "unseen"), 200);
+    assert_eq!(asked(&weir, &["keys", "show", "sellers", "unseen"])["unused"], false);
+    // Without options, `WEIR_ADMIN` names the listener to all commands.
+    assert!(run(&weir, &["healthcheck"]).status.success());
+    let explained = |arguments: &[&str]| String::from_utf8(run(&weir, arguments).stdout).unwrap();
+    assert!(explained(&["explain", "--identity", "seller=unseen"]).contains("remaining 8"));
+    let file = weir.config_file();
+    let offline = explained(&["explain", "--config", file.to_str().unwrap()]);
+    assert!(offline.starts_with("offline: ") && offline.contains("with full buckets"), "{offline}");
+    assert_eq!(ask(&weir, "7"), 200);
+}
+
+#[test]
+fn changes_are_listed_and_wrong_words_are_named() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    asked(&weir, &["keys", "reset", "sellers", "7", "--reason", "paid"]);
+    asked(&weir, &["config", "reload", "--reason", "test"]);
+    asked(&weir, &["bans", "add", "sellers", "7", "--for", "1h"]);
+    asked(&weir, &["bans", "lift", "sellers", "7"]);
+    asked(&weir, &["overrides", "set", "sellers", "7", "1/h", "--reason", "abuse"]);
     let audited = |arguments: &[&str]| {
         let listed = asked(&weir, &[&["audit"], arguments].concat());
         let actions = listed.as_array().unwrap().iter().map(|line| line["action"].as_str().unwrap().to_owned());
@@ -121,28 +153,6 @@ fn commands_do_what_the_api_does() {
     asked(&weir, &["bans", "add", "--address", "198.51.100.1", "--for", "1h", "--reason", "a\u{202e}b"]);
     let audit = std::fs::read_to_string(weir.folder().join("audit.jsonl")).unwrap();
     assert!(audit.contains("a\\u202eb") && !audit.contains('\u{202e}'), "{audit}");
-    asked(&weir, &["bans", "lift", "--address", "198.51.100.1"]);
-    assert_eq!(asked(&weir, &["overrides", "remove", "sellers", "7"])["was"], "1/h");
-    assert_eq!(asked(&weir, &["overrides", "list", "--left-out"]), json!([]));
-    assert_eq!(asked(&weir, &["overrides", "remove", "--left-out"]), json!([]));
-    assert_eq!(asked(&weir, &["plans", "set", "sellers", "7", "big", "--reason", "paid"])["plan"], "big");
-    assert_eq!(asked(&weir, &["plans", "list", "sellers"])[0]["plan"], "big");
-    assert_eq!(asked(&weir, &["plans", "remove", "sellers", "7"])["was"], json!({ "plan": "big" }));
-    assert!(asked(&weir, &["overrides", "set", "sellers", "8", "x2", "--for", "1h"])["until"].is_string());
-    let set = ["plans", "set", "sellers", "8", "big", "--for", "2h", "--replace"];
-    assert_eq!(asked(&weir, &set)["was"]["to"], "x2");
-    assert!(asked(&weir, &["plans", "list"])[0]["left_s"].as_u64().unwrap() > 3600);
-    assert_eq!(asked(&weir, &["keys", "show", "sellers", "unseen"])["unused"], true);
-    assert_eq!(ask(&weir, "unseen"), 200);
-    assert_eq!(asked(&weir, &["keys", "show", "sellers", "unseen"])["unused"], false);
-    // Without options, `WEIR_ADMIN` names the listener to all commands.
-    assert!(run(&weir, &["healthcheck"]).status.success());
-    let explained = |arguments: &[&str]| String::from_utf8(run(&weir, arguments).stdout).unwrap();
-    assert!(explained(&["explain", "--identity", "seller=unseen"]).contains("remaining 8"));
-    let file = weir.config_file();
-    let offline = explained(&["explain", "--config", file.to_str().unwrap()]);
-    assert!(offline.starts_with("offline: ") && offline.contains("with full buckets"), "{offline}");
-    assert_eq!(ask(&weir, "7"), 200);
 }
 
 #[test]
