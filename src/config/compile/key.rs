@@ -4,6 +4,7 @@ use super::identity::{BUILT_IN_PARTS, check_request_header, several};
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::reader::units::Fault;
 use crate::config::reader::{Located, Table};
+use crate::config::schema::own_value;
 use crate::engine::policy::KeyPart;
 use crate::engine::policy::{Mode, Repeated, Stage};
 
@@ -91,15 +92,14 @@ fn unknown_part(text: &str, identities: &[String]) -> Fault {
             .to_owned();
         return Fault::new(format!("`{text}` is not a part of a key")).help(Some(help));
     }
+    let known = || BUILT_IN_PARTS.into_iter().chain(identities.iter().map(String::as_str));
     let suggestion = match text.split_once(':') {
         Some((kind, name)) => nearest(kind, ["header", "query", "cookie", "name"]).map(|kind| format!("{kind}:{name}")),
-        None => {
-            nearest(text, BUILT_IN_PARTS.into_iter().chain(identities.iter().map(String::as_str))).map(str::to_owned)
-        }
+        None => own_value(text, known()).or_else(|| nearest(text, known())).map(str::to_owned),
     };
     let all = || {
-        let named: Vec<_> = BUILT_IN_PARTS.into_iter().chain(identities.iter().map(String::as_str)).collect();
-        format!("a key can have {}, header:NAME, query:NAME, cookie:NAME, name:NAME", named.join(", "))
+        let named = known().collect::<Vec<_>>().join(", ");
+        format!("a key can have {named}, ip/24, header:NAME, query:NAME, cookie:NAME, name:NAME")
     };
     let suggestion = suggestion.filter(|suggestion| suggestion != text);
     let help = did_you_mean(suggestion.as_deref()).unwrap_or_else(all);

@@ -20,6 +20,7 @@ use toml::de::{DeTable, DeValue};
 
 use self::context::Context;
 use self::units::Fault;
+use crate::base::fields::decimal;
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::redact::sounds_secret;
 use crate::config::schema::{self, Kind, Opt, Preset};
@@ -39,6 +40,28 @@ enum Entries<'a> {
     Absent,
     /// The value is not a table; this error is noted.
     Broken,
+}
+
+/// A value of the right type for the option at `path`, in place of `value`.
+fn example(path: &str, value: &DeValue<'_>) -> Option<String> {
+    let kind = schema::find(path).map(|option| option.kind);
+    let written = match value {
+        DeValue::Integer(number) if decimal(number.as_str().as_bytes()).is_some() => number.as_str(),
+        _ => "10",
+    };
+    match kind {
+        None => schema::example_of_table(path).map(str::to_owned),
+        Some(Kind::Rates(_) | Kind::RateOrFalse | Kind::Allowance(_)) => Some(format!("`\"{written}/s\"`")),
+        Some(
+            Kind::Duration
+            | Kind::DurationIn(..)
+            | Kind::DurationOrZero
+            | Kind::DurationOr(_)
+            | Kind::DurationOrOneOf(_),
+        ) => Some(format!("`\"{written}s\"`")),
+        Some(Kind::Size(..) | Kind::SizeOr(..)) => Some("a size such as `\"64KiB\"`".to_owned()),
+        Some(_) => None,
+    }
 }
 
 /// A value with its position.
@@ -68,15 +91,19 @@ impl<'a> Table<'a> {
 
     fn note_unknown(&self, key: &str, known: &[&'static str], span: Range<usize>, value: &Spanned<DeValue<'_>>) {
         let is_compound = value.get_ref().is_table() || value.get_ref().is_array();
-        if self.holds_secrets() || sounds_secret(key) || is_compound {
+        let foreign = schema::help_for_key(&self.path, key).filter(|_| !self.context.hides_keys);
+        if self.holds_secrets() || foreign.is_none() && sounds_secret(key) {
             self.hide_all(value);
+        } else if is_compound {
+            let is_network = |text: &str| units::network(text).is_ok();
+            self.hide(value, &|value| !value.as_str().is_some_and(is_network));
         }
         let place = self.shown_name();
         if schema::is_not_yet(&self.path, key) {
             let title = format!("`{key}` in {place} is not supported in this version");
             return self.context.note(Problem::new(span, title));
         }
-        if let Some(help) = schema::help_for_key(&self.path, key).filter(|_| !self.context.hides_keys) {
+        if let Some(help) = foreign {
             let problem = Problem::new(span, format!("unknown key `{key}` in {place}")).code("unknown_key");
             return self.context.note(problem.help(Some(help.to_owned())));
         }
@@ -115,9 +142,16 @@ impl<'a> Table<'a> {
 
     /// Hides every value within `value` from all messages.
     pub(in crate::config) fn hide_all(&self, value: &Spanned<DeValue<'_>>) {
+        self.hide(value, &|_| true);
+    }
+
+    /// Hides the values within `value` that may be secrets. A boolean is none.
+    fn hide(&self, value: &Spanned<DeValue<'_>>, may_be_secret: &dyn Fn(&DeValue<'_>) -> bool) {
         match value.get_ref() {
-            DeValue::Table(table) => table.iter().for_each(|(_, value)| self.hide_all(value)),
-            DeValue::Array(items) => items.iter().for_each(|item| self.hide_all(item)),
+            DeValue::Table(table) => table.iter().for_each(|(_, value)| self.hide(value, may_be_secret)),
+            DeValue::Array(items) => items.iter().for_each(|item| self.hide(item, may_be_secret)),
+            DeValue::Boolean(_) => {}
+            other if !may_be_secret(other) => {}
             _ => self.context.hide(value.span()),
         }
     }
@@ -185,8 +219,10 @@ impl<'a> Table<'a> {
             DeValue::Array(_) => "a list",
             DeValue::Table(_) => "a table",
         };
-        let title = format!("`{}`: expected {wanted}", self.path_of(key));
-        self.context.note(Problem::new(value.span(), title).code("wrong_type").label(format!("this is {found}")));
+        let path = self.path_of(key);
+        let title = format!("`{path}`: expected {wanted}");
+        let problem = Problem::new(value.span(), title).code("wrong_type").label(format!("this is {found}"));
+        self.context.note(problem.help(example(&path, value.get_ref()).map(|example| format!("write {example}"))));
     }
 
     /// An inner table. If it is absent, all its options have their defaults.

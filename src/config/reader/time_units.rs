@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::units::Fault;
 use crate::base::fields::decimal;
 use crate::config::diagnostics::{did_you_mean, nearest};
+use crate::config::schema::help_for_rate;
 use crate::engine::limit::{Rate, Unit};
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -58,6 +59,11 @@ const AMBIGUOUS: [(&str, &str); 4] = [
 impl TimeUnit {
     fn spellings(&self) -> impl Iterator<Item = &'static str> {
         std::iter::once(self.name).chain(self.others.iter().copied())
+    }
+
+    /// The name of the next smaller unit.
+    fn next_smaller(&self) -> &'static str {
+        UNITS.iter().take_while(|unit| unit.name != self.name).last().map_or(self.name, |unit| unit.name)
     }
 
     /// Finds the unit of a spelling, among the units of rates or of durations. Errs for an unknown spelling.
@@ -232,7 +238,8 @@ pub(in crate::config) fn rate(text: &str) -> Result<WrittenRate, Fault> {
             Some(_) => "a factor such as \"x2\" stands alone, as the whole value of a plan or an override",
             None => "write it like \"100/min\" or \"5/15min\"",
         };
-        Fault::new(format!("`{text}` is not a rate")).help(Some(help.to_owned()))
+        let help = help_for_rate(text).unwrap_or_else(|| help.to_owned());
+        Fault::new(format!("`{text}` is not a rate")).help(Some(help))
     };
     let (count, period) = text.split_once('/').ok_or_else(shape)?;
     let period = period.trim();
@@ -275,7 +282,7 @@ pub(in crate::config) fn duration_or_zero(text: &str) -> Result<Duration, Fault>
         Fault::new(format!("`{text}` is not a duration"))
             .help(Some("write it like \"250ms\", \"10s\" or \"5min\"".into()))
     };
-    let (mut total_ns, mut remaining) = (0_u128, text.trim());
+    let (mut total_ns, mut remaining, mut smaller) = (0_u128, text.trim(), "s");
     if remaining == "0" {
         return Ok(Duration::ZERO);
     }
@@ -284,7 +291,9 @@ pub(in crate::config) fn duration_or_zero(text: &str) -> Result<Duration, Fault>
         let parsed = Number::parse(number).ok_or_else(shape)?;
         if unit.is_empty() {
             let what = format!("`{text}` is not a duration: `{number}` has no unit");
-            return Err(Fault::new(what).help(did_you_mean(Some(&format!("{number}s")))));
+            let before = text.trim().strip_suffix(number).unwrap_or_default().trim_end();
+            let whole = if before.is_empty() { format!("{number}s") } else { format!("{before} {number}{smaller}") };
+            return Err(Fault::new(what).help(did_you_mean(Some(&whole))));
         }
         let unit = TimeUnit::find(unit, false)?;
         let unit_ns = unit.ns.ok_or_else(|| {
@@ -295,6 +304,7 @@ pub(in crate::config) fn duration_or_zero(text: &str) -> Result<Duration, Fault>
             let what = format!("`{text}` has a fraction; a duration has whole numbers");
             return Err(Fault::new(what).help(in_smaller_unit(parsed, unit_ns)));
         };
+        smaller = unit.next_smaller();
         total_ns = total_ns.saturating_add(u128::from(whole) * u128::from(unit_ns));
         if rest.is_empty() {
             break;
@@ -424,6 +434,12 @@ mod tests {
             ("5/Hour", "did you mean `h`?"),
             ("5/minuts", "did you mean `minute`?"),
             ("5/secnds", "did you mean `seconds`?"),
+            ("10r/s", "write `rate = \"10/s\"`"),
+            ("10rps", "write `rate = \"10/s\"`"),
+            ("600r/m", "write `rate = \"600/min\"`"),
+            ("5/s burst=20", "write `rate = \"5/s\"`, and `burst = 20` as an option of its own"),
+            ("5/s nodelay", "write `rate = \"5/s\"`, without `nodelay`: a limit refuses by default"),
+            ("5/s at once", "write it like \"100/min\" or \"5/15min\""),
             ("5 per minute", "write it like \"100/min\" or \"5/15min\""),
         ] {
             assert_eq!(rate(text).unwrap_err().help.as_deref(), Some(help), "{text}");
@@ -435,6 +451,9 @@ mod tests {
             ("0.5h", "write `30min`"),
             ("0.5day", "write `12h`"),
             ("10", "did you mean `10s`?"),
+            ("1h30", "did you mean `1h 30min`?"),
+            ("5min 30", "did you mean `5min 30s`?"),
+            ("1day12", "did you mean `1day 12h`?"),
             ("10S", "did you mean `s`?"),
             ("ten", "write it like \"250ms\", \"10s\" or \"5min\""),
         ] {

@@ -1,5 +1,7 @@
 //! Words of other rate limiters, and the words of Weir for them. Messages about unknown words use them.
 
+use crate::base::fields::decimal;
+
 const ONE_RATE: &str = "write the count and the period as one rate, as in `rate = \"100/min\"`";
 const BURST: &str = "`burst` is the number of units that may be spent at once; it is the COUNT of `rate` by default";
 const KEY: &str = "`key` says whose budget it is, as in `key = [\"ip\"]`";
@@ -7,16 +9,32 @@ const CONCURRENCY: &str = "requests in flight are a limit with `algorithm = \"co
 const MODE: &str = "`mode` is `enforce`, `shadow` (count and log, never refuse) or `off`";
 const EXEMPT: &str = "`except.ip` exempts addresses from one limit, `access.allow` from all limits";
 const DENY: &str = "`access.deny` refuses addresses, paths and identities";
+const ALLOW: &str = "`access.allow` exempts addresses, paths and identities from all limits";
+const URL: &str = "the address of the service is `url` of `[upstream]`, as in `url = \"http://127.0.0.1:9000\"`";
+const LIMIT: &str = "each limit is a table `[[limit]]` with `name`, `key` and `rate`";
+const DELAY: &str = "`on_limit = \"delay\"` of a limit lets requests wait instead of refusing them";
+const CONNECTIONS: &str = "`server.max_connections` bounds connections of clients, and `max_connections` of an upstream those to each endpoint";
 const REFUSAL: &str = "a limit refuses with 429; with `on_limit = \"hold\"` or `\"delay\"` requests wait instead";
 
-/// Keys of a limit in other products, and the option of Weir.
-const KEYS: [(&[&str], &str); 11] = [
-    (&["nodelay"], "remove it: requests within `burst` pass at once; with `on_limit = \"hold\"` the others wait"),
+/// Tables in which somebody may configure a limit.
+const LIMITS: &[&str] = &["", "limit"];
+/// Tables in which somebody may look for limits, access lists and services.
+const ANY: &[&str] = &["", "server", "route", "upstream", "upstreams.NAME", "limit", "access"];
+
+/// Tables, keys in them in other products, and the option of Weir. The first row that has both counts.
+const KEYS: [(&[&str], &[&str], &str); 21] = [
     (
+        LIMITS,
+        &["nodelay"],
+        "remove it: requests within `burst` pass at once; with `on_limit = \"hold\"` the others wait",
+    ),
+    (
+        &["limit"],
         &["zone", "limit_req", "limit_req_zone", "shared_dict", "dict"],
         "a limit needs no zone: `max_keys` bounds its keys",
     ),
     (
+        LIMITS,
         &[
             "average",
             "period",
@@ -29,7 +47,6 @@ const KEYS: [(&[&str], &str); 11] = [
             "unit",
             "interval",
             "per",
-            "limit",
             "second",
             "minute",
             "hour",
@@ -45,18 +62,40 @@ const KEYS: [(&[&str], &str); 11] = [
         ],
         ONE_RATE,
     ),
-    (&["max_tokens", "capacity", "burst_capacity", "bucket_size", "max_burst", "burst_size"], BURST),
-    (&["limit_by", "group_by", "by", "source_criterion", "sourceCriterion", "identifier", "descriptors"], KEY),
-    (&["max_conns", "max_connections", "limit_conn", "max_concurrent", "max_in_flight", "in_flight"], CONCURRENCY),
-    (&["dry_run", "limit_req_dry_run", "log_only", "enabled", "disabled", "shadow_mode", "preview"], MODE),
-    (&["whitelist", "allowlist", "exempt", "exclude", "excluded_ips", "excludedIPs"], EXEMPT),
-    (&["blacklist", "blocklist", "denylist"], DENY),
-    (&["status", "status_code", "rejected_code", "limit_req_status", "error_code"], REFUSAL),
-    (&["ttl", "expire", "expiry"], "Weir forgets a key when that changes no decision"),
+    (&["limit"], &["limit"], ONE_RATE),
+    (LIMITS, &["max_tokens", "capacity", "burst_capacity", "bucket_size", "max_burst", "burst_size"], BURST),
+    (LIMITS, &["limit_by", "group_by", "by", "source_criterion", "sourceCriterion", "identifier", "descriptors"], KEY),
+    (
+        LIMITS,
+        &["max_conns", "max_connections", "limit_conn", "max_concurrent", "max_in_flight", "in_flight"],
+        CONCURRENCY,
+    ),
+    (LIMITS, &["dry_run", "limit_req_dry_run", "log_only", "enabled", "disabled", "shadow_mode", "preview"], MODE),
+    (LIMITS, &["exempt", "exclude", "excluded_ips", "excludedIPs"], EXEMPT),
+    (&["limit"], &["whitelist", "allowlist"], EXEMPT),
+    (ANY, &["whitelist", "allowlist"], ALLOW),
+    (ANY, &["blacklist", "blocklist", "denylist"], DENY),
+    (&["route"], &["backend", "proxy_pass"], "`upstream` of a route is the name of one of `[upstreams]`"),
+    (
+        &["upstreams.NAME"],
+        &["backend", "proxy_pass", "server", "servers", "url"],
+        "`endpoints` are the addresses of an upstream",
+    ),
+    (ANY, &["backend", "backends", "proxy_pass"], URL),
+    (ANY, &["stick-table", "stick_table", "limit_req", "limit_req_zone", "zone", "rate_limit", "ratelimit"], LIMIT),
+    (ANY, &["tarpit"], DELAY),
+    (
+        ANY,
+        &["health_check", "healthcheck"],
+        "`health` of `[upstreams.NAME]` checks endpoints, as in `health = { path = \"/health\" }`",
+    ),
+    (ANY, &["max_conn", "maxconn", "max_conns", "worker_connections"], CONNECTIONS),
+    (LIMITS, &["status", "status_code", "rejected_code", "limit_req_status", "error_code"], REFUSAL),
+    (LIMITS, &["ttl", "expire", "expiry"], "Weir forgets a key when that changes no decision"),
 ];
 
 /// Values of options in other products, and those of Weir.
-const VALUES: [(&str, &str); 17] = [
+const VALUES: [(&str, &str); 27] = [
     ("gcra", "token_bucket"),
     ("leaky", "leaky_bucket"),
     ("fixed", "fixed_window"),
@@ -69,19 +108,77 @@ const VALUES: [(&str, &str); 17] = [
     ("queue", "hold"),
     ("wait", "hold"),
     ("throttle", "delay"),
+    ("tarpit", "delay"),
     ("deny", "reject"),
     ("refuse", "reject"),
     ("block", "reject"),
     ("dry_run", "shadow"),
     ("disabled", "off"),
+    ("$binary_remote_addr", "ip"),
+    ("$remote_addr", "ip"),
+    ("remote_addr", "ip"),
+    ("remote_ip", "ip"),
+    ("client_ip", "ip"),
+    ("src", "ip"),
+    ("$host", "host"),
+    ("$uri", "path"),
+    ("$request_method", "method"),
 ];
 
-/// A correction of the key `key` of the table at `path`, if another product has this key for a limit.
+/// Units of rates in other products, and those of Weir.
+const RATES: [(&str, &str); 10] = [
+    ("r/s", "s"),
+    ("req/s", "s"),
+    ("requests/s", "s"),
+    ("rps", "s"),
+    ("r/m", "min"),
+    ("req/min", "min"),
+    ("requests/min", "min"),
+    ("rpm", "min"),
+    ("r/h", "h"),
+    ("rph", "h"),
+];
+
+/// Tables of Weir, and how one is written.
+const TABLES: [(&str, &str); 8] = [
+    ("access.deny", "`deny = { ip = [\"192.0.2.7\"] }`"),
+    ("access.allow", "`allow = { ip = [\"192.0.2.7\"] }`"),
+    ("limit.ban", "`ban = { after = \"10/min\", for = \"1h\" }`"),
+    ("limit.match", "`match = { path = \"/api/{*rest}\" }`"),
+    ("limit.except", "`except = { ip = [\"192.0.2.7\"] }`"),
+    ("route.match", "`match = { path = \"/api/{*rest}\" }`"),
+    ("upstream", "`[upstream] url = \"http://127.0.0.1:9000\"`"),
+    ("upstreams.NAME.health", "`health = { path = \"/health\" }`"),
+];
+
+/// A correction of the key `key` of the table at `path`, if another product has this key.
 pub(in crate::config) fn help_for_key(path: &str, key: &str) -> Option<&'static str> {
-    if !["limit", ""].contains(&path) {
-        return None;
-    }
-    KEYS.iter().find(|(keys, _)| keys.contains(&key)).map(|(_, help)| *help)
+    let has = |(tables, keys, _): &&(&[&str], &[&str], _)| tables.contains(&path) && keys.contains(&key);
+    KEYS.iter().find(has).map(|(_, _, help)| *help)
+}
+
+/// How the table at `path` is written.
+pub(in crate::config) fn example_of_table(path: &str) -> Option<&'static str> {
+    TABLES.iter().find(|(table, _)| *table == path).map(|(_, example)| *example)
+}
+
+/// A correction of a rate with words of other products, such as `10r/s burst=20 nodelay`.
+pub(in crate::config) fn help_for_rate(text: &str) -> Option<String> {
+    let mut words = text.split_whitespace();
+    let rate = words.next()?;
+    let (count, unit) = rate.split_at(rate.find(|c: char| !c.is_ascii_digit())?);
+    let own = RATES.iter().find(|(foreign, _)| *foreign == unit).map(|(_, own)| format!("{count}/{own}"));
+    let is_foreign = own.is_some();
+    let own = own.unwrap_or_else(|| rate.to_owned());
+    let rest = words.map(|word| match word.split_once('=') {
+        None if word == "nodelay" => Some(", without `nodelay`: a limit refuses by default".to_owned()),
+        Some(("burst", burst)) if decimal(burst.as_bytes()).is_some() => {
+            Some(format!(", and `burst = {burst}` as an option of its own"))
+        }
+        _ => None,
+    });
+    let rest: Vec<_> = rest.collect::<Option<_>>()?;
+    (is_foreign || !rest.is_empty()).then(|| format!("write `rate = \"{own}\"`{}", rest.concat()))
 }
 
 /// The one of `known` that has the meaning of `value` in other products.
@@ -98,8 +195,10 @@ mod tests {
 
     #[test]
     fn no_option_of_weir_is_foreign() {
-        for key in KEYS.iter().flat_map(|(keys, _)| keys.iter()) {
-            assert!(!keys_of("limit").contains(key), "{key}");
+        for (tables, keys, _) in KEYS {
+            for (table, key) in tables.iter().flat_map(|table| keys.iter().map(move |key| (table, key))) {
+                assert!(!keys_of(table).contains(key), "{table}.{key}");
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ use std::sync::LazyLock;
 
 use options::OPTIONS;
 
-pub(in crate::config) use foreign::{help_for_key, own_value};
+pub(in crate::config) use foreign::{example_of_table, help_for_key, help_for_rate, own_value};
 pub(in crate::config) use option::UNLIMITED;
 pub use option::{Kind, Opt, Preset};
 pub(in crate::config) use options::RESOLVE;

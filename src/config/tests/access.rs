@@ -155,6 +155,8 @@ require = []"#), @r#"
       |
     2 | deny = "192.0.2.1"
       |        ^^^^^^^^^^^ this is a string
+      |
+      = help: write `deny = { ip = ["192.0.2.7"] }`
 
     error: `access.allow.ip`: an empty list has no effect; remove it
      --> weir.toml:3:16

@@ -117,7 +117,7 @@ header = "x-a""#), @r#"
     3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
       |                                     ^^^^^^^^^
       |
-      = help: a key can have ip, path, route, host, method, seller, header:NAME, query:NAME, cookie:NAME, name:NAME
+      = help: a key can have ip, path, route, host, method, seller, ip/24, header:NAME, query:NAME, cookie:NAME, name:NAME
 
     error: `limit.key`: `sellr` is not a part of a key
      --> weir.toml:3:48

@@ -212,6 +212,7 @@ fn what_does_not_fit_is_left_out() {
     error: `limit.overrides.NAME`: expected rate, list of rates, factor, table, or `unlimited`
     --> set.toml:2:15
      = note: this is an integer
+     = help: write `"5/s"`
 
     error: `limit.overrides.NAME.rate` is missing
     --> set.toml:3:15
@@ -254,10 +255,12 @@ fn a_byte_order_mark_is_no_part_of_the_text() {
     error: `limit.overrides.NAME`: expected rate, list of rates, factor, table, or `unlimited`
     --> set.toml:1:26
      = note: this is an integer
+     = help: write `"5/s"`
 
     error: `limit.overrides.NAME`: expected rate, list of rates, factor, table, or `unlimited`
     --> set.toml:2:23
      = note: this is an integer
+     = help: write `"6/s"`
     "#);
     assert_eq!(left_out(LIMITS, "[clients]\n\u{feff}'192.0.2.2' = '5/s'\n").0, 1);
 }

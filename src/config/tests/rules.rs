@@ -280,6 +280,8 @@ burst = 3"#), @r#"
       |
     4 | rate = ["5/s", "5/s", "6/mn", 7]
       |                               ^ this is an integer
+      |
+      = help: write `"7/s"`
     "#);
     insta::assert_snapshot!(said_of(r#"rate = ["1/s", "2/min", "3/h", "4/day", "5/week"]
 burst = 3"#), @r#"
@@ -691,6 +693,8 @@ plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst
       |
     5 | plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }
       |                                                           ^ this is an integer
+      |
+      = help: write `"5/s"`
 
     error: `limit.plans.NAME.rate` is missing
      --> weir.toml:5:66
@@ -781,6 +785,8 @@ plans = { a = "5/s", b = { rate = "5/s" }, c = { max = 0 }, d = 7 }"#), @r#"
       |
     6 | plans = { a = "5/s", b = { rate = "5/s" }, c = { max = 0 }, d = 7 }
       |                                                                 ^ this is an integer
+      |
+      = help: write `"7/s"`
     "#);
     insta::assert_snapshot!(said_of(r#"algorithm = "sliding_window"
 rate = "5/s"

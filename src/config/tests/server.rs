@@ -113,7 +113,7 @@ proxy_protocol = { form = ["10.0.0.0/8"] }"#), @r#"
     error: `server.proxy_protocol.from` is missing
      --> weir.toml:2:18
       |
-    2 | proxy_protocol = { form = [************] }
+    2 | proxy_protocol = { form = ["10.0.0.0/8"] }
       |                  ^^^^^^^^^^^^^^^^^^^^^^^^^
       |
       = help: expected non-empty list of strings (address or network). Peers that begin each connection with a PROXY header, version 1 or 2, which has the address of the client.
@@ -121,7 +121,7 @@ proxy_protocol = { form = ["10.0.0.0/8"] }"#), @r#"
     error: unknown key `form` in `[server.proxy_protocol]`
      --> weir.toml:2:20
       |
-    2 | proxy_protocol = { form = [************] }
+    2 | proxy_protocol = { form = ["10.0.0.0/8"] }
       |                    ^^^^
       |
       = help: did you mean `from`?

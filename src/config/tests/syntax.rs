@@ -21,6 +21,15 @@ fn words_of_other_products() {
         ("rate = '1/s'\non_limit = 'queue'", "help: did you mean `hold`?"),
         ("rate = '1/s'\non_limit = 'deny'", "help: did you mean `reject`?"),
         ("rate = '1/s'\nmode = 'dry_run'", "help: did you mean `shadow`?"),
+        ("rate = '1/s'\non_limit = 'tarpit'", "help: did you mean `delay`?"),
+        (
+            "rate = '10r/s burst=20 nodelay'",
+            "write `rate = \"10/s\"`, and `burst = 20` as an option of its own, without",
+        ),
+        ("rate = '1/s'\nwhitelist = ['10.0.0.1']", "whitelist = ['10.0.0.1']"),
+        ("rate = '1/s'\nmax_tokens = 5", "max_tokens = 5"),
+        ("rate = 10", "help: write `\"10/s\"`"),
+        ("rate = '1/s'\nban = true", "help: write `ban = { after = \"10/min\", for = \"1h\" }`"),
     ] {
         let said = limit(rest);
         assert!(said.contains(hint), "{rest}\n{said}");
@@ -30,6 +39,40 @@ fn words_of_other_products() {
         said.contains("`10m` can mean two sizes") && said.contains("write `10MiB` (powers of 1024) or `10MB`"),
         "{said}"
     );
+}
+
+#[test]
+fn words_of_other_products_in_other_tables() {
+    for (text, hint) in [
+        ("backend = 'http://a'", "the address of the service is `url` of `[upstream]`"),
+        ("[upstream]\nproxy_pass = 'http://a'", "the address of the service is `url` of `[upstream]`"),
+        ("[upstreams.a]\nservers = ['http://a']", "`endpoints` are the addresses of an upstream"),
+        ("[upstreams.a]\nhealth_check = '/'", "`health` of `[upstreams.NAME]` checks endpoints"),
+        ("[upstreams.a]\nmax_conns = 5", "`server.max_connections` bounds connections of clients"),
+        ("[server]\nmax_conn = 5", "`server.max_connections` bounds connections of clients"),
+        ("stick-table = 'a'", "each limit is a table `[[limit]]`"),
+        ("[server]\nlimit_req = 'a'", "each limit is a table `[[limit]]`"),
+        ("[rate_limit]\nx = 'a'", "each limit is a table `[[limit]]`"),
+        ("[server]\ntarpit = true", "`on_limit = \"delay\"` of a limit"),
+        ("[access]\nwhitelist = ['10.0.0.1']", "`access.allow` exempts"),
+        ("[server]\nblacklist = ['10.0.0.1']", "`access.deny` refuses"),
+        ("[access]\ndeny = ['10.0.0.1']", "help: write `deny = { ip = [\"192.0.2.7\"] }`"),
+        ("upstream = 'http://a'", "help: write `[upstream] url = \"http://127.0.0.1:9000\"`"),
+        ("[timeouts]\nconnect = 10", "help: write `\"10s\"`"),
+        ("[admin]\nlisten = false", "listen = false"),
+    ] {
+        let said = said(text);
+        assert!(said.contains(hint), "{text}\n{said}");
+    }
+    let key = |part: &str| {
+        said(&format!(
+            "{UPSTREAM}[identity.shop]\nheader = 'x-a'\n[[limit]]\nname = 'a'\nrate = '1/s'\nkey = ['{part}']"
+        ))
+    };
+    for part in ["$binary_remote_addr", "src", "client_ip", "remote_addr"] {
+        assert!(key(part).contains("did you mean `ip`?"), "{part}");
+    }
+    assert!(key("user").contains("a key can have ip, path, route, host, method, shop, ip/24, header:NAME"));
 }
 
 #[test]
@@ -143,6 +186,8 @@ shutdown_grace = 30"#), @r#"
       |
     5 | shutdown_grace = 30
       |                  ^^ this is an integer
+      |
+      = help: write `"30s"`
     "#);
     insta::assert_snapshot!(said(r#"server = 1
 limit = { name = "a" }
@@ -179,6 +224,8 @@ max_head_bytes = 1.5"#), @r#"
       |
     3 | max_head_bytes = 1.5
       |                  ^^^ this is a float
+      |
+      = help: write a size such as `"64KiB"`
     "#);
     insta::assert_snapshot!(said(r#"[[limit]]
 name = "a"
@@ -190,6 +237,8 @@ match = { header = "x" }"#), @r#"
       |
     4 | rate = 5
       |        ^ this is an integer
+      |
+      = help: write `"5/s"`
 
     error: `limit.match.header`: expected table (header names, and values or `*`)
      --> weir.toml:5:20

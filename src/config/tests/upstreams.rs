@@ -558,13 +558,13 @@ fn tls_to_services() {
     error: `upstream.tls` has no effect without `https://`
      --> weir.toml:3:7
       |
-    3 | tls = { verify = ***** }
+    3 | tls = { verify = false }
       |       ^^^^^^^^^^^^^^^^^^
 
     error: unknown key `verify` in `[upstream.tls]`
      --> weir.toml:3:9
       |
-    3 | tls = { verify = ***** }
+    3 | tls = { verify = false }
       |         ^^^^^^
       |
       = help: `[upstream.tls]` can have ca, server_name, cert, key
