@@ -258,6 +258,11 @@ fn sentence(body: &ClientBody) -> (bool, String) {
         let limit = refusing.key.banned_until.as_ref().map(|_| format!("{}: ", refusing.key.limit));
         return (false, limit.unwrap_or_default() + &refusing.verdict);
     }
+    let refuses = |limit: &&ClientLimitBody| limit.keys.iter().any(|key| !key.passes);
+    let partly: Vec<_> = body.limits.iter().filter(refuses).map(|limit| &*limit.limit).collect();
+    if !partly.is_empty() {
+        return (false, format!("Refused in part, by {}: other requests pass.", partly.join(", ")));
+    }
     match own().count() {
         0 => (true, "No limit counts by these parts alone.".to_owned()),
         1 => (true, "The limit admits it.".to_owned()),
