@@ -19,8 +19,9 @@ use super::followed::{self, Followed, FollowedClients};
 use super::keys::{self, KeyBody};
 use super::page::verdict::{self, KeyVerdict};
 use super::state::Admin;
+use super::tap::decision_json;
 use super::times::rfc3339;
-use crate::base::telemetry::{RequestRecord, TapFilter, write_fields_json};
+use crate::base::telemetry::{RequestRecord, TapFilter};
 use crate::base::time::Timestamp;
 use crate::engine::gate::{BanTarget, ClientKeys, FoundKey, KeyError, KeyName, Live};
 use crate::engine::policy::KeyPart;
@@ -176,7 +177,7 @@ pub(super) fn shown(admin: &Admin, text: &str, plan: Option<&str>) -> Result<(Cl
     let names = of_limits.iter().map(|of| &of.limit.name).collect::<Vec<_>>();
     let others = live.policy.limits().iter().filter(|limit| !names.contains(&&limit.name));
     body.other_limits = others.map(|limit| limit.name.to_string()).collect();
-    let filter = filter_of(&live, &of_limits, address);
+    let filter = filter_of(&of_limits, address);
     for ClientKeys { limit, missing, keys } in of_limits {
         let key = |found: &FoundKey| key_body(admin, &live, (&limit.name, found), plan, now);
         let keys = keys.iter().map(key).collect::<Result<_, _>>()?;
@@ -204,13 +205,10 @@ pub(super) fn part_names(live: &Live) -> BTreeSet<String> {
 }
 
 /// Selects the requests of the client: by its address, and by its keys that have another part; `None` if it has neither.
-fn filter_of(live: &Live, of_limits: &[ClientKeys<'_>], address: Option<IpAddr>) -> Option<TapFilter> {
+fn filter_of(of_limits: &[ClientKeys<'_>], address: Option<IpAddr>) -> Option<TapFilter> {
     let is_own = |of: &&ClientKeys<'_>| {
-        let has_other_part = of.limit.key.iter().any(|part| {
-            let name = live.policy.part_name(part);
-            name != "ip" && !name.starts_with("ip/")
-        });
-        of.missing.is_empty() && has_other_part
+        let counts_addresses = |part: &KeyPart| matches!(part, KeyPart::Ip | KeyPart::Network { .. });
+        of.missing.is_empty() && !of.limit.key.iter().all(counts_addresses)
     };
     let key = |of: &ClientKeys<'_>| {
         of.keys.first().map(|found| (of.limit.name.to_string(), [found.key.first, found.key.second]))
@@ -272,12 +270,8 @@ fn sentence(body: &ClientBody) -> (bool, String) {
 
 impl DecisionsBody {
     fn of(Followed { since, count, requests }: Followed) -> Self {
-        let request = |request: &Arc<RequestRecord>| {
-            let mut text = format!("{{\"at\":\"{}\"", rfc3339(request.at)).into_bytes();
-            write_fields_json(&mut text, request);
-            text.push(b'}');
-            serde_json::from_slice(&text).unwrap_or_default()
-        };
+        let request =
+            |request: &Arc<RequestRecord>| serde_json::from_slice(&decision_json(request)).unwrap_or_default();
         Self { since: rfc3339(since), count, requests: requests.iter().map(request).collect() }
     }
 }

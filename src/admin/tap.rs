@@ -28,6 +28,7 @@ use super::body::{self, NO_NETWORK, Parameters};
 use super::connections::{Activity, Streaming};
 use super::keys;
 use super::state::Admin;
+use super::times::rfc3339;
 use crate::base::telemetry::{
     FIELDS, Field, FieldKind, Outcome, RefusedBy, RequestRecord, TAPS_MAX, Tap, TapFilter, write_fields_json,
 };
@@ -216,15 +217,21 @@ impl EventStream {
     }
 }
 
+/// The request as a `Decision`.
+pub(super) fn decision_json(request: &RequestRecord) -> Vec<u8> {
+    let mut json = format!("{{\"at\":\"{}\"", rfc3339(request.at)).into_bytes();
+    write_fields_json(&mut json, request);
+    json.push(b'}');
+    json
+}
+
 /// The events of these requests, and of lost ones. Without any it is a comment.
 fn piece(requests: &[Arc<RequestRecord>], lost: u64) -> String {
     let mut text = String::new();
     for request in requests {
-        let mut data =
-            format!("event: decision\ndata: {{\"at\":\"{}\"", super::times::rfc3339(request.at)).into_bytes();
-        write_fields_json(&mut data, request);
-        text.push_str(&String::from_utf8_lossy(&data));
-        text.push_str("}\n\n");
+        text.push_str("event: decision\ndata: ");
+        text.push_str(&String::from_utf8_lossy(&decision_json(request)));
+        text.push_str("\n\n");
     }
     match lost {
         0 if text.is_empty() => text.push_str(":\n\n"),

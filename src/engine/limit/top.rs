@@ -88,8 +88,7 @@ impl Top {
     /// Counts one occurrence of a key. `text` is called only if the key gets a slot.
     pub fn offer_with<T: AsRef<str>>(&mut self, key: Key, text: impl FnOnce() -> T) {
         self.total = self.total.saturating_add(1);
-        let mut recent = [0; PIECES];
-        recent[self.piece] = 1;
+        let recent = || std::array::from_fn(|piece| u32::from(piece == self.piece));
         if let Some(&place) = self.places.get(&key) {
             let slot = &mut self.slots[place];
             slot.count = slot.count.saturating_add(1);
@@ -100,9 +99,10 @@ impl Top {
             let rank = self.heap.len();
             self.places.insert(key, self.slots.len());
             self.heap.push(self.slots.len());
-            self.slots.push(Slot { key, text: cut(text().as_ref()), count: 1, error: 0, recent, rank });
+            self.slots.push(Slot { key, text: cut(text().as_ref()), count: 1, error: 0, recent: recent(), rank });
             self.rise(rank);
         } else if let Some(&place) = self.heap.first() {
+            let recent = recent();
             let slot = &mut self.slots[place];
             self.places.remove(&slot.key);
             self.places.insert(key, place);

@@ -49,6 +49,34 @@ async fn a_reset_gives_all_units_back() {
     }
 }
 
+/// All keys that lack units of any rate are reset; those with all units are not counted.
+#[tokio::test(start_paused = true)]
+async fn all_keys_of_a_limit_are_reset() {
+    let gate = new_gate();
+    let bucket =
+        |count, period| Algorithm::TokenBucket(Quota::new(Rate { count, period_ns: ns(period) }, count).unwrap());
+    let several = Algorithm::Several([bucket(2, "1s"), bucket(5, "1h")].into());
+    let in_flight = Algorithm::Concurrency(crate::engine::limit::concurrency::Rule::new(3).unwrap());
+    let live = install(gate, [of("l", several), of("other", bucket(5, "1h")), of("c", in_flight)], CAPS);
+    let start = gate.clock.now();
+    for key in ["a", "b"] {
+        spend(gate, live, "l", key, 2, start);
+        spend(gate, live, "other", key, 2, start);
+    }
+    // The rate of a second has all units again, that of an hour has not.
+    let now = start.saturating_add_ns(ns("5s"));
+    spend(gate, live, "l", "c", 1, now);
+    assert_eq!(gate.reset_all(live, "l", now), Ok((3, 0)));
+    assert_eq!(gate.reset_all(live, "l", now), Ok((0, 0)));
+    let remaining = |limit: &str, key: &str| {
+        let found = gate.find_key(live, limit, &name(key)).unwrap();
+        gate.key_state(live, &found, None, now).unwrap().budget.reset_after_ns
+    };
+    assert_eq!((remaining("l", "a"), remaining("l", "c")), (Some(0), Some(0)));
+    assert_ne!(remaining("other", "a"), Some(0));
+    assert!(gate.reset_all(live, "c", now).is_err() && gate.reset_all(live, "none", now).is_err());
+}
+
 /// The store knows of a debt that this replica has not heard of.
 #[tokio::test(start_paused = true)]
 async fn a_reset_fills_the_store() {
