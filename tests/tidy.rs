@@ -27,7 +27,7 @@ fn the_tree_is_tidy() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut violations = check_top_level(&entries(root));
     let mut sources = Vec::new();
-    for (path, text) in ["src", "tests", "benches"].iter().flat_map(|folder| files(root, folder)) {
+    for (path, text) in ["src", "tests", "benches"].iter().flat_map(|folder| files_of(root, folder, "rs")) {
         match Source::parse(&path, &text) {
             Ok(source) => sources.push(source),
             Err(message) => violations.push(Violation { path, line: 1, message }),
@@ -43,17 +43,38 @@ fn the_tree_is_tidy() {
         source.path.starts_with("src/") && source.path != "src/main.rs" && !only_tests
     };
     violations.extend(tree::check_tree(&sources.iter().filter(is_built).collect::<Vec<_>>()));
-    report_sizes(&sources);
+    report_sizes(root, &sources, &test_modules);
     violations.sort();
     let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
     assert!(lines.is_empty(), "violations: {}\n{}", lines.len(), lines.join("\n"));
 }
 
-fn report_sizes(sources: &[Source]) {
-    let ours = || sources.iter().filter(|source| source.path.starts_with("src/"));
-    let files = median(ours().map(rules::code_lines).collect());
+/// A file with fewer lines is small.
+const SMALL_LINES: usize = 50;
+
+/// Prints the size of the project. `cargo test --test tidy -- --nocapture` shows it.
+fn report_sizes(root: &Path, sources: &[Source], test_modules: &HashSet<Vec<String>>) {
+    let only_tests = |source: &Source| {
+        (0..source.module.len()).any(|depth| test_modules.contains(&source.module[..=depth]))
+            || !source.path.starts_with("src/")
+    };
+    let ours = || sources.iter().filter(|source| !only_tests(source));
+    let sizes: Vec<usize> = ours().map(rules::code_lines).collect();
+    let (files, lines) = (sizes.len(), sizes.iter().sum::<usize>());
+    let small = sizes.iter().filter(|lines| **lines < SMALL_LINES).count();
+    let all: usize = sources.iter().map(|source| source.text.lines().count()).sum();
+    println!(
+        "code: {lines} lines in {files} files, {small} of them below {SMALL_LINES} lines; tests and benches: {}",
+        all - lines
+    );
     let functions = median(ours().flat_map(Source::functions).map(|function| function.lines).collect());
-    println!("src: median file {files} lines without tests, median function {functions} lines");
+    println!("median: file {} lines, function {functions} lines", median(sizes));
+    let pages = files_of(root, "docs", "md").into_iter().map(|(_, text)| text);
+    let pages = pages.chain([fs::read_to_string(root.join("README.md")).unwrap()]);
+    let is_word = |token: &&str| token.contains(char::is_alphanumeric);
+    println!("pages: {} words", pages.map(|text| text.split_whitespace().filter(is_word).count()).sum::<usize>());
+    let lock = fs::read_to_string(root.join("Cargo.lock")).unwrap();
+    println!("crates: {} in Cargo.lock, with those of tests and other systems", lock.matches("[[package]]").count());
 }
 
 fn median(mut sizes: Vec<usize>) -> usize {
@@ -69,14 +90,14 @@ fn entries(folder: &Path) -> Vec<String> {
     names
 }
 
-/// All Rust files below `folder`, as path from `root` and text.
-fn files(root: &Path, folder: &str) -> Vec<(String, String)> {
+/// All files below `folder` with this extension, as path from `root` and text.
+fn files_of(root: &Path, folder: &str, extension: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for name in entries(&root.join(folder)) {
         let path = format!("{folder}/{name}");
         if root.join(&path).is_dir() {
-            found.extend(files(root, &path));
-        } else if Path::new(&name).extension().is_some_and(|extension| extension == "rs") {
+            found.extend(files_of(root, &path, extension));
+        } else if Path::new(&name).extension().is_some_and(|found| found == extension) {
             let text = fs::read_to_string(root.join(&path)).unwrap();
             found.push((path, text));
         }

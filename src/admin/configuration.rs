@@ -54,7 +54,10 @@ struct ReloadRequest {
     get,
     path = "/v1/config",
     params(ConfigQuery),
-    responses((status = 200, body = ConfigBody, description = "the options; overrides set at run time are last"))
+    responses(
+        (status = 200, body = ConfigBody, description = "the options; overrides set at run time are last"),
+        (status = 404, body = ProblemBody, description = "no option in force is below the path; only with defaults"),
+    )
 )]
 pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<ConfigQuery>) -> Answer {
     let (reader, below) = (Arc::clone(&admin.configuration), asked.path.clone().unwrap_or_default());
@@ -88,6 +91,9 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Par
                 variable: None,
             });
         }
+    }
+    if has_defaults && config.settings.is_empty() {
+        return problem(StatusCode::NOT_FOUND, format!("no option in force has a name that begins with `{below}`"));
     }
     json(StatusCode::OK, &config)
 }

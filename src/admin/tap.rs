@@ -248,7 +248,7 @@ fn piece(requests: &[Arc<RequestRecord>], lost: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::telemetry::{TappedKey, Text};
+    use crate::base::telemetry::Text;
     use crate::base::time::Timestamp;
 
     #[test]
@@ -264,7 +264,7 @@ mod tests {
         let mut request = passed.clone();
         request.set(Text::Path, "/a\nb");
         request.set(Text::Limit, "one");
-        request.add_key(TappedKey { limit: "one", hash: [1, 2], shown: "a|b" });
+        request.add_key("one", [1, 2], |out| out.push_str("a|b"));
         assert_eq!(piece(&[], 0), ":\n\n");
         insta::assert_snapshot!(piece(&[Arc::new(request), Arc::new(passed)], 7), @r#"
         event: decision

@@ -1,7 +1,8 @@
-//! The ground: time, header fields, metrics and logs, and two small functions that all other storeys use.
+//! The ground: time, header fields, metrics and logs, and small functions that all other storeys use.
 //!
 //! Not here: anything that knows of limits or of sockets.
 
+pub mod digits;
 pub mod split_mix;
 pub mod visible;
 

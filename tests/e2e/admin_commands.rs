@@ -141,6 +141,7 @@ fn changes_are_listed_and_wrong_words_are_named() {
         (&["audit", "--action", "nonsense"][..], "`nonsense` is none of override, plan, reset"),
         (&["audit", "-n", "0"], "expected a whole number from 1 to 1000"),
         (&["keys", "show", "sellers", "7", "--plan", "gold"], "the limit has no plan `gold`; it has `big`"),
+        (&["config", "show", "limit.nosuch"], "no option in force has a name that begins with `limit.nosuch`"),
         (&["keys", "show", "pairs", "here|7"], "`ip` is an address such as 192.0.2.7"),
         (&["keys", "show", "sellers", r#"{"seler": 7}"#], "has no `seler`"),
     ] {

@@ -164,7 +164,6 @@ mod tests {
     use prometheus::Registry;
 
     use super::super::outcome::Outcome;
-    use super::super::request::TappedKey;
     use super::*;
 
     const LIMITED: Outcome = Outcome::Refused(RefusedBy::Limit);
@@ -172,7 +171,7 @@ mod tests {
     fn request(outcome: Outcome, client: &str, keys: &[(&str, u64)]) -> RequestRecord {
         let mut request = RequestRecord { client: client.parse().unwrap(), outcome, ..RequestRecord::default() };
         for (limit, hash) in keys {
-            request.add_key(TappedKey { limit, hash: [*hash; 2], shown: "k" });
+            request.add_key(limit, [*hash; 2], |out| out.push('k'));
         }
         request
     }

@@ -15,6 +15,7 @@ use super::queue::enqueue::{Candidate, HoldingLimit};
 use super::queue::wait::{WaitItem, Waiting};
 use super::refusal::{Cause, Refusal};
 use super::state::{Gate, LimitState, Live};
+use crate::base::telemetry::RequestRecord;
 use crate::base::time::Timestamp;
 use crate::engine::limit::{Key, Retry};
 use crate::engine::policy::{Facts, KeyPart, Limit, Mode, OnLimit, Plan, Principal, Stage};
@@ -69,12 +70,12 @@ impl Gate {
         now: Timestamp,
     ) -> Result<Step<'l>, Unkeyed<'l>> {
         let mut pass = Pass::default();
-        let instead = self.admit_into(&mut pass, (live, stage), facts, head_bytes, now)?;
+        let instead = self.admit_into(&mut pass, (live, stage), facts, head_bytes, now, None)?;
         Ok(instead.unwrap_or_else(|| Step::Pass(Box::new(pass))))
     }
 
     /// Decides the limits of a stage, and writes the pass into `pass`, which is empty before. So the pass is not moved.
-    /// Returns what happens to the request instead, if it does not pass now.
+    /// Returns what happens to the request instead, if it does not pass now. Adds the keys of the request to `record`.
     ///
     /// # Errors
     /// The identity or the part of a key for which the request has no single value.
@@ -86,6 +87,7 @@ impl Gate {
         facts: &Facts<'_>,
         head_bytes: impl FnOnce() -> usize,
         now: Timestamp,
+        record: Option<&mut RequestRecord>,
     ) -> Result<Option<Step<'l>>, Unkeyed<'l>> {
         live.find(stage, facts, &mut pass.charged.checks);
         if pass.charged.checks.is_empty() {
@@ -99,6 +101,9 @@ impl Gate {
             Requester { facts, identities: &[], plan: None }
         };
         let handling = self.compute_keys(live, requester, pass.charged.checks.charges_mut(), now)?;
+        if let Some(record) = record {
+            self.describe_keys(live, requester, &pass.charged.checks, record);
+        }
         if handling == Handling::Plain && pass.charged.checks.admit(now) {
             pass.complete(now);
             return Ok(None);
@@ -284,8 +289,9 @@ impl Gate {
         self.refused_networks.count(&self.secret, facts.client_ip);
         for denying in denying {
             let shown = || {
-                let parts = live.policy.shown(&self.secret, &denying.check.applied, facts, identities);
-                parts.collect::<Vec<_>>().join("|")
+                let mut text = String::new();
+                live.policy.write_shown(&mut text, &self.secret, &denying.check.applied, facts, identities);
+                text
             };
             denying.check.state.refused.count(denying.key, shown);
         }

@@ -5,56 +5,62 @@ use super::check::Checks;
 use super::identify::{RequestIdentities, identify_for};
 use super::named_charge::NamedCharge;
 use super::state::{Gate, Live};
-use crate::base::telemetry::{RequestRecord, TappedKey, Text};
+use crate::base::telemetry::{RequestRecord, Text};
 use crate::base::time::Timestamp;
 use crate::engine::policy::{Facts, Stage};
 
 impl Gate {
-    /// Adds to the record of a request the limits of `stage` that apply to it, with its keys; none unless `is_limited`, or
-    /// if it has no key. For the identified stage also adds its plan and its identities, as far as limits or access lists
-    /// need them.
+    /// Adds the plan and the identities of a request to its record, as far as limits or access lists need them. Limits
+    /// need none unless it `is_limited`.
     #[inline(never)]
-    pub fn describe(
+    pub fn describe_identities(
         &self,
         live: &Live,
-        (stage, is_limited): (Stage, bool),
+        is_limited: bool,
         facts: &Facts<'_>,
         now: Timestamp,
         record: &mut RequestRecord,
     ) {
-        let mut checks = Checks::default();
-        if is_limited {
-            live.find(stage, facts, &mut checks);
-        }
-        let mut known = RequestIdentities::new(self, live, facts, now);
-        let (identities, plan) = if stage == Stage::Identified && live.needs_identity {
-            let access = live.policy.access.as_deref();
-            for index in access.iter().flat_map(|access| access.identities()) {
-                let _ = known.find(index); // an invalid one is none
-            }
-            let requires_plan = access.is_some_and(|access| !access.required(facts).is_empty());
-            let required_plan = if requires_plan { known.plan().ok().flatten() } else { None };
-            let identified = identify_for(&mut known, checks.charges());
-            for (index, principal) in known.found() {
-                let shown = live.policy.shown_principal(&self.secret, index, principal, facts.client_ip);
-                record.add_identity(&live.policy.identities[index].name, &shown);
-            }
-            if let Some(plan) = identified.as_ref().map_or(&required_plan, |(_, plan)| plan) {
-                record.set(Text::Plan, plan);
-            }
-            let Ok(identified) = identified else { return };
-            identified
-        } else {
-            Default::default()
-        };
-        let requester = Requester { facts, identities: &identities, plan: plan.as_deref() };
-        if self.compute_keys(live, requester, checks.charges_mut(), now).is_err() {
+        if !live.needs_identity {
             return;
         }
+        let mut checks = Checks::default();
+        if is_limited {
+            live.find(Stage::Identified, facts, &mut checks);
+        }
+        let mut known = RequestIdentities::new(self, live, facts, now);
+        let access = live.policy.access.as_deref();
+        for index in access.iter().flat_map(|access| access.identities()) {
+            let _ = known.find(index); // an invalid one is none
+        }
+        let requires_plan = access.is_some_and(|access| !access.required(facts).is_empty());
+        let required_plan = if requires_plan { known.plan().ok().flatten() } else { None };
+        let identified = identify_for(&mut known, checks.charges());
+        for (index, principal) in known.found() {
+            let write = |out: &mut String| {
+                live.policy.write_principal(out, &self.secret, index, principal, facts.client_ip);
+            };
+            record.add_identity(&live.policy.identities[index].name, write);
+        }
+        if let Some(plan) = identified.as_ref().map_or(&required_plan, |(_, plan)| plan) {
+            record.set(Text::Plan, plan);
+        }
+    }
+
+    /// Adds the limits of `checks`, with the keys of the request, to its record.
+    #[inline(never)]
+    pub(super) fn describe_keys(
+        &self,
+        live: &Live,
+        requester: Requester<'_, '_>,
+        checks: &Checks<'_>,
+        record: &mut RequestRecord,
+    ) {
+        let Requester { facts, identities, .. } = requester;
         for check in checks.charges() {
-            let shown: Vec<_> = live.policy.shown(&self.secret, &check.check.applied, facts, &identities).collect();
-            let (limit, hash) = (&*check.check.state.name, [check.key.first, check.key.second]);
-            record.add_key(TappedKey { limit, hash, shown: &shown.join("|") });
+            let (applied, hash) = (&check.check.applied, [check.key.first, check.key.second]);
+            let write = |out: &mut String| live.policy.write_shown(out, &self.secret, applied, facts, identities);
+            record.add_key(&check.check.state.name, hash, write);
         }
     }
 
@@ -72,7 +78,7 @@ impl Gate {
     pub fn describe_charge(&self, live: &Live, charge: &NamedCharge, record: &mut RequestRecord) {
         if let Some(limit) = live.policy.limits().get(charge.limit) {
             let hash = [charge.key.first, charge.key.second];
-            record.add_key(TappedKey { limit: &limit.name, hash, shown: &self.shown_charge(live, charge) });
+            record.add_key(&limit.name, hash, |out| out.push_str(&self.shown_charge(live, charge)));
         }
     }
 }

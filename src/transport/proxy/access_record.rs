@@ -71,8 +71,7 @@ thread_local! {
 impl<'m> AccessRecord<'m> {
     pub(super) fn new(shared: &'m SharedState, running: &RunningConfig, began: Instant, peer: &Peer) -> Self {
         let (log, is_tapped) = (running.access_log, shared.taps.is_on());
-        let is_observed = is_tapped || log.requests != AccessLog::Off || running.settings.traces.is_some();
-        let observed = is_observed.then(|| Observed::new(log, is_tapped, began, peer));
+        let observed = (is_tapped || running.records_requests).then(|| Observed::new(log, is_tapped, began, peer));
         Self { shared, outcome: Outcome::Refused(RefusedBy::Other), is_counted: false, observed }
     }
 

@@ -65,7 +65,7 @@ impl<'v> RequestContext<'v> {
     #[inline]
     pub(super) fn trace(&self, fields: Fields<'_>, record: &mut AccessRecord<'_>) {
         let settings = &self.config.running.settings;
-        if settings.request_id || settings.traces.is_some() || record.is_observed() {
+        if settings.request_id || record.is_observed() {
             self.trace_as(fields, settings, record);
         }
     }

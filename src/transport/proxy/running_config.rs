@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::settings::Settings;
-use crate::base::telemetry::{AccessSettings, Metrics};
+use crate::base::telemetry::{AccessLog, AccessSettings, Metrics};
 use crate::engine::gate::Live;
 use crate::engine::store::RemoteStore;
 use crate::transport::net::Timeouts;
@@ -23,6 +23,8 @@ pub struct RunningConfig {
     pub settings: Settings,
     /// The requests to log.
     pub access_log: AccessSettings,
+    /// Whether each request needs a record, for the log or for traces.
+    pub(super) records_requests: bool,
     /// The stores of limits, in the order of the configuration.
     pub stores: Vec<RemoteStore>,
     /// The state of the endpoints of each upstream, in the order of the settings.
@@ -41,7 +43,8 @@ impl RunningConfig {
     ) -> Self {
         let known = before.map_or(&[][..], |before| &before.upstreams);
         let upstreams = UpstreamState::of_all(&settings.upstreams, known, metrics, ceiling);
-        Self { live: Arc::new(live), settings, access_log, stores, upstreams }
+        let records_requests = access_log.requests != AccessLog::Off || settings.traces.is_some();
+        Self { live: Arc::new(live), settings, access_log, records_requests, stores, upstreams }
     }
 
     /// This configuration with another policy.

@@ -186,7 +186,6 @@ impl<'v> RequestContext<'v> {
             None => false,
         };
         if !is_free && policy.has_arrival() {
-            self.describe((Stage::Arrival, true), facts, now, input.record);
             // Into the field of the identified stage, so that waiting requests are smaller.
             self.decide_stage(input, Stage::Arrival, now).await?;
             input.admission.finish_arrival(self.config.running.settings.profiles);
@@ -195,7 +194,10 @@ impl<'v> RequestContext<'v> {
         let (destination, required) = destination(facts, input.record)?;
         let now = if self.has_waited() { clock.now() } else { now };
         let entered = self.worker.shared.gate.enter(&self.config.running.live, required, facts, is_free, now);
-        self.describe((Stage::Identified, matches!(entered, Ok(false))), facts, now, input.record);
+        if let Some(record) = input.record.for_gate() {
+            let (live, is_limited) = (&self.config.running.live, matches!(entered, Ok(false)));
+            self.worker.shared.gate.describe_identities(live, is_limited, facts, now, record);
+        }
         is_free = entered.map_err(|error| match error {
             AccessError::Denied(reason) => self.denied(reason, is_grpc),
             AccessError::Unidentified(missing) => self.unkeyed(missing.into(), is_grpc),
@@ -244,14 +246,6 @@ impl<'v> RequestContext<'v> {
         Ok((Destination { upstream, rewrite, upgrades, max_body }, required))
     }
 
-    /// Adds keys, identities and plan to the record, if a line or a tap has them.
-    #[inline]
-    fn describe(&self, stage: (Stage, bool), facts: &Facts<'_>, now: Timestamp, record: &mut AccessRecord<'_>) {
-        if let Some(record) = record.for_gate() {
-            self.worker.shared.gate.describe(&self.config.running.live, stage, facts, now, record);
-        }
-    }
-
     /// Whether the access lists exempt its address or its path from all limits.
     fn check_arrival_access(
         &self,
@@ -289,7 +283,7 @@ impl<'v> RequestContext<'v> {
         let gate = &self.worker.shared.gate;
         let live = &self.config.running.live;
         let pass = &mut input.admission.identified;
-        let decided = gate.admit_into(pass, (live, stage), facts, || facts.head_bytes(), now);
+        let decided = gate.admit_into(pass, (live, stage), facts, || facts.head_bytes(), now, input.record.for_gate());
         let Some(mut step) = decided.map_err(|unkeyed| self.unkeyed(unkeyed, is_grpc))? else { return Ok(()) };
         let decided = loop {
             match step {

@@ -9,11 +9,15 @@ pub fn is_unprintable(character: char) -> bool {
     is_hidden(character) || matches!(character, '\u{2028}' | '\u{2029}')
 }
 
+/// Whether nothing of `text` is to be escaped.
+pub(super) fn is_plain(text: &str) -> bool {
+    // Looks at all bytes, so that several are compared at once.
+    let is_plain = |byte: u8| matches!(byte, b' '..=b'~') & (byte != b'"') & (byte != b'\\');
+    text.bytes().fold(true, |are_plain, byte| are_plain & is_plain(byte))
+}
+
 /// Appends `text` as the inside of a JSON string (RFC 8259, section 7). No character of it is [unprintable](is_unprintable).
 pub(super) fn escape(out: &mut Vec<u8>, text: &str) {
-    if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
-        return out.extend_from_slice(text.as_bytes());
-    }
     for character in text.chars() {
         match character {
             '"' => out.extend_from_slice(b"\\\""),

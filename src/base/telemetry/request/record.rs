@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use super::escape::is_plain;
 use crate::base::telemetry::outcome::Outcome;
 use crate::base::time::Timestamp;
 
@@ -170,9 +171,9 @@ impl RequestRecord {
         self.set_bytes(Text::Referer, &value[if host == authority { 0 } else { host }..]);
     }
 
-    /// Adds a verified identity: its name in the configuration, and its value without secrets.
-    pub fn add_identity(&mut self, name: &str, shown: &str) {
-        let identity = [self.push(name), self.push(shown)];
+    /// Adds a verified identity: its name in the configuration. `write` appends its value without secrets.
+    pub fn add_identity(&mut self, name: &str, write: impl FnOnce(&mut String)) {
+        let identity = [self.push(name), self.push_with(write)];
         self.texts.identities.push(identity);
     }
 
@@ -181,9 +182,10 @@ impl RequestRecord {
         self.texts.identities.iter().map(|[name, shown]| (self.slice(*name), self.slice(*shown)))
     }
 
-    /// Adds a limit that applies to the request, with its key.
-    pub fn add_key(&mut self, TappedKey { limit, hash, shown }: TappedKey<'_>) {
-        let (limit, shown) = (self.push(limit), self.push(shown));
+    /// Adds a limit that applies to the request, with the hash of its key. `write` appends the parts of the key without
+    /// secrets, with `|` between them.
+    pub fn add_key(&mut self, limit: &str, hash: [u64; 2], write: impl FnOnce(&mut String)) {
+        let (limit, shown) = (self.push(limit), self.push_with(write));
         self.texts.keys.push(KeySpan { limit, hash, shown });
     }
 
@@ -196,9 +198,18 @@ impl RequestRecord {
         })
     }
 
+    /// Whether no character of its texts is escaped in lines.
+    pub(super) fn is_plain(&self) -> bool {
+        is_plain(&self.texts.buffer)
+    }
+
     fn push(&mut self, text: &str) -> Span {
+        self.push_with(|buffer| buffer.push_str(text))
+    }
+
+    fn push_with(&mut self, write: impl FnOnce(&mut String)) -> Span {
         let start = self.texts.buffer.len();
-        self.texts.buffer.push_str(text);
+        write(&mut self.texts.buffer);
         (start, self.texts.buffer.len())
     }
 
@@ -217,13 +228,13 @@ mod tests {
         record.set(Text::Path, "/a");
         record.set_bytes(Text::UserAgent, b"a\xffb");
         record.set_bytes(Text::Referer, &[b'r'; 600]);
-        record.add_identity("seller", "7");
-        record.add_key(TappedKey { limit: "one", hash: [1, 2], shown: "7" });
+        record.add_identity("seller", |out| out.push('7'));
+        record.add_key("one", [1, 2], |out| out.push_str("7|GET"));
         record.status = 200;
         assert_eq!((record.text(Text::Path), record.text(Text::UserAgent)), ("/a", "a\u{fffd}b"));
         assert_eq!((record.text(Text::Referer).len(), record.text(Text::Host)), (512, ""));
         assert_eq!(record.identities().collect::<Vec<_>>(), [("seller", "7")]);
-        assert_eq!(record.keys().collect::<Vec<_>>(), [TappedKey { limit: "one", hash: [1, 2], shown: "7" }]);
+        assert_eq!(record.keys().collect::<Vec<_>>(), [TappedKey { limit: "one", hash: [1, 2], shown: "7|GET" }]);
 
         assert!(record.renew());
         assert_eq!((record.text(Text::Path), record.keys().count(), record.identities().count()), ("", 0, 0));

@@ -8,11 +8,13 @@
 //!
 //! Not here: the syntax of `Forwarded` (`forwarded`), and the PROXY protocol (`net`).
 
+use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::IpNet;
 
 use super::forwarded;
+use crate::base::digits::push_address;
 use crate::base::fields::Fields;
 
 const X_FORWARDED_FOR: &str = "x-forwarded-for";
@@ -82,11 +84,18 @@ impl Prefixes {
 
     /// The network in text: `192.0.2.7` if it is one address, `192.0.2.0/24` otherwise.
     pub fn shown(self, ip: IpAddr) -> String {
+        let mut text = String::new();
+        self.write(&mut text, ip);
+        text
+    }
+
+    /// Appends the text of [`shown`](Self::shown).
+    pub fn write(self, out: &mut String, ip: IpAddr) {
         let network = self.network(ip);
-        match network {
-            IpAddr::V4(_) if self.v4 < 32 => format!("{network}/{}", self.v4),
-            IpAddr::V6(_) if self.v6 < 128 => format!("{network}/{}", self.v6),
-            network => network.to_string(),
+        push_address(network, |piece| out.push_str(piece));
+        let (length, whole) = if network.is_ipv4() { (self.v4, 32) } else { (self.v6, 128) };
+        if length < whole {
+            let _ = write!(out, "/{length}"); // writing to a string cannot fail
         }
     }
 

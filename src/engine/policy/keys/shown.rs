@@ -13,6 +13,7 @@ use http::header::{AUTHORIZATION, COOKIE, HeaderName, PROXY_AUTHORIZATION};
 
 use super::key::KeySecret;
 use super::part::KeyPart;
+use crate::base::digits::hex;
 use crate::base::visible::is_hidden;
 use crate::engine::policy::compiled::{Applied, Policy};
 use crate::engine::policy::facts::Facts;
@@ -63,75 +64,116 @@ impl Policy {
         facts: &'s Facts<'_>,
         principals: &'s [Principal<'_>],
     ) -> impl Iterator<Item = String> + 's {
-        let (route, absent) = (applied.route, || ABSENT.to_owned());
-        applied.limit.key.iter().map(move |part| match part {
-            KeyPart::Ip | KeyPart::Network { .. } => part.prefixes(self.client_ip.prefixes).shown(facts.client_ip),
-            KeyPart::Path => escaped(facts.path.as_bytes()),
-            KeyPart::Route => escaped(route.as_bytes()),
-            KeyPart::Host => escaped(facts.host.as_bytes()),
-            KeyPart::Method => escaped(facts.method.as_str().as_bytes()),
-            KeyPart::Identity(index) => {
-                let principal = principals.get(*index).unwrap_or(&Principal::Anonymous);
-                self.shown_principal(secret, *index, principal, facts.client_ip)
-            }
-            KeyPart::Header(name, several) => {
-                let value = in_header(facts.headers, name, *several).ok().flatten();
-                value.map_or_else(absent, |value| of_header(secret, name, &value))
-            }
-            KeyPart::Query(name, several) => {
-                let value = in_query(facts.query, name, *several).ok().flatten();
-                value.map_or_else(absent, |value| masked(secret, &value))
-            }
-            KeyPart::Cookie(name, several) => {
-                let value = in_cookie(facts.headers, name, *several).ok().flatten();
-                value.map_or_else(absent, |value| fingerprint(secret, &value))
-            }
-            KeyPart::Named(_) => absent(),
+        let route = applied.route;
+        applied.limit.key.iter().map(move |part| {
+            let mut text = String::new();
+            self.write_part(&mut text, part, secret, (route, facts), principals);
+            text
         })
     }
 
-    /// The text of the identity at `index`, as in [`Policy::shown`].
-    pub fn shown_principal(
+    /// Appends the texts of [`Policy::shown`], with `|` between them.
+    pub fn write_shown(
         &self,
+        out: &mut String,
+        secret: &KeySecret,
+        applied: &Applied<'_>,
+        facts: &Facts<'_>,
+        principals: &[Principal<'_>],
+    ) {
+        for (index, part) in applied.limit.key.iter().enumerate() {
+            if index > 0 {
+                out.push('|');
+            }
+            self.write_part(out, part, secret, (applied.route, facts), principals);
+        }
+    }
+
+    fn write_part(
+        &self,
+        out: &mut String,
+        part: &KeyPart,
+        secret: &KeySecret,
+        (route, facts): (&str, &Facts<'_>),
+        principals: &[Principal<'_>],
+    ) {
+        match part {
+            KeyPart::Ip | KeyPart::Network { .. } => {
+                part.prefixes(self.client_ip.prefixes).write(out, facts.client_ip);
+            }
+            KeyPart::Path => escape(out, facts.path.as_bytes()),
+            KeyPart::Route => escape(out, route.as_bytes()),
+            KeyPart::Host => escape(out, facts.host.as_bytes()),
+            KeyPart::Method => escape(out, facts.method.as_str().as_bytes()),
+            KeyPart::Identity(index) => {
+                let principal = principals.get(*index).unwrap_or(&Principal::Anonymous);
+                self.write_principal(out, secret, *index, principal, facts.client_ip);
+            }
+            KeyPart::Header(name, several) => match in_header(facts.headers, name, *several).ok().flatten() {
+                Some(value) => write_header(out, secret, name, &value),
+                None => out.push_str(ABSENT),
+            },
+            KeyPart::Query(name, several) => match in_query(facts.query, name, *several).ok().flatten() {
+                Some(value) => write_masked(out, secret, &value),
+                None => out.push_str(ABSENT),
+            },
+            KeyPart::Cookie(name, several) => match in_cookie(facts.headers, name, *several).ok().flatten() {
+                Some(value) => write_fingerprint(out, secret, &value),
+                None => out.push_str(ABSENT),
+            },
+            KeyPart::Named(_) => out.push_str(ABSENT),
+        }
+    }
+
+    /// Appends the text of the identity at `index`, as in [`Policy::shown`].
+    pub fn write_principal(
+        &self,
+        out: &mut String,
         secret: &KeySecret,
         index: usize,
         principal: &Principal<'_>,
         client: IpAddr,
-    ) -> String {
+    ) {
         match principal {
-            Principal::Claim(claim) => escaped(claim.as_bytes()),
-            Principal::Bytes(bytes) => self.shown_identity(secret, index, bytes),
-            Principal::Joined(bytes) => self.shown_identity(secret, index, bytes),
-            Principal::Anonymous => ABSENT.to_owned(),
-            Principal::Ip => self.client_ip.prefixes.shown(client),
+            Principal::Claim(claim) => escape(out, claim.as_bytes()),
+            Principal::Bytes(bytes) => self.write_identity(out, secret, index, bytes),
+            Principal::Joined(bytes) => self.write_identity(out, secret, index, bytes),
+            Principal::Anonymous => out.push_str(ABSENT),
+            Principal::Ip => self.client_ip.prefixes.write(out, client),
         }
     }
 
     /// The text of one part that an operator names. Like [`Policy::shown`] it shows no secret. Parts that cannot be
     /// secret are shown whole.
     pub fn shown_text(&self, secret: &KeySecret, part: &KeyPart, text: &str) -> String {
+        let mut shown = String::new();
+        let out = &mut shown;
         match part {
             KeyPart::Ip | KeyPart::Network { .. } => {
                 let prefixes = part.prefixes(self.client_ip.prefixes);
-                prefixes.parse(text).map_or_else(|| escaped(text.as_bytes()), |ip| prefixes.shown(ip))
+                match prefixes.parse(text) {
+                    Some(ip) => prefixes.write(out, ip),
+                    None => escape(out, text.as_bytes()),
+                }
             }
-            KeyPart::Path | KeyPart::Route | KeyPart::Host | KeyPart::Method => text.to_owned(),
-            KeyPart::Named(_) => escaped(text.as_bytes()),
+            KeyPart::Path | KeyPart::Route | KeyPart::Host | KeyPart::Method => out.push_str(text),
+            KeyPart::Named(_) => escape(out, text.as_bytes()),
             KeyPart::Identity(index) => match self.identities.get(*index).map(|identity| &identity.source) {
-                Some(IdentitySource::Jwt { .. }) => text.to_owned(),
-                _ => self.shown_identity(secret, *index, text.as_bytes()),
+                Some(IdentitySource::Jwt { .. }) => out.push_str(text),
+                _ => self.write_identity(out, secret, *index, text.as_bytes()),
             },
-            KeyPart::Header(name, _) => of_header(secret, name, text.as_bytes()),
-            KeyPart::Query(..) => masked(secret, text.as_bytes()),
-            KeyPart::Cookie(..) => fingerprint(secret, text.as_bytes()),
+            KeyPart::Header(name, _) => write_header(out, secret, name, text.as_bytes()),
+            KeyPart::Query(..) => write_masked(out, secret, text.as_bytes()),
+            KeyPart::Cookie(..) => write_fingerprint(out, secret, text.as_bytes()),
         }
+        shown
     }
 
-    fn shown_identity(&self, secret: &KeySecret, index: usize, bytes: &[u8]) -> String {
+    fn write_identity(&self, out: &mut String, secret: &KeySecret, index: usize, bytes: &[u8]) {
         match self.identities.get(index) {
-            Some(Identity { is_plain: true, .. }) => escaped(compared(&as_read(bytes))),
-            Some(Identity { source: IdentitySource::Header(name, _), .. }) => of_header(secret, name, bytes),
-            _ => fingerprint(secret, &as_read(bytes)),
+            Some(Identity { is_plain: true, .. }) => escape(out, compared(&as_read(bytes))),
+            Some(Identity { source: IdentitySource::Header(name, _), .. }) => write_header(out, secret, name, bytes),
+            _ => write_fingerprint(out, secret, &as_read(bytes)),
         }
     }
 }
@@ -139,32 +181,44 @@ impl Policy {
 impl KeySecret {
     /// A possible secret in readable form: its first characters, at most half of them, and a fingerprint.
     pub fn masked(&self, value: &[u8]) -> String {
-        masked(self, value)
+        let mut shown = String::new();
+        write_masked(&mut shown, self, value);
+        shown
     }
 }
 
-fn of_header(secret: &KeySecret, name: &HeaderName, value: &[u8]) -> String {
+fn write_header(out: &mut String, secret: &KeySecret, name: &HeaderName, value: &[u8]) {
     let value = &as_read(value);
-    if CREDENTIALS.contains(name) { fingerprint(secret, value) } else { masked(secret, value) }
+    if CREDENTIALS.contains(name) { write_fingerprint(out, secret, value) } else { write_masked(out, secret, value) }
 }
 
-/// The first characters, at most half of them, and a fingerprint.
-fn masked(secret: &KeySecret, value: &[u8]) -> String {
+/// Appends the first characters, at most half of them, and a fingerprint.
+fn write_masked(out: &mut String, secret: &KeySecret, value: &[u8]) {
     let value = compared(value);
-    let prefix = value.get(..PREFIX_CHARS_MAX.min(value.len() / 2)).unwrap_or_default();
-    format!("{}..{}", escaped(prefix), fingerprint(secret, value))
+    escape(out, value.get(..PREFIX_CHARS_MAX.min(value.len() / 2)).unwrap_or_default());
+    out.push_str("..");
+    write_fingerprint(out, secret, value);
 }
 
-fn fingerprint(secret: &KeySecret, value: &[u8]) -> String {
-    format!("#{:08x}", secret.fingerprint(compared(value)))
+fn write_fingerprint(out: &mut String, secret: &KeySecret, value: &[u8]) {
+    out.push('#');
+    out.extend(hex::<8>(secret.fingerprint(compared(value)).into()).map(char::from));
 }
 
-fn escaped(bytes: &[u8]) -> String {
-    let mut shown = String::new();
+/// Appends as much of a text as fits into one part.
+fn escape(out: &mut String, bytes: &[u8]) {
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'|' | b'\\');
+    if let Ok(text) = str::from_utf8(bytes)
+        && text.len() <= SHOWN_BYTES_MAX
+        && bytes.iter().all(is_plain)
+    {
+        return out.push_str(text);
+    }
+    let most = out.len() + SHOWN_BYTES_MAX;
     let mut push = |piece: &str| {
-        let fits = shown.len() + piece.len() <= SHOWN_BYTES_MAX;
+        let fits = out.len() + piece.len() <= most;
         if fits {
-            shown.push_str(piece);
+            out.push_str(piece);
         }
         fits
     };
@@ -181,18 +235,17 @@ fn escaped(bytes: &[u8]) -> String {
                 buffer.push(character);
             }
             if !push(&buffer) {
-                return shown;
+                return;
             }
         }
         for byte in chunk.invalid() {
             buffer.clear();
             let _ = write!(buffer, "\\x{byte:02x}");
             if !push(&buffer) {
-                return shown;
+                return;
             }
         }
     }
-    shown
 }
 
 #[cfg(test)]
@@ -315,7 +368,8 @@ mod tests {
     proptest! {
         #[test]
         fn texts_are_short_and_printable(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let shown = escaped(&bytes);
+            let mut shown = String::new();
+            escape(&mut shown, &bytes);
             prop_assert!(shown.len() <= SHOWN_BYTES_MAX);
             prop_assert!(!shown.contains(|c: char| is_hidden(c) || c == '|'));
         }
