@@ -41,14 +41,19 @@ fn every_page_begins_with_a_heading_and_a_short_paragraph() {
 }
 
 /// Words of all pages, rounded up to the next 500. A new page says what no other page says, or replaces one.
-const WORDS_MAX: usize = 79_500;
+const WORDS_MAX: usize = 69_000;
+
+/// The words of a text: tokens between white space that contain a letter or a digit, so not the lines of a table.
+fn words(text: &str) -> usize {
+    text.split_whitespace().filter(|token| token.contains(char::is_alphanumeric)).count()
+}
 
 #[test]
 fn the_pages_can_be_read() {
     let mut folders = BTreeMap::<String, usize>::new();
     for page in pages::all().into_iter().chain([Page::read("docs/SUMMARY.md")]) {
         let folder = Path::new(&page.path).parent().unwrap().to_str().unwrap().to_owned();
-        *folders.entry(folder).or_default() += page.text.split_whitespace().count();
+        *folders.entry(folder).or_default() += words(&page.text);
     }
     let words: usize = folders.values().sum();
     assert!(words <= WORDS_MAX, "{words} words in the pages, at most {WORDS_MAX}; by folder: {folders:#?}");
