@@ -2,7 +2,7 @@
 
 use super::option::Kind::{self, Count, OneOf, Size, Switch, Tables, Text};
 use super::option::Preset::{Required, Toml, Unset};
-use super::option::{NONE, Opt, opt};
+use super::option::{NONE, Opt, PLACE, opt};
 
 const ANY: super::option::Preset = Unset("any");
 const PART: &str =
@@ -10,7 +10,7 @@ const PART: &str =
 
 #[rustfmt::skip]
 pub(super) const OPTIONS: &[Opt] = &[
-    opt("grpc.listen", Text("address and port, or `unix:` and a path"), Required,
+    opt("grpc.listen", Text(PLACE), Required,
         "Address of the limiter service."),
     opt("grpc.insecure", Switch, Toml("false"),
         "Accept callers of other machines without a certificate."),
@@ -33,9 +33,9 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("grpc.headers", Switch, Toml("true"),
         "Add the headers of `[headers]` to answers of Envoy's rate limit service."),
     opt("grpc.check.scope", Kind::Some("scope"), ANY,
-        "Scopes of the checks that this table is for."),
+        "Scopes of checks for this table."),
     opt("grpc.check.method", Kind::Some("method"), ANY,
-        "Methods of the checks that this table is for."),
+        "Methods of checks for this table."),
     opt("grpc.check.limits.NAME.PART", Text("text with `{actor}`, `{scope}` and `{method}`"), Required, PART),
     opt("grpc.descriptor.domain", Text("domain"), Required,
         "Domain of the descriptors that this table is for."),

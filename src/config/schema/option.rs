@@ -16,7 +16,7 @@ pub struct Opt {
 }
 
 /// The type of an option.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A string.
     Text(&'static str),
@@ -63,7 +63,7 @@ pub enum Kind {
 }
 
 /// The default of an option.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
     /// The option is required.
     Required,
@@ -89,6 +89,9 @@ pub(super) const fn opt(path: &'static str, kind: Kind, default: Preset, about: 
 }
 
 pub(super) const NONE: Preset = Preset::Unset("none");
+
+/// The type of an address of a listener.
+pub(super) const PLACE: &str = "address and port, or `unix:` and a path";
 
 /// The word for an allowance without a limit.
 pub(in crate::config) const UNLIMITED: &str = "unlimited";
@@ -134,7 +137,7 @@ impl fmt::Display for Preset {
 }
 
 /// Milliseconds in the largest unit that divides them.
-struct Milliseconds(u64);
+pub(super) struct Milliseconds(pub(super) u64);
 
 impl fmt::Display for Milliseconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -143,7 +146,7 @@ impl fmt::Display for Milliseconds {
 }
 
 /// Bytes in the largest unit that divides them.
-struct Bytes(u64);
+pub(super) struct Bytes(pub(super) u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
