@@ -149,7 +149,7 @@ fn time_is_charged_and_the_service_charges_its_client() {
         let mut operator = Client::connect(weir.admin());
         let answer = operator
             .send(format!(
-                "POST /spend_ratelimiter_budget HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                "POST /v1/spend HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
                  Content-Length: {}\r\n\r\n{body}",
                 body.len()
             ))
