@@ -104,7 +104,10 @@ fn each_value_has_its_source() {
         paths,
         ["limit.clients.name", "limit.clients.key", "limit.clients.rate", "limit.clients.overrides.192.0.2.1"]
     );
-    assert_eq!(get(&weir, "/v1/config?path=limit.client")["settings"], json!([]));
+    assert_eq!(get(&weir, "/v1/config?path=limit.sellers.plans&defaults=false")["settings"], json!([]));
+    let (status, unknown) = send(&weir, "GET", "/v1/config?path=limit.client", "application/json", "");
+    let detail = "no option in force has a name that begins with `limit.client`";
+    assert_eq!((status, unknown["detail"].as_str()), (404, Some(detail)));
 }
 
 #[test]
