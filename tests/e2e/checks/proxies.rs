@@ -1,7 +1,9 @@
 //! Real proxies ask Weir, with the configurations of the recipes.
 
+use std::time::{Duration, Instant};
+
 use super::{Asked, GET, config, connect, stranger};
-use crate::support::{Answer, Client, Front, Upstream, Weir};
+use crate::support::{Answer, Client, Front, Upstream, Weir, free_port};
 
 /// The first block of a recipe in this language.
 fn block(recipe: &str, language: &str) -> String {
@@ -12,7 +14,12 @@ fn block(recipe: &str, language: &str) -> String {
 
 /// Starts Weir with the configuration of a recipe, on ports of its own.
 fn weir(recipe: &str) -> Weir {
-    let text = block(recipe, "toml");
+    weir_with(recipe, "", "")
+}
+
+/// Starts Weir with the configuration of a recipe in which `from` is replaced.
+fn weir_with(recipe: &str, from: &str, to: &str) -> Weir {
+    let text = block(recipe, "toml").replacen(from, to, 1);
     let limits = &text[text.find("[[limit]]").unwrap()..];
     let headers = text.lines().find(|line| line.starts_with("headers = ")).unwrap_or("");
     assert!(text.contains("[check]") && !text.contains("upstream"), "{text}");
@@ -56,16 +63,75 @@ fn ten_pass(front: &Front, upstream: &Upstream) {
     assert!(upstream.received().last().unwrap().head.starts_with("POST /a "));
 }
 
+/// `text` with one line for each Weir in place of the line of `server`, whose address becomes `address` of the Weir.
+fn line_for_each(text: &str, weirs: &[&Weir], address: impl Fn(&Weir) -> String) -> String {
+    let line = text.lines().find(|line| line.contains("server") && line.contains("127.0.0.1:8082")).unwrap();
+    let of = |(index, weir): (usize, &&Weir)| {
+        line.replace("127.0.0.1:8082", &address(weir)).replace("weir1", &format!("weir{index}"))
+    };
+    text.replacen(line, &weirs.iter().enumerate().map(of).collect::<Vec<_>>().join("\n"), 1)
+}
+
+fn nginx(upstream: &Upstream, weirs: &[&Weir]) -> Front {
+    let text = line_for_each(&block("limits-for-nginx", "nginx"), weirs, |weir| weir.checks().to_string());
+    let text = text.replace("127.0.0.1:9000", &upstream.address().to_string());
+    let text = text.replace("listen 80;", "listen 127.0.0.1:$PORT;");
+    assert!(text.contains("$PORT") && text.contains("auth_request "), "{text}");
+    Front::nginx(&text)
+}
+
+fn haproxy(upstream: &Upstream, weirs: &[&Weir]) -> Front {
+    let own = free_port().to_string();
+    let lua = block("limits-for-haproxy", "lua").replace("8083", &own);
+    let address = |weir: &Weir| format!("{} check port {}", weir.checks(), weir.admin().port());
+    let text = line_for_each(&block("limits-for-haproxy", "haproxy"), weirs, address).replace("8083", &own);
+    let text = text.replace("bind :80\n", "bind 127.0.0.1:$PORT\n");
+    let text = text.replace("127.0.0.1:9000", &upstream.address().to_string());
+    assert!(text.contains("$PORT") && lua.contains("httpclient"), "{text}");
+    Front::haproxy(&text, &lua)
+}
+
+/// Requests of one client, one after the other, which all pass. Returns their times, in order of length.
+fn times(client: &mut Client, count: usize) -> Vec<Duration> {
+    let request = |_| {
+        let began = Instant::now();
+        let answer = get(client, "/a");
+        assert_eq!(answer.status, 200, "{}", answer.head);
+        began.elapsed()
+    };
+    let mut times: Vec<_> = (0..count).map(request).collect();
+    times.sort();
+    times
+}
+
+/// Of three Weirs one hangs and one is killed. No request fails, and the one that hangs is soon left alone: otherwise it
+/// would hold a third of the requests up.
+#[test]
+fn proxies_leave_a_weir_that_hangs() {
+    for (recipe, start) in
+        [("limits-for-nginx", nginx as fn(&Upstream, &[&Weir]) -> Front), ("limits-for-haproxy", haproxy)]
+    {
+        let upstream = Upstream::start();
+        let [one, two, three] = [(); 3].map(|()| weir_with(recipe, "10/min", "100000/min"));
+        let front = start(&upstream, &[&one, &two, &three]);
+        let mut client = Client::connect(front.address());
+        times(&mut client, 20);
+        one.signal("STOP");
+        let hanging = times(&mut client, 200);
+        assert!(hanging[160] < Duration::from_millis(80), "{recipe}: {:?}", &hanging[150..]);
+        drop(two);
+        let killed = times(&mut client, 200);
+        one.signal("CONT");
+        println!("{recipe}: longest {:?} and {:?}", hanging[199], killed[199]);
+        drop((one, three));
+    }
+}
+
 #[test]
 fn nginx_asks_by_auth_request() {
     let upstream = Upstream::start();
     let weir = weir("limits-for-nginx");
-    let text = block("limits-for-nginx", "nginx");
-    let text = text.replace("127.0.0.1:8082", &weir.checks().to_string());
-    let text = text.replace("127.0.0.1:9000", &upstream.address().to_string());
-    let text = text.replace("listen 80;", "listen 127.0.0.1:$PORT;");
-    assert!(text.contains("$PORT") && text.contains("auth_request "), "{text}");
-    let front = Front::nginx(&text);
+    let front = nginx(&upstream, &[&weir]);
     ten_pass(&front, &upstream);
     let denied = get(&mut stranger(front.address()), "/internal/a");
     assert_eq!((denied.status, denied.header("retry-after")), (403, None), "{}", denied.head);
@@ -107,11 +173,7 @@ fn caddy_asks_by_forward_auth() {
 fn haproxy_asks_by_a_lua_action() {
     let upstream = Upstream::start();
     let weir = weir("limits-for-haproxy");
-    let lua = block("limits-for-haproxy", "lua").replace("127.0.0.1:8082", &weir.checks().to_string());
-    let text = block("limits-for-haproxy", "haproxy").replace("bind :80", "bind 127.0.0.1:$PORT");
-    let text = text.replace("127.0.0.1:9000", &upstream.address().to_string());
-    assert!(text.contains("$PORT") && lua.contains("httpclient"), "{text}");
-    let front = Front::haproxy(&text, &lua);
+    let front = haproxy(&upstream, &[&weir]);
     ten_pass(&front, &upstream);
     let denied = get(&mut stranger(front.address()), "/internal/a");
     assert_eq!((denied.status, denied.header("retry-after")), (403, None), "{}", denied.head);
