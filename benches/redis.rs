@@ -26,10 +26,11 @@ use support::Redis;
 use weir::base::telemetry::Metrics;
 use weir::base::time::Clock;
 use weir::engine::limit::{Algorithm, Key, Quota, Rate};
-use weir::engine::store::backend::{Handling, Mirror, Mirrors, RemoteCharge, Units};
-use weir::engine::store::backend::{NodeAddress, OnFailure};
-use weir::engine::store::redis::settings::{Login, StoreSettings, Topology};
-use weir::engine::store::redis::{Store, WorkerStore, script};
+use weir::engine::store::backend::{Connections, Handling, Mirror, Mirrors, OnFailure, RemoteCharge, Units};
+use weir::fleet::stores::RemoteSettings;
+use weir::fleet::stores::driver::{Login, NodeAddress};
+use weir::fleet::stores::redis::script;
+use weir::fleet::stores::redis::settings::{StoreSettings, Topology};
 
 /// As in the program.
 #[global_allocator]
@@ -127,11 +128,11 @@ impl Mirrors for Nothing {
 fn decide(redis: &Redis, calls: usize, time: Duration) -> f64 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let metrics = Metrics::new("0", "0").unwrap();
-    let store = Store::new(settings(redis), None, Clock::start(), &metrics);
+    let store = RemoteSettings::Redis(settings(redis)).store(Key::default(), Clock::start(), &metrics).unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        let background = tokio::spawn(Arc::clone(&store).run(Arc::new(Nothing)));
-        let worker = Rc::new(WorkerStore::new(store));
-        while !is_decided(&worker, &rule()).await {
+        let background = tokio::spawn(store.run(Arc::new(Nothing)));
+        let worker = store.connect();
+        while !is_decided(&*worker, &rule()).await {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let (count, start) = (Rc::new(Cell::new(0_u64)), Instant::now());
@@ -139,7 +140,7 @@ fn decide(redis: &Redis, calls: usize, time: Duration) -> f64 {
             let (worker, count, rule) = (Rc::clone(&worker), Rc::clone(&count), rule());
             tokio::task::spawn_local(async move {
                 while start.elapsed() < time {
-                    assert!(is_decided(&worker, &rule).await, "Redis did not decide");
+                    assert!(is_decided(&*worker, &rule).await, "Redis did not decide");
                     count.set(count.get() + 1);
                 }
             })
@@ -153,7 +154,7 @@ fn decide(redis: &Redis, calls: usize, time: Duration) -> f64 {
 }
 
 /// Takes one unit, and returns whether Redis decided.
-async fn is_decided(worker: &WorkerStore, rule: &Algorithm) -> bool {
+async fn is_decided(worker: &dyn Connections, rule: &Algorithm) -> bool {
     let key = Key { first: 1, second: 2 };
     let charge = RemoteCharge { limit: "per-ip", key, rule, units: Units::exactly(1), handling: Handling::Enforce };
     worker.decide(&[charge]).await.outcomes[0].is_ok()

@@ -12,8 +12,8 @@ use serde_json::Value;
 use weir::base::time::instant_now;
 use weir::config::{self, Config};
 use weir::engine::policy::Strategy;
-use weir::engine::store::RemoteSettings;
-use weir::engine::store::redis::settings::Topology;
+use weir::fleet::stores::RemoteSettings;
+use weir::fleet::stores::redis::settings::Topology;
 use weir::transport::net::ListenAddress;
 
 const FOLDER: &str = "config/deploy";

@@ -145,11 +145,11 @@ fn imports_go_down() {
     check_code(
         "src/transport/proxy/mod.rs",
         "use crate::{admin, config};",
-        &[(2, "admin (floor 11)"), (2, "config (floor 12)")],
+        &[(2, "admin (floor 12)"), (2, "config (floor 13)")],
     );
     check_code("src/cli/run.rs", "use crate::app::App;", &[]);
     check_code("src/lib.rs", "pub mod base; pub use crate::app::run;", &[]);
-    check_code("src/app.rs", "use crate::cli::Args;", &[(2, "app (floor 13) may not use cli (floor 14)")]);
+    check_code("src/app.rs", "use crate::cli::Args;", &[(2, "app (floor 14) may not use cli (floor 15)")]);
 }
 
 #[test]

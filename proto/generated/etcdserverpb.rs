@@ -82,11 +82,11 @@ pub mod kv_client {
         pub async fn range(
             &mut self,
             request: impl tonic::IntoRequest<
-                crate::engine::store::etcd::proto::etcdserverpb::RangeRequest,
+                crate::fleet::stores::etcd::proto::etcdserverpb::RangeRequest,
             >,
         ) -> std::result::Result<
             tonic::Response<
-                crate::engine::store::etcd::proto::etcdserverpb::RangeResponse,
+                crate::fleet::stores::etcd::proto::etcdserverpb::RangeResponse,
             >,
             tonic::Status,
         > {
@@ -107,11 +107,11 @@ pub mod kv_client {
         pub async fn put(
             &mut self,
             request: impl tonic::IntoRequest<
-                crate::engine::store::etcd::proto::etcdserverpb::PutRequest,
+                crate::fleet::stores::etcd::proto::etcdserverpb::PutRequest,
             >,
         ) -> std::result::Result<
             tonic::Response<
-                crate::engine::store::etcd::proto::etcdserverpb::PutResponse,
+                crate::fleet::stores::etcd::proto::etcdserverpb::PutResponse,
             >,
             tonic::Status,
         > {
@@ -132,11 +132,11 @@ pub mod kv_client {
         pub async fn delete_range(
             &mut self,
             request: impl tonic::IntoRequest<
-                crate::engine::store::etcd::proto::etcdserverpb::DeleteRangeRequest,
+                crate::fleet::stores::etcd::proto::etcdserverpb::DeleteRangeRequest,
             >,
         ) -> std::result::Result<
             tonic::Response<
-                crate::engine::store::etcd::proto::etcdserverpb::DeleteRangeResponse,
+                crate::fleet::stores::etcd::proto::etcdserverpb::DeleteRangeResponse,
             >,
             tonic::Status,
         > {
@@ -160,11 +160,11 @@ pub mod kv_client {
         pub async fn txn(
             &mut self,
             request: impl tonic::IntoRequest<
-                crate::engine::store::etcd::proto::etcdserverpb::TxnRequest,
+                crate::fleet::stores::etcd::proto::etcdserverpb::TxnRequest,
             >,
         ) -> std::result::Result<
             tonic::Response<
-                crate::engine::store::etcd::proto::etcdserverpb::TxnResponse,
+                crate::fleet::stores::etcd::proto::etcdserverpb::TxnResponse,
             >,
             tonic::Status,
         > {
@@ -267,12 +267,12 @@ pub mod watch_client {
         pub async fn watch(
             &mut self,
             request: impl tonic::IntoStreamingRequest<
-                Message = crate::engine::store::etcd::proto::etcdserverpb::WatchRequest,
+                Message = crate::fleet::stores::etcd::proto::etcdserverpb::WatchRequest,
             >,
         ) -> std::result::Result<
             tonic::Response<
                 tonic::codec::Streaming<
-                    crate::engine::store::etcd::proto::etcdserverpb::WatchResponse,
+                    crate::fleet::stores::etcd::proto::etcdserverpb::WatchResponse,
                 >,
             >,
             tonic::Status,
@@ -376,11 +376,11 @@ pub mod lease_client {
         pub async fn lease_grant(
             &mut self,
             request: impl tonic::IntoRequest<
-                crate::engine::store::etcd::proto::etcdserverpb::LeaseGrantRequest,
+                crate::fleet::stores::etcd::proto::etcdserverpb::LeaseGrantRequest,
             >,
         ) -> std::result::Result<
             tonic::Response<
-                crate::engine::store::etcd::proto::etcdserverpb::LeaseGrantResponse,
+                crate::fleet::stores::etcd::proto::etcdserverpb::LeaseGrantResponse,
             >,
             tonic::Status,
         > {
@@ -404,11 +404,11 @@ pub mod lease_client {
         pub async fn lease_revoke(
             &mut self,
             request: impl tonic::IntoRequest<
-                crate::engine::store::etcd::proto::etcdserverpb::LeaseRevokeRequest,
+                crate::fleet::stores::etcd::proto::etcdserverpb::LeaseRevokeRequest,
             >,
         ) -> std::result::Result<
             tonic::Response<
-                crate::engine::store::etcd::proto::etcdserverpb::LeaseRevokeResponse,
+                crate::fleet::stores::etcd::proto::etcdserverpb::LeaseRevokeResponse,
             >,
             tonic::Status,
         > {
@@ -432,12 +432,12 @@ pub mod lease_client {
         pub async fn lease_keep_alive(
             &mut self,
             request: impl tonic::IntoStreamingRequest<
-                Message = crate::engine::store::etcd::proto::etcdserverpb::LeaseKeepAliveRequest,
+                Message = crate::fleet::stores::etcd::proto::etcdserverpb::LeaseKeepAliveRequest,
             >,
         ) -> std::result::Result<
             tonic::Response<
                 tonic::codec::Streaming<
-                    crate::engine::store::etcd::proto::etcdserverpb::LeaseKeepAliveResponse,
+                    crate::fleet::stores::etcd::proto::etcdserverpb::LeaseKeepAliveResponse,
                 >,
             >,
             tonic::Status,
@@ -544,11 +544,11 @@ pub mod auth_client {
         pub async fn authenticate(
             &mut self,
             request: impl tonic::IntoRequest<
-                crate::engine::store::etcd::proto::etcdserverpb::AuthenticateRequest,
+                crate::fleet::stores::etcd::proto::etcdserverpb::AuthenticateRequest,
             >,
         ) -> std::result::Result<
             tonic::Response<
-                crate::engine::store::etcd::proto::etcdserverpb::AuthenticateResponse,
+                crate::fleet::stores::etcd::proto::etcdserverpb::AuthenticateResponse,
             >,
             tonic::Status,
         > {

@@ -13,11 +13,8 @@ use crate::base::time::Clock;
 use crate::config::Config;
 use crate::engine::policy::{KeySecret, Limit};
 use crate::engine::store::backend::Mirrors;
-use crate::engine::store::etcd::EtcdStore;
-use crate::engine::store::redis::Store;
-use crate::engine::store::service::Limiter;
-use crate::engine::store::{LEASE_NS, RemoteSettings, RemoteStore};
-use crate::transport::net::tls::{service_tls, store_tls};
+use crate::engine::store::{LEASE_NS, RemoteStore};
+use crate::fleet::stores::RemoteSettings;
 use crate::transport::proxy::SharedState;
 use crate::transport::upstream::Directory;
 
@@ -43,24 +40,8 @@ fn stores(
     let secret =
         config.fleet_secret.as_ref().map(|secret| KeySecret::new(secret.key_secret()).proof()).unwrap_or_default();
     let store = |settings: &RemoteSettings| {
-        if let Some(known) = before.iter().find(|known| known.has(settings)) {
-            return Ok(known.clone());
-        }
-        let failed = |reason| format!("TLS to the store {}: {reason}", settings.name());
-        Ok(match settings {
-            RemoteSettings::Redis(settings) => {
-                let tls = settings.tls.as_ref().map(store_tls).transpose().map_err(failed)?;
-                RemoteStore::Redis(Store::new(settings.clone(), tls, clock, metrics))
-            }
-            RemoteSettings::Service(settings) => {
-                let tls = settings.tls.as_ref().map(service_tls).transpose().map_err(failed)?;
-                RemoteStore::Service(Limiter::new(settings.clone(), tls, secret, clock, metrics))
-            }
-            RemoteSettings::Etcd(settings) => {
-                let tls = settings.tls.as_ref().map(service_tls).transpose().map_err(failed)?;
-                RemoteStore::Etcd(EtcdStore::new(settings.clone(), tls, clock, metrics))
-            }
-        })
+        let known = before.iter().find(|store| settings.made(store)).cloned();
+        known.map_or_else(|| settings.store(secret, clock, metrics), Ok)
     };
     let mut made = Vec::new();
     for settings in &config.stores {
@@ -68,7 +49,7 @@ fn stores(
             Ok(store) => made.push(store),
             Err(reason) => {
                 retire_unused(&made, before, metrics);
-                return Err(reason);
+                return Err(format!("TLS to the store {}: {reason}", settings.name()));
             }
         }
     }
@@ -124,10 +105,7 @@ pub(super) async fn run(shared: Arc<SharedState>) {
         let wanted = shared.running_config.load().stores.clone();
         for store in &wanted {
             if !running.iter().any(|(known, _)| known.is(store)) {
-                running.push((
-                    store.clone(),
-                    tokio::spawn(store.clone().run(Arc::clone(&shared.gate) as Arc<dyn Mirrors>)),
-                ));
+                running.push((store.clone(), tokio::spawn(store.run(Arc::clone(&shared.gate) as Arc<dyn Mirrors>))));
             }
         }
         let is_unused = |store: &RemoteStore| !wanted.iter().any(|other| store.is(other));

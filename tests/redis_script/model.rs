@@ -5,7 +5,7 @@ use weir::engine::limit::slow_down::SlowDown;
 use weir::engine::limit::state::State as _;
 use weir::engine::limit::{Algorithm, AnyReceipt, AnyState, Decision};
 use weir::engine::store::backend::{Handling, RemoteCharge, RemoteReceipt, Units};
-use weir::engine::store::redis::script::{Change, Correction, Noting, correct};
+use weir::fleet::stores::redis::script::{Change, Correction, Noting, correct};
 
 use crate::server::{KEY, Server};
 

@@ -2,7 +2,7 @@
 
 use weir::engine::limit::{Algorithm, Quota, Rate};
 use weir::engine::store::backend::RemoteReceipt;
-use weir::engine::store::redis::script::{Change, Correction, Noting, correct};
+use weir::fleet::stores::redis::script::{Change, Correction, Noting, correct};
 
 use crate::rows::{MS, NOW, bucket, charge, decide_at};
 use crate::server::Server;

@@ -5,7 +5,7 @@ use weir::engine::limit::state::State as _;
 use weir::engine::limit::{Algorithm, Allowance, AnyState, Calendar, Quota, Rate, Unit};
 use weir::engine::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
 use weir::engine::store::backend::{Handling, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable, Units};
-use weir::engine::store::redis::script::{
+use weir::fleet::stores::redis::script::{
     Change, Correction, InFlight, KnownState, Noting, correct, in_flight, push, renew,
 };
 
@@ -375,7 +375,7 @@ fn corrections_are_made_in_the_order_of_their_numbers() {
 #[test]
 fn servers_know_scripts_by_their_hash() {
     let mut server = Server::start();
-    for script in weir::engine::store::redis::script::all() {
+    for script in weir::fleet::stores::redis::script::all() {
         let sha: String = server.send(&["SCRIPT", "LOAD", script.text]);
         assert_eq!(sha, script.sha, "{}", script.name);
     }

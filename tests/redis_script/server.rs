@@ -7,8 +7,8 @@ use redis::{Cmd, Connection, FromRedisValue, Value};
 use weir::base::time::Timestamp;
 use weir::engine::limit::Key;
 use weir::engine::store::backend::{Decided, RemoteCharge, Unavailable};
-use weir::engine::store::redis::Generation;
-use weir::engine::store::redis::script::{self, Call, Caller, Names};
+use weir::fleet::stores::driver::Generation;
+use weir::fleet::stores::redis::script::{self, Call, Caller, Names};
 
 /// A server on a Unix socket, ended on drop. `WEIR_REDIS_SERVER` is its program, such as another version of it.
 pub struct Server {
@@ -82,7 +82,7 @@ impl Server {
         now: Timestamp,
     ) -> Result<Decided, Unavailable> {
         let marker = self.names.of_marker(0);
-        let generation = generation.map(|begun_us| Generation { begun_us, marker });
+        let generation = generation.map(|begun_us| Generation { number: begun_us, marker });
         let call = script::decide(&self.names, &self.caller, generation.as_ref(), charges, now);
         let reply = self.run(&call);
         script::decided(&self.names, &self.caller, charges, &reply, now)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weir::engine::store::backend::Unavailable;
-use weir::engine::store::redis::settings::{StoreSettings, Topology};
+use weir::fleet::stores::redis::settings::{StoreSettings, Topology};
 
 use crate::lab::{Lab, address, charge, key, settings, ten, until};
 use crate::support::{Cluster, Redis};

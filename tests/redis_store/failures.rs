@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use weir::engine::store::backend::{Failure, NodeAddress, Unavailable};
-use weir::engine::store::redis::settings::{StoreSettings, Topology};
+use weir::engine::store::backend::{Failure, Unavailable};
+use weir::fleet::stores::driver::NodeAddress;
+use weir::fleet::stores::redis::settings::{StoreSettings, Topology};
 
 use crate::lab::{Lab, key, ring, ten, until};
 use crate::support::{Link, Redis, Relay};

@@ -1,6 +1,7 @@
 //! A store in a runtime of one thread, and the requests of a test.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,12 +10,12 @@ use weir::base::telemetry::Metrics;
 use weir::base::time::Clock;
 use weir::engine::limit::{Algorithm, AnyState, Key, Quota, Rate, concurrency};
 use weir::engine::store::backend::{
-    Answers, Handling, Mirror, Mirrors, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable, Units,
+    Answers, Connections, Handling, Mirror, Mirrors, OnFailure, RemoteCharge, RemoteOutcome, RemoteReceipt,
+    RemoteStore, Unavailable, Units,
 };
-use weir::engine::store::backend::{NodeAddress, OnFailure};
-use weir::engine::store::redis::settings::{Login, Password, StoreSettings, Topology};
-use weir::engine::store::redis::{Store, WorkerStore};
-use weir::transport::net::tls::store_tls;
+use weir::fleet::stores::RemoteSettings;
+use weir::fleet::stores::driver::{Login, NodeAddress, Password};
+use weir::fleet::stores::redis::settings::{StoreSettings, Topology};
 
 use crate::support::PATIENCE;
 
@@ -25,8 +26,8 @@ pub const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A store with its background and the connections of one worker.
 pub struct Lab {
-    pub store: Arc<Store>,
-    pub worker: WorkerStore,
+    pub store: RemoteStore,
+    pub worker: Rc<dyn Connections>,
     pub metrics: Metrics,
     background: JoinHandle<()>,
 }
@@ -88,6 +89,11 @@ impl Mirrors for Known {
     }
 }
 
+/// The store with these settings.
+pub fn store(settings: StoreSettings, metrics: &Metrics) -> RemoteStore {
+    RemoteSettings::Redis(settings).store(Key::default(), Clock::start(), metrics).unwrap()
+}
+
 impl Lab {
     /// Starts a store. To be called in a runtime.
     pub fn start(settings: StoreSettings) -> Self {
@@ -101,10 +107,9 @@ impl Lab {
                 tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_writer(std::io::stderr).try_init();
         }
         let metrics = Metrics::new("", "").unwrap();
-        let tls = settings.tls.as_ref().map(|tls| store_tls(tls).unwrap());
-        let store = Store::new(settings, tls, Clock::start(), &metrics);
-        let background = tokio::spawn(Arc::clone(&store).run(Arc::new(known)));
-        let worker = WorkerStore::new(Arc::clone(&store));
+        let store = store(settings, &metrics);
+        let background = tokio::spawn(store.run(Arc::new(known)));
+        let worker = store.connect();
         Self { store, worker, metrics, background }
     }
 

@@ -1,8 +1,10 @@
 //! Plain connections, TLS, users and passwords.
 
 use weir::engine::limit::Key;
-use weir::engine::store::backend::{Failure, NodeAddress, StoreTls, Unavailable};
-use weir::engine::store::redis::settings::{StoreSettings, Topology};
+use weir::engine::store::backend::{Failure, Unavailable};
+use weir::fleet::stores::driver::NodeAddress;
+use weir::fleet::stores::redis::settings::{StoreSettings, Topology};
+use weir::transport::net::tls::StoreTls;
 
 use crate::lab::{Lab, at_once, charge, key, login, ring, ten, until};
 use crate::support::{Cert, Redis};

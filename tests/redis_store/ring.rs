@@ -1,14 +1,10 @@
 //! Several independent nodes.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use weir::base::time::Clock;
-use weir::engine::store::RemoteStore;
 use weir::engine::store::backend::Unavailable;
-use weir::engine::store::redis::Store;
 
-use crate::lab::{Lab, charge, key, ring, ten, until};
+use crate::lab::{Lab, charge, key, ring, store, ten, until};
 use crate::support::{Link, Redis, Relay};
 
 fn is_at(redis: &Redis, number: u64) -> bool {
@@ -45,9 +41,8 @@ async fn a_store_leaves_no_metrics_behind() {
     let up = |lab: &Lab, node| lab.metric(&format!("weir_store_up{{node=\"{node}\",store=\"main\"}}"));
     let before = Lab::deciding(ring(&[first, second])).await;
     assert_eq!((up(&before, first), up(&before, second)), (1.0, 1.0));
-    let after = Store::new(ring(&[second]), None, Clock::start(), &before.metrics);
-    let [old, new] = [&before.store, &after].map(|store| RemoteStore::Redis(Arc::clone(store)));
-    old.retire(std::slice::from_ref(&new), &before.metrics);
+    let new = store(ring(&[second]), &before.metrics);
+    before.store.retire(std::slice::from_ref(&new), &before.metrics);
     assert!(up(&before, first).is_nan() && !up(&before, second).is_nan());
     new.retire(&[], &before.metrics);
     let text = String::from_utf8(before.metrics.render().unwrap()).unwrap();

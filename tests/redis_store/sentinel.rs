@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use weir::engine::store::backend::Unavailable;
-use weir::engine::store::redis::settings::{Login, Topology};
+use weir::fleet::stores::driver::Login;
+use weir::fleet::stores::redis::settings::Topology;
 
 use crate::lab::{Lab, address, settings, until};
 use crate::support::{Redis, Sentinels};

@@ -10,7 +10,7 @@ const STOREYS: &[(&str, &[&str])] = &[
     ("base", &["digits", "fields", "split_mix", "telemetry", "time", "visible"]),
     ("engine", &["gate", "limit", "policy", "store"]),
     ("transport", &["http1", "http2", "net", "proxy", "respond", "upstream"]),
-    ("fleet", &["etcd", "grpc"]),
+    ("fleet", &["etcd", "grpc", "stores"]),
 ];
 
 /// A room imports only from its own folder and from lower floors. The floors of a storey are together, so that storeys
@@ -25,12 +25,13 @@ const FLOORS: &[(usize, &[&str])] = &[
     (6, &["http1", "http2", "net"]),
     (7, &["respond", "upstream"]),
     (8, &["proxy"]),
-    (9, &["etcd"]),
-    (10, &["grpc"]),
-    (11, &["admin"]),
-    (12, &["config"]),
-    (13, &["app"]),
-    (14, &["cli"]),
+    (9, &["stores"]),
+    (10, &["etcd"]),
+    (11, &["grpc"]),
+    (12, &["admin"]),
+    (13, &["config"]),
+    (14, &["app"]),
+    (15, &["cli"]),
 ];
 
 /// It stands above all floors, and nothing can import it.
@@ -42,12 +43,12 @@ const TESTING: &str = "testing";
 /// Outside crates, and the modules that may name them.
 const HOMES: &[(&str, &[&str])] = &[
     ("hyper", &["http1", "admin", "app", "cli", "etcd", "grpc"]),
-    ("h2", &["http2", "upstream", "store"]),
+    ("h2", &["http2", "upstream", "stores"]),
     ("hickory_resolver", &["upstream"]),
     ("hyper_util", &["http1", "admin", "app", "cli", "etcd", "grpc"]),
-    ("dashmap", &["store"]),
-    ("redis", &["store"]),
-    ("prost", &["app", "etcd", "grpc", "store"]),
+    ("dashmap", &["store", "stores"]),
+    ("redis", &["stores"]),
+    ("prost", &["app", "etcd", "grpc", "store", "stores"]),
     ("prometheus", &["telemetry"]),
     ("toml", &["config"]),
     ("toml_edit", &["config"]),
@@ -59,9 +60,9 @@ const HOMES: &[(&str, &[&str])] = &[
     ("listenfd", &["app"]),
     ("sd_notify", &["app"]),
     ("rustls", &["net"]),
-    ("aws_lc_rs", &["policy", "net", "proxy", "store"]),
+    ("aws_lc_rs", &["policy", "net", "proxy", "stores"]),
     ("rustls_platform_verifier", &["net"]),
-    ("tokio_rustls", &["net", "upstream", "app", "store", "grpc"]),
+    ("tokio_rustls", &["net", "upstream", "app", "stores", "grpc"]),
     ("tonic", &["etcd", "grpc"]),
     ("tonic_health", &["grpc"]),
     ("tonic_reflection", &["grpc"]),

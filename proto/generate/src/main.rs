@@ -69,7 +69,7 @@ fn etcd(proto: &Path, out: &Path) -> Result<(), Box<dyn error::Error>> {
     messages.out_dir(folder).include_file("mod.rs").compile_fds(called.clone())?;
     let mut clients = tonic_prost_build::configure().out_dir(out).build_server(false).include_file("etcd.rs");
     for package in ["etcdserverpb", "mvccpb"] {
-        clients = clients.extern_path(format!(".{package}"), format!("crate::engine::store::etcd::proto::{package}"));
+        clients = clients.extern_path(format!(".{package}"), format!("crate::fleet::stores::etcd::proto::{package}"));
     }
     clients.compile_fds(called)?;
     Ok(())

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 
-use crate::engine::store::redis::settings::{Login, Password};
+use crate::fleet::stores::driver::{Login, Password};
 use crate::transport::net::Protocol;
 use crate::transport::net::tls::{CertificateProblem, ClientTls, ServerCertificate};
 

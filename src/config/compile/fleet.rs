@@ -12,8 +12,8 @@ use crate::config::reader::{Located, Table};
 use crate::engine::limit::LeaseUnits;
 use crate::engine::policy::{FleetSecret, Strategy};
 use crate::engine::store::backend::OnFailure;
-use crate::engine::store::service::settings::LimiterSettings;
 use crate::fleet::grpc::fleet::settings::{FleetSettings, MemberSource};
+use crate::fleet::stores::service::settings::LimiterSettings;
 
 /// The words of `strategy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

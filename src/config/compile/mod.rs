@@ -69,9 +69,9 @@ use crate::config::sources::Sources;
 use crate::engine::policy::Policy;
 use crate::engine::policy::client_ip::Prefixes;
 use crate::engine::policy::route::Routes;
-use crate::engine::store::RemoteSettings;
 use crate::engine::store::snapshot::Settings as SnapshotSettings;
 use crate::engine::{gate, policy};
+use crate::fleet::stores::RemoteSettings;
 use crate::transport::proxy;
 use crate::transport::proxy::settings::Settings;
 

@@ -7,8 +7,10 @@ use super::tls::server_name;
 use super::upstream::authority;
 use crate::config::reader::Table;
 use crate::config::reader::units::Fault;
-use crate::engine::store::backend::{NodeAddress, OnFailure, StoreTls};
-use crate::engine::store::service::settings::LimiterSettings;
+use crate::engine::store::backend::OnFailure;
+use crate::fleet::stores::driver::NodeAddress;
+use crate::fleet::stores::service::settings::LimiterSettings;
+use crate::transport::net::tls::StoreTls;
 
 /// Options of a store that only Redis has.
 const OF_REDIS: [&str; 3] = ["user", "password", "prefix"];

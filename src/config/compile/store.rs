@@ -12,11 +12,13 @@ use super::upstream::authority;
 use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::reader::units::{self, Fault};
 use crate::config::reader::{Located, Table};
-use crate::engine::store::RemoteSettings;
-use crate::engine::store::backend::{NodeAddress, OnFailure, StoreTls};
-use crate::engine::store::etcd::settings::EtcdSettings;
-use crate::engine::store::redis::settings::{Login, Password, StoreSettings, Topology};
-use crate::engine::store::service::settings::LimiterSettings;
+use crate::engine::store::backend::OnFailure;
+use crate::fleet::stores::RemoteSettings;
+use crate::fleet::stores::driver::{Login, NodeAddress, Password};
+use crate::fleet::stores::etcd::settings::EtcdSettings;
+use crate::fleet::stores::redis::settings::{StoreSettings, Topology};
+use crate::fleet::stores::service::settings::LimiterSettings;
+use crate::transport::net::tls::StoreTls;
 
 /// The most stores: each worker has connections to all servers of all stores.
 pub(super) const STORES_MAX: usize = 16;

@@ -5,10 +5,10 @@ use super::identity::key_file;
 use crate::config::diagnostics::Problem;
 use crate::config::reader::Table;
 use crate::config::reader::units::Fault;
-use crate::engine::store::backend::{OwnCertificate, StoreTls};
 use crate::transport::net::Protocol;
 use crate::transport::net::tls::{
-    CertificateProblem, ClientAuth, ClientTls, PeerTls, ServerCertificate, ServerName, ServerTls,
+    CertificateProblem, ClientAuth, ClientTls, OwnCertificate, PeerTls, ServerCertificate, ServerName, ServerTls,
+    StoreTls,
 };
 
 /// Compiles the table. Returns `None` if it is absent, or notes an error and returns `None`.

@@ -3,9 +3,10 @@
 use super::stores::first_problem;
 use super::*;
 use crate::engine::policy::Strategy;
-use crate::engine::store::RemoteSettings;
-use crate::engine::store::backend::{OnFailure, StoreTls};
-use crate::engine::store::service::settings::LimiterSettings;
+use crate::engine::store::backend::OnFailure;
+use crate::fleet::stores::RemoteSettings;
+use crate::fleet::stores::service::settings::LimiterSettings;
+use crate::transport::net::tls::StoreTls;
 
 /// A fleet of two. Its strategy is missing.
 const FLEET: &str = "[fleet]\nsecret.env = 'WEIR_FLEET_SECRET'\nreplicas = 2\n";

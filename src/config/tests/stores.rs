@@ -3,9 +3,10 @@
 use super::*;
 use crate::engine::limit::LeaseUnits;
 use crate::engine::policy::Strategy;
-use crate::engine::store::RemoteSettings;
-use crate::engine::store::backend::{NodeAddress, OnFailure};
-use crate::engine::store::redis::settings::{Login, Password, StoreSettings, Topology};
+use crate::engine::store::backend::OnFailure;
+use crate::fleet::stores::RemoteSettings;
+use crate::fleet::stores::driver::{Login, NodeAddress, Password};
+use crate::fleet::stores::redis::settings::{StoreSettings, Topology};
 
 /// A fleet of three whose limits are in one store.
 const FLEET: &str = "[fleet]\nstrategy = 'redis'\nsecret.env = 'WEIR_FLEET_SECRET'\nreplicas = 3\n\

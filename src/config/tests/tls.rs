@@ -7,8 +7,8 @@ use rcgen::{CertificateParams, KeyPair};
 use super::super::{Config, Diagnostics};
 use super::UPSTREAM;
 use crate::engine::policy::{CertificateName, IdentitySource};
-use crate::engine::store::RemoteSettings;
-use crate::engine::store::redis::settings::Password;
+use crate::fleet::stores::RemoteSettings;
+use crate::fleet::stores::driver::Password;
 
 /// A folder with `a` and `b`, each `.pem` and `.key`, and files that are neither.
 fn folder() -> tempfile::TempDir {

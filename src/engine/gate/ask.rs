@@ -3,8 +3,7 @@
 //! Its local limits are charged before, and given back if a store denies. If the request is dropped meanwhile, the call
 //! to the store goes on without it, and its charge is given back when the answer comes.
 //!
-//! Not here: the call itself (`store::redis`, `store::service`, `store::etcd`), and the decision of a mirror
-//! (`store::Batch`).
+//! Not here: the call itself (`crate::fleet::stores`), and the decision of a mirror (`store::Batch`).
 
 use std::future::Future;
 use std::sync::Arc;

@@ -8,23 +8,12 @@ use tokio::task::spawn_local;
 use super::ask::Decider;
 use super::lease::Refill;
 use crate::engine::store::RemoteStore;
-use crate::engine::store::backend::{Answers, RemoteCharge};
-use crate::engine::store::etcd::WorkerEtcd;
-use crate::engine::store::redis::WorkerStore;
-use crate::engine::store::service::WorkerLimiter;
+use crate::engine::store::backend::{Answers, Connections, RemoteCharge};
 
 /// The stores of a worker, each with its connections.
 #[derive(Debug, Default)]
 pub struct WorkerStores {
-    known: RefCell<Vec<(RemoteStore, Connected)>>,
-}
-
-/// The connections of a worker to one store.
-#[derive(Clone, Debug)]
-enum Connected {
-    Redis(Rc<WorkerStore>),
-    Service(Rc<WorkerLimiter>),
-    Etcd(Rc<WorkerEtcd>),
+    known: RefCell<Vec<(RemoteStore, Rc<dyn Connections>)>>,
 }
 
 impl WorkerStores {
@@ -36,32 +25,14 @@ impl WorkerStores {
         }
     }
 
-    fn connected(&self, store: &RemoteStore) -> Connected {
+    fn connected(&self, store: &RemoteStore) -> Rc<dyn Connections> {
         let mut known = self.known.borrow_mut();
         if let Some((_, found)) = known.iter().find(|(known, _)| known.is(store)) {
-            return found.clone();
+            return Rc::clone(found);
         }
-        let new = Connected::new(store);
-        known.push((store.clone(), new.clone()));
+        let new = store.connect();
+        known.push((store.clone(), Rc::clone(&new)));
         new
-    }
-}
-
-impl Connected {
-    fn new(store: &RemoteStore) -> Self {
-        match store {
-            RemoteStore::Redis(store) => Self::Redis(Rc::new(WorkerStore::new(store.clone()))),
-            RemoteStore::Service(store) => Self::Service(Rc::new(WorkerLimiter::new(store.clone()))),
-            RemoteStore::Etcd(store) => Self::Etcd(Rc::new(WorkerEtcd::new(store.clone()))),
-        }
-    }
-
-    async fn decide(&self, charges: &[RemoteCharge<'_>]) -> Answers {
-        match self {
-            Self::Redis(store) => store.decide(charges).await,
-            Self::Service(store) => store.decide(charges).await,
-            Self::Etcd(store) => store.decide(charges).await,
-        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! are nanoseconds, all others microseconds. Every number is below 2^53, so that a double holds it.
 //!
 //! Not here: the numbers of rules, and of states under any rule (`algorithm/portable.rs`); the encoding of the numbers, and
-//! the server that keeps them (`store`).
+//! the server that keeps them (`stores`).
 
 use smallvec::SmallVec;
 

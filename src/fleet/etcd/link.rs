@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tonic::body::Body;
 use tower::Service;
 
-use crate::engine::store::redis::settings::Login;
+use crate::fleet::stores::driver::Login;
 use crate::transport::net::tls::{ClientTls, ServerName};
 
 /// The bound on the time to connect to one server, with TLS.

@@ -1,4 +1,4 @@
-//! The services of the folder `proto/etcd`, which `proto/generate` generates. Their messages are in `store::etcd::proto`.
+//! The services of the folder `proto/etcd`, which `proto/generate` generates. Their messages are in `stores::etcd::proto`.
 
 #![allow(missing_docs, unreachable_pub, clippy::pedantic, reason = "the code is generated")]
 

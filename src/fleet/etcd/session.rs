@@ -16,13 +16,14 @@ use super::proto::etcdserverpb::auth_client::AuthClient;
 use super::proto::etcdserverpb::kv_client::KvClient;
 use super::proto::etcdserverpb::lease_client::LeaseClient;
 use super::proto::etcdserverpb::watch_client::WatchClient;
-use crate::engine::store::etcd::proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
-use crate::engine::store::etcd::proto::etcdserverpb::watch_request::RequestUnion;
-use crate::engine::store::etcd::proto::etcdserverpb::{
+use crate::fleet::stores::etcd::proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use crate::fleet::stores::etcd::proto::etcdserverpb::watch_request::RequestUnion;
+use crate::fleet::stores::etcd::proto::etcdserverpb::{
     AuthenticateRequest, Compare, DeleteRangeRequest, LeaseGrantRequest, LeaseKeepAliveRequest, PutRequest,
     RangeRequest, RequestOp, TxnRequest, WatchCreateRequest, WatchRequest, WatchResponse, request_op,
 };
-use crate::engine::store::etcd::proto::mvccpb::{Event, KeyValue, event::EventType};
+use crate::fleet::stores::etcd::proto::mvccpb::event::EventType;
+use crate::fleet::stores::etcd::proto::mvccpb::{Event, KeyValue};
 
 /// The bound on the time of a call, from the request to the head of its answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::base::time::instant_now;
 use crate::engine::gate::KeyedReceipt;
-use crate::engine::store::service::calls::Calls;
+use crate::fleet::stores::service::calls::Calls;
 
 /// The age of this process from which it decides, whether all have brought their states or not.
 const WARM_AFTER: Duration = Duration::from_secs(2);

@@ -11,9 +11,9 @@ use super::server::Server;
 use crate::engine::gate::{Gate, KeyedCharge, KeyedLimit, KeyedOutcome, KeyedRefusal, KeyedVerdict, Live, UNITS_MAX};
 use crate::engine::limit;
 use crate::engine::store::backend;
-use crate::engine::store::service::proto::charges_server::Charges;
-use crate::engine::store::service::proto::correction::Change;
-use crate::engine::store::service::proto::{
+use crate::fleet::stores::service::proto::charges_server::Charges;
+use crate::fleet::stores::service::proto::correction::Change;
+use crate::fleet::stores::service::proto::{
     ChargeRequest, ChargeResponse, CorrectRequest, CorrectResponse, Handling, JoinRequest, JoinResponse, Key,
     KeyCharge, KeyState, MadeCharge, Outcome, Refusal,
 };

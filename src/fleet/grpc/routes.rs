@@ -23,8 +23,8 @@ use super::rate_limit::RateLimitApi;
 use super::server::Server;
 use super::store_tasks::StoreTasks;
 use super::watched::{CHECK_STREAM, Peer};
-use crate::engine::store::backend::MESSAGE_BYTES_MAX;
-use crate::engine::store::service::proto::charges_server::ChargesServer;
+use crate::fleet::stores::driver::MESSAGE_BYTES_MAX;
+use crate::fleet::stores::service::proto::charges_server::ChargesServer;
 
 type Answering = Pin<Box<dyn Future<Output = Response<Body>>>>;
 type Route = Box<dyn Fn(Request<Incoming>) -> Answering>;

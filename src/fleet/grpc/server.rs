@@ -17,7 +17,7 @@ use super::settings::{ServiceListener, ServiceSettings};
 use crate::base::telemetry::{CheckMetrics, Metrics, Taps};
 use crate::engine::gate::{ChargeError, Gate, Live, NamedCharge, NewestLive};
 use crate::engine::policy::descriptors::{DescriptorRule, Entry, MappedLimit};
-use crate::engine::store::service::proto::charges_server::ChargesServer;
+use crate::fleet::stores::service::proto::charges_server::ChargesServer;
 
 /// The limiter service of a process.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use tonic::client::Grpc;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response};
 use tonic_prost::ProstCodec;
-use weir::engine::store::service::proto::{
+use weir::fleet::stores::service::proto::{
     ChargeRequest, ChargeResponse, CorrectRequest, CorrectResponse, JoinRequest, JoinResponse, Key,
 };
 

@@ -14,8 +14,7 @@ use crate::engine::limit::tests::algorithm;
 use crate::engine::policy::Allowed;
 use crate::engine::store::RemoteStore;
 use crate::engine::store::backend::Unavailable;
-use crate::engine::store::redis::Store;
-use crate::engine::store::redis::testing::News;
+use crate::engine::store::testing::News;
 
 #[tokio::test(start_paused = true)]
 async fn borrowed_units_are_spent_without_calls() {
@@ -271,7 +270,7 @@ async fn a_reload_gives_units_back_to_their_store() {
     for (what, kept) in [("another store", "lease=1,4"), ("no lease", "redis=1"), ("no store", "shadow"), ("", "")] {
         let gate = new_gate();
         let redis = FakeRedis::new(gate.clock);
-        let lender = RemoteStore::Redis(Store::unreachable(OnFailure::Split, gate.clock));
+        let lender = RemoteStore::unreachable(OnFailure::Split, gate.clock);
         let limit = |word| parse_limit(&["a", "1", "1h", "10", "reject", word]);
         let live = install_with(gate, [limit("lease=1,4")], CAPS, std::slice::from_ref(&lender));
         let fields = headers(&["a=k"]);

@@ -15,8 +15,7 @@ use crate::engine::store::RemoteStore;
 use crate::engine::store::backend::{
     Answers, Handling, OnFailure, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable,
 };
-use crate::engine::store::redis::Store;
-use crate::engine::store::redis::testing::News;
+use crate::engine::store::testing::News;
 
 /// The server, as one replica reaches it. Clones reach the same server.
 #[derive(Clone, Debug)]
@@ -31,7 +30,7 @@ struct Server {
     /// Charges by the number of their receipts.
     charges: HashMap<u64, Made>,
     receipts: u64,
-    stores: Vec<Arc<Store>>,
+    stores: Vec<RemoteStore>,
     calls: usize,
     latency: Duration,
     /// The latency of the second store.
@@ -57,9 +56,9 @@ impl FakeRedis {
 
     /// A store whose server this is.
     pub(super) fn store(&self, on_failure: OnFailure) -> RemoteStore {
-        let store = Store::unreachable(on_failure, self.clock);
-        self.lock().stores.push(Arc::clone(&store));
-        RemoteStore::Redis(store)
+        let store = RemoteStore::unreachable(on_failure, self.clock);
+        self.lock().stores.push(store.clone());
+        store
     }
 
     /// Sets how the server answers from now on.
@@ -100,7 +99,7 @@ impl Decider for FakeRedis {
     async fn decide(&self, store: &RemoteStore, charges: &[RemoteCharge<'_>]) -> Answers {
         let (latency, trouble) = {
             let server = self.lock();
-            let is_other = server.stores.get(1).is_some_and(|other| store.is(&RemoteStore::Redis(Arc::clone(other))));
+            let is_other = server.stores.get(1).is_some_and(|other| store.is(other));
             (if is_other { server.other_latency } else { server.latency }, server.trouble)
         };
         sleep(latency / 2).await;
@@ -150,7 +149,7 @@ impl Server {
 
     /// Applies what the replicas reported.
     fn hear(&mut self, now: Timestamp) {
-        for news in self.stores.clone().iter().flat_map(|store| store.take_news()) {
+        for news in self.stores.clone().iter().flat_map(RemoteStore::take_news) {
             match news {
                 News::GiveBack(receipt) => self.give_back(&receipt, now),
                 News::Settle { limit, key, rule, extra, max_debt } => {

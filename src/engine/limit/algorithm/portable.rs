@@ -1,6 +1,6 @@
 //! Rules, and states under any rule, as integers below 2^53. A rule with larger numbers has no portable form.
 //!
-//! Not here: the numbers of the state of one algorithm (its file); their encoding, and the server that keeps them (`store`).
+//! Not here: the numbers of the state of one algorithm (its file); their encoding, and the server that keeps them (`stores`).
 
 use std::iter::repeat;
 use std::{error, fmt};

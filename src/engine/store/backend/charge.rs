@@ -1,16 +1,14 @@
-//! Charges that a store decides, and its answers.
+//! Charges that a store decides, its answers, and what decides without it.
 //!
 //! Not here: how a call is encoded, and how it reaches a server.
 
 use smallvec::SmallVec;
 
 use super::failure::Failure;
+use super::receipt::RemoteReceipt;
 use crate::base::time::Timestamp;
 use crate::engine::limit::state::State as _;
 use crate::engine::limit::{Algorithm, AnyState, Decision, Key};
-use crate::engine::store::etcd::receipt::EtcdReceipt;
-use crate::engine::store::redis::receipt::RedisReceipt;
-use crate::engine::store::service::receipt::LimiterReceipt;
 
 /// The charge of one remote limit for one request.
 #[derive(Clone, Copy, Debug)]
@@ -103,55 +101,6 @@ impl RemoteOutcome {
     }
 }
 
-/// The proof of a charge in a store, with which it can be given back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RemoteReceipt {
-    /// Of Redis.
-    Redis(RedisReceipt),
-    /// Of a limiter.
-    Limiter(Box<LimiterReceipt>),
-    /// Of etcd.
-    Etcd(Box<EtcdReceipt>),
-}
-
-impl RemoteReceipt {
-    /// The receipt of Redis; `None` if another kind of store made it.
-    pub fn into_redis(self) -> Option<RedisReceipt> {
-        match self {
-            Self::Redis(receipt) => Some(receipt),
-            Self::Limiter(_) | Self::Etcd(_) => None,
-        }
-    }
-
-    /// The units that this receipt gives back.
-    pub fn units(&self) -> u64 {
-        match self {
-            Self::Redis(receipt) => receipt.units,
-            Self::Limiter(receipt) => receipt.units,
-            Self::Etcd(receipt) => receipt.units,
-        }
-    }
-
-    /// The receipt for the last `units` of its units, such as the unused part of a lease.
-    pub fn of_units(mut self, most: u64) -> Self {
-        match &mut self {
-            Self::Redis(receipt) => receipt.units = most.min(receipt.units),
-            Self::Limiter(receipt) => receipt.units = most.min(receipt.units),
-            Self::Etcd(receipt) => receipt.units = most.min(receipt.units),
-        }
-        self
-    }
-
-    /// The receipt for the first `units` of its units, as if these alone had been charged, and the others after them.
-    /// Receipts for different units of one charge can be given back in any order.
-    pub fn of_first(mut self, units: u64) -> Self {
-        if let Self::Redis(receipt) = &mut self {
-            receipt.leave(receipt.units.saturating_sub(units));
-        }
-        self.of_units(units)
-    }
-}
-
 /// Why a store did not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unavailable {
@@ -172,4 +121,30 @@ pub struct KeyServer {
     pub name: String,
     /// Why it does not decide now; `None` if it does.
     pub unavailable: Option<Unavailable>,
+}
+
+/// What decides about a key while its server is down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFailure {
+    /// Each replica, by its share of the limit.
+    #[default]
+    Split,
+    /// Each replica, by the whole limit.
+    Local,
+    /// Every request is refused.
+    Reject,
+    /// Every request is admitted, and charged nothing.
+    Allow,
+}
+
+impl OnFailure {
+    /// The word in the configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Split => "split",
+            Self::Local => "local",
+            Self::Reject => "reject",
+            Self::Allow => "allow",
+        }
+    }
 }

@@ -1,6 +1,6 @@
-//! The kinds of failures of a node, as the breaker, the metrics and the log tell them apart.
+//! The kinds of failures of a node, as the metrics and the log tell them apart.
 //!
-//! Not here: which error of a protocol is of which kind (`redis::failure`, `service::call`).
+//! Not here: which error of a protocol is of which kind.
 
 /// Why a call of a node failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,36 +81,6 @@ impl Failure {
             Self::Other => "other",
         }
     }
-
-    /// The share of the breaker's patience that one failure uses up.
-    pub(in crate::engine::store) fn weight(self) -> Weight {
-        match self {
-            // Of one key, or of one limit.
-            Self::Moving | Self::Limit | Self::Rule => Weight::None,
-            Self::Timeout | Self::Connection | Self::ClusterDown | Self::Busy | Self::Reply | Self::Other => {
-                Weight::One
-            }
-            // The next call fails too.
-            Self::Loading
-            | Self::OutOfMemory
-            | Self::ReadOnly
-            | Self::MasterDown
-            | Self::Login
-            | Self::Permission
-            | Self::Persistence => Weight::All,
-        }
-    }
-}
-
-/// How much one failure counts for a breaker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine::store) enum Weight {
-    /// It says nothing about the node.
-    None,
-    /// Some in a row open the breaker.
-    One,
-    /// It opens the breaker.
-    All,
 }
 
 #[cfg(test)]

@@ -1,42 +1,21 @@
-//! What stores of all kinds have in common: the charges that they decide, the breaker of each server, and the reports that
-//! wait for a server.
+//! The language between the engine and the stores that replicas share: charges and their answers, receipts, failures, and
+//! what a store is.
 //!
-//! Not here: the protocols (`redis`, `service`, `etcd`).
-
-mod settings;
+//! Not here: the stores themselves, which ask other processes (`crate::fleet::stores`).
 
 mod failure;
 
+mod receipt;
+
 mod charge;
 mod mirrors;
-
-mod breaker;
-mod connect;
-mod health;
-mod link;
-
-pub(super) mod grpc;
-mod outage_log;
-
-mod flush;
-mod late_refunds;
-mod outbox;
 mod parts;
-mod random;
 
-pub use charge::{
-    Answers, Decided, Handling, KeyServer, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable, Units,
-};
-pub(super) use connect::{CONNECT_MAX, ConnectError, connect};
+mod store;
+
+pub use charge::{Answers, Decided, Handling, KeyServer, OnFailure, RemoteCharge, RemoteOutcome, Unavailable, Units};
 pub use failure::Failure;
-pub(super) use flush::{BATCH_MAX, BATCH_TIMEOUT, flush};
-pub use grpc::MESSAGE_BYTES_MAX;
-pub(super) use health::{Health, StoreContext};
-pub(super) use late_refunds::REFUND_NS;
-pub(super) use link::{Link, Opened, Server};
 pub use mirrors::{Mirror, Mirrors};
-pub(super) use outbox::{Batch, Outbox, Report, Settlement};
-pub use parts::each;
-pub(super) use parts::{Part, SendPart, all};
-pub(super) use random::random_id;
-pub use settings::{NodeAddress, OnFailure, OwnCertificate, StoreTls};
+pub use parts::{Part, SendPart, all, each};
+pub use receipt::{CallId, EtcdReceipt, LimiterReceipt, RateReceipt, RedisReceipt, RemoteReceipt};
+pub use store::{Backend, Connections, REFUND_NS, RemoteStore};

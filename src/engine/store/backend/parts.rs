@@ -7,10 +7,10 @@ use std::task::Poll;
 use smallvec::SmallVec;
 
 /// A future among others.
-pub(in crate::engine::store) type Part<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+pub type Part<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// A future among others, for any thread.
-pub(in crate::engine::store) type SendPart<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type SendPart<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Drives all futures at once. Calls `done` with the index and the result of each, as soon as there is one.
 pub async fn each<F: Future + Unpin>(parts: SmallVec<[F; 2]>, mut done: impl FnMut(usize, F::Output)) {
@@ -30,7 +30,7 @@ pub async fn each<F: Future + Unpin>(parts: SmallVec<[F; 2]>, mut done: impl FnM
 }
 
 /// Drives all futures at once. The results are in their order.
-pub(in crate::engine::store) async fn all<F: Future + Unpin>(parts: SmallVec<[F; 2]>) -> SmallVec<[F::Output; 2]> {
+pub async fn all<F: Future + Unpin>(parts: SmallVec<[F; 2]>) -> SmallVec<[F::Output; 2]> {
     let mut results: SmallVec<[Option<F::Output>; 2]> = parts.iter().map(|_| None).collect();
     each(parts, |index, result| results[index] = Some(result)).await;
     results.into_iter().flatten().collect()

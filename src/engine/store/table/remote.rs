@@ -1,6 +1,6 @@
 //! A table whose states are mirrors of a store: what the store said, and decisions while it says nothing.
 //!
-//! Not here: the question to the store (gate, `store::redis`).
+//! Not here: the question to the store (gate, `crate::fleet::stores`).
 
 use std::io;
 use std::sync::Arc;

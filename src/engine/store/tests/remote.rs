@@ -10,14 +10,13 @@ use crate::engine::limit::state::State as _;
 use crate::engine::limit::tests::algorithm;
 use crate::engine::limit::{AnyState, OnFull};
 use crate::engine::store::backend::{OnFailure, RemoteOutcome, RemoteReceipt, Unavailable};
-use crate::engine::store::redis::Store;
-use crate::engine::store::redis::testing::News;
 use crate::engine::store::snapshot::{Snapshot, restore};
+use crate::engine::store::testing::News;
 use crate::engine::store::{Bans, LocalDecision, Receipt, RemoteLimit, RemoteStore};
 
 /// A limit that so many replicas share through a store.
 fn shared(by: OnFailure, replicas: u64) -> Arc<RemoteLimit> {
-    let store = RemoteStore::Redis(Store::unreachable(by, Clock::start()));
+    let store = RemoteStore::unreachable(by, Clock::start());
     let metrics = Metrics::new("", "").unwrap().remote_limit("a", false);
     Arc::new(RemoteLimit { name: "a".into(), store, lease: None, replicas, metrics })
 }

@@ -18,7 +18,6 @@ use tokio_rustls::client::TlsStream;
 use super::certificate::{
     ALPN_H2, ALPN_HTTP_11, CertificateProblem, PROVIDER, ServerCertificate, certificates, digest,
 };
-use crate::engine::store::backend::StoreTls;
 use crate::transport::net::protocol::Protocol;
 
 /// The configuration of TLS to services. Clones are cheap and equal.
@@ -32,6 +31,24 @@ pub struct ClientTls {
 /// The name that the certificate of a service must have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerName(pki_types::ServerName<'static>);
+
+/// TLS to servers of a store. All contents are valid PEM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreTls {
+    /// Certificates of the authorities that sign the certificates of servers; `None` for those of the system.
+    pub authorities: Option<Arc<[u8]>>,
+    /// The certificate that Weir shows.
+    pub own: Option<OwnCertificate>,
+}
+
+/// A certificate with its key. The `Debug` form does not show the key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct OwnCertificate {
+    /// The certificate in PEM, followed by the certificates of its issuers.
+    pub chain: Arc<[u8]>,
+    /// The private key in PEM.
+    pub key: Arc<[u8]>,
+}
 
 impl ServerName {
     /// A host name or an IP address. None if `host` is neither.
@@ -131,5 +148,22 @@ impl Eq for ClientTls {}
 impl fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ClientTls")
+    }
+}
+
+impl fmt::Debug for OwnCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnCertificate")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_not_shown() {
+        let own = OwnCertificate { chain: Arc::from(*b"chain"), key: Arc::from(*b"key") };
+        assert_eq!(format!("{own:?}"), "OwnCertificate");
     }
 }

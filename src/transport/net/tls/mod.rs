@@ -14,7 +14,7 @@ mod server;
 mod session;
 
 pub use certificate::{CertificateProblem, ServerCertificate};
-pub use client::{ClientTls, ServerName, service_tls, store_tls};
+pub use client::{ClientTls, OwnCertificate, ServerName, StoreTls, service_tls, store_tls};
 pub use peer::{BINDING_BYTES, PeerTls};
 pub use server::{ClientAuth, ServerTls};
 pub(crate) use session::{HandshakeError, TlsStream};

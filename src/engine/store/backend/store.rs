@@ -1,0 +1,126 @@
+//! A store that replicas share, as the engine knows it: whatever its kind, it decides charges and hears of corrections.
+//!
+//! Not here: the kinds of stores, their connections and their settings.
+
+use std::any::Any;
+use std::fmt;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::charge::{Answers, KeyServer, OnFailure, RemoteCharge};
+use super::failure::Failure;
+use super::mirrors::Mirrors;
+use super::parts::{Part, SendPart};
+use super::receipt::RemoteReceipt;
+use crate::base::telemetry::{Metrics, StoreMetrics};
+use crate::base::time::Timestamp;
+use crate::engine::limit::{Algorithm, Key};
+
+/// Nanoseconds in which a refund reaches its store, if the store is up.
+pub const REFUND_NS: u64 = 100_000_000;
+
+/// A store of some kind, as all workers share it.
+pub trait Backend: Any + fmt::Debug + Send + Sync {
+    /// Its name.
+    fn name(&self) -> &Arc<str>;
+
+    /// What decides while a server is down.
+    fn on_failure(&self) -> OnFailure;
+
+    /// Begins to connect. To be called on the runtime that decides.
+    fn connect(self: Arc<Self>) -> Rc<dyn Connections>;
+
+    /// Gives a charge back, soon. Never waits.
+    fn give_back(&self, receipt: RemoteReceipt);
+
+    /// Charges `extra` units, or gives them back if they are negative, soon. At most `max_debt` units are charged beyond the
+    /// limit. Never waits.
+    fn settle(&self, limit: &str, key: Key, rule: &Algorithm, extra: i64, max_debt: u64);
+
+    /// Answers to questions that were asked earlier may lack a late refund.
+    fn late_refund_at(&self) -> Timestamp;
+
+    /// The server that has `key` of a limit; `None` if no server is known for it.
+    fn server(&self, limit: &str, key: Key) -> Option<KeyServer>;
+
+    /// Sets the number of replicas that a server without keys waits for.
+    fn set_replicas(&self, _replicas: u64) {}
+
+    /// Does the work of the store besides decisions, until dropped. To be run once.
+    fn run(self: Arc<Self>, mirrors: Arc<dyn Mirrors>) -> SendPart<'static, ()>;
+
+    /// Waits until every refund and settlement was sent, as far as servers answer.
+    fn flushed(&self) -> SendPart<'_, ()>;
+
+    /// The labels that its servers have in metrics, or may have had.
+    fn labels(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Whether a server has this label now.
+    fn has_node(&self, label: &str) -> bool {
+        self.labels().iter().any(|known| known == label)
+    }
+
+    /// The metrics of its servers.
+    fn metrics(&self) -> &StoreMetrics;
+}
+
+/// The connections of one worker to the servers of a store.
+pub trait Connections: fmt::Debug {
+    /// Decides all charges of a request, each within the timeout of the store. What servers charge after the timeout, or
+    /// after this was dropped, is given back. If one of several servers denies, the others may have charged: the caller
+    /// gives that back by the receipts.
+    fn decide<'a>(&'a self, charges: &'a [RemoteCharge<'a>]) -> Part<'a, Answers>;
+}
+
+/// A store. Clones are the same store.
+#[derive(Clone, Debug)]
+pub struct RemoteStore(Arc<dyn Backend>);
+
+impl RemoteStore {
+    /// A store of some kind.
+    pub fn new(store: Arc<impl Backend>) -> Self {
+        Self(store)
+    }
+
+    /// The store itself; `None` if it is of another kind.
+    pub fn of_kind<S: Backend>(&self) -> Option<&S> {
+        (&*self.0 as &dyn Any).downcast_ref()
+    }
+
+    /// Whether both are the same store.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Begins to connect. To be called on the runtime that decides.
+    pub fn connect(&self) -> Rc<dyn Connections> {
+        Arc::clone(&self.0).connect()
+    }
+
+    /// Does the work of the store besides decisions, until dropped. To be run once.
+    pub fn run(&self, mirrors: Arc<dyn Mirrors>) -> SendPart<'static, ()> {
+        Arc::clone(&self.0).run(mirrors)
+    }
+
+    /// Removes the series of metrics that no store `in_force` has.
+    pub fn retire(&self, in_force: &[Self], metrics: &Metrics) {
+        let namesakes = || in_force.iter().filter(|store| store.name() == self.name());
+        for label in self.labels().iter().filter(|label| !namesakes().any(|store| store.has_node(label))) {
+            self.metrics().remove_node(label);
+        }
+        if namesakes().next().is_none() {
+            metrics.remove_store(self.name(), Failure::ALL.iter().map(|failure| failure.label()));
+        }
+    }
+}
+
+impl Deref for RemoteStore {
+    type Target = dyn Backend;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}

@@ -1,0 +1,81 @@
+//! A store as the engine knows it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::background::run;
+use super::outbox::Settlement;
+use super::store::{Driven, Shared};
+use super::worker::Worker;
+use crate::base::telemetry::StoreMetrics;
+use crate::base::time::Timestamp;
+use crate::engine::limit::{Algorithm, Key};
+use crate::engine::store::backend::{Backend, Connections, KeyServer, Mirrors, OnFailure, RemoteReceipt, SendPart};
+
+impl<K: Driven> Backend for Shared<K> {
+    fn name(&self) -> &Arc<str> {
+        &self.context.name
+    }
+
+    fn on_failure(&self) -> OnFailure {
+        self.context.on_failure
+    }
+
+    fn connect(self: Arc<Self>) -> Rc<dyn Connections> {
+        Rc::new(Worker::new(self))
+    }
+
+    fn give_back(&self, receipt: RemoteReceipt) {
+        if let Some(refund) = self.refund(receipt) {
+            self.outbox.give_back(refund, self.context.clock.now());
+        }
+    }
+
+    fn settle(&self, limit: &str, key: Key, rule: &Algorithm, extra: i64, max_debt: u64) {
+        if extra != 0 {
+            self.outbox.settle(Settlement::new(limit, key, rule, (extra, max_debt), self.context.clock.now()));
+        }
+    }
+
+    fn late_refund_at(&self) -> Timestamp {
+        self.context.late_refunds.last_at()
+    }
+
+    fn server(&self, limit: &str, key: Key) -> Option<KeyServer> {
+        let nodes = self.nodes();
+        Some(nodes.all.get(self.node_of_key(&nodes, limit, key)?)?.server())
+    }
+
+    fn set_replicas(&self, replicas: u64) {
+        self.context.replicas.store(replicas.max(1), Ordering::Relaxed);
+    }
+
+    fn run(self: Arc<Self>, mirrors: Arc<dyn Mirrors>) -> SendPart<'static, ()> {
+        Box::pin(run(self, mirrors))
+    }
+
+    fn flushed(&self) -> SendPart<'_, ()> {
+        Box::pin(async {
+            self.end();
+            while self.outbox.len() > self.outbox.parked() || !self.is_settled() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        })
+    }
+
+    fn labels(&self) -> Vec<String> {
+        self.nodes().all.iter().map(|node| node.label.to_string()).chain(K::seeds(&self.settings)).collect()
+    }
+
+    fn has_node(&self, label: &str) -> bool {
+        self.nodes().all.iter().any(|node| *node.label == *label)
+    }
+
+    fn metrics(&self) -> &StoreMetrics {
+        &self.context.metrics
+    }
+}

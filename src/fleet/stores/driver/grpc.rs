@@ -1,0 +1,215 @@
+//! Calls of gRPC on a connection of HTTP/2, with one message each way.
+//!
+//! Not here: the messages, and when to connect (`link`).
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use h2::client::{self, SendRequest};
+use h2::{Reason, RecvStream};
+use http::header::{CONTENT_TYPE, HeaderValue, TE};
+use http::{HeaderMap, Method, Request, StatusCode, Version};
+use prost::Message;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::connect::{ConnectError, connect};
+use super::link::Opened;
+use super::settings::NodeAddress;
+use crate::engine::store::backend::Failure;
+
+/// Bytes of a message.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// Makes calls on one connection. Clones use the same connection.
+#[derive(Clone, Debug)]
+pub(in crate::fleet::stores) struct Caller {
+    send: SendRequest<Bytes>,
+    /// `http://` or `https://`, with host and port.
+    origin: Box<str>,
+    /// The proof of a login, as etcd reads it.
+    pub(in crate::fleet::stores) token: Option<HeaderValue>,
+}
+
+/// Why a call has no answer.
+pub(in crate::fleet::stores) type CallError = ConnectError;
+
+/// Connects to the server of gRPC at this host and port. `tls` is `None` for plain connections.
+pub(in crate::fleet::stores) async fn open(
+    (host, port): (&str, u16),
+    tls: Option<&Arc<ClientConfig>>,
+) -> Result<Opened<Caller>, ConnectError> {
+    let socket = connect(host, port).await?;
+    let origin = |scheme| format!("{scheme}://{}", NodeAddress::tcp(host, port)).into();
+    let Some(tls) = tls else { return begin(socket, origin("http")).await };
+    let name = ServerName::try_from(host).map_err(|error| ConnectError::io(&io::Error::other(error)))?;
+    let session = TlsConnector::from(Arc::clone(tls)).connect(name.to_owned(), socket).await;
+    let session = session.map_err(|error| ConnectError::io(&error))?;
+    if session.get_ref().1.alpn_protocol() != Some(b"h2") {
+        return Err(ConnectError::io(&io::Error::other("the server speaks no HTTP/2")));
+    }
+    begin(session, origin("https")).await
+}
+
+/// Begins HTTP/2 on a stream.
+pub(in crate::fleet::stores) async fn begin<S>(stream: S, origin: Box<str>) -> Result<Opened<Caller>, ConnectError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let begun = client::Builder::new().enable_push(false).handshake::<_, Bytes>(stream).await;
+    let (send, connection) = begun.map_err(|error| broken(&error))?;
+    let driver = async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection to a store ended");
+        }
+    };
+    Ok(Opened { connection: Caller { send, origin, token: None }, driver: Box::pin(driver) })
+}
+
+/// Bytes before each message: whether it is compressed, and its length.
+const PREFIX_BYTES: usize = 5;
+
+impl Caller {
+    /// Calls `method`, which is the name of its service and its own one, and waits for the answer.
+    pub(in crate::fleet::stores) async fn call<A: Message + Default>(
+        &self,
+        method: &str,
+        question: &impl Message,
+    ) -> Result<A, CallError> {
+        let uri = format!("{}/{method}", self.origin);
+        let head = Request::builder().method(Method::POST).version(Version::HTTP_2).uri(uri);
+        let head = head.header(CONTENT_TYPE, "application/grpc").header(TE, "trailers").body(());
+        let mut head = head.map_err(|error| failed(Failure::Other, &error))?;
+        if let Some(token) = &self.token {
+            head.headers_mut().insert("token", token.clone());
+        }
+        let mut ready = self.send.clone().ready().await.map_err(|error| broken(&error))?;
+        let (response, mut body) = ready.send_request(head, false).map_err(|error| broken(&error))?;
+        body.send_data(framed(question), true).map_err(|error| broken(&error))?;
+        let (head, mut body) = response.await.map_err(|error| broken(&error))?.into_parts();
+        if head.status != StatusCode::OK {
+            return Err(failed(Failure::Reply, &format!("the answer has status {}", head.status)));
+        }
+        // An error without an answer has its status in the head.
+        status(&head.headers).unwrap_or(Ok(()))?;
+        let message = read(&mut body).await?;
+        let trailers = body.trailers().await.map_err(|error| broken(&error))?.unwrap_or_default();
+        status(&trailers).unwrap_or_else(|| Err(failed(Failure::Reply, "the answer has no status")))?;
+        let answer = message.get(PREFIX_BYTES..).ok_or_else(|| failed(Failure::Reply, "the answer is empty"))?;
+        A::decode(answer).map_err(|error| failed(Failure::Reply, &error))
+    }
+
+    /// Makes a call that no request waits for.
+    pub(in crate::fleet::stores) async fn call_within<A: Message + Default>(
+        &self,
+        limit: Duration,
+        method: &str,
+        question: &impl Message,
+    ) -> Result<A, CallError> {
+        timeout(limit, self.call(method, question)).await.unwrap_or_else(|_| Err(CallError::late()))
+    }
+}
+
+impl CallError {
+    /// No answer in time.
+    pub(in crate::fleet::stores) fn late() -> Self {
+        failed(Failure::Timeout, "no answer in time")
+    }
+}
+
+fn failed(failure: Failure, text: &(impl ToString + ?Sized)) -> CallError {
+    CallError { failure, text: text.to_string() }
+}
+
+fn broken(error: &h2::Error) -> CallError {
+    let is_busy = error.reason() == Some(Reason::ENHANCE_YOUR_CALM);
+    failed(if is_busy { Failure::Busy } else { Failure::Connection }, error)
+}
+
+fn framed(message: &impl Message) -> Bytes {
+    let length = message.encoded_len();
+    let mut frame = BytesMut::with_capacity(PREFIX_BYTES + length);
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    frame.put(message.encode_to_vec().as_slice());
+    frame.freeze()
+}
+
+/// The bytes of a body, up to the bound of a message.
+async fn read(body: &mut RecvStream) -> Result<Bytes, CallError> {
+    let mut whole = Bytes::new();
+    while let Some(piece) = body.data().await {
+        let piece = piece.map_err(|error| broken(&error))?;
+        // It errs only if more is released than was received.
+        let _ = body.flow_control().release_capacity(piece.len());
+        if whole.len() + piece.len() > PREFIX_BYTES + MESSAGE_BYTES_MAX {
+            return Err(failed(Failure::Reply, "the answer is too long"));
+        }
+        whole = if whole.is_empty() { piece } else { [whole, piece].concat().into() };
+    }
+    Ok(whole)
+}
+
+/// The status of a call, as its fields have it; `None` if they have none.
+fn status(fields: &HeaderMap) -> Option<Result<(), CallError>> {
+    let code = fields.get("grpc-status")?.to_str().ok().and_then(|code| code.parse().ok()).unwrap_or(2);
+    let failure = match code {
+        0 => return Some(Ok(())),
+        4 => Failure::Timeout,
+        7 => Failure::Permission,
+        8 => Failure::Busy,
+        14 => Failure::Connection,
+        16 => Failure::Login,
+        _ => Failure::Other,
+    };
+    let text = fields.get("grpc-message").map(|text| decoded(text.as_bytes()));
+    Some(Err(failed(failure, &text.unwrap_or_else(|| format!("status {code} of gRPC")))))
+}
+
+/// A percent-encoded text.
+fn decoded(text: &[u8]) -> String {
+    let (mut bytes, mut rest) = (Vec::new(), text);
+    while let [first, behind @ ..] = rest {
+        let code = behind.get(..2).filter(|_| *first == b'%').and_then(|code| std::str::from_utf8(code).ok());
+        let byte = code.and_then(|code| u8::from_str_radix(code, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = behind.get(byte.map_or(0, |_| 2)..).unwrap_or_default();
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_have_kinds() {
+        for (code, expected) in [
+            ("0", None),
+            ("4", Some(Failure::Timeout)),
+            ("7", Some(Failure::Permission)),
+            ("8", Some(Failure::Busy)),
+            ("12", Some(Failure::Other)),
+            ("14", Some(Failure::Connection)),
+            ("16", Some(Failure::Login)),
+            ("x", Some(Failure::Other)),
+        ] {
+            let fields = HeaderMap::from_iter([(http::HeaderName::from_static("grpc-status"), code.parse().unwrap())]);
+            let found = status(&fields).unwrap().err().map(|error| error.failure);
+            assert_eq!(found, expected, "{code}");
+        }
+        assert!(status(&HeaderMap::new()).is_none());
+    }
+
+    #[test]
+    fn texts_are_decoded() {
+        for (text, expected) in [("a%20b", "a b"), ("%C3%A4%", "ä%"), ("%2", "%2"), ("%zz%41", "%zzA"), ("", "")] {
+            assert_eq!(decoded(text.as_bytes()), expected);
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Whether one server of a store decides: its breaker, the generation of its keys, and what the metrics and the log say of
+//! it.
+//!
+//! Not here: connections and probes (`redis`, `service`).
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::breaker::{Breaker, Weight};
+use super::connect::ConnectError;
+use super::late_refunds::LateRefunds;
+use super::outage_log::OutageLog;
+use crate::base::telemetry::{Counter, Gauge, StoreMetrics};
+use crate::base::time::{Clock, Timestamp, instant_now};
+use crate::engine::store::backend::{Failure, KeyServer, OnFailure, Unavailable};
+
+/// What all servers of a store share.
+pub(in crate::fleet::stores) struct StoreContext {
+    pub(in crate::fleet::stores) name: Arc<str>,
+    pub(in crate::fleet::stores) on_failure: OnFailure,
+    pub(in crate::fleet::stores) timeout: Duration,
+    pub(in crate::fleet::stores) clock: Clock,
+    pub(in crate::fleet::stores) metrics: StoreMetrics,
+    pub(in crate::fleet::stores) late_refunds: LateRefunds,
+    /// The replicas that a server without keys waits for.
+    pub(super) replicas: AtomicU64,
+    /// The counters of [`Failure::ALL`].
+    pub(in crate::fleet::stores) errors: [Counter; Failure::ALL.len()],
+}
+
+impl StoreContext {
+    /// The context of the store `name`, whose metrics are `metrics`.
+    pub(in crate::fleet::stores) fn new(
+        name: &Arc<str>,
+        (on_failure, timeout): (OnFailure, Duration),
+        clock: Clock,
+        metrics: StoreMetrics,
+    ) -> Arc<Self> {
+        let errors = Failure::ALL.map(|failure| metrics.errors(failure.label()));
+        let late_refunds = LateRefunds::default();
+        let (name, replicas) = (Arc::clone(name), AtomicU64::new(1));
+        Arc::new(Self { name, on_failure, timeout, clock, metrics, late_refunds, replicas, errors })
+    }
+
+    /// Counts the time of a call that began at `begun`.
+    pub(in crate::fleet::stores) fn observe(&self, begun: Instant) {
+        self.metrics.duration.observe(instant_now().saturating_duration_since(begun));
+    }
+}
+
+/// The keys of a server, from one loss of all keys to the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Generation {
+    /// A number above 0 that no other generation of the server has.
+    pub number: u64,
+    /// The key that shows it; empty if a server shows it without one.
+    pub marker: Box<str>,
+}
+
+impl Generation {
+    /// A generation without a marker.
+    pub(in crate::fleet::stores) fn of(number: u64) -> Self {
+        Self { number, marker: "".into() }
+    }
+}
+
+/// The health of one server.
+pub(in crate::fleet::stores) struct Health {
+    context: Arc<StoreContext>,
+    /// Its name in metrics and logs.
+    pub(in crate::fleet::stores) label: Box<str>,
+    /// Guards the state for the length of one change. Requests read `is_closed` instead.
+    breaker: Mutex<Breaker>,
+    is_closed: AtomicBool,
+    /// The generation of the keys under which it decides; `None` while it is cold.
+    generation: ArcSwapOption<Generation>,
+    /// The last generation under which it decided; 0 if there was none.
+    last_generation: AtomicU64,
+    /// Guards the log of outages for the length of one change.
+    outages: Mutex<OutageLog>,
+    /// The times from a loss of the keys until the server decides again. Guarded for the length of one change.
+    losses: Mutex<OutageLog>,
+    /// Whether a success has to reset the breaker.
+    has_failed: AtomicBool,
+    /// Changes when its breaker closes, and when its address changes.
+    news: watch::Sender<()>,
+    /// Notified when the breaker opens, and when the server turns out to be cold.
+    trouble: Notify,
+    up: Gauge,
+}
+
+impl Health {
+    /// A server that is believed to be up, and whose keys are unknown.
+    pub(in crate::fleet::stores) fn new(context: Arc<StoreContext>, label: &str) -> Self {
+        let up = context.metrics.up(label);
+        up.set(0);
+        Self {
+            context,
+            label: label.into(),
+            breaker: Mutex::new(Breaker::new()),
+            is_closed: AtomicBool::new(true),
+            generation: ArcSwapOption::empty(),
+            last_generation: AtomicU64::new(0),
+            outages: Mutex::default(),
+            losses: Mutex::default(),
+            has_failed: AtomicBool::new(false),
+            news: watch::channel(()).0,
+            trouble: Notify::new(),
+            up,
+        }
+    }
+
+    /// Whether requests go to the server.
+    pub(in crate::fleet::stores) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Whether requests are decided by the server: it answers, and it is not cold.
+    pub(in crate::fleet::stores) fn decides(&self) -> bool {
+        self.is_closed() && self.generation.load().is_some()
+    }
+
+    /// The server, and why it does not decide now.
+    pub(in crate::fleet::stores) fn server(&self) -> KeyServer {
+        let unavailable = match (self.is_closed(), self.decides()) {
+            (false, _) => Some(Unavailable::Down),
+            (true, false) => Some(Unavailable::Cold),
+            (true, true) => None,
+        };
+        KeyServer { name: self.label.to_string(), unavailable }
+    }
+
+    /// The generation under which the server decides; `None` while it is cold.
+    pub(in crate::fleet::stores) fn generation(&self) -> Option<Arc<Generation>> {
+        self.generation.load_full()
+    }
+
+    /// The last generation under which the server decided; 0 if there was none.
+    pub(in crate::fleet::stores) fn last_generation(&self) -> u64 {
+        self.last_generation.load(Ordering::Relaxed)
+    }
+
+    /// Lets the server decide under this generation.
+    pub(in crate::fleet::stores) fn warmed(&self, generation: Generation) {
+        self.last_generation.store(generation.number, Ordering::Relaxed);
+        self.generation.store(Some(Arc::new(generation)));
+        self.show();
+        if self.losses().ended() {
+            tracing::info!(
+                store = %self.context.name, node = %self.label,
+                "a node of a store decides with new keys"
+            );
+        }
+    }
+
+    /// The server does not have the generation `number`, or not any more.
+    pub(in crate::fleet::stores) fn is_cold(&self, number: u64) {
+        let known = self.generation.load();
+        if known.as_ref().is_some_and(|known| known.number == number) {
+            self.generation.store(None);
+            self.show();
+            self.trouble.notify_one();
+        }
+    }
+
+    /// The server has a generation that this process does not know. Logs it, unless it is the first one.
+    pub(in crate::fleet::stores) fn lost_keys(&self) {
+        if self.last_generation() == 0 {
+            return;
+        }
+        let Some(skipped) = self.losses().began(self.context.clock.now()) else { return };
+        tracing::warn!(
+            store = %self.context.name, node = %self.label, losses_not_logged = Some(skipped).filter(|skipped| *skipped > 0),
+            "a node of a store has lost its keys; requests are decided without it"
+        );
+    }
+
+    /// Shows in the metrics whether the server decides. The lock keeps an older answer from being the last one.
+    fn show(&self) {
+        let _breaker = self.breaker();
+        self.up.set(i64::from(self.decides()));
+    }
+
+    /// The time after which a call has failed.
+    pub(in crate::fleet::stores) fn timeout(&self) -> Duration {
+        self.context.timeout
+    }
+
+    /// The replicas that the server waits for while it has no keys.
+    pub(in crate::fleet::stores) fn replicas(&self) -> u64 {
+        self.context.replicas.load(Ordering::Relaxed)
+    }
+
+    /// Receives a message whenever the breaker closes or the address changes.
+    pub(in crate::fleet::stores) fn news(&self) -> watch::Receiver<()> {
+        self.news.subscribe()
+    }
+
+    /// The address has changed.
+    pub(in crate::fleet::stores) fn moved(&self) {
+        self.news.send_replace(());
+    }
+
+    /// Waits until the breaker opens or the server turns out to be cold.
+    pub(in crate::fleet::stores) async fn trouble(&self) {
+        self.trouble.notified().await;
+    }
+
+    /// A call succeeded.
+    pub(in crate::fleet::stores) fn succeeded(&self) {
+        if self.has_failed.load(Ordering::Relaxed) {
+            self.has_failed.store(false, Ordering::Relaxed);
+            self.breaker().succeeded();
+        }
+    }
+
+    /// Counts a call that failed.
+    pub(in crate::fleet::stores) fn call_failed(&self, failure: Failure, text: &str) {
+        self.fail(failure, failure.weight(), text);
+    }
+
+    /// Counts a connection that could not be opened. So no call can succeed.
+    pub(in crate::fleet::stores) fn connection_failed(&self, error: &ConnectError) {
+        self.fail(error.failure, Weight::All, &error.text);
+    }
+
+    fn fail(&self, failure: Failure, weight: Weight, text: &str) {
+        self.context.errors[failure as usize].inc();
+        self.has_failed.store(true, Ordering::Relaxed);
+        let (mut breaker, now) = (self.breaker(), self.context.clock.now());
+        if !breaker.failed(weight, now) {
+            return;
+        }
+        self.is_closed.store(false, Ordering::Relaxed);
+        let skipped = self.outages().began(now);
+        drop(breaker);
+        self.show();
+        self.log_outage(skipped, failure, text);
+        self.trouble.notify_one();
+    }
+
+    /// Writes the line about an outage, if it gets one. `skipped` outages before it had none.
+    fn log_outage(&self, skipped: Option<u64>, failure: Failure, text: &str) {
+        let Some(skipped) = skipped else { return };
+        let StoreContext { name, on_failure, .. } = &*self.context;
+        tracing::warn!(
+            store = %name, node = %self.label, kind = failure.label(), error = text, on_failure = on_failure.word(),
+            outages_not_logged = Some(skipped).filter(|skipped| *skipped > 0),
+            "a node of a store does not answer; requests are decided without it"
+        );
+    }
+
+    /// When to send the next probe; `None` if the breaker is closed.
+    pub(in crate::fleet::stores) fn probe_at(&self) -> Option<Timestamp> {
+        self.breaker().probe_at()
+    }
+
+    /// Sends the next probe at `at`. Closes the breaker if it succeeds.
+    pub(in crate::fleet::stores) async fn probe(
+        &self,
+        at: Timestamp,
+        probe: impl Future<Output = Result<(), ConnectError>>,
+    ) {
+        sleep_until(self.context.clock.instant(at)).await;
+        self.breaker().probing();
+        let probed = probe.await;
+        if let Err(error) = &probed {
+            tracing::debug!(store = %self.context.name, node = %self.label, error = error.text, "a probe failed");
+        }
+        self.probed(probed.as_ref().err());
+    }
+
+    /// A probe got its answer, or failed with an error.
+    fn probed(&self, error: Option<&ConnectError>) {
+        let (mut breaker, now) = (self.breaker(), self.context.clock.now());
+        let closed = breaker.probed(error.is_none(), now);
+        if let Some(error) = error {
+            let skipped = self.outages().goes_on(now);
+            drop(breaker);
+            return self.log_outage(skipped, error.failure, &error.text);
+        }
+        let Some(open_ns) = closed else { return };
+        self.has_failed.store(false, Ordering::Relaxed);
+        self.is_closed.store(true, Ordering::Relaxed);
+        let is_logged = self.outages().ended();
+        drop(breaker);
+        self.show();
+        if is_logged {
+            let after_ms = open_ns / 1_000_000;
+            tracing::info!(store = %self.context.name, node = %self.label, after_ms, "a node of a store answers again");
+        }
+        self.news.send_replace(());
+    }
+
+    fn losses(&self) -> MutexGuard<'_, OutageLog> {
+        self.losses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outages(&self) -> MutexGuard<'_, OutageLog> {
+        self.outages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn breaker(&self) -> MutexGuard<'_, Breaker> {
+        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

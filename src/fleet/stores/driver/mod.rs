@@ -1,0 +1,44 @@
+//! One way to be a store: the driver of stores of all kinds, and the traits by which a kind adds its protocol.
+//!
+//! The control runtime watches each node (`monitor`), and sends refunds and settlements later (`flush`, `outbox`). A worker
+//! asks over connections of its own (`worker`, `link`). A node that fails is left alone until a probe succeeds (`breaker`).
+//!
+//! Not here: the protocols (`redis`, `service`, `etcd`).
+
+mod settings;
+
+mod breaker;
+mod connect;
+mod health;
+mod link;
+mod nodes;
+
+pub(super) mod grpc;
+mod outage_log;
+
+mod late_refunds;
+mod outbox;
+mod random;
+
+mod store;
+
+mod flush;
+mod monitor;
+mod worker;
+
+mod backend;
+mod background;
+
+pub(super) use connect::{CONNECT_MAX, ConnectError, connect};
+pub(super) use flush::{BATCH_MAX, BATCH_TIMEOUT};
+#[cfg(test)]
+pub(super) use flush::{pass, send_parked};
+pub use grpc::MESSAGE_BYTES_MAX;
+pub use health::Generation;
+pub(super) use health::{Health, StoreContext};
+pub(super) use link::{Link, Opened, Server};
+pub(super) use nodes::{Nodes, View};
+pub(super) use outbox::{Batch, Report, Settlement};
+pub(super) use random::random_id;
+pub use settings::{Login, NodeAddress, Password};
+pub(super) use store::{Ask, Correct, Joined, Kind, Reached, Shared, Watch, Work};

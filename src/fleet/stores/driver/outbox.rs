@@ -1,0 +1,388 @@
+//! Refunds and settlements that a store has not heard of yet. Nobody waits for them.
+//!
+//! Settlements of one key are added up. A report whose node is down is parked until the node decides again; meanwhile time
+//! gives units back, so an old report counts for what is left of it. Not here: how reports are sent (`redis::flush`, `service::flush`).
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+
+use crate::base::telemetry::Counter;
+use crate::base::time::Timestamp;
+use crate::engine::limit::{Algorithm, Key};
+
+/// The most reports of one store that wait.
+const REPORTS_MAX: usize = 65_536;
+
+/// Reports up to this age are sent as they are.
+const FRESH_NS: u64 = 1_000_000_000;
+
+/// What a store should hear of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::fleet::stores) enum Report<R> {
+    /// A charge is given back, since the instant when the mirror of its key was put in doubt; zero if it was not.
+    GiveBack(R, Timestamp),
+    /// Units are charged or given back without a receipt.
+    Settle(Box<Settlement>),
+}
+
+/// Units of one key that are charged, or given back if they are negative.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::fleet::stores) struct Settlement {
+    pub(in crate::fleet::stores) limit: Box<str>,
+    pub(in crate::fleet::stores) key: Key,
+    pub(in crate::fleet::stores) rule: Algorithm,
+    pub(in crate::fleet::stores) extra: i64,
+    pub(in crate::fleet::stores) max_debt: u64,
+    /// The first and the last time that units were added.
+    begun: Timestamp,
+    last: Timestamp,
+}
+
+/// Reports that are sent together. Sent again, they have the same numbers.
+#[derive(Debug)]
+pub(in crate::fleet::stores) struct Batch<R> {
+    /// The number of the first report. The others follow.
+    pub(in crate::fleet::stores) first: u64,
+    pub(in crate::fleet::stores) reports: Vec<Report<R>>,
+    /// When they were sent first.
+    pub(in crate::fleet::stores) since: Timestamp,
+}
+
+impl<R> Report<R> {
+    /// Whether it takes units from a key.
+    pub(in crate::fleet::stores) fn is_charge(&self) -> bool {
+        matches!(self, Self::Settle(settlement) if settlement.extra > 0)
+    }
+
+    /// The instant from which the mirror of its key is in doubt; zero if it is not.
+    pub(in crate::fleet::stores) fn queued_at(&self) -> Timestamp {
+        match self {
+            Self::GiveBack(_, since) => *since,
+            Self::Settle(settlement) => settlement.begun,
+        }
+    }
+}
+
+/// The reports of one store. `R` is the proof of a charge.
+#[derive(Debug)]
+pub(in crate::fleet::stores) struct Outbox<R> {
+    /// Held for one change, or for the length of one scan of all reports.
+    waiting: Mutex<Waiting<R>>,
+    queued: Notify,
+    dropped: Counter,
+}
+
+#[derive(Debug)]
+struct Waiting<R> {
+    fresh: Reports<R>,
+    parked: Reports<R>,
+    /// Reports that are being sent.
+    taken: usize,
+}
+
+#[derive(Debug)]
+struct Reports<R> {
+    /// By key: of each limit one.
+    settlements: HashMap<Key, SmallVec<[Settlement; 1]>>,
+    settlement_count: usize,
+    receipts: Vec<(R, Timestamp)>,
+}
+
+impl<R> Default for Reports<R> {
+    fn default() -> Self {
+        Self { settlements: HashMap::new(), settlement_count: 0, receipts: Vec::new() }
+    }
+}
+
+impl<R> Outbox<R> {
+    pub(in crate::fleet::stores) fn new(dropped: Counter) -> Self {
+        let waiting = Waiting { fresh: Reports::default(), parked: Reports::default(), taken: 0 };
+        Self { waiting: Mutex::new(waiting), queued: Notify::new(), dropped }
+    }
+
+    /// Queues the return of a charge. The mirror of its key was put in doubt at `since`; zero if it was not.
+    pub(in crate::fleet::stores) fn give_back(&self, receipt: R, since: Timestamp) {
+        let mut waiting = self.waiting();
+        if waiting.is_full() {
+            return self.dropped.inc();
+        }
+        waiting.fresh.receipts.push((receipt, since));
+        drop(waiting);
+        self.queued.notify_one();
+    }
+
+    /// Queues a settlement, or adds it to one of the same key that waits.
+    pub(in crate::fleet::stores) fn settle(&self, settlement: Settlement) {
+        let mut waiting = self.waiting();
+        let is_full = waiting.is_full();
+        if !waiting.fresh.settle(settlement, is_full) {
+            return self.dropped.inc();
+        }
+        drop(waiting);
+        self.queued.notify_one();
+    }
+
+    /// Waits until something is queued or unparked.
+    pub(in crate::fleet::stores) async fn queued(&self) {
+        self.queued.notified().await;
+    }
+
+    /// Takes all reports that are not parked. The caller sends or parks them, and says so.
+    pub(in crate::fleet::stores) fn take(&self) -> Vec<Report<R>> {
+        let mut waiting = self.waiting();
+        let reports = std::mem::take(&mut waiting.fresh);
+        waiting.taken += reports.len();
+        drop(waiting);
+        reports.into_reports()
+    }
+
+    /// So many taken reports were sent.
+    pub(in crate::fleet::stores) fn sent(&self, reports: usize) {
+        let mut waiting = self.waiting();
+        waiting.taken = waiting.taken.saturating_sub(reports);
+    }
+
+    /// Takes all reports that are parked.
+    pub(in crate::fleet::stores) fn take_parked(&self) -> Vec<Report<R>> {
+        let mut waiting = self.waiting();
+        let reports = std::mem::take(&mut waiting.parked);
+        waiting.taken += reports.len();
+        drop(waiting);
+        reports.into_reports()
+    }
+
+    /// Keeps taken reports until [`Self::unpark`].
+    pub(in crate::fleet::stores) fn park(&self, reports: Vec<Report<R>>) {
+        let mut waiting = self.waiting();
+        waiting.taken = waiting.taken.saturating_sub(reports.len());
+        waiting.parked.extend(reports);
+    }
+
+    /// Reports that are parked.
+    pub(in crate::fleet::stores) fn parked(&self) -> usize {
+        self.waiting().parked.len()
+    }
+
+    /// Lets parked reports be taken again. Wakes the task that sends them, also for what it has sent without an answer.
+    pub(in crate::fleet::stores) fn unpark(&self) {
+        let mut waiting = self.waiting();
+        let parked = std::mem::take(&mut waiting.parked);
+        waiting.fresh.extend(parked.into_reports());
+        let is_empty = waiting.len() == 0;
+        drop(waiting);
+        if !is_empty {
+            self.queued.notify_one();
+        }
+    }
+
+    /// Reports that wait or are being sent.
+    pub(in crate::fleet::stores) fn len(&self) -> usize {
+        self.waiting().len()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting<R>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<R> Waiting<R> {
+    fn len(&self) -> usize {
+        self.fresh.len() + self.parked.len() + self.taken
+    }
+
+    fn is_full(&self) -> bool {
+        self.len() >= REPORTS_MAX
+    }
+}
+
+impl<R> Reports<R> {
+    fn len(&self) -> usize {
+        self.settlement_count + self.receipts.len()
+    }
+
+    /// Adds a settlement. Returns whether there was place: a known key always has one.
+    fn settle(&mut self, settlement: Settlement, is_full: bool) -> bool {
+        let of_key = self.settlements.get_mut(&settlement.key);
+        match of_key.and_then(|all| all.iter_mut().find(|known| known.limit == settlement.limit)) {
+            Some(known) => known.add(settlement),
+            None if is_full => return false,
+            None => {
+                self.settlements.entry(settlement.key).or_default().push(settlement);
+                self.settlement_count += 1;
+            }
+        }
+        true
+    }
+
+    fn extend(&mut self, reports: Vec<Report<R>>) {
+        for report in reports {
+            match report {
+                Report::GiveBack(receipt, since) => self.receipts.push((receipt, since)),
+                Report::Settle(settlement) => _ = self.settle(*settlement, false),
+            }
+        }
+    }
+
+    fn into_reports(self) -> Vec<Report<R>> {
+        let settlements =
+            self.settlements.into_values().flatten().map(|settlement| Report::Settle(Box::new(settlement)));
+        let refunds = self.receipts.into_iter().map(|(receipt, since)| Report::GiveBack(receipt, since));
+        refunds.chain(settlements).collect()
+    }
+}
+
+impl Settlement {
+    /// `extra` units of `key`, as of `now`.
+    pub(in crate::fleet::stores) fn new(
+        limit: &str,
+        key: Key,
+        rule: &Algorithm,
+        (extra, max_debt): (i64, u64),
+        now: Timestamp,
+    ) -> Self {
+        Self { limit: limit.into(), key, rule: rule.clone(), extra, max_debt, begun: now, last: now }
+    }
+
+    /// Adds a later settlement of the same key. The newer rule counts, and the larger of both debts.
+    fn add(&mut self, other: Self) {
+        let (extra, max_debt) = (self.extra.saturating_add(other.extra), self.max_debt.max(other.max_debt));
+        let (begun, last) = (self.begun.min(other.begun), self.last.max(other.last));
+        *self = Self { extra, max_debt, begun, last, ..other };
+    }
+
+    /// The units that count at `now`: after a while, no more than what time has not given back since.
+    ///
+    /// Units that were charged count as if all were charged last, and units that were given back as if all were given back
+    /// first. So the store never admits more for it.
+    pub(in crate::fleet::stores) fn units(&self, now: Timestamp) -> i64 {
+        if now.ns_since(self.begun) <= FRESH_NS {
+            return self.extra;
+        }
+        let since = if self.extra < 0 { self.begun } else { self.last };
+        let left = self.rule.left_of(self.extra.unsigned_abs(), self.max_debt, since, now);
+        i64::try_from(left).unwrap_or(i64::MAX).saturating_mul(self.extra.signum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::limit::{Quota, Rate};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// 10 units, one of which comes back every second.
+    fn rule() -> Algorithm {
+        Algorithm::TokenBucket(Quota::new(Rate { count: 1, period_ns: SECOND }, 10).unwrap())
+    }
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_ns(1_000 * SECOND + ms * 1_000_000)
+    }
+
+    fn settlement(key: u64, extra: i64, ms: u64) -> Settlement {
+        Settlement::new("a", Key { first: key, second: 0 }, &rule(), (extra, 0), at(ms))
+    }
+
+    fn outbox() -> Outbox<()> {
+        Outbox::new(Counter::new("dropped", "Dropped.").unwrap())
+    }
+
+    #[test]
+    fn settlements_of_a_key_add_up() {
+        let outbox = outbox();
+        for (key, extra) in [(1, 5), (2, 1), (1, -2), (1, 4)] {
+            outbox.settle(settlement(key, extra, 0));
+        }
+        let mut taken = outbox.take();
+        taken.sort_by_key(|report| matches!(report, Report::Settle(settlement) if settlement.key.first == 2));
+        let expected = [(1, 7), (2, 1)].map(|(key, extra)| Report::Settle(Box::new(settlement(key, extra, 0))));
+        assert_eq!(taken, expected);
+        assert_eq!((outbox.take(), outbox.len()), (vec![], 2));
+        outbox.sent(2);
+        assert_eq!(outbox.len(), 0);
+    }
+
+    /// Units that are given back, and a change of the rule, have no debt. They do not lower that of units that were charged.
+    #[test]
+    fn the_larger_debt_counts() {
+        let outbox = outbox();
+        let of_debt = |extra, max_debt| Settlement { max_debt, ..settlement(1, extra, 0) };
+        for (extra, max_debt) in [(-1, 0), (50, 100), (-2, 0), (0, 0)] {
+            outbox.settle(of_debt(extra, max_debt));
+        }
+        assert_eq!(outbox.take(), [Report::Settle(Box::new(of_debt(47, 100)))]);
+    }
+
+    #[test]
+    fn parked_reports_come_back_with_newer_ones() {
+        let outbox = outbox();
+        outbox.settle(settlement(1, 5, 0));
+        let taken = outbox.take();
+        outbox.settle(settlement(1, 1, 10));
+        outbox.park(taken);
+        assert_eq!(outbox.parked(), 1);
+        assert_eq!(outbox.take(), [Report::Settle(Box::new(settlement(1, 1, 10)))]);
+        outbox.sent(1);
+        outbox.settle(settlement(1, 2, 20));
+        outbox.unpark();
+        let all = outbox.take();
+        let [Report::Settle(all)] = all.as_slice() else { panic!("{all:?}") };
+        assert_eq!((all.extra, all.begun, all.last), (7, at(0), at(20)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_report_without_an_answer_wakes_its_sender_after_an_outage() {
+        let outbox = outbox();
+        let woken = async || tokio::time::timeout(std::time::Duration::from_secs(1), outbox.queued()).await.is_ok();
+        outbox.give_back((), at(0));
+        assert!(woken().await);
+        assert_eq!(outbox.take(), [Report::GiveBack((), at(0))]);
+        outbox.unpark();
+        assert!(woken().await);
+        outbox.sent(1);
+        outbox.unpark();
+        assert!(!woken().await, "nothing waits");
+    }
+
+    #[test]
+    fn further_keys_are_dropped_at_the_bound() {
+        let outbox = outbox();
+        for key in 0..REPORTS_MAX as u64 {
+            outbox.settle(settlement(key, 1, 0));
+        }
+        outbox.settle(settlement(7, 1, 0));
+        assert_eq!(outbox.dropped.get(), 0);
+        outbox.settle(settlement(u64::MAX, 1, 0));
+        assert_eq!((outbox.dropped.get(), outbox.len()), (1, REPORTS_MAX));
+        let taken = outbox.take();
+        outbox.settle(settlement(u64::MAX, 1, 0));
+        assert_eq!(outbox.dropped.get(), 2);
+        outbox.sent(taken.len());
+        outbox.settle(settlement(u64::MAX, 1, 0));
+        assert_eq!((outbox.dropped.get(), outbox.len()), (2, 1));
+    }
+
+    #[test]
+    fn time_gives_units_of_old_reports_back() {
+        for (extra, last_ms, now_ms, expected) in [
+            (5, 0, 0, 5),
+            (5, 0, 1000, 5),
+            (5, 0, 2000, 3),
+            (5, 3000, 4000, 4),
+            (5, 0, 60_000, 0),
+            (1000, 0, 1000, 1000),
+            (1000, 5000, 5000, 10),
+            (-5, 0, 1000, -5),
+            (-5, 3000, 4000, -1),
+            (-5, 60_000, 60_000, 0),
+        ] {
+            let mut all = settlement(1, extra, 0);
+            all.add(settlement(1, 0, last_ms));
+            assert_eq!(all.units(at(now_ms)), expected, "{extra} until {last_ms} at {now_ms}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The addresses of servers, and the credentials for them.
+
+use std::fmt;
+use std::path::Path;
+
+/// The address of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum NodeAddress {
+    /// A host and a port.
+    Tcp {
+        /// A host name, in lower case, or an IP address without brackets.
+        host: Box<str>,
+        /// The port.
+        port: u16,
+    },
+    /// A Unix socket of this machine, by its absolute path.
+    Unix(Box<Path>),
+}
+
+/// The credentials for a server. Both are absent if it needs none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Login {
+    /// The user of the ACL; `None` for the default user.
+    pub user: Option<Box<str>>,
+    /// The password; always present if there is a user.
+    pub password: Option<Password>,
+}
+
+/// A password. Its `Debug` form does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(Box<str>);
+
+impl Password {
+    /// Keeps `text` secret.
+    pub fn new(text: impl Into<Box<str>>) -> Self {
+        Self(text.into())
+    }
+
+    /// The password, for a login.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password")
+    }
+}
+
+impl NodeAddress {
+    /// The server at this port of `host`.
+    pub fn tcp(host: impl Into<Box<str>>, port: u16) -> Self {
+        Self::Tcp { host: host.into(), port }
+    }
+
+    /// The host; `None` for a Unix socket.
+    pub fn host(&self) -> Option<&str> {
+        match self {
+            Self::Tcp { host, .. } => Some(host),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+/// `host:port` or `unix:/path`, as labels of metrics and logs show it.
+impl fmt::Display for NodeAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let login = Login { user: Some("weir".into()), password: Some(Password::new("hunter2")) };
+        assert_eq!(format!("{login:?}"), "Login { user: Some(\"weir\"), password: Some(Password) }");
+        assert_eq!(login.password.map(|password| password.reveal().to_owned()).as_deref(), Some("hunter2"));
+    }
+
+    #[test]
+    fn an_address_is_shown_with_its_port() {
+        for (host, port, shown) in [("10.0.0.1", 6379, "10.0.0.1:6379"), ("::1", 1, "[::1]:1"), ("a.b", 2, "a.b:2")] {
+            assert_eq!(NodeAddress::tcp(host, port).to_string(), shown);
+        }
+        assert_eq!(NodeAddress::Unix(Path::new("/run/redis.sock").into()).to_string(), "unix:/run/redis.sock");
+    }
+}

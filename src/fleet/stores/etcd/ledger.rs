@@ -1,0 +1,182 @@
+//! The loans of this process, by key. Each key has one transaction at a time.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dashmap::DashMap;
+use tokio::sync::Notify;
+
+use super::account::Account;
+use crate::base::time::Timestamp;
+use crate::engine::limit::{Algorithm, Key};
+use crate::engine::store::LEASE_NS;
+use crate::engine::store::backend::EtcdReceipt;
+use crate::fleet::stores::driver::Report;
+
+/// A limit and a key of it.
+pub(super) type KeyOf = (Box<str>, Key);
+
+/// Units that were borrowed, as far as this process does not know them to be spent or given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Loan {
+    /// A process never uses a number twice.
+    pub(super) number: u64,
+    pub(super) at: Timestamp,
+    pub(super) units: u64,
+}
+
+impl Loan {
+    /// Whether its units are spent or given back at `now`, as far as they ever are.
+    pub(super) fn has_ended(&self, now: Timestamp) -> bool {
+        now.ns_since(self.at) >= LEASE_NS
+    }
+}
+
+/// A transaction without an answer.
+#[derive(Debug)]
+pub(super) struct Unanswered {
+    /// Its number.
+    pub(super) write: u64,
+    /// The loans if it was made. A loan that began with it is not among them: nobody has its units.
+    pub(super) loans: Vec<Loan>,
+    /// The reports that are to be made again if it was not made.
+    pub(super) reports: Vec<Report<EtcdReceipt>>,
+}
+
+/// What this process has of one key.
+#[derive(Debug, Default)]
+pub(super) struct Holding {
+    pub(super) loans: Vec<Loan>,
+    /// What etcd should hear of with the next transaction.
+    pub(super) reports: Vec<Report<EtcdReceipt>>,
+    pub(super) unanswered: Option<Unanswered>,
+    /// The rule of the last loan.
+    pub(super) rule: Option<Algorithm>,
+}
+
+/// The holding of a key, in use. An empty one is forgotten on drop.
+pub(super) struct HoldingGuard<'l> {
+    ledger: &'l Ledger,
+    key: &'l KeyOf,
+    holding: Arc<tokio::sync::Mutex<Holding>>,
+}
+
+impl HoldingGuard<'_> {
+    /// Waits until no other transaction on the key is made.
+    pub(super) async fn lock(&self) -> tokio::sync::MutexGuard<'_, Holding> {
+        self.holding.lock().await
+    }
+}
+
+impl Drop for HoldingGuard<'_> {
+    fn drop(&mut self) {
+        // The map and this one.
+        let is_last = |holding: &Arc<tokio::sync::Mutex<Holding>>| {
+            Arc::strong_count(holding) == 2 && holding.try_lock().is_ok_and(|holding| holding.is_empty())
+        };
+        self.ledger.holdings.remove_if(self.key, |_, holding| is_last(holding));
+    }
+}
+
+/// The keys of one store. A lock of a holding is held during a transaction, the other ones for one change.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    holdings: DashMap<KeyOf, Arc<tokio::sync::Mutex<Holding>>>,
+    /// The keys that need a transaction, in the order of its time.
+    due: Mutex<BTreeSet<(Timestamp, KeyOf)>>,
+    pub(super) added: Notify,
+}
+
+impl Holding {
+    /// Follows a transaction without an answer, which `account` has or has not.
+    pub(super) fn resolve(&mut self, account: &Account) {
+        let Some(Unanswered { write, loans, reports }) = self.unanswered.take() else { return };
+        if account.own.write == write {
+            self.loans = loans;
+        } else {
+            self.reports.extend(reports);
+        }
+    }
+
+    /// Notes a transaction that begins, with the loans that it leaves. One of them, `new`, begins with it.
+    pub(super) fn begin(&mut self, write: u64, loans: &[Loan], new: u64) {
+        let loans = loans.iter().filter(|loan| loan.number != new).copied().collect();
+        self.unanswered = Some(Unanswered { write, loans, reports: std::mem::take(&mut self.reports) });
+    }
+
+    /// The transaction that began is not made.
+    pub(super) fn refused(&mut self) {
+        self.reports = self.unanswered.take().map_or_else(Vec::new, |unanswered| unanswered.reports);
+    }
+
+    /// Whether etcd should hear of something, without a further loan. With `ends_all` all loans end now.
+    pub(super) fn is_due(&self, ends_all: bool, now: Timestamp) -> bool {
+        let has_ended = |loan: &Loan| ends_all || loan.has_ended(now);
+        !self.reports.is_empty() || self.unanswered.is_some() || self.loans.iter().any(has_ended)
+    }
+
+    /// Whether there is nothing to know of the key.
+    pub(super) fn is_empty(&self) -> bool {
+        self.loans.is_empty() && self.reports.is_empty() && self.unanswered.is_none()
+    }
+}
+
+impl Ledger {
+    /// The holding of a key.
+    pub(super) fn holding<'l>(&'l self, key: &'l KeyOf) -> HoldingGuard<'l> {
+        let known = self.holdings.get(key).map(|known| Arc::clone(&known));
+        let holding = known.unwrap_or_else(|| Arc::clone(&self.holdings.entry(key.clone()).or_default()));
+        HoldingGuard { ledger: self, key, holding }
+    }
+
+    /// Whether no units are lent.
+    pub(super) fn is_empty(&self) -> bool {
+        self.holdings.is_empty()
+    }
+
+    /// Notes that a key needs a transaction at `at`.
+    pub(super) fn note_due(&self, at: Timestamp, key: KeyOf) {
+        self.due().insert((at, key));
+        self.added.notify_one();
+    }
+
+    /// The earliest time of the next transaction.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        self.due().first().map(|(at, _)| *at)
+    }
+
+    /// Takes the keys that need a transaction at `now`, or all of them. Each occurs once.
+    pub(super) fn take_due(&self, now: Timestamp, all: bool) -> HashSet<KeyOf> {
+        let mut due = self.due();
+        let mut taken = HashSet::new();
+        while due.first().is_some_and(|(at, _)| all || *at <= now) {
+            taken.extend(due.pop_first().map(|(_, key)| key));
+        }
+        taken
+    }
+
+    fn due(&self) -> MutexGuard<'_, BTreeSet<(Timestamp, KeyOf)>> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_due_in_the_order_of_time() {
+        let ledger = Ledger::default();
+        let of = |limit: &str| (Box::from(limit), Key { first: 1, second: 2 });
+        let at = Timestamp::from_ns;
+        for (ns, limit) in [(30, "late"), (10, "early"), (20, "middle"), (15, "early")] {
+            ledger.note_due(at(ns), of(limit));
+        }
+        assert_eq!(ledger.next_due(), Some(at(10)));
+        assert_eq!(ledger.take_due(at(9), false), HashSet::new());
+        assert_eq!(ledger.take_due(at(20), false), HashSet::from([of("early"), of("middle")]));
+        assert_eq!(ledger.next_due(), Some(at(30)));
+        assert_eq!(ledger.take_due(at(20), true), HashSet::from([of("late")]));
+        assert_eq!(ledger.next_due(), None);
+    }
+}

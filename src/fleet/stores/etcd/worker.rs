@@ -1,0 +1,69 @@
+//! The loans for requests. Each charge is a transaction.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tokio::time::timeout_at;
+
+use super::node::Node;
+use super::store::{Etcd, EtcdStore};
+use super::transact::Transaction;
+use crate::base::time::instant_now;
+use crate::engine::store::backend::{
+    Answers, EtcdReceipt, Failure, Handling, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable,
+};
+use crate::fleet::stores::driver::grpc::{CallError, Caller};
+use crate::fleet::stores::driver::{Ask, Link, Server as _, View};
+
+impl Ask for Etcd {
+    async fn ask(
+        store: &Arc<EtcdStore>,
+        _: &View<Node, ()>,
+        link: &Arc<Link<Node>>,
+        (): &(),
+        charges: &[RemoteCharge<'_>],
+    ) -> Result<Answers, Unavailable> {
+        // There is one charge: each is a call of its own.
+        let mut answers = Answers { is_admitted: true, outcomes: SmallVec::new() };
+        for charge in charges {
+            let outcome = lend(store, link, charge).await;
+            let lent = outcome.as_ref().map_or(u64::MAX, |outcome| outcome.admitted);
+            answers.is_admitted &= charge.handling != Handling::Enforce || lent >= charge.units.cost;
+            answers.outcomes.push(outcome);
+        }
+        Ok(answers)
+    }
+}
+
+/// Borrows the units of a charge.
+async fn lend(store: &EtcdStore, link: &Link<Node>, charge: &RemoteCharge<'_>) -> Result<RemoteOutcome, Unavailable> {
+    let (node, begun) = (&link.node, instant_now());
+    let deadline = begun + store.context.timeout;
+    let (caller, _) = link.ready(deadline).await?;
+    let borrowed = timeout_at(deadline, borrow(store, &caller, charge)).await;
+    store.context.observe(begun);
+    let failed = |error: CallError| {
+        node.failed(error.failure, &error.text);
+        if error.failure == Failure::Timeout { Unavailable::Timeout } else { Unavailable::Error(error.failure) }
+    };
+    let outcome = borrowed.unwrap_or_else(|_| Err(CallError::late())).map_err(failed)?;
+    node.succeeded();
+    Ok(outcome)
+}
+
+async fn borrow(store: &EtcdStore, caller: &Caller, charge: &RemoteCharge<'_>) -> Result<RemoteOutcome, CallError> {
+    let RemoteCharge { limit, key, rule, units, .. } = *charge;
+    let of = (Box::from(limit), key);
+    let held = store.ledger.holding(&of);
+    let mut locked = held.lock().await;
+    let (plan, loan) = Transaction { store, caller, of: &of, rule }.make(&mut locked, Some(units)).await?;
+    let (units, at) = (plan.borrowed, plan.now);
+    let receipt = (units > 0).then(|| EtcdReceipt { limit: limit.into(), key, rule: rule.clone(), loan, at, units });
+    Ok(RemoteOutcome {
+        admitted: units,
+        is_charged: units > 0,
+        is_outdated: false,
+        state: plan.state,
+        receipt: receipt.map(|receipt| RemoteReceipt::Etcd(Box::new(receipt))),
+    })
+}

@@ -1,0 +1,96 @@
+//! How a node of Redis is watched: what it is asked before it decides, and what a replica brings it.
+//!
+//! Not here: when a node is asked (`driver::monitor`), and the nodes of a store (`background`).
+
+use std::sync::Arc;
+
+use redis::aio::MultiplexedConnection;
+use redis::cmd;
+use tokio::time::timeout;
+
+use super::call::reply_of;
+use super::flush::{renew_flights, run};
+use super::generation::{begin, number};
+use super::node::Node;
+use super::routes::slot;
+use super::script::{self, KnownState};
+use super::store::{Redis, Store};
+use crate::engine::store::backend::{Failure, Mirrors};
+use crate::fleet::stores::driver::{ConnectError, Generation, Joined, Reached, Watch};
+
+/// States of one call that brings what a replica knows.
+const STATES_MAX: usize = 64;
+
+impl Watch for Redis {
+    /// Lets the node decide nothing, so that it knows the script and the user may call it, and write a key.
+    async fn prepare(reached: &mut Reached<'_, Self>) -> Result<(), ConnectError> {
+        let Reached { store, node, connection } = reached;
+        let nothing = script::decide(&store.names, &store.caller, None, &[], store.context.clock.now());
+        run(connection, &[nothing]).await?.into_iter().try_for_each(|reply| reply_of(reply).map(drop))?;
+        let mut write = cmd("SET");
+        write.arg(format!("{}:probe", marker(store, node))).arg(1).arg("PX").arg(1000);
+        let reply = timeout(store.context.timeout, connection.send_packed_command(&write)).await;
+        reply_of(reply.map_err(|_| Failure::Timeout)?.map_err(|error| Failure::of(&error))?)?;
+        Ok(())
+    }
+
+    async fn look(reached: &mut Reached<'_, Self>) -> Result<Option<u64>, ConnectError> {
+        let Reached { store, node, connection } = reached;
+        let marker = marker(store, node);
+        if node.generation().is_some_and(|known| *known.marker != marker) {
+            return Ok(None);
+        }
+        let mut get = cmd("GET");
+        let reply = connection.send_packed_command(get.arg(marker)).await.map_err(|error| Failure::of(&error))?;
+        Ok(number(&reply_of(reply)?))
+    }
+
+    async fn join(reached: &mut Reached<'_, Self>, brought: Option<u64>) -> Result<Joined, ConnectError> {
+        let Reached { store, node, connection } = reached;
+        let marker = marker(store, node);
+        let seen = begin(connection, &marker, &format!("{:x}", store.caller.replica), brought).await?;
+        let is_known = match node.last_generation() {
+            0 => seen.is_old(),
+            last => last == seen.begun_us,
+        };
+        let generation = Generation { number: seen.begun_us, marker: marker.into() };
+        Ok(Joined { generation, is_known, is_ready: seen.is_warm(node.replicas()) })
+    }
+
+    async fn bring(reached: &mut Reached<'_, Self>, mirrors: &dyn Mirrors) -> Result<(), ConnectError> {
+        let Reached { store, node, connection } = reached;
+        let nodes = store.nodes();
+        let own = nodes.all.iter().position(|known| Arc::ptr_eq(known, node));
+        let (mut states, mut part, mut has_more) = (Vec::new(), 0, true);
+        while has_more {
+            has_more = mirrors.visit(&store.context.name, part, &mut |mirror| {
+                let store_key = store.names.of_key(mirror.limit, mirror.key);
+                if nodes.node_of(&store_key) == own {
+                    states.push(KnownState { store_key, rule: mirror.rule.clone(), state: mirror.state.clone() });
+                }
+            });
+            part += 1;
+            while states.len() >= STATES_MAX || (!has_more && !states.is_empty()) {
+                let rest = states.split_off(states.len().min(STATES_MAX));
+                push(store, connection, &states).await?;
+                states = rest;
+            }
+        }
+        Ok(renew_flights(store, node, connection, false).await?)
+    }
+}
+
+/// The marker key of a node: in a cluster one that is in a slot of the node.
+fn marker(store: &Store, node: &Arc<Node>) -> String {
+    let nodes = store.nodes();
+    let of_tag = |tag| store.names.of_marker(tag);
+    let of_node = (0..).map(of_tag).take(1 << 17).find(|marker| nodes.serves(node, slot(marker.as_bytes())));
+    of_node.unwrap_or_else(|| of_tag(0)).into()
+}
+
+async fn push(store: &Store, connection: &mut MultiplexedConnection, states: &[KnownState]) -> Result<(), Failure> {
+    let now = store.context.clock.now();
+    let size = if store.nodes().is_cluster() { 1 } else { STATES_MAX };
+    let calls: Vec<script::Call> = states.chunks(size).map(|some| script::push(&store.caller, some, now)).collect();
+    run(connection, &calls).await?.into_iter().try_for_each(|reply| reply_of(reply).map(drop))
+}

@@ -1,0 +1,112 @@
+//! One node of a store, as all workers share it: its address, and what it has not answered.
+//!
+//! Not here: its health (`driver::health`), and connections to it (`driver::link`).
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use redis::aio::MultiplexedConnection;
+use redis::cmd;
+use tokio::time::timeout;
+
+use super::connection::Connector;
+use crate::engine::store::backend::{Failure, RedisReceipt};
+use crate::fleet::stores::driver::{
+    Batch, CONNECT_MAX, ConnectError, Health, NodeAddress, Opened, Server, StoreContext,
+};
+
+/// What all nodes of a store share.
+pub(super) struct Common {
+    pub(super) context: Arc<StoreContext>,
+    pub(super) connector: Connector,
+}
+
+/// One node.
+pub(in crate::fleet::stores) struct Node {
+    common: Arc<Common>,
+    health: Health,
+    address: Mutex<Option<NodeAddress>>,
+    /// Whether replies may have been lost with their charges.
+    has_lost: AtomicBool,
+    /// Reports that were sent without a reply, by the one task that sends.
+    pub(super) unanswered: tokio::sync::Mutex<VecDeque<Batch<RedisReceipt>>>,
+}
+
+impl Deref for Node {
+    type Target = Health;
+
+    fn deref(&self) -> &Health {
+        &self.health
+    }
+}
+
+impl Node {
+    /// A node that is believed to be up, and whose keys are unknown.
+    pub(super) fn new(common: Arc<Common>, label: &str, address: Option<NodeAddress>) -> Arc<Self> {
+        Arc::new(Self {
+            health: Health::new(Arc::clone(&common.context), label),
+            common,
+            address: Mutex::new(address),
+            has_lost: AtomicBool::new(false),
+            unanswered: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Whether replies may have been lost since the last call.
+    pub(super) fn take_lost(&self) -> bool {
+        self.has_lost.swap(false, Ordering::Relaxed)
+    }
+
+    /// Follows the node to another address. Returns whether it is another one.
+    pub(super) fn move_to(&self, address: &NodeAddress) -> bool {
+        let mut known = self.address.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = known.as_ref() != Some(address);
+        *known = Some(address.clone());
+        drop(known);
+        if is_new {
+            self.moved();
+        }
+        is_new
+    }
+
+    fn note_lost(&self, failure: Failure) {
+        if matches!(failure, Failure::Timeout | Failure::Connection) {
+            self.has_lost.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Server for Node {
+    type Connection = MultiplexedConnection;
+
+    fn address(&self) -> Option<NodeAddress> {
+        self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn open(&self) -> Result<Opened<MultiplexedConnection>, ConnectError> {
+        let mut news = self.news();
+        if self.address().is_none() {
+            let _ = timeout(CONNECT_MAX, news.changed()).await;
+        }
+        let address = self.address().ok_or_else(ConnectError::no_address)?;
+        let opened = timeout(CONNECT_MAX, self.common.connector.open(&address)).await;
+        opened.unwrap_or_else(|_| Err(ConnectError::timeout()))
+    }
+
+    fn failed(&self, failure: Failure, text: &str) {
+        self.note_lost(failure);
+        self.call_failed(failure, text);
+    }
+
+    fn unreachable(&self, error: &ConnectError) {
+        self.note_lost(error.failure);
+        self.connection_failed(error);
+    }
+
+    async fn answers(&self, connection: &MultiplexedConnection) -> bool {
+        let mut connection = connection.clone();
+        timeout(self.timeout() * 3, connection.send_packed_command(&cmd("PING"))).await.is_ok_and(|reply| reply.is_ok())
+    }
+}

@@ -1,0 +1,121 @@
+//! One store that is the limiter service of another Weir, as all workers share it.
+
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio_rustls::rustls::ClientConfig;
+
+use super::node::Node;
+use super::refund::Refund;
+use super::settings::LimiterSettings;
+use crate::base::telemetry::Metrics;
+use crate::base::time::{Clock, Timestamp};
+use crate::engine::limit::Key;
+use crate::engine::store::backend::{CallId, Failure, RemoteReceipt};
+use crate::fleet::stores::driver::{Batch, Kind, Nodes, Server as _, Shared, StoreContext, random_id};
+
+/// The shortest time from one line about a limit that the limiter does not decide to the next.
+const LINE_PAUSE_NS: u64 = 60_000_000_000;
+
+/// One `[store.NAME]` with `service`.
+pub(in crate::fleet::stores) type Limiter = Shared<Service>;
+
+/// What a store of a limiter has besides the driver.
+pub(in crate::fleet::stores) struct Service {
+    pub(super) node: Arc<Node>,
+    /// Reports that were sent without an answer, by the one task that sends.
+    pub(super) unanswered: tokio::sync::Mutex<VecDeque<Batch<Refund>>>,
+    /// The number of the last batch.
+    batches: AtomicU64,
+    /// When the last line about each limit was written that the limiter does not decide. Held for one look.
+    logged: Mutex<HashMap<Box<str>, Timestamp>>,
+}
+
+impl Kind for Service {
+    type Settings = LimiterSettings;
+    type Node = Node;
+    type Map = ();
+    type Refund = Refund;
+    type Session = Session;
+
+    fn refund(&self, receipt: RemoteReceipt) -> Option<Refund> {
+        let RemoteReceipt::Limiter(receipt) = receipt else { return None };
+        Some(Refund::Charge(*receipt))
+    }
+}
+
+impl Limiter {
+    /// The store with these settings. `tls` is what `net` makes of `settings.tls`. `proof` shows that the secret is known.
+    pub(in crate::fleet::stores) fn new(
+        settings: LimiterSettings,
+        tls: Option<Arc<ClientConfig>>,
+        proof: Key,
+        clock: Clock,
+        metrics: &Metrics,
+    ) -> Arc<Self> {
+        let on_failure = (settings.on_failure, settings.timeout);
+        let context = StoreContext::new(&settings.name, on_failure, clock, metrics.store(&settings.name));
+        let node = Node::new(Arc::clone(&context), (&settings.host, settings.port), tls, (proof, random_id()));
+        let service = Service {
+            node: Arc::clone(&node),
+            unanswered: tokio::sync::Mutex::default(),
+            batches: AtomicU64::new(0),
+            logged: Mutex::default(),
+        };
+        Self::of_kind(service, settings, context, Nodes { all: vec![node], map: () })
+    }
+
+    /// Gives back what a call charged whose answer is not known, or what it will charge. No mirror was told of it.
+    pub(super) fn give_back_call(&self, call: CallId) {
+        self.outbox.give_back(Refund::Call(call), Timestamp::ZERO);
+    }
+
+    pub(super) fn next_batch(&self) -> u64 {
+        self.batches.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Counts a charge that the limiter does not decide, because it has another configuration, and writes a line about it.
+    pub(super) fn differs(&self, limit: &str, failure: Failure) {
+        let text = match failure {
+            Failure::Limit => "the limiter has no limit of this name with a state of its own",
+            _ => "the limiter has another rule for the key, or another plan or override",
+        };
+        self.node.failed(failure, text);
+        let now = self.context.clock.now();
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = logged.get(limit).is_none_or(|at| now.ns_since(*at) >= LINE_PAUSE_NS);
+        if is_due {
+            logged.insert(limit.into(), now);
+            drop(logged);
+            let (node, on_failure) = (&self.node.label, self.context.on_failure.word());
+            tracing::warn!(
+                store = %self.context.name, %node, limit, kind = failure.label(), error = text, on_failure,
+                "the limiter does not decide a limit; requests are decided without it"
+            );
+        }
+    }
+}
+
+/// The calls of one worker.
+pub(in crate::fleet::stores) struct Session {
+    id: u64,
+    /// The number of the last call.
+    calls: Cell<u64>,
+}
+
+impl Default for Session {
+    fn default() -> Self {
+        Self { id: random_id(), calls: Cell::new(0) }
+    }
+}
+
+impl Session {
+    /// The next call of `process`, at `at`.
+    pub(super) fn next_call(&self, process: u64, at: Timestamp) -> CallId {
+        let number = self.calls.get() + 1;
+        self.calls.set(number);
+        CallId { process, session: self.id, number, at }
+    }
+}
