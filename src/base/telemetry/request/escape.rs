@@ -12,7 +12,7 @@ pub fn is_unprintable(character: char) -> bool {
 /// Whether nothing of `text` is to be escaped.
 pub(super) fn is_plain(text: &str) -> bool {
     // Looks at all bytes, so that several are compared at once.
-    let is_plain = |byte: u8| matches!(byte, b' '..=b'~') & (byte != b'"') & (byte != b'\\');
+    let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
     text.bytes().fold(true, |are_plain, byte| are_plain & is_plain(byte))
 }
 

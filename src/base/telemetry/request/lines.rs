@@ -165,7 +165,9 @@ pub fn write_fields_json(out: &mut Vec<u8>, request: &RequestRecord) {
                     out.extend_from_slice(b",\"key\":");
                     string(out, shown);
                     out.extend_from_slice(b",\"id\":\"");
-                    hash.iter().for_each(|half| out.extend_from_slice(&hex::<16>(*half)));
+                    for half in hash {
+                        out.extend_from_slice(&hex::<16>(half));
+                    }
                     out.extend_from_slice(b"\"}");
                     before = b',';
                 }
