@@ -127,14 +127,14 @@ pub struct CorrectRequest {
     #[prost(message, repeated, tag = "4")]
     pub corrections: ::prost::alloc::vec::Vec<Correction>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Correction {
     #[prost(oneof = "correction::Change", tags = "1, 2, 3")]
     pub change: ::core::option::Option<correction::Change>,
 }
 /// Nested message and enum types in `Correction`.
 pub mod correction {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Change {
         /// Gives back what a call charged, or will charge when it arrives.
         #[prost(message, tag = "1")]
@@ -171,7 +171,7 @@ pub struct MadeCharge {
     #[prost(uint64, tag = "5")]
     pub age_us: u64,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Settlement {
     /// The limit, key and rule.
     #[prost(message, optional, tag = "1")]
@@ -182,6 +182,21 @@ pub struct Settlement {
     /// The most units beyond the limit.
     #[prost(uint64, tag = "3")]
     pub max_debt: u64,
+    /// In place of `units`, if they are older: the units of each rate that still count, the oldest first.
+    #[prost(message, repeated, tag = "4")]
+    pub late: ::prost::alloc::vec::Vec<LateUnits>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LateUnits {
+    /// The position of the rate in the rule.
+    #[prost(uint32, tag = "1")]
+    pub rate: u32,
+    /// Units to charge; negative to give back.
+    #[prost(sint64, tag = "2")]
+    pub units: i64,
+    /// The time since the charge.
+    #[prost(uint64, tag = "3")]
+    pub age_us: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CorrectResponse {

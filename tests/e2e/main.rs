@@ -87,6 +87,7 @@ mod remote_config;
 mod settle;
 mod signals;
 mod snapshot;
+mod store_outages;
 mod systemd;
 mod takeover;
 

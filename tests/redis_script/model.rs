@@ -1,6 +1,7 @@
 //! Limits that a server and `limit` decide side by side.
 
 use weir::base::time::Timestamp;
+use weir::engine::limit::late::{self, LateByRate};
 use weir::engine::limit::slow_down::SlowDown;
 use weir::engine::limit::state::State as _;
 use weir::engine::limit::{Algorithm, AnyReceipt, AnyState, Decision};
@@ -136,8 +137,25 @@ pub fn give_back(server: &mut Server, limit: &mut Limit, charge: usize, number: 
 pub fn settle(server: &mut Server, limit: &mut Limit, (extra, max_debt): (i64, u64), number: u64, now: Timestamp) {
     limit.adopt(now);
     limit.state.settle(&limit.rule, extra, max_debt, now);
+    tell(server, limit, (late::at_once(&limit.rule, extra), max_debt), number, now);
+}
+
+/// Settles units of the past on both sides.
+pub fn settle_late(
+    server: &mut Server,
+    limit: &mut Limit,
+    (late, max_debt): (LateByRate, u64),
+    number: u64,
+    now: Timestamp,
+) {
+    limit.adopt(now);
+    limit.state.settle_late(&limit.rule, &late, max_debt, now);
+    tell(server, limit, (late, max_debt), number, now);
+}
+
+fn tell(server: &mut Server, limit: &Limit, (late, max_debt): (LateByRate, u64), number: u64, now: Timestamp) {
     let store_key = server.names.of_key(&limit.name, KEY);
-    change(server, number, Change::Settle { store_key, rule: limit.rule.clone(), extra, max_debt }, now);
+    change(server, number, Change::Settle { store_key, rule: limit.rule.clone(), late, max_debt }, now);
 }
 
 /// Makes a correction twice: the second one changes nothing.

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use weir::base::time::Timestamp;
 use weir::engine::limit::Algorithm;
+use weir::engine::limit::late::{LateByRate, LateUnits};
 use weir::engine::limit::state::State as _;
 use weir::engine::store::backend::{Handling, Units};
 
@@ -90,6 +92,12 @@ fn step(server: &mut Server, random: &mut Random, limits: &mut [Limit], size: Si
             note(|| format!("give back {charge} of {}", limits[index].name));
             model::give_back(server, &mut limits[index], usize::try_from(charge).unwrap(), number, now);
         }
+        2 if random.one_in(2) => {
+            let late = late(random, &limits[index].rule, now);
+            let max_debt = random.below(20);
+            note(|| format!("settle {late:?} {max_debt} of {}", limits[index].name));
+            model::settle_late(server, &mut limits[index], (late, max_debt), number, now);
+        }
         2 => {
             let extra = i64::try_from(random.below(12)).unwrap() - 5;
             let max_debt = random.below(20);
@@ -111,6 +119,32 @@ fn step(server: &mut Server, random: &mut Random, limits: &mut [Limit], size: Si
             model::decide(server, limits, &units, number, now);
         }
     }
+}
+
+/// Units that were charged before `now` under each rate, the oldest first, and perhaps some that are given back.
+fn late(random: &mut Random, rule: &Algorithm, now: Timestamp) -> LateByRate {
+    let of_rate = |rate: &Algorithm| {
+        let span_us = (rate.memory_ns() / 1000).saturating_mul(3).clamp(1, START_US);
+        let mut ages_us: Vec<u64> = (0..random.below(9)).map(|_| random.below(span_us)).collect();
+        ages_us.sort_unstable_by(|one, other| other.cmp(one));
+        ages_us.dedup();
+        let mut units = || 1 + i64::try_from(random.below(5)).unwrap();
+        let mut late: SmallVec<[LateUnits; 1]> =
+            ages_us.into_iter().map(|age_us| LateUnits { units: units(), age_ns: age_us * 1000 }).collect();
+        // A server does not know when the window of a calendar began.
+        late.retain(|late| match rate {
+            Algorithm::FixedWindow(_) => {
+                let at = now.saturating_sub_ns(late.age_ns);
+                rate.chargeable_from(at, now) <= at
+            }
+            _ => true,
+        });
+        if random.one_in(4) {
+            late.push(LateUnits { units: -1 - i64::try_from(random.below(5)).unwrap(), age_ns: 0 });
+        }
+        late
+    };
+    rule.rates().iter().map(of_rate).collect()
 }
 
 /// A rule of the same algorithms.

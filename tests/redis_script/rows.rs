@@ -1,6 +1,7 @@
 //! What random requests do not show: times to live, foreign values, cold servers, dead replicas, and clocks that differ.
 
 use weir::base::time::{Timestamp, instant_now};
+use weir::engine::limit::late;
 use weir::engine::limit::state::State as _;
 use weir::engine::limit::{Algorithm, Allowance, AnyState, Calendar, Quota, Rate, Unit};
 use weir::engine::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
@@ -128,7 +129,8 @@ fn check_asked(server: &mut Server, rule: &Algorithm, put: impl Fn(&mut Server))
         let known = KnownState { store_key: store_key.clone(), rule: rule.clone(), state };
         (push(&server.caller, &[known], NOW), renew(&server.caller, &[in_flight]))
     };
-    let mut changes = vec![Change::Settle { store_key, rule: rule.clone(), extra: -1, max_debt: 0 }];
+    let mut changes =
+        vec![Change::Settle { store_key, rule: rule.clone(), late: late::at_once(rule, -1), max_debt: 0 }];
     changes.extend(asked.receipt.and_then(RemoteReceipt::into_redis).map(Change::GiveBack));
     for (number, change) in changes.into_iter().enumerate() {
         put(server);
@@ -321,7 +323,8 @@ fn another_rule_holds_from_the_correction_after_a_denial() {
     };
     assert!(denied(&mut server, 0));
     assert_eq!(server.dump(), before);
-    let change = Change::Settle { store_key: server.names.of_key("a", KEY), rule: fast.clone(), extra: 0, max_debt: 0 };
+    let late = late::at_once(&fast, 0);
+    let change = Change::Settle { store_key: server.names.of_key("a", KEY), rule: fast.clone(), late, max_debt: 0 };
     let call = correct(&server.names, &server.caller, Noting::AtKey, &[Correction { number: 1, change }], NOW);
     server.run(&call);
     let before = server.dump();
@@ -352,7 +355,8 @@ fn corrections_are_made_in_the_order_of_their_numbers() {
     let mut server = Server::start();
     let (rule, store_key) = (bucket(), server.names.of_key("a", KEY));
     let settle = |number, extra| {
-        let change = Change::Settle { store_key: store_key.clone(), rule: rule.clone(), extra, max_debt: 0 };
+        let late = late::at_once(&rule, extra);
+        let change = Change::Settle { store_key: store_key.clone(), rule: rule.clone(), late, max_debt: 0 };
         Correction { number, change }
     };
     let mut check = |replica: u64, noting: Noting, corrections: &[Correction], used: u64| {

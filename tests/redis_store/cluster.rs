@@ -46,7 +46,7 @@ async fn a_moving_slot_is_followed() {
     let to = (from + 1) % 3;
     cluster.move_slot(&name(1), to, || {});
     assert_eq!(until(async || lab.left(1).await.ok()).await, 9);
-    lab.store.settle("a", key(1), &ten(), 2, 0);
+    lab.settle(1, 2, 0);
     lab.until_left(1, 7).await;
     // Once the new map is known, no call is redirected.
     until(async || {

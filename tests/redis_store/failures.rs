@@ -115,7 +115,7 @@ async fn forgotten_scripts_are_loaded_again() {
         assert_eq!(lab.left(1).await, Ok(left));
     }
     redis.call(&["SCRIPT", "FLUSH"]);
-    lab.store.settle("a", key(1), &ten(), -3, 0);
+    lab.settle(1, -3, 0);
     lab.until_left(1, 3).await;
     for failure in Failure::ALL {
         assert_eq!(lab.metric(&format!("weir_store_errors_total{{kind=\"{}\",store=\"main\"}}", failure.label())), 0.0);
@@ -139,7 +139,7 @@ async fn all_reports_that_a_full_node_refuses_are_sent_again() {
     let lab = Lab::deciding(ring(&[redis.address()])).await;
     redis.call(&["CONFIG", "SET", "maxmemory", "1"]);
     for number in 0..3 {
-        lab.store.settle("a", key(number), &ten(), 1, 0);
+        lab.settle(number, 1, 0);
     }
     until(async || (lab.metric("weir_store_errors_total{kind=\"oom\",store=\"main\"}") >= 1.0).then_some(())).await;
     redis.call(&["CONFIG", "SET", "maxmemory", "0"]);

@@ -11,7 +11,7 @@ use weir::base::time::Clock;
 use weir::engine::limit::{Algorithm, AnyState, Key, Quota, Rate, concurrency};
 use weir::engine::store::backend::{
     Answers, Connections, Handling, Mirror, Mirrors, OnFailure, RemoteCharge, RemoteOutcome, RemoteReceipt,
-    RemoteStore, Unavailable, Units,
+    RemoteStore, Settlement, Unavailable, Units,
 };
 use weir::fleet::stores::RemoteSettings;
 use weir::fleet::stores::driver::{Login, NodeAddress, Password};
@@ -140,6 +140,11 @@ impl Lab {
     /// Whether one unit of [`ten`] was admitted, and the receipt.
     pub async fn one(&self, number: u64) -> Result<Option<RemoteReceipt>, Unavailable> {
         self.take("a", key(number), &ten(), 1).await.map(|outcome| outcome.receipt)
+    }
+
+    /// Charges units of [`ten`] that no limit decides.
+    pub fn settle(&self, number: u64, extra: i64, max_debt: u64) {
+        self.store.settle(Settlement::new("a", key(number), &ten(), (extra, max_debt), Clock::start().now()));
     }
 
     /// Units of [`ten`] that remain.

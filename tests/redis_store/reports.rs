@@ -15,11 +15,11 @@ async fn reports_are_made_once_though_replies_are_lost() {
     let lab = Lab::deciding(ring(&[relay.address()])).await;
     for round in 0..5 {
         // The connection for reports is open.
-        lab.store.settle("a", key(2), &ten(), 1, 0);
+        lab.settle(2, 1, 0);
         lab.until_left(2, 9 - round).await;
         let before = redis.calls("evalsha");
         relay.set(Link::Slow(Duration::from_secs(10)));
-        lab.store.settle("a", key(1), &ten(), 1, 0);
+        lab.settle(1, 1, 0);
         until(async || (redis.calls("evalsha") > before).then_some(())).await;
         // The correction is made, and its reply never comes.
         relay.set(Link::Reset);
@@ -40,7 +40,7 @@ async fn an_outage_is_reported_before_the_node_decides() {
     relay.set(Link::Reset);
     until(async || (lab.one(3).await == Err(Unavailable::Down)).then_some(())).await;
     for _ in 0..3 {
-        lab.store.settle("a", key(1), &ten(), 2, 0);
+        lab.settle(1, 2, 0);
     }
     lab.store.give_back(receipt);
     relay.set(Link::Clear);
@@ -65,11 +65,11 @@ async fn a_denial_under_another_rule_is_reported() {
 async fn debts_are_bounded() {
     let redis = Redis::start();
     let lab = Lab::deciding(ring(&[redis.address()])).await;
-    lab.store.settle("a", key(1), &ten(), 100, 5);
+    lab.settle(1, 100, 5);
     lab.until_left(1, 0).await;
-    lab.store.settle("a", key(1), &ten(), -5, 0);
+    lab.settle(1, -5, 0);
     lab.store.flushed().await;
-    lab.store.settle("a", key(1), &ten(), -1, 0);
+    lab.settle(1, -1, 0);
     lab.until_left(1, 1).await;
 }
 

@@ -14,6 +14,7 @@ use super::pass::record;
 use super::state::{Gate, LimitState, Live};
 use crate::base::telemetry::LimitDecision;
 use crate::base::time::Timestamp;
+use crate::engine::limit::late::LateByRate;
 use crate::engine::limit::slow_down::SlowDown;
 use crate::engine::limit::{Algorithm, AnyState, Decision, Key};
 use crate::engine::policy::{Applied, Variant};
@@ -146,6 +147,20 @@ impl Gate {
         if extra < 0 {
             state.queues.wake_front(of.key);
         }
+    }
+
+    /// Charges units that were charged earlier, of each rate those that still count; `units` of the rate with the most.
+    pub fn settle_keyed_late(
+        &self,
+        live: &Live,
+        of: &KeyedLimit<'_>,
+        (late, units): (&LateByRate, i64),
+        max_debt: u64,
+    ) {
+        let Ok(KeyedRule { state, rule, .. }) = live.keyed(of) else { return };
+        let now = self.clock.now();
+        state.table.settle_late(of.key, rule, late, max_debt, now);
+        state.report(of.key, rule, units, now);
     }
 
     /// Takes over a state of another Weir, if it has spent more than the state here.

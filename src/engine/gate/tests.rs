@@ -10,6 +10,7 @@ mod keys;
 mod lease;
 mod lookup;
 mod named_charges;
+mod outages;
 mod rate;
 mod redis;
 mod remote;

@@ -3,6 +3,7 @@
 //! A table of many keys should hold the states of one algorithm, which are smaller. [`AnyState`] is for all other uses,
 //! such as limits with windows of different kinds, and simulations.
 
+mod late;
 mod order;
 mod own_window;
 mod packed;
@@ -279,7 +280,7 @@ impl AnyState {
                 let each = states.iter_mut().zip(rules);
                 each.for_each(|(state, rule)| state.charge_as_of(rule, units, at, now));
             }
-            rule if rule.chargeable_from(at, now) <= at => {
+            rule if rule.counts(at, now) => {
                 state::State::settle(self, rule, units, u64::MAX, at);
             }
             _ => {}

@@ -11,6 +11,7 @@
 
 use bytes::BufMut;
 
+use super::late::units::{LateState, LateUnits};
 use super::packed::{Packed, Unpacker, put_instant};
 use super::portable::{Numbers, Portable, from_us, to_us_ceil};
 use super::state::{self, charged, settled};
@@ -85,6 +86,14 @@ impl Rule {
         match &self.windows {
             Windows::FromFirst(period_ns) => *period_ns,
             Windows::Calendar(calendar) => calendar.window_ns(now),
+        }
+    }
+
+    /// When the window that ends at `ends` has begun; `None` for windows of a calendar.
+    pub(super) fn began(&self, ends: Timestamp) -> Option<Timestamp> {
+        match &self.windows {
+            Windows::FromFirst(period_ns) => Some(ends.saturating_sub_ns(*period_ns)),
+            Windows::Calendar(_) => None,
         }
     }
 
@@ -258,6 +267,27 @@ impl state::State for State {
 
     fn idle_at(&self) -> Timestamp {
         if self.used == 0 { Timestamp::ZERO } else { self.ends }
+    }
+}
+
+/// Units of a window of the calendar that has ended do not count. A window that began with a request begins with the
+/// earliest one.
+impl LateState for State {
+    fn settle_late(&mut self, rule: &Rule, late: &[LateUnits], max_debt: u64, now: Timestamp) {
+        state::State::adopt(self, rule, now);
+        for LateUnits { units, age_ns } in late {
+            let ends = rule.end(now.saturating_sub_ns(*age_ns));
+            if ends <= now {
+                continue;
+            }
+            let before = self.open(now);
+            self.ends = match &rule.windows {
+                _ if before == 0 => ends,
+                Windows::FromFirst(_) => self.ends.min(ends),
+                Windows::Calendar(_) => self.ends,
+            };
+            self.used = settled(before, *units, rule.count, max_debt);
+        }
     }
 }
 

@@ -17,6 +17,7 @@ mod remaining;
 mod share;
 pub mod state;
 
+pub mod late;
 pub mod lost_time;
 pub mod token_bucket;
 

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 
 use bytes::BufMut;
 
+use super::late::units::{LateState, LateUnits};
 use super::packed::{Packed, Unpacker, put_instant};
 use super::portable::{Numbers, Portable, from_us, to_us};
 use super::state::{self, charged, settled};
@@ -117,6 +118,17 @@ impl State {
         }
     }
 
+    /// Adds units of an instant that may be before the newest entry.
+    fn insert(&mut self, units: u64, at: Timestamp) {
+        let index = self.log.partition_point(|entry| entry.at < at);
+        self.logged += units;
+        match self.log.get_mut(index) {
+            _ if units == 0 => {}
+            Some(entry) if entry.at == at => entry.units += units,
+            _ => self.log.insert(index, Entry { at, units }),
+        }
+    }
+
     /// Removes up to `units` units from an entry, and the entry with its last unit. Returns the number of units.
     fn take(&mut self, index: usize, units: u64) -> u64 {
         let Some(entry) = self.log.get_mut(index) else { return units };
@@ -215,6 +227,23 @@ impl state::State for State {
 
     fn idle_at(&self) -> Timestamp {
         self.log.back().map_or(Timestamp::ZERO, |last| last.at.saturating_add_ns(self.period_ns))
+    }
+}
+
+/// Units have the time of their charge.
+impl LateState for State {
+    fn settle_late(&mut self, rule: &Rule, late: &[LateUnits], max_debt: u64, now: Timestamp) {
+        state::State::adopt(self, rule, now);
+        for LateUnits { units, age_ns } in late {
+            if *units < 0 {
+                state::State::settle(self, rule, *units, max_debt, now);
+                continue;
+            }
+            let (at, used) = (now.saturating_sub_ns(*age_ns), self.used(rule, now));
+            if at.saturating_add_ns(rule.period_ns) > now {
+                self.insert(settled(used, *units, rule.count, max_debt) - used, at);
+            }
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 
 use bytes::BufMut;
 
+use super::late::units::{LateState, LateUnits};
 use super::packed::{Packed, Unpacker, put_instant};
 use super::portable::{Numbers, Portable, from_us, to_us};
 use super::state::{self, charged, settled};
@@ -223,6 +224,26 @@ impl state::State for State {
 
     fn idle_at(&self) -> Timestamp {
         self.idle_after_ns().map_or(Timestamp::ZERO, |ns| self.began.saturating_add_ns(ns))
+    }
+}
+
+/// Units count in the window of their charge.
+impl LateState for State {
+    fn settle_late(&mut self, rule: &Allowance, late: &[LateUnits], max_debt: u64, now: Timestamp) {
+        *self = self.rolled(rule, now);
+        for LateUnits { units, age_ns } in late {
+            if *units < 0 {
+                state::State::settle(self, rule, *units, max_debt, now);
+                continue;
+            }
+            let (at, used) = (now.saturating_sub_ns(*age_ns), self.used(now));
+            let charged = settled(used, *units, rule.count(), max_debt) - used;
+            if at >= self.began {
+                self.this = self.this.saturating_add(charged);
+            } else if self.began.ns_since(at) <= self.period_ns {
+                self.last = self.last.saturating_add(charged);
+            }
+        }
     }
 }
 

@@ -9,6 +9,8 @@
 //! Memory: `8 * n` bytes for a key that has spent something. An admission takes constant time, plus the time for the
 //! sub-windows that have passed since the last charge, at most `n`.
 
+mod late;
+
 use bytes::BufMut;
 
 use super::packed::{Packed, Unpacker};

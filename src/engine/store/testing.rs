@@ -8,17 +8,18 @@ use smallvec::SmallVec;
 
 use crate::base::telemetry::{Metrics, StoreMetrics};
 use crate::base::time::{Clock, Timestamp};
+use crate::engine::limit::late::LateByRate;
 use crate::engine::limit::{Algorithm, Key};
 use crate::engine::store::backend::{
     Backend, Connections, KeyServer, Mirrors, OnFailure, REFUND_NS, RedisReceipt, RemoteReceipt, RemoteStore, SendPart,
-    Unavailable,
+    Settlement, Unavailable,
 };
 
 /// What a store would hear of.
 #[derive(Debug)]
 pub(crate) enum News {
     GiveBack(RemoteReceipt),
-    Settle { limit: Box<str>, key: Key, rule: Algorithm, extra: i64, max_debt: u64 },
+    Settle { limit: Box<str>, key: Key, rule: Algorithm, extra: i64, late: LateByRate, max_debt: u64 },
 }
 
 /// A store whose server does not exist.
@@ -30,7 +31,8 @@ struct TestStore {
     metrics: StoreMetrics,
     is_down: AtomicBool,
     /// What waits to be sent, and since when the mirrors of its keys are in doubt.
-    news: Mutex<Vec<(News, Timestamp)>>,
+    refunds: Mutex<Vec<(RemoteReceipt, Timestamp)>>,
+    settlements: Mutex<Vec<Settlement>>,
     late_refund_ns: AtomicU64,
 }
 
@@ -56,7 +58,8 @@ impl RemoteStore {
             clock,
             metrics: Metrics::new("", "").unwrap().store("main"),
             is_down: AtomicBool::new(false),
-            news: Mutex::default(),
+            refunds: Mutex::default(),
+            settlements: Mutex::default(),
             late_refund_ns: AtomicU64::new(0),
         }))
     }
@@ -68,17 +71,26 @@ impl RemoteStore {
 
     /// Gives back a charge of a call without an answer. No mirror was told of it.
     pub(crate) fn give_back_unanswered(&self, receipt: RemoteReceipt) {
-        self.test_store().add(News::GiveBack(receipt), Timestamp::ZERO);
+        self.test_store().add(receipt, Timestamp::ZERO);
     }
 
     /// What waits to be sent.
     pub(crate) fn take_news(&self) -> Vec<News> {
         let store = self.test_store();
-        let (news, now) = (std::mem::take(&mut *store.news.lock().unwrap()), store.clock.now());
-        if news.iter().any(|(_, since)| now.ns_since(*since) >= REFUND_NS) {
+        let now = store.clock.now();
+        let refunds = std::mem::take(&mut *store.refunds.lock().unwrap());
+        let settlements = std::mem::take(&mut *store.settlements.lock().unwrap());
+        let since = refunds.iter().map(|(_, since)| *since).chain(settlements.iter().map(Settlement::begun));
+        if since.into_iter().any(|since| now.ns_since(since) >= REFUND_NS) {
             store.late_refund_ns.fetch_max(now.as_ns(), Ordering::Relaxed);
         }
-        news.into_iter().map(|(news, _)| news).collect()
+        let settle = |settlement: Settlement| {
+            let (extra, late) = (settlement.units(), settlement.units_at(now));
+            let Settlement { limit, key, rule, max_debt, .. } = settlement;
+            News::Settle { limit, key, rule, extra, late, max_debt }
+        };
+        let refunds = refunds.into_iter().map(|(receipt, _)| News::GiveBack(receipt));
+        settlements.into_iter().map(settle).chain(refunds).collect()
     }
 
     fn test_store(&self) -> &TestStore {
@@ -87,8 +99,8 @@ impl RemoteStore {
 }
 
 impl TestStore {
-    fn add(&self, news: News, since: Timestamp) {
-        self.news.lock().unwrap().push((news, since));
+    fn add(&self, receipt: RemoteReceipt, since: Timestamp) {
+        self.refunds.lock().unwrap().push((receipt, since));
     }
 }
 
@@ -106,13 +118,18 @@ impl Backend for TestStore {
     }
 
     fn give_back(&self, receipt: RemoteReceipt) {
-        self.add(News::GiveBack(receipt), self.clock.now());
+        self.add(receipt, self.clock.now());
     }
 
-    fn settle(&self, limit: &str, key: Key, rule: &Algorithm, extra: i64, max_debt: u64) {
-        if extra != 0 {
-            let (limit, rule) = (limit.into(), rule.clone());
-            self.add(News::Settle { limit, key, rule, extra, max_debt }, self.clock.now());
+    fn settle(&self, settlement: Settlement) {
+        if settlement.units() == 0 {
+            return;
+        }
+        let mut settlements = self.settlements.lock().unwrap();
+        let is_same = |other: &&mut Settlement| (&other.limit, other.key) == (&settlement.limit, settlement.key);
+        match settlements.iter_mut().find(is_same) {
+            Some(other) => other.add(settlement),
+            None => settlements.push(settlement),
         }
     }
 

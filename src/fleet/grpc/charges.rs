@@ -4,18 +4,21 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tonic::{Request, Response, Status};
 
 use super::askers::{Charged, lock};
 use super::server::Server;
 use crate::engine::gate::{Gate, KeyedCharge, KeyedLimit, KeyedOutcome, KeyedRefusal, KeyedVerdict, Live, UNITS_MAX};
 use crate::engine::limit;
+use crate::engine::limit::late::{self, LateByRate};
+use crate::engine::limit::windows::WINDOWS_MAX;
 use crate::engine::store::backend;
 use crate::fleet::stores::service::proto::charges_server::Charges;
 use crate::fleet::stores::service::proto::correction::Change;
 use crate::fleet::stores::service::proto::{
     ChargeRequest, ChargeResponse, CorrectRequest, CorrectResponse, Handling, JoinRequest, JoinResponse, Key,
-    KeyCharge, KeyState, MadeCharge, Outcome, Refusal,
+    KeyCharge, KeyState, LateUnits, MadeCharge, Outcome, Refusal,
 };
 
 /// The service on one worker.
@@ -130,7 +133,11 @@ impl Server {
             Change::Charge(charge) => self.give_back(live, charge),
             Change::Settlement(settlement) => {
                 if let Some(of) = settlement.of.as_ref().and_then(keyed_limit) {
-                    self.gate.settle_keyed(live, &of, settlement.units, settlement.max_debt);
+                    let (units, max_debt) = (settlement.units, settlement.max_debt);
+                    match late_units(&settlement.late) {
+                        late if late.is_empty() => self.gate.settle_keyed(live, &of, units, max_debt),
+                        late => self.gate.settle_keyed_late(live, &of, (&late, units), max_debt),
+                    }
                 }
             }
         }
@@ -156,6 +163,18 @@ impl Server {
 
 fn keyed_limit(state: &KeyState) -> Option<KeyedLimit<'_>> {
     Some(KeyedLimit { limit: &state.limit, key: key(state.key.as_ref())?, rule: state.rule })
+}
+
+fn late_units(late: &[LateUnits]) -> LateByRate {
+    let mut by_rate = LateByRate::new();
+    for LateUnits { rate, units, age_us } in late {
+        let rate = usize::try_from(*rate).unwrap_or(usize::MAX).min(WINDOWS_MAX - 1);
+        by_rate.resize(by_rate.len().max(rate + 1), SmallVec::new());
+        if let Some(of_rate) = by_rate.get_mut(rate) {
+            of_rate.push(late::LateUnits { units: *units, age_ns: age_us.saturating_mul(1000) });
+        }
+    }
+    by_rate
 }
 
 fn keyed_charge(charge: &KeyCharge) -> Option<KeyedCharge<'_>> {

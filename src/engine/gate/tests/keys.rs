@@ -5,6 +5,7 @@ use crate::engine::gate::keys::{KeyName, LimitedKey, LimitedKeysQuestion};
 use crate::engine::gate::spend::Spend;
 use crate::engine::limit::Key;
 use crate::engine::policy::{AfterResponse, Repeated, Settle, SettleBy};
+use crate::engine::store::backend::Settlement;
 
 fn of(name: &str, rule: Algorithm) -> Limit {
     let every = limit(name, 10, "1s", 10, OnLimit::Reject);
@@ -87,7 +88,7 @@ async fn a_reset_fills_the_store() {
     let rule = limit.allowed.usual.clone();
     let live = install_with(gate, [limit], CAPS, std::slice::from_ref(&store));
     let found = gate.find_key(live, "a", &name("k")).unwrap();
-    store.settle("a", found.key, &rule, 500, 1000);
+    store.settle(Settlement::new("a", found.key, &rule, (500, 1000), gate.clock.now()));
     assert_eq!(redis.remaining("a", found.key, &rule), 0);
     gate.reset_key(live, &found, None, gate.clock.now()).unwrap();
     assert_eq!(redis.remaining("a", found.key, &rule), 10);

@@ -152,8 +152,8 @@ impl Server {
         for news in self.stores.clone().iter().flat_map(RemoteStore::take_news) {
             match news {
                 News::GiveBack(receipt) => self.give_back(&receipt, now),
-                News::Settle { limit, key, rule, extra, max_debt } => {
-                    self.state(&limit, key, &rule).settle(&rule, extra, max_debt, now);
+                News::Settle { limit, key, rule, late, max_debt, .. } => {
+                    self.state(&limit, key, &rule).settle_late(&rule, &late, max_debt, now);
                 }
             }
         }

@@ -44,6 +44,15 @@ impl Algorithm {
         }
     }
 
+    /// Whether a charge of `at` is in no window that has ended at `now`. Of one rate; units of buckets come back by themselves.
+    pub(in crate::engine::limit) fn counts(&self, at: Timestamp, now: Timestamp) -> bool {
+        match self {
+            Self::FixedWindow(rule) => rule.first_in_window(at, now) <= at,
+            Self::SubWindow(rule) => rule.counts(at, now),
+            _ => true,
+        }
+    }
+
     /// The period of the rate in nanoseconds; of several rates, the period of the rate with the smallest capacity. `None`
     /// for [`Algorithm::Concurrency`].
     #[inline]

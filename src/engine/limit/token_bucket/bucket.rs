@@ -2,6 +2,7 @@
 
 use super::{Receipt, State};
 use crate::base::time::Timestamp;
+use crate::engine::limit::late::units::{LateState, LateUnits};
 use crate::engine::limit::lost_time::LostTime;
 use crate::engine::limit::packed::{Packed, Unpacker};
 use crate::engine::limit::portable::{Numbers, Portable};
@@ -137,6 +138,32 @@ impl state::State for Bucket {
 
     fn idle_at(&self) -> Timestamp {
         self.state.idle_at()
+    }
+}
+
+/// Time has given back what comes back in the age of a charge.
+impl LateState for State {
+    fn settle_late(&mut self, quota: &Quota, late: &[LateUnits], max_debt: u64, now: Timestamp) {
+        for LateUnits { units, age_ns } in late {
+            if *units <= 0 {
+                state::State::settle(self, quota, *units, max_debt, now);
+                continue;
+            }
+            self.adopt(quota, now);
+            let (deficit_ns, interval_ns) = (self.deficit_ns(quota, now), quota.interval_ns());
+            let most_ns = quota.capacity_ns().saturating_add(max_debt.saturating_mul(interval_ns)).max(deficit_ns);
+            let charged_ns = units.unsigned_abs().saturating_mul(interval_ns).saturating_sub(*age_ns);
+            self.fill_until(now.saturating_add_ns(deficit_ns.saturating_add(charged_ns).min(most_ns)), now);
+        }
+    }
+}
+
+impl LateState for Bucket {
+    fn settle_late(&mut self, quota: &Quota, late: &[LateUnits], max_debt: u64, now: Timestamp) {
+        self.state_to_charge(quota, now).settle_late(quota, late, max_debt, now);
+        if late.iter().any(|late| late.units < 0) {
+            self.lost.settled(now);
+        }
     }
 }
 

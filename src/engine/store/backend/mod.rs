@@ -10,6 +10,7 @@ mod receipt;
 mod charge;
 mod mirrors;
 mod parts;
+mod settlement;
 
 mod store;
 
@@ -18,4 +19,5 @@ pub use failure::Failure;
 pub use mirrors::{Mirror, Mirrors};
 pub use parts::{Part, SendPart, all, each};
 pub use receipt::{CallId, EtcdReceipt, LimiterReceipt, RateReceipt, RedisReceipt, RemoteReceipt};
+pub use settlement::Settlement;
 pub use store::{Backend, Connections, REFUND_NS, RemoteStore};

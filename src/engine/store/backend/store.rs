@@ -13,9 +13,10 @@ use super::failure::Failure;
 use super::mirrors::Mirrors;
 use super::parts::{Part, SendPart};
 use super::receipt::RemoteReceipt;
+use super::settlement::Settlement;
 use crate::base::telemetry::{Metrics, StoreMetrics};
 use crate::base::time::Timestamp;
-use crate::engine::limit::{Algorithm, Key};
+use crate::engine::limit::Key;
 
 /// Nanoseconds in which a refund reaches its store, if the store is up.
 pub const REFUND_NS: u64 = 100_000_000;
@@ -34,9 +35,8 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
     /// Gives a charge back, soon. Never waits.
     fn give_back(&self, receipt: RemoteReceipt);
 
-    /// Charges `extra` units, or gives them back if they are negative, soon. At most `max_debt` units are charged beyond the
-    /// limit. Never waits.
-    fn settle(&self, limit: &str, key: Key, rule: &Algorithm, extra: i64, max_debt: u64);
+    /// Charges units, or gives them back, soon. Never waits.
+    fn settle(&self, settlement: Settlement);
 
     /// Answers to questions that were asked earlier may lack a late refund.
     fn late_refund_at(&self) -> Timestamp;

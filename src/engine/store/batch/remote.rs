@@ -12,7 +12,7 @@ use crate::base::time::Timestamp;
 use crate::engine::limit::slow_down::SlowDown;
 use crate::engine::limit::state::State as _;
 use crate::engine::limit::{AnyState, Decision, Retry};
-use crate::engine::store::backend::{OnFailure, RemoteOutcome, Unavailable};
+use crate::engine::store::backend::{OnFailure, RemoteOutcome, Settlement, Unavailable};
 use crate::engine::store::lease::Spend;
 use crate::engine::store::remote::RemoteLimit;
 use crate::engine::store::table::{MirroredCharge, Origin, Receipt};
@@ -274,7 +274,8 @@ fn slow_down_alone<C>(charge: &mut Charge<'_, C>, by: &SlowDown, now: Timestamp)
 /// Reports `charged` units to the store, for which the mirror was charged `units`. Returns the receipt.
 fn report<C>(charge: &Charge<'_, C>, (charged, units): (u64, u64), now: Timestamp) -> Receipt {
     let Some(remote) = charge.remote.filter(|_| charged > 0) else { return Receipt::None };
-    let extra = i64::try_from(charged).unwrap_or(i64::MAX);
-    remote.store.settle(&remote.name, charge.key, charge.rule, extra, charge.rule.capacity());
+    let [extra, assumed] = [charged, units].map(|units| i64::try_from(units).unwrap_or(i64::MAX));
+    let settlement = Settlement::new(&remote.name, charge.key, charge.rule, (extra, charge.rule.capacity()), now);
+    remote.store.settle(charge.table.on_mirror(settlement, assumed, now));
     charge.mirrored(units, Origin::Report(charged), now)
 }

@@ -570,6 +570,9 @@ fn charges_count_as_of_their_time() {
         ("fixed_window 10 per 1 h UTC", 3),
         ("fixed_window 10 per 1 s UTC+fixed_window 10 per 1 h UTC", 3),
         ("sliding_log 10/1s+fixed_window 20 per 1 s UTC", 3),
+        ("sub_window 10/1s in 5", 3),
+        ("sub_window 10/1s in 2", 3),
+        ("sub_window 10/1s in 1", 10),
     ];
     for (rule, remaining) in rows {
         let rule = algorithm(rule);

@@ -5,13 +5,16 @@
 use std::io;
 use std::sync::Arc;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::dispatch::{Kind, Table, matched, unfit};
 use super::ranges::BLOCK_BYTES;
 use super::receipt::{MirroredCharge, Origin};
 use crate::base::time::Timestamp;
+use crate::engine::limit::late::{LateByRate, LateState as _};
 use crate::engine::limit::state::State as _;
 use crate::engine::limit::{Algorithm, AnyState, Decision, Key, OnFull, Retry};
-use crate::engine::store::backend::{REFUND_NS, RemoteReceipt};
+use crate::engine::store::backend::{REFUND_NS, RemoteReceipt, Settlement};
 use crate::engine::store::lease::{Grant, Leases};
 use crate::engine::store::remote::Borrowed;
 use crate::engine::store::snapshot::blocks::{Emit, Tag};
@@ -197,6 +200,31 @@ impl Table {
         self.mirrors.get_or_init(Box::default).assume(key, units, rule.memory_ns(), now);
     }
 
+    /// The settlement with the state of its key here, which was charged `assumed` units for it.
+    pub fn on_mirror(&self, settlement: Settlement, assumed: i64, now: Timestamp) -> Settlement {
+        let (key, rule) = (settlement.key, &settlement.rule);
+        let after_ns: SmallVec<[u64; 1]> = match rule {
+            Algorithm::Several(_) => self.remaining(key, rule, 0, now).iter().map(|rate| rate.reset_after_ns).collect(),
+            rule => smallvec![self.peek(key, rule, 0, now).reset_after_ns],
+        };
+        let idle_at: SmallVec<[_; 1]> = after_ns.into_iter().map(|ns| now.saturating_add_ns(ns)).collect();
+        settlement.on_mirror(assumed, &idle_at, now)
+    }
+
+    /// Charges `late` units of each rate, at most `max_debt` beyond the limit.
+    pub fn settle_late(&self, key: Key, rule: &Algorithm, late: &LateByRate, max_debt: u64, now: Timestamp) {
+        match (&self.kind, rule) {
+            (Kind::Buckets(keys), Algorithm::TokenBucket(quota)) => {
+                let late = late.first().map_or(&[][..], |late| late);
+                keys.change(key, quota, now, |state| state.settle_late(quota, late, max_debt, now));
+            }
+            (Kind::Any(keys), rule) => {
+                keys.change(key, rule, now, |state| state.settle_late(rule, late, max_debt, now));
+            }
+            _ => {}
+        }
+    }
+
     /// Packs the states of keys that were charged without the store once more. In these, a charge that counted for every
     /// replica counts once. They go behind the other keys, and replace them. A key without a rule stays as it is.
     pub(in crate::engine::store) fn pack_mirrors<'r>(
@@ -281,7 +309,9 @@ impl Table {
                 if units > reported {
                     self.note_returned(key, rule, *units, 1, now);
                 }
-                remote.store.settle(&remote.name, key, rule, signed(*reported).saturating_neg(), 0);
+                let [reported, assumed] = [*reported, *units].map(|units| signed(units).saturating_neg());
+                let settlement = Settlement::new(&remote.name, key, rule, (reported, 0), now);
+                remote.store.settle(self.on_mirror(settlement, assumed, now));
             }
         }
     }

@@ -8,13 +8,14 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::background::run;
-use super::outbox::Settlement;
 use super::store::{Driven, Shared};
 use super::worker::Worker;
 use crate::base::telemetry::StoreMetrics;
 use crate::base::time::Timestamp;
-use crate::engine::limit::{Algorithm, Key};
-use crate::engine::store::backend::{Backend, Connections, KeyServer, Mirrors, OnFailure, RemoteReceipt, SendPart};
+use crate::engine::limit::Key;
+use crate::engine::store::backend::{
+    Backend, Connections, KeyServer, Mirrors, OnFailure, RemoteReceipt, SendPart, Settlement,
+};
 
 impl<K: Driven> Backend for Shared<K> {
     fn name(&self) -> &Arc<str> {
@@ -35,9 +36,9 @@ impl<K: Driven> Backend for Shared<K> {
         }
     }
 
-    fn settle(&self, limit: &str, key: Key, rule: &Algorithm, extra: i64, max_debt: u64) {
-        if extra != 0 {
-            self.outbox.settle(Settlement::new(limit, key, rule, (extra, max_debt), self.context.clock.now()));
+    fn settle(&self, settlement: Settlement) {
+        if settlement.units() != 0 {
+            self.outbox.settle(settlement);
         }
     }
 

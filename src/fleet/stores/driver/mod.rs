@@ -38,7 +38,7 @@ pub use health::Generation;
 pub(super) use health::{Health, StoreContext};
 pub(super) use link::{Link, Opened, Server};
 pub(super) use nodes::{Nodes, View};
-pub(super) use outbox::{Batch, Report, Settlement};
+pub(super) use outbox::{Batch, Report};
 pub(super) use random::random_id;
 pub use settings::{Login, NodeAddress, Password};
 pub(super) use store::{Ask, Correct, Joined, Kind, Reached, Shared, Watch, Work};

@@ -1,7 +1,8 @@
 //! Refunds and settlements that a store has not heard of yet. Nobody waits for them.
 //!
 //! Settlements of one key are added up. A report whose node is down is parked until the node decides again; meanwhile time
-//! gives units back, so an old report counts for what is left of it. Not here: how reports are sent (`redis::flush`, `service::flush`).
+//! gives units back, so an old report has the units that still count ([`Settlement::units_at`]). Not here: how reports are sent
+//! (`redis::flush`, `service::flush`, `etcd::plan`).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,13 +12,14 @@ use tokio::sync::Notify;
 
 use crate::base::telemetry::Counter;
 use crate::base::time::Timestamp;
-use crate::engine::limit::{Algorithm, Key};
+use crate::engine::limit::Key;
+use crate::engine::store::backend::Settlement;
 
 /// The most reports of one store that wait.
 const REPORTS_MAX: usize = 65_536;
 
-/// Reports up to this age are sent as they are.
-const FRESH_NS: u64 = 1_000_000_000;
+/// The pause between looks for settlements that count no more, while no further report fits.
+const SWEEP_NS: u64 = 1_000_000_000;
 
 /// What a store should hear of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,19 +28,6 @@ pub(in crate::fleet::stores) enum Report<R> {
     GiveBack(R, Timestamp),
     /// Units are charged or given back without a receipt.
     Settle(Box<Settlement>),
-}
-
-/// Units of one key that are charged, or given back if they are negative.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::fleet::stores) struct Settlement {
-    pub(in crate::fleet::stores) limit: Box<str>,
-    pub(in crate::fleet::stores) key: Key,
-    pub(in crate::fleet::stores) rule: Algorithm,
-    pub(in crate::fleet::stores) extra: i64,
-    pub(in crate::fleet::stores) max_debt: u64,
-    /// The first and the last time that units were added.
-    begun: Timestamp,
-    last: Timestamp,
 }
 
 /// Reports that are sent together. Sent again, they have the same numbers.
@@ -54,14 +43,14 @@ pub(in crate::fleet::stores) struct Batch<R> {
 impl<R> Report<R> {
     /// Whether it takes units from a key.
     pub(in crate::fleet::stores) fn is_charge(&self) -> bool {
-        matches!(self, Self::Settle(settlement) if settlement.extra > 0)
+        matches!(self, Self::Settle(settlement) if settlement.units() > 0)
     }
 
     /// The instant from which the mirror of its key is in doubt; zero if it is not.
     pub(in crate::fleet::stores) fn queued_at(&self) -> Timestamp {
         match self {
             Self::GiveBack(_, since) => *since,
-            Self::Settle(settlement) => settlement.begun,
+            Self::Settle(settlement) => settlement.begun(),
         }
     }
 }
@@ -81,6 +70,8 @@ struct Waiting<R> {
     parked: Reports<R>,
     /// Reports that are being sent.
     taken: usize,
+    /// When idle settlements were forgotten last.
+    swept: Timestamp,
 }
 
 #[derive(Debug)]
@@ -99,7 +90,8 @@ impl<R> Default for Reports<R> {
 
 impl<R> Outbox<R> {
     pub(in crate::fleet::stores) fn new(dropped: Counter) -> Self {
-        let waiting = Waiting { fresh: Reports::default(), parked: Reports::default(), taken: 0 };
+        let waiting =
+            Waiting { fresh: Reports::default(), parked: Reports::default(), taken: 0, swept: Timestamp::ZERO };
         Self { waiting: Mutex::new(waiting), queued: Notify::new(), dropped }
     }
 
@@ -117,6 +109,9 @@ impl<R> Outbox<R> {
     /// Queues a settlement, or adds it to one of the same key that waits.
     pub(in crate::fleet::stores) fn settle(&self, settlement: Settlement) {
         let mut waiting = self.waiting();
+        if waiting.is_full() {
+            waiting.forget_idle(settlement.begun());
+        }
         let is_full = waiting.is_full();
         if !waiting.fresh.settle(settlement, is_full) {
             return self.dropped.inc();
@@ -196,6 +191,14 @@ impl<R> Waiting<R> {
     fn is_full(&self) -> bool {
         self.len() >= REPORTS_MAX
     }
+
+    /// Makes room for keys that are in use: forgets settlements of which time has given all units back.
+    fn forget_idle(&mut self, now: Timestamp) {
+        if now.ns_since(self.swept) >= SWEEP_NS {
+            self.swept = now;
+            self.parked.forget_idle(now);
+        }
+    }
 }
 
 impl<R> Reports<R> {
@@ -217,6 +220,15 @@ impl<R> Reports<R> {
         true
     }
 
+    fn forget_idle(&mut self, now: Timestamp) {
+        let settlements = &mut self.settlements;
+        settlements.retain(|_, of_key| {
+            of_key.retain(|settlement| settlement.units_at(now).iter().any(|rate| !rate.is_empty()));
+            !of_key.is_empty()
+        });
+        self.settlement_count = settlements.values().map(SmallVec::len).sum();
+    }
+
     fn extend(&mut self, reports: Vec<Report<R>>) {
         for report in reports {
             match report {
@@ -234,43 +246,10 @@ impl<R> Reports<R> {
     }
 }
 
-impl Settlement {
-    /// `extra` units of `key`, as of `now`.
-    pub(in crate::fleet::stores) fn new(
-        limit: &str,
-        key: Key,
-        rule: &Algorithm,
-        (extra, max_debt): (i64, u64),
-        now: Timestamp,
-    ) -> Self {
-        Self { limit: limit.into(), key, rule: rule.clone(), extra, max_debt, begun: now, last: now }
-    }
-
-    /// Adds a later settlement of the same key. The newer rule counts, and the larger of both debts.
-    fn add(&mut self, other: Self) {
-        let (extra, max_debt) = (self.extra.saturating_add(other.extra), self.max_debt.max(other.max_debt));
-        let (begun, last) = (self.begun.min(other.begun), self.last.max(other.last));
-        *self = Self { extra, max_debt, begun, last, ..other };
-    }
-
-    /// The units that count at `now`: after a while, no more than what time has not given back since.
-    ///
-    /// Units that were charged count as if all were charged last, and units that were given back as if all were given back
-    /// first. So the store never admits more for it.
-    pub(in crate::fleet::stores) fn units(&self, now: Timestamp) -> i64 {
-        if now.ns_since(self.begun) <= FRESH_NS {
-            return self.extra;
-        }
-        let since = if self.extra < 0 { self.begun } else { self.last };
-        let left = self.rule.left_of(self.extra.unsigned_abs(), self.max_debt, since, now);
-        i64::try_from(left).unwrap_or(i64::MAX).saturating_mul(self.extra.signum())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::limit::{Quota, Rate};
+    use crate::engine::limit::{Algorithm, Quota, Rate};
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -287,6 +266,17 @@ mod tests {
         Settlement::new("a", Key { first: key, second: 0 }, &rule(), (extra, 0), at(ms))
     }
 
+    /// Takes all settlements: their keys, units and debts.
+    fn taken(outbox: &Outbox<()>) -> Vec<(u64, i64, u64)> {
+        let found = outbox.take().into_iter().map(|report| match report {
+            Report::Settle(settlement) => (settlement.key.first, settlement.units(), settlement.max_debt),
+            Report::GiveBack(..) => panic!("a refund"),
+        });
+        let mut found: Vec<_> = found.collect();
+        found.sort_unstable();
+        found
+    }
+
     fn outbox() -> Outbox<()> {
         Outbox::new(Counter::new("dropped", "Dropped.").unwrap())
     }
@@ -297,10 +287,7 @@ mod tests {
         for (key, extra) in [(1, 5), (2, 1), (1, -2), (1, 4)] {
             outbox.settle(settlement(key, extra, 0));
         }
-        let mut taken = outbox.take();
-        taken.sort_by_key(|report| matches!(report, Report::Settle(settlement) if settlement.key.first == 2));
-        let expected = [(1, 7), (2, 1)].map(|(key, extra)| Report::Settle(Box::new(settlement(key, extra, 0))));
-        assert_eq!(taken, expected);
+        assert_eq!(taken(&outbox), [(1, 7, 0), (2, 1, 0)]);
         assert_eq!((outbox.take(), outbox.len()), (vec![], 2));
         outbox.sent(2);
         assert_eq!(outbox.len(), 0);
@@ -310,11 +297,15 @@ mod tests {
     #[test]
     fn the_larger_debt_counts() {
         let outbox = outbox();
-        let of_debt = |extra, max_debt| Settlement { max_debt, ..settlement(1, extra, 0) };
+        let of_debt = |extra, max_debt| {
+            let mut settlement = settlement(1, extra, 0);
+            settlement.max_debt = max_debt;
+            settlement
+        };
         for (extra, max_debt) in [(-1, 0), (50, 100), (-2, 0), (0, 0)] {
             outbox.settle(of_debt(extra, max_debt));
         }
-        assert_eq!(outbox.take(), [Report::Settle(Box::new(of_debt(47, 100)))]);
+        assert_eq!(taken(&outbox), [(1, 47, 100)]);
     }
 
     #[test]
@@ -331,7 +322,7 @@ mod tests {
         outbox.unpark();
         let all = outbox.take();
         let [Report::Settle(all)] = all.as_slice() else { panic!("{all:?}") };
-        assert_eq!((all.extra, all.begun, all.last), (7, at(0), at(20)));
+        assert_eq!((all.units(), all.begun()), (7, at(0)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -367,22 +358,16 @@ mod tests {
     }
 
     #[test]
-    fn time_gives_units_of_old_reports_back() {
-        for (extra, last_ms, now_ms, expected) in [
-            (5, 0, 0, 5),
-            (5, 0, 1000, 5),
-            (5, 0, 2000, 3),
-            (5, 3000, 4000, 4),
-            (5, 0, 60_000, 0),
-            (1000, 0, 1000, 1000),
-            (1000, 5000, 5000, 10),
-            (-5, 0, 1000, -5),
-            (-5, 3000, 4000, -1),
-            (-5, 60_000, 60_000, 0),
-        ] {
-            let mut all = settlement(1, extra, 0);
-            all.add(settlement(1, 0, last_ms));
-            assert_eq!(all.units(at(now_ms)), expected, "{extra} until {last_ms} at {now_ms}");
+    fn idle_keys_make_room() {
+        let outbox = outbox();
+        for key in 0..REPORTS_MAX as u64 {
+            outbox.settle(settlement(key, 1, 0).on_mirror(1, &[at(if key < 2 { 2000 } else { 1000 })], at(0)));
+        }
+        outbox.park(outbox.take());
+        // One unit comes back in a second.
+        for (now_ms, dropped, len) in [(999, 1, REPORTS_MAX), (1500, 2, REPORTS_MAX), (2000, 2, 1)] {
+            outbox.settle(settlement(u64::MAX, 1, now_ms));
+            assert_eq!((outbox.dropped.get(), outbox.len()), (dropped, len), "{now_ms}");
         }
     }
 }

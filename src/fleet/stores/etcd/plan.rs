@@ -55,6 +55,8 @@ struct Draft<'d> {
     spent: AnyState,
     loans: Vec<Loan>,
     now: Timestamp,
+    /// The present by the clock of this process.
+    clock_now: Timestamp,
 }
 
 impl Draft<'_> {
@@ -74,7 +76,7 @@ impl Draft<'_> {
                 self.spent.take_back(self.rule, units, receipt.at.min(self.now), self.now);
             }
             Report::Settle(settlement) => {
-                self.spent.settle(self.rule, settlement.units(self.now), settlement.max_debt, self.now);
+                self.spent.settle_late(self.rule, &settlement.units_at(self.clock_now), settlement.max_debt, self.now);
             }
         }
     }
@@ -103,9 +105,9 @@ impl Draft<'_> {
 
 /// The plan for `wish`; `None` if the counter cannot be read.
 pub(super) fn plan(account: &Account, holding: &Holding, wish: &Wish<'_>, now: Timestamp) -> Option<Plan> {
-    let now = account.now(now);
+    let (clock_now, now) = (now, account.now(now));
     let rule = wish.rule;
-    let mut draft = Draft { rule, spent: account.spent(rule, now)?, loans: holding.loans.clone(), now };
+    let mut draft = Draft { rule, spent: account.spent(rule, now)?, loans: holding.loans.clone(), now, clock_now };
     holding.reports.iter().for_each(|report| draft.report(report));
     draft.end_loans(wish.ends_all);
     if let Some((units, _)) = wish.borrow {

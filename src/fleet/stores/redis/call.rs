@@ -5,18 +5,14 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::script;
 use crate::engine::store::backend::Failure;
-
-/// The time for which a late reply is awaited, to give its charges back.
-const LATE_MAX: Duration = Duration::from_secs(30);
 
 /// The future of a reply. It lives on if the request that waits for it ends.
 type Reply = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
@@ -113,8 +109,9 @@ impl Drop for Awaited<'_> {
     fn drop(&mut self) {
         let (Some(reply), Ok(runtime)) = (self.reply.take(), Handle::try_current()) else { return };
         if let Some(late) = (self.late)() {
+            // A node that stopped answers when it goes on. The wait ends with the connection.
             runtime.spawn(async move {
-                if let Ok(Ok(value)) = timeout(LATE_MAX, reply).await {
+                if let Ok(value) = reply.await {
                     late(value);
                 }
             });
@@ -162,6 +159,8 @@ fn target(error: &RedisError) -> Option<(Option<Box<str>>, u16)> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -183,7 +182,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_late_reply_is_heard() {
-        for (after_ms, is_answer, is_late) in [(5, true, false), (15, false, true), (40_000, false, false)] {
+        for (after_ms, is_answer, is_late) in [(5, true, false), (15, false, true), (40_000, false, true)] {
             let (heard, mut hears) = tokio::sync::mpsc::unbounded_channel();
             let reply: Reply = Box::pin(async move {
                 tokio::time::sleep(Duration::from_millis(after_ms)).await;

@@ -96,7 +96,7 @@ async fn call(
             Report::Settle(settlement) => Change::Settle {
                 store_key: store.names.of_key(&settlement.limit, settlement.key),
                 rule: settlement.rule.clone(),
-                extra: settlement.units(now),
+                late: settlement.units_at(now),
                 max_debt: settlement.max_debt,
             },
         };
@@ -161,7 +161,7 @@ mod tests {
     use crate::base::time::Clock;
     use crate::engine::limit::Key;
     use crate::engine::limit::tests::algorithm;
-    use crate::engine::store::backend::{Backend as _, OnFailure};
+    use crate::engine::store::backend::{Backend as _, OnFailure, Settlement};
 
     /// In a cluster each report has a reply of its own.
     #[test]
@@ -178,7 +178,7 @@ mod tests {
             let store = Store::unreachable(OnFailure::Split, Clock::start());
             let rule = algorithm("token_bucket 10/1s burst 10");
             for key in 0..2 {
-                store.settle("l", Key::of_hash(key, key), &rule, 1, 0);
+                store.settle(Settlement::new("l", Key::of_hash(key, key), &rule, (1, 0), store.context.clock.now()));
             }
             let reports = store.outbox.take();
             let batch = Batch { first: 1, reports, since: store.context.clock.now() };

@@ -17,8 +17,8 @@ use super::topology::{Map, Nodes};
 use crate::base::telemetry::Metrics;
 use crate::base::time::{Clock, Timestamp};
 use crate::engine::limit::{Algorithm, Key};
-use crate::engine::store::backend::{Handling, RedisReceipt, RemoteCharge, RemoteReceipt, Units};
-use crate::fleet::stores::driver::{Kind, Report, Settlement, Shared, StoreContext, random_id};
+use crate::engine::store::backend::{Handling, RedisReceipt, RemoteCharge, RemoteReceipt, Settlement, Units};
+use crate::fleet::stores::driver::{Kind, Report, Shared, StoreContext, random_id};
 
 /// Units in flight count for this long unless their replica renews them.
 const FLIGHT: Duration = Duration::from_secs(10);

@@ -6,11 +6,11 @@
 use super::CORRECT;
 use super::limiter::{Limiter, Service};
 use super::proto::correction::Change;
-use super::proto::{self, CorrectRequest, CorrectResponse, Correction, KeyState, MadeCharge};
+use super::proto::{self, CorrectRequest, CorrectResponse, Correction, KeyState, LateUnits, MadeCharge};
 use super::refund::Refund;
 use crate::base::time::Timestamp;
-use crate::engine::limit::Key;
-use crate::engine::store::backend::{CallId, Failure, LimiterReceipt};
+use crate::engine::limit::{Key, late};
+use crate::engine::store::backend::{CallId, Failure, LimiterReceipt, Settlement};
 use crate::fleet::stores::driver::grpc::{CallError, Caller};
 use crate::fleet::stores::driver::{BATCH_TIMEOUT, Batch, Correct, Reached, Report, Server as _};
 
@@ -85,13 +85,22 @@ fn correction(report: &Report<Refund>, now: Timestamp) -> Correction {
                 age_us: now.ns_since(call.at) / 1000,
             })
         }
-        Report::Settle(settlement) => Change::Settlement(proto::Settlement {
-            of: Some(key_state(&settlement.limit, settlement.key, settlement.rule.digest())),
-            units: settlement.units(now),
-            max_debt: settlement.max_debt,
-        }),
+        Report::Settle(settlement) => Change::Settlement(settlement_message(settlement, now)),
     };
     Correction { change: Some(change) }
+}
+
+fn settlement_message(settlement: &Settlement, now: Timestamp) -> proto::Settlement {
+    let late = settlement.units_at(now);
+    let aged = late.iter().zip(0..).flat_map(|(units, rate)| {
+        units.iter().map(move |late| LateUnits { rate, units: late.units, age_us: late.age_ns / 1000 })
+    });
+    proto::Settlement {
+        of: Some(key_state(&settlement.limit, settlement.key, settlement.rule.digest())),
+        units: late::most(&late),
+        max_debt: settlement.max_debt,
+        late: if settlement.is_fresh(now) { Vec::new() } else { aged.collect() },
+    }
 }
 
 fn call_message(CallId { session, number, .. }: CallId) -> proto::Call {

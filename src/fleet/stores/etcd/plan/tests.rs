@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::limit::{Key, Quota, Rate, fixed_window};
-use crate::fleet::stores::driver::Settlement;
+use crate::engine::store::backend::Settlement;
 
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3600 * SECOND;

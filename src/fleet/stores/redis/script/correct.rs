@@ -6,6 +6,7 @@ use smallvec::{SmallVec, smallvec};
 use super::call::{CORRECT, Call, Caller, PUSH, Packer, RENEW};
 use super::names::{self, Names};
 use crate::base::time::Timestamp;
+use crate::engine::limit::late::{LateByRate, LateUnits};
 use crate::engine::limit::windows::WINDOWS_MAX;
 use crate::engine::limit::{Algorithm, AnyState, PortableRate};
 use crate::engine::store::backend::RedisReceipt;
@@ -37,8 +38,8 @@ pub enum Change {
         store_key: Box<str>,
         /// The whole rule of the limit.
         rule: Algorithm,
-        /// The units. A negative number gives units back.
-        extra: i64,
+        /// The units of each rate.
+        late: LateByRate,
         /// The most units beyond the limit.
         max_debt: u64,
     },
@@ -65,7 +66,7 @@ pub enum Noting {
 
 /// The call that makes corrections, in the order of their numbers.
 pub fn correct(names: &Names, caller: &Caller, noting: Noting, corrections: &[Correction], now: Timestamp) -> Call {
-    let mut packer = Packer::with_capacity(5 + 12 * corrections.len());
+    let mut packer = Packer::with_capacity(5 + 13 * corrections.len());
     let rates: usize = corrections.iter().map(|correction| rates_of(&correction.change)).sum();
     put_caller(&mut packer, caller);
     packer.put([NOTED_MS, rates as u64]);
@@ -103,16 +104,21 @@ fn put_rate(packer: &mut Packer, change: &Change, index: usize, now: Timestamp) 
     match change {
         Change::GiveBack(receipt) => {
             let Some(rate) = receipt.rates.get(index) else { return };
-            packer.put([rate.algorithm.into(), 0, receipt.units, 0]);
+            packer.put([rate.algorithm.into()]);
+            packer.put_signed([-1]);
+            packer.put([receipt.units]);
             packer.put(rate.numbers);
         }
-        Change::Settle { rule, extra, max_debt, .. } => {
+        Change::Settle { rule, late, max_debt, .. } => {
             let Some(rate) = rule.rates().get(index) else { return };
             let PortableRate { algorithm, numbers } = rate.portable_rate(now);
-            packer.put([algorithm.into(), 1]);
-            packer.put_signed([*extra]);
-            packer.put([*max_debt]);
+            let late = late.get(index).map_or(&[][..], |late| late);
+            packer.put([algorithm.into(), late.len() as u64, *max_debt]);
             packer.put_signed(numbers);
+            for LateUnits { units, age_ns } in late {
+                packer.put_signed([*units]);
+                packer.put([age_ns / 1000]);
+            }
         }
     }
 }

@@ -93,6 +93,16 @@ local function bucket()
     end
   end
 
+  -- Time has given back what comes back in the age of a charge.
+  function one.settle_late(state, late, max_debt)
+    for _, charge in ipairs(late) do
+      local before = state.deficit
+      local most = max(min(state.capacity + max_debt * state.interval, MOST - 1), before)
+      local left = max(charge.units * state.interval - charge.age * 1000, 0)
+      fill_until(state, min(before + left, most))
+    end
+  end
+
   function one.save(state)
     local deficit, refunded, lost = state.deficit, state.refunded, state.lost
     if deficit == 0 and refunded == 0 and state.changes == 0 then

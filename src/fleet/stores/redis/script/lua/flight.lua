@@ -44,6 +44,13 @@ local function flight()
     change(state, owner, settled(state.used, extra, state.count, max_debt) - state.used)
   end
 
+  -- Units in flight have no age.
+  function one.settle_late(state, late, max_debt)
+    for _, charge in ipairs(late) do
+      one.settle(state, charge.units, max_debt)
+    end
+  end
+
   function one.save(state)
     local parts, last = { pack('<d', state.kind) }, 0
     for of, units in pairs(state.units) do

@@ -90,8 +90,14 @@ local function log()
     return period, sub
   end
 
-  local function date(state)
-    return state.sub > 0 and now - fmod(now, state.sub) or now
+  local function date(state, at)
+    return state.sub > 0 and at - fmod(at, state.sub) or at
+  end
+
+  -- Drops all entries from `index` on, and appends others in their packed form.
+  local function replace(state, index, entries)
+    state.tail = state.tail:sub(1, max(index - state.tail_from, 0) * ENTRY) .. entries
+    state.tail_from, state.count = min(state.tail_from, index), index + #entries / ENTRY
   end
 
   -- Appends units to the last entry, or to a new one.
@@ -102,12 +108,10 @@ local function log()
     if state.live == state.count then
       begin_anew(state)
     end
-    local at, sum = date(state), before(state, state.count) + units
+    local at, sum = date(state, now), before(state, state.count) + units
     local last = state.count > 0 and entry(state, state.count - 1) or -1
     local index = last >= at and state.count - 1 or state.count
-    state.tail_from = min(state.tail_from, index)
-    state.tail = state.tail:sub(1, (index - state.tail_from) * ENTRY) .. pack('<dd', max(last, at), sum)
-    state.count = index + 1
+    replace(state, index, pack('<dd', max(last, at), sum))
   end
 
   -- The rule: the count, the period, and the length of a sub-window.
@@ -152,7 +156,7 @@ local function log()
     while index > state.live and before(state, index) == before(state, index - 1) do
       index = index - 1
     end
-    state.count, state.tail_from, state.tail = index, index, ''
+    replace(state, index, '')
   end
 
   -- A negative number removes the newest units.
@@ -169,10 +173,55 @@ local function log()
     end)
     if sum > before(state, last) then
       local at = entry(state, last)
-      state.tail_from, state.tail, state.count = last, pack('<dd', at, sum), last + 1
+      replace(state, last, pack('<dd', at, sum))
     else
       cut(state, last)
     end
+  end
+
+  -- Units have the time of their charge, unless very many charges came after it.
+  function one.settle_late(state, late, max_debt)
+    local count, charged, added = used(state), {}, 0
+    local most = max(state.units + max_debt, count)
+    for _, charge in ipairs(late) do
+      local at, units = date(state, now - charge.age), min(charge.units, most - count - added)
+      if at + state.period > now and units > 0 then
+        charged[#charged + 1] = { at, units }
+        added = added + units
+      end
+    end
+    if added == 0 then
+      return
+    end
+    if state.live == state.count then
+      begin_anew(state)
+    end
+    local from = first_from(state, max(state.live, state.count - REFUND_MOST), function(at)
+      return at >= charged[1][1]
+    end)
+    local earliest = from < state.count and from > state.live and entry(state, from - 1) or 0
+    -- Both lists in order of time, as entries.
+    local rest, sum, last, place = {}, before(state, from), nil, 1
+    local function append(at, units)
+      sum = sum + units
+      rest[at == last and #rest or #rest + 1] = pack('<dd', at, sum)
+      last = at
+    end
+    local function append_until(at)
+      while charged[place] and max(charged[place][1], earliest) <= at do
+        append(max(charged[place][1], earliest), charged[place][2])
+        place = place + 1
+      end
+    end
+    local stored_sum = sum
+    for index = from, state.count - 1 do
+      local at, up_to = entry(state, index)
+      append_until(at - 1)
+      append(at, up_to - stored_sum)
+      stored_sum = up_to
+    end
+    append_until(math.huge)
+    replace(state, from, table.concat(rest))
   end
 
   -- Gives a charge back: exactly, unless very many charges came after it.
@@ -205,7 +254,7 @@ local function log()
     if kept == 0 then
       cut(state, index)
     else
-      state.tail_from, state.tail, state.count = index, table.concat(rest, '', 1, kept), index + kept
+      replace(state, index, table.concat(rest, '', 1, kept))
     end
     one.save(state)
   end

@@ -70,6 +70,19 @@ local function sliding()
     end
   end
 
+  -- Units count in the window of their charge.
+  function one.settle_late(state, late, max_debt)
+    for _, charge in ipairs(late) do
+      local at, before = now - charge.age, used(state, state.period)
+      local units = settled(before, charge.units, state.count, max_debt) - before
+      if at >= state.began then
+        state.this = state.this + units
+      elseif at >= state.began - state.period then
+        state.last = state.last + units
+      end
+    end
+  end
+
   function one.save(state)
     local windows = state.this > 0 and 2 or state.last > 0 and 1 or 0
     if windows == 0 then

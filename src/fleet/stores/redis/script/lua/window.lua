@@ -88,6 +88,23 @@ local function window()
     use_up(state, settled(used(state), extra, state.count, max_debt))
   end
 
+  -- Units of a calendar are of the window that is open for the caller. A window that began with a request begins with the
+  -- earliest one.
+  function one.settle_late(state, late, max_debt)
+    for _, charge in ipairs(late) do
+      local ends = state.windows > 0 and now - charge.age + state.windows or now < state.calendar_ends and end_of(state) or 0
+      if ends > now then
+        local before = used(state)
+        if before == 0 then
+          state.ends = ends
+        elseif state.windows > 0 then
+          state.ends = min(state.ends, ends)
+        end
+        state.used = settled(before, charge.units, state.count, max_debt)
+      end
+    end
+  end
+
   function one.save(state)
     if is_open(state) then
       local value = pack('<dddd', state.kind, state.ends, state.used, state.windows)

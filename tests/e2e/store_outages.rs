@@ -1,0 +1,117 @@
+//! Clients below their limits while a store is away for longer than its keys remember.
+
+use std::time::{Duration, Instant};
+
+use crate::ops::until;
+use crate::support::{Client, Etcd, Fleet, Link, Redis, Relay, Samples, Upstream, Weir};
+
+const REPLICAS: usize = 3;
+
+/// 40 units in four seconds, under each algorithm.
+const ALGORITHMS: [(&str, &str); 8] = [
+    ("bucket", "rate = \"40/4s\""),
+    ("leaky", "rate = \"40/4s\"\nalgorithm = \"leaky_bucket\""),
+    ("calendar", "rate = \"40/4s\"\nalgorithm = \"fixed_window\""),
+    ("first", "rate = \"40/4s\"\nalgorithm = \"fixed_window\"\nalign = \"first\""),
+    ("sliding", "rate = \"40/4s\"\nalgorithm = \"sliding_window\""),
+    ("parts", "rate = \"40/4s\"\nalgorithm = \"sub_window\""),
+    ("two", "rate = [\"40/4s\", \"80/8s\"]"),
+    ("log", "rate = \"40/4s\"\nalgorithm = \"sliding_log\""),
+];
+
+/// A limit for each path below its name.
+fn limit((name, lines): &(&str, &str)) -> String {
+    format!("[[limit]]\nname = \"{name}\"\nkey = [\"path\"]\nmatch = {{ path = \"/{name}/{{kind}}\" }}\n{lines}\n")
+}
+
+/// `[fleet]` with this strategy of limits without one, and these lines.
+fn config(strategy: &str, rest: &str) -> String {
+    format!(
+        "[fleet]\nstrategy = \"{strategy}\"\nreplicas = {REPLICAS}\nsecret = {{ env = \"WEIR_FLEET_SECRET\" }}\n{rest}\n"
+    )
+}
+
+#[test]
+fn redis_stops() {
+    let redis = Redis::start();
+    let store = format!("redis = [\"{}\"]", redis.url());
+    obedient_clients_pass("redis", &store, &ALGORITHMS, |is_away| if is_away { redis.freeze() } else { redis.thaw() });
+}
+
+#[test]
+fn redis_that_lends_stops() {
+    let redis = Redis::start();
+    let store = format!("redis = [\"{}\"]", redis.url());
+    obedient_clients_pass("lease", &store, &ALGORITHMS, |is_away| if is_away { redis.freeze() } else { redis.thaw() });
+}
+
+#[test]
+fn etcd_is_away() {
+    let etcd = Etcd::start();
+    let relay = Relay::to(etcd.address());
+    let store = format!("etcd = [\"http://{}\"]", relay.address());
+    // A log cannot be lent.
+    let (_, lent) = ALGORITHMS.split_last().unwrap();
+    obedient_clients_pass("lease", &store, lent, |is_away| relay.set(if is_away { Link::Reset } else { Link::Clear }));
+}
+
+#[test]
+fn a_limiter_stops() {
+    let upstream = Upstream::start();
+    let limits: String = ALGORITHMS.iter().map(limit).collect();
+    let rest = config("local", &format!("[grpc]\nlisten = \"127.0.0.1:0\"\n{limits}"));
+    let limiter = Fleet::start_one(&Weir::config(&upstream, "", &rest));
+    let store = format!("service = \"http://{}\"", limiter.grpc());
+    obedient_clients_pass("service", &store, &ALGORITHMS, |is_away| {
+        limiter.signal(if is_away { "STOP" } else { "CONT" });
+    });
+}
+
+/// Nothing is refused before, during or after an outage, of keys that are busy all the time, and of keys that are idle at
+/// its end. `set` begins and ends the outage.
+fn obedient_clients_pass(strategy: &str, store: &str, algorithms: &[(&str, &str)], set: impl Fn(bool)) {
+    let upstream = Upstream::start();
+    let limits: String = algorithms.iter().map(limit).collect();
+    let store = format!("[store.main]\n{store}\ntimeout = \"250ms\"\n{limits}");
+    let fleet = Fleet::start(REPLICAS, &upstream, &config(strategy, &store));
+    wait_for_store(&fleet);
+    let of = |kind: &str| algorithms.iter().map(|(name, _)| format!("/{name}/{kind}")).collect::<Vec<_>>();
+    let (busy, mut all) = (of("busy"), of("idle"));
+    all.extend(of("busy"));
+    let check = |phase: &str, answers: &Samples| {
+        let refused = |(name, _): &(&str, &str)| {
+            let series = format!("weir_limit_decisions_total{{decision=\"refused\",limit=\"{name}\"}}");
+            (name.to_string(), fleet.metric(&series))
+        };
+        let refused: Vec<_> = algorithms.iter().map(refused).collect();
+        assert_eq!(answers.passed(), answers.0.len(), "{phase}: {refused:?}");
+        assert!(answers.0.len() > algorithms.len(), "{phase}");
+    };
+    check("before", &paced(&fleet, &all, Duration::from_secs(1)));
+    set(true);
+    check("begin", &paced(&fleet, &all, Duration::from_secs(5)));
+    check("idle", &paced(&fleet, &busy, Duration::from_secs(5)));
+    set(false);
+    wait_for_store(&fleet);
+    check("after", &paced(&fleet, &all, Duration::from_secs(4)));
+}
+
+/// Sends at most eight requests a second for each target: four fifths of its limit. One client asks all replicas in turn, so
+/// that each gets the same share however slow the machine is: the number of targets is no multiple of theirs.
+fn paced(fleet: &Fleet, targets: &[String], time: Duration) -> Samples {
+    let (begin, pace) = (Instant::now(), Duration::from_millis(125) / u32::try_from(targets.len()).unwrap());
+    fleet.during(1, pace, targets, || {
+        while let Some(left) = time.checked_sub(begin.elapsed()) {
+            std::thread::park_timeout(left);
+        }
+    })
+}
+
+fn wait_for_store(fleet: &Fleet) {
+    for weir in &fleet.weirs {
+        until("the store", || {
+            let text = Client::connect(weir.admin()).get("/metrics").text();
+            text.lines().any(|line| line.starts_with("weir_store_up{") && line.ends_with(" 1"))
+        });
+    }
+}
