@@ -5,7 +5,6 @@
 
 mod late;
 mod order;
-mod own_window;
 mod packed;
 mod periods;
 mod portable;

@@ -5,10 +5,7 @@
 
 mod algorithm;
 mod calendar;
-mod divisor;
-mod full;
 mod key;
-mod lease;
 mod pace;
 mod packed;
 mod portable;
@@ -38,14 +35,13 @@ pub mod top;
 
 pub use algorithm::{Algorithm, AnyReceipt, AnyState, PortableRate, Several, Unportable};
 pub use calendar::{Calendar, CalendarError, Unit};
-pub use full::OnFull;
-pub use key::{Key, KeyHasher};
-pub use lease::LeaseUnits;
+pub use key::{Key, KeyHasher, OnFull};
 pub use pace::Pace;
 pub use packed::{ClockShift, Packed, Unpacker};
 pub use portable::Numbers;
 pub use quota::{Allowance, Quota, QuotaError, Rate};
 pub use remaining::{Remaining, RemainingByRate};
+pub use share::LeaseUnits;
 pub use state::State;
 
 use crate::base::time::Timestamp;

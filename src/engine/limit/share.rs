@@ -1,4 +1,4 @@
-//! The share of a rule that one of several replicas may spend alone.
+//! What one of several replicas may spend alone: its share of a rule, and the size of a lease.
 
 use super::{Algorithm, QuotaError};
 
@@ -22,4 +22,14 @@ impl Algorithm {
             }
         })
     }
+}
+
+/// The number of units that a replica borrows at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LeaseUnits {
+    /// As many as recent demand needs.
+    #[default]
+    Auto,
+    /// This number, at least 1.
+    Fixed(u64),
 }
