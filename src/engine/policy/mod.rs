@@ -5,7 +5,6 @@
 
 pub mod access;
 mod allowed;
-mod comparison;
 mod compiled;
 mod cost;
 pub mod descriptors;
@@ -32,8 +31,7 @@ pub use compiled::{Applied, LimitTraits, Policy};
 pub use cost::{Cost, CostLine, CostSource};
 pub use facts::Facts;
 pub use identity::certificates::{Certificate, CertificateName};
-pub use identity::principal::Principal;
-pub use identity::sources::{Identity, IdentitySource, OnMissing};
+pub use identity::sources::{Identity, IdentitySource, OnMissing, Principal};
 pub use identity::{bearer, client_ip, forwarded, identity_header, jwt};
 pub use keys::fleet_secret::{FLEET_SECRET_BYTES_MIN, FleetSecret, PROOF_BYTES, ProofKey, WeakSecret};
 pub use keys::key::{KeySecret, key_of_marked_id};

@@ -6,10 +6,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::ranges::Ranges;
-use super::rule::AccessRule;
+use super::ranges::{AccessRule, Ranges};
 use crate::engine::policy::facts::Facts;
-use crate::engine::policy::identity::principal::Principal;
+use crate::engine::policy::identity::sources::Principal;
 use crate::engine::policy::matching::conditions::{Except, Match};
 use crate::engine::policy::matching::matcher::Matcher;
 use crate::engine::policy::matching::pattern::PathPattern;

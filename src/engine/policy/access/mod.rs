@@ -9,10 +9,9 @@
 
 mod lists;
 mod ranges;
-mod rule;
 
 #[cfg(test)]
 mod tests;
 
 pub use lists::{Access, AccessSpec, DenialReason, Required, Requirement, canonical};
-pub use rule::AccessRule;
+pub use ranges::AccessRule;

@@ -1,6 +1,13 @@
-//! The rule of every address: ranges without gaps, each with the rule of the longest prefix that contains it.
+//! The rule of an entry, and the rule of every address: ranges without gaps, each with the rule of the longest prefix that contains it.
 
-use super::rule::AccessRule;
+/// The rule of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessRule {
+    /// The request is exempt from limits.
+    Allow,
+    /// The request is denied with 403.
+    Deny,
+}
 
 /// Ranges of addresses. Each range ends at the start of the next.
 #[derive(Debug)]

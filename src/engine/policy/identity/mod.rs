@@ -8,5 +8,4 @@ pub mod client_ip;
 pub mod forwarded;
 pub mod identity_header;
 pub mod jwt;
-pub(super) mod principal;
 pub(super) mod sources;

@@ -1,4 +1,6 @@
-//! The identities that the configuration declares.
+//! The identities that the configuration declares, and the principal of a request for one.
+
+use std::sync::Arc;
 
 use http::HeaderName;
 
@@ -43,5 +45,20 @@ pub enum OnMissing {
     /// All such requests share one bucket.
     Anonymous,
     /// The client's address is used.
+    Ip,
+}
+
+/// The principal of a request for one identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Principal<'a> {
+    /// A value of a header or a certificate.
+    Bytes(&'a [u8]),
+    /// Several header values, joined as one list.
+    Joined(Arc<[u8]>),
+    /// A value of a verified claim.
+    Claim(Arc<str>),
+    /// No value; all such requests share one principal.
+    Anonymous,
+    /// No value; the client's address is used.
     Ip,
 }

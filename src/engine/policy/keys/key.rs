@@ -30,7 +30,7 @@ use super::part::KeyPart;
 use crate::engine::limit::Key;
 use crate::engine::policy::facts::Facts;
 use crate::engine::policy::identity::client_ip::Prefixes;
-use crate::engine::policy::identity::principal::Principal;
+use crate::engine::policy::identity::sources::Principal;
 use crate::engine::policy::matching::values::{AmbiguousValue, as_read, compared, in_cookie, in_header, in_query};
 
 /// The secret under which keys are hashed.

@@ -17,8 +17,7 @@ use crate::base::digits::hex;
 use crate::base::visible::is_hidden;
 use crate::engine::policy::compiled::{Applied, Policy};
 use crate::engine::policy::facts::Facts;
-use crate::engine::policy::identity::principal::Principal;
-use crate::engine::policy::identity::sources::{Identity, IdentitySource};
+use crate::engine::policy::identity::sources::{Identity, IdentitySource, Principal};
 use crate::engine::policy::matching::values::{as_read, compared, in_cookie, in_header, in_query};
 
 /// The maximum length of the text of one part, in bytes.

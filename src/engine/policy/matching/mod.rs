@@ -9,5 +9,4 @@ pub(super) mod matcher;
 pub(super) mod notation;
 pub mod path;
 pub(super) mod pattern;
-pub(super) mod query;
 pub(super) mod values;

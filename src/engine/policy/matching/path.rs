@@ -34,7 +34,7 @@ use std::{error, fmt};
 
 use super::escapes::{hex_value, push_escape};
 
-pub use super::query::escaped_query;
+pub use super::escapes::escaped_query;
 pub use fold::Fold;
 
 /// The reason why a path is refused.
