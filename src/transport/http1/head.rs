@@ -11,8 +11,7 @@ use memchr::{memchr, memchr_iter};
 
 use super::body::Framing;
 use super::limits::{HeadFault, Limits, MEMBERS_MAX};
-use super::syntax::{NAME_BYTES_MAX, TOKEN, is, is_method, is_value, parse_length, trim_start};
-use super::target::is_target;
+use super::syntax::{NAME_BYTES_MAX, TOKEN, is, is_method, is_target, is_value, parse_length, trim_start};
 use crate::base::fields::{Spans, trim_ows};
 
 /// Empty lines that may come before a request line (RFC 9112, section 2.2).

@@ -18,7 +18,6 @@ mod limits;
 mod reader;
 mod response;
 mod syntax;
-mod target;
 
 #[cfg(test)]
 mod differential;
@@ -33,5 +32,4 @@ pub use limits::{HeadFault, Limits, Underscores};
 pub use reader::{HeadStep, RequestReader};
 pub(crate) use response::FIELDS_MAX;
 pub use response::{RESPONSE_HEAD_BYTES_MAX, ResponseFault, ResponseHead, parse_response};
-pub(crate) use syntax::{is_method, parse_length};
-pub(crate) use target::{is_text, origin_len};
+pub(crate) use syntax::{is_method, is_text, origin_len, parse_length};

@@ -7,11 +7,9 @@ mod headers;
 mod local_reply;
 mod problem;
 mod reply;
-mod sink;
 
 pub use check_reply::{CheckDecision, CheckReply};
-pub use headers::{Disposition, Profiles, expose, is_limit_header, limit_headers};
+pub use headers::{Disposition, HeaderSink, Profiles, expose, is_limit_header, limit_headers};
 pub use local_reply::{LocalReply, is_grpc};
 pub use problem::ProblemKind;
 pub use reply::Reply;
-pub use sink::HeaderSink;

@@ -13,9 +13,8 @@ use tokio::time::Instant;
 
 use super::receive::{ReceiveError, receive};
 use super::relay::{RelayError, poll_relay};
-use super::wire::Wire;
-use super::wire::close::Truncation;
 use super::wire::head::{HeadBytes, NextRequest};
+use super::wire::{Truncation, Wire};
 use crate::base::time;
 use crate::engine::gate::Bill;
 use crate::transport::http1::encode::Encoder;

@@ -1,14 +1,14 @@
-//! The wire: the connection of one HTTP/1 client, with its input, its output and the position in its messages.
+//! The wire: the connection of one HTTP/1 client, with its input, its output, the position in its messages, and its end.
 //!
 //! One task owns it. An idle wire holds no buffer.
 
 mod body;
-pub(super) mod close;
 pub(super) mod head;
 
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -42,6 +42,15 @@ enum Expectation {
     Waits,
     /// It waited and got a final response. It may send the body or not.
     Answered,
+}
+
+/// How a client learns that a response is truncated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Truncation {
+    /// The connection closes before the announced length, or before the last chunk.
+    Closed,
+    /// The connection is reset, because its end would be the end of the body.
+    Reset,
 }
 
 impl Wire {
@@ -149,5 +158,28 @@ impl Wire {
         self.out.clear();
         self.out.release(&self.buffers);
         Poll::Ready(Ok(()))
+    }
+
+    /// Closes our direction after the last response, and reads what the client still sends. Otherwise the kernel would
+    /// answer it with a reset, which destroys the response in flight (RFC 9112, section 9.6).
+    pub(super) async fn linger(&mut self, at_most: Duration) {
+        self.stream.finish(&self.buffers);
+        self.discard(at_most).await;
+    }
+
+    /// Closes our direction in the middle of a response, so that the client can tell.
+    pub(super) async fn cut(&mut self, end: Truncation, at_most: Duration) {
+        if !self.stream.cut(end == Truncation::Reset) {
+            self.discard(at_most).await;
+        }
+    }
+
+    async fn discard(&self, at_most: Duration) {
+        let socket = self.stream.socket();
+        let may_send = !self.requests.decoder().has_ended() || !self.input.is_empty();
+        if !may_send && !socket.try_read(&mut [0; 1]).is_ok_and(|len| len > 0) {
+            return;
+        }
+        self.stream.discard(at_most, &self.buffers).await;
     }
 }
