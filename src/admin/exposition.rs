@@ -1,11 +1,46 @@
-//! `GET /metrics`: selects one of two text formats.
+//! `GET /metrics`, in one of two text formats.
 
-use http::HeaderMap;
-use http::header::ACCEPT;
+use std::sync::Arc;
+
+use axum::extract::State;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, VARY};
+use http::{HeaderMap, StatusCode};
+
+use super::answer::{Answer, text};
+use super::state::Admin;
+use crate::base::telemetry::OPENMETRICS_TYPE;
+
+/// The Prometheus text exposition format.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The metrics, in the Prometheus text format or as `OpenMetrics`.
+#[utoipa::path(get, path = "/metrics", responses((status = 200, body = str, description = "the metrics")))]
+pub(super) async fn metrics(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Answer {
+    admin.gate.publish();
+    let (rendered, kind) = match preferred(&headers) {
+        Format::Prometheus => (admin.metrics.render(), METRICS_TYPE),
+        Format::OpenMetrics => {
+            let rendered = admin.metrics.render_openmetrics(admin.gate.clock().started());
+            (Ok(rendered.into_bytes()), OPENMETRICS_TYPE)
+        }
+    };
+    match rendered {
+        Ok(rendered) => {
+            let mut response = text(StatusCode::OK, rendered);
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+            response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
+            response
+        }
+        Err(error) => {
+            tracing::error!(%error, "cannot render the metrics");
+            text(StatusCode::INTERNAL_SERVER_ERROR, "cannot render the metrics\n")
+        }
+    }
+}
 
 /// A format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+enum Format {
     /// The Prometheus text format, version 0.0.4.
     Prometheus,
     /// The `OpenMetrics` text format, version 1.0.0.
@@ -13,7 +48,7 @@ pub(super) enum Format {
 }
 
 /// The format that `Accept` prefers (RFC 9110, section 12.5.1). A wildcard does not select `OpenMetrics`.
-pub(super) fn preferred(headers: &HeaderMap) -> Format {
+fn preferred(headers: &HeaderMap) -> Format {
     let (mut openmetrics, mut text) = (0.0_f32, 0.0_f32);
     let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     for range in values.flat_map(|value| value.split(',')) {

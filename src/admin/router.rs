@@ -10,25 +10,20 @@ use axum::extract::State;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::{Extension, Router};
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, VARY};
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::answer::{Answer, problem, text};
-use super::exposition::{self, Format};
 use super::followed::FollowedClients;
 use super::state::Admin;
 use super::{
-    audit_list, ban_changes, bans, client, configuration, endpoint_orders, explain, fleet, history, keys, layers,
-    overrides, page, plans, resets, spend, tap, top, upstreams, versions,
+    audit_list, ban_changes, bans, client, configuration, endpoint_orders, explain, exposition, fleet, history, keys,
+    layers, overrides, page, plans, resets, spend, tap, top, upstreams, versions,
 };
-use crate::base::telemetry::OPENMETRICS_TYPE;
-
-/// The Prometheus text exposition format.
-const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const DOCUMENT_PATH: &str = "/v1/openapi.json";
 
@@ -43,7 +38,7 @@ struct Document;
 pub(super) fn router(admin: Admin) -> Router {
     let admin = Arc::new(admin);
     let probes = OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz));
-    let metrics = OpenApiRouter::new().routes(routes!(metrics));
+    let metrics = OpenApiRouter::new().routes(routes!(exposition::metrics));
     let reads = OpenApiRouter::new()
         .routes(routes!(document))
         .routes(routes!(top::top))
@@ -154,31 +149,6 @@ async fn readyz(State(admin): State<Arc<Admin>>) -> Answer {
         text(StatusCode::OK, "ready\n")
     } else {
         text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
-    }
-}
-
-/// The metrics, in the Prometheus text format or as `OpenMetrics`.
-#[utoipa::path(get, path = "/metrics", responses((status = 200, body = str, description = "the metrics")))]
-async fn metrics(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Answer {
-    admin.gate.publish();
-    let (rendered, kind) = match exposition::preferred(&headers) {
-        Format::Prometheus => (admin.metrics.render(), METRICS_TYPE),
-        Format::OpenMetrics => {
-            let rendered = admin.metrics.render_openmetrics(admin.gate.clock().started());
-            (Ok(rendered.into_bytes()), OPENMETRICS_TYPE)
-        }
-    };
-    match rendered {
-        Ok(rendered) => {
-            let mut response = text(StatusCode::OK, rendered);
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-            response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
-            response
-        }
-        Err(error) => {
-            tracing::error!(%error, "cannot render the metrics");
-            text(StatusCode::INTERNAL_SERVER_ERROR, "cannot render the metrics\n")
-        }
     }
 }
 

@@ -34,7 +34,6 @@ mod paging;
 mod refused_keys;
 mod session;
 mod shell;
-mod static_files;
 pub(super) mod verdict;
 mod words;
 
@@ -43,10 +42,14 @@ pub use words::{key_parts, mode, on_limit, requests, rule};
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Body;
 use axum::middleware::from_fn_with_state;
+use axum::response::Response;
 use axum::routing::{get, post};
 use http::StatusCode;
+use http::header::{CONTENT_TYPE, HeaderValue};
 
+use super::answer::Answer;
 use super::followed::FollowedClients;
 use super::state::Admin;
 use pages::Pages;
@@ -88,8 +91,24 @@ pub(super) fn router(admin: Arc<Admin>, api: Router, followed: Arc<FollowedClien
         .route_layer(from_fn_with_state(Arc::clone(&pages), admit::require_session));
     let for_all = Router::new()
         .route("/login", get(login::show).post(login::begin))
-        .route("/static/weir.css", get(static_files::style))
-        .route("/static/weir.js", get(static_files::script));
+        .route("/static/weir.css", get(style))
+        .route("/static/weir.js", get(script));
     let protect = from_fn_with_state(Arc::clone(&pages), admit::protect);
     for_operators.merge(for_all).route_layer(protect).with_state(pages)
+}
+
+/// The style.
+async fn style() -> Answer {
+    file("text/css; charset=utf-8", include_str!("weir.css"))
+}
+
+/// The script, which refreshes pages.
+async fn script() -> Answer {
+    file("text/javascript; charset=utf-8", include_str!("weir.js"))
+}
+
+fn file(kind: &'static str, text: &'static str) -> Answer {
+    let mut answer = Response::new(Body::from(text));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer
 }
