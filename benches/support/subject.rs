@@ -117,7 +117,7 @@ impl Subject {
         };
         *clock = clock.saturating_add_ns(1000);
         let mut pass = Pass::default();
-        match self.gate.admit_into(&mut pass, (&self.live, Stage::Identified), &facts, || 0, *clock) {
+        match self.gate.admit_into(&mut pass, (&self.live, Stage::Identified), &facts, || 0, *clock, None) {
             Ok(None) => {
                 pass.charged.commit(true);
                 true
