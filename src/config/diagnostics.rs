@@ -75,6 +75,30 @@ pub(super) struct Problem {
     pub(super) absence: bool,
 }
 
+/// A correction, if there is one.
+pub(super) trait Help {
+    /// Its text.
+    fn text(self) -> Option<String>;
+}
+
+impl Help for &str {
+    fn text(self) -> Option<String> {
+        Some(self.to_owned())
+    }
+}
+
+impl Help for String {
+    fn text(self) -> Option<String> {
+        Some(self)
+    }
+}
+
+impl<H: Help> Help for Option<H> {
+    fn text(self) -> Option<String> {
+        self.and_then(Help::text)
+    }
+}
+
 impl Problem {
     pub(super) fn new(span: Range<usize>, title: impl Into<String>) -> Self {
         Self { span: Some(span), title: title.into(), code: "invalid", ..Self::default() }
@@ -105,8 +129,8 @@ impl Problem {
         self
     }
 
-    pub(super) fn help(mut self, help: impl Into<Option<String>>) -> Self {
-        self.help = help.into();
+    pub(super) fn help(mut self, help: impl Help) -> Self {
+        self.help = help.text();
         self
     }
 

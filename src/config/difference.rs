@@ -11,7 +11,8 @@ use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
 use super::compile::limit::{DEFAULT_LIMIT, is_none};
-use super::effective::{Written, json};
+use super::effective::json;
+use super::written::Written;
 
 /// Most bytes of one name. A route has the name of its path, which a file may make long.
 const NAME_BYTES_MAX: usize = 80;
@@ -143,7 +144,7 @@ impl Written {
     /// The text with a word in place of each secret. A check accepts it, as long as a secret is a string or a bare key:
     /// the sources of secrets, such as `{ env = "NAME" }`, stay.
     pub fn toml(&self) -> String {
-        let mut secrets: Vec<Range<usize>> = self.secrets().to_vec();
+        let mut secrets: Vec<Range<usize>> = self.secrets.to_vec();
         secrets.sort_by_key(|secret| secret.start);
         let (mut shown, mut end) = (String::new(), 0);
         for (number, secret) in secrets.into_iter().enumerate().filter(|(_, secret)| !secret.is_empty()) {

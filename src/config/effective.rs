@@ -3,38 +3,22 @@
 //! The text of the configuration in force is kept with the positions of its secrets, and is read when somebody asks.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::compile::limit::{DEFAULT_LIMIT, is_none};
-use super::compile::{Absent, DerivedDefaults, InForce};
+use super::derived::{Absent, InForce};
 use super::schema::{self, Preset};
+use super::written::Written;
 
 /// Stands for a secret.
 const MASK: &str = "***";
 
 /// Tables that are lists in the file.
 pub(super) const LISTS: [&str; 5] = ["limit", "route", "grpc.check", "grpc.descriptor", "admin.tokens"];
-
-/// The text of a configuration, and the positions of its secrets.
-#[derive(Clone, Default)]
-pub struct Written {
-    name: Arc<str>,
-    text: Arc<str>,
-    secrets: Arc<[Range<usize>]>,
-    derived: Arc<DerivedDefaults>,
-}
-
-impl fmt::Debug for Written {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Written").field(&self.name).finish()
-    }
-}
 
 /// One option.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,25 +54,6 @@ pub struct SettingFilter<'f> {
 }
 
 impl Written {
-    pub(super) fn new(name: &str, text: &str, secrets: Vec<Range<usize>>) -> Self {
-        Self { name: name.into(), text: text.into(), secrets: secrets.into(), derived: Arc::default() }
-    }
-
-    /// This text with the defaults that its configuration has by other options.
-    pub(super) fn with_derived(self, derived: DerivedDefaults) -> Self {
-        Self { derived: Arc::new(derived), ..self }
-    }
-
-    /// The text as it was read, with secrets.
-    pub fn text(&self) -> &Arc<str> {
-        &self.text
-    }
-
-    /// The positions of secrets in the text.
-    pub(super) fn secrets(&self) -> &[Range<usize>] {
-        &self.secrets
-    }
-
     /// The options of the text by path, without defaults. A value from an environment variable is the name of that.
     pub(super) fn own_settings(&self) -> BTreeMap<String, Value> {
         let filter = SettingFilter { below: "", has_defaults: false, count_max: usize::MAX };
@@ -100,11 +65,6 @@ impl Written {
             _ => (setting.path, setting.value),
         };
         walk.found.into_iter().map(value).collect()
-    }
-
-    /// The name of the configuration in messages.
-    pub fn name(&self) -> &str {
-        &self.name
     }
 
     /// The options that `filter` selects, and whether there are more: table by table, with the defaults of each table

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, Error};
 
-use super::compile::{self, Config, DerivedDefaults};
+use super::compile::{self, Config};
 use super::diagnostics::{Diagnostics, Problem};
-use super::effective::Written;
 use super::files::{FILE_BYTES_MAX, read_file};
 use super::overrides::{self, OverrideFile, OverrideSet, OverridesInForce};
 use super::reader::context::Context;
 use super::reader::syntax;
 use super::redact;
 use super::sources::Sources;
+use super::written::{DerivedDefaults, Written};
 use crate::base::time::{Clock, Timestamp};
 
 /// The bytes of a configuration, or the file that has them. Clones are cheap.
@@ -69,9 +69,16 @@ impl Origin {
         };
         (bytes >= LARGE_BYTES).then_some(bytes)
     }
-}
 
-impl Origin {
+    /// The folder of relative paths, and the file of the configuration, if it is in one.
+    fn folder_and_file(&self) -> (&Path, Option<&Path>) {
+        let file = match self {
+            Self::File(file) | Self::Earlier { file, .. } => file,
+            Self::Bytes { folder, .. } => return (folder, None),
+        };
+        (file.parent().unwrap_or(Path::new("")), Some(file))
+    }
+
     /// The value of an environment variable.
     pub(super) fn variable(&self, name: &str) -> Option<String> {
         let own = match self {
@@ -148,13 +155,7 @@ pub fn compile_at(
     origin: Option<&Origin>,
     in_force: &OverridesInForce,
 ) -> Result<Config, Diagnostics> {
-    let (dir, own) = match origin {
-        Some(Origin::File(path)) => (path.parent().unwrap_or(Path::new("")), Some(path.as_path())),
-        Some(Origin::Earlier { file, .. }) => (file.parent().unwrap_or(Path::new("")), Some(file.as_path())),
-        Some(Origin::Bytes { folder, .. }) => (&**folder, None),
-        None => (Path::new(""), None),
-    };
-    let text = ConfigText::of(text, name, (dir, own));
+    let text = ConfigText::of(text, name, origin.map_or((Path::new(""), None), Origin::folder_and_file));
     let (table, errors) = text.parse();
     let env = |name: &str| origin.map_or_else(|| std::env::var(name).ok(), |origin| origin.variable(name));
     let document = Document::new(&text, table.get_ref(), &errors, &env);
@@ -184,25 +185,24 @@ impl<'p> ConfigText<'p> {
     /// Reads a configuration; its files from `kept`, if it is given.
     pub(super) fn read(origin: &'p Origin, kept: Option<&'p Sources>) -> Result<Self, Diagnostics> {
         let mut sources = Sources::default();
-        let (name, dir, own, read) = match origin {
+        let (name, read) = match origin {
             Origin::File(path) => {
                 let read = kept.map_or_else(|| read_file(path), |kept| kept.read(path));
                 sources.add(path, read.as_deref().ok());
-                let dir = path.parent().unwrap_or(Path::new(""));
-                (path.display().to_string(), dir, Some(path.as_path()), read)
+                (path.display().to_string(), read)
             }
-            Origin::Earlier { text, name, file } => {
+            Origin::Earlier { text, name, .. } => {
                 sources.add_bytes(&Arc::from(text.as_bytes()));
-                let dir = file.parent().unwrap_or(Path::new(""));
-                (name.to_string(), dir, Some(file.as_path()), Ok(text.as_bytes().to_vec()))
+                (name.to_string(), Ok(text.as_bytes().to_vec()))
             }
-            Origin::Bytes { bytes, name, folder, .. } => {
+            Origin::Bytes { bytes, name, .. } => {
                 sources.add_bytes(bytes);
                 let is_long = bytes.len() as u64 > FILE_BYTES_MAX;
                 let read = if is_long { Err(format!("`{name}` is longer than 16 MiB")) } else { Ok(bytes.to_vec()) };
-                (name.to_string(), &**folder, None, read)
+                (name.to_string(), read)
             }
         };
+        let (dir, own) = origin.folder_and_file();
         let unreadable =
             |title| Diagnostics::new(&name, String::new(), vec![Problem::whole(title)]).read_from(sources.clone());
         let bytes = read.map_err(unreadable)?;

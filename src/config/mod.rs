@@ -14,23 +14,27 @@ mod compile;
 
 mod overrides;
 
+mod derived;
 mod diagnostics;
 mod difference;
 mod effective;
 mod files;
 mod redact;
 mod sources;
+mod written;
 
 #[cfg(test)]
 mod tests;
 
 pub use change::{Changed, change};
 pub use compile::limit::DEFAULT_LIMIT;
-pub use compile::{AdminSettings, Config, GrpcSettings, InForce, PeerSettings};
+pub use compile::{AdminSettings, Config, GrpcSettings, PeerSettings};
+pub use derived::InForce;
 pub use diagnostics::{Diagnostics, Finding, Severity};
 pub use difference::{ChangedSetting, Difference, listed};
-pub use effective::{Setting, SettingFilter, SettingSource, Written};
+pub use effective::{Setting, SettingFilter, SettingSource};
 pub use load::{ConfigInForce, Origin, compile, compile_at, load, load_after, load_in_force};
 pub use overrides::{OverridesInForce, OverridesPlace, RunTimeOverrides};
 pub use schema::{Kind, Opt, Preset, options, options_markdown};
 pub use sources::Sources;
+pub use written::Written;

@@ -15,9 +15,7 @@ use toml::de::DeValue;
 use super::identity::request_header;
 use super::matching::{cover_head, except_paths, matches, path_pattern};
 use super::warnings::{Bypass, of_everyone};
-use crate::config::diagnostics::{Problem, did_you_mean, nearest};
-use crate::config::reader::units::{self, Fault};
-use crate::config::reader::{Located, Table};
+use crate::config::reader::{Fault, Located, Optional, Problem, Table, did_you_mean, nearest, units};
 use crate::engine::policy::access::{Access, AccessRule, AccessSpec, Requirement, canonical};
 use crate::engine::policy::{Except, Identity, IdentitySource, PathPattern, PlanSource};
 
@@ -26,17 +24,16 @@ const COMPARED_MAX: usize = 1000;
 
 /// Compiles the source of plans, and marks the identity that supplies them. `names` are the names of all identities,
 /// including invalid identities.
-#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 pub(super) fn plans(
     root: &Table<'_>,
     names: &[String],
     mut identities: Option<Vec<Identity>>,
-) -> (Option<Option<PlanSource>>, Option<Vec<Identity>>) {
+) -> (Optional<PlanSource>, Option<Vec<Identity>>) {
     let table = root.table("plans");
     if !table.is_present() {
         return (Some(None), identities);
     }
-    let source = table.parsed("from", |text| plan_source(text, root, names)).map(Located::into_inner);
+    let source = table.parsed("from", |text| plan_source(text, root, names));
     let source = source.map(|source| match source {
         Source::Header(name) => PlanSource::Header(name),
         Source::Claim(index, claim) => {
@@ -63,7 +60,7 @@ fn plan_source(text: &str, root: &Table<'_>, names: &[String]) -> Result<Source,
     }
     let shape = || {
         let help = "write it like \"seller.plan\", for the claim `plan` of the identity `seller`, or \"header:x-plan\"";
-        Fault::new(format!("`{text}` is neither a claim nor a header")).help(Some(help.to_owned()))
+        Fault::new(format!("`{text}` is neither a claim nor a header")).help(help)
     };
     // The name of an identity has no dot. The name of a claim may have dots.
     let (name, claim) = text.split_once('.').filter(|(_, claim)| !claim.is_empty()).ok_or_else(shape)?;
@@ -76,7 +73,7 @@ fn plan_source(text: &str, root: &Table<'_>, names: &[String]) -> Result<Source,
     if table.is_some_and(|table| !table.contains_key("jwt")) {
         let fault = Fault::new(format!("`{name}` is a header, and headers have no claims"));
         let help = "take the plan from an identity with `jwt`, or from a header of its own: \"header:x-plan\"";
-        return Err(Fault { absence: true, ..fault.help(Some(help.to_owned())) });
+        return Err(fault.help(help).absence());
     }
     Ok(Source::Claim(index, claim.to_owned()))
 }
@@ -90,7 +87,7 @@ pub(super) fn identity(name: &str, names: &[String]) -> Result<usize, Fault> {
             names => format!("there are {}", names.join(", ")),
         };
         let fault = Fault::new(format!("`{name}` is not an identity"));
-        Fault { absence: true, ..fault.help(help.unwrap_or_else(all)) }
+        fault.help(help.unwrap_or_else(all)).absence()
     })
 }
 
@@ -154,7 +151,7 @@ fn warn_of_spellings(root: &Table<'_>, table: &Table<'_>) {
     for (span, key) in denied.into_iter().chain(required) {
         let what = "many services treat `/A`, `/a/` or `/a;b` as `/a`, but Weir treats them as other paths";
         let help = "set `server.paths` for your service (docs/operations/deploy.md); use `paths = {}` if the service distinguishes them";
-        table.warn(key, span, "path_spellings", Fault::new(what).help(Some(help.to_owned())));
+        table.warn(key, span, "path_spellings", (what, help));
     }
 }
 
@@ -210,10 +207,8 @@ fn identity_values(
 }
 
 fn require(table: &Table<'_>, identities: &[String], has_plans: bool) -> Vec<Requirement> {
-    if let Some(value) =
-        table.get("require").filter(|value| value.get_ref().as_array().is_some_and(|items| items.is_empty()))
-    {
-        table.fault("require", value.span(), Fault::new("an empty list has no effect; remove it"));
+    if table.items("require").is_empty() {
+        table.fault_if_present("require", "an empty list has no effect; remove it");
     }
     let tables = table.tables("require");
     tables.iter().filter(|table| !table.is_broken()).map(|table| requirement(table, identities, has_plans)).collect()
@@ -224,12 +219,12 @@ fn requirement(table: &Table<'_>, names: &[String], has_plans: bool) -> Requirem
     if plans.is_some() && !has_plans {
         let problem = Problem::new(table.span(), "`access.require.plan` needs `[plans]`").absence();
         let help = "without it no request has a plan; set the source of plans, as in `[plans] from =  \"seller.plan\"`";
-        table.context.note(problem.help(Some(help.to_owned())));
+        table.context.note(problem.help(help));
     }
     if !table.has("identity") && !table.has("plan") {
         let problem = Problem::new(table.span(), "this entry requires nothing").absence();
         let help = "name identities or plans, as in `identity = [\"seller\"]`";
-        table.context.note(problem.help(Some(help.to_owned())));
+        table.context.note(problem.help(help));
     }
     let mut matches = matches(table);
     cover_head(&mut matches.methods);
@@ -237,18 +232,17 @@ fn requirement(table: &Table<'_>, names: &[String], has_plans: bool) -> Requirem
         matches,
         except: Except { paths: except_paths(&table.table("except")), ..Except::default() },
         identities: required_identities(table, "identity", names),
-        plans: plans.into_iter().flatten().map(Located::into_inner).collect(),
+        plans: plans.unwrap_or_default(),
     }
 }
 
 /// The indices of the identities that `key` lists.
 pub(super) fn required_identities(table: &Table<'_>, key: &str, names: &[String]) -> Vec<usize> {
-    let listed = table.list(key, |text| identity(text, names));
-    listed.into_iter().flatten().map(Located::into_inner).collect()
+    table.list(key, |text| identity(text, names)).unwrap_or_default()
 }
 
 fn value(text: &str) -> Result<Box<str>, Fault> {
-    if text.is_empty() { Err(Fault::new("must not be empty")) } else { Ok(text.into()) }
+    units::not_empty(text).map(Into::into)
 }
 
 /// The subjects of entries, each with the rule of its first entry and the position of that entry.

@@ -6,10 +6,9 @@ use super::identity::secret_of;
 use super::tls;
 use super::warnings::of_folder;
 use crate::admin::{OperatorToken, Role};
-use crate::config::diagnostics::Problem;
 use crate::config::files::{is_same, sibling};
-use crate::config::reader::units::{self, Fault};
-use crate::config::reader::{Located, Table};
+use crate::config::reader::{Fault, Located, Problem, Table, units, whole};
+use crate::config::schema::words;
 use crate::engine::policy::bearer::{BearerToken, TOKEN_BYTES_MIN};
 use crate::engine::policy::host::{host, is_authority};
 use crate::transport::net::ListenAddress;
@@ -40,44 +39,37 @@ const NAME_BYTES_MAX: usize = 64;
 pub(super) fn listen(table: &Table<'_>) -> Option<Located<Option<ListenAddress>>> {
     let dir = table.context.dir;
     let parse = |text: &str| if text == "off" { Ok(None) } else { units::listen(text, dir).map(Some) };
-    table.parsed("listen", parse)
+    table.parsed_at("listen", parse)
 }
 
 /// Compiles the other settings of the admin listener, which has the address `listen`.
 pub(super) fn admin(table: &Table<'_>, listen: Option<&Located<Option<ListenAddress>>>) -> Option<AdminSettings> {
-    let hosts = table.list("hosts", admin_host);
-    let is_insecure = table.switch("insecure");
-    let tls_table = table.table("tls");
-    let tls = tls::tls(&tls_table);
+    let (tls_table, is_insecure) = (table.table("tls"), table.switch("insecure"));
+    let own_bans = table.context.own.map(|own| sibling(own, "bans.jsonl"));
     let tokens = tokens(table);
     let has_token = tokens.as_ref().is_none_or(|tokens| !tokens.is_empty());
-    let audit = file_to_write(table, "audit");
-    let own = table.context.own.map(|own| sibling(own, "bans.jsonl"));
-    let bans = if table.has("bans") { file_to_write(table, "bans") } else { own };
+    let settings = whole!(AdminSettings {
+        listen: listen.map(|listen| listen.get_ref().clone()),
+        tls: Some(tls::tls(&tls_table)),
+        hosts: table.list("hosts", admin_host).map(Into::into),
+        tokens: tokens.map(Into::into),
+        audit: Some(file_to_write(table, "audit")),
+        bans: Some(if table.has("bans") { file_to_write(table, "bans") } else { own_bans }),
+    });
     let address = listen?;
-    let is_elsewhere = |place: &ListenAddress| match place {
-        ListenAddress::Tcp(address) => !address.ip().to_canonical().is_loopback(),
-        ListenAddress::Unix(_) => false,
-    };
-    if address.get_ref().as_ref().is_some_and(is_elsewhere) {
-        let demand = |what: &str, help: &str| {
-            let fault = Fault::new(what).help(Some(help.to_owned()));
-            table.fault("listen", address.span(), Fault { absence: true, ..fault });
-        };
+    if address.get_ref().as_ref().is_some_and(units::is_elsewhere) {
+        let demand = |what: &str, help| table.fault("listen", address.span(), Fault::new(what).help(help).absence());
         if !tls_table.is_present() && is_insecure == Some(false) {
             let help = "add `[admin.tls]`, or `insecure = true` if that network is trusted";
             demand("other machines can reach this address without TLS", help);
         }
         if !has_token {
-            demand(
-                "other machines can reach this address without a token",
-                "add `token = { env = \"NAME\" }` or `token = { file = \"path\" }`",
-            );
+            let help = "add `token = { env = \"NAME\" }` or `token = { file = \"path\" }`";
+            demand("other machines can reach this address without a token", help);
         }
     }
-    let hosts = hosts?.into_iter().map(Located::into_inner).collect();
     is_insecure?;
-    Some(AdminSettings { listen: address.get_ref().clone(), tls, hosts, tokens: tokens?.into(), audit, bans })
+    settings
 }
 
 /// Checks that Weir can write the file of overrides, if the option names one.
@@ -90,14 +82,14 @@ pub(super) fn overrides(table: &Table<'_>) {
 
 /// The path of a file that Weir writes, if the option names one.
 fn file_to_write(table: &Table<'_>, key: &str) -> Option<PathBuf> {
-    let path = table.text(key)?;
+    let path = table.text_at(key)?;
     let context = table.context;
     let file = context.path(path.get_ref());
     if path.get_ref().ends_with('/') {
-        table.fault(key, path.span(), Fault::new("is a folder; name a file in it"));
+        table.fault(key, path.span(), "is a folder; name a file in it");
     } else if context.own.is_some_and(|own| is_same(own, &file)) {
-        let help = "Weir writes this file, and would overwrite the configuration".to_owned();
-        table.fault(key, path.span(), Fault::new("is the configuration file").help(Some(help)));
+        let help = "Weir writes this file, and would overwrite the configuration";
+        table.fault(key, path.span(), ("is the configuration file", help));
     } else {
         of_folder(table, key, path.span(), &file);
     }
@@ -106,27 +98,22 @@ fn file_to_write(table: &Table<'_>, key: &str) -> Option<PathBuf> {
 
 /// The tokens of `token` and `tokens`; `None` if one has an error.
 fn tokens(table: &Table<'_>) -> Option<Vec<OperatorToken>> {
-    let mut tokens: Vec<OperatorToken> = Vec::new();
-    let mut is_valid = true;
-    if table.has("token") {
-        match token(table) {
-            Some(token) => tokens.push(OperatorToken { name: ONLY_NAME.into(), role: Role::Write, token }),
-            None => is_valid = false,
-        }
-    }
+    let only = table.optional("token", |_| token(table));
+    let only = only.map(|token| token.map(|token| OperatorToken { name: ONLY_NAME.into(), role: Role::Write, token }));
+    let mut is_valid = only.is_some();
+    let mut tokens: Vec<OperatorToken> = only.into_iter().flatten().collect();
     for item in table.tables("tokens") {
-        let name = item.parsed("name", token_name);
-        let role = item.choice("role", &[("read", Role::Read), ("write", Role::Write)]);
+        let name = item.parsed_at("name", token_name);
+        let role = item.choice("role", &words::ROLES);
         if !item.has("token") {
             let problem = Problem::new(item.span(), "`admin.tokens.token` is missing").absence();
-            item.context
-                .note(problem.help("write `token = { file = \"path\" }` or `token = { env = \"NAME\" }`".to_owned()));
+            item.context.note(problem.help("write `token = { file = \"path\" }` or `token = { env = \"NAME\" }`"));
         }
         let token = token(&item);
         if let Some(name) = &name
             && tokens.iter().any(|known| *known.name == **name.get_ref())
         {
-            item.fault("name", name.span(), Fault::new("another token has this name"));
+            item.fault("name", name.span(), "another token has this name");
             is_valid = false;
         }
         let (Some(name), Some(role), Some(token)) = (name, role, token) else {
@@ -144,7 +131,7 @@ fn tokens(table: &Table<'_>) -> Option<Vec<OperatorToken>> {
 
 fn token_name(text: &str) -> Result<Box<str>, Fault> {
     let is_name = (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
-    if is_name { Ok(text.into()) } else { Err(Fault::new("is no name: write up to 64 letters, digits and signs")) }
+    if is_name { Ok(text.into()) } else { Err("is no name: write up to 64 letters, digits and signs".into()) }
 }
 
 fn token(table: &Table<'_>) -> Option<BearerToken> {
@@ -159,9 +146,7 @@ fn token(table: &Table<'_>) -> Option<BearerToken> {
 
 fn admin_host(text: &str) -> Result<Box<str>, Fault> {
     if text.contains(':') || !is_authority(text) {
-        return Err(
-            Fault::new(format!("`{text}` is not a host")).help(Some("write the host without a port".to_owned()))
-        );
+        return Err((format!("`{text}` is not a host"), "write the host without a port").into());
     }
     Ok(host(text).into())
 }

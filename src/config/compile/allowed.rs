@@ -10,10 +10,8 @@ use toml::de::{DeInteger, DeValue};
 
 use super::override_key::{self, Keyed};
 use super::rule::Scheme;
-use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::reader::time_units::{self, Factor, WrittenRate};
-use crate::config::reader::units::Fault;
-use crate::config::reader::{Located, Table};
+use crate::config::reader::{Fault, Located, Optional, Problem, Table, did_you_mean, nearest};
 use crate::config::schema::{self, UNLIMITED};
 use crate::engine::limit::Algorithm;
 use crate::engine::policy::{Allowed, WrittenRule, WrittenRules};
@@ -44,7 +42,7 @@ pub(super) struct Capacity {
 }
 
 /// A name and the rule for it: `Some(None)` is no limit, and `None` a rule with an error.
-pub(super) type Exception = (Box<str>, Option<Option<Algorithm>>);
+pub(super) type Exception = (Box<str>, Optional<Algorithm>);
 
 pub(super) fn compile(table: &Table<'_>, scheme: &Scheme, keyed: &Keyed<'_>) -> CompiledAllowed {
     let usual = scheme.usual(table);
@@ -200,11 +198,11 @@ pub(super) fn assignment<'a>(
 ) -> Option<Result<Exception, BadAssignment>> {
     value.get_ref().as_table()?.get("plan")?;
     let inner = table.table_of("NAME", value);
-    let plan = inner.text("plan");
+    let plan = inner.text_at("plan");
     for number in ["rate", "burst", "max"] {
         if let Some(value) = inner.get(number) {
-            let help = "the plan has the numbers; write either of both".to_owned();
-            inner.fault(number, value.span(), Fault::new("does not go with `plan`").help(Some(help)));
+            let help = "the plan has the numbers; write either of both";
+            inner.fault(number, value.span(), ("does not go with `plan`", help));
             return Some(Err(BadAssignment));
         }
     }
@@ -215,7 +213,7 @@ pub(super) fn assignment<'a>(
         let help =
             if names.is_empty() { "it has no `plans`".to_owned() } else { format!("it has {}", names.join(", ")) };
         // The text is not repeated: in a file of overrides it may be a part of a key.
-        inner.fault("plan", plan.span(), Fault::new("the limit has no plan of this name").help(Some(help)));
+        inner.fault("plan", plan.span(), ("the limit has no plan of this name", help));
     }
     Some(known.cloned().ok_or(BadAssignment))
 }
@@ -232,7 +230,7 @@ pub(super) fn dropped_windows(scheme: &Scheme, value: &DeValue<'_>) -> Option<Fa
     let what = format!("drops {} of the limit", Some(list(&lacking, '`')).filter(|_| !lacking.is_empty())?);
     rates.extend(lacking);
     let help = format!("write `[{}]`, or a factor such as \"x2\", to keep every window", list(&rates, '"'));
-    Some(Fault::new(what).help(Some(help)))
+    Some((what, help).into())
 }
 
 /// The valid rates of a value; `None` if it is no allowance by rates.
@@ -254,12 +252,11 @@ fn warn_of_dropped(table: &Table<'_>, scheme: &Scheme, value: &Spanned<DeValue<'
     Some(dropped)
 }
 
-#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 pub(super) fn exception<'a>(
     table: &Table<'a>,
     scheme: &Scheme,
     value: &'a Spanned<DeValue<'a>>,
-) -> Option<Option<Algorithm>> {
+) -> Optional<Algorithm> {
     let factor = value.get_ref().as_str().and_then(Factor::parse);
     if let Some(factor) = factor {
         let factor = factor.map_err(|fault| table.fault("NAME", value.span(), fault)).ok()?;
@@ -273,11 +270,7 @@ pub(super) fn exception<'a>(
             let rates = table.list_of("NAME", option, value, rate_or_word)?;
             scheme.of_rates(table, "NAME", &rates, None).map(Some)
         }
-        _ => {
-            let option = schema::find(&table.path_of("NAME"))?;
-            table.mismatch("NAME", &option.kind.to_string(), value);
-            None
-        }
+        _ => table.mismatched("NAME", schema::find(&table.path_of("NAME"))?, value),
     }
 }
 

@@ -2,16 +2,12 @@
 
 use std::ops::Range;
 
-use http::Method;
-
 use super::allowed::Capacity;
 use super::identity::request_header;
 use super::matching::{method, path_pattern};
-use crate::config::diagnostics::Problem;
-use crate::config::reader::units::Fault;
-use crate::config::reader::{Located, Table};
+use crate::config::reader::{Problem, Table};
 use crate::config::schema;
-use crate::engine::policy::{Cost, CostLine, CostSource, PathPattern};
+use crate::engine::policy::{Cost, CostLine, CostSource};
 
 /// Compiles the cost. No cost may exceed a capacity of the limit's rules.
 pub(super) fn compile(table: &Table<'_>, capacities: &[Capacity]) -> Option<Cost> {
@@ -20,28 +16,23 @@ pub(super) fn compile(table: &Table<'_>, capacities: &[Capacity]) -> Option<Cost
     }
     let cost = table.table("cost");
     let default = units(&cost, "default", capacities);
-    let sources = ["paths", "header", "query"].map(|key| cost.get(key).map(|value| (key, value.span())));
-    let mut given = sources.into_iter().flatten();
-    let (first, second) = (given.next(), given.next());
-    if let (Some((one, _)), Some((other, span))) = (&first, second) {
-        let title = format!("`limit.cost` has both `{one}` and `{other}`");
-        let help = Some("choose one of `paths`, `header` and `query`".to_owned());
-        cost.context.note(Problem::new(span, title).help(help));
-        return None;
-    }
-    match first {
-        Some(("paths", _)) => {
-            if let Some(value) = cost.get("max") {
-                cost.fault("max", value.span(), Fault::new("belongs to `header` and `query`"));
-            }
+    let sources: Vec<_> = ["paths", "header", "query"].into_iter().filter(|key| cost.has(key)).collect();
+    match sources[..] {
+        ["paths"] => {
+            cost.fault_if_present("max", "belongs to `header` and `query`");
             let lines = cost_lines(&cost, capacities);
             Some(Cost::Table { lines: lines?, default: default? })
         }
-        Some(_) => from_request(&cost, default, capacities),
-        None => {
+        [_] => from_request(&cost, default, capacities),
+        [] => {
             let problem = Problem::new(cost.span(), "`limit.cost` has none of `paths`, `header` and `query`");
-            let help = Some("write a constant cost as `cost = 5`".to_owned());
-            cost.context.note(problem.help(help).absence());
+            cost.context.note(problem.help("write a constant cost as `cost = 5`").absence());
+            None
+        }
+        [one, other, ..] => {
+            let title = format!("`limit.cost` has both `{one}` and `{other}`");
+            let problem = Problem::new(cost.span_of(other), title);
+            cost.context.note(problem.help("choose one of `paths`, `header` and `query`"));
             None
         }
     }
@@ -49,7 +40,7 @@ pub(super) fn compile(table: &Table<'_>, capacities: &[Capacity]) -> Option<Cost
 
 /// Reads a number of units, and notes it if it exceeds a capacity.
 fn units(table: &Table<'_>, key: &str, capacities: &[Capacity]) -> Option<u64> {
-    let units = table.count(key)?;
+    let units = table.count_at(key)?;
     for Capacity { place, units: capacity, name } in capacities.iter().filter(|one| one.units < *units.get_ref()) {
         let (path, cost) = (table.path_of(key), units.get_ref());
         let title = format!("`{path}`: a cost of {cost} can never pass: {name} is {capacity}");
@@ -63,9 +54,8 @@ fn units(table: &Table<'_>, key: &str, capacities: &[Capacity]) -> Option<u64> {
 }
 
 fn from_request(cost: &Table<'_>, default: Option<u64>, capacities: &[Capacity]) -> Option<Cost> {
-    let header = cost.parsed("header", |name| request_header(cost.context, name));
-    let header = header.map(|name| CostSource::Header(name.into_inner()));
-    let query = cost.text("query").map(|name| CostSource::Query(name.into_inner().into()));
+    let header = cost.parsed("header", |name| request_header(cost.context, name)).map(CostSource::Header);
+    let query = cost.text("query").map(|name| CostSource::Query(name.into()));
     let max = units(cost, "max", capacities);
     if let (false, Some(option)) = (cost.has("max"), schema::find("limit.cost.max")) {
         cost.note_missing(option);
@@ -74,17 +64,9 @@ fn from_request(cost: &Table<'_>, default: Option<u64>, capacities: &[Capacity])
 }
 
 fn cost_lines(cost: &Table<'_>, capacities: &[Capacity]) -> Option<Vec<CostLine>> {
-    let tables = cost.tables("paths");
-    if let Some(value) = cost.get("paths").filter(|_| tables.is_empty()) {
-        // Anything but a list is noted already.
-        if value.get_ref().as_array().is_some() {
-            cost.fault("paths", value.span(), Fault::new("must not be empty"));
-        }
-        return None;
-    }
     let mut known: Vec<(CostLine, Range<usize>)> = Vec::new();
     let mut is_whole = true;
-    for table in &tables {
+    for table in &cost.some_tables("paths", "must not be empty")? {
         let Some(line) = cost_line(table, capacities) else {
             is_whole = false;
             continue;
@@ -102,22 +84,17 @@ fn cost_line(table: &Table<'_>, capacities: &[Capacity]) -> Option<CostLine> {
     if table.is_broken() {
         return None;
     }
-    let paths: Option<Vec<Located<PathPattern>>> = table.list("path", |text| path_pattern(table, text));
-    let methods: Option<Vec<Located<Method>>> = table.list("method", method);
+    let paths = table.list("path", |text| path_pattern(table, text)).unwrap_or_default();
+    let methods = table.list("method", method).unwrap_or_default();
     let units = units(table, "units", capacities);
     if !table.has("path") && !table.has("method") {
         let problem = Problem::new(table.span(), "`limit.cost.paths`: an entry needs `path` or `method`");
-        table.context.note(problem.help(Some("`default` is the cost of all other requests".to_owned())).absence());
+        table.context.note(problem.help("`default` is the cost of all other requests").absence());
         return None;
     }
-    let line = CostLine { paths: values(paths), methods: values(methods), units: units? };
     // Without its invalid entries, the line would match more requests.
-    let is_whole = table.has("path") != line.paths.is_empty() && table.has("method") != line.methods.is_empty();
-    is_whole.then_some(line)
-}
-
-fn values<T>(list: Option<Vec<Located<T>>>) -> Vec<T> {
-    list.into_iter().flatten().map(Located::into_inner).collect()
+    let is_whole = table.has("path") != paths.is_empty() && table.has("method") != methods.is_empty();
+    Some(CostLine { paths, methods, units: units? }).filter(|_| is_whole)
 }
 
 /// Whether every request that matches `line` also matches `other`. `false` if that is unknown.

@@ -4,36 +4,15 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::identity::secret_of;
-use super::service;
-use super::store::{CompiledStores, STORES_MAX, StoreKind, unknown_store};
-use crate::config::diagnostics::Problem;
-use crate::config::reader::units::{self, Fault};
-use crate::config::reader::{Located, Table};
+use super::store::{self, CompiledStores, STORES_MAX, StoreKind, unknown_store};
+use super::urls::limiter_url;
+use crate::config::reader::{Fault, Located, Optional, Problem, Table, units};
+use crate::config::schema::words::{STRATEGIES, StrategyWord};
 use crate::engine::limit::LeaseUnits;
 use crate::engine::policy::{FleetSecret, Strategy};
 use crate::engine::store::backend::OnFailure;
 use crate::fleet::grpc::fleet::settings::{FleetSettings, MemberSource};
 use crate::fleet::stores::service::settings::LimiterSettings;
-
-/// The words of `strategy`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StrategyWord {
-    Local,
-    Split,
-    Redis,
-    Lease,
-    Stream,
-    Service,
-}
-
-const STRATEGY_WORDS: [(&str, StrategyWord); 6] = [
-    ("local", StrategyWord::Local),
-    ("split", StrategyWord::Split),
-    ("redis", StrategyWord::Redis),
-    ("lease", StrategyWord::Lease),
-    ("stream", StrategyWord::Stream),
-    ("service", StrategyWord::Service),
-];
 
 /// A strategy, and its effect on the rules of a limit.
 #[derive(Clone, Debug)]
@@ -54,7 +33,8 @@ pub(super) struct Fleet<'s> {
     replicas: Option<u64>,
     /// Whether `replicas` is written, also with an error.
     has_replicas: bool,
-    secret: SecretOption,
+    /// `None` after an error; the inner option is `None` without a secret.
+    secret: Optional<FleetSecret>,
     /// The members until their number is known at run time; `None` if replicas do not connect to each other.
     members: Option<u64>,
     stores: &'s CompiledStores,
@@ -71,27 +51,15 @@ struct FoundStore {
     shares: u64,
 }
 
-/// The option `fleet.secret`.
-enum SecretOption {
-    Absent,
-    /// An error is noted.
-    Broken,
-    Read(FleetSecret),
-}
-
 /// Reads `[fleet]`. Without it each replica decides alone.
 pub(super) fn fleet<'s>(table: &Table<'_>, stores: &'s CompiledStores, peers: Option<&FleetSettings>) -> Fleet<'s> {
     if !table.is_present() {
-        let (default, secret) = (Some(Sharing::local()), SecretOption::Absent);
+        let (default, secret) = (Some(Sharing::local()), Some(None));
         let limiters = RefCell::default();
         return Fleet { default, replicas: None, has_replicas: false, secret, members: None, stores, limiters };
     }
-    let replicas = table.count("replicas").map(Located::into_inner);
-    let secret = if table.has("secret") {
-        secret(table).map_or(SecretOption::Broken, SecretOption::Read)
-    } else {
-        SecretOption::Absent
-    };
+    let replicas = table.count("replicas");
+    let secret = table.optional("secret", |_| secret(table));
     let members = table.has("listen").then(|| first_members(replicas, peers));
     let (has_replicas, limiters) = (table.has("replicas"), RefCell::default());
     let fleet = Fleet { default: None, replicas, has_replicas, secret, members, stores, limiters };
@@ -119,6 +87,10 @@ impl Fleet<'_> {
         if table.has("strategy") { self.sharing(table) } else { self.default.clone() }
     }
 
+    fn has_secret(&self) -> bool {
+        matches!(self.secret, Some(Some(_)))
+    }
+
     /// The members until their number is known at run time; `None` if limits do not follow it.
     pub(super) fn members(&self) -> Option<u64> {
         self.members
@@ -130,14 +102,8 @@ impl Fleet<'_> {
     }
 
     /// The secret of the fleet, `Some(None)` without one, and the limiters that strategies name by their address.
-    #[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
-    pub(super) fn into_parts(self) -> (Option<Option<FleetSecret>>, Vec<LimiterSettings>) {
-        let secret = match self.secret {
-            SecretOption::Absent => Some(None),
-            SecretOption::Broken => None,
-            SecretOption::Read(secret) => Some(Some(secret)),
-        };
-        (secret, self.limiters.into_inner())
+    pub(super) fn into_parts(self) -> (Optional<FleetSecret>, Vec<LimiterSettings>) {
+        (self.secret, self.limiters.into_inner())
     }
 
     /// Reads `strategy` of `table`: a word, or a table. Notes what the strategy needs and the configuration lacks.
@@ -145,11 +111,12 @@ impl Fleet<'_> {
         let is_table = table.get("strategy").is_some_and(|value| value.get_ref().is_table());
         let own = is_table.then(|| table.table("strategy"));
         let (holder, key) = own.as_ref().map_or((table, "strategy"), |own| (own, "use"));
-        let word = holder.parsed(key, units::one_of(&STRATEGY_WORDS))?;
+        let word = holder.parsed_at(key, units::one_of(&STRATEGIES))?;
         let option = StrategyOption { table: holder, key, span: word.span() };
         let word = word.into_inner();
         let own = own.as_ref();
-        let (store, lease_units) = (own.and_then(|own| own.text("store")), own.and_then(|own| own.count_or("units")));
+        let (store, lease_units) =
+            (own.and_then(|own| own.text_at("store")), own.and_then(|own| own.count_or("units")));
         let is_service = word == StrategyWord::Service;
         let is_remote = is_service || matches!(word, StrategyWord::Redis | StrategyWord::Lease);
         let is_misplaced = note_misplaced(own, "store", is_remote, "belongs to `redis`, `lease` and `service`")
@@ -160,38 +127,34 @@ impl Fleet<'_> {
             None if is_remote => Some(self.store(&option, own, store)?),
             None => None,
         };
-        let sharing = match (word, store) {
-            (StrategyWord::Split, _) => {
+        let shared = |strategy, shares| Sharing { strategy, shares, ..Sharing::local() };
+        let sharing = match word {
+            StrategyWord::Local => Sharing::local(),
+            StrategyWord::Split => {
                 let replicas = self.replicas(&option, "each replica gets an equal share of the limit")?;
-                let shares = self.shares(replicas);
-                Sharing { strategy: Strategy::Split(replicas), shares, units: None, is_etcd: false }
+                shared(Strategy::Split(replicas), self.shares(replicas))
             }
-            (StrategyWord::Stream, _) => {
+            StrategyWord::Stream => {
                 self.need_secret(&option);
                 if self.members.is_none() {
-                    option.note_need("`fleet.listen`: replicas tell each other what they charge", ADD_LISTEN);
+                    option.note_need::<()>("`fleet.listen`: replicas tell each other what they charge", ADD_LISTEN);
                 }
-                matches!(self.secret, SecretOption::Read(_)).then_some(())?;
-                Sharing { strategy: Strategy::Stream, shares: 1, units: None, is_etcd: false }
+                self.has_secret().then_some(shared(Strategy::Stream, 1))?
             }
-            (StrategyWord::Redis, Some(FoundStore { store, replicas, shares })) => {
-                Sharing { strategy: Strategy::Redis { store, replicas }, shares, units: None, is_etcd: false }
+            StrategyWord::Redis | StrategyWord::Service | StrategyWord::Lease => {
+                let FoundStore { store, replicas, shares } = store?;
+                match word {
+                    StrategyWord::Redis => shared(Strategy::Redis { store, replicas }, shares),
+                    StrategyWord::Service => shared(Strategy::Service { store, replicas }, shares),
+                    _ => {
+                        let units = own.filter(|own| own.has("units")).map_or(Some(None), |_| lease_units.map(Some))?;
+                        let span = units.as_ref().filter(|units| units.get_ref().is_some()).map(Located::span);
+                        let units = units.and_then(Located::into_inner).map_or(LeaseUnits::Auto, LeaseUnits::Fixed);
+                        let is_etcd = self.stores.kinds.get(store) == Some(&StoreKind::Etcd);
+                        Sharing { strategy: Strategy::Lease { store, replicas, units }, shares, units: span, is_etcd }
+                    }
+                }
             }
-            (StrategyWord::Service, Some(FoundStore { store, replicas, shares })) => {
-                Sharing { strategy: Strategy::Service { store, replicas }, shares, units: None, is_etcd: false }
-            }
-            (StrategyWord::Lease, Some(FoundStore { store, replicas, shares })) => {
-                let (span, units) = match lease_units {
-                    Some(read) => (Some(read.span()), read.into_inner()),
-                    None if own.is_some_and(|own| own.has("units")) => return None,
-                    None => (None, None),
-                };
-                let span = span.filter(|_| units.is_some());
-                let units = units.map_or(LeaseUnits::Auto, LeaseUnits::Fixed);
-                let is_etcd = self.stores.kinds.get(store) == Some(&StoreKind::Etcd);
-                Sharing { strategy: Strategy::Lease { store, replicas, units }, shares, units: span, is_etcd }
-            }
-            _ => Sharing::local(),
         };
         (!is_misplaced).then_some(sharing)
     }
@@ -227,24 +190,16 @@ impl Fleet<'_> {
                 index.filter(fits)?
             }
             (None, [only]) => *only,
-            (None, []) if is_service => {
-                option.note_need("a limiter", ADD_LIMITER);
-                return None;
-            }
+            (None, []) if is_service => option.note_need("a limiter", ADD_LIMITER)?,
             (None, []) if !names.is_empty() && self.stores.kinds.contains(&StoreKind::Etcd) => {
                 let help = "an etcd lends units but decides no request: use `lease`, or add a store with `redis`";
-                option.note_need("a store of Redis", help);
-                return None;
+                option.note_need("a store of Redis", help)?
             }
-            (None, []) => {
-                option.note_need("a store", ADD_STORE);
-                return None;
-            }
+            (None, []) => option.note_need("a store", ADD_STORE)?,
             (None, [first, ..]) => {
                 let (word, first) = (option.word(), names.get(*first).map_or("", |name| name.get_ref()));
                 let help = format!("write it like `{{ use = \"{word}\", store = \"{first}\" }}`");
-                option.note_need(&format!("the name of a store: there are {}", fitting.len()), &help);
-                return None;
+                option.note_need(&format!("the name of a store: there are {}", fitting.len()), &help)?
             }
         };
         // After an error in `on_failure`, no share is checked.
@@ -255,17 +210,16 @@ impl Fleet<'_> {
     /// The limiter that a strategy names by its address.
     fn limiter(&self, option: &StrategyOption<'_, '_>, own: &Table<'_>) -> Option<FoundStore> {
         self.need_secret(option);
-        if let Some(store) = own.get("store") {
-            own.fault("store", store.span(), Fault::new("excludes `url`, which names the limiter"));
+        if own.has("store") {
+            own.fault_at("store", "excludes `url`, which names the limiter");
             return None;
         }
-        let url = own.parsed("url", service::limiter_url)?;
-        let settings = service::settings_of(url.get_ref().clone());
+        let settings = store::limiter(own.parsed("url", limiter_url)?);
         let mut limiters = self.limiters.borrow_mut();
         let index = limiters.iter().position(|known| *known == settings).unwrap_or(limiters.len());
         if index == limiters.len() {
             if index == STORES_MAX {
-                own.fault("url", url.span(), Fault::new(format!("there are at most {STORES_MAX} limiters")));
+                own.fault_at("url", format!("there are at most {STORES_MAX} limiters"));
                 return None;
             }
             limiters.push(settings);
@@ -279,13 +233,13 @@ impl Fleet<'_> {
                    default while the store is down";
         let replicas = self.replicas(option, why)?;
         let found = FoundStore { store: index, replicas, shares: if is_split { self.shares(replicas) } else { 1 } };
-        matches!(self.secret, SecretOption::Read(_)).then_some(found)
+        self.has_secret().then_some(found)
     }
 
     /// Notes that `option` needs a secret, if there is none.
     fn need_secret(&self, option: &StrategyOption<'_, '_>) {
-        if matches!(self.secret, SecretOption::Absent) {
-            option.note_need("`fleet.secret`: all replicas must hash keys alike", ADD_SECRET);
+        if matches!(self.secret, Some(None)) {
+            option.note_need::<()>("`fleet.secret`: all replicas must hash keys alike", ADD_SECRET);
         }
     }
 
@@ -302,7 +256,7 @@ impl Fleet<'_> {
         }
         if self.replicas.is_none() && !self.has_replicas {
             let help = format!("add `replicas = 3` to `[fleet]`: {why}");
-            option.note_need("the number of replicas", &help);
+            option.note_need::<()>("the number of replicas", &help);
         }
         self.replicas
     }
@@ -335,31 +289,26 @@ impl StrategyOption<'_, '_> {
     }
 
     /// Notes that the strategy needs something that the configuration does not have.
-    fn note_need(&self, need: &str, help: &str) {
+    fn note_need<T>(&self, need: &str, help: &str) -> Option<T> {
         let word = self.word();
-        let fault = Fault::new(format!("`{word}` needs {need}")).help(help.to_owned());
-        self.table.fault(self.key, self.span.clone(), Fault { absence: true, ..fault });
+        let fault = Fault::new(format!("`{word}` needs {need}")).help(help);
+        self.table.fault(self.key, self.span.clone(), fault.absence());
+        None
     }
 }
 
 /// The error of a store that is of another kind than the strategy needs.
 fn other_kind(named: &Located<String>, kind: Option<StoreKind>, is_service: bool) -> Fault {
-    let name = named.get_ref();
-    if kind == Some(StoreKind::Etcd) {
-        let what = format!("`{name}` is an etcd, which lends units but decides no request");
-        return Fault::new(what).help("use `lease`".to_owned());
-    }
-    if is_service {
-        return Fault::new(format!("`{name}` is no limiter service")).help("use `redis` or `lease`".to_owned());
-    }
-    Fault::new(format!("`{name}` is a limiter service")).help("use `service`".to_owned())
+    let (what, help) = match kind {
+        Some(StoreKind::Etcd) => ("an etcd, which lends units but decides no request", "use `lease`"),
+        _ if is_service => ("no limiter service", "use `redis` or `lease`"),
+        _ => ("a limiter service", "use `service`"),
+    };
+    (format!("`{}` is {what}", named.get_ref()), help).into()
 }
 
 /// Notes an option of the table of a strategy that the strategy does not have. Returns whether it did.
 fn note_misplaced(own: Option<&Table<'_>>, key: &str, is_allowed: bool, what: &str) -> bool {
-    let Some((own, value)) = own.and_then(|own| Some((own, own.get(key)?))).filter(|_| !is_allowed) else {
-        return false;
-    };
-    own.fault(key, value.span(), Fault::new(what));
-    true
+    let own = own.filter(|own| !is_allowed && own.has(key));
+    own.inspect(|own| own.fault_at(key, what)).is_some()
 }

@@ -4,8 +4,7 @@ use http::HeaderName;
 
 use super::access;
 use super::identity::header_name;
-use crate::config::reader::units::Fault;
-use crate::config::reader::{Located, Table};
+use crate::config::reader::{Fault, Located, Table};
 use crate::engine::policy::identity_header::{IdentityHeader, IdentityValue};
 use crate::transport::http1::hop;
 
@@ -19,7 +18,7 @@ pub(super) fn identity_headers(server: &Table<'_>, identities: &[String], has_pl
         match header {
             Ok(header) if headers.iter().any(|known| known.is_read_from(header.name.as_str().as_bytes())) => {
                 let what = format!("services may read `{}` as a header before it", header.name);
-                server.fault("forward_as", name.span(), Fault::new(what));
+                server.fault("forward_as", name.span(), what);
             }
             Ok(header) => headers.push(header),
             Err(fault) => server.fault("forward_as", name.span(), fault),
@@ -32,7 +31,7 @@ fn header(name: &Located<String>) -> Result<HeaderName, Fault> {
     let header = header_name(name.get_ref())?;
     let bytes = header.as_str().as_bytes();
     if hop::is_hop_by_hop(bytes) || !hop::may_trail(bytes) {
-        return Err(Fault::new(format!("`{header}` has a meaning of its own; choose another name")));
+        return Err(format!("`{header}` has a meaning of its own; choose another name").into());
     }
     Ok(header)
 }
@@ -45,5 +44,5 @@ fn source(text: &str, identities: &[String], has_plans: bool) -> Result<Identity
         return Ok(IdentityValue::Plan);
     }
     let help = "set the source of plans, as in `[plans] from = \"seller.plan\"`";
-    Err(Fault { absence: true, ..Fault::new("without `[plans]` no request has a plan").help(Some(help.to_owned())) })
+    Err(Fault::new("without `[plans]` no request has a plan").help(help).absence())
 }

@@ -6,16 +6,13 @@ use toml::de::DeValue;
 
 use super::override_key::{Keyed, check_part};
 use super::tls;
-use crate::config::diagnostics::{Problem, did_you_mean, nearest};
-use crate::config::reader::units::{self, Fault};
-use crate::config::reader::{Located, Table};
+use crate::config::reader::{Fault, Located, Optional, Problem, Table, did_you_mean, nearest, units, whole};
 use crate::engine::limit::{Algorithm, OnFull};
 use crate::engine::policy::descriptors::{
     CHECK_ENTRIES, DescriptorRule, Descriptors, EntryPattern, MappedLimit, Template, TemplateError,
 };
 use crate::engine::policy::{Limit, Policy, Strategy};
 use crate::fleet::grpc::settings::{ServiceListener, ServiceSettings};
-use crate::transport::net::ListenAddress;
 use crate::transport::net::tls::ServerTls;
 use crate::transport::respond::Profiles;
 
@@ -31,107 +28,79 @@ pub struct GrpcSettings {
 /// A listener with its position, and its TLS.
 type Listening = (Located<ServiceListener>, Option<ServerTls>);
 
-/// Compiles the listener and its TLS; the inner option is `None` without `[grpc]`.
-#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
-pub(super) fn listener(table: &Table<'_>) -> Option<Option<Listening>> {
-    if !table.is_present() {
-        return Some(None);
-    }
-    let listen = table.parsed("listen", |text| units::listen(text, table.context.dir));
-    let is_insecure = table.switch("insecure");
+/// Compiles the listener and its TLS.
+pub(super) fn listener(table: &Table<'_>) -> Option<Listening> {
+    let listen = table.parsed_at("listen", |text| units::listen(text, table.context.dir));
+    let (is_insecure, max_connections) = (table.switch("insecure"), table.count("max_connections"));
     let tls_table = table.table("tls");
     let tls = tls::tls(&tls_table);
-    let max_connections = table.count("max_connections");
     let listen = listen?;
-    if is_insecure == Some(false) && is_elsewhere(listen.get_ref()) && !demands_certificates(&tls_table) {
+    let is_optional = tls_table.get("client_auth").is_some_and(|value| value.get_ref().as_str() == Some("optional"));
+    let demands_certificates = tls_table.has("client_ca") && !is_optional;
+    if is_insecure == Some(false) && units::is_elsewhere(listen.get_ref()) && !demands_certificates {
         let what = "other machines can reach this address without a certificate, and spend the units of any client";
-        let help = "add `[grpc.tls]` with `client_ca`, or `insecure = true` if that network is trusted".to_owned();
-        let fault = Fault { absence: true, ..Fault::new(what).help(Some(help)) };
-        table.fault("listen", listen.span(), fault);
+        let help = "add `[grpc.tls]` with `client_ca`, or `insecure = true` if that network is trusted";
+        table.fault("listen", listen.span(), Fault::new(what).help(help).absence());
     }
-    let (span, has_tls) = (listen.span(), tls_table.is_present());
-    let max_connections = max_connections?.into_inner();
+    is_insecure?;
+    let (span, has_tls, max_connections) = (listen.span(), tls_table.is_present(), max_connections?);
     let listener = ServiceListener { listen: listen.into_inner(), max_connections, has_tls };
-    is_insecure.map(|_| Some((Located::new(span, listener), tls)))
+    Some((Located::new(span, listener), tls))
 }
 
 /// Compiles the settings of the listener; the inner option is `None` without `[grpc]`.
-#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 pub(super) fn grpc(
     table: &Table<'_>,
-    listening: Option<Option<Listening>>,
+    listening: Optional<Listening>,
     profiles: Option<Profiles>,
-) -> Option<Option<GrpcSettings>> {
-    if !table.is_present() {
-        return Some(None);
-    }
-    let max_streams = table.count("max_streams");
-    let max_message_bytes = table.size("max_message_bytes");
-    let has_headers = table.switch("headers");
-    let Some((listener, tls)) = listening? else { return Some(None) };
-    let settings = ServiceSettings {
-        tls,
-        max_streams: max_streams?.into_inner(),
-        max_message_bytes: max_message_bytes?,
-        profiles: if has_headers? { Some(profiles?) } else { None },
-    };
-    Some(Some(GrpcSettings { listener: listener.into_inner(), settings }))
-}
-
-fn is_elsewhere(place: &ListenAddress) -> bool {
-    matches!(place, ListenAddress::Tcp(address) if !address.ip().to_canonical().is_loopback())
-}
-
-fn demands_certificates(tls: &Table<'_>) -> bool {
-    let is_optional = tls.get("client_auth").is_some_and(|value| value.get_ref().as_str() == Some("optional"));
-    tls.has("client_ca") && !is_optional
+) -> Optional<GrpcSettings> {
+    table.if_present(|table| {
+        let has_headers = table.switch("headers");
+        let (max_streams, max_message_bytes) = (table.count("max_streams"), table.size("max_message_bytes"));
+        let (listener, tls) = listening??;
+        let settings = whole!(ServiceSettings {
+            tls: Some(tls),
+            max_streams,
+            max_message_bytes,
+            profiles: if has_headers? { profiles.map(Some) } else { Some(None) },
+        });
+        Some(GrpcSettings { listener: listener.into_inner(), settings: settings? })
+    })
 }
 
 /// Compiles the rules. Without a policy, which has an error, the names of limits and of parts are not checked.
 pub(super) fn descriptors(table: &Table<'_>, policy: Option<&Policy>) -> Option<Descriptors> {
-    let checks = table.tables("check").into_iter().map(|table| {
-        let entries = check_entries(&table);
-        rule(&table, entries, None, policy)
-    });
-    let checks: Vec<_> = checks.collect();
-    let domains = table.tables("descriptor").into_iter().map(|table| {
-        let domain = table.text("domain");
-        let entries = descriptor_entries(&table);
-        let plan = table.text("plan");
-        let accepts_limit = table.switch("accept_limit") == Some(true);
-        let (span, rule) = rule(&table, entries, plan, policy)?;
-        if let Some(policy) = policy.filter(|_| accepts_limit) {
-            check_accepted(&table, &rule.limits, policy);
-        }
-        Some((domain, (span, DescriptorRule { accepts_limit, ..rule })))
-    });
-    let domains: Vec<_> = domains.collect();
-    let domains: Vec<_> = domains
-        .into_iter()
-        .map(|rule| {
-            let (domain, (span, rule)) = rule?;
-            Some((domain?.into_inner().into_boxed_str(), span, rule))
-        })
-        .collect::<Option<_>>()?;
+    let checks = table.tables("check");
+    let checks: Vec<_> = checks.iter().map(|table| rule(table, check_entries(table), None, policy)).collect();
+    let domains: Vec<_> = table.tables("descriptor").iter().map(|table| domain(table, policy)).collect();
+    let domains: Vec<_> = domains.into_iter().collect::<Option<_>>()?;
     let checks: Vec<_> = checks.into_iter().collect::<Option<_>>()?;
     check_reachable(table, "check", checks.iter().map(|(span, rule)| ("", span, rule)));
-    check_reachable(table, "descriptor", domains.iter().map(|(domain, span, rule)| (&**domain, span, rule)));
+    check_reachable(table, "descriptor", domains.iter().map(|(domain, (span, rule))| (&**domain, span, rule)));
     Some(Descriptors {
         checks: checks.into_iter().map(|(_, rule)| rule).collect(),
-        domains: domains.into_iter().map(|(domain, _, rule)| (domain, rule)).collect(),
+        domains: domains.into_iter().map(|(domain, (_, rule))| (domain, rule)).collect(),
     })
 }
 
-/// Notes a table whose descriptors may request a rate, if no single limit can have it.
-fn check_accepted(table: &Table<'_>, limits: &[MappedLimit], policy: &Policy) {
-    let Some(value) = table.get("accept_limit") else { return };
-    let fault = match limits {
-        [one] => fault_of_accepted(one, policy),
-        limits => Some(Fault::new(format!("replaces the rate of one limit, and this table has {}", limits.len()))),
-    };
-    if let Some(fault) = fault {
-        table.fault("accept_limit", value.span(), fault);
+/// A rule with its position.
+type RuleAt = (Range<usize>, DescriptorRule);
+
+/// Compiles a table of descriptors. Returns their domain, too.
+fn domain(table: &Table<'_>, policy: Option<&Policy>) -> Option<(Box<str>, RuleAt)> {
+    let (domain, plan) = (table.text("domain"), table.text_at("plan"));
+    let accepts_limit = table.switch("accept_limit") == Some(true);
+    let (span, rule) = rule(table, descriptor_entries(table), plan, policy)?;
+    if let Some(policy) = policy.filter(|_| accepts_limit) {
+        let fault = match &rule.limits[..] {
+            [one] => fault_of_accepted(one, policy),
+            limits => Some(format!("replaces the rate of one limit, and this table has {}", limits.len()).into()),
+        };
+        if let Some(fault) = fault {
+            table.fault_at("accept_limit", fault);
+        }
     }
+    Some((domain?.into(), (span, DescriptorRule { accepts_limit, ..rule })))
 }
 
 /// Why the rate of a limit cannot be replaced; `None` if it can. A budget of another rate needs a state that only this
@@ -151,48 +120,32 @@ fn fault_of_accepted(mapped: &MappedLimit, policy: &Policy) -> Option<Fault> {
     } else {
         return None;
     };
-    Some(Fault::new(what).help(Some(help)))
+    Some((what, help).into())
 }
 
 /// The entries of a check. After an error, the rule that has them is invalid.
 fn check_entries(table: &Table<'_>) -> Option<Vec<EntryPattern>> {
-    let values = |name: &str| match CHECK_ENTRIES.iter().find(|entry| **entry == name && table.has(name)) {
-        Some(name) => table.list(name, plain).map(into_values),
-        None => Some(Vec::new()),
-    };
     let [actor, scope, method] = CHECK_ENTRIES;
-    let (scopes, methods) = (values(scope), values(method));
+    let (scopes, methods) = (values(table, "scope"), values(table, "method"));
     let entry = |key: &str, values| EntryPattern { key: key.into(), values };
     Some(vec![entry(actor, Vec::new()), entry(scope, scopes?), entry(method, methods?)])
 }
 
 fn descriptor_entries(table: &Table<'_>) -> Option<Vec<EntryPattern>> {
-    let tables = table.tables("entries");
-    if tables.is_empty() {
-        match table.get("entries") {
-            None => drop(table.text("entries")), // notes that it is required
-            Some(value) if value.get_ref().as_array().is_some() => {
-                table.fault("entries", value.span(), Fault::new("a descriptor has at least one entry"));
-            }
-            Some(_) => {}
-        }
-        return None;
-    }
-    let entry = |table: &Table<'_>| {
-        let key = table.parsed("key", plain);
-        let values = if table.has("value") { table.list("value", plain).map(into_values) } else { Some(Vec::new()) };
-        Some(EntryPattern { key: key?.into_inner(), values: values? })
-    };
+    let tables = table.some_tables("entries", "a descriptor has at least one entry")?;
+    let entry =
+        |table: &Table<'_>| whole!(EntryPattern { key: table.parsed("key", plain), values: values(table, "value") });
     let entries: Vec<_> = tables.iter().map(entry).collect();
     entries.into_iter().collect()
 }
 
-fn plain(text: &str) -> Result<Box<str>, Fault> {
-    if text.is_empty() { Err(Fault::new("expected a text that is not empty")) } else { Ok(text.into()) }
+/// The values of an entry; none for any value.
+fn values(table: &Table<'_>, key: &str) -> Option<Vec<Box<str>>> {
+    table.optional(key, |key| table.list(key, plain)).map(Option::unwrap_or_default)
 }
 
-fn into_values(values: Vec<Located<Box<str>>>) -> Vec<Box<str>> {
-    values.into_iter().map(Located::into_inner).collect()
+fn plain(text: &str) -> Result<Box<str>, Fault> {
+    if text.is_empty() { Err("expected a text that is not empty".into()) } else { Ok(text.into()) }
 }
 
 /// Compiles the limits of a rule with these entries. Returns its position, too.
@@ -201,10 +154,10 @@ fn rule(
     entries: Option<Vec<EntryPattern>>,
     plan: Option<Located<String>>,
     policy: Option<&Policy>,
-) -> Option<(Range<usize>, DescriptorRule)> {
+) -> Option<RuleAt> {
     let limits_table = table.table("limits");
     if !limits_table.is_present() {
-        let help = "`limits = {}` lets all of them pass".to_owned();
+        let help = "`limits = {}` lets all of them pass";
         let title = format!("`{}` is missing", limits_table.path());
         table.context.note(Problem::new(table.span(), title).code("missing_option").absence().help(help));
         return None;

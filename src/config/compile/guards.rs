@@ -1,8 +1,7 @@
 //! Warnings about identities: identities that nothing uses, and identities that guard a part of a route.
 
-use super::warnings::names_of;
-use crate::config::diagnostics::Problem;
-use crate::config::reader::Table;
+use super::warnings::NamedLimits;
+use crate::config::reader::{Problem, Table};
 use crate::engine::policy::identity_header::IdentityValue;
 use crate::engine::policy::route::Routes;
 use crate::engine::policy::{KeyPart, Limit, Match, OnMissing, PathPattern, PlanSource, Policy};
@@ -34,44 +33,39 @@ pub(super) fn of_unused_identities(root: &Table<'_>, names: &[String], policy: &
     for (name, _) in names.iter().zip(is_used).filter(|(_, is_used)| !is_used) {
         let Some((key, _)) = table.and_then(|table| table.get_key_value(name.as_str())) else { continue };
         let title = format!("identity `{name}` is not used, so it is never verified");
-        let help = "use it in the `key` of a limit, in `[access]` or in `[plans]`, or remove it".to_owned();
+        let help = "use it in the `key` of a limit, in `[access]` or in `[plans]`, or remove it";
         root.context.note(Problem::warning("unused_identity", key.span(), title).help(help));
     }
 }
 
 /// Warns of identities that limits need for some requests of a route and not for others, unless requirements say which
 /// requests need them: all of the limit, or all of the route.
-pub(super) fn of_partly_guarded(root: &Table<'_>, policy: &Policy, routes: Option<&Routes>) {
-    let names = names_of(root);
-    if names.len() != policy.limits().len() {
-        return; // the default limit, which is in no text
-    }
+pub(super) fn of_partly_guarded(limits: &NamedLimits<'_>, policy: &Policy, routes: Option<&Routes>) {
     for (index, identity) in policy.identities.iter().enumerate() {
         if identity.on_missing != OnMissing::Reject {
             continue;
         }
         let open = open_routes(routes, index);
-        let guards: Vec<_> =
-            policy.limits().iter().enumerate().filter(|(_, limit)| needs(policy, limit, index)).collect();
+        let guards: Vec<_> = limits.all.iter().filter(|(limit, _)| needs(policy, limit, index)).collect();
         let required = requirements(policy, index);
         let pairs = guards.len().saturating_mul(open.len() + required.len());
         if pairs.saturating_add(open.len().saturating_mul(required.len())) > COMPARISONS_MAX {
             continue;
         }
-        let needed: Vec<_> = guards.iter().map(|(_, guard)| &guard.matches).chain(required.iter().copied()).collect();
-        let unsaid: Vec<_> = guards.iter().filter(|(_, guard)| !is_covered(&guard.matches, &required)).collect();
+        let needed: Vec<_> = guards.iter().map(|(guard, _)| &guard.matches).chain(required.iter().copied()).collect();
+        let unsaid: Vec<_> = guards.iter().filter(|(guard, _)| !is_covered(&guard.matches, &required)).collect();
         let partly = open.iter().find_map(|route| {
-            let guard = unsaid.iter().find(|(_, guard)| guard.matches.overlaps(route))?;
+            let guard = unsaid.iter().find(|(guard, _)| guard.matches.overlaps(route))?;
             (!is_covered(route, &needed)).then_some(guard)
         });
-        let Some((guard, limit)) = partly else { continue };
+        let Some((limit, at)) = partly else { continue };
         let (name, limit) = (&identity.name, &limit.name);
         let title =
             format!("limit `{limit}` needs the identity `{name}`, but other requests of the route pass without it");
         let help = format!(
             "say which requests need it, as in `[access] require = [{{ path = \"/api/{{*rest}}\", identity = [\"{name}\"] }}]`"
         );
-        root.context.note(Problem::warning("partly_guarded", names[*guard].clone(), title).help(help));
+        limits.warn("partly_guarded", at, title, help);
     }
 }
 

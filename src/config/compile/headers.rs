@@ -2,59 +2,40 @@
 
 use toml::de::DeValue;
 
-use crate::config::diagnostics::Problem;
-use crate::config::reader::time_units;
-use crate::config::reader::units::{self, Fault};
-use crate::config::reader::{Located, Table};
-use crate::engine::limit::{Algorithm, Quota, Rate};
+use crate::config::reader::{Located, Optional, Problem, Table, time_units, units};
+use crate::engine::limit::{Algorithm, Quota};
 use crate::transport::respond::Profiles;
 
 /// The rate of free preflights of one client; the inner option is `None` if all preflights are charged.
-#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
-pub(super) fn free_preflights(headers: &Table<'_>) -> Option<Option<Algorithm>> {
+pub(super) fn free_preflights(headers: &Table<'_>) -> Optional<Algorithm> {
     let key = "free_preflights";
     let read = headers.read(key, |option, value| match value.get_ref() {
         DeValue::Boolean(false) => Some(None),
         DeValue::Boolean(true) => {
-            let help = "write a rate for each client address, such as \"50/s\", or `false`".to_owned();
-            headers.fault(
-                key,
-                value.span(),
-                Fault::new("a client could cause any number of these responses").help(Some(help)),
-            );
+            let help = "write a rate for each client address, such as \"50/s\", or `false`";
+            headers.fault(key, value.span(), ("a client could cause any number of these responses", help));
             None
         }
-        DeValue::String(text) => {
-            let rate = |text: &str| time_units::rate(text).and_then(|rate| rate.rate());
-            let quota = |rate: Rate| Quota::new(rate, rate.count).map_err(|error| Fault::new(error.to_string()));
-            let quota = headers.parse(key, value.span(), text, |text| rate(text).and_then(quota))?;
-            Some(Some(Algorithm::TokenBucket(quota)))
-        }
-        _ => {
-            headers.mismatch(key, &option.kind.to_string(), value);
-            None
-        }
+        DeValue::String(text) => headers.parse(key, value.span(), text, |text| {
+            let rate = time_units::rate(text)?.rate()?;
+            let quota = Quota::new(rate, rate.count).map_err(|error| error.to_string())?;
+            Ok(Some(Algorithm::TokenBucket(quota)))
+        }),
+        _ => headers.mismatched(key, option, value),
     });
     read.map(Located::into_inner)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Profile {
-    XRatelimit,
-    Ietf,
-    Wildberries,
-}
-
 pub(super) fn profiles(headers: &Table<'_>) -> Option<Profiles> {
-    use Profile::{Ietf, Wildberries, XRatelimit};
-    let names = [("x-ratelimit", XRatelimit), ("ietf", Ietf), ("wildberries", Wildberries)];
-    let chosen = headers.list("profiles", units::one_of(&names))?;
-    let find = |profile| chosen.iter().find(|one| *one.get_ref() == profile);
-    if let (Some(one), Some(other)) = (find(XRatelimit), find(Wildberries)) {
+    let [x_ratelimit, ietf, wildberries] = ["x-ratelimit", "ietf", "wildberries"];
+    let names = [x_ratelimit, ietf, wildberries].map(|name| (name, name));
+    let chosen = headers.list_at("profiles", units::one_of(&names))?;
+    let find = |profile: &str| chosen.iter().find(|one| *one.get_ref() == profile);
+    if let (Some(one), Some(other)) = (find(x_ratelimit), find(wildberries)) {
         let (first, second) = if one.span().start < other.span().start { (one, other) } else { (other, one) };
         let title = "`headers.profiles`: `x-ratelimit` and `wildberries` write the same fields; choose one";
         headers.context.note(Problem::new(second.span(), title).also(first.span(), "and here"));
     }
     let has = |profile| find(profile).is_some();
-    Some(Profiles { x_ratelimit: has(XRatelimit), ietf: has(Ietf), wildberries: has(Wildberries) })
+    Some(Profiles { x_ratelimit: has(x_ratelimit), ietf: has(ietf), wildberries: has(wildberries) })
 }

@@ -2,18 +2,17 @@
 //!
 //! Secrets leave this module only inside a verifier. Messages never repeat them.
 
-use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use http::{HeaderName, Uri};
+use http::HeaderName;
 
-use crate::config::diagnostics::Problem;
+use super::urls::jwks_url;
 use crate::config::reader::context::Context;
-use crate::config::reader::units::Fault;
-use crate::config::reader::{Located, Table};
+use crate::config::reader::{Fault, Located, Problem, Table, time_units, units, whole};
+use crate::config::schema::words;
 use crate::engine::policy::jwt::{Algorithm, FetchedKeys, KeyMaterial, Verifier, VerifierSpec};
-use crate::engine::policy::{CREDENTIALS, CertificateName, Identity, IdentitySource, OnMissing, Repeated};
+use crate::engine::policy::{CREDENTIALS, CertificateName, Identity, IdentitySource};
 
 /// The parts of a key that are not an identity.
 pub(super) const BUILT_IN_PARTS: [&str; 5] = ["ip", "path", "route", "host", "method"];
@@ -35,71 +34,49 @@ fn identity(name: &Located<String>, table: &Table<'_>, shows_certificates: bool)
     if table.is_broken() {
         return None;
     }
-    let on_missing = table.choice(
-        "on_missing",
-        &[("reject", OnMissing::Reject), ("anonymous", OnMissing::Anonymous), ("ip", OnMissing::Ip)],
-    );
-    let given: Vec<_> = ["header", "tls", "jwt"].into_iter().filter(|key| table.has(key)).collect();
-    let source = match given[..] {
+    let on_missing = table.choice("on_missing", &words::ON_MISSING);
+    let kinds: Vec<_> = ["header", "tls", "jwt"].into_iter().filter(|key| table.has(key)).collect();
+    let source = match kinds[..] {
         ["header"] => {
-            let (name, several) = (table.parsed("header", |name| request_header(table.context, name)), several(table));
-            name.zip(several).map(|(name, several)| IdentitySource::Header(name.into_inner(), several))
+            let header = table.parsed("header", |name| request_header(table.context, name));
+            header
+                .zip(table.choice("several", &words::SEVERAL))
+                .map(|(name, several)| IdentitySource::Header(name, several))
         }
         ["tls"] => certificate_name(table, shows_certificates).map(IdentitySource::Certificate),
         ["jwt"] => jwt(&table.table("jwt")),
         _ => {
-            let what = match given[..] {
+            let what = match kinds[..] {
                 [one, other] => format!("has both `{one}` and `{other}`"),
                 [] => "has none of `header`, `tls` and `jwt`".into(),
                 _ => "has all of `header`, `tls` and `jwt`".into(),
             };
             let problem = Problem::new(name.span(), format!("identity `{}` {what}", name.get_ref()));
-            let problem = problem.help(Some("an identity needs exactly one of them".into()));
-            table.context.note(if given.is_empty() { problem.absence() } else { problem });
+            let problem = problem.help("an identity needs exactly one of them");
+            table.context.note(if kinds.is_empty() { problem.absence() } else { problem });
             None
         }
     };
-    if let (Some(value), false) = (table.get("several"), table.has("header")) {
-        table.fault("several", value.span(), Fault::new("only a `header` without `jwt` may occur several times"));
+    if !table.has("header") {
+        table.fault_if_present("several", "only a `header` without `jwt` may occur several times");
     }
-    let (source, is_plain) = (source?, is_plain(table)?);
-    if let Some(value) = table.get("show").filter(|_| is_plain) {
-        let reason = match &source {
-            IdentitySource::Header(name, _) if CREDENTIALS.contains(name) => Some("this header has credentials"),
-            IdentitySource::Jwt { .. } => Some("the claims of tokens are always shown whole"),
-            IdentitySource::Header(..) | IdentitySource::Certificate(_) => None,
-        };
-        if let Some(reason) = reason {
-            table.fault("show", value.span(), Fault::new(reason));
-        }
+    let (source, is_plain) = (source?, table.choice("show", &words::SHOWN)?);
+    let reason = match &source {
+        IdentitySource::Header(name, _) if CREDENTIALS.contains(name) => Some("this header has credentials"),
+        IdentitySource::Jwt { .. } => Some("the claims of tokens are always shown whole"),
+        IdentitySource::Header(..) | IdentitySource::Certificate(_) => None,
+    };
+    if let Some(reason) = reason.filter(|_| is_plain) {
+        table.fault_if_present("show", reason);
     }
     Some(Identity { name: name.get_ref().as_str().into(), source, on_missing: on_missing?, is_plain })
 }
 
-/// Whether values are shown whole: the option `show`.
-fn is_plain(table: &Table<'_>) -> Option<bool> {
-    table.choice("show", &[("masked", false), ("plain", true)])
-}
-
-/// The handling of several values: the option `several`.
-pub(super) fn several(table: &Table<'_>) -> Option<Repeated> {
-    let words =
-        [("reject", Repeated::Reject), ("first", Repeated::First), ("last", Repeated::Last), ("join", Repeated::Join)];
-    table.choice("several", &words)
-}
-
 fn certificate_name(table: &Table<'_>, shows_certificates: bool) -> Option<CertificateName> {
-    let names = [
-        ("subject_cn", CertificateName::SubjectCn),
-        ("san_dns", CertificateName::SanDns),
-        ("san_uri", CertificateName::SanUri),
-    ];
-    let name = table.choice("tls", &names);
-    if let Some(value) = table.get("tls").filter(|_| !shows_certificates) {
-        let fault = Fault { absence: true, ..Fault::new("clients send certificates only with `server.tls.client_ca`") };
-        table.fault("tls", value.span(), fault);
+    if !shows_certificates {
+        table.fault_at("tls", Fault::new("clients send certificates only with `server.tls.client_ca`").absence());
     }
-    name
+    table.choice("tls", &words::CERTIFICATE_NAMES)
 }
 
 fn check_name(name: &Located<String>, table: &Table<'_>) {
@@ -131,51 +108,45 @@ pub(super) fn request_header(context: &Context<'_>, text: &str) -> Result<Header
 pub(super) fn check_request_header(context: &Context<'_>, name: &HeaderName) -> Result<(), Fault> {
     if name == http::header::HOST {
         // RFC 9112 3.2.2 and RFC 9113 8.3.1: the target goes before the field, which a client can make up then.
-        let fault = Fault::new("Weir forwards the host of the target, and the field `host` may contain another");
-        return Err(fault.help(Some("use the part `host` in a key, or `match.host`".into())));
+        let what = "Weir forwards the host of the target, and the field `host` may contain another";
+        return Err((what, "use the part `host` in a key, or `match.host`").into());
     }
     if context.has_underscores.get() || !name.as_str().contains('_') {
         return Ok(());
     }
-    let fault = Fault::new(format!("no request has `{name}`: `server.underscores` removes or refuses it"));
+    let what = format!("no request has `{name}`: `server.underscores` removes or refuses it");
     let dashed = name.as_str().replace('_', "-");
-    Err(fault.help(Some(format!("name `{dashed}`, or set `server.underscores = \"keep\"`"))))
+    Err((what, format!("name `{dashed}`, or set `server.underscores = \"keep\"`")).into())
 }
 
 fn jwt(table: &Table<'_>) -> Option<IdentitySource> {
-    let claim = table.text("claim");
-    let algorithms = algorithms(table);
+    let (claim, algorithms) = (table.text("claim"), algorithms(table));
     let header = table.parsed("header", |name| request_header(table.context, name));
-    let issuer = table.text("issuer");
-    let audience = table.text("audience");
-    let require_exp = table.switch("require_exp");
-    let leeway = table.parsed("leeway", crate::config::reader::time_units::duration_or_zero);
-    let (keys, fetched) = keys(table, algorithms.as_deref().unwrap_or_default())?;
-    let (spans, keys): (Vec<_>, Vec<_>) = keys.into_iter().unzip();
-    let spec = VerifierSpec {
-        claim: claim?.into_inner(),
-        algorithms: algorithms?,
+    let (keys, fetched) = keys(table, algorithms.as_deref().unwrap_or_default()).unzip();
+    let (spans, keys) = keys.map(|keys| keys.into_iter().unzip::<_, _, Vec<_>, Vec<_>>()).unzip();
+    let spec = whole!(VerifierSpec {
+        claim,
+        algorithms,
+        issuer: Some(table.text("issuer")),
+        audience: Some(table.text("audience")),
+        require_exp: table.switch("require_exp"),
+        leeway: table.parsed("leeway", time_units::duration_or_zero),
         keys,
         fetched,
-        issuer: issuer.map(Located::into_inner),
-        audience: audience.map(Located::into_inner),
-        require_exp: require_exp?,
-        leeway: leeway?.into_inner(),
-    };
-    let span = |index: usize| spans.get(index).cloned().unwrap_or(table.span());
-    let verifier = Verifier::new(spec)
-        .map_err(|error| table.fault("keys", span(error.index), Fault::new(error.to_string())))
-        .ok()?;
+    })?;
+    let span = |index: usize| spans.iter().flatten().nth(index).cloned().unwrap_or(table.span());
+    let verifier =
+        Verifier::new(spec).map_err(|error| table.fault("keys", span(error.index), error.to_string())).ok()?;
     for skipped in verifier.skipped() {
-        table.warn("keys", span(skipped.index), "skipped_keys", Fault::new(skipped.to_string()));
+        table.warn("keys", span(skipped.index), "skipped_keys", skipped.to_string());
     }
-    Some(IdentitySource::Jwt { header: header?.into_inner(), verifier: Box::new(verifier) })
+    Some(IdentitySource::Jwt { header: header?, verifier: Box::new(verifier) })
 }
 
 fn algorithms(table: &Table<'_>) -> Option<Vec<Algorithm>> {
     let names = Algorithm::ALL_NAMES.map(|name| (name, name));
-    let chosen = table.list("algorithms", crate::config::reader::units::one_of(&names))?;
-    chosen.iter().map(|name| name.get_ref().parse().ok()).collect()
+    let chosen = table.list("algorithms", units::one_of(&names))?;
+    chosen.iter().map(|name| name.parse().ok()).collect()
 }
 
 /// Keys, each with its position.
@@ -183,16 +154,7 @@ type KeysAt = Vec<(Range<usize>, KeyMaterial)>;
 
 /// Compiles all keys, and the URL of fetched keys. `None` after an error.
 fn keys(table: &Table<'_>, algorithms: &[Algorithm]) -> Option<(KeysAt, Option<Arc<FetchedKeys>>)> {
-    let Some(value) = table.get("keys") else {
-        // Reading it notes that it is required.
-        table.text("keys");
-        return None;
-    };
-    let items = table.tables("keys");
-    if items.is_empty() && value.get_ref().as_array().is_some() {
-        table.fault("keys", value.span(), Fault::new("Weir needs at least one key to verify tokens"));
-        return None;
-    }
+    let items = table.some_tables("keys", "Weir needs at least one key to verify tokens")?;
     let (urls, files): (Vec<_>, Vec<_>) = items.iter().partition(|item| item.has("jwks_url"));
     if let [first, second, ..] = urls[..] {
         let problem = Problem::new(second.span(), "a second `jwks_url`: an identity has one at most");
@@ -213,33 +175,11 @@ fn fetched(item: &Table<'_>, algorithms: &[Algorithm]) -> Option<Arc<FetchedKeys
         item.context.note(Problem::new(item.span(), ONE_KEY));
         return None;
     }
-    let url = item.parsed("jwks_url", jwks_url)?;
-    let span = url.span();
-    let fetched = FetchedKeys::new(url.into_inner(), algorithms);
+    let fetched = FetchedKeys::new(item.parsed("jwks_url", jwks_url)?, algorithms);
     if fetched.is_none() && !algorithms.is_empty() {
-        let what = "fetched keys are public, and HS256 needs a secret key";
-        item.fault("jwks_url", span, Fault::new(what));
+        item.fault_at("jwks_url", "fetched keys are public, and HS256 needs a secret key");
     }
     fetched
-}
-
-/// A URL of `https`, or of `http` on this machine.
-fn jwks_url(text: &str) -> Result<Uri, Fault> {
-    let fault = |what| Err(Fault::new(what));
-    let Ok(url) = text.parse::<Uri>() else { return fault("is not a URL") };
-    let (Some(scheme), Some(authority)) = (url.scheme_str(), url.authority()) else {
-        return fault("must begin with `https://` and a host");
-    };
-    let host = authority.host().trim_matches(['[', ']']);
-    let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
-    match scheme {
-        _ if authority.as_str().contains('@') => fault("must not contain a user or a password"),
-        _ if text.contains('#') => fault("must not have a fragment"),
-        "https" => Ok(url),
-        "http" if is_here => Ok(url),
-        "http" => fault("must be `https`: an attacker who can change the fetched keys can sign tokens"),
-        _ => fault("must begin with `https://`"),
-    }
 }
 
 const ONE_KEY: &str = "a key is exactly one of `jwks`, `jwks_url`, `pem` and `secret`";
@@ -266,22 +206,16 @@ fn key(table: &Table<'_>, algorithms: &[Algorithm]) -> Option<KeyMaterial> {
 /// Reads the file that an option names. The content may be a key.
 pub(super) fn key_file(table: &Table<'_>, key: &str) -> Option<Vec<u8>> {
     let path = table.text(key)?;
-    if path.get_ref().contains(['\n', '{']) || path.get_ref().contains("-----BEGIN") {
-        table.context.hide(path.span());
-        table.fault(key, path.span(), Fault::new("must be the name of a file, not its content"));
+    if path.contains(['\n', '{']) || path.contains("-----BEGIN") {
+        table.context.hide(table.span_of(key));
+        table.fault_at(key, "must be the name of a file, not its content");
         return None;
     }
     read_file(table, key, &path)
 }
 
-fn read_file(table: &Table<'_>, key: &str, path: &Located<String>) -> Option<Vec<u8>> {
-    match table.context.file(path.get_ref()) {
-        Ok(bytes) => Some(bytes),
-        Err(what) => {
-            table.fault(key, path.span(), Fault::new(what));
-            None
-        }
-    }
+fn read_file(table: &Table<'_>, key: &str, path: &str) -> Option<Vec<u8>> {
+    table.context.file(path).map_err(|what| table.fault_at(key, what)).ok()
 }
 
 fn secret(key: &Table<'_>, algorithms: &[Algorithm]) -> Option<Vec<u8>> {
@@ -319,36 +253,32 @@ fn check_not_literal(key: &Table<'_>, value: &toml::Spanned<toml::de::DeValue<'_
     }
     key.hide_all(value);
     let problem = Problem::new(value.span(), "a secret must not be written into the configuration");
-    key.context.note(problem.help(Some("use `{ env = \"NAME\" }` or `{ file = \"path\" }`".into())));
+    key.context.note(problem.help("use `{ env = \"NAME\" }` or `{ file = \"path\" }`"));
     None
 }
 
 fn secret_of_variable(table: &Table<'_>) -> Option<(Range<usize>, Vec<u8>)> {
-    let name = table.text("env")?;
+    let (name, span) = (table.text("env")?, table.span_of("env"));
     // A text that is no variable name is probably the secret itself.
     let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if !is_name(name.get_ref()) || name.get_ref().len() > 64 {
-        table.context.hide(name.span());
-        let help = "a name has only letters, digits and `_`".to_owned();
-        table.fault("env", name.span(), Fault::new("is not the name of an environment variable").help(Some(help)));
+    if !is_name(&name) || name.len() > 64 {
+        table.context.hide(span);
+        let help = "a name has only letters, digits and `_`";
+        table.fault_at("env", ("is not the name of an environment variable", help));
         return None;
     }
-    let value = table.context.env(name.get_ref());
+    let value = table.context.env(&name);
     if value.is_none() {
-        table.fault("env", name.span(), Fault::new("this environment variable is not set, or not UTF-8"));
+        table.fault_at("env", "this environment variable is not set, or not UTF-8");
     }
-    Some((name.span(), value?.into_bytes()))
+    Some((span, value?.into_bytes()))
 }
 
 fn secret_of_file(table: &Table<'_>) -> Option<(Range<usize>, Vec<u8>)> {
-    let path = table.text("file")?;
-    let mut bytes = read_file(table, "file", &path)?;
+    let mut bytes = read_file(table, "file", &table.text("file")?)?;
     // Editors and `echo` end a file with a newline. It is not a part of the secret.
-    if bytes.ends_with(b"\n") {
-        bytes.pop();
+    for end in [b'\n', b'\r'] {
+        bytes.pop_if(|last| *last == end);
     }
-    if bytes.ends_with(b"\r") {
-        bytes.pop();
-    }
-    Some((path.span(), bytes))
+    Some((table.span_of("file"), bytes))
 }

@@ -1,12 +1,9 @@
 //! `key` and `several` of a limit: the parts of a key.
 
-use super::identity::{BUILT_IN_PARTS, check_request_header, several};
-use crate::config::diagnostics::{Problem, did_you_mean, nearest};
-use crate::config::reader::units::Fault;
-use crate::config::reader::{Located, Table};
-use crate::config::schema::own_value;
-use crate::engine::policy::KeyPart;
-use crate::engine::policy::{Mode, Repeated, Stage};
+use super::identity::{BUILT_IN_PARTS, check_request_header};
+use crate::config::reader::{Fault, Located, Problem, Table, did_you_mean, nearest};
+use crate::config::schema::{own_value, words};
+use crate::engine::policy::{KeyPart, Mode, Repeated, Stage};
 
 pub(super) fn key(
     table: &Table<'_>,
@@ -15,7 +12,7 @@ pub(super) fn key(
     mode: Option<Mode>,
     has_path: bool,
 ) -> Option<Vec<KeyPart>> {
-    let parts = table.list("key", |text| part(text, identities).ok_or_else(|| unknown_part(text, identities)))?;
+    let parts = table.list_at("key", |text| part(text, identities).ok_or_else(|| unknown_part(text, identities)))?;
     for part in &parts {
         if let KeyPart::Header(name, _) = part.get_ref()
             && let Err(fault) = check_request_header(table.context, name)
@@ -30,17 +27,17 @@ pub(super) fn key(
         table.context.note(Problem::new(part.span(), format!("`limit.key`: {what}")).absence());
     }
     let mut parts: Vec<_> = parts.into_iter().map(Located::into_inner).collect();
-    let several = match several(table)? {
+    let several = match table.choice("several", &words::SEVERAL)? {
         // A limit in shadow mode refuses no request.
         Repeated::Reject if mode == Some(Mode::Shadow) => Repeated::First,
         several => several,
     };
     let mut repeatable = parts.iter_mut().filter_map(KeyPart::several_mut).peekable();
-    if let (Some(value), None) = (table.get("several"), repeatable.peek()) {
-        let fault = Fault { absence: true, ..Fault::new("this key has no part that a request can repeat") };
+    if repeatable.peek().is_none() {
         let help =
             "`several` applies to `header:NAME`, `query:NAME` and `cookie:NAME`; an identity has its own `several`";
-        table.fault("several", value.span(), fault.help(Some(help.to_owned())));
+        let fault = Fault::new("this key has no part that a request can repeat").help(help);
+        table.fault_if_present("several", fault.absence());
     }
     repeatable.for_each(|part| *part = several);
     Some(parts)
@@ -88,9 +85,8 @@ fn network(lengths: &str) -> Option<KeyPart> {
 fn unknown_part(text: &str, identities: &[String]) -> Fault {
     if text.starts_with("ip/") {
         let help = "`ip/24` counts IPv4 addresses by their first 24 bits, of 1 to 32; `ip/24/48` also IPv6 addresses \
-                    by 48 bits, of 1 to 128"
-            .to_owned();
-        return Fault::new(format!("`{text}` is not a part of a key")).help(Some(help));
+                    by 48 bits, of 1 to 128";
+        return Fault::new(format!("`{text}` is not a part of a key")).help(help);
     }
     let known = || BUILT_IN_PARTS.into_iter().chain(identities.iter().map(String::as_str));
     let suggestion = match text.split_once(':') {
@@ -103,5 +99,5 @@ fn unknown_part(text: &str, identities: &[String]) -> Fault {
     };
     let suggestion = suggestion.filter(|suggestion| suggestion != text);
     let help = did_you_mean(suggestion.as_deref()).unwrap_or_else(all);
-    Fault { absence: true, ..Fault::new(format!("`{text}` is not a part of a key")).help(Some(help)) }
+    Fault { absence: true, ..Fault::new(format!("`{text}` is not a part of a key")).help(help) }
 }

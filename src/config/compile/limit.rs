@@ -9,20 +9,18 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::allowed;
 use super::fleet::Fleet;
-use super::on_limit::{self, Word};
 use super::override_key::Keyed;
 use super::overrides::{self, Target};
 use super::remote::{self, Stored};
 use super::rule::Scheme;
 use super::warnings::of_everyone;
-use super::{cost, key, matching, rate_warnings, settle, snapshot};
+use super::{allowed, cost, key, matching, on_limit, rate_warnings, settle, snapshot};
 use crate::config::overrides::OverrideSet;
-use crate::config::reader::units::{self, Fault};
-use crate::config::reader::{Located, Table};
+use crate::config::reader::{Located, Table, units};
+use crate::config::schema::words::{self, OnLimitWord};
 use crate::engine::policy::client_ip::Prefixes;
-use crate::engine::policy::{Except, Limit, Mode, Stage};
+use crate::engine::policy::{Except, Limit, Stage};
 
 /// The limit of a configuration without limits: requests wait if their path has more than 100 requests a minute.
 pub const DEFAULT_LIMIT: &str = r#"[[limit]]
@@ -91,23 +89,22 @@ type Names = HashMap<String, Range<usize>>;
 fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Limit> {
     let &Around { identities, prefixes, fleet, has_snapshot, has_plans, overrides: set } = around;
     let name = name(table, names);
-    let stage = table.choice("stage", &[("arrival", Stage::Arrival), ("identified", Stage::Identified)]);
-    let mode = table.choice("mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)]);
+    let stage = table.choice("stage", &words::STAGES);
+    let mode = table.choice("mode", &words::MODES);
     let match_table = table.table("match");
     let mut matches = matching::matches(&match_table);
     matching::cover_head(&mut matches.methods);
     let except_table = table.table("except");
-    let networks = except_table.list("ip", units::network).unwrap_or_default();
+    let networks = except_table.list_at("ip", units::network).unwrap_or_default();
     of_everyone(&except_table, "ip", &networks, "exempts_everyone", "this limit applies to no request");
     let paths = matching::except_paths(&except_table);
     let except = Except { networks: networks.into_iter().map(Located::into_inner).collect(), paths };
     let key = key::key(table, identities, stage, mode, match_table.has("path"));
     let word = on_limit::word(table);
     let sharing = fleet.strategy(table);
-    let scheme = Scheme::of(table, word.map(|word| word == Word::Hold), sharing.as_ref());
+    let scheme = Scheme::of(table, word.map(|word| word == OnLimitWord::Hold), sharing.as_ref());
     // After an error in a part of the key, the texts of keys cannot be checked.
-    let written = table.get("key").map_or(0, |value| value.get_ref().as_array().map_or(1, |items| items.len()));
-    let parts = key.as_deref().filter(|parts| parts.len() == written);
+    let parts = key.as_deref().filter(|parts| parts.len() == table.items("key").len());
     let keyed = Keyed { parts, routes: &matches.paths, prefixes, paths: table.context.paths.get() };
     let allowed::CompiledAllowed { allowed, capacities, dropping } = allowed::compile(table, &scheme, &keyed);
     check_plans(table, stage, has_plans);
@@ -116,9 +113,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     let excess = on_limit::compile(table, word, queue);
     let after = settle::after(table, stage);
     if stage == Some(Stage::Arrival) && allowed.as_ref().is_some_and(|allowed| allowed.usual.is_released()) {
-        let span = table.get("algorithm").map_or(table.span(), Spanned::span);
-        let what = "a limit of stage `arrival` cannot release units after the response";
-        table.fault("algorithm", span, Fault::new(what));
+        table.fault_at("algorithm", "a limit of stage `arrival` cannot release units after the response");
     }
     let max_keys = table.count("max_keys");
     let (name, excess, mut allowed, cost, sharing) = (name?, excess?, allowed?, cost?, sharing?);
@@ -147,7 +142,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
         after: after?,
         on_limit,
         ban,
-        max_keys: max_keys?.into_inner(),
+        max_keys: max_keys?,
         on_full,
         persist,
         is_listed: false,
@@ -156,28 +151,23 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
 
 /// Notes plans of a limit whose requests never have a plan.
 fn check_plans(table: &Table<'_>, stage: Option<Stage>, has_plans: bool) {
-    let Some(plans) = table.get("plans") else { return };
     if stage == Some(Stage::Arrival) {
-        let fault = Fault::new("the plan of a request is unknown at stage `arrival`");
-        return table.fault("plans", plans.span(), fault);
+        return table.fault_if_present("plans", "the plan of a request is unknown at stage `arrival`");
     }
     let assigns = |value: &Spanned<DeValue<'_>>| value.get_ref().as_table().is_some_and(|one| one.contains_key("plan"));
     let overrides = table.get("overrides").and_then(|overrides| overrides.get_ref().as_table());
     let is_assigned = overrides.is_some_and(|overrides| overrides.values().any(assigns));
-    if !has_plans && !is_assigned {
+    if table.has("plans") && !has_plans && !is_assigned {
         let help = "set the source of plans, as in `[plans] from = \"seller.plan\"`, or assign them by `/v1/plans`";
-        let fault = Fault::new("without `[plans]` no request has a plan of its own").help(Some(help.to_owned()));
-        table.warn("plans", plans.span(), "plans_without_source", fault);
+        let fault = ("without `[plans]` no request has a plan of its own", help);
+        table.warn("plans", table.span_of("plans"), "plans_without_source", fault);
     }
 }
 
 fn name(table: &Table<'_>, names: &mut Names) -> Option<String> {
-    let name = table.parsed("name", |text| {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-        if (1..=64).contains(&text.len()) && text.bytes().all(is_plain) {
-            return Ok(text.to_owned());
-        }
-        Err(Fault::new(format!("`{text}` is not 1 to 64 of `A-Z a-z 0-9 _ -`")))
+    let name = table.parsed_at("name", |text| {
+        let fault = || format!("`{text}` is not 1 to 64 of `A-Z a-z 0-9 _ -`").into();
+        units::is_name(text).then(|| text.to_owned()).ok_or_else(fault)
     })?;
     match names.entry(name.get_ref().clone()) {
         Entry::Occupied(other) => table.note_twice("name", name.get_ref(), name.span(), other.get().clone()),

@@ -1,34 +1,31 @@
-//! All listeners: their addresses, which must differ.
+//! All listeners: their addresses, which must differ, and `[check]`.
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::check::check;
 use super::grpc::listener;
-use super::takeover::takeover;
-use super::{admin, peers, upstream};
-use crate::config::diagnostics::Problem;
-use crate::config::reader::{Located, Table, units};
+use super::{admin, peers, tls, upstream};
+use crate::config::reader::{Fault, Located, Optional, Problem, Table, units};
+use crate::config::schema::words;
 use crate::fleet::grpc::settings::ServiceListener;
 use crate::transport::net::ListenAddress;
 use crate::transport::net::tls::ServerTls;
 use crate::transport::proxy::settings::{CheckListener, CheckSettings};
 
 /// The listeners of a configuration. A field is `None` after an error.
-#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
 pub(super) struct Listeners {
     /// For requests; empty if Weir only answers checks.
     pub(super) requests: Option<Vec<Located<ListenAddress>>>,
     /// For checks; the inner option is `None` without `[check]`.
-    pub(super) checks: Option<Option<(Located<CheckListener>, CheckSettings)>>,
+    pub(super) checks: Optional<(Located<CheckListener>, CheckSettings)>,
     /// For callers of the limiter service, with TLS; the inner option is `None` without `[grpc]`.
-    pub(super) grpc: Option<Option<(Located<ServiceListener>, Option<ServerTls>)>>,
+    pub(super) grpc: Optional<(Located<ServiceListener>, Option<ServerTls>)>,
     /// For other replicas; the inner option is `None` without `fleet.listen`.
-    pub(super) fleet: Option<Option<Located<ListenAddress>>>,
+    pub(super) fleet: Optional<Located<ListenAddress>>,
     /// The admin listener; the inner option is `None` for `off`.
     pub(super) operators: Option<Located<Option<ListenAddress>>>,
     /// For a successor; the inner option is `None` without `takeover`.
-    pub(super) takeover: Option<Option<Located<PathBuf>>>,
+    pub(super) takeover: Optional<Located<PathBuf>>,
 }
 
 impl Listeners {
@@ -38,12 +35,17 @@ impl Listeners {
         server: &Table<'_>,
         (admin, grpc, fleet): (&Table<'_>, &Table<'_>, &Table<'_>),
     ) -> Self {
-        let requests = server.list("listen", |text| units::listen(text, root.context.dir));
-        // Without a service there is nothing to forward to.
-        let requests = if upstream::is_omitted(root) { Some(Vec::new()) } else { requests };
-        let checks = check(&root.table("check"), server);
-        let (grpc, fleet, operators) = (listener(grpc), peers::listener(fleet), admin::listen(admin));
-        let listeners = Self { requests, checks, grpc, fleet, operators, takeover: takeover(server) };
+        let dir = root.context.dir;
+        let requests = server.list_at("listen", |text| units::listen(text, dir));
+        let listeners = Self {
+            // Without a service there is nothing to forward to.
+            requests: if upstream::is_omitted(root) { Some(Vec::new()) } else { requests },
+            checks: root.table("check").if_present(|table| check(table, server)),
+            grpc: grpc.if_present(listener),
+            fleet: peers::listener(fleet),
+            operators: admin::listen(admin),
+            takeover: server.optional("takeover", |key| server.parsed_at(key, |text| takeover(dir, text))),
+        };
         listeners.check_apart(root);
         listeners
     }
@@ -63,19 +65,57 @@ impl Listeners {
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = (&'static str, Range<usize>, ListenAddress)> {
+    fn all(&self) -> Vec<(&'static str, Range<usize>, ListenAddress)> {
+        fn one<T>(
+            read: Option<&Located<T>>,
+            address: impl Fn(&T) -> Option<ListenAddress>,
+        ) -> Option<(Range<usize>, ListenAddress)> {
+            read.and_then(|read| Some((read.span(), address(read.get_ref())?)))
+        }
         let Self { requests, checks, grpc, fleet, operators, takeover } = self;
+        let checks = checks.iter().flatten().map(|(one, _)| one).next();
+        let grpc = grpc.iter().flatten().map(|(one, _)| one).next();
         let requests = requests.iter().flatten();
-        let requests = requests.map(|place| ("server.listen", place.span(), place.get_ref().clone()));
-        let checks = checks.iter().flatten();
-        let checks = checks.map(|(one, _)| ("check.listen", one.span(), one.get_ref().listen.clone()));
-        let grpc = grpc.iter().flatten();
-        let grpc = grpc.map(|(one, _)| ("grpc.listen", one.span(), one.get_ref().listen.clone()));
-        let fleet = fleet.iter().flatten().map(|one| ("fleet.listen", one.span(), one.get_ref().clone()));
-        let operators = operators.iter();
-        let operators = operators.filter_map(|one| Some(("admin.listen", one.span(), one.get_ref().clone()?)));
-        let takeover = takeover.iter().flatten();
-        let takeover = takeover.map(|one| ("server.takeover", one.span(), ListenAddress::Unix(one.get_ref().clone())));
-        requests.chain(checks).chain(grpc).chain(fleet).chain(operators).chain(takeover)
+        let requests = requests.map(|place| ("server.listen", Some((place.span(), place.get_ref().clone()))));
+        let others = [
+            ("check.listen", one(checks, |check| Some(check.listen.clone()))),
+            ("grpc.listen", one(grpc, |grpc| Some(grpc.listen.clone()))),
+            ("fleet.listen", one(fleet.as_ref().and_then(Option::as_ref), |place| Some(place.clone()))),
+            ("admin.listen", one(operators.as_ref(), Clone::clone)),
+            (
+                "server.takeover",
+                one(takeover.as_ref().and_then(Option::as_ref), |path| Some(ListenAddress::Unix(path.clone()))),
+            ),
+        ];
+        requests.chain(others).filter_map(|(name, place)| place.map(|(span, place)| (name, span, place))).collect()
     }
+}
+
+/// Compiles the listener for checks, with its position, and its settings.
+fn check(table: &Table<'_>, server: &Table<'_>) -> Option<(Located<CheckListener>, CheckSettings)> {
+    let listen = table.parsed_at("listen", |text| units::listen(text, table.context.dir));
+    let (headers, max_connections) = (table.choice("headers", &words::CHECK_HEADERS), table.count("max_connections"));
+    let tls = tls::tls(&table.table("tls")).map(ServerTls::http1_only);
+    let listen = listen?;
+    let trusted = server.get("trusted_proxies").map(toml::Spanned::get_ref);
+    if trusted.is_none_or(|trusted| trusted.as_array().is_some_and(|all| all.is_empty())) {
+        let help = "add the addresses of the proxies that ask, as in `trusted_proxies = [\"10.0.0.0/24\"]`";
+        let fault = Fault::new("without `server.trusted_proxies` nobody may ask").help(help);
+        table.fault("listen", listen.span(), fault.absence());
+    }
+    let span = listen.span();
+    let listener = CheckListener { listen: listen.into_inner(), max_connections: max_connections? };
+    Some((Located::new(span, listener), CheckSettings { headers: headers?, tls }))
+}
+
+/// Parses the path of the socket for a successor.
+fn takeover(dir: &Path, text: &str) -> Result<PathBuf, Fault> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        let help = format!("it is always a Unix socket; write {path:?}");
+        return Err(("is a path, without `unix:`", help).into());
+    }
+    if text.is_empty() || text.ends_with('/') || text.contains('\0') {
+        return Err((format!("`{text}` names no file"), "write it like \"/run/weir/takeover.sock\"").into());
+    }
+    units::socket_path(dir.join(text))
 }

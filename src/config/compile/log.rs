@@ -1,45 +1,46 @@
-//! `[log]`: the format, the level and the access log.
+//! `[log]` and `[trace]`: the format, the level and the access log, and the collector of traces.
 
 use std::path::PathBuf;
 
-use crate::base::telemetry::{AccessLog, AccessSettings, COMBINED, LineFormat, LogFormat, LogSettings, Template};
-use crate::config::diagnostics::{did_you_mean, nearest};
+use super::urls::collector;
+use crate::base::telemetry::{AccessSettings, COMBINED, LineFormat, LogSettings, Template};
 use crate::config::files::unwritable_file;
-use crate::config::reader::Table;
-use crate::config::reader::units::Fault;
+use crate::config::reader::{Fault, Table, did_you_mean, nearest, whole};
+use crate::config::schema::words;
+use crate::transport::proxy::settings::TraceSettings;
 
 pub(super) fn log(table: &Table<'_>) -> Option<LogSettings> {
-    let formats = [("auto", LogFormat::Auto), ("text", LogFormat::Text), ("json", LogFormat::Json)];
-    let levels = [
-        ("error", tracing::Level::ERROR),
-        ("warn", tracing::Level::WARN),
-        ("info", tracing::Level::INFO),
-        ("debug", tracing::Level::DEBUG),
-        ("trace", tracing::Level::TRACE),
-    ];
-    let accesses = [("off", AccessLog::Off), ("all", AccessLog::All), ("refused", AccessLog::Refused)];
-    let format = table.choice("format", &formats);
-    let level = table.choice("level", &levels);
-    let requests = table.choice("access", &accesses);
-    let access_format = table.parsed("access_format", line_format);
-    let access_file = if table.has("access_file") { access_file(table).map(Some) } else { Some(None) };
-    let sample = table.count("access_sample");
-    let access = AccessSettings { requests: requests?, sample: sample?.into_inner() };
-    let access_format = access_format?.into_inner();
-    Some(LogSettings { format: format?, level: level?, access, access_format, access_file: access_file? })
+    whole!(LogSettings {
+        format: table.choice("format", &words::LOG_FORMATS),
+        level: table.choice("level", &words::LOG_LEVELS),
+        access: whole!(AccessSettings {
+            requests: table.choice("access", &words::ACCESS_LOGS),
+            sample: table.count("access_sample"),
+        }),
+        access_format: table.parsed("access_format", line_format),
+        access_file: table.optional("access_file", |_| access_file(table)),
+    })
+}
+
+pub(super) fn trace(table: &Table<'_>) -> Option<TraceSettings> {
+    whole!(TraceSettings {
+        endpoint: table.parsed("endpoint", collector),
+        service_name: table.text("service_name").map(Into::into),
+        sample: table.count("sample"),
+    })
 }
 
 /// The file of access lines.
 fn access_file(table: &Table<'_>) -> Option<PathBuf> {
-    let path = table.text("access_file")?;
+    let path = table.text_at("access_file")?;
     let file = table.context.path(path.get_ref());
     if let Some(what) = unwritable_file(&file) {
-        table.warn("access_file", path.span(), "folder", Fault::new(what));
+        table.warn("access_file", path.span(), "folder", what);
     }
     if !table.has("access") {
         let help = "add `access = \"all\"` or `access = \"refused\"`; `access = \"off\"` says that this is intended";
-        let fault = Fault::new("nothing is written to this file, because there is no `log.access`");
-        table.warn("access_file", path.span(), "unused_access_file", fault.help(Some(help.to_owned())));
+        let what = "nothing is written to this file, because there is no `log.access`";
+        table.warn("access_file", path.span(), "unused_access_file", (what, help));
     }
     Some(file)
 }
@@ -54,22 +55,20 @@ fn line_format(text: &str) -> Result<Option<LineFormat>, Fault> {
         "combined" => COMBINED,
         template if template.contains('{') => template,
         _ => {
-            let help = did_you_mean(nearest(text, FORMATS));
-            let usual =
-                || "write `json`, `text`, `combined`, or a template such as `{client} {status} {path}`".to_owned();
-            return Err(Fault::new(format!("`{text}` is no format")).help(Some(help.unwrap_or_else(usual))));
+            let usual = "write `json`, `text`, `combined`, or a template such as `{client} {status} {path}`";
+            let help = did_you_mean(nearest(text, FORMATS)).unwrap_or_else(|| usual.to_owned());
+            return Err((format!("`{text}` is no format"), help).into());
         }
     };
     let template = Template::parse(template).map_err(|unknown| match unknown {
         Some(name) => {
             let all = || format!("there are {}", Template::names().collect::<Vec<_>>().join(", "));
             let help = did_you_mean(nearest(name, Template::names())).unwrap_or_else(all);
-            Fault::new(format!("there is no field `{name}`")).help(Some(help))
+            Fault::new(format!("there is no field `{name}`")).help(help)
         }
-        None => Fault::new("not a template").help(Some(
-            "the names of fields stand in braces, `{{` and `}}` are braces, and a line has no control characters"
-                .to_owned(),
-        )),
+        None => Fault::new("not a template").help(
+            "the names of fields stand in braces, `{{` and `}}` are braces, and a line has no control characters",
+        ),
     })?;
     Ok(Some(LineFormat::Template(template)))
 }

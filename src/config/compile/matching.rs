@@ -3,36 +3,31 @@
 use http::{HeaderValue, Method};
 
 use super::identity::request_header;
-use crate::config::diagnostics::{did_you_mean, nearest};
-use crate::config::reader::units::Fault;
-use crate::config::reader::{Located, Table};
+use crate::config::reader::{Fault, Located, Table, did_you_mean, nearest};
 use crate::engine::policy::path::PathRules;
 use crate::engine::policy::{HeaderTest, HostPattern, Match, PathPattern, PatternError};
 
 /// Compiles a `match` table. Notes and leaves out invalid entries; the configuration is invalid then.
 pub(super) fn matches(table: &Table<'_>) -> Match {
-    fn values<T>(list: Option<Vec<Located<T>>>) -> Vec<T> {
-        list.into_iter().flatten().map(Located::into_inner).collect()
-    }
-    let methods = table.list("method", method);
-    for method in methods.iter().flatten().filter(|method| !METHODS.contains(&method.get_ref().as_str())) {
-        let help = did_you_mean(nearest(method.get_ref().as_str(), METHODS));
-        let fault = Fault::new(format!("no RFC names the method `{}`", method.get_ref())).help(help);
+    let methods = table.list_at("method", method).unwrap_or_default();
+    for method in methods.iter().filter(|method| !is_of_an_rfc(method.get_ref())) {
+        let help = did_you_mean(nearest(method.get_ref().as_str(), METHODS.split(' ')));
+        let fault = (format!("no RFC names the method `{}`", method.get_ref()), help);
         table.warn("method", method.span(), "unknown_method", fault);
     }
     Match {
-        paths: values(table.list("path", |text| path_pattern(table, text))),
-        hosts: values(table.list("host", host)),
-        methods: values(methods),
+        paths: table.list("path", |text| path_pattern(table, text)).unwrap_or_default(),
+        hosts: table.list("host", host).unwrap_or_default(),
+        methods: methods.into_iter().map(Located::into_inner).collect(),
         headers: headers(table),
     }
 }
 
 /// Compiles the paths of an `except` table.
 pub(super) fn except_paths(table: &Table<'_>) -> Vec<PathPattern> {
-    let paths = table.list("path", |text| path_pattern(table, text)).unwrap_or_default();
+    let paths = table.list_at("path", |text| path_pattern(table, text)).unwrap_or_default();
     for path in paths.iter().filter(|path| path.get_ref().matches_all()) {
-        table.fault("path", path.span(), Fault::new("this is every path, so nothing is left"));
+        table.fault("path", path.span(), "this is every path, so nothing is left");
     }
     paths.into_iter().map(Located::into_inner).collect()
 }
@@ -45,48 +40,13 @@ pub(super) fn cover_head(methods: &mut Vec<Method>) {
 }
 
 /// The methods of the registry of IANA (RFC 9110, section 16.1).
-const METHODS: [&str; 40] = [
-    "ACL",
-    "BASELINE-CONTROL",
-    "BIND",
-    "CHECKIN",
-    "CHECKOUT",
-    "CONNECT",
-    "COPY",
-    "DELETE",
-    "GET",
-    "HEAD",
-    "LABEL",
-    "LINK",
-    "LOCK",
-    "MERGE",
-    "MKACTIVITY",
-    "MKCALENDAR",
-    "MKCOL",
-    "MKREDIRECTREF",
-    "MKWORKSPACE",
-    "MOVE",
-    "OPTIONS",
-    "ORDERPATCH",
-    "PATCH",
-    "POST",
-    "PRI",
-    "PROPFIND",
-    "PROPPATCH",
-    "PUT",
-    "QUERY",
-    "REBIND",
-    "REPORT",
-    "SEARCH",
-    "TRACE",
-    "UNBIND",
-    "UNCHECKOUT",
-    "UNLINK",
-    "UNLOCK",
-    "UPDATE",
-    "UPDATEREDIRECTREF",
-    "VERSION-CONTROL",
-];
+const METHODS: &str = "ACL BASELINE-CONTROL BIND CHECKIN CHECKOUT CONNECT COPY DELETE GET HEAD LABEL LINK LOCK MERGE MKACTIVITY \
+    MKCALENDAR MKCOL MKREDIRECTREF MKWORKSPACE MOVE OPTIONS ORDERPATCH PATCH POST PRI PROPFIND PROPPATCH PUT \
+    QUERY REBIND REPORT SEARCH TRACE UNBIND UNCHECKOUT UNLINK UNLOCK UPDATE UPDATEREDIRECTREF VERSION-CONTROL";
+
+fn is_of_an_rfc(method: &Method) -> bool {
+    METHODS.split(' ').any(|known| known == method.as_str())
+}
 
 /// Parses a path pattern of `table`, folded like the paths of requests.
 pub(super) fn path_pattern(table: &Table<'_>, text: &str) -> Result<PathPattern, Fault> {
@@ -119,26 +79,24 @@ pub(super) fn host(text: &str) -> Result<HostPattern, Fault> {
     let name = below.unwrap_or(&lower);
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     let is_name = name.split('.').all(|label| !label.is_empty() && label.bytes().all(is_plain));
-    let is_ipv6 = name
-        .strip_prefix('[')
-        .and_then(|name| name.strip_suffix(']'))
-        .is_some_and(|ip| ip.parse::<std::net::Ipv6Addr>().is_ok());
+    let ip = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    let is_ipv6 = ip.is_some_and(|ip| ip.parse::<std::net::Ipv6Addr>().is_ok());
     if !(is_name || is_ipv6 && below.is_none()) {
         let help = "write a host in ASCII, without a port; `*.` at its start matches every subdomain";
-        return Err(Fault::new(format!("`{text}` is not a host")).help(Some(help.to_owned())));
+        return Err((format!("`{text}` is not a host"), help).into());
     }
-    Ok(below.map_or_else(
-        || HostPattern::Exact(lower.as_str().into()),
-        |name| HostPattern::Below(format!(".{name}").into()),
-    ))
+    Ok(match below {
+        Some(name) => HostPattern::Below(format!(".{name}").into()),
+        None => HostPattern::Exact(lower.into()),
+    })
 }
 
 pub(super) fn method(text: &str) -> Result<Method, Fault> {
     let method = Method::from_bytes(text.as_bytes()).map_err(|_| Fault::new(format!("`{text}` is not a method")))?;
     // RFC 9110, section 9.1: methods are case-sensitive, so `get` would never match.
     if text.bytes().any(|byte| byte.is_ascii_lowercase()) {
-        let fault = Fault::new(format!("`{text}` never matches: methods are in upper case"));
-        return Err(fault.help(did_you_mean(Some(&text.to_ascii_uppercase()))));
+        let help = did_you_mean(Some(&text.to_ascii_uppercase()));
+        return Err((format!("`{text}` never matches: methods are in upper case"), help).into());
     }
     Ok(method)
 }
@@ -155,12 +113,12 @@ fn headers(table: &Table<'_>) -> Vec<(http::HeaderName, HeaderTest)> {
             }
         };
         if test.is_none() {
-            table.fault("header", value.span(), Fault::new("this is not a valid header value"));
+            table.fault("header", value.span(), "this is not a valid header value");
         }
         match request_header(table.context, name.get_ref()) {
             Err(fault) => table.fault("header", name.span(), fault),
             Ok(header) if headers.iter().any(|(other, _)| *other == header) => {
-                table.fault("header", name.span(), Fault::new(format!("`{header}` occurs twice")));
+                table.fault("header", name.span(), format!("`{header}` occurs twice"));
             }
             Ok(header) => headers.extend(test.map(|test| (header, test))),
         }

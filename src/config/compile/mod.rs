@@ -5,25 +5,18 @@
 mod listeners;
 mod route;
 mod server;
-mod timeouts;
 mod tls;
-mod trace;
 mod upstream;
+mod urls;
 
 mod admin;
-mod check;
-mod etcd_members;
-mod etcd_url;
 mod fleet;
 mod grpc;
 mod headers;
-mod hold;
 mod log;
 mod peers;
-mod service;
 mod snapshot;
-mod store;
-mod takeover;
+pub(in crate::config) mod store;
 
 mod access;
 mod forward_as;
@@ -42,7 +35,6 @@ mod remote;
 mod rule;
 mod settle;
 
-mod derived;
 mod rate_warnings;
 mod warnings;
 
@@ -51,21 +43,20 @@ use std::sync::Arc;
 use toml::de::DeTable;
 
 pub use admin::AdminSettings;
-pub use derived::InForce;
-pub(in crate::config) use derived::{Absent, DerivedDefaults};
 pub use grpc::GrpcSettings;
 pub use peers::PeerSettings;
 
 use fleet::Fleet;
 use listeners::Listeners;
+use warnings::{NamedLimits, Served};
 
 use crate::base::telemetry;
 use crate::config::diagnostics::Diagnostics;
-use crate::config::effective::Written;
 use crate::config::overrides::{OverrideSet, RunTimeOverrides};
 use crate::config::reader::context::Context;
-use crate::config::reader::{Located, Table};
+use crate::config::reader::{Located, Table, whole};
 use crate::config::sources::Sources;
+use crate::config::written::Written;
 use crate::engine::policy::Policy;
 use crate::engine::policy::client_ip::Prefixes;
 use crate::engine::policy::route::Routes;
@@ -125,63 +116,60 @@ pub(in crate::config) fn config(
     let grpc_table = root.table("grpc");
     let fleet_table = root.table("fleet");
     let listeners = Listeners::read(&root, &server, (&admin_table, &grpc_table, &fleet_table));
+    let requests = listeners.requests.as_deref();
     server::paths(&server);
     let bounds = server::bounds(&server);
-    let (forwarded, proxied_from) = (server.switch("forwarded"), server::proxied_from(&server.table("proxy_protocol")));
-    let (request_id, traces) = (server.switch("request_id"), trace::trace(&root.table("trace")));
+    let proxied_from = server::proxied_from(&server.table("proxy_protocol"));
+    let traces = root.table("trace").if_present(log::trace);
     let tls_table = server.table("tls");
     let tls = tls::tls(&tls_table);
-    let (timeouts, dns) = (timeouts::timeouts(&root.table("timeouts")), root.table("dns"));
-    let name_servers = upstream::name_servers(&dns);
-    let compiled = upstream::upstreams(&root, listeners.requests.as_deref());
-    let (routes, upstreams) = (route::routes(&root, &compiled), compiled.upstreams);
-    let admin = admin::admin(&admin_table, listeners.operators.as_ref());
+    let timeouts = server::timeouts(&root.table("timeouts"));
+    let name_servers = upstream::name_servers(&root.table("dns"));
+    let compiled = upstream::upstreams(&root, requests);
+    let routes = route::routes(&root, &compiled);
     admin::overrides(&admin_table);
-    let fixed = server::fixed(&server, listeners.requests.as_deref(), listeners.takeover);
-    let (headers, max_tokens) = (root.table("headers"), root.table("tokens").count("max_cached"));
+    let headers = root.table("headers");
     let profiles = headers::profiles(&headers);
-    let grpc = grpc::grpc(&grpc_table, listeners.grpc, profiles);
     let peers = peers::peers(&fleet_table, listeners.fleet, name_servers.as_ref());
-    let (hold, log) = (hold::hold(&root.table("hold")), log::log(&root.table("log")));
-    let snapshot = snapshot::snapshot(&root.table("snapshot"), &admin_table);
     let compiled_stores = store::stores(&root.table("store"));
     let known_peers = peers.as_ref().and_then(|peers| peers.as_ref().map(|peers| &peers.settings));
     let fleet = fleet::fleet(&fleet_table, &compiled_stores, known_peers);
     let tables = (&server, &headers, &grpc_table);
     let policy = policy(&root, tables, tls_table.has("client_ca"), &fleet, overrides, routes.as_ref());
     let (fleet_secret, limiters) = fleet.into_parts();
-    let (check_listener, check) = listeners.checks?.unzip();
-    Some(Config {
-        fixed: fixed?,
-        check_listener: check_listener.map(Located::into_inner),
-        proxy: Settings {
-            proxied_from: proxied_from?,
-            tls, // an error of it is noted
-            upstreams: upstreams?,
-            name_servers: name_servers?,
-            routes: routes?,
-            timeouts: timeouts?,
-            bounds: bounds?,
-            forwarded: forwarded?,
-            request_id: request_id?,
-            traces: traces?,
-            profiles: profiles?,
+    let limiters = limiters.into_iter().map(RemoteSettings::Service);
+    let (check_listener, check) = listeners.checks.map(Option::unzip).unzip();
+    whole!(Config {
+        fixed: server::fixed(&server, requests, listeners.takeover),
+        check_listener: check_listener.map(|listener| listener.map(Located::into_inner)),
+        proxy: whole!(Settings {
+            proxied_from,
+            tls: Some(tls), // an error of it is noted
+            upstreams: compiled.upstreams,
+            name_servers,
+            routes,
+            timeouts,
+            bounds,
+            forwarded: server.switch("forwarded"),
+            request_id: server.switch("request_id"),
+            traces,
+            profiles,
             check,
-        },
-        policy: policy?.with_listed(profiles.is_some_and(|profiles| profiles.ietf)),
-        stores: compiled_stores.stores?.into_iter().chain(limiters.into_iter().map(RemoteSettings::Service)).collect(),
-        fleet_secret: fleet_secret?,
-        hold: hold?,
-        max_tokens: max_tokens?.into_inner(),
-        admin: admin?,
-        grpc: grpc?,
-        peers: peers?,
-        snapshot: snapshot?,
-        run_time: RunTimeOverrides::default(),
-        warnings: Diagnostics::default(),
-        log: log?,
-        sources: Sources::default(),
-        written: Written::default(),
+        }),
+        policy: policy.map(|policy| policy.with_listed(profiles.is_some_and(|profiles| profiles.ietf))),
+        stores: compiled_stores.stores.map(|stores| stores.into_iter().chain(limiters).collect()),
+        fleet_secret,
+        hold: server::hold(&root.table("hold")),
+        max_tokens: root.table("tokens").count("max_cached"),
+        admin: admin::admin(&admin_table, listeners.operators.as_ref()),
+        grpc: grpc::grpc(&grpc_table, listeners.grpc, profiles),
+        peers,
+        snapshot: root.table("snapshot").if_present(|table| snapshot::snapshot(table, &admin_table)),
+        run_time: Some(RunTimeOverrides::default()),
+        warnings: Some(Diagnostics::default()),
+        log: log::log(&root.table("log")),
+        sources: Some(Sources::default()),
+        written: Some(Written::default()),
     })
 }
 
@@ -211,19 +199,20 @@ fn policy(
     let policy = policy?.with_free_preflights(free_preflights?).with_access(access, plans?);
     let policy = policy.with_descriptors(descriptors?).with_identity_headers(identity_headers);
     warnings::of_unused_stores(root, fleet.store_names(), &policy);
+    let limits = NamedLimits::of(root, policy.limits());
     guards::of_unused_identities(root, &names, &policy, routes);
-    guards::of_partly_guarded(root, &policy, routes);
+    guards::of_partly_guarded(&limits, &policy, routes);
     guards::of_evaded_denials(root, &policy, routes);
-    warnings::of_shadowed(root, policy.limits());
-    warnings::of_void_limits(root, policy.limits(), &bypass);
-    warnings::of_invented_keys(root, &policy);
+    limits.warn_of_shadowed();
+    limits.warn_of_void(&bypass);
+    limits.warn_of_invented_keys(&policy);
     if root.has("check") && upstream::is_omitted(root) {
-        warnings::of_unsettled(root, policy.limits());
+        limits.warn_of_unsettled();
     }
-    warnings::of_unnamed_limits(root, &policy);
+    limits.warn_of_unnamed(&policy);
     warnings::of_unknown_plans(root, policy.limits());
-    if let Some(served) = warnings::Served::of(root, routes) {
-        served.warn_of_limits(root, policy.limits());
+    if let Some(served) = Served::of(root, routes) {
+        limits.warn_of_unserved(&served);
         served.warn_of_access(root);
     }
     Some(match fleet.members() {

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use crate::config::diagnostics::Problem;
-use crate::config::reader::time_units;
-use crate::config::reader::units::Fault;
-use crate::config::reader::{Located, Table};
+use crate::base::time::saturating_ns;
+use crate::config::reader::{Located, Problem, Table, time_units};
+use crate::config::schema::words::{self, OnLimitWord};
 use crate::engine::limit::slow_down::SlowDown;
 use crate::engine::limit::{Algorithm, OnFull, QuotaError, Rate, ban};
 use crate::engine::policy::{Allowed, DelayRule, HoldRule, OnLimit};
 
-use Word::{Delay, Hold, Reject};
+use OnLimitWord::{Delay, Hold, Reject};
 
 /// The handling of requests that exceed a limit.
 pub(super) struct Excess {
@@ -21,42 +20,33 @@ pub(super) struct Excess {
 }
 
 /// The word of `on_limit`.
-pub(super) fn word(table: &Table<'_>) -> Option<Word> {
-    table.choice("on_limit", &[("reject", Reject), ("hold", Hold), ("delay", Delay)])
+pub(super) fn word(table: &Table<'_>) -> Option<OnLimitWord> {
+    table.choice("on_limit", &words::ON_LIMIT)
 }
 
 /// Compiles the handling of excess for this `word`. `queue` is the number of units that may wait, if the algorithm
 /// limits it.
-pub(super) fn compile(table: &Table<'_>, word: Option<Word>, queue: Option<u64>) -> Option<Excess> {
+pub(super) fn compile(table: &Table<'_>, word: Option<OnLimitWord>, queue: Option<u64>) -> Option<Excess> {
     let on_limit = on_limit(table, word, queue);
-    let ban = table.has("ban").then(|| ban(&table.table("ban")));
+    let ban = table.table("ban").if_present(ban);
     if let (Some(OnLimit::Delay(_)), Some(value)) = (on_limit, table.get("ban")) {
         let title = "`limit.ban` needs a limit that refuses requests, and this limit delays them";
         table.context.note(Problem::new(value.span(), title).absence());
     }
-    let on_full = table.choice("on_full", &ON_FULL);
-    if table.has("on_full") && on_full.is_none() {
-        return None;
-    }
-    if let (Some(OnFull::Reject), Some(value), Some(OnLimit::Hold(_) | OnLimit::Delay(_))) =
-        (on_full, table.get("on_full"), on_limit)
-    {
+    let on_full = table.optional("on_full", |key| table.choice(key, &words::ON_FULL))?;
+    if on_full == Some(OnFull::Reject) && matches!(on_limit, Some(OnLimit::Hold(_) | OnLimit::Delay(_))) {
         let title = "`limit.on_full`: `reject` needs `on_limit = \"reject\"`";
-        table.context.note(Problem::new(value.span(), title).absence());
+        table.context.note(Problem::new(table.span_of("on_full"), title).absence());
     }
-    Some(Excess { on_full, on_limit: on_limit?, ban: ban.map_or(Some(None), |ban| ban.map(Some))? })
+    Some(Excess { on_full, on_limit: on_limit?, ban: ban? })
 }
-
-/// The words of `on_full`.
-pub(super) const ON_FULL: [(&str, OnFull); 4] =
-    [("sketch", OnFull::Sketch), ("shared", OnFull::Shared), ("reject", OnFull::Reject), ("allow", OnFull::Allow)];
 
 impl Excess {
     /// Notes `sketch` of a limit whose keys cannot share a sketch.
     pub(super) fn check_on_full(&self, table: &Table<'_>, allowed: &Allowed) {
-        if let (Some(value), true, false) = (table.get("on_full"), self.is_sketched(), can_sketch(allowed)) {
-            let fault = Fault::new("`sketch` needs a token bucket with the same rule for every key");
-            table.fault("on_full", value.span(), fault.help(Some("remove it; the default is then `shared`".into())));
+        if self.is_sketched() && !can_sketch(allowed) {
+            let what = "`sketch` needs a token bucket with the same rule for every key";
+            table.fault_at("on_full", (what, "remove it; the default is then `shared`"));
         }
     }
 
@@ -75,85 +65,67 @@ fn can_sketch(allowed: &Allowed) -> bool {
     matches!(allowed.usual, Algorithm::TokenBucket(_)) && !allowed.is_special()
 }
 
-fn on_limit(table: &Table<'_>, what: Option<Word>, queue: Option<u64>) -> Option<OnLimit> {
+fn on_limit(table: &Table<'_>, what: Option<OnLimitWord>, queue: Option<u64>) -> Option<OnLimit> {
     let (hold, delay) = (table.table("hold"), table.table("delay"));
     let max_wait = hold.duration_or("max_wait");
     let max_waiting = hold.count("max_waiting");
     let slow_down = slow_down(&delay);
     let needs = |option: &str, span, word, help: &str| {
         let problem = Problem::new(span, format!("`limit.{option}` needs `on_limit = \"{word}\"`")).absence();
-        table.context.note(problem.help(Some(help.into())));
+        table.context.note(problem.help(help));
     };
     let refused = "without it, the limit refuses requests";
     match what {
         Some(Reject) if hold.is_present() => needs("hold", hold.span(), "hold", refused),
-        Some(Delay) if let Some(value) = hold.get("max_wait") => {
-            needs("hold.max_wait", value.span(), "hold", "`delay.max` is the longest delay of a request");
+        Some(Delay) if hold.has("max_wait") => {
+            let help = "`delay.max` is the longest delay of a request";
+            needs("hold.max_wait", hold.span_of("max_wait"), "hold", help);
         }
         _ => {}
     }
-    match what {
-        Some(Reject) if delay.is_present() => needs("delay", delay.span(), "delay", refused),
-        Some(Hold) if delay.is_present() => {
-            needs("delay", delay.span(), "delay", "with `hold`, the limit computes how long a request waits");
-        }
-        _ => {}
+    if let Some(word @ (Reject | Hold)) = what.filter(|_| delay.is_present()) {
+        let held = "with `hold`, the limit computes how long a request waits";
+        needs("delay", delay.span(), "delay", if word == Hold { held } else { refused });
     }
     Some(match what? {
         Reject => OnLimit::Reject,
         Hold => {
             let max_waiting = match queue.filter(|_| !hold.has("max_waiting")) {
                 Some(units) => usize::try_from(units).unwrap_or(usize::MAX),
-                None => max_waiting?.into_inner(),
+                None => max_waiting?,
             };
-            OnLimit::Hold(HoldRule { max_wait_ns: max_wait?.map(ns), max_waiting })
+            OnLimit::Hold(HoldRule { max_wait_ns: max_wait?.map(saturating_ns), max_waiting })
         }
-        Delay => OnLimit::Delay(DelayRule { slow_down: slow_down?, max_waiting: max_waiting?.into_inner() }),
+        Delay => OnLimit::Delay(DelayRule { slow_down: slow_down?, max_waiting: max_waiting? }),
     })
 }
 
-/// The words of `on_limit`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Word {
-    Reject,
-    Hold,
-    Delay,
-}
-
 fn slow_down(table: &Table<'_>) -> Option<SlowDown> {
-    let step = table.parsed("step", time_units::duration);
-    let max = table.parsed("max", time_units::duration);
+    let step = table.duration_at("step");
+    let max = table.duration_at("max");
     let (step, max) = (step?, max?);
     if step.get_ref() > max.get_ref() {
         let title = "`limit.delay.step`: is longer than `max`, so every delay would be `max`";
         table.context.note(Problem::new(step.span(), title).also(max.span(), "the longest"));
         return None;
     }
-    Some(SlowDown { step_ns: ns(*step.get_ref()), max_ns: ns(*max.get_ref()) })
+    Some(SlowDown { step_ns: saturating_ns(*step.get_ref()), max_ns: saturating_ns(*max.get_ref()) })
 }
 
 fn ban(table: &Table<'_>) -> Option<ban::Rule> {
-    let after: Option<Located<Rate>> = table.parsed("after", |text| time_units::rate(text)?.rate());
-    let first = table.parsed("for", time_units::duration);
-    let most = table.parsed("for_max", time_units::duration);
+    let after: Option<Located<Rate>> = table.parsed_at("after", |text| time_units::rate(text)?.rate());
+    let first = table.duration_at("for");
+    let most = table.optional("for_max", |key| table.duration_at(key));
     let (after, first) = (after?, first?);
-    let most = match most {
-        Some(most) => most,
-        None if table.has("for_max") => return None,
-        None => Located::new(first.span(), DEFAULT_FOR_MAX.max(*first.get_ref())),
-    };
+    let most = most?.unwrap_or_else(|| Located::new(first.span(), DEFAULT_FOR_MAX.max(*first.get_ref())));
     if first.get_ref() > most.get_ref() {
         let title = "`limit.ban.for`: the first ban is longer than `for_max`";
         table.context.note(Problem::new(first.span(), title).also(most.span(), "the longest"));
         return None;
     }
-    let rule = ban::Rule::new(*after.get_ref(), ns(*first.get_ref()), ns(*most.get_ref()));
-    rule.map_err(|error: QuotaError| table.fault("after", after.span(), Fault::new(error.to_string()))).ok()
+    let rule = ban::Rule::new(*after.get_ref(), saturating_ns(*first.get_ref()), saturating_ns(*most.get_ref()));
+    rule.map_err(|error: QuotaError| table.fault("after", after.span(), error.to_string())).ok()
 }
 
 /// The default of `for_max`: a day.
 const DEFAULT_FOR_MAX: Duration = Duration::from_hours(24);
-
-fn ns(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}

@@ -7,9 +7,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 
 use super::matching;
-use crate::config::diagnostics::{Problem, did_you_mean, nearest};
-use crate::config::reader::Table;
-use crate::config::reader::units::Fault;
+use crate::config::reader::{Fault, Problem, Table, did_you_mean, nearest};
 use crate::engine::limit::Key;
 use crate::engine::policy::client_ip::Prefixes;
 use crate::engine::policy::{HostPattern, KeyPart, KeySecret, PathPattern, key_of_marked_id, path};
@@ -73,7 +71,7 @@ pub(super) fn check_text(text: &str, keyed: &Keyed<'_>, is_shown: bool) -> Resul
     let Some(parts) = keyed.parts else { return Ok(()) };
     if parts.is_empty() {
         let fault = Fault::new("with `key = []` all requests share one key, so there is no key to override");
-        return Err(fault.help(Some("write the numbers in the limit itself".to_owned())));
+        return Err(fault.help("write the numbers in the limit itself"));
     }
     if key_of_marked_id(text).is_some() {
         return Ok(());
@@ -84,7 +82,7 @@ pub(super) fn check_text(text: &str, keyed: &Keyed<'_>, is_shown: bool) -> Resul
     let texts: Vec<_> = text.split('|').collect();
     if texts.len() != parts.len() {
         let what = format!("this has {} parts, and the key of this limit has {}", texts.len(), parts.len());
-        return Err(Fault::new(what).help(Some("the parts are joined by `|`, in the order of `key`".to_owned())));
+        return Err((what, "the parts are joined by `|`, in the order of `key`").into());
     }
     let is_shown = is_shown && !parts.iter().any(may_be_secret);
     for (index, (text, part)) in texts.iter().zip(parts).enumerate() {
@@ -130,26 +128,26 @@ pub(super) fn check_part(text: &str, part: &KeyPart, keyed: &Keyed<'_>) -> Resul
                 |ip| format!("this part of the key counts this address as `{}`", prefixes.shown(ip)),
             );
             let what = if address.is_some() { "a network that this key counts as one" } else { "an address" };
-            Err(Fault::new(format!("`{text}` is not {what}")).help(Some(help)))
+            Err((format!("`{text}` is not {what}"), help).into())
         }
         KeyPart::Path => match keyed.paths.matched(text) {
             Ok(normal) if *normal == *text => Ok(()),
             Ok(normal) => {
                 let what = format!("no path is `{text}`: Weir normalises paths before limits count them");
-                Err(Fault::new(what).help(did_you_mean(Some(&normal))))
+                Err((what, did_you_mean(Some(&normal))).into())
             }
-            Err(_) => Err(Fault::new(format!("no path can be `{text}`"))),
+            Err(_) => Err(format!("no path can be `{text}`").into()),
         },
         KeyPart::Route if !routes.iter().any(|route| route.as_str() == text) => {
             let help = did_you_mean(nearest(text, routes.iter().map(PathPattern::as_str)));
-            Err(Fault::new(format!("`{text}` is not one of `match.path`")).help(help))
+            Err((format!("`{text}` is not one of `match.path`"), help).into())
         }
         KeyPart::Host => {
             match matching::host(text)? {
                 HostPattern::Exact(host) if *host == *text => Ok(()),
                 HostPattern::Exact(host) => Err(Fault::new(format!("a host is written in lower case, not `{text}`"))
                     .help(did_you_mean(Some(&host)))),
-                HostPattern::Below(_) => Err(Fault::new("an override applies to one host")),
+                HostPattern::Below(_) => Err("an override applies to one host".into()),
             }
         }
         KeyPart::Method => matching::method(text).map(drop),

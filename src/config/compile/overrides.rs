@@ -10,8 +10,7 @@ use super::override_key::{Keyed, check_text, note_same_key};
 use super::rule::Scheme;
 use crate::config::diagnostics::Problem;
 use crate::config::overrides::{Entry, OverrideSet};
-use crate::config::reader::Table;
-use crate::config::reader::units::Fault;
+use crate::config::reader::{Fault, Table};
 use crate::engine::limit::{Algorithm, Key};
 use crate::engine::policy::{Allowed, Cost, WrittenRule};
 
@@ -126,7 +125,7 @@ fn compile<'e>(
         Some(Algorithm::Several(_)) if !has_several => {
             let fault = Fault::new("must be one rate: several rates would reset all keys of this limit");
             let help = "an override can have several rates only if the limit, a plan or an override in the configuration has several";
-            table.fault("NAME", span(), fault.help(Some(help.to_owned())));
+            table.fault("NAME", span(), fault.help(help));
         }
         Some(rule) if has_several => make_several(rule),
         _ => {}
@@ -134,7 +133,7 @@ fn compile<'e>(
     let portable = rule.as_ref().zip(target.stored_debt).map(|(rule, debt)| (rule.to_portable(debt), debt));
     if let Some((Err(error), debt)) = portable {
         let what = format!("a store cannot keep a debt of {debt} units under this override: it {error}");
-        table.fault("NAME", span(), Fault::new(what));
+        table.fault("NAME", span(), what);
     }
     let cost = target.cost.max();
     let capacity = rule.as_ref().map(|rule| Capacity::new(rule, " of this override"));
@@ -144,7 +143,7 @@ fn compile<'e>(
     }
     if target.is_sketched {
         let title = "`limit.on_full`: `sketch` needs a token bucket with the same rule for every key";
-        let help = "remove `on_full`; the default is then `shared`".to_owned();
+        let help = "remove `on_full`; the default is then `shared`";
         table.context.note(Problem::new(span(), title).help(help));
     }
     Some(Fitting { key, rule, plan, written })

@@ -8,10 +8,9 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::warnings::items_of;
-use crate::config::reader::Table;
+use crate::config::reader::lists::items_of;
 use crate::config::reader::time_units::{self, WrittenRate};
-use crate::config::reader::units::Fault;
+use crate::config::reader::{Fault, Table};
 use crate::engine::limit::Algorithm;
 use crate::engine::policy::{HoldRule, Limit, Mode, OnLimit, Strategy};
 
@@ -61,8 +60,8 @@ fn of_idle_rates(table: &Table<'_>, limit: &Limit, rates: &[(WrittenRate, Range<
         };
         if windows.iter().enumerate().any(is_first) {
             let fault = Fault::new("this rate never refuses a request, because another rate of the list does first");
-            let help = "its COUNT must be above that of each shorter period, and its rate below".to_owned();
-            table.warn("rate", span.clone(), "idle_rate", fault.help(Some(help)));
+            let help = "its COUNT must be above that of each shorter period, and its rate below";
+            table.warn("rate", span.clone(), "idle_rate", fault.help(help));
         }
     }
 }
@@ -77,17 +76,18 @@ fn of_low_plans(table: &Table<'_>, limit: &Limit) {
             continue;
         };
         let has_burst = value.get_ref().as_table().is_some_and(|plan| plan.contains_key("burst"));
-        let (what, help) = if is_below(rule, usual) {
-            let help = "give `rate` of the limit to requests without a plan: the lowest of all".to_owned();
-            (format!("the plan `{name}` allows less than a request without a plan has"), help)
+        let (own, burst) = (rule.capacity(), usual.capacity());
+        let fault: Fault = if is_below(rule, usual) {
+            let help = "give `rate` of the limit to requests without a plan: the lowest of all";
+            (format!("the plan `{name}` allows less than a request without a plan has"), help).into()
         } else if !has_burst && has_lower_burst(rule, usual) {
-            let (own, burst) = (rule.capacity(), usual.capacity());
             let what = format!("the plan `{name}` allows {own} units at once, and requests without a plan {burst}");
-            (what, format!("`burst` of a plan is the COUNT of its rate by default; add `burst = {burst}`"))
+            let help = format!("`burst` of a plan is the COUNT of its rate by default; add `burst = {burst}`");
+            (what, help).into()
         } else {
             continue;
         };
-        table.warn("plans", key.span(), "low_plan", Fault::new(what).help(Some(help)));
+        table.warn("plans", key.span(), "low_plan", fault);
     }
 }
 
@@ -119,8 +119,8 @@ fn of_endless_waits(table: &Table<'_>, limit: &Limit, rates: &[(WrittenRate, Ran
     };
     if let Some((_, span)) = rates.iter().find(is_slow) {
         let fault = Fault::new("less than one request a minute passes, and the others wait without an end");
-        let help = "set `hold.max_wait`; `\"forever\"` says that this is intended".to_owned();
-        table.warn("rate", span.clone(), "endless_wait", fault.help(Some(help)));
+        let help = "set `hold.max_wait`; `\"forever\"` says that this is intended";
+        table.warn("rate", span.clone(), "endless_wait", fault.help(help));
     }
 }
 
@@ -137,6 +137,6 @@ fn of_forgotten_windows(table: &Table<'_>, limit: &Limit, rates: &[(WrittenRate,
     if let Some((_, span)) = rates.iter().chain(&exceptional).find(|(rate, _)| is_long(rate)) {
         let fault = Fault::new("a restart gives all units back, because there is no `[snapshot]`");
         let help = "add `[snapshot] path = \"/var/lib/weir/state\"`, or say `persist = false` if that is intended";
-        table.warn("rate", span.clone(), "forgotten_window", fault.help(Some(help.to_owned())));
+        table.warn("rate", span.clone(), "forgotten_window", fault.help(help));
     }
 }

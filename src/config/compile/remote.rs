@@ -3,12 +3,9 @@
 //!
 //! Rules that a store cannot have are noted where they are compiled (`rule`).
 
-use toml::Spanned;
-
 use super::fleet::Sharing;
 use super::rule::Scheme;
 use crate::config::reader::Table;
-use crate::config::reader::units::Fault;
 use crate::engine::limit::{Algorithm, LeaseUnits};
 use crate::engine::policy::{AfterResponse, Allowed, Cost, OnLimit, Strategy};
 
@@ -46,9 +43,11 @@ fn check_units(table: &Table<'_>, sharing: &Sharing, units: LeaseUnits, capacity
     let (LeaseUnits::Fixed(units), Some(span)) = (units, &sharing.units) else { return };
     if units > capacity && table.has("strategy") {
         let what = format!("a lease of {units} can never be had: the limit has {capacity} units");
-        table.table("strategy").fault("units", span.clone(), Fault::new(what));
+        table.table("strategy").fault("units", span.clone(), what);
     }
 }
+
+const USE_REDIS: &str = "use `strategy = \"redis\"` for this limit";
 
 /// Notes a limit whose units cannot be lent.
 fn check_lease(table: &Table<'_>, limit: &Stored<'_>, is_etcd: bool) {
@@ -63,9 +62,7 @@ fn check_lease(table: &Table<'_>, limit: &Stored<'_>, is_etcd: bool) {
     } else {
         return;
     };
-    let help = "use `strategy = \"redis\"` for this limit".to_owned();
-    let fault = Fault::new(format!("cannot be used with a lease: {why}")).help(help);
-    table.fault(option, table.get(option).map_or(table.span(), Spanned::span), fault);
+    table.fault_at(option, (format!("cannot be used with a lease: {why}"), USE_REDIS));
 }
 
 /// Notes a limit whose charges mean nothing to other replicas.
@@ -77,17 +74,15 @@ fn check_stream(table: &Table<'_>, limit: &Stored<'_>) {
     } else {
         return;
     };
-    let help = "use `strategy = \"redis\"` or `\"split\"` for this limit".to_owned();
-    let fault = Fault::new(format!("cannot be shared by streams: {why}")).help(help);
-    table.fault("algorithm", table.get("algorithm").map_or(table.span(), Spanned::span), fault);
+    let help = "use `strategy = \"redis\"` or `\"split\"` for this limit";
+    table.fault_at("algorithm", (format!("cannot be shared by streams: {why}"), help));
 }
 
 /// Notes a limit that a limiter service cannot decide.
 fn check_service(table: &Table<'_>, limit: &Stored<'_>) {
     if limit.allowed.usual.is_released() {
         let what = "`concurrency` cannot be used with a limiter service: it would not hear of replicas that end";
-        let fault = Fault::new(what).help("use `strategy = \"redis\"` for this limit".to_owned());
-        table.fault("algorithm", table.get("algorithm").map_or(table.span(), Spanned::span), fault);
+        table.fault_at("algorithm", (what, USE_REDIS));
     }
 }
 
@@ -98,22 +93,20 @@ fn check_debts(table: &Table<'_>, limit: &Stored<'_>) -> u64 {
     let special = plans.iter().chain(overrides).filter_map(|(_, rule)| rule.as_ref());
     let most = special.chain([usual]).filter_map(Algorithm::portable_debt_max).min().unwrap_or(u64::MAX);
     let settled = limit.after.and_then(|after| after.settle.as_ref()).map(|settle| settle.max_debt);
-    let settled = settled.zip(table.get("max_debt"));
-    if let Some((debt, value)) = settled.filter(|(debt, _)| *debt > most) {
+    let settled = settled.filter(|_| table.has("max_debt"));
+    if let Some(debt) = settled.filter(|debt| *debt > most) {
         let what = format!("a store cannot keep a debt of {debt} units of this limit: at most {most}");
-        table.fault("max_debt", value.span(), Fault::new(what));
+        table.fault_at("max_debt", what);
     }
     let delayed = match limit.on_limit {
         OnLimit::Delay(rule) => rule.slow_down.max_debt(),
         _ => 0,
     };
     if delayed > most {
-        let delay = table.table("delay");
-        let span = delay.get("max").map_or(delay.span(), Spanned::span);
         let what = format!("a store cannot keep the debt of {delayed} units that this delay reaches");
-        delay.fault("max", span, Fault::new(what).help(format!("it can keep {most} units of this limit")));
+        table.table("delay").fault_at("max", (what, format!("it can keep {most} units of this limit")));
     }
-    settled.map_or(0, |(debt, _)| debt).max(delayed)
+    settled.unwrap_or(0).max(delayed)
 }
 
 /// Warns of a cost above the share that decides while the store is down. Such a request passes if its key is unspent.
@@ -122,5 +115,5 @@ fn warn_of_large_cost(table: &Table<'_>, shares: u64, limit: &Stored<'_>) {
     let Some(value) = table.get("cost").filter(|_| cost > share) else { return };
     let what = format!("a cost of {cost} is above the share of a replica, which is {share}");
     let help = "while the store is down, each replica admits one such request, and so all of them may exceed the limit";
-    table.warn("cost", value.span(), "fallback_cost", Fault::new(what).help(help.to_owned()));
+    table.warn("cost", value.span(), "fallback_cost", (what, help));
 }

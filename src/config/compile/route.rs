@@ -7,9 +7,7 @@ use std::sync::Arc;
 use super::access::required_identities;
 use super::matching::{folded_pattern, matches};
 use super::upstream::{CompiledUpstreams, note_no_upgrades, upgrades};
-use crate::config::diagnostics::{Problem, did_you_mean, nearest};
-use crate::config::reader::units::Fault;
-use crate::config::reader::{Located, Table};
+use crate::config::reader::{Fault, Optional, Problem, Table, did_you_mean, nearest, whole};
 use crate::engine::policy::Match;
 use crate::engine::policy::PathPattern;
 use crate::engine::policy::path::PathRules;
@@ -19,8 +17,7 @@ use crate::engine::policy::route::{Rewrite, Route, Routes};
 const ROUTES_MAX: usize = 4096;
 
 /// Compiles the routes to the upstreams of `compiled`. `[upstream]` has no name, and so no routes.
-#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
-pub(super) fn routes(root: &Table<'_>, compiled: &CompiledUpstreams) -> Option<Option<Arc<Routes>>> {
+pub(super) fn routes(root: &Table<'_>, compiled: &CompiledUpstreams) -> Optional<Arc<Routes>> {
     let identities: Vec<_> = root.table("identity").entries().into_iter().map(|(name, _)| name.into_inner()).collect();
     let upstreams = &compiled.names[..];
     let tables = root.tables("route");
@@ -29,7 +26,7 @@ pub(super) fn routes(root: &Table<'_>, compiled: &CompiledUpstreams) -> Option<O
             let title = "there are several upstreams and no `[[route]]`";
             let help =
                 "add a route for each upstream, as in `[[route]] match = { path = \"/a/{*rest}\" } upstream = \"a\"`";
-            root.context.note(Problem::new(second.span(), title).absence().help(Some(help.to_owned())));
+            root.context.note(Problem::new(second.span(), title).absence().help(help));
         }
         return Some(None);
     }
@@ -38,14 +35,14 @@ pub(super) fn routes(root: &Table<'_>, compiled: &CompiledUpstreams) -> Option<O
         if !root.has("upstreams") {
             let help = "all requests go to `[upstream]`; a route needs `[upstreams.NAME]`";
             let problem = Problem::new(tables[0].span(), "`[[route]]` needs `[upstreams]`").absence();
-            root.context.note(problem.help(Some(help.to_owned())));
+            root.context.note(problem.help(help));
         }
         return None;
     }
     if let Some(table) = tables.get(ROUTES_MAX) {
         let title = format!("there are more than {ROUTES_MAX} routes");
         let help = "one route can have many paths, as in `match = { path = [\"/a\", \"/b\"] }`";
-        root.context.note(Problem::new(table.span(), title).help(Some(help.to_owned())));
+        root.context.note(Problem::new(table.span(), title).help(help));
         return None;
     }
     let routes: Vec<_> = tables.iter().map(|table| route(table, compiled, &identities)).collect();
@@ -65,71 +62,62 @@ pub(super) fn routes(root: &Table<'_>, compiled: &CompiledUpstreams) -> Option<O
 
 fn route(table: &Table<'_>, compiled: &CompiledUpstreams, identities: &[String]) -> Option<Route> {
     let upstreams = &compiled.names;
-    let matches_table = table.table("match");
-    let matches = matches(&matches_table);
+    let matches = matches(&table.table("match"));
     let upstream = table.parsed("upstream", |text| {
         upstreams.iter().position(|name| name.get_ref() == text).ok_or_else(|| {
             let names = || upstreams.iter().map(|name| name.get_ref().as_str());
             let all = || format!("there are {}", names().collect::<Vec<_>>().join(", "));
             let help = did_you_mean(nearest(text, names())).unwrap_or_else(all);
-            Fault { absence: true, ..Fault::new(format!("there is no upstream `{text}`")).help(Some(help)) }
+            Fault::new(format!("there is no upstream `{text}`")).help(help).absence()
         })
     });
-    let rewrite = rewrite(&table.table("rewrite"), &matches.paths);
-    let upgrades = if table.has("upgrade") { upgrades(table).map(Some) } else { Some(None) };
-    let speaks_h2 = upstream.as_ref().is_some_and(|upstream| compiled.speak_h2.get(*upstream.get_ref()) == Some(&true));
-    if let Some(Some(upgrades)) = &upgrades
-        && speaks_h2
-        && !upgrades.is_empty()
-    {
+    let upgrades = table.optional("upgrade", |_| upgrades(table));
+    let speaks_h2 = upstream.is_some_and(|upstream| compiled.speak_h2.get(upstream) == Some(&true));
+    if speaks_h2 && upgrades.iter().flatten().any(|upgrades| !upgrades.is_empty()) {
         note_no_upgrades(table);
     }
-    let max_body_bytes =
-        if table.has("max_body_bytes") { table.size_or("max_body_bytes").map(Some) } else { Some(None) };
-    let require = required_identities(table, "require", identities);
-    let (upstream, rewrite) = (upstream?.into_inner(), rewrite?);
-    Some(Route { matches, upstream, rewrite, upgrades: upgrades?, max_body_bytes: max_body_bytes?, require })
+    whole!(Route {
+        rewrite: table.table("rewrite").if_present(|table| rewrite(table, &matches.paths)),
+        matches: Some(matches),
+        upstream,
+        upgrades,
+        max_body_bytes: table.optional("max_body_bytes", |key| table.size(key)),
+        require: Some(required_identities(table, "require", identities)),
+    })
 }
 
-/// Compiles the rewriting of the path; the inner option is `None` if the path stays.
-#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
-fn rewrite(table: &Table<'_>, paths: &[PathPattern]) -> Option<Option<Arc<Rewrite>>> {
-    if !table.is_present() {
-        return Some(None);
-    }
+/// Compiles the rewriting of the path.
+fn rewrite(table: &Table<'_>, paths: &[PathPattern]) -> Option<Arc<Rewrite>> {
     let paths_of_clients = table.context.paths.get();
-    let read = |key: &str, rules| {
-        if table.has(key) { table.parsed(key, |text| prefix(text, rules)).map(Some) } else { Some(None) }
-    };
+    let read = |key: &str, rules| table.optional(key, |key| table.parsed(key, |text| prefix(text, rules)));
     // What is added is never matched.
     let (strip, add) = (read("strip", paths_of_clients), read("add", PathRules::default()));
     if let Some(Some(strip)) = &strip {
-        let folded = paths_of_clients.fold(strip.get_ref());
+        let folded = paths_of_clients.fold(strip);
         let other = paths.iter().find(|path| !path.starts_with(&folded));
         if paths.is_empty() || other.is_some() {
             let title = other.map_or("`strip` needs `match.path`".to_owned(), |path| {
-                format!("`{}` does not begin with `{}`", path.as_str(), strip.get_ref())
+                format!("`{}` does not begin with `{strip}`", path.as_str())
             });
             let help = "every path of the route must begin with `strip`";
-            let fault = Fault { absence: true, ..Fault::new(title) };
-            table.fault("strip", strip.span(), fault.help(Some(help.to_owned())));
+            table.fault_at("strip", Fault::new(title).help(help).absence());
         }
     }
     let locations = table.switch("locations");
     let (strip, add) = (strip?, add?);
     if strip.is_none() && add.is_none() && !table.is_broken() {
         let problem = Problem::new(table.span(), "`route.rewrite` changes nothing").absence();
-        table.context.note(problem.help(Some("it can have strip, add".to_owned())));
+        table.context.note(problem.help("it can have strip, add"));
     }
-    let text = |located: Option<Located<Box<str>>>| located.map(Located::into_inner).unwrap_or_default();
-    Some(Some(Arc::new(Rewrite { strip: text(strip), add: text(add), locations: locations?, paths: paths_of_clients })))
+    let (strip, add) = (strip.unwrap_or_default(), add.unwrap_or_default());
+    Some(Arc::new(Rewrite { strip, add, locations: locations?, paths: paths_of_clients }))
 }
 
 /// Parses whole segments at the start of a path.
 fn prefix(text: &str, rules: PathRules) -> Result<Box<str>, Fault> {
     let pattern = folded_pattern(text, rules)?;
     if pattern.as_str().contains(['{', '}']) {
-        return Err(Fault::new(format!("`{text}`: only a pattern can have names in braces")));
+        return Err(format!("`{text}`: only a pattern can have names in braces").into());
     }
     if text.ends_with('/') {
         let shorter = text.trim_end_matches('/');
@@ -154,6 +142,6 @@ fn note_unreachable(tables: &[Table<'_>], earlier: &[Option<Route>], later: &Mat
         let table = &tables[index];
         let problem = Problem::new(table.span(), "this route is never used: earlier routes match all of its requests");
         let help = "Weir uses the first route that matches; put the more specific route first";
-        table.context.note(problem.also(tables[first].span(), "matched here").help(Some(help.to_owned())));
+        table.context.note(problem.also(tables[first].span(), "matched here").help(help));
     }
 }

@@ -8,37 +8,14 @@ use std::ops::Range;
 use toml::Spanned;
 
 use super::fleet::Sharing;
-use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::reader::time_units::{self, Factor, WrittenRate};
-use crate::config::reader::units::Fault;
-use crate::config::reader::{Located, Table};
+use crate::config::reader::{Fault, Located, Problem, Table, did_you_mean, nearest};
 use crate::config::schema;
+use crate::config::schema::words::{self, AlgorithmName, Align};
 use crate::engine::limit::windows::WINDOWS_MAX;
 use crate::engine::limit::{Algorithm, Allowance, Calendar, CalendarError, Quota, QuotaError, Rate, Unit};
 use crate::engine::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
 use crate::engine::policy::Strategy;
-
-/// An algorithm without its numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AlgorithmName {
-    TokenBucket,
-    LeakyBucket,
-    FixedWindow,
-    SlidingLog,
-    SlidingWindow,
-    SubWindow,
-    Concurrency,
-}
-
-const ALGORITHMS: [(&str, AlgorithmName); 7] = [
-    ("token_bucket", AlgorithmName::TokenBucket),
-    ("leaky_bucket", AlgorithmName::LeakyBucket),
-    ("fixed_window", AlgorithmName::FixedWindow),
-    ("sliding_log", AlgorithmName::SlidingLog),
-    ("sliding_window", AlgorithmName::SlidingWindow),
-    ("sub_window", AlgorithmName::SubWindow),
-    ("concurrency", AlgorithmName::Concurrency),
-];
 
 /// Options that only some algorithms have, and these algorithms.
 const OWNERS: [(&str, &[AlgorithmName]); 5] = [
@@ -48,13 +25,6 @@ const OWNERS: [(&str, &[AlgorithmName]); 5] = [
     ("time_zone", &[AlgorithmName::FixedWindow]),
     ("sub_windows", &[AlgorithmName::SubWindow]),
 ];
-
-/// The start of fixed windows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Align {
-    Calendar,
-    First,
-}
 
 /// The common settings of all rules of a limit. A setting with an error is `None`.
 pub(super) struct Scheme {
@@ -80,35 +50,23 @@ struct Numbers {
     max: Option<Located<u64>>,
 }
 
-impl AlgorithmName {
-    fn name(self) -> &'static str {
-        ALGORITHMS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
-    }
+fn name(algorithm: AlgorithmName) -> &'static str {
+    words::ALGORITHMS.iter().find(|(_, known)| *known == algorithm).map_or("", |(name, _)| name)
 }
 
 impl Scheme {
     /// Reads the settings of the limit `table`.
     pub(super) fn of(table: &Table<'_>, holds: Option<bool>, sharing: Option<&Sharing>) -> Self {
-        let kind = table.choice("algorithm", &ALGORITHMS);
-        let align = table.choice("align", &[("calendar", Align::Calendar), ("first", Align::First)]);
+        let kind = table.choice("algorithm", &words::ALGORITHMS);
+        let align = table.choice("align", &words::ALIGNS);
         let time_zone = table.parsed("time_zone", time_zone);
-        let sub_windows = table.count("sub_windows").map(Located::into_inner);
-        let is_useless = kind == Some(AlgorithmName::FixedWindow) && align == Some(Align::First) && time_zone.is_some();
-        if let Some(value) = table.get("time_zone").filter(|_| is_useless) {
-            let fault = Fault::new("needs `align = \"calendar\"`: windows that begin with a request have no time zone");
-            table.fault("time_zone", value.span(), fault);
+        if kind == Some(AlgorithmName::FixedWindow) && align == Some(Align::First) && time_zone.is_some() {
+            let what = "needs `align = \"calendar\"`: windows that begin with a request have no time zone";
+            table.fault_if_present("time_zone", what);
         }
         let (strategy, shares) = sharing.map_or((Strategy::Local, 1), |sharing| (sharing.strategy, sharing.shares));
-        Self {
-            kind,
-            holds,
-            align,
-            time_zone: time_zone.map(Located::into_inner),
-            sub_windows,
-            strategy,
-            shares,
-            usual: OnceCell::new(),
-        }
+        let (sub_windows, usual) = (table.count("sub_windows"), OnceCell::new());
+        Self { kind, holds, align, time_zone, sub_windows, strategy, shares, usual }
     }
 
     /// Whether the burst is the length of the wait queue.
@@ -132,20 +90,18 @@ impl Scheme {
     fn numbers(&self, table: &Table<'_>) -> Option<Numbers> {
         self.note_misplaced(table);
         let owns = |option| self.kind.is_none_or(|kind| owners(option).contains(&kind));
-        let max = if owns("max") { table.count("max") } else { None };
+        let max = if owns("max") { table.count_at("max") } else { None };
         if self.kind == Some(AlgorithmName::Concurrency) {
             if let (false, Some(option)) = (table.has("max"), schema::find(&table.path_of("max"))) {
                 table.note_missing(option);
             }
             return Some(Numbers { rates: Vec::new(), burst: None, max: Some(max?) });
         }
-        let burst = if owns("burst") { table.count("burst") } else { None };
+        let burst = if owns("burst") { table.optional("burst", |key| table.count_at(key)) } else { Some(None) };
         // After an error in `algorithm`, it is unknown whether a rate is needed.
-        let rates = if self.kind.is_some() || table.has("rate") { table.list("rate", time_units::rate) } else { None };
-        if burst.is_none() && owns("burst") && table.has("burst") {
-            return None;
-        }
-        Some(Numbers { rates: rates?, burst, max: None })
+        let needs_rate = self.kind.is_some() || table.has("rate");
+        let rates = if needs_rate { table.list_at("rate", time_units::rate) } else { None };
+        Some(Numbers { rates: rates?, burst: burst?, max: None })
     }
 
     fn compile(&self, table: &Table<'_>, Numbers { rates, burst, max }: &Numbers) -> Option<Algorithm> {
@@ -205,19 +161,15 @@ impl Scheme {
         burst: Option<&Located<u64>>,
     ) -> Option<Algorithm> {
         if self.kind == Some(AlgorithmName::Concurrency) {
-            let span = rates.first()?.span();
-            let help = Some("write it like `{ max = 100 }`".to_owned());
-            table.fault(key, span, Fault::new("`concurrency` has no rate").help(help));
+            table.fault(key, rates.first()?.span(), ("`concurrency` has no rate", "write it like `{ max = 100 }`"));
             return None;
         }
         if let Some(rate) = rates.get(WINDOWS_MAX) {
-            let what = format!("a limit has at most {WINDOWS_MAX} rates");
-            table.fault(key, rate.span(), Fault::new(what));
+            table.fault(key, rate.span(), format!("a limit has at most {WINDOWS_MAX} rates"));
         }
         if let Some(burst) = burst.filter(|_| rates.len() > 1) {
             let help = "the burst of each rate is its COUNT; for another burst, write one `[[limit]]` for each rate";
-            let fault = Fault::new("does not apply to several rates").help(Some(help.to_owned()));
-            table.fault("burst", burst.span(), fault);
+            table.fault("burst", burst.span(), ("does not apply to several rates", help));
         }
         let each: Vec<_> = rates.iter().map(|rate| self.of_rate(table, key, rate, burst)).collect();
         several(each.into_iter().collect::<Option<Vec<_>>>()?)
@@ -281,13 +233,12 @@ impl Scheme {
             let who = if self.strategy.is_remote() { "a store cannot decide" } else { "streams cannot carry" };
             let fault = Fault::new(format!("{who} this limit: it {error}"));
             let is_bucket = matches!(rule, Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_));
-            let help = "write a long quota as a window, with `algorithm = \"fixed_window\"`".to_owned();
+            let help = "write a long quota as a window, with `algorithm = \"fixed_window\"`";
             fault.help(Some(help).filter(|_| is_bucket))
         })?;
         if matches!(self.strategy, Strategy::Service { .. }) && portable != *rule {
-            return Err(Fault::new(
-                "a limiter service cannot decide this limit: its sub-windows are no whole microseconds",
-            ));
+            let what = "a limiter service cannot decide this limit: its sub-windows are no whole microseconds";
+            return Err(what.into());
         }
         Ok(portable)
     }
@@ -310,7 +261,7 @@ impl Scheme {
         let zone = self.time_zone.as_deref().unwrap_or("UTC");
         let calendar = Calendar::new(written.unit, every, zone).map_err(|error| {
             let help = "`align = \"first\"` accepts any length, but no months";
-            Fault::new(format!("a window of the calendar {error}")).help(Some(help.to_owned()))
+            Fault::new(format!("a window of the calendar {error}")).help(help)
         })?;
         let rule = fixed_window::Rule::in_calendar(written.count, calendar);
         rule.map(Algorithm::FixedWindow).map_err(|error| Fault::new(error.to_string()))
@@ -319,23 +270,22 @@ impl Scheme {
     /// Notes options of other algorithms.
     fn note_misplaced(&self, table: &Table<'_>) {
         let Some(kind) = self.kind else { return };
-        if let Some(value) = table.get("rate").filter(|_| kind == AlgorithmName::Concurrency) {
-            let fault = Fault::new("does not apply to `concurrency`");
-            let help = "use `max`, the number of units that may be in flight".to_owned();
-            table.fault("rate", value.span(), fault.help(Some(help)));
+        if kind == AlgorithmName::Concurrency {
+            let help = "use `max`, the number of units that may be in flight";
+            table.fault_if_present("rate", ("does not apply to `concurrency`", help));
         }
         for (option, kinds) in OWNERS.iter().filter(|(_, kinds)| !kinds.contains(&kind)) {
             // An option that this table never has is noted as unknown elsewhere.
             let known = schema::find(&table.path_of(option)).and_then(|_| table.get(option));
             let Some(value) = known else { continue };
-            let names: Vec<_> = kinds.iter().map(|kind| format!("`{}`", kind.name())).collect();
-            let what = format!("belongs to {}, not to `{}`", names.join(" and "), kind.name());
+            let names: Vec<_> = kinds.iter().map(|kind| format!("`{}`", name(*kind))).collect();
+            let what = format!("belongs to {}, not to `{}`", names.join(" and "), name(kind));
             let problem = Problem::new(value.span(), format!("`{}` {what}", table.path_of(option)));
-            table.context.note(problem.help(Some(match *kinds {
-                [owner] => format!("it goes with `algorithm = \"{}\"`", owner.name()),
+            table.context.note(problem.help(match kinds {
+                [owner] => format!("it goes with `algorithm = \"{}\"`", name(*owner)),
                 _ if kind == AlgorithmName::Concurrency => "remove it: `max` limits the units in flight".to_owned(),
                 _ => "remove it: the burst is the COUNT of `rate`".to_owned(),
-            })));
+            }));
         }
     }
 }
@@ -360,26 +310,23 @@ fn quota(rate: Rate, burst: Option<u64>) -> Result<Quota, (bool, QuotaError)> {
 }
 
 fn window_fault(error: QuotaError) -> Fault {
-    let fault = Fault::new(error.to_string());
     match error {
         QuotaError::TooMany => {
             let what = format!("`sliding_log` counts at most {}: it remembers each", sliding_log::COUNT_MAX);
-            Fault::new(what).help(Some("`sliding_window` accepts any number".to_owned()))
+            (what, "`sliding_window` accepts any number").into()
         }
-        QuotaError::TooLong => Fault::new("is longer than 146 years"),
-        _ => fault,
+        QuotaError::TooLong => "is longer than 146 years".into(),
+        _ => error.to_string().into(),
     }
 }
 
 fn time_zone(name: &str) -> Result<String, Fault> {
-    match Calendar::new(Unit::Day, 1, name) {
-        Ok(_) => Ok(name.to_owned()),
-        Err(CalendarError::UnknownZone) => {
-            let zones = Calendar::zones();
-            let help = did_you_mean(nearest(name, zones.iter().map(String::as_str)));
-            let help = help.unwrap_or_else(|| "write it like \"Europe/Berlin\"".to_owned());
-            Err(Fault::new(format!("`{name}` {}", CalendarError::UnknownZone)).help(Some(help)))
-        }
-        Err(error) => Err(Fault::new(error.to_string())),
+    let Err(error) = Calendar::new(Unit::Day, 1, name) else { return Ok(name.to_owned()) };
+    if error != CalendarError::UnknownZone {
+        return Err(error.to_string().into());
     }
+    let zones = Calendar::zones();
+    let help = did_you_mean(nearest(name, zones.iter().map(String::as_str)));
+    let help = help.unwrap_or_else(|| "write it like \"Europe/Berlin\"".to_owned());
+    Err((format!("`{name}` {error}"), help).into())
 }

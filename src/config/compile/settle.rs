@@ -7,9 +7,9 @@ use toml::de::DeValue;
 
 use super::identity::header_name;
 use crate::base::fields::decimal;
-use crate::config::diagnostics::Problem;
-use crate::config::reader::units::Fault;
-use crate::config::reader::{Located, Table};
+use crate::base::time::saturating_ns;
+use crate::config::reader::values::whole_number;
+use crate::config::reader::{Fault, Optional, Problem, Table, units};
 use crate::engine::policy::{AfterResponse, Settle, SettleBy, Stage, StatusSet};
 
 /// The source of the actual cost, without its options.
@@ -21,60 +21,54 @@ enum By {
     Header(http::HeaderName),
 }
 
+static BY: [(&str, By); 3] =
+    [("elapsed_ms", By::ElapsedMs), ("response_bytes", By::ResponseBytes), ("status", By::Status)];
+
+const STATUS: &str = "expected a status from 100 to 599, or a class such as `\"4xx\"`";
+
 /// Compiles the three options. Notes an error and returns `None`.
-#[expect(clippy::option_option, reason = "the outer option is `None` after an error, as in all of `compile`")]
-pub(super) fn after(table: &Table<'_>, stage: Option<Stage>) -> Option<Option<Arc<AfterResponse>>> {
+pub(super) fn after(table: &Table<'_>, stage: Option<Stage>) -> Optional<Arc<AfterResponse>> {
     let (counted, settled) = (table.table("count"), table.table("settle"));
-    let counts = counted.is_present().then(|| statuses(&counted));
-    let max_debt = table.count::<u64>("max_debt");
-    if table.has("max_debt") && !settled.is_present() {
-        let fault = Fault::new("has no effect without `settle`: only settlement can create debt")
-            .help(Some("add `settle`".to_owned()));
-        table.fault("max_debt", max_debt.as_ref().map_or(table.span(), Spanned::span), fault);
+    let max_debt = table.count("max_debt");
+    if !settled.is_present() {
+        let what = "has no effect without `settle`: only settlement can create debt";
+        table.fault_if_present("max_debt", (what, "add `settle`"));
     }
-    let settle = settled.is_present().then(|| settle(&settled, max_debt.map_or(u64::MAX, Spanned::into_inner)));
     for part in [&counted, &settled].into_iter().filter(|part| part.is_present() && stage == Some(Stage::Arrival)) {
         let title = "a limit of stage `arrival` cannot change its charges after the response";
         table.context.note(Problem::new(part.span(), title).absence());
     }
-    let (counts, settle) =
-        (counts.map_or(Some(None), |read| read.map(Some))?, settle.map_or(Some(None), |read| read.map(Some))?);
+    let counts = counted.if_present(statuses);
+    let settle = settled.if_present(|table| settle(table, max_debt.unwrap_or(u64::MAX)));
+    let (counts, settle) = (counts?, settle?);
     let is_any = counts.is_some() || settle.is_some();
     Some(is_any.then(|| Arc::new(AfterResponse { counts, settle })))
 }
 
 fn statuses(table: &Table<'_>) -> Option<StatusSet> {
-    let Some(value) = table.get("status") else {
-        table.fault(
-            "status",
-            table.span(),
-            Fault { absence: true, ..Fault::new("is missing: list the statuses that count") },
-        );
+    if !table.has("status") {
+        table.fault_at("status", Fault::new("is missing: list the statuses that count").absence());
         return None;
-    };
-    let items: Vec<_> = match value.get_ref() {
-        DeValue::Array(items) => items.iter().collect(),
-        _ => vec![value],
-    };
+    }
+    let items = table.items("status");
     if items.is_empty() {
-        table.fault("status", value.span(), Fault::new("must not be empty"));
+        table.fault_at("status", "must not be empty");
     }
     // Reads all items before it stops, so that each error is noted.
-    let read: Vec<_> = items.into_iter().map(|item| status(table, "status", item)).collect();
+    let read: Vec<_> = items.iter().map(|item| status(table, item)).collect();
     let ranges: Option<Vec<_>> = read.into_iter().collect();
     ranges.filter(|ranges| !ranges.is_empty()).map(StatusSet)
 }
 
 /// Reads `404`, `"404"` or `"4xx"`, and returns its first and last status.
-fn status(table: &Table<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<(u16, u16)> {
+fn status(table: &Table<'_>, value: &Spanned<DeValue<'_>>) -> Option<(u16, u16)> {
     let range = match value.get_ref() {
         DeValue::Integer(number) if number.radix() == 10 => range(number.as_str()),
         DeValue::String(text) => range(text),
         _ => None,
     };
     if range.is_none() {
-        let fault = Fault::new("expected a status from 100 to 599, or a class such as `\"4xx\"`");
-        table.fault(key, value.span(), fault);
+        table.fault("status", value.span(), STATUS);
     }
     range
 }
@@ -93,64 +87,48 @@ fn range(text: &str) -> Option<(u16, u16)> {
 fn settle(table: &Table<'_>, max_debt: u64) -> Option<Settle> {
     let by = table.parsed("by", |text| match text.split_once(':') {
         Some(("header", name)) => header_name(name).map(By::Header),
-        _ => crate::config::reader::units::one_of(&BY)(text)
-            .map(|index: usize| [By::ElapsedMs, By::ResponseBytes, By::Status][index].clone()),
+        _ => units::one_of(&BY)(text),
     });
     let every = table.duration("every");
-    let only = |key: &str, wanted: &By, word: &str| {
-        if table.has(key) && by.as_ref().is_some_and(|by| by.get_ref() != wanted) {
-            let span = table.get(key).map_or(table.span(), Spanned::span);
-            table.fault(key, span, Fault::new(format!("is valid only with `by = \"{word}\"`")));
+    for (key, wanted, word) in [("every", By::ElapsedMs, "elapsed_ms"), ("units", By::Status, "status")] {
+        if by.as_ref().is_some_and(|by| *by != wanted) {
+            table.fault_if_present(key, format!("is valid only with `by = \"{word}\"`"));
         }
-    };
-    only("every", &By::ElapsedMs, "elapsed_ms");
-    only("units", &By::Status, "status");
-    let by = match by?.into_inner() {
+    }
+    let by = match by? {
         By::ElapsedMs => SettleBy::ElapsedMs,
         By::ResponseBytes => SettleBy::ResponseBytes,
         By::Header(name) => SettleBy::Header(name),
         By::Status => SettleBy::Status(units(table)?),
     };
-    let every_ns = every.map(|every| u64::try_from(every.as_nanos()).unwrap_or(u64::MAX));
-    Some(Settle { by, every_ns, max_debt })
+    Some(Settle { by, every_ns: every.map(saturating_ns), max_debt })
 }
-
-const BY: [(&str, usize); 3] = [("elapsed_ms", 0), ("response_bytes", 1), ("status", 2)];
-
-/// The first and the last status of a range, and the units of a response in it.
-type StatusUnits = (Located<(u16, u16)>, u64);
 
 /// Reads `{ "4xx" = 10, "304" = 0 }`. A single status has precedence over its class.
 fn units(table: &Table<'_>) -> Option<Vec<(StatusSet, u64)>> {
     let Some(value) = table.get("units") else {
-        let fault =
-            Fault::new("is missing").help(Some("write it like `units = { \"4xx\" = 10, \"304\" = 0 }`".to_owned()));
-        table.fault("units", table.span(), Fault { absence: true, ..fault });
+        let fault = Fault::new("is missing").help("write it like `units = { \"4xx\" = 10, \"304\" = 0 }`");
+        table.fault_at("units", fault.absence());
         return None;
     };
-    let DeValue::Table(entries) = value.get_ref() else {
-        table.fault("units", value.span(), Fault::new("expected a table of statuses and units"));
+    let Some(entries) = value.get_ref().as_table() else {
+        table.fault_at("units", "expected a table of statuses and units");
         return None;
     };
-    let mut units: Vec<Option<StatusUnits>> = Vec::new();
+    let mut units = Vec::new();
     for (name, value) in entries {
-        let number = match value.get_ref() {
-            DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
-            _ => None,
-        };
+        let (number, range) = (value.get_ref().as_integer().and_then(whole_number), range(name.get_ref()));
         if number.is_none() {
-            table.fault("units", value.span(), Fault::new("expected a whole number of units, at least 0"));
+            table.fault("units", value.span(), "expected a whole number of units, at least 0");
         }
-        let range = range(name.get_ref());
         if range.is_none() {
-            let fault = Fault::new("expected a status from 100 to 599, or a class such as `\"4xx\"`");
-            table.fault("units", name.span(), fault);
+            table.fault("units", name.span(), STATUS);
         }
-        units.push(range.zip(number).map(|(range, number)| (Located::new(name.span(), range), number)));
+        units.push(range.zip(number));
     }
     let mut units: Vec<_> = units.into_iter().collect::<Option<_>>()?;
-    units.sort_by_key(|(range, _): &StatusUnits| range.get_ref().1 - range.get_ref().0);
-    Some(units.into_iter().map(|(range, units)| (StatusSet(vec![range.into_inner()]), units)).collect())
+    units.sort_by_key(|((first, last), _): &((u16, u16), u64)| last - first);
+    Some(units.into_iter().map(|(range, units)| (StatusSet(vec![range]), units)).collect())
 }
 
 #[cfg(test)]

@@ -2,13 +2,11 @@
 //! for the upstream, and the client certificate. `tls` of stores and of `[fleet]` has the same options.
 
 use super::identity::key_file;
-use crate::config::diagnostics::Problem;
-use crate::config::reader::Table;
-use crate::config::reader::units::Fault;
+use crate::config::reader::{Fault, Problem, Table};
+use crate::config::schema::words;
 use crate::transport::net::Protocol;
 use crate::transport::net::tls::{
-    CertificateProblem, ClientAuth, ClientTls, OwnCertificate, PeerTls, ServerCertificate, ServerName, ServerTls,
-    StoreTls,
+    CertificateProblem, ClientAuth, ClientTls, OwnCertificate, PeerTls, ServerCertificate, ServerTls, StoreTls,
 };
 
 /// Compiles the table. Returns `None` if it is absent, or notes an error and returns `None`.
@@ -17,32 +15,21 @@ pub(super) fn tls(table: &Table<'_>) -> Option<ServerTls> {
         return None;
     }
     let certificates = certificates(table);
-    let is_required = table.choice("client_auth", &[("required", true), ("optional", false)]);
-    let clients = if table.has("client_ca") {
-        Some(client_auth(table, is_required.unwrap_or(true))?)
-    } else {
-        if let Some(value) = table.get("client_auth") {
-            let fault = Fault { absence: true, ..Fault::new("has no effect without `client_ca`") };
-            table.fault("client_auth", value.span(), fault);
-        }
-        None
-    };
+    let is_required = table.choice("client_auth", &words::CLIENT_AUTH).unwrap_or(true);
+    if !table.has("client_ca") {
+        table.fault_if_present("client_auth", Fault::new("has no effect without `client_ca`").absence());
+    }
+    let clients = table.optional("client_ca", |key| {
+        let authorities = key_file(table, key)?;
+        ClientAuth::new(&authorities, is_required).map_err(|what| table.fault_at(key, what)).ok()
+    })?;
     let tls = ServerTls::new(certificates?, clients);
     tls.map_err(|what| table.context.note(Problem::new(table.span(), format!("`{}`: {what}", table.path())))).ok()
 }
 
 /// Compiles all certificates; `None` if one has an error.
 fn certificates(table: &Table<'_>) -> Option<Vec<ServerCertificate>> {
-    let Some(value) = table.get("certificates") else {
-        // Reading it notes that it is required.
-        table.text("certificates");
-        return None;
-    };
-    let items = table.tables("certificates");
-    if items.is_empty() && value.get_ref().as_array().is_some() {
-        table.fault("certificates", value.span(), Fault::new("TLS needs at least one certificate"));
-        return None;
-    }
+    let items = table.some_tables("certificates", "TLS needs at least one certificate")?;
     let certificates = items.iter().map(|item| certificate(item).map(|(certificate, _)| certificate));
     certificates.collect::<Vec<_>>().into_iter().collect()
 }
@@ -53,27 +40,12 @@ fn certificate(table: &Table<'_>) -> Option<(ServerCertificate, OwnCertificate)>
         return None;
     }
     let (chain, key) = (key_file(table, "cert"), key_file(table, "key"));
-    let fault = |name: &str, what: String| {
-        let span = table.get(name).map_or(table.span(), toml::Spanned::span);
-        table.fault(name, span, Fault::new(what));
-    };
     let (chain, key) = (chain?, key?);
-    match ServerCertificate::new(&chain, &key) {
-        Ok(certificate) => Some((certificate, OwnCertificate { chain: chain.into(), key: key.into() })),
-        Err(problem) => {
-            match problem {
-                CertificateProblem::Certificate(what) => fault("cert", what),
-                CertificateProblem::Key(what) => fault("key", what),
-            }
-            None
-        }
-    }
-}
-
-fn client_auth(table: &Table<'_>, is_required: bool) -> Option<ClientAuth> {
-    let authorities = key_file(table, "client_ca")?;
-    let span = table.get("client_ca").map_or(table.span(), toml::Spanned::span);
-    ClientAuth::new(&authorities, is_required).map_err(|what| table.fault("client_ca", span, Fault::new(what))).ok()
+    let own = ServerCertificate::new(&chain, &key).map_err(|problem| match problem {
+        CertificateProblem::Certificate(what) => table.fault_at("cert", what),
+        CertificateProblem::Key(what) => table.fault_at("key", what),
+    });
+    Some((own.ok()?, OwnCertificate { chain: chain.into(), key: key.into() }))
 }
 
 /// Compiles `tls` of an upstream with at least one endpoint that has TLS.
@@ -90,29 +62,22 @@ pub(super) fn store(table: &Table<'_>) -> Option<StoreTls> {
 pub(super) fn peer_tls(table: &Table<'_>) -> Option<PeerTls> {
     let (own, authorities) = (certificate(table), key_file(table, "ca"));
     let (own, authorities) = (own?.0, authorities?);
-    let span = table.get("ca").map_or(table.span(), toml::Spanned::span);
-    PeerTls::new(own, &authorities).map_err(|what| table.fault("ca", span, Fault::new(what))).ok()
+    PeerTls::new(own, &authorities).map_err(|what| table.fault_at("ca", what)).ok()
 }
 
 fn client_with_files(table: &Table<'_>, protocol: Protocol) -> Option<(ClientTls, StoreTls)> {
-    let authorities = if table.has("ca") { Some(key_file(table, "ca")?) } else { None };
+    let authorities = table.optional("ca", |key| key_file(table, key))?;
     let (own, own_files) = match (table.has("cert"), table.has("key")) {
-        (false, false) => (None, None),
-        (true, true) => certificate(table).map(|(own, files)| (Some(own), Some(files)))?,
+        (false, false) => None,
+        (true, true) => Some(certificate(table)?),
         (has_cert, _) => {
             let (there, absent) = if has_cert { ("cert", "key") } else { ("key", "cert") };
-            let fault = Fault { absence: true, ..Fault::new(format!("needs `{absent}` beside it")) };
-            table.fault(there, table.get(there).map_or(table.span(), toml::Spanned::span), fault);
+            table.fault_at(there, Fault::new(format!("needs `{absent}` beside it")).absence());
             return None;
         }
-    };
-    let span = table.get("ca").map_or(table.span(), toml::Spanned::span);
+    }
+    .unzip();
     let tls = ClientTls::new(authorities.as_deref(), own, protocol);
-    let tls = tls.map_err(|what| table.fault("ca", span, Fault::new(what))).ok()?;
+    let tls = tls.map_err(|what| table.fault_at("ca", what)).ok()?;
     Some((tls, StoreTls { authorities: authorities.map(Into::into), own: own_files }))
-}
-
-pub(super) fn server_name(host: &str) -> Result<ServerName, Fault> {
-    ServerName::new(host)
-        .ok_or_else(|| Fault::new("is neither a host name nor an address, so no certificate can contain it"))
 }

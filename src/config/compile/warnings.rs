@@ -12,14 +12,19 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::matching::folded_pattern;
-use crate::config::diagnostics::{Problem, did_you_mean, nearest};
+use crate::config::diagnostics::Help;
 use crate::config::files::unwritable_folder;
-use crate::config::reader::units::Fault;
-use crate::config::reader::{Located, Table};
-use crate::engine::policy::KeyPart;
+use crate::config::reader::lists::items_of;
+use crate::config::reader::{Located, Problem, Table, did_you_mean, nearest};
 use crate::engine::policy::access::{AccessRule, AccessSpec, canonical};
 use crate::engine::policy::route::Routes;
-use crate::engine::policy::{HostPattern, IdentitySource, Limit, Match, Mode, PathPattern, Policy};
+use crate::engine::policy::{HostPattern, IdentitySource, KeyPart, Limit, Match, Mode, PathPattern, Policy};
+
+/// The limits of a configuration with the positions of their names. The default limit, which is in no text, is not one.
+pub(super) struct NamedLimits<'l> {
+    root: &'l Table<'l>,
+    pub(super) all: Vec<(&'l Limit, Range<usize>)>,
+}
 
 /// Warns of networks that contain every address, and names the consequence.
 pub(super) fn of_everyone(
@@ -33,13 +38,13 @@ pub(super) fn of_everyone(
     let whole: Vec<_> = networks.iter().filter(|network| is_every(&canonical(*network.get_ref()))).collect();
     for network in &whole {
         let what = format!("`{}` is every address: {consequence}", network.get_ref());
-        table.warn(key, network.span(), code, Fault::new(what));
+        table.warn(key, network.span(), code, what);
     }
     if let Some(every) = together(networks).iter().find(|network| whole.is_empty() && is_every(network))
         && let Some(first) = networks.iter().find(|network| every.contains(&canonical(*network.get_ref())))
     {
         let what = format!("`{}` and other entries are together every address: {consequence}", first.get_ref());
-        table.warn(key, first.span(), code, Fault::new(what));
+        table.warn(key, first.span(), code, what);
     }
 }
 
@@ -51,8 +56,8 @@ pub(super) fn together(networks: &[Located<IpNet>]) -> Vec<IpNet> {
 /// Warns if Weir could not create the file that `key` names, at `path`.
 pub(super) fn of_folder(table: &Table<'_>, key: &str, span: Range<usize>, path: &Path) {
     if let Some(what) = unwritable_folder(path) {
-        let help = "Weir creates a new file in this folder and renames it".to_owned();
-        table.warn(key, span, "folder", Fault::new(what).help(Some(help)));
+        let help = "Weir creates a new file in this folder and renames it";
+        table.warn(key, span, "folder", (what, help));
     }
 }
 
@@ -61,32 +66,142 @@ pub(super) fn of_unused_stores(root: &Table<'_>, names: &[Located<String>], poli
     let used: Vec<_> = policy.limits().iter().filter_map(|limit| limit.strategy.store()).collect();
     for (_, name) in names.iter().enumerate().filter(|(index, _)| !used.contains(index)) {
         let title = format!("no limit uses the store `{}`", name.get_ref());
-        let help = "use it in a limit, as in `strategy = \"redis\"`, or remove it".to_owned();
+        let help = "use it in a limit, as in `strategy = \"redis\"`, or remove it";
         root.context.note(Problem::warning("unused_store", name.span(), title).help(help));
     }
+}
+
+/// The positions of the names of all limits.
+fn names_of(root: &Table<'_>) -> Vec<Range<usize>> {
+    let name = |limit: &Spanned<DeValue<'_>>| Some(limit.get_ref().as_table()?.get("name")?.span());
+    root.items("limit").iter().filter_map(name).collect()
 }
 
 /// The most limits that one limit is compared with, so that the cost is linear in the number of limits.
 const COMPARED_MAX: usize = 32;
 
-/// Warns of limits that never refuse, because another one refuses first. Compares a limit with others that have a
-/// pattern in common or none.
-pub(super) fn of_shadowed(root: &Table<'_>, limits: &[Limit]) {
-    let names = names_of(root);
-    if names.len() != limits.len() {
-        return; // the default limit, which is in no text
+impl<'l> NamedLimits<'l> {
+    pub(super) fn of(root: &'l Table<'l>, limits: &'l [Limit]) -> Self {
+        let names = names_of(root);
+        Self { root, all: if names.len() == limits.len() { limits.iter().zip(names).collect() } else { Vec::new() } }
     }
-    let by_path = ByPath::new(limits, |_| true);
-    for (index, limit) in limits.iter().enumerate().filter(|(_, limit)| !limit.is_for_callers()) {
-        // Of two equal limits the later one is reported.
-        let shadows =
-            |other: &usize| limits[*other].shadows(limit) && (*other < index || !limit.shadows(&limits[*other]));
-        let Some(other) = by_path.near(limit).filter(|other| *other != index).find(shadows) else { continue };
-        let title =
-            format!("limit `{}` never refuses a request, because `{}` does first", limit.name, limits[other].name);
-        let help = "its rule is not stricter, and it applies to no other requests".to_owned();
-        let problem = Problem::warning("shadowed_limit", names[index].clone(), title).help(help);
-        root.context.note(problem.also(names[other].clone(), "this one is at least as strict"));
+
+    pub(super) fn warn(&self, code: &'static str, at: &Range<usize>, title: String, help: impl Help) {
+        self.root.context.note(Problem::warning(code, at.clone(), title).help(help));
+    }
+
+    /// Warns of limits that never refuse, because another one refuses first. Compares a limit with others that have a
+    /// pattern in common or none.
+    pub(super) fn warn_of_shadowed(&self) {
+        let by_path = ByPath::new(&self.all, |_| true);
+        for (index, (limit, name)) in self.all.iter().enumerate().filter(|(_, (limit, _))| !limit.is_for_callers()) {
+            // Of two equal limits the later one is reported.
+            let shadows = |(at, (other, _)): &(usize, &(&Limit, _))| {
+                other.shadows(limit) && (*at < index || !limit.shadows(other))
+            };
+            let near = by_path.near(limit).filter(|other| *other != index).map(|other| (other, &self.all[other]));
+            let Some((_, (other, other_name))) = { near }.find(shadows) else { continue };
+            let title = format!("limit `{}` never refuses a request, because `{}` does first", limit.name, other.name);
+            let help = "its rule is not stricter, and it applies to no other requests";
+            let problem = Problem::warning("shadowed_limit", name.clone(), title).help(help);
+            self.root.context.note(problem.also(other_name.clone(), "this one is at least as strict"));
+        }
+    }
+
+    /// Warns of limits that decide about no request, because `[access]` denies or exempts all requests that they match.
+    pub(super) fn warn_of_void(&self, bypass: &Bypass) {
+        let paths = Match { paths: bypass.paths.clone(), ..Match::default() };
+        let is_bypassed = |limit: &Limit| {
+            !limit.is_for_callers() && (bypass.has_all || !paths.paths.is_empty() && paths.covers(&limit.matches))
+        };
+        for (limit, name) in self.all.iter().filter(|(limit, _)| limit.mode != Mode::Off && is_bypassed(limit)) {
+            let title =
+                format!("limit `{}` never applies: `[access]` denies or exempts all of its requests", limit.name);
+            let help = "`[access]` decides about these requests first; remove the limit or the entries";
+            self.warn("void_limit", name, title, help);
+        }
+    }
+
+    /// Warns of limits for callers of the limiter service that no rule names.
+    pub(super) fn warn_of_unnamed(&self, policy: &Policy) {
+        let rules = || policy.descriptors.checks.iter().chain(policy.descriptors.domains.iter().map(|(_, rule)| rule));
+        let is_named = |index| rules().any(|rule| rule.limits.iter().any(|mapped| mapped.limit == index));
+        for (index, (limit, name)) in self.all.iter().enumerate() {
+            if limit.is_for_callers() && !is_named(index) {
+                let title = format!("limit `{}` never applies: requests have no `name:` parts", limit.name);
+                let help = "name the limit in a table `[[grpc.check]]` or `[[grpc.descriptor]]`";
+                self.warn("void_limit", name, title, help);
+            }
+        }
+    }
+
+    /// Warns of limits whose keys clients can invent, unless a limit by address bounds the same requests.
+    pub(super) fn warn_of_invented_keys(&self, policy: &Policy) {
+        let is_exact = |host: &HostPattern| matches!(host, HostPattern::Exact(_));
+        let is_invented = |limit: &Limit, part: &KeyPart| match part {
+            KeyPart::Header(..) | KeyPart::Query(..) | KeyPart::Cookie(..) => true,
+            // A client may send any host and any method, unless the limit matches some only.
+            KeyPart::Host => !limit.matches.hosts.iter().all(is_exact) || limit.matches.hosts.is_empty(),
+            KeyPart::Method => limit.matches.methods.is_empty(),
+            KeyPart::Identity(index) => {
+                let identity = policy.identities.get(*index);
+                identity.is_some_and(|identity| matches!(identity.source, IdentitySource::Header(..)))
+            }
+            _ => false,
+        };
+        let is_by_address = |limit: &Limit| !limit.is_for_callers() && limit.bounds_addresses_of(limit);
+        let by_address = ByPath::new(&self.all, is_by_address);
+        let first = (0..self.all.len()).filter(|index| is_by_address(self.all[*index].0)).take(COMPARED_MAX);
+        let first: Vec<_> = first.collect();
+        for (limit, name) in self.all.iter().filter(|(limit, _)| limit.mode == Mode::Enforce && !limit.is_for_callers())
+        {
+            let Some(part) = limit.key.iter().find(|part| is_invented(limit, part)) else { continue };
+            let mut others = by_address.near(limit).chain(first.iter().copied());
+            if others.any(|other| self.all[other].0.bounds_addresses_of(limit)) {
+                continue;
+            }
+            let (limit, part) = (&limit.name, policy.part_name(part));
+            let title = format!("limit `{limit}`: clients can invent values of `{part}`, each with a fresh bucket");
+            let help = "add a limit with `key = [\"ip\"]` that applies to at least the same requests";
+            self.warn("invented_key", name, title, help);
+        }
+    }
+
+    /// Warns of limits that never settle or release a charge, because Weir only answers checks.
+    pub(super) fn warn_of_unsettled(&self) {
+        for (limit, name) in self.all.iter().filter(|(limit, _)| limit.mode != Mode::Off) {
+            let (does, help) = if limit.allowed.usual.is_released() {
+                let help = "a check of `[check]` releases its units at once, so the limit holds nothing back there";
+                ("counts requests in flight, and a check does not see their end", help)
+            } else if limit.after.is_some() {
+                let help = "a check of `[check]` charges `cost`, and nothing changes that charge later";
+                ("settles by the answer, and a check does not see the answer", help)
+            } else {
+                continue;
+            };
+            self.warn("unsettled_check", name, format!("limit `{}` {does}", limit.name), help);
+        }
+    }
+
+    /// Warns of limits whose paths no route has.
+    pub(super) fn warn_of_unserved(&self, served: &Served<'_>) {
+        if served.is_too_large_for(self.all.iter().map(|(limit, _)| limit.matches.paths.len()).sum()) {
+            return;
+        }
+        for (limit, name) in &self.all {
+            let paths = &limit.matches.paths;
+            let is_void = limit.mode == Mode::Off || limit.is_for_callers();
+            if is_void || paths.is_empty() || paths.iter().any(|path| served.has(path)) {
+                continue;
+            }
+            let title = format!("limit `{}` never applies to a served request: no route has its paths", limit.name);
+            self.warn(
+                "unserved_limit",
+                name,
+                title,
+                "write `match.path` as clients send it, before `rewrite` of a route",
+            );
+        }
     }
 }
 
@@ -109,23 +224,6 @@ impl Bypass {
         let paths = spec.paths.iter().filter(|(path, rule)| *rule == AccessRule::Deny || !path.matches_all());
         let paths: Vec<_> = paths.map(|(path, _)| path.clone()).collect();
         Self { has_all: has_every_address || paths.iter().any(PathPattern::matches_all), paths }
-    }
-}
-
-/// Warns of limits that decide about no request, because `[access]` denies or exempts all requests that they match.
-pub(super) fn of_void_limits(root: &Table<'_>, limits: &[Limit], bypass: &Bypass) {
-    let names = names_of(root);
-    if names.len() != limits.len() {
-        return; // the default limit, which is in no text
-    }
-    let paths = Match { paths: bypass.paths.clone(), ..Match::default() };
-    let is_bypassed = |limit: &Limit| {
-        !limit.is_for_callers() && (bypass.has_all || !paths.paths.is_empty() && paths.covers(&limit.matches))
-    };
-    for (limit, name) in limits.iter().zip(names).filter(|(limit, _)| limit.mode != Mode::Off && is_bypassed(limit)) {
-        let title = format!("limit `{}` never applies: `[access]` denies or exempts all of its requests", limit.name);
-        let help = "`[access]` decides about these requests first; remove the limit or the entries".to_owned();
-        root.context.note(Problem::warning("void_limit", name, title).help(help));
     }
 }
 
@@ -152,26 +250,6 @@ impl<'r> Served<'r> {
         self.0.len().saturating_mul(patterns) > PAIRS_MAX
     }
 
-    /// Warns of limits whose paths no route has.
-    pub(super) fn warn_of_limits(&self, root: &Table<'_>, limits: &[Limit]) {
-        let names = names_of(root);
-        if names.len() != limits.len()
-            || self.is_too_large_for(limits.iter().map(|limit| limit.matches.paths.len()).sum())
-        {
-            return;
-        }
-        for (limit, name) in limits.iter().zip(names) {
-            let paths = &limit.matches.paths;
-            let is_void = limit.mode == Mode::Off || limit.is_for_callers();
-            if is_void || paths.is_empty() || paths.iter().any(|path| self.has(path)) {
-                continue;
-            }
-            let title = format!("limit `{}` never applies to a served request: no route has its paths", limit.name);
-            let help = "write `match.path` as clients send it, before `rewrite` of a route".to_owned();
-            root.context.note(Problem::warning("unserved_limit", name, title).help(help));
-        }
-    }
-
     /// Warns of each path of `[access]` that no route has.
     pub(super) fn warn_of_access(&self, root: &Table<'_>) {
         let Some(access) = root.get("access").and_then(|access| access.get_ref().as_table()) else { return };
@@ -187,16 +265,11 @@ impl<'r> Served<'r> {
         for (key, span, text) in written {
             if folded_pattern(text, root.context.paths.get()).is_ok_and(|path| !self.has(&path)) {
                 let title = format!("`access.{key}.path`: no route has `{text}`, so the entry has no effect");
-                let help = "write the path as clients send it, before `rewrite` of a route".to_owned();
+                let help = "write the path as clients send it, before `rewrite` of a route";
                 root.context.note(Problem::warning("unserved_access", span, title).help(help));
             }
         }
     }
-}
-
-/// The values of a list, or the value alone.
-pub(super) fn items_of<'v>(value: &'v Spanned<DeValue<'v>>) -> &'v [Spanned<DeValue<'v>>] {
-    value.get_ref().as_array().map_or(std::slice::from_ref(value), |items| &**items)
 }
 
 /// Warns of plans that `access.require` demands and no limit has. Without plans of limits any name may be right.
@@ -219,83 +292,13 @@ pub(super) fn of_unknown_plans(root: &Table<'_>, limits: &[Limit]) {
     }
 }
 
-/// Warns of limits for callers of the limiter service that no rule names.
-pub(super) fn of_unnamed_limits(root: &Table<'_>, policy: &Policy) {
-    let names = names_of(root);
-    let rules = || policy.descriptors.checks.iter().chain(policy.descriptors.domains.iter().map(|(_, rule)| rule));
-    let is_named = |index| rules().any(|rule| rule.limits.iter().any(|mapped| mapped.limit == index));
-    let limits = policy.limits().iter().enumerate().zip(names);
-    for ((_, limit), name) in limits.filter(|((index, limit), _)| limit.is_for_callers() && !is_named(*index)) {
-        let title = format!("limit `{}` never applies: requests have no `name:` parts", limit.name);
-        let help = "name the limit in a table `[[grpc.check]]` or `[[grpc.descriptor]]`".to_owned();
-        root.context.note(Problem::warning("void_limit", name, title).help(help));
-    }
-}
-
-/// Warns of limits whose keys clients can invent, unless a limit by address bounds the same requests.
-pub(super) fn of_invented_keys(root: &Table<'_>, policy: &Policy) {
-    let (names, limits) = (names_of(root), policy.limits());
-    if names.len() != limits.len() {
-        return; // the default limit, which is in no text
-    }
-    let is_exact = |host: &HostPattern| matches!(host, HostPattern::Exact(_));
-    let is_invented = |limit: &Limit, part: &KeyPart| match part {
-        KeyPart::Header(..) | KeyPart::Query(..) | KeyPart::Cookie(..) => true,
-        // A client may send any host and any method, unless the limit matches some only.
-        KeyPart::Host => !limit.matches.hosts.iter().all(is_exact) || limit.matches.hosts.is_empty(),
-        KeyPart::Method => limit.matches.methods.is_empty(),
-        KeyPart::Identity(index) => {
-            let identity = policy.identities.get(*index);
-            identity.is_some_and(|identity| matches!(identity.source, IdentitySource::Header(..)))
-        }
-        _ => false,
-    };
-    let is_by_address = |limit: &Limit| !limit.is_for_callers() && limit.bounds_addresses_of(limit);
-    let by_address = ByPath::new(limits, is_by_address);
-    let first: Vec<_> = (0..limits.len()).filter(|index| is_by_address(&limits[*index])).take(COMPARED_MAX).collect();
-    for (limit, name) in limits.iter().zip(names).filter(|(limit, _)| limit.mode == Mode::Enforce) {
-        if limit.is_for_callers() {
-            continue;
-        }
-        let Some(part) = limit.key.iter().find(|part| is_invented(limit, part)) else { continue };
-        let mut others = by_address.near(limit).chain(first.iter().copied());
-        if others.any(|other| limits[other].bounds_addresses_of(limit)) {
-            continue;
-        }
-        let part = policy.part_name(part);
-        let title = format!("limit `{}`: clients can invent values of `{part}`, each with a fresh bucket", limit.name);
-        let help = "add a limit with `key = [\"ip\"]` that applies to at least the same requests".to_owned();
-        root.context.note(Problem::warning("invented_key", name, title).help(help));
-    }
-}
-
-/// Warns of limits that never settle or release a charge, because Weir only answers checks.
-pub(super) fn of_unsettled(root: &Table<'_>, limits: &[Limit]) {
-    let names = names_of(root);
-    if names.len() != limits.len() {
-        return; // the default limit, which is in no text
-    }
-    for (limit, name) in limits.iter().zip(names).filter(|(limit, _)| limit.mode != Mode::Off) {
-        let (title, help) = if limit.allowed.usual.is_released() {
-            let title = format!("limit `{}` counts requests in flight, and a check does not see their end", limit.name);
-            (title, "a check of `[check]` releases its units at once, so the limit holds nothing back there")
-        } else if limit.after.is_some() {
-            let title = format!("limit `{}` settles by the answer, and a check does not see the answer", limit.name);
-            (title, "a check of `[check]` charges `cost`, and nothing changes that charge later")
-        } else {
-            continue;
-        };
-        root.context.note(Problem::warning("unsettled_check", name, title).help(help.to_owned()));
-    }
-}
-
 /// Indices of limits by their patterns, so that a limit is compared with few others.
 struct ByPath<'l>(HashMap<&'l str, Vec<usize>>);
 
 impl<'l> ByPath<'l> {
-    fn new(limits: &'l [Limit], is_wanted: impl Fn(&Limit) -> bool) -> Self {
+    fn new(limits: &[(&'l Limit, Range<usize>)], is_wanted: impl Fn(&Limit) -> bool) -> Self {
         let mut by_path: HashMap<_, Vec<_>> = HashMap::new();
-        for (index, limit) in limits.iter().enumerate().filter(|(_, limit)| is_wanted(limit)) {
+        for (index, (limit, _)) in limits.iter().enumerate().filter(|(_, (limit, _))| is_wanted(limit)) {
             for path in paths(limit) {
                 by_path.entry(path).or_default().push(index);
             }
@@ -315,11 +318,4 @@ impl<'l> ByPath<'l> {
 fn paths(limit: &Limit) -> impl Iterator<Item = &str> {
     let all = limit.matches.paths.is_empty().then_some("");
     limit.matches.paths.iter().map(PathPattern::as_str).chain(all)
-}
-
-/// The positions of the names of all limits.
-pub(super) fn names_of(root: &Table<'_>) -> Vec<Range<usize>> {
-    let limits = root.get("limit").and_then(|value| value.get_ref().as_array());
-    let name = |limit: &Spanned<DeValue<'_>>| Some(limit.get_ref().as_table()?.get("name")?.span());
-    limits.into_iter().flat_map(|limits| limits.iter()).filter_map(name).collect()
 }

@@ -96,7 +96,7 @@ impl OverrideFile {
             }
             Err(reason) => Problem::whole(reason.clone()),
         };
-        Err(Box::new(problem.help(UNREADABLE.to_owned())))
+        Err(Box::new(problem.help(UNREADABLE)))
     }
 }
 
@@ -203,7 +203,7 @@ impl<'d> OverrideSet<'d> {
             }
             set.others += 1;
             let problem = Problem::new(limit.span(), "expected a table of overrides for each limit");
-            set.context.note(problem.help("write it like `[NAME]`, with the name of a limit".to_owned()));
+            set.context.note(problem.help("write it like `[NAME]`, with the name of a limit"));
         }
         set.by_limit.values_mut().for_each(|entries| entries.sort_by_key(Entry::start));
         set

@@ -1,22 +1,89 @@
-//! Reads long lists, and tables of lists whose keys the user chooses.
+//! Reads lists of strings, and tables of lists whose keys the user chooses.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::ops::Range;
 
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::units::Fault;
-use super::{Entries, Located, Table};
-use crate::config::schema::{self, Opt};
+use super::{Fault, Located, Problem, Table};
+use crate::config::schema::{self, Kind, Opt, Preset};
 
-impl<'a> Table<'a> {
-    /// Parses a list of strings. Notes and skips invalid strings. The caller finds repeated strings: a comparison of each
-    /// pair would be too slow for thousands.
+/// The values of a list, or the value alone.
+pub(in crate::config) fn items_of<'v>(value: &'v Spanned<DeValue<'v>>) -> &'v [Spanned<DeValue<'v>>] {
+    value.get_ref().as_array().map_or(std::slice::from_ref(value), |items| &**items)
+}
+
+impl Table<'_> {
+    /// Parses a list of distinct strings. Notes and skips invalid and repeated strings.
+    pub(in crate::config) fn list<T: Eq + Hash>(
+        &self,
+        key: &str,
+        parse: impl Fn(&str) -> Result<T, Fault>,
+    ) -> Option<Vec<T>> {
+        Some(self.list_at(key, parse)?.into_iter().map(Spanned::into_inner).collect())
+    }
+
+    /// Parses a list of distinct strings, each with its position. Notes and skips invalid and repeated strings.
+    pub(in crate::config) fn list_at<T: Eq + Hash>(
+        &self,
+        key: &str,
+        parse: impl Fn(&str) -> Result<T, Fault>,
+    ) -> Option<Vec<Located<T>>> {
+        self.read(key, |option, value| self.list_of(key, option, value, &parse)).map(Spanned::into_inner)
+    }
+
+    /// Parses a list of distinct strings, as [`Self::list_at`] does, and whether all strings are valid.
+    pub(in crate::config) fn counted_list<T: Eq + Hash>(
+        &self,
+        key: &str,
+        parse: impl Fn(&str) -> Result<T, Fault>,
+    ) -> Option<(Vec<Located<T>>, bool)> {
+        let items = self.list_at(key, parse)?;
+        let is_whole = items.len() == self.items(key).len();
+        Some((items, is_whole))
+    }
+
+    /// The values of a list, or the value alone; none if the option is absent.
+    pub(in crate::config) fn items(&self, key: &str) -> &[Spanned<DeValue<'_>>] {
+        self.get(key).map_or(&[], items_of)
+    }
+
+    /// Parses a value as a list of distinct strings.
+    pub(in crate::config) fn list_of<T: Eq + Hash>(
+        &self,
+        key: &str,
+        option: &Opt,
+        value: &Spanned<DeValue<'_>>,
+        parse: impl Fn(&str) -> Result<T, Fault>,
+    ) -> Option<Vec<Located<T>>> {
+        let mut found: Vec<Located<T>> = Vec::new();
+        let mut by_hash: HashMap<u64, Vec<usize>> = HashMap::new();
+        let hasher = RandomState::new();
+        for (text, read) in self.strings(key, option, value, parse)? {
+            let alike = by_hash.entry(hasher.hash_one(read.get_ref())).or_default();
+            let first =
+                alike.iter().filter_map(|index| found.get(*index)).find(|other| other.get_ref() == read.get_ref());
+            if let Some(first) = first {
+                self.note_twice(key, text, read.span(), first.span());
+            } else {
+                alike.push(found.len());
+                found.push(read);
+            }
+        }
+        Some(found)
+    }
+
+    /// Parses a list of strings. Notes and skips invalid strings. The caller finds repeated strings.
     pub(in crate::config) fn long_list<T>(
         &self,
         key: &str,
         parse: impl Fn(&str) -> Result<T, Fault>,
     ) -> Vec<Located<T>> {
-        let Some(option) = schema::find(&self.path_of(key)) else { return Vec::new() };
-        self.get(key).map(|value| self.strings(key, option, value, parse)).unwrap_or_default()
+        let value = self.get(key).zip(schema::find(&self.path_of(key)));
+        let read = value.and_then(|(value, option)| self.strings(key, option, value, parse));
+        read.into_iter().flatten().map(|(_, read)| read).collect()
     }
 
     /// Parses a list for each key of a table whose keys the user chooses, in the order of the file.
@@ -24,40 +91,42 @@ impl<'a> Table<'a> {
         &self,
         parse: impl Fn(&str) -> Result<T, Fault>,
     ) -> Vec<(Located<String>, Vec<Located<T>>)> {
-        let (Entries::Some(entries), Some(option)) = (self.entries, schema::find(&self.path_of("NAME"))) else {
-            return Vec::new();
+        let Some(option) = schema::find(&self.path_of("NAME")) else { return Vec::new() };
+        let read = |(name, value): (Located<String>, _)| {
+            let read = self.strings(name.get_ref(), option, value, &parse);
+            (name, read.into_iter().flatten().map(|(_, read)| read).collect())
         };
-        let mut entries: Vec<_> = entries.iter().collect();
-        entries.sort_by_key(|(key, _)| key.span().start);
-        let read = |(key, value): (&Spanned<_>, &'a Spanned<DeValue<'a>>)| {
-            let name = String::from(AsRef::<str>::as_ref(key.get_ref()));
-            let values = self.strings(&name, option, value, &parse);
-            (Spanned::new(key.span(), name), values)
-        };
-        entries.into_iter().map(read).collect()
+        self.entries().into_iter().map(read).collect()
     }
 
-    fn strings<T>(
+    /// The strings of a list with their positions. Notes and skips invalid strings. `None` for an empty list.
+    fn strings<'v, T>(
         &self,
         key: &str,
         option: &Opt,
-        value: &Spanned<DeValue<'_>>,
+        value: &'v Spanned<DeValue<'v>>,
         parse: impl Fn(&str) -> Result<T, Fault>,
-    ) -> Vec<Located<T>> {
-        let items = match value.get_ref() {
-            DeValue::Array(items) => items.iter().collect(),
-            _ => vec![value],
-        };
-        if items.is_empty() {
-            self.fault(key, value.span(), Fault::new("an empty list has no effect; remove it"));
+    ) -> Option<Vec<(&'v str, Located<T>)>> {
+        let items = items_of(value);
+        if items.is_empty() && !matches!(option.kind, Kind::List(_)) {
+            let is_optional = matches!(option.kind, Kind::Some(_)) && !matches!(option.default, Preset::Required);
+            let what = if is_optional { "an empty list has no effect; remove it" } else { "must not be empty" };
+            self.fault(key, value.span(), what);
+            return None;
         }
-        let read = |item: &Spanned<DeValue<'_>>| {
-            let DeValue::String(text) = item.get_ref() else {
-                self.mismatch(key, &option.kind.to_string(), item);
-                return None;
-            };
-            self.parse(key, item.span(), text, &parse).map(|read| Spanned::new(item.span(), read))
+        let read = |item: &'v Spanned<DeValue<'v>>| match item.get_ref() {
+            DeValue::String(text) => {
+                let read = self.parse(key, item.span(), text, &parse)?;
+                Some((&**text, Spanned::new(item.span(), read)))
+            }
+            _ => self.mismatched(key, option, item),
         };
-        items.into_iter().filter_map(read).collect()
+        Some(items.iter().filter_map(read).collect())
+    }
+
+    /// Notes a repeated entry.
+    pub(in crate::config) fn note_twice(&self, key: &str, text: &str, span: Range<usize>, first: Range<usize>) {
+        let title = format!("`{}`: `{text}` occurs twice", self.path_of(key));
+        self.context.note(Problem::new(span, title).also(first, "first here"));
     }
 }

@@ -5,25 +5,37 @@
 //! default.
 
 pub(in crate::config) mod context;
-mod lists;
+pub(in crate::config) mod lists;
 pub(in crate::config) mod syntax;
 pub(in crate::config) mod time_units;
 pub(in crate::config) mod units;
-mod values;
+pub(in crate::config) mod values;
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash, RandomState};
 use std::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use self::context::Context;
-use self::units::Fault;
 use crate::base::fields::decimal;
-use crate::config::diagnostics::{Problem, did_you_mean, nearest};
 use crate::config::redact::sounds_secret;
 use crate::config::schema::{self, Kind, Opt, Preset};
+
+pub(in crate::config) use self::units::Fault;
+pub(in crate::config) use crate::config::diagnostics::{Problem, did_you_mean, nearest};
+
+/// Reads all fields of a struct, each of which may be `None` after an error, and then builds it: no error of a field hides
+/// those of the next. A field without an expression is a variable.
+macro_rules! whole {
+    ($name:ident { $($field:ident $(: $read:expr)?),* $(,)? }) => {{
+        $($(let $field = $read;)?)*
+        match ($($field,)*) {
+            ($(Some($field),)*) => Some($name { $($field),* }),
+            _ => None,
+        }
+    }};
+}
+pub(in crate::config) use whole;
 
 /// A table of the configuration.
 pub(in crate::config) struct Table<'a> {
@@ -63,6 +75,10 @@ fn example(path: &str, value: &DeValue<'_>) -> Option<String> {
         Some(_) => None,
     }
 }
+
+/// The result of reading something that may be absent: `None` after an error, which is noted, and `Some(None)` if it is
+/// absent.
+pub(in crate::config) type Optional<T> = Option<Option<T>>;
 
 /// A value with its position.
 pub(in crate::config) type Located<T> = Spanned<T>;
@@ -105,7 +121,7 @@ impl<'a> Table<'a> {
         }
         if let Some(help) = foreign {
             let problem = Problem::new(span, format!("unknown key `{key}` in {place}")).code("unknown_key");
-            return self.context.note(problem.help(Some(help.to_owned())));
+            return self.context.note(problem.help(help));
         }
         let suggestion = nearest(key, known.iter().copied()).map(str::to_owned).or_else(|| self.elsewhere(key));
         let help = did_you_mean(suggestion.as_deref());
@@ -192,17 +208,34 @@ impl<'a> Table<'a> {
         if self.path.is_empty() { key.into() } else { format!("{}.{key}", self.path) }
     }
 
+    /// The position of an option, or of the table if it has no such option.
+    pub(in crate::config) fn span_of(&self, key: &str) -> Range<usize> {
+        self.get(key).map_or(self.span(), Spanned::span)
+    }
+
     /// Notes an error of an option.
-    pub(in crate::config) fn fault(&self, key: &str, span: Range<usize>, fault: Fault) {
-        let title = format!("`{}`: {}", self.path_of(key), fault.what);
-        let problem = Problem::new(span, title).code("invalid_value").help(fault.help);
-        self.context.note(if fault.absence { problem.absence() } else { problem });
+    pub(in crate::config) fn fault(&self, key: &str, span: Range<usize>, fault: impl Into<Fault>) {
+        let Fault { what, help, absence } = fault.into();
+        let problem = Problem::new(span, format!("`{}`: {what}", self.path_of(key))).code("invalid_value").help(help);
+        self.context.note(if absence { problem.absence() } else { problem });
+    }
+
+    /// Notes an error at an option, or at the table if it has no such option.
+    pub(in crate::config) fn fault_at(&self, key: &str, fault: impl Into<Fault>) {
+        self.fault(key, self.span_of(key), fault);
+    }
+
+    /// Notes an option that has no effect, because another one is absent.
+    pub(in crate::config) fn fault_if_present(&self, key: &str, fault: impl Into<Fault>) {
+        if self.has(key) {
+            self.fault_at(key, fault);
+        }
     }
 
     /// Notes a warning about an option. `code` is its stable name in `snake_case`.
-    pub(in crate::config) fn warn(&self, key: &str, span: Range<usize>, code: &'static str, fault: Fault) {
-        let title = format!("`{}`: {}", self.path_of(key), fault.what);
-        self.context.note(Problem::warning(code, span, title).help(fault.help));
+    pub(in crate::config) fn warn(&self, key: &str, span: Range<usize>, code: &'static str, fault: impl Into<Fault>) {
+        let Fault { what, help, .. } = fault.into();
+        self.context.note(Problem::warning(code, span, format!("`{}`: {what}", self.path_of(key))).help(help));
     }
 
     /// Notes that a value has the wrong type.
@@ -223,6 +256,12 @@ impl<'a> Table<'a> {
         let title = format!("`{path}`: expected {wanted}");
         let problem = Problem::new(value.span(), title).code("wrong_type").label(format!("this is {found}"));
         self.context.note(problem.help(example(&path, value.get_ref()).map(|example| format!("write {example}"))));
+    }
+
+    /// Notes that the value of `option` has the wrong type.
+    pub(in crate::config) fn mismatched<T>(&self, key: &str, option: &Opt, value: &Spanned<DeValue<'_>>) -> Option<T> {
+        self.mismatch(key, &option.kind.to_string(), value);
+        None
     }
 
     /// An inner table. If it is absent, all its options have their defaults.
@@ -255,6 +294,19 @@ impl<'a> Table<'a> {
                 Vec::new()
             }
         }
+    }
+
+    /// A list of tables that must have one; `None` after an error. `empty` is the error of an empty list.
+    pub(in crate::config) fn some_tables(&self, key: &str, empty: &str) -> Option<Vec<Table<'a>>> {
+        let Some(value) = self.get(key) else {
+            self.text(key); // notes that it is required
+            return None;
+        };
+        let tables = self.tables(key);
+        if tables.is_empty() && value.get_ref().is_array() {
+            self.fault(key, value.span(), empty);
+        }
+        Some(tables).filter(|tables| !tables.is_empty())
     }
 
     /// The entries of a table whose keys the user chooses, in the order of the file.
@@ -298,19 +350,31 @@ impl<'a> Table<'a> {
         self.context.note(problem.help(format!("expected {}. {}", option.kind, option.about)));
     }
 
-    /// Parses a string.
-    pub(in crate::config) fn parsed<T>(
+    /// Reads an option that may be absent; the inner option is `None` then.
+    pub(in crate::config) fn optional<T>(&self, key: &str, read: impl FnOnce(&str) -> Option<T>) -> Optional<T> {
+        if self.has(key) { read(key).map(Some) } else { Some(None) }
+    }
+
+    /// Reads this table unless it is absent; the inner option is `None` then.
+    pub(in crate::config) fn if_present<T>(&self, read: impl FnOnce(&Self) -> Option<T>) -> Optional<T> {
+        if self.is_present() { read(self).map(Some) } else { Some(None) }
+    }
+
+    /// Parses a string. The result has its position.
+    pub(in crate::config) fn parsed_at<T>(
         &self,
         key: &str,
         parse: impl Fn(&str) -> Result<T, Fault>,
     ) -> Option<Located<T>> {
-        self.read(key, |option, value| {
-            if let DeValue::String(text) = value.get_ref() {
-                return self.parse(key, value.span(), text, &parse);
-            }
-            self.mismatch(key, &option.kind.to_string(), value);
-            None
+        self.read(key, |option, value| match value.get_ref() {
+            DeValue::String(text) => self.parse(key, value.span(), text, &parse),
+            _ => self.mismatched(key, option, value),
         })
+    }
+
+    /// Parses a string.
+    pub(in crate::config) fn parsed<T>(&self, key: &str, parse: impl Fn(&str) -> Result<T, Fault>) -> Option<T> {
+        self.parsed_at(key, parse).map(Spanned::into_inner)
     }
 
     pub(in crate::config) fn parse<T>(
@@ -323,72 +387,13 @@ impl<'a> Table<'a> {
         parse(text).map_err(|fault| self.fault(key, span, fault)).ok()
     }
 
-    /// A string.
-    pub(in crate::config) fn text(&self, key: &str) -> Option<Located<String>> {
-        self.parsed(key, |text| if text.is_empty() { Err(Fault::new("must not be empty")) } else { Ok(text.into()) })
+    /// A string that is not empty, with its position.
+    pub(in crate::config) fn text_at(&self, key: &str) -> Option<Located<String>> {
+        self.parsed_at(key, |text| units::not_empty(text).map(str::to_owned))
     }
 
-    /// Parses a list of distinct strings. Notes and skips invalid and repeated strings.
-    pub(in crate::config) fn list<T: Eq + Hash>(
-        &self,
-        key: &str,
-        parse: impl Fn(&str) -> Result<T, Fault>,
-    ) -> Option<Vec<Located<T>>> {
-        self.read(key, |option, value| self.list_of(key, option, value, &parse)).map(Spanned::into_inner)
-    }
-
-    /// Parses a value as a list of distinct strings.
-    pub(in crate::config) fn list_of<T: Eq + Hash>(
-        &self,
-        key: &str,
-        option: &Opt,
-        value: &Spanned<DeValue<'_>>,
-        parse: impl Fn(&str) -> Result<T, Fault>,
-    ) -> Option<Vec<Located<T>>> {
-        let items = match value.get_ref() {
-            DeValue::Array(items) => items.iter().collect(),
-            _ => vec![value],
-        };
-        if items.is_empty() && !matches!(option.kind, Kind::List(_)) {
-            let is_optional = matches!(option.kind, Kind::Some(_)) && !matches!(option.default, Preset::Required);
-            let what = if is_optional { "an empty list has no effect; remove it" } else { "must not be empty" };
-            self.fault(key, value.span(), Fault::new(what));
-            return None;
-        }
-        Some(self.items(key, option, &items, parse))
-    }
-
-    fn items<T: Eq + Hash>(
-        &self,
-        key: &str,
-        option: &Opt,
-        items: &[&Spanned<DeValue<'_>>],
-        parse: impl Fn(&str) -> Result<T, Fault>,
-    ) -> Vec<Located<T>> {
-        let mut found: Vec<Located<T>> = Vec::new();
-        let mut by_hash: HashMap<u64, Vec<usize>> = HashMap::new();
-        let hasher = RandomState::new();
-        for item in items {
-            let DeValue::String(text) = item.get_ref() else {
-                self.mismatch(key, &option.kind.to_string(), item);
-                continue;
-            };
-            let Some(read) = self.parse(key, item.span(), text, &parse) else { continue };
-            let alike = by_hash.entry(hasher.hash_one(&read)).or_default();
-            let first = alike.iter().filter_map(|index| found.get(*index)).find(|other| *other.get_ref() == read);
-            if let Some(first) = first {
-                self.note_twice(key, text, item.span(), first.span());
-            } else {
-                alike.push(found.len());
-                found.push(Spanned::new(item.span(), read));
-            }
-        }
-        found
-    }
-
-    /// Notes a repeated entry.
-    pub(in crate::config) fn note_twice(&self, key: &str, text: &str, span: Range<usize>, first: Range<usize>) {
-        let title = format!("`{}`: `{text}` occurs twice", self.path_of(key));
-        self.context.note(Problem::new(span, title).also(first, "first here"));
+    /// A string that is not empty.
+    pub(in crate::config) fn text(&self, key: &str) -> Option<String> {
+        self.text_at(key).map(Spanned::into_inner)
     }
 }

@@ -78,7 +78,7 @@ impl TimeUnit {
         let lower = text.to_lowercase();
         let by_case = known().find(|unit| unit.spellings().any(|name| name == lower)).map(|unit| unit.name);
         let suggestion = by_case.or_else(|| nearest(&lower, known().flat_map(TimeUnit::spellings)));
-        Err(Fault::new(what).help(ambiguous.or_else(|| did_you_mean(suggestion))))
+        Err((what, ambiguous.or_else(|| did_you_mean(suggestion))).into())
     }
 }
 
@@ -167,7 +167,7 @@ impl WrittenRate {
         let period_ns = self.period_ns.ok_or_else(|| {
             let help =
                 "only `algorithm = \"fixed_window\"` with `align = \"calendar\"` can count months; otherwise write `30day`";
-            Fault::new("a month has no fixed length").help(Some(help.to_owned()))
+            Fault::new("a month has no fixed length").help(help)
         })?;
         Ok(Rate { count: self.count, period_ns })
     }
@@ -202,8 +202,8 @@ impl Factor {
         let is_within = |Number { numerator, denominator }: &Number| {
             *numerator > 0 && *denominator <= FACTOR_MAX && numerator.div_ceil(*denominator) <= FACTOR_MAX
         };
-        let help = "write it like \"x2\" or \"x0.5\", from \"x0.000001\" to \"x1000000\"".to_owned();
-        let fault = || Fault::new(format!("`{text}` is not a factor")).help(Some(help));
+        let help = "write it like \"x2\" or \"x0.5\", from \"x0.000001\" to \"x1000000\"";
+        let fault = || Fault::new(format!("`{text}` is not a factor")).help(help);
         Some(parsed.filter(is_within).map(Self).ok_or_else(fault))
     }
 
@@ -223,7 +223,7 @@ impl Factor {
         };
         if count == 0 {
             let help = Some("write the rate itself, as in \"100/min\"".to_owned());
-            return Err(Fault::new(format!("this factor of `{rate}` is less than one unit")).help(help));
+            return Err((format!("this factor of `{rate}` is less than one unit"), help).into());
         }
         let every = rate.every.checked_mul(longer).ok_or_else(too_large)?;
         let period_ns = rate.period_ns.map(|ns| ns.checked_mul(longer).ok_or_else(too_large)).transpose()?;
@@ -239,7 +239,7 @@ pub(in crate::config) fn rate(text: &str) -> Result<WrittenRate, Fault> {
             None => "write it like \"100/min\" or \"5/15min\"",
         };
         let help = help_for_rate(text).unwrap_or_else(|| help.to_owned());
-        Fault::new(format!("`{text}` is not a rate")).help(Some(help))
+        Fault::new(format!("`{text}` is not a rate")).help(help)
     };
     let (count, period) = text.split_once('/').ok_or_else(shape)?;
     let period = period.trim();
@@ -251,14 +251,14 @@ pub(in crate::config) fn rate(text: &str) -> Result<WrittenRate, Fault> {
         return Err(shape());
     }
     if count.numerator == 0 || every.numerator == 0 {
-        return Err(Fault::new("a rate of zero would never admit a request"));
+        return Err("a rate of zero would never admit a request".into());
     }
     let (Some(whole_count), Some(whole_every), Some(of_rates)) = (count.whole(), every.whole(), unit.of_rates) else {
         let whole = count.over(every).map(|Number { numerator, denominator }| match denominator {
             1 => format!("write `{numerator}/{}`", unit.name),
             every => format!("write `{numerator}/{every}{}`", unit.name),
         });
-        return Err(Fault::new(format!("`{text}` has a fraction; a rate has whole numbers")).help(whole));
+        return Err((format!("`{text}` has a fraction; a rate has whole numbers"), whole).into());
     };
     let too_long = || Fault::new(format!("the period `{period}` is too long"));
     let period_ns = unit.ns.map(|ns| whole_every.checked_mul(ns).ok_or_else(too_long)).transpose()?;
@@ -271,17 +271,15 @@ const DURATION_MAX: Duration = Duration::from_hours(366 * 24);
 /// Parses a duration longer than zero.
 pub(in crate::config) fn duration(text: &str) -> Result<Duration, Fault> {
     match duration_or_zero(text)? {
-        Duration::ZERO => Err(Fault::new("must be longer than zero")),
+        Duration::ZERO => Err("must be longer than zero".into()),
         some => Ok(some),
     }
 }
 
 /// Parses a duration: `0`, or numbers with units.
 pub(in crate::config) fn duration_or_zero(text: &str) -> Result<Duration, Fault> {
-    let shape = || {
-        Fault::new(format!("`{text}` is not a duration"))
-            .help(Some("write it like \"250ms\", \"10s\" or \"5min\"".into()))
-    };
+    let shape =
+        || Fault::new(format!("`{text}` is not a duration")).help("write it like \"250ms\", \"10s\" or \"5min\"");
     let (mut total_ns, mut remaining, mut smaller) = (0_u128, text.trim(), "s");
     if remaining == "0" {
         return Ok(Duration::ZERO);
@@ -293,7 +291,7 @@ pub(in crate::config) fn duration_or_zero(text: &str) -> Result<Duration, Fault>
             let what = format!("`{text}` is not a duration: `{number}` has no unit");
             let before = text.trim().strip_suffix(number).unwrap_or_default().trim_end();
             let whole = if before.is_empty() { format!("{number}s") } else { format!("{before} {number}{smaller}") };
-            return Err(Fault::new(what).help(did_you_mean(Some(&whole))));
+            return Err((what, did_you_mean(Some(&whole))).into());
         }
         let unit = TimeUnit::find(unit, false)?;
         let unit_ns = unit.ns.ok_or_else(|| {
@@ -302,7 +300,7 @@ pub(in crate::config) fn duration_or_zero(text: &str) -> Result<Duration, Fault>
         })?;
         let Some(whole) = parsed.whole() else {
             let what = format!("`{text}` has a fraction; a duration has whole numbers");
-            return Err(Fault::new(what).help(in_smaller_unit(parsed, unit_ns)));
+            return Err((what, in_smaller_unit(parsed, unit_ns)).into());
         };
         smaller = unit.next_smaller();
         total_ns = total_ns.saturating_add(u128::from(whole) * u128::from(unit_ns));
@@ -313,7 +311,7 @@ pub(in crate::config) fn duration_or_zero(text: &str) -> Result<Duration, Fault>
     }
     match u64::try_from(total_ns).map(Duration::from_nanos) {
         Ok(duration) if duration <= DURATION_MAX => Ok(duration),
-        _ => Err(Fault::new(format!("`{text}` is longer than a year"))),
+        _ => Err(format!("`{text}` is longer than a year").into()),
     }
 }
 

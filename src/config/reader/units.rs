@@ -9,7 +9,7 @@ use bytesize::ByteSize;
 use ipnet::IpNet;
 
 use crate::base::fields::decimal;
-use crate::config::diagnostics::{did_you_mean, nearest};
+use crate::config::diagnostics::{Help, did_you_mean, nearest};
 use crate::config::schema::own_value;
 use crate::transport::net::{ListenAddress, SOCKET_PATH_MAX};
 
@@ -29,10 +29,68 @@ impl Fault {
         Self { what: what.into(), help: None, absence: false }
     }
 
-    pub(in crate::config) fn help(mut self, help: impl Into<Option<String>>) -> Self {
-        self.help = help.into();
-        self
+    pub(in crate::config) fn help(self, help: impl Help) -> Self {
+        Self { help: help.text(), ..self }
     }
+
+    /// The fault, if a missing option elsewhere can cause it.
+    pub(in crate::config) fn absence(self) -> Self {
+        Self { absence: true, ..self }
+    }
+}
+
+impl From<&str> for Fault {
+    fn from(what: &str) -> Self {
+        Self::new(what)
+    }
+}
+
+impl From<String> for Fault {
+    fn from(what: String) -> Self {
+        Self::new(what)
+    }
+}
+
+impl<W: Into<String>, H: Help> From<(W, H)> for Fault {
+    fn from((what, help): (W, H)) -> Self {
+        Self::new(what).help(help)
+    }
+}
+
+/// A text, unless it is empty.
+pub(in crate::config) fn not_empty(text: &str) -> Result<&str, Fault> {
+    if text.is_empty() { Err(Fault::new("must not be empty")) } else { Ok(text) }
+}
+
+/// Whether a text is 1 to 64 of `A-Z a-z 0-9 _ -`.
+pub(in crate::config) fn is_name(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    (1..=64).contains(&text.len()) && text.bytes().all(is_plain)
+}
+
+/// Whether a host is this machine.
+pub(in crate::config) fn is_here(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+/// Whether other machines can reach an address.
+pub(in crate::config) fn is_elsewhere(place: &ListenAddress) -> bool {
+    matches!(place, ListenAddress::Tcp(address) if !address.ip().to_canonical().is_loopback())
+}
+
+/// The value of one of `words`, or the result of `parse`. An error suggests the word that the text is like.
+pub(in crate::config) fn word_or<T: Clone>(
+    text: &str,
+    words: &[(&str, T)],
+    parse: impl Fn(&str) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
+        return Ok(value.clone());
+    }
+    parse(text).map_err(|fault| match nearest(text, words.iter().map(|(word, _)| *word)) {
+        Some(word) => fault.help(did_you_mean(Some(word))),
+        None => fault,
+    })
 }
 
 /// Parses a number of bytes, with or without a unit. Errs for a unit of one letter: `10m` is 10 MiB in nginx, and 10 MB
@@ -44,10 +102,9 @@ pub(in crate::config) fn size(text: &str) -> Result<u64, Fault> {
         let (decimal, binary) =
             (if letter == "K" { "kB".to_owned() } else { format!("{letter}B") }, format!("{letter}iB"));
         let help = format!("write `{number}{binary}` (powers of 1024) or `{number}{decimal}` (powers of 1000)");
-        return Err(Fault::new(format!("`{text}` can mean two sizes")).help(Some(help)));
+        return Err((format!("`{text}` can mean two sizes"), help).into());
     }
-    let not_one =
-        |_| Fault::new(format!("`{text}` is not a size")).help(Some("write it like \"64KiB\" or \"10MiB\"".into()));
+    let not_one = |_| Fault::new(format!("`{text}` is not a size")).help("write it like \"64KiB\" or \"10MiB\"");
     text.parse::<ByteSize>().map(|size| size.as_u64()).map_err(not_one)
 }
 
@@ -58,7 +115,7 @@ pub(in crate::config) fn network(text: &str) -> Result<IpNet, Fault> {
     }
     let shape = |_| {
         Fault::new(format!("`{text}` is neither an address nor a network"))
-            .help(Some("write it like \"192.0.2.7\" or \"10.0.0.0/8\"".into()))
+            .help("write it like \"192.0.2.7\" or \"10.0.0.0/8\"")
     };
     let network: IpNet = text.parse().map_err(shape)?;
     if network.trunc() != network {
@@ -77,7 +134,7 @@ pub(in crate::config) fn address(text: &str) -> Result<SocketAddr, Fault> {
         let help = did_you_mean(suggestion.as_deref());
         let help =
             help.unwrap_or_else(|| "write an IP address, not a host name: \"127.0.0.1:8080\" or \"[::1]:8080\"".into());
-        Fault::new(format!("`{text}` is not an address with a port")).help(Some(help))
+        Fault::new(format!("`{text}` is not an address with a port")).help(help)
     })
 }
 
@@ -88,9 +145,7 @@ const UNIX: &str = "unix:";
 pub(in crate::config) fn listen(text: &str, dir: &Path) -> Result<ListenAddress, Fault> {
     let Some(path) = text.strip_prefix(UNIX) else { return address(text).map(ListenAddress::Tcp) };
     if path.is_empty() || path.ends_with('/') || path.contains('\0') {
-        return Err(
-            Fault::new(format!("`{text}` names no file")).help(Some("write it like \"unix:/run/weir.sock\"".into()))
-        );
+        return Err((format!("`{text}` names no file"), "write it like \"unix:/run/weir.sock\"").into());
     }
     socket_path(dir.join(path)).map(ListenAddress::Unix)
 }
@@ -111,13 +166,13 @@ pub(in crate::config) fn mode(text: &str) -> Result<u32, Fault> {
     let digits = if text.len() == 4 { text.strip_prefix('0') } else { Some(text) };
     let mode = digits.filter(|digits| digits.len() == 3 && digits.bytes().all(|byte| byte.is_ascii_digit()));
     mode.and_then(|digits| u32::from_str_radix(digits, 8).ok())
-        .ok_or_else(|| Fault::new(format!("`{text}` is not a file mode")).help(Some("write it like \"0660\"".into())))
+        .ok_or_else(|| Fault::new(format!("`{text}` is not a file mode")).help("write it like \"0660\""))
 }
 
-/// Returns a parser that accepts the given names, and returns the value of the name.
-pub(in crate::config) fn one_of<'n, T: Copy>(names: &'n [(&'n str, T)]) -> impl Fn(&str) -> Result<T, Fault> + 'n {
+/// Returns a parser that accepts some names, and returns the value of the name.
+pub(in crate::config) fn one_of<'n, T: Clone>(names: &'n [(&'n str, T)]) -> impl Fn(&str) -> Result<T, Fault> + 'n {
     move |text| {
-        let found = names.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+        let found = names.iter().find(|(name, _)| *name == text).map(|(_, value)| value.clone());
         found.ok_or_else(|| {
             let known = names.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
             let own = || names.iter().map(|(name, _)| *name);
@@ -132,12 +187,12 @@ pub(in crate::config) fn one_of<'n, T: Copy>(names: &'n [(&'n str, T)]) -> impl 
 pub(in crate::config) fn upgrade(text: &str) -> Result<Box<str>, Fault> {
     let is_token = |part: &str| part.parse::<http::Method>().is_ok(); // a method is any token
     if !text.splitn(2, '/').all(is_token) {
-        return Err(Fault::new(format!("`{text}` is not a protocol name")));
+        return Err(format!("`{text}` is not a protocol name").into());
     }
     let lower = text.to_ascii_lowercase();
     let name = lower.split('/').next().unwrap_or(&lower);
     if ["http", "h2", "h2c", "h3", "tls"].contains(&name) {
-        return Err(Fault::new(format!("`{text}` would let requests bypass all limits")));
+        return Err(format!("`{text}` would let requests bypass all limits").into());
     }
     Ok(lower.into())
 }

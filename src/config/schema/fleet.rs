@@ -1,9 +1,10 @@
 //! The options of replicas: `[fleet]`, and `[store.NAME]`.
 
-use super::limit::{STRATEGIES, UNITS};
+use super::limit::UNITS;
 use super::option::Kind::{self, Count, Duration, DurationIn, OneOf, Switch, Text};
 use super::option::Preset::{Required, Toml, Unset};
 use super::option::{NONE, Opt, opt};
+use super::words;
 
 const REDIS: Kind = Kind::Some("`redis://host[:port]` or `rediss://host[:port]`");
 const ETCD: Kind = Kind::Some("`http://host[:port]` or `https://host[:port]`");
@@ -14,9 +15,9 @@ const SECRET_FILE: &str = "File with it; one newline at its end does not count."
 
 #[rustfmt::skip]
 pub(super) const OPTIONS: &[Opt] = &[
-    opt("fleet.strategy", Kind::OneOfOrTable(STRATEGIES), Required,
+    opt("fleet.strategy", Kind::OneOfOrTable(&words::STRATEGIES), Required,
         "How replicas share each limit that has no `strategy` of its own."),
-    opt("fleet.strategy.use", OneOf(STRATEGIES), Required,
+    opt("fleet.strategy.use", OneOf(&words::STRATEGIES), Required,
         "As `limit.strategy.use`."),
     opt("fleet.strategy.store", Text("name of a store"), Unset("the only store"),
         "As `limit.strategy.store`."),
@@ -100,7 +101,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("store.NAME.timeout", DurationIn(1, 10_000), Unset("`10ms`; with `etcd` `250ms`"),
         "Longest wait for an answer."),
     opt("store.NAME.prefix", Text("1 to 64 of `A-Z a-z 0-9 _ - . : /`"), Toml("\"weir\""),
-        "Start of all keys in Redis or etcd, one for each fleet."),
-    opt("store.NAME.on_failure", OneOf(&["split", "local", "reject", "allow"]), Toml("\"split\""),
+        "Start of all keys in Redis or etcd. Fleets with one Redis or etcd need a prefix each."),
+    opt("store.NAME.on_failure", OneOf(&words::ON_FAILURE), Toml("\"split\""),
         "While a server is down: this replica's share of the limit, the whole limit, refuse all, or admit all."),
 ];

@@ -21,123 +21,57 @@ const LIMITS: &[&str] = &["", "limit"];
 /// Tables in which somebody may look for limits, access lists and services.
 const ANY: &[&str] = &["", "server", "route", "upstream", "upstreams.NAME", "limit", "access"];
 
-/// Tables, keys in them in other products, and the option of Weir. The first row that has both counts.
-const KEYS: [(&[&str], &[&str], &str); 21] = [
-    (
-        LIMITS,
-        &["nodelay"],
-        "remove it: requests within `burst` pass at once; with `on_limit = \"hold\"` the others wait",
-    ),
-    (
-        &["limit"],
-        &["zone", "limit_req", "limit_req_zone", "shared_dict", "dict"],
-        "a limit needs no zone: `max_keys` bounds its keys",
-    ),
-    (
-        LIMITS,
-        &[
-            "average",
-            "period",
-            "window",
-            "windows",
-            "max_events",
-            "events",
-            "requests",
-            "requests_per_unit",
-            "unit",
-            "interval",
-            "per",
-            "second",
-            "minute",
-            "hour",
-            "tokens_per_fill",
-            "fill_interval",
-            "count_per",
-            "requests_per_second",
-            "requests_per_minute",
-            "rps",
-            "rpm",
-            "refill_rate",
-            "replenish_rate",
-        ],
-        ONE_RATE,
-    ),
-    (&["limit"], &["limit"], ONE_RATE),
-    (LIMITS, &["max_tokens", "capacity", "burst_capacity", "bucket_size", "max_burst", "burst_size"], BURST),
-    (LIMITS, &["limit_by", "group_by", "by", "source_criterion", "sourceCriterion", "identifier", "descriptors"], KEY),
-    (
-        LIMITS,
-        &["max_conns", "max_connections", "limit_conn", "max_concurrent", "max_in_flight", "in_flight"],
-        CONCURRENCY,
-    ),
-    (LIMITS, &["dry_run", "limit_req_dry_run", "log_only", "enabled", "disabled", "shadow_mode", "preview"], MODE),
-    (LIMITS, &["exempt", "exclude", "excluded_ips", "excludedIPs"], EXEMPT),
-    (&["limit"], &["whitelist", "allowlist"], EXEMPT),
-    (ANY, &["whitelist", "allowlist"], ALLOW),
-    (ANY, &["blacklist", "blocklist", "denylist"], DENY),
-    (&["route"], &["backend", "proxy_pass"], "`upstream` of a route is the name of one of `[upstreams]`"),
-    (
-        &["upstreams.NAME"],
-        &["backend", "proxy_pass", "server", "servers", "url"],
-        "`endpoints` are the addresses of an upstream",
-    ),
-    (ANY, &["backend", "backends", "proxy_pass"], URL),
-    (ANY, &["stick-table", "stick_table", "limit_req", "limit_req_zone", "zone", "rate_limit", "ratelimit"], LIMIT),
-    (ANY, &["tarpit"], DELAY),
-    (
-        ANY,
-        &["health_check", "healthcheck"],
-        "`health` of `[upstreams.NAME]` checks endpoints, as in `health = { path = \"/health\" }`",
-    ),
-    (ANY, &["max_conn", "maxconn", "max_conns", "worker_connections"], CONNECTIONS),
-    (LIMITS, &["status", "status_code", "rejected_code", "limit_req_status", "error_code"], REFUSAL),
-    (LIMITS, &["ttl", "expire", "expiry"], "Weir forgets a key when that changes no decision"),
+/// Tables, keys in them in other products with a space between, and the option of Weir. The first row that has both counts.
+#[rustfmt::skip]
+const KEYS: [(&[&str], &str, &str); 21] = [
+    (LIMITS, "nodelay", "remove it: requests within `burst` pass at once; with `on_limit = \"hold\"` the others wait"),
+    (&["limit"], "zone limit_req limit_req_zone shared_dict dict", "a limit needs no zone: `max_keys` bounds its keys"),
+    (LIMITS, "average period window windows max_events events requests requests_per_unit unit interval per second minute \
+        hour tokens_per_fill fill_interval count_per requests_per_second requests_per_minute rps rpm refill_rate \
+        replenish_rate", ONE_RATE),
+    (&["limit"], "limit", ONE_RATE),
+    (LIMITS, "max_tokens capacity burst_capacity bucket_size max_burst burst_size", BURST),
+    (LIMITS, "limit_by group_by by source_criterion sourceCriterion identifier descriptors", KEY),
+    (LIMITS, "max_conns max_connections limit_conn max_concurrent max_in_flight in_flight", CONCURRENCY),
+    (LIMITS, "dry_run limit_req_dry_run log_only enabled disabled shadow_mode preview", MODE),
+    (LIMITS, "exempt exclude excluded_ips excludedIPs", EXEMPT),
+    (&["limit"], "whitelist allowlist", EXEMPT),
+    (ANY, "whitelist allowlist", ALLOW),
+    (ANY, "blacklist blocklist denylist", DENY),
+    (&["route"], "backend proxy_pass", "`upstream` of a route is the name of one of `[upstreams]`"),
+    (&["upstreams.NAME"], "backend proxy_pass server servers url", "`endpoints` are the addresses of an upstream"),
+    (ANY, "backend backends proxy_pass", URL),
+    (ANY, "stick-table stick_table limit_req limit_req_zone zone rate_limit ratelimit", LIMIT),
+    (ANY, "tarpit", DELAY),
+    (ANY, "health_check healthcheck",
+        "`health` of `[upstreams.NAME]` checks endpoints, as in `health = { path = \"/health\" }`"),
+    (ANY, "max_conn maxconn max_conns worker_connections", CONNECTIONS),
+    (LIMITS, "status status_code rejected_code limit_req_status error_code", REFUSAL),
+    (LIMITS, "ttl expire expiry", "Weir forgets a key when that changes no decision"),
 ];
 
-/// Values of options in other products, and those of Weir.
-const VALUES: [(&str, &str); 27] = [
-    ("gcra", "token_bucket"),
-    ("leaky", "leaky_bucket"),
-    ("fixed", "fixed_window"),
-    ("sliding", "sliding_window"),
-    ("sliding_counter", "sliding_window"),
-    ("sliding_window_counter", "sliding_window"),
-    ("sliding_window_log", "sliding_log"),
-    ("max_in_flight", "concurrency"),
-    ("semaphore", "concurrency"),
-    ("queue", "hold"),
-    ("wait", "hold"),
-    ("throttle", "delay"),
-    ("tarpit", "delay"),
-    ("deny", "reject"),
-    ("refuse", "reject"),
-    ("block", "reject"),
-    ("dry_run", "shadow"),
-    ("disabled", "off"),
-    ("$binary_remote_addr", "ip"),
-    ("$remote_addr", "ip"),
-    ("remote_addr", "ip"),
-    ("remote_ip", "ip"),
-    ("client_ip", "ip"),
-    ("src", "ip"),
-    ("$host", "host"),
-    ("$uri", "path"),
-    ("$request_method", "method"),
+/// Values of options, and those of other products with this meaning.
+const VALUES: [(&str, &str); 15] = [
+    ("token_bucket", "gcra"),
+    ("leaky_bucket", "leaky"),
+    ("fixed_window", "fixed"),
+    ("sliding_window", "sliding sliding_counter sliding_window_counter"),
+    ("sliding_log", "sliding_window_log"),
+    ("concurrency", "max_in_flight semaphore"),
+    ("hold", "queue wait"),
+    ("delay", "throttle tarpit"),
+    ("reject", "deny refuse block"),
+    ("shadow", "dry_run"),
+    ("off", "disabled"),
+    ("ip", "$binary_remote_addr $remote_addr remote_addr remote_ip client_ip src"),
+    ("host", "$host"),
+    ("path", "$uri"),
+    ("method", "$request_method"),
 ];
 
-/// Units of rates in other products, and those of Weir.
-const RATES: [(&str, &str); 10] = [
-    ("r/s", "s"),
-    ("req/s", "s"),
-    ("requests/s", "s"),
-    ("rps", "s"),
-    ("r/m", "min"),
-    ("req/min", "min"),
-    ("requests/min", "min"),
-    ("rpm", "min"),
-    ("r/h", "h"),
-    ("rph", "h"),
-];
+/// Units of rates, and those of other products.
+const RATES: [(&str, &str); 3] =
+    [("s", "r/s req/s requests/s rps"), ("min", "r/m req/min requests/min rpm"), ("h", "r/h rph")];
 
 /// Tables of Weir, and how one is written.
 const TABLES: [(&str, &str); 8] = [
@@ -153,8 +87,12 @@ const TABLES: [(&str, &str); 8] = [
 
 /// A correction of the key `key` of the table at `path`, if another product has this key.
 pub(in crate::config) fn help_for_key(path: &str, key: &str) -> Option<&'static str> {
-    let has = |(tables, keys, _): &&(&[&str], &[&str], _)| tables.contains(&path) && keys.contains(&key);
+    let has = |(tables, keys, _): &&(&[&str], &str, _)| tables.contains(&path) && has_word(keys, key);
     KEYS.iter().find(has).map(|(_, _, help)| *help)
+}
+
+fn has_word(words: &str, word: &str) -> bool {
+    words.split(' ').any(|one| one == word)
 }
 
 /// How the table at `path` is written.
@@ -167,7 +105,7 @@ pub(in crate::config) fn help_for_rate(text: &str) -> Option<String> {
     let mut words = text.split_whitespace();
     let rate = words.next()?;
     let (count, unit) = rate.split_at(rate.find(|c: char| !c.is_ascii_digit())?);
-    let own = RATES.iter().find(|(foreign, _)| *foreign == unit).map(|(_, own)| format!("{count}/{own}"));
+    let own = RATES.iter().find(|(_, foreign)| has_word(foreign, unit)).map(|(own, _)| format!("{count}/{own}"));
     let is_foreign = own.is_some();
     let own = own.unwrap_or_else(|| rate.to_owned());
     let rest = words.map(|word| match word.split_once('=') {
@@ -184,7 +122,7 @@ pub(in crate::config) fn help_for_rate(text: &str) -> Option<String> {
 /// The one of `known` that has the meaning of `value` in other products.
 pub(in crate::config) fn own_value<'k>(value: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     let lower = value.to_ascii_lowercase().replace('-', "_");
-    let own = |known: &&str| VALUES.iter().any(|(foreign, own)| *foreign == lower && own == known);
+    let own = |known: &&str| VALUES.iter().any(|(own, foreign)| own == known && has_word(foreign, &lower));
     { known }.find(own)
 }
 
@@ -196,8 +134,8 @@ mod tests {
     #[test]
     fn no_option_of_weir_is_foreign() {
         for (tables, keys, _) in KEYS {
-            for (table, key) in tables.iter().flat_map(|table| keys.iter().map(move |key| (table, key))) {
-                assert!(!keys_of(table).contains(key), "{table}.{key}");
+            for (table, key) in tables.iter().flat_map(|table| keys.split(' ').map(move |key| (table, key))) {
+                assert!(!keys_of(table).contains(&key), "{table}.{key}");
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::option::Kind::{self, Count, OneOf, Size, Switch, Tables, Text};
 use super::option::Preset::{Required, Toml, Unset};
 use super::option::{NONE, Opt, PLACE, opt};
+use super::words;
 
 const ANY: super::option::Preset = Unset("any");
 const PART: &str =
@@ -22,7 +23,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Its private key in PEM, without a password."),
     opt("grpc.tls.client_ca", Text("file"), NONE,
         "As `server.tls.client_ca`."),
-    opt("grpc.tls.client_auth", OneOf(&["required", "optional"]), Toml("\"required\""),
+    opt("grpc.tls.client_auth", OneOf(&words::CLIENT_AUTH), Toml("\"required\""),
         "As `server.tls.client_auth`."),
     opt("grpc.max_connections", Count(1, 1_000_000), Toml("1000"),
         "Connections open at once; further ones are closed unserved."),

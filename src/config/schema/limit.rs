@@ -5,14 +5,9 @@ use super::option::Kind::{
 };
 use super::option::Preset::{Required, Toml, Unset};
 use super::option::{NONE, Opt, UNLIMITED, opt};
+use super::words;
 use crate::engine::limit::sub_window::SUB_WINDOWS_MAX;
 use crate::engine::limit::windows::WINDOWS_MAX;
-
-const ALGORITHMS: &[&str] =
-    &["token_bucket", "leaky_bucket", "fixed_window", "sliding_log", "sliding_window", "sub_window", "concurrency"];
-
-/// How replicas share a limit.
-pub(super) const STRATEGIES: &[&str] = &["local", "split", "redis", "lease", "stream", "service"];
 
 /// The units of a lease.
 pub(super) const UNITS: Kind = Kind::CountOr(1, u64::MAX, "auto");
@@ -21,9 +16,9 @@ pub(super) const UNITS: Kind = Kind::CountOr(1, u64::MAX, "auto");
 pub(super) const OPTIONS: &[Opt] = &[
     opt("limit.name", Text("1 to 64 of `A-Z a-z 0-9 _ -`"), Required,
         "Its name in headers, metrics and logs; unique."),
-    opt("limit.stage", OneOf(&["arrival", "identified"]), Toml("\"identified\""),
+    opt("limit.stage", OneOf(&words::STAGES), Toml("\"identified\""),
         "Time of the decision: before Weir verifies identity, or after."),
-    opt("limit.mode", OneOf(&["enforce", "shadow", "off"]), Toml("\"enforce\""),
+    opt("limit.mode", OneOf(&words::MODES), Toml("\"enforce\""),
         "Refuse, only count, or do nothing."),
     opt("limit.match.path", Kind::Some("path pattern"), Unset("all"),
         "Paths: literal, `{name}` for a segment, `{*rest}` for the rest."),
@@ -40,9 +35,9 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("limit.key", List("part of a key"), Required,
         "Owner of a budget: `ip`, `path`, `route`, `host`, `method`, an identity, `header:NAME`, `query:NAME`, \
          `cookie:NAME`, or `name:NAME` for callers of the limiter service; `[]` for one budget for all."),
-    opt("limit.several", OneOf(&["reject", "first", "last", "join"]), Toml("\"reject\""),
+    opt("limit.several", OneOf(&words::SEVERAL), Toml("\"reject\""),
         "If a part of `key` occurs several times: 400, first, last, or all values."),
-    opt("limit.algorithm", OneOf(ALGORITHMS), Toml("\"token_bucket\""),
+    opt("limit.algorithm", OneOf(&words::ALGORITHMS), Toml("\"token_bucket\""),
         "The algorithm."),
     opt("limit.rate", Rates(WINDOWS_MAX), Required,
         "COUNT `/` [N] UNIT, with UNIT `ms`, `s`, `min`, `h`, `day`, `week`, or `month` in calendar windows; of \
@@ -51,15 +46,15 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Units that may be spent at once, or wait in a `leaky_bucket` that holds. Only with one rate of a bucket."),
     opt("limit.max", Count(1, u64::MAX), Unset("required for `concurrency`"),
         "Units in flight at once."),
-    opt("limit.align", OneOf(&["calendar", "first"]), Toml("\"calendar\""),
+    opt("limit.align", OneOf(&words::ALIGNS), Toml("\"calendar\""),
         "Windows of `fixed_window`: of the calendar, or from the first request of each key."),
     opt("limit.time_zone", Text("IANA name"), Toml("\"UTC\""),
         "Time zone in which days of `align = \"calendar\"` begin."),
     opt("limit.sub_windows", Count(1, SUB_WINDOWS_MAX as u64), Toml("10"),
         "Parts of a window of `sub_window`."),
-    opt("limit.strategy", Kind::OneOfOrTable(STRATEGIES), Unset("`fleet.strategy`, or `local`"),
+    opt("limit.strategy", Kind::OneOfOrTable(&words::STRATEGIES), Unset("`fleet.strategy`, or `local`"),
         "How replicas share it; a word is short for `{ use = \"...\" }`."),
-    opt("limit.strategy.use", OneOf(STRATEGIES), Required,
+    opt("limit.strategy.use", OneOf(&words::STRATEGIES), Required,
         "Each replica decides by the whole limit (`local`), by an equal share (`split`), by borrowed units (`lease`), \
          or tells others its charges (`stream`); or a store (`redis`) or another Weir (`service`) decides."),
     opt("limit.strategy.store", Text("name of a store"), Unset("the only store"),
@@ -113,8 +108,8 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("limit.settle.units", Map("statuses or classes, and units"), NONE,
         "With `status`: units of each status; for others the charge stays."),
     opt("limit.max_debt", Count(0, u64::MAX), NONE,
-        "With `settle`: most units that a key may owe; no request passes until they are paid."),
-    opt("limit.on_limit", OneOf(&["reject", "hold", "delay"]), Toml("\"reject\""),
+        "With `settle`: most units that a key may owe. No request of the key passes until they are paid."),
+    opt("limit.on_limit", OneOf(&words::ON_LIMIT), Toml("\"reject\""),
         "A request beyond the limit: 429, wait, or pass later."),
     opt("limit.hold.max_wait", DurationOr("forever"), Toml("\"forever\""),
         "Longest wait; else 429 at once."),
@@ -132,7 +127,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Longest ban; after as long without one, the next lasts `for` again."),
     opt("limit.max_keys", Count(1, 1 << 32), Toml("1000000"),
         "Keys that Weir remembers exactly."),
-    opt("limit.on_full", OneOf(&["sketch", "shared", "reject", "allow"]), Unset("`sketch` if it can be, else `shared`"),
+    opt("limit.on_full", OneOf(&words::ON_FULL), Unset("`sketch` if it can be, else `shared`"),
         "Further keys: counted in fixed memory, sharing buckets, refused, or admitted uncounted."),
     opt("limit.persist", Switch, Unset("true if a rate or a ban of it lasts an hour or more"),
         "Keep its state in `snapshot.path`."),

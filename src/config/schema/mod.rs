@@ -10,6 +10,7 @@ mod limit;
 mod option;
 mod options;
 mod page;
+pub(in crate::config) mod words;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -20,7 +21,6 @@ use options::OPTIONS;
 pub(in crate::config) use foreign::{example_of_table, help_for_key, help_for_rate, own_value};
 pub(in crate::config) use option::UNLIMITED;
 pub use option::{Kind, Opt, Preset};
-pub(in crate::config) use options::RESOLVE;
 pub use page::options_markdown;
 
 /// Keys that later versions may have, by table, so that messages do not call them misspellings.

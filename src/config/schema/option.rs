@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::words::Words;
+
 /// One option.
 #[derive(Clone, Copy, Debug)]
 pub struct Opt {
@@ -51,11 +53,11 @@ pub enum Kind {
     /// A duration above zero, or this word.
     DurationOr(&'static str),
     /// A duration above zero, or one of these words.
-    DurationOrOneOf(&'static [&'static str]),
+    DurationOrOneOf(&'static dyn Words),
     /// One of these words.
-    OneOf(&'static [&'static str]),
+    OneOf(&'static dyn Words),
     /// One of these words, or a table.
-    OneOfOrTable(&'static [&'static str]),
+    OneOfOrTable(&'static dyn Words),
     /// Names and strings.
     Map(&'static str),
     /// A list of tables, not empty.
@@ -117,9 +119,9 @@ impl fmt::Display for Kind {
             Self::DurationIn(min, max) => write!(f, "duration from {} to {}", Milliseconds(*min), Milliseconds(*max)),
             Self::DurationOrZero => f.write_str("duration or zero"),
             Self::DurationOr(word) => write!(f, "duration or `{word}`"),
-            Self::DurationOrOneOf(words) => write!(f, "duration, `{}`", words.join("`, `")),
-            Self::OneOf(words) => write!(f, "`{}`", words.join("`, `")),
-            Self::OneOfOrTable(words) => write!(f, "`{}`, or table", words.join("`, `")),
+            Self::DurationOrOneOf(words) => write!(f, "duration, `{}`", words.all().join("`, `")),
+            Self::OneOf(words) => write!(f, "`{}`", words.all().join("`, `")),
+            Self::OneOfOrTable(words) => write!(f, "`{}`, or table", words.all().join("`, `")),
             Self::Map(what) => write!(f, "table ({what})"),
             Self::Tables(what) => write!(f, "non-empty list of tables ({what})"),
         }

@@ -5,7 +5,7 @@ use super::option::Kind::{
 };
 use super::option::Preset::{Required, Toml, Unset};
 use super::option::{NONE, Opt, PLACE, opt};
-use super::{fleet, grpc, limit};
+use super::{fleet, grpc, limit, words};
 
 /// All options: first those of other tables, then those of replicas, of the limiter service and of limits.
 pub(super) static OPTIONS: [Opt; OTHERS.len() + fleet::OPTIONS.len() + grpc::OPTIONS.len() + limit::OPTIONS.len()] =
@@ -30,12 +30,8 @@ const CA: &str = "Authorities of the service's certificate, in PEM.";
 const SERVER_NAME: &str = "Name that Weir asks for and its certificate must contain.";
 const CERT: &str = "Weir's own certificate in PEM, then those of its issuers.";
 const KEY: &str = "Its private key in PEM, without a password.";
-const HOSTS: &[&str] = &["preserve", "upstream"];
-const PROXY_VERSIONS: &[&str] = &["off", "v1", "v2"];
 const PROXY_PROTOCOL: &str = "PROXY header with the client's address, and a connection for each request.";
-pub(in crate::config) const RESOLVE: &[&str] = &["ttl", "off"];
 const SERVICE: &str = "`http://host[:port]`, `https://host[:port]`, `unix:/path`, or `srv+http://_service._tcp.name`";
-const PROTOCOLS: &[&str] = &["http1", "h2"];
 const SPOKEN: &str = "`h2` is HTTP/2, which gRPC needs.";
 const PROTOCOL: &str = "name of a protocol, such as `websocket`";
 const BODY: Kind = SizeOr(1, 1 << 50, "off");
@@ -57,8 +53,8 @@ const OTHERS: &[Opt] = &[
     opt("server.workers", Count(1, 1024), Unset("one per CPU"),
         "Threads that serve connections."),
     opt("server.trusted_proxies", List("address or network"), Toml("[]"),
-        "Proxies whose forwarding header counts."),
-    opt("server.address_header", OneOf(&["x-forwarded-for", "forwarded"]), Toml("\"x-forwarded-for\""),
+        "Proxies whose forwarding header Weir believes."),
+    opt("server.address_header", OneOf(&words::ADDRESS_HEADERS), Toml("\"x-forwarded-for\""),
         "Their forwarding header; the other one is ignored."),
     opt("server.ipv4_prefix", Count(1, 32), Toml("32"),
         "Leading bits of an IPv4 address that are one client."),
@@ -72,8 +68,8 @@ const OTHERS: &[Opt] = &[
         "Requests of one client at services or in wait for a connection; further ones are 429. A trusted proxy names the \
          client; Unix sockets do not count."),
     opt("server.shutdown_grace", Duration, Toml("\"30s\""),
-        "Time for running requests after a signal to stop."),
-    opt("server.reload", OneOf(&["watch", "manual"]), Toml("\"watch\""),
+        "Longest time for running requests after a signal to stop."),
+    opt("server.reload", OneOf(&words::RELOADS), Toml("\"watch\""),
         "Read changed files at once, or only on SIGHUP and by operators."),
     opt("server.forwarded", Switch, Toml("false"),
         "Send `Forwarded` (RFC 7239) beside `X-Forwarded-*`."),
@@ -93,8 +89,8 @@ const OTHERS: &[Opt] = &[
     opt("server.max_requests_per_connection", Count(1, 1_000_000_000), Toml("1000000"),
         "Requests on one connection, which then closes."),
     opt("server.merge_slashes", Switch, Toml("true"),
-        "Make several slashes in a path one, also for the service."),
-    opt("server.encoded_slashes", OneOf(&["refuse", "keep"]), Toml("\"refuse\""),
+        "Treat several slashes in a path as one, also towards the service."),
+    opt("server.encoded_slashes", OneOf(&words::ENCODED_SLASHES), Toml("\"refuse\""),
         "`%2F` in a path: answer 400, or keep it as a character of its segment."),
     opt("server.paths.ignore_case", Switch, Toml("false"),
         "Match and key `/A` as `/a`."),
@@ -106,7 +102,7 @@ const OTHERS: &[Opt] = &[
         "Memory of answers that wait for their clients; beyond it, those that wait longest end."),
     opt("server.max_h2_streams", Count(1, 100_000), Toml("128"),
         "HTTP/2 streams open at once on a connection."),
-    opt("server.underscores", OneOf(&["drop", "keep", "refuse"]), Toml("\"drop\""),
+    opt("server.underscores", OneOf(&words::UNDERSCORES), Toml("\"drop\""),
         "Request fields with `_` in their names: remove, keep, or answer 400. CGI and WSGI read `X_Name` as `X-Name`."),
     opt("server.proxy_protocol.from", Kind::Some("address or network"), Required,
         "Peers that begin each connection with a PROXY header, version 1 or 2, which has the address of the client."),
@@ -117,8 +113,8 @@ const OTHERS: &[Opt] = &[
     opt("server.tls.certificates.key", Text("file"), Required,
         "Its private key in PEM, without a password."),
     opt("server.tls.client_ca", Text("file"), NONE,
-        "Authorities of client certificates in PEM; with it, clients show one."),
-    opt("server.tls.client_auth", OneOf(&["required", "optional"]), Toml("\"required\""),
+        "Authorities of client certificates, in PEM; with it, clients show a certificate."),
+    opt("server.tls.client_auth", OneOf(&words::CLIENT_AUTH), Toml("\"required\""),
         "Whether a client without a certificate is refused. One with an invalid certificate always is."),
 
     opt("timeouts.request_head", Duration, Toml("\"10s\""),
@@ -146,13 +142,13 @@ const OTHERS: &[Opt] = &[
         "Name servers for endpoints; without them, those of `/etc/resolv.conf`."),
     opt("upstream.url", Text(ENDPOINT), Unset("required without `[upstreams]`, `[check]` and `[grpc]`"),
         "The address of the service, if there is one service at one address."),
-    opt("upstream.host", OneOf(HOSTS), Toml("\"preserve\""),
+    opt("upstream.host", OneOf(&words::HOSTS), Toml("\"preserve\""),
         "`Host` for the service: the client's, or that of the endpoint."),
     opt("upstream.tls.ca", Text("file"), Unset("the authorities of the system"), CA),
     opt("upstream.tls.server_name", Text("host"), Unset("the host of the URL"), SERVER_NAME),
     opt("upstream.tls.cert", Text("file"), NONE, CERT),
     opt("upstream.tls.key", Text("file"), NONE, KEY),
-    opt("upstream.protocol", OneOf(PROTOCOLS), Toml("\"http1\""), SPOKEN),
+    opt("upstream.protocol", OneOf(&words::PROTOCOLS), Toml("\"http1\""), SPOKEN),
     opt("upstream.max_connections", CONNECTIONS, Unset(ALLOWED),
         "Connections of all workers to each endpoint, with idle ones; further requests wait."),
     opt("upstream.max_queued", Count(0, 1_000_000), Toml("1000"), MAX_QUEUED),
@@ -160,14 +156,14 @@ const OTHERS: &[Opt] = &[
     opt("upstream.max_idle", Count(0, 100_000), Unset("as many as were in use at once"),
         "Most idle connections to each endpoint in each worker."),
     opt("upstream.idle_timeout", Duration, Toml("\"30s\""),
-        "Time for which an idle connection is kept."),
-    opt("upstream.proxy_protocol", OneOf(PROXY_VERSIONS), Toml("\"off\""), PROXY_PROTOCOL),
+        "Time for which Weir keeps an idle connection."),
+    opt("upstream.proxy_protocol", OneOf(&words::PROXY_VERSIONS), Toml("\"off\""), PROXY_PROTOCOL),
     opt("upstream.upgrade", List(PROTOCOL), Toml("[]"), UPGRADE),
 
     opt("upstreams.NAME.endpoints", Kind::Some(SERVICE), Required,
         "Addresses of the service; `srv+http://` and `srv+https://` take them from SRV records."),
-    opt("upstreams.NAME.protocol", OneOf(PROTOCOLS), Toml("\"http1\""), SPOKEN),
-    opt("upstreams.NAME.balance", OneOf(&["round_robin", "least_connections", "p2c", "hash"]), Toml("\"round_robin\""),
+    opt("upstreams.NAME.protocol", OneOf(&words::PROTOCOLS), Toml("\"http1\""), SPOKEN),
+    opt("upstreams.NAME.balance", OneOf(&words::BALANCES), Toml("\"round_robin\""),
         "Endpoint of a request: the next, that with the fewest requests, the less busy of two random ones, or the same for \
          equal `hash_by`."),
     opt("upstreams.NAME.hash_by", Text("`ip`, `path`, `host`, `header:NAME`, `query:NAME` or `cookie:NAME`"),
@@ -191,10 +187,10 @@ const OTHERS: &[Opt] = &[
         "Connections of all workers to each endpoint, with idle ones; further requests wait."),
     opt("upstreams.NAME.max_queued", Count(0, 1_000_000), Toml("1000"), MAX_QUEUED),
     opt("upstreams.NAME.queue_timeout", Duration, Toml("\"5s\""), QUEUE_TIMEOUT),
-    opt("upstreams.NAME.resolve", Kind::DurationOrOneOf(RESOLVE), Toml("\"ttl\""),
+    opt("upstreams.NAME.resolve", Kind::DurationOrOneOf(&words::RESOLVE), Toml("\"ttl\""),
         "Lookup of names; each address is an endpoint. `ttl`: when the last answer of name servers expires; a duration: by \
          the system."),
-    opt("upstreams.NAME.host", OneOf(HOSTS), Toml("\"preserve\""),
+    opt("upstreams.NAME.host", OneOf(&words::HOSTS), Toml("\"preserve\""),
         "`Host` for the service: the client's, or that of the endpoint."),
     opt("upstreams.NAME.tls.ca", Text("file"), Unset("the authorities of the system"), CA),
     opt("upstreams.NAME.tls.server_name", Text("host"), Unset("the host of the URL"), SERVER_NAME),
@@ -203,8 +199,8 @@ const OTHERS: &[Opt] = &[
     opt("upstreams.NAME.max_idle", Count(0, 100_000), Unset("as many as were in use at once"),
         "Most idle connections to each endpoint in each worker."),
     opt("upstreams.NAME.idle_timeout", Duration, Toml("\"30s\""),
-        "Time for which an idle connection is kept."),
-    opt("upstreams.NAME.proxy_protocol", OneOf(PROXY_VERSIONS), Toml("\"off\""), PROXY_PROTOCOL),
+        "Time for which Weir keeps an idle connection."),
+    opt("upstreams.NAME.proxy_protocol", OneOf(&words::PROXY_VERSIONS), Toml("\"off\""), PROXY_PROTOCOL),
     opt("upstreams.NAME.upgrade", List(PROTOCOL), Toml("[]"), UPGRADE),
 
     opt("route.match.path", Kind::Some("path pattern"), Unset("all"),
@@ -231,7 +227,7 @@ const OTHERS: &[Opt] = &[
 
     opt("check.listen", Text(PLACE), Required,
         "Address at which other proxies and services ask whether a request may pass; they are `server.trusted_proxies`."),
-    opt("check.headers", OneOf(&["x-forwarded", "x-original"]), Toml("\"x-forwarded\""),
+    opt("check.headers", OneOf(&words::CHECK_HEADERS), Toml("\"x-forwarded\""),
         "Headers that describe a request to `/auth`: `X-Forwarded-Method`, `-Uri` and `-Host` (Traefik, Caddy), or \
          `X-Original-Method`, `-URI` and `-Host` (nginx)."),
     opt("check.max_connections", Count(1, 1_000_000), Toml("1000"),
@@ -244,7 +240,7 @@ const OTHERS: &[Opt] = &[
         "Its private key in PEM, without a password."),
     opt("check.tls.client_ca", Text("file"), NONE,
         "As `server.tls.client_ca`."),
-    opt("check.tls.client_auth", OneOf(&["required", "optional"]), Toml("\"required\""),
+    opt("check.tls.client_auth", OneOf(&words::CLIENT_AUTH), Toml("\"required\""),
         "As `server.tls.client_auth`."),
 
     opt("admin.listen", Text("address and port, `unix:` and a path, or `off`"), Toml("\"127.0.0.1:9901\""),
@@ -261,7 +257,7 @@ const OTHERS: &[Opt] = &[
         "More tokens, each with a name for the audit log."),
     opt("admin.tokens.name", Text("name"), Required,
         "The name of the token's owner. `admin.token` has the name `admin`."),
-    opt("admin.tokens.role", OneOf(&["read", "write"]), Required,
+    opt("admin.tokens.role", OneOf(&words::ROLES), Required,
         "`read` for requests that change nothing, `write` for all requests."),
     opt("admin.tokens.token.env", Text("name"), NONE,
         "The token."),
@@ -282,7 +278,7 @@ const OTHERS: &[Opt] = &[
         "Its private key in PEM, without a password."),
     opt("admin.tls.client_ca", Text("file"), NONE,
         "As `server.tls.client_ca`."),
-    opt("admin.tls.client_auth", OneOf(&["required", "optional"]), Toml("\"required\""),
+    opt("admin.tls.client_auth", OneOf(&words::CLIENT_AUTH), Toml("\"required\""),
         "As `server.tls.client_auth`."),
 
     opt("headers.profiles", List("`x-ratelimit`, `ietf` or `wildberries`"), Toml("[\"x-ratelimit\"]"),
@@ -305,11 +301,11 @@ const OTHERS: &[Opt] = &[
     opt("snapshot.interval", Duration, Toml("\"1min\""),
         "Time between two writes; there is also one at the end."),
 
-    opt("log.format", OneOf(&["auto", "text", "json"]), Toml("\"auto\""),
+    opt("log.format", OneOf(&words::LOG_FORMATS), Toml("\"auto\""),
         "Format of log lines; `auto` is text on a terminal and JSON elsewhere."),
-    opt("log.level", OneOf(&["error", "warn", "info", "debug", "trace"]), Toml("\"info\""),
+    opt("log.level", OneOf(&words::LOG_LEVELS), Toml("\"info\""),
         "Least severe level in the log, without access lines."),
-    opt("log.access", OneOf(&["off", "all", "refused"]), Toml("\"off\""),
+    opt("log.access", OneOf(&words::ACCESS_LOGS), Toml("\"off\""),
         "Requests that get a line; `refused`: not forwarded."),
     opt("log.access_file", Text("file"), NONE,
         "File for these lines in place of standard error."),
@@ -327,14 +323,15 @@ const OTHERS: &[Opt] = &[
         "`service.name` of the spans."),
 
     opt("identity.NAME.header", Text("header name"), NONE,
-        "Header with the identity; this, `tls` or `jwt`. Anybody can invent values, and each is a new bucket."),
-    opt("identity.NAME.tls", OneOf(&["subject_cn", "san_dns", "san_uri"]), NONE,
+        "Header whose value is the identity; this, `tls` or `jwt`. Anybody can invent values, and each is a fresh \
+         bucket."),
+    opt("identity.NAME.tls", OneOf(&words::CERTIFICATE_NAMES), NONE,
         "Name in the client's certificate: common name, alternative DNS name or URI."),
-    opt("identity.NAME.several", OneOf(&["reject", "first", "last", "join"]), Toml("\"reject\""),
+    opt("identity.NAME.several", OneOf(&words::SEVERAL), Toml("\"reject\""),
         "If `header` occurs several times: 401, the first, the last, or all values as one list."),
-    opt("identity.NAME.on_missing", OneOf(&["reject", "anonymous", "ip"]), Toml("\"reject\""),
+    opt("identity.NAME.on_missing", OneOf(&words::ON_MISSING), Toml("\"reject\""),
         "A request without it: 401, one bucket for all, or a bucket by address."),
-    opt("identity.NAME.show", OneOf(&["masked", "plain"]), Toml("\"masked\""),
+    opt("identity.NAME.show", OneOf(&words::SHOWN), Toml("\"masked\""),
         "How operators see `header` and `tls`: four characters and a fingerprint, or whole."),
     opt("identity.NAME.jwt.claim", Text("claim name"), Required,
         "The claim that is the identity."),

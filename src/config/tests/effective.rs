@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::*;
-use crate::config::compile::DerivedDefaults;
 use crate::config::effective::LISTS;
 use crate::config::schema::{self, keys_of};
+use crate::config::written::DerivedDefaults;
 use crate::config::{
     Difference, InForce, Kind, OverridesPlace, Preset, Setting, SettingFilter, SettingSource, Written,
 };

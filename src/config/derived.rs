@@ -2,26 +2,17 @@
 //!
 //! They are found when somebody asks for them, in the text of the configuration and in its compiled form.
 
-use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
 use toml::de::DeTable;
 
-use super::on_limit::ON_FULL;
-use super::store;
-use crate::config::overrides::OverridesPlace;
-use crate::config::reader::time_units;
+use super::compile::store;
+use super::reader::time_units;
+use super::schema::words::ON_FULL;
+use super::written::DerivedDefaults;
 use crate::engine::limit::{Algorithm, ban};
 use crate::engine::policy::{Limit, Policy};
-
-/// The defaults of one configuration that neither its text nor its policy has.
-#[derive(Debug, Default)]
-pub(in crate::config) struct DerivedDefaults {
-    workers: usize,
-    bans: Option<String>,
-    overrides: String,
-}
 
 /// The numbers of a running process that defaults depend on.
 #[derive(Clone, Copy, Debug)]
@@ -46,16 +37,6 @@ pub(in crate::config) struct Absent<'t> {
 }
 
 impl DerivedDefaults {
-    /// The defaults of a configuration with this number of workers and these files.
-    pub(in crate::config) fn new(workers: usize, bans: Option<&Path>, overrides: &OverridesPlace) -> Self {
-        let overrides = match overrides {
-            OverridesPlace::Off => "off".to_owned(),
-            OverridesPlace::File(path) => path.display().to_string(),
-            OverridesPlace::Memory { .. } => "memory".to_owned(),
-        };
-        Self { workers, bans: bans.map(|path| path.display().to_string()), overrides }
-    }
-
     /// The default of an absent option. `None` if it is not known, or if there is none.
     pub(in crate::config) fn value(&self, absent: Absent<'_>, in_force: InForce<'_>) -> Option<Value> {
         let Absent { schema, path, table, document } = absent;
