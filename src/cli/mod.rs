@@ -17,7 +17,10 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use ask::{AdminAddress, Credentials};
+use output::say;
 use source::{ConfigArg, FeedArgs, RemoteArgs};
+
+use crate::config::json_schema;
 
 /// A rate-limiting reverse proxy that forwards, refuses or holds.
 #[derive(Debug, Parser)]
@@ -51,6 +54,8 @@ enum Action {
         #[command(flatten)]
         remote: RemoteArgs,
     },
+    /// Print a JSON Schema of the configuration, for editors.
+    Schema,
     /// Demonstrate Weir with a built-in service; needs no configuration file.
     Demo {
         /// The address to listen on; by default 127.0.0.1:8080, or a free port if that port is in use.
@@ -107,6 +112,7 @@ pub fn main() -> ExitCode {
             Ok(address) => check::check(address, &remote.options(), strict),
             Err(code) => code,
         },
+        Action::Schema => say(&format_args!("{:#}", json_schema())),
         Action::Demo { listen, fleet, load } => demo::demo(listen, fleet, load),
         Action::Explain(args) => explain::explain(*args),
         Action::Client(args) => operate::client(*args),

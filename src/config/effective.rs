@@ -245,7 +245,7 @@ impl<'w> Walk<'w> {
 }
 
 /// The default of an option, if it is a constant.
-fn constant(preset: Preset) -> Option<Value> {
+pub(super) fn constant(preset: Preset) -> Option<Value> {
     match preset {
         Preset::Toml(text) => Some(json(&DeValue::parse(text).ok()?, |_| false)),
         Preset::Required | Preset::Unset(_) => None,

@@ -10,6 +10,7 @@ mod fetched;
 mod fleet;
 mod grpc;
 mod identities;
+mod json_schema;
 mod limiters;
 mod limits;
 mod obedient;

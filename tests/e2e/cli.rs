@@ -51,6 +51,14 @@ fn folder() -> tempfile::TempDir {
 }
 
 #[test]
+fn the_schema_is_json() {
+    let output = Command::new(env!("CARGO_BIN_EXE_weir")).arg("schema").output().unwrap();
+    let schema: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    assert_eq!(schema["properties"]["limit"]["items"]["properties"]["mode"]["default"], "enforce");
+}
+
+#[test]
 fn what_it_is() {
     let folder = folder();
     insta::assert_snapshot!(transcript(folder.path(), &["--version"]), @r#"
@@ -70,6 +78,7 @@ fn what_it_is() {
     Commands:
       run          Run Weir with a configuration
       check        Check a configuration and show all errors; exit code 3 if it is invalid
+      schema       Print a JSON Schema of the configuration, for editors
       demo         Demonstrate Weir with a built-in service; needs no configuration file
       explain      Explain how each limit would decide about a request; charges nothing
       client       Show what all limits of a running Weir know of one client: keys, bans, overrides, plan, last requests
@@ -154,6 +163,7 @@ fn a_wrong_command_line_is_2() {
     Commands:
       run          Run Weir with a configuration
       check        Check a configuration and show all errors; exit code 3 if it is invalid
+      schema       Print a JSON Schema of the configuration, for editors
       demo         Demonstrate Weir with a built-in service; needs no configuration file
       explain      Explain how each limit would decide about a request; charges nothing
       client       Show what all limits of a running Weir know of one client: keys, bans, overrides, plan, last requests

@@ -99,7 +99,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         "As `limit.max`."),
     opt("limit.overrides.NAME.plan", Text("name of a plan"), NONE,
         "A plan whose numbers the key has."),
-    opt("limit.count.status", Kind::Some("status or class such as `4xx`"), Unset("all"),
+    opt("limit.count.status", Kind::Statuses("status or class such as `4xx`"), Unset("all"),
         "Statuses that count; charges for others are given back."),
     opt("limit.settle.by", Text("`elapsed_ms`, `response_bytes`, `status` or `header:NAME`"), Required,
         "Real cost of a request; Weir corrects its charge to that, up or down."),
