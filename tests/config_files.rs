@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use weir::config::{self, Config};
+use weir::config::{self, Config, Preset};
 
 const SECRET: &str = "0123456789abcdef0123456789ABCDEF";
 
@@ -88,14 +88,42 @@ fn full_shows_every_option() {
     }
 }
 
+#[test]
+fn values_and_comments_have_the_defaults() {
+    let (full, several) = (full(), std::fs::read_to_string("config/upstreams.toml").unwrap());
+    let documents: Vec<toml::Value> = [&full, &several].map(|text| toml::from_str(text).unwrap()).into();
+    for option in config::options() {
+        let Preset::Toml(default) = option.default else { continue };
+        let names: Vec<_> = option.path.split('.').collect();
+        let parsed: toml::Table = toml::from_str(&format!("default = {default}")).unwrap();
+        let values: Vec<_> = documents.iter().flat_map(|document| written(document, &names)).collect();
+        let key = format!("{} = ", names.last().unwrap());
+        let in_comment = |line: &str| {
+            let comment =
+                line.split_once('#').filter(|(code, _)| code.contains(&key)).map_or("", |(_, comment)| comment);
+            let (_, shown) = comment.split_once("default").unwrap_or_default();
+            shown.trim_start_matches([':', ' ']).starts_with(default) || default == "[]" && !shown.is_empty()
+        };
+        let is_shown = values.contains(&&parsed["default"]) || full.lines().chain(several.lines()).any(in_comment);
+        assert!(is_shown || values.is_empty(), "`{}`: the default {default} is not shown", option.path);
+    }
+}
+
 fn is_written(value: &toml::Value, names: &[&str]) -> bool {
+    !written(value, names).is_empty()
+}
+
+/// The values of the option at the path `names`.
+fn written<'v>(value: &'v toml::Value, names: &[&str]) -> Vec<&'v toml::Value> {
     if let Some(items) = value.as_array().filter(|_| !names.is_empty()) {
-        return items.iter().any(|item| is_written(item, names));
+        return items.iter().flat_map(|item| written(item, names)).collect();
     }
     match (names.split_first(), value.as_table()) {
-        (None, _) => true,
-        (Some((_, _)), None) => false,
-        (Some((&("NAME" | "PART"), rest)), Some(table)) => table.values().any(|value| is_written(value, rest)),
-        (Some((name, rest)), Some(table)) => table.get(*name).is_some_and(|value| is_written(value, rest)),
+        (None, _) => vec![value],
+        (Some((_, _)), None) => Vec::new(),
+        (Some((&("NAME" | "PART"), rest)), Some(table)) => {
+            table.values().flat_map(|value| written(value, rest)).collect()
+        }
+        (Some((name, rest)), Some(table)) => table.get(*name).map_or(Vec::new(), |value| written(value, rest)),
     }
 }
