@@ -65,29 +65,20 @@ impl Listeners {
         }
     }
 
-    fn all(&self) -> Vec<(&'static str, Range<usize>, ListenAddress)> {
-        fn one<T>(
-            read: Option<&Located<T>>,
-            address: impl Fn(&T) -> Option<ListenAddress>,
-        ) -> Option<(Range<usize>, ListenAddress)> {
-            read.and_then(|read| Some((read.span(), address(read.get_ref())?)))
-        }
+    fn all(&self) -> impl Iterator<Item = (&'static str, Range<usize>, ListenAddress)> {
         let Self { requests, checks, grpc, fleet, operators, takeover } = self;
-        let checks = checks.iter().flatten().map(|(one, _)| one).next();
-        let grpc = grpc.iter().flatten().map(|(one, _)| one).next();
         let requests = requests.iter().flatten();
-        let requests = requests.map(|place| ("server.listen", Some((place.span(), place.get_ref().clone()))));
-        let others = [
-            ("check.listen", one(checks, |check| Some(check.listen.clone()))),
-            ("grpc.listen", one(grpc, |grpc| Some(grpc.listen.clone()))),
-            ("fleet.listen", one(fleet.as_ref().and_then(Option::as_ref), |place| Some(place.clone()))),
-            ("admin.listen", one(operators.as_ref(), Clone::clone)),
-            (
-                "server.takeover",
-                one(takeover.as_ref().and_then(Option::as_ref), |path| Some(ListenAddress::Unix(path.clone()))),
-            ),
-        ];
-        requests.chain(others).filter_map(|(name, place)| place.map(|(span, place)| (name, span, place))).collect()
+        let requests = requests.map(|place| ("server.listen", place.span(), place.get_ref().clone()));
+        let checks = checks.iter().flatten();
+        let checks = checks.map(|(one, _)| ("check.listen", one.span(), one.get_ref().listen.clone()));
+        let grpc = grpc.iter().flatten();
+        let grpc = grpc.map(|(one, _)| ("grpc.listen", one.span(), one.get_ref().listen.clone()));
+        let fleet = fleet.iter().flatten().map(|one| ("fleet.listen", one.span(), one.get_ref().clone()));
+        let operators = operators.iter();
+        let operators = operators.filter_map(|one| Some(("admin.listen", one.span(), one.get_ref().clone()?)));
+        let takeover = takeover.iter().flatten();
+        let takeover = takeover.map(|one| ("server.takeover", one.span(), ListenAddress::Unix(one.get_ref().clone())));
+        requests.chain(checks).chain(grpc).chain(fleet).chain(operators).chain(takeover)
     }
 }
 
