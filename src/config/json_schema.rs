@@ -40,7 +40,7 @@ impl OptionTree {
             let is_list = LISTS.contains(&path) || path == "access.require";
             return if is_list { json!({ "type": "array", "items": table }) } else { table };
         };
-        let mut schema = of_kind(option.kind, table);
+        let mut schema = of_kind(option.kind, &table);
         schema["description"] = format!("{} Type: {}.", option.about, option.kind).into();
         if let Some(default) = constant(option.default) {
             schema["default"] = default;
@@ -71,7 +71,7 @@ impl OptionTree {
 }
 
 /// The schema of a type. `table` is that of the table, if the value can be one.
-fn of_kind(kind: Kind, table: Value) -> Value {
+fn of_kind(kind: Kind, table: &Value) -> Value {
     let list = |least: usize, items: Value| {
         let list = json!({ "type": "array", "items": items, "minItems": least });
         json!({ "anyOf": [items, list] })
