@@ -101,7 +101,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("store.NAME.timeout", DurationIn(1, 10_000), Unset("`10ms`; with `etcd` `250ms`"),
         "Longest wait for an answer."),
     opt("store.NAME.prefix", Text("1 to 64 of `A-Z a-z 0-9 _ - . : /`"), Toml("\"weir\""),
-        "Start of all keys in Redis or etcd. Fleets with one Redis or etcd need a prefix each."),
+        "Start of all keys in Redis or etcd, one for each fleet."),
     opt("store.NAME.on_failure", OneOf(&words::ON_FAILURE), Toml("\"split\""),
         "While a server is down: this replica's share of the limit, the whole limit, refuse all, or admit all."),
 ];

@@ -108,7 +108,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("limit.settle.units", Map("statuses or classes, and units"), NONE,
         "With `status`: units of each status; for others the charge stays."),
     opt("limit.max_debt", Count(0, u64::MAX), NONE,
-        "With `settle`: most units that a key may owe. No request of the key passes until they are paid."),
+        "With `settle`: most units that a key may owe; no request passes until they are paid."),
     opt("limit.on_limit", OneOf(&words::ON_LIMIT), Toml("\"reject\""),
         "A request beyond the limit: 429, wait, or pass later."),
     opt("limit.hold.max_wait", DurationOr("forever"), Toml("\"forever\""),

@@ -53,7 +53,7 @@ const OTHERS: &[Opt] = &[
     opt("server.workers", Count(1, 1024), Unset("one per CPU"),
         "Threads that serve connections."),
     opt("server.trusted_proxies", List("address or network"), Toml("[]"),
-        "Proxies whose forwarding header Weir believes."),
+        "Proxies whose forwarding header counts."),
     opt("server.address_header", OneOf(&words::ADDRESS_HEADERS), Toml("\"x-forwarded-for\""),
         "Their forwarding header; the other one is ignored."),
     opt("server.ipv4_prefix", Count(1, 32), Toml("32"),
@@ -68,7 +68,7 @@ const OTHERS: &[Opt] = &[
         "Requests of one client at services or in wait for a connection; further ones are 429. A trusted proxy names the \
          client; Unix sockets do not count."),
     opt("server.shutdown_grace", Duration, Toml("\"30s\""),
-        "Longest time for running requests after a signal to stop."),
+        "Time for running requests after a signal to stop."),
     opt("server.reload", OneOf(&words::RELOADS), Toml("\"watch\""),
         "Read changed files at once, or only on SIGHUP and by operators."),
     opt("server.forwarded", Switch, Toml("false"),
@@ -89,7 +89,7 @@ const OTHERS: &[Opt] = &[
     opt("server.max_requests_per_connection", Count(1, 1_000_000_000), Toml("1000000"),
         "Requests on one connection, which then closes."),
     opt("server.merge_slashes", Switch, Toml("true"),
-        "Treat several slashes in a path as one, also towards the service."),
+        "Make several slashes in a path one, also for the service."),
     opt("server.encoded_slashes", OneOf(&words::ENCODED_SLASHES), Toml("\"refuse\""),
         "`%2F` in a path: answer 400, or keep it as a character of its segment."),
     opt("server.paths.ignore_case", Switch, Toml("false"),
@@ -113,7 +113,7 @@ const OTHERS: &[Opt] = &[
     opt("server.tls.certificates.key", Text("file"), Required,
         "Its private key in PEM, without a password."),
     opt("server.tls.client_ca", Text("file"), NONE,
-        "Authorities of client certificates, in PEM; with it, clients show a certificate."),
+        "Authorities of client certificates in PEM; with it, clients show one."),
     opt("server.tls.client_auth", OneOf(&words::CLIENT_AUTH), Toml("\"required\""),
         "Whether a client without a certificate is refused. One with an invalid certificate always is."),
 
@@ -156,7 +156,7 @@ const OTHERS: &[Opt] = &[
     opt("upstream.max_idle", Count(0, 100_000), Unset("as many as were in use at once"),
         "Most idle connections to each endpoint in each worker."),
     opt("upstream.idle_timeout", Duration, Toml("\"30s\""),
-        "Time for which Weir keeps an idle connection."),
+        "Time for which an idle connection is kept."),
     opt("upstream.proxy_protocol", OneOf(&words::PROXY_VERSIONS), Toml("\"off\""), PROXY_PROTOCOL),
     opt("upstream.upgrade", List(PROTOCOL), Toml("[]"), UPGRADE),
 
@@ -199,7 +199,7 @@ const OTHERS: &[Opt] = &[
     opt("upstreams.NAME.max_idle", Count(0, 100_000), Unset("as many as were in use at once"),
         "Most idle connections to each endpoint in each worker."),
     opt("upstreams.NAME.idle_timeout", Duration, Toml("\"30s\""),
-        "Time for which Weir keeps an idle connection."),
+        "Time for which an idle connection is kept."),
     opt("upstreams.NAME.proxy_protocol", OneOf(&words::PROXY_VERSIONS), Toml("\"off\""), PROXY_PROTOCOL),
     opt("upstreams.NAME.upgrade", List(PROTOCOL), Toml("[]"), UPGRADE),
 
@@ -323,8 +323,7 @@ const OTHERS: &[Opt] = &[
         "`service.name` of the spans."),
 
     opt("identity.NAME.header", Text("header name"), NONE,
-        "Header whose value is the identity; this, `tls` or `jwt`. Anybody can invent values, and each is a fresh \
-         bucket."),
+        "Header with the identity; this, `tls` or `jwt`. Anybody can invent values, and each is a new bucket."),
     opt("identity.NAME.tls", OneOf(&words::CERTIFICATE_NAMES), NONE,
         "Name in the client's certificate: common name, alternative DNS name or URI."),
     opt("identity.NAME.several", OneOf(&words::SEVERAL), Toml("\"reject\""),
