@@ -60,6 +60,34 @@ fn every_source_path_exists() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
+/// The files that a reader opens on the walk: for a request with a local limit, and with a limit in Redis.
+const LOCAL_FILES_MAX: usize = 12;
+const REDIS_FILES_MAX: usize = 20;
+
+#[test]
+fn the_walk_is_short_and_each_step_calls_the_next() {
+    let page = fs::read_to_string("docs/contributing/architecture.md").unwrap();
+    let (_, walk) = page.split_once("\n## A walk\n").unwrap();
+    let (walk, _) = walk.split_once("\n## ").unwrap();
+    let (local, _) = walk.split_once("If Redis").unwrap();
+    let steps = |part: &str| part.lines().filter(|line| line.starts_with(|first: char| first.is_ascii_digit())).count();
+    let (local, both) = (steps(local), steps(walk));
+    assert!((2..=LOCAL_FILES_MAX).contains(&local) && (local + 1..=REDIS_FILES_MAX).contains(&both), "{local}, {both}");
+    let mut before = String::new();
+    for (index, line) in walk.lines().filter(|line| line.contains(". `")).enumerate() {
+        let names: Vec<_> = line.split('`').skip(1).step_by(2).collect();
+        let [path, function] = names[..] else { panic!("{line}") };
+        assert!(line.starts_with(&format!("{}. ", index + 1)), "{line}");
+        let found = STOREYS.iter().find_map(|storey| fs::read_to_string(format!("src/{storey}/{path}")).ok());
+        let text = found.unwrap_or_else(|| panic!("{path} is in no storey"));
+        assert!(text.contains(&format!("fn {function}")), "{line}: the file has no such function");
+        let calls = [format!(".{function}("), format!(" {function}("), format!("::{function}(")];
+        let is_called = before.is_empty() || calls.iter().any(|call| before.contains(call.as_str()));
+        assert!(is_called, "{line}: no file before it calls the function");
+        before.push_str(&text.lines().filter(|line| !line.contains("fn ")).collect::<Vec<_>>().join("\n"));
+    }
+}
+
 #[test]
 fn the_architecture_is_short() {
     let length = fs::metadata("docs/contributing/architecture.md").unwrap().len();
