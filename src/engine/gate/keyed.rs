@@ -161,6 +161,9 @@ impl Gate {
         let now = self.clock.now();
         state.table.settle_late(of.key, rule, late, max_debt, now);
         state.report(of.key, rule, units, now);
+        if units < 0 {
+            state.queues.wake_front(of.key);
+        }
     }
 
     /// Takes over a state of another Weir, if it has spent more than the state here.
