@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::check::{Check, Checks, LimitCheck, is_denied};
+use super::check::{Checks, LimitCheck, is_denied};
 use super::pass::record;
 use super::state::{Gate, LimitState, Live};
 use crate::base::telemetry::LimitDecision;
 use crate::base::time::Timestamp;
 use crate::engine::limit::late::LateByRate;
 use crate::engine::limit::slow_down::SlowDown;
-use crate::engine::limit::{Algorithm, AnyState, Decision, Key};
+use crate::engine::limit::{Algorithm, AnyState, Key};
 use crate::engine::policy::{Applied, Variant};
 use crate::engine::store::backend::Handling;
 use crate::engine::store::{Charge, Receipt};
@@ -149,19 +149,16 @@ impl Gate {
         }
     }
 
-    /// Charges units that were charged earlier, of each rate those that still count; `units` of the rate with the most.
-    pub fn settle_keyed_late(
-        &self,
-        live: &Live,
-        of: &KeyedLimit<'_>,
-        (late, units): (&LateByRate, i64),
-        max_debt: u64,
-    ) {
+    /// Charges units that were charged earlier, of each rate those that still count, at most `max_debt` beyond the limit.
+    pub fn settle_keyed_late(&self, live: &Live, of: &KeyedLimit<'_>, late: &LateByRate, max_debt: u64) {
         let Ok(KeyedRule { state, rule, .. }) = live.keyed(of) else { return };
         let now = self.clock.now();
+        let before = state.table.owed(of.key, rule, now);
         state.table.settle_late(of.key, rule, late, max_debt, now);
-        state.report(of.key, rule, units, now);
-        if units < 0 {
+        let after = state.table.owed(of.key, rule, now);
+        let charged = i64::try_from(i128::from(after) - i128::from(before)).unwrap_or(i64::MAX);
+        state.report(of.key, rule, charged, now);
+        if charged < 0 {
             state.queues.wake_front(of.key);
         }
     }
@@ -195,9 +192,9 @@ fn outcome(
     outcome.is_admitted = check.is_admitted();
     let mut units = cost;
     if let (Handling::Delay { max_debt }, true, false) = (handling, is_admitted, outcome.is_admitted) {
-        let before = spent(check, now);
+        let before = state.table.owed(key, rule, now);
         batch.slow_down(place, &SlowDown { step_ns: 1, max_ns: max_debt }, now);
-        units = batch.charges().get(place).map_or(0, |check| spent(check, now).saturating_sub(before)).min(cost);
+        units = state.table.owed(key, rule, now).saturating_sub(before).min(cost);
         state.report(key, rule, i64::try_from(units).unwrap_or(i64::MAX), now);
     }
     if let Some(receipt) = batch.take_receipt(place).filter(|_| units > 0) {
@@ -205,13 +202,6 @@ fn outcome(
     }
     outcome.numbers = state.table.state(key, rule, now).export(rule, now).concat();
     outcome
-}
-
-/// Units that the key of `check` owes.
-fn spent(check: &Check<'_>, now: Timestamp) -> u64 {
-    let Decision { remaining, .. } = check.table().peek(check.key, check.rule, 0, now);
-    let over = check.table().over(check.key, check.rule, now);
-    check.rule.capacity().saturating_sub(remaining).saturating_add(over)
 }
 
 impl Live {

@@ -22,7 +22,6 @@ use crate::engine::limit::{Algorithm, BACKDATE_NS_MAX, Key};
 use crate::engine::policy::client_ip::Prefixes;
 use crate::engine::policy::jwt::Claimed;
 use crate::engine::policy::{Applied, Facts, KeySecret, Limit, Mode, Policy, Strategy, Variant};
-use crate::engine::store::backend::Settlement;
 use crate::engine::store::stream::Link;
 use crate::engine::store::{Bans, RemoteLimit, RemoteStore, Table, TokenCache};
 
@@ -372,8 +371,7 @@ impl LimitState {
         let charged = self.table.settle(key, rule, extra, max_debt, now);
         self.report(key, rule, charged, now);
         if let Some(remote) = &*self.remote.load() {
-            let settlement = Settlement::new(&self.name, key, rule, (extra, max_debt), now);
-            remote.store.settle(self.table.on_mirror(settlement, extra, now));
+            self.table.tell(remote, key, rule, (extra, extra), max_debt, now);
             if extra < 0 {
                 self.table.refunded(key, now);
             }

@@ -6,6 +6,7 @@ mod delta;
 mod explain;
 mod handover;
 mod hold;
+mod keyed;
 mod keys;
 mod lease;
 mod lookup;

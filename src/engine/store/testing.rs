@@ -122,9 +122,6 @@ impl Backend for TestStore {
     }
 
     fn settle(&self, settlement: Settlement) {
-        if settlement.units() == 0 {
-            return;
-        }
         let mut settlements = self.settlements.lock().unwrap();
         let is_same = |other: &&mut Settlement| (&other.limit, other.key) == (&settlement.limit, settlement.key);
         match settlements.iter_mut().find(is_same) {

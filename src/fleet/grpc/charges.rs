@@ -136,7 +136,7 @@ impl Server {
                     let (units, max_debt) = (settlement.units, settlement.max_debt);
                     match late_units(&settlement.late) {
                         late if late.is_empty() => self.gate.settle_keyed(live, &of, units, max_debt),
-                        late => self.gate.settle_keyed_late(live, &of, (&late, units), max_debt),
+                        late => self.gate.settle_keyed_late(live, &of, &late, max_debt),
                     }
                 }
             }

@@ -81,7 +81,7 @@ impl Node {
     }
 
     /// Units that remain for a key of the limit `a`, less its debt.
-    fn balance(&self, key: &str) -> i64 {
+    pub(super) fn balance(&self, key: &str) -> i64 {
         let charge = self.gate.named_charge(self.live, "a", &pairs_of(&[("header:a", key)]), None, 0).unwrap();
         let balance = self.gate.correct(self.live, &charge, 0, self.gate.clock.now());
         i64::try_from(balance.remaining.unwrap()).unwrap() - i64::try_from(balance.debt).unwrap()

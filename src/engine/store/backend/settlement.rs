@@ -29,14 +29,21 @@ impl Settlement {
         // The mirror may owe anything, so that all units count.
         let idle_at = if extra == 0 { now } else { Timestamp::from_ns(u64::MAX) };
         let idle_at: SmallVec<[_; 1]> = rule.rates().iter().map(|_| idle_at).collect();
-        let charges = LateCharges::new(rule, (extra, extra), &idle_at, now);
-        Self { limit: limit.into(), key, rule: rule.clone(), max_debt, charges }
+        Self::on_mirror(limit, key, rule, (extra, extra, &idle_at), max_debt, now)
     }
 
-    /// A settlement for which the mirror was charged `assumed` units. After that, it is idle at these instants.
-    pub fn on_mirror(self, assumed: i64, idle_at: &[Timestamp], now: Timestamp) -> Self {
-        let charges = LateCharges::new(&self.rule, (self.charges.units(), assumed), idle_at, now);
-        Self { charges, ..self }
+    /// `extra` units for which the mirror was charged `assumed` ones. After that, each of its rates is idle at an instant of
+    /// `idle_at`.
+    pub fn on_mirror(
+        limit: &str,
+        key: Key,
+        rule: &Algorithm,
+        (extra, assumed, idle_at): (i64, i64, &[Timestamp]),
+        max_debt: u64,
+        now: Timestamp,
+    ) -> Self {
+        let charges = LateCharges::new(rule, (extra, assumed), idle_at, now);
+        Self { limit: limit.into(), key, rule: rule.clone(), max_debt, charges }
     }
 
     /// When its first units were charged or given back.
@@ -98,11 +105,8 @@ mod tests {
             (-5, 2001, Some((-2, 0))),
             (-5, 5000, None),
         ] {
-            let charged = Settlement::new("a", Key::default(), &rule, (extra, 0), at(0)).on_mirror(
-                extra,
-                &[at(extra.unsigned_abs() * 1000)],
-                at(0),
-            );
+            let idle_at = [at(i64::unsigned_abs(extra) * 1000)];
+            let charged = Settlement::on_mirror("a", Key::default(), &rule, (extra, extra, &idle_at), 0, at(0));
             let left = charged.units_at(at(now_ms)).remove(0);
             let found: Vec<_> = left.iter().map(|late| (late.units, late.age_ns / 1_000_000)).collect();
             assert_eq!(found, Vec::from_iter(expected), "{extra} at {now_ms}");

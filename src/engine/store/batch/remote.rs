@@ -12,7 +12,7 @@ use crate::base::time::Timestamp;
 use crate::engine::limit::slow_down::SlowDown;
 use crate::engine::limit::state::State as _;
 use crate::engine::limit::{AnyState, Decision, Retry};
-use crate::engine::store::backend::{OnFailure, RemoteOutcome, Settlement, Unavailable};
+use crate::engine::store::backend::{OnFailure, RemoteOutcome, Unavailable};
 use crate::engine::store::lease::Spend;
 use crate::engine::store::remote::RemoteLimit;
 use crate::engine::store::table::{MirroredCharge, Origin, Receipt};
@@ -260,14 +260,13 @@ fn slow_down_alone<C>(charge: &mut Charge<'_, C>, by: &SlowDown, now: Timestamp)
     let is_whole = |remote: &&Arc<RemoteLimit>| remote.store.on_failure() == OnFailure::Local;
     let replicas = charge.remote.filter(|remote| !is_whole(remote)).map_or(1, |remote| remote.replicas.max(1));
     let scaled = SlowDown { step_ns: by.step_ns / replicas, ..*by };
-    let spent = || (table.peek(key, rule, 0, now).remaining, table.over(key, rule, now));
-    let (remaining, over) = spent();
+    let owed = table.owed(key, rule, now);
     let slowed = table.slow_down(key, rule, &scaled, cost.saturating_mul(replicas), now);
-    let (remaining_after, over_after) = spent();
-    let units = remaining.saturating_sub(remaining_after) + over_after.saturating_sub(over);
+    let units = table.owed(key, rule, now).saturating_sub(owed);
     table.assume(key, rule, (units, units / replicas), now);
     charge.decision = slowed.decision;
-    let delay_ns = if slowed.delay_ns == 0 { 0 } else { by.delay_ns(over_after.div_ceil(replicas).max(1)) };
+    let delay_ns =
+        if slowed.delay_ns == 0 { 0 } else { by.delay_ns(table.over(key, rule, now).div_ceil(replicas).max(1)) };
     (delay_ns, report(charge, (units / replicas, units), now))
 }
 
@@ -275,7 +274,6 @@ fn slow_down_alone<C>(charge: &mut Charge<'_, C>, by: &SlowDown, now: Timestamp)
 fn report<C>(charge: &Charge<'_, C>, (charged, units): (u64, u64), now: Timestamp) -> Receipt {
     let Some(remote) = charge.remote.filter(|_| charged > 0) else { return Receipt::None };
     let [extra, assumed] = [charged, units].map(|units| i64::try_from(units).unwrap_or(i64::MAX));
-    let settlement = Settlement::new(&remote.name, charge.key, charge.rule, (extra, charge.rule.capacity()), now);
-    remote.store.settle(charge.table.on_mirror(settlement, assumed, now));
+    charge.table.tell(remote, charge.key, charge.rule, (extra, assumed), charge.rule.capacity(), now);
     charge.mirrored(units, Origin::Report(charged), now)
 }

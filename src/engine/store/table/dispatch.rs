@@ -326,6 +326,12 @@ impl Table {
         matched!(&self.kind, rule, |keys, rule| keys.look(key, rule, now, |state| state.over(rule, now)), else 0)
     }
 
+    /// The units of `key` that are not back: spent ones, and its debt.
+    pub fn owed(&self, key: Key, rule: &Algorithm, now: Timestamp) -> u64 {
+        let remaining = self.peek(key, rule, 0, now).remaining;
+        rule.capacity().saturating_sub(remaining).saturating_add(self.over(key, rule, now))
+    }
+
     /// The kind of the states, as a snapshot has it.
     pub(in crate::engine::store) fn kind(&self) -> u8 {
         match self.kind {

@@ -16,7 +16,7 @@ use crate::engine::limit::state::State as _;
 use crate::engine::limit::{Algorithm, AnyState, Decision, Key, OnFull, Retry};
 use crate::engine::store::backend::{REFUND_NS, RemoteReceipt, Settlement};
 use crate::engine::store::lease::{Grant, Leases};
-use crate::engine::store::remote::Borrowed;
+use crate::engine::store::remote::{Borrowed, RemoteLimit};
 use crate::engine::store::snapshot::blocks::{Emit, Tag};
 
 impl Table {
@@ -200,15 +200,27 @@ impl Table {
         self.mirrors.get_or_init(Box::default).assume(key, units, rule.memory_ns(), now);
     }
 
-    /// The settlement with the state of its key here, which was charged `assumed` units for it.
-    pub fn on_mirror(&self, settlement: Settlement, assumed: i64, now: Timestamp) -> Settlement {
-        let (key, rule) = (settlement.key, &settlement.rule);
+    /// Tells the store of `remote` that `extra` units of `key` were charged, or given back if they are negative, for which
+    /// the mirror was charged `assumed` units. At most `max_debt` of them are beyond the limit.
+    pub fn tell(
+        &self,
+        remote: &RemoteLimit,
+        key: Key,
+        rule: &Algorithm,
+        (extra, assumed): (i64, i64),
+        max_debt: u64,
+        now: Timestamp,
+    ) {
+        if extra == 0 {
+            return;
+        }
         let after_ns: SmallVec<[u64; 1]> = match rule {
             Algorithm::Several(_) => self.remaining(key, rule, 0, now).iter().map(|rate| rate.reset_after_ns).collect(),
             rule => smallvec![self.peek(key, rule, 0, now).reset_after_ns],
         };
         let idle_at: SmallVec<[_; 1]> = after_ns.into_iter().map(|ns| now.saturating_add_ns(ns)).collect();
-        settlement.on_mirror(assumed, &idle_at, now)
+        let settlement = Settlement::on_mirror(&remote.name, key, rule, (extra, assumed, &idle_at), max_debt, now);
+        remote.store.settle(settlement);
     }
 
     /// Charges `late` units of each rate, at most `max_debt` beyond the limit.
@@ -310,8 +322,7 @@ impl Table {
                     self.note_returned(key, rule, *units, 1, now);
                 }
                 let [reported, assumed] = [*reported, *units].map(|units| signed(units).saturating_neg());
-                let settlement = Settlement::new(&remote.name, key, rule, (reported, 0), now);
-                remote.store.settle(self.on_mirror(settlement, assumed, now));
+                self.tell(remote, key, rule, (reported, assumed), 0, now);
             }
         }
     }

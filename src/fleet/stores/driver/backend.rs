@@ -37,9 +37,7 @@ impl<K: Driven> Backend for Shared<K> {
     }
 
     fn settle(&self, settlement: Settlement) {
-        if settlement.units() != 0 {
-            self.outbox.settle(settlement);
-        }
+        self.outbox.settle(settlement);
     }
 
     fn late_refund_at(&self) -> Timestamp {

@@ -361,7 +361,8 @@ mod tests {
     fn idle_keys_make_room() {
         let outbox = outbox();
         for key in 0..REPORTS_MAX as u64 {
-            outbox.settle(settlement(key, 1, 0).on_mirror(1, &[at(if key < 2 { 2000 } else { 1000 })], at(0)));
+            let (key, idle_at) = (Key { first: key, second: 0 }, [at(if key < 2 { 2000 } else { 1000 })]);
+            outbox.settle(Settlement::on_mirror("a", key, &rule(), (1, 1, &idle_at), 0, at(0)));
         }
         outbox.park(outbox.take());
         // One unit comes back in a second.

@@ -1,0 +1,43 @@
+//! Corrections that another Weir sends about keys of a limit.
+
+use smallvec::smallvec;
+
+use super::redis::NoStore;
+use super::stream::{Fleet, Node, shared};
+use super::*;
+use crate::engine::gate::KeyedLimit;
+use crate::engine::limit::late::LateUnits;
+use crate::engine::store::stream::Ledger as _;
+
+/// Charges `units` of the key `x` of the limit `a`, or gives them back, as of now.
+fn settle(gate: &Gate, live: &Live, units: i64, max_debt: u64) {
+    let charge = gate.named_charge(live, "a", &pairs_of(&[("header:a", "x")]), None, 0).unwrap();
+    let rule = live.policy.by_name("a").unwrap().limit.allowed.usual.digest();
+    let of = KeyedLimit { limit: "a", key: charge.key, rule };
+    gate.settle_keyed_late(live, &of, &smallvec![smallvec![LateUnits { units, age_ns: 0 }]], max_debt);
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_units_that_come_back_wake_a_request() {
+    let gate = new_gate();
+    let live = install(gate, [limit("a", 1, "1h", 1, hold(None))], CAPS);
+    let headers = headers(&["a=x"]);
+    let Step::Pass(mut pass) = ask(gate, live, &headers) else { panic!("it has a unit") };
+    pass.charged.commit(true);
+    let Step::Wait(waiting) = ask(gate, live, &headers) else { panic!("it has none") };
+    let waiting = tokio::spawn(timeout(Duration::from_secs(1), async move { waiting.wait(&NoStore).await }));
+    tokio::task::yield_now().await;
+    settle(gate, live, -1, 0);
+    assert!(waiting.await.unwrap().is_ok_and(|woken| woken.is_ok()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn peers_hear_of_late_units_as_far_as_they_were_charged() {
+    let mut fleet = Fleet::of(2, &[shared(limit("a", 1, "1h", 10, OnLimit::Reject))]);
+    for (units, told, balance) in [(4, 4, 6), (100, 13, -7), (-2, -2, -5), (-100, -15, 10)] {
+        let Node { gate, live, ledger, .. } = &mut fleet.0[0];
+        settle(gate, live, units, 7);
+        let heard: i64 = ledger.take(gate.clock.now()).limits.iter().flat_map(|of| of.units.clone()).sum();
+        assert_eq!((heard, fleet.0[0].balance("x")), (told, balance), "{units}");
+    }
+}
