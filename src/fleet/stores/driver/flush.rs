@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tokio::select;
 use tokio::time::sleep;
 
-use super::outbox::{Batch, Report};
+use super::outbox::{Batch, Outbox, Report};
 use super::store::{Correct, Kind, NodesOf, Reached, ReportOf, Shared};
 use crate::base::time::Timestamp;
 use crate::engine::store::backend::{SendPart, all};
@@ -31,20 +30,23 @@ const BATCH_AGE_MAX_NS: u64 = 300_000_000_000;
 
 /// Sends what is queued, until dropped.
 pub(super) async fn flush<K: Correct>(store: &Arc<Shared<K>>) {
-    let outbox = &store.outbox;
     let mut is_whole = true;
     loop {
-        if is_whole {
-            outbox.queued().await;
-        } else {
-            select! {
-                () = outbox.queued() => {}
-                () = sleep(PAUSE) => outbox.unpark(),
-            }
-        }
-        sleep(GATHER).await;
+        due(&store.outbox, is_whole).await;
         is_whole = pass(store).await;
     }
+}
+
+/// Waits until something is queued, or for a pause if the last pass was not whole.
+async fn due<R>(outbox: &Outbox<R>, is_whole: bool) {
+    if is_whole {
+        outbox.queued().await;
+    } else {
+        // Also if something is queued meanwhile: a pass does not see parked reports.
+        sleep(PAUSE).await;
+        outbox.unpark();
+    }
+    sleep(GATHER).await;
 }
 
 /// Sends what is queued now, and what has no answer. Returns whether everything was answered, or is parked; otherwise it is
@@ -119,5 +121,45 @@ impl<R> Batch<R> {
     /// Whether it is so old that it is dropped.
     pub(in crate::fleet::stores) fn is_old(&self, now: Timestamp) -> bool {
         now.ns_since(self.since) > BATCH_AGE_MAX_NS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::telemetry::Counter;
+
+    /// A node decides, and its connection opens late. Then its reports are sent, also if others are queued meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn parked_reports_are_sent_once_there_is_a_connection() {
+        const OPENS_AT: Duration = Duration::from_millis(350);
+        let outbox = Outbox::new(Counter::new("dropped", "Dropped.").unwrap());
+        let begin = tokio::time::Instant::now();
+        let mut sent = 0;
+        let sends = async {
+            let mut is_whole = true;
+            loop {
+                due(&outbox, is_whole).await;
+                let reports = outbox.take();
+                is_whole = begin.elapsed() >= OPENS_AT;
+                if is_whole {
+                    sent += reports.len();
+                    outbox.sent(reports.len());
+                } else {
+                    outbox.park(reports);
+                }
+            }
+        };
+        let queues = async {
+            for number in 0..9 {
+                outbox.give_back(number, Timestamp::ZERO);
+                sleep(Duration::from_millis(60)).await;
+            }
+        };
+        let both = async {
+            tokio::join!(sends, queues);
+        };
+        assert!(tokio::time::timeout(Duration::from_secs(2), both).await.is_err(), "it runs until dropped");
+        assert_eq!((sent, outbox.len()), (9, 0));
     }
 }

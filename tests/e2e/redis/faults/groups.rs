@@ -80,31 +80,6 @@ impl Fault for Move {
     fn end(&mut self) {}
 }
 
-/// Two of four independent servers are killed, and start again.
-struct Ring(Vec<Redis>);
-
-pub(super) fn half_of_a_ring(_: u64) -> Box<dyn Fault> {
-    Box::new(Ring((0..4).map(|_| Redis::start()).collect()))
-}
-
-impl Fault for Ring {
-    fn store(&self) -> String {
-        format!("redis = {:?}", self.0.iter().map(Redis::url).collect::<Vec<_>>())
-    }
-
-    fn begin(&mut self) {
-        self.0[..2].iter_mut().for_each(Redis::kill);
-    }
-
-    fn end(&mut self) {
-        self.0[..2].iter_mut().for_each(Redis::restart);
-    }
-
-    fn keys(&self) -> usize {
-        16
-    }
-}
-
 /// The key of the only bucket of the limit `each`.
 fn key_of_limit(nodes: &[Redis]) -> String {
     nodes.iter().flat_map(Redis::keys).find(|key| key.contains("each:")).expect("a key of the limit")

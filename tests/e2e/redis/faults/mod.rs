@@ -3,6 +3,7 @@
 //! Each trial takes its sizes. Here they are small; `cargo bench --bench faults` has them at full size, and prints what
 //! it measured.
 
+mod forms;
 mod groups;
 mod servers;
 mod trial;
@@ -10,8 +11,14 @@ mod trial;
 #[allow(unused_imports)] // of the report, for the benchmark
 pub use trial::{Report, Sizes, trial};
 
+use std::time::Duration;
+
 use crate::redis::REPLICAS;
-use crate::support::{Fleet, Upstream};
+use crate::support::{Cluster, Fleet, Redis, Sentinels, Upstream};
+use forms::{ACTIONS, Form, Servers};
+
+/// The limit of most trials.
+const TOKEN_BUCKET: &str = "rate = \"1/h\"\nburst = BUDGET";
 
 /// A store that can fail.
 pub trait Fault {
@@ -34,6 +41,16 @@ pub trait Fault {
         Fleet::of(REPLICAS, config)
     }
 
+    /// The lines of the limit, with `BUDGET` for the units of each key. At most a few come back within the trial.
+    fn limit(&self) -> &'static str {
+        TOKEN_BUCKET
+    }
+
+    /// How long replicas may keep units that others are refused.
+    fn lends_for(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Units that Redis may forget because it has not yet copied them elsewhere.
     fn forgets(&self) -> u64 {
         0
@@ -45,21 +62,25 @@ pub type Start = fn(slow_ms: u64) -> Box<dyn Fault>;
 
 /// All faults by name.
 pub const FAULTS: [(&str, Start); 14] = [
-    ("kill -9", servers::kill),
-    ("SIGSTOP", servers::freeze),
+    ("kill -9", |_| Servers::one(forms::KILL)),
+    ("SIGSTOP", |_| Servers::one(forms::FREEZE)),
     ("slow", servers::slow),
     ("reset connections", servers::reset),
-    ("SCRIPT FLUSH", servers::script_flush),
-    ("FLUSHALL", servers::flush_all),
-    ("maxmemory reached", servers::out_of_memory),
-    ("wrong password", servers::wrong_password),
+    ("SCRIPT FLUSH", |_| Servers::one(forms::SCRIPT_FLUSH)),
+    ("FLUSHALL", |_| Servers::one(forms::FLUSH_ALL)),
+    ("maxmemory reached", |_| Servers::one(forms::OUT_OF_MEMORY)),
+    ("wrong password", |_| Servers::one(forms::WRONG_PASSWORD)),
     ("replica promoted by Sentinel", groups::sentinel),
     ("Cluster master killed", groups::cluster_master),
     ("slot moved", groups::slot_moved),
     ("DNS name gone", servers::name_gone),
-    ("half of a ring gone", groups::half_of_a_ring),
+    ("half of a ring gone", half_of_a_ring),
     ("network gone", servers::silence),
 ];
+
+fn half_of_a_ring(_: u64) -> Box<dyn Fault> {
+    Box::new(Servers { form: Form::ring(4), action: forms::KILL, of: 2, keys: 16, limit: TOKEN_BUCKET })
+}
 
 /// As much as shows the faults on a busy machine.
 const SMALL: Sizes =
@@ -68,9 +89,12 @@ const SMALL: Sizes =
 /// Runs the trial of a fault, and checks what is promised about it.
 fn check(name: &str) {
     let (_, start) = FAULTS.into_iter().find(|(known, _)| *known == name).unwrap();
-    let mut fault = start(SMALL.slow_ms);
+    check_fault(name, &mut *start(SMALL.slow_ms));
+}
+
+fn check_fault(name: &str, fault: &mut dyn Fault) {
     let upstream = Upstream::start();
-    let report = trial(&mut *fault, &upstream, &SMALL);
+    let report = trial(fault, &upstream, &SMALL);
     eprintln!("{name}: {report}");
     assert_eq!(report.errors, 0, "{name}: {report}");
     assert!(report.over <= fault.forgets() + report.in_flight, "{name}: {report}");
@@ -79,7 +103,7 @@ fn check(name: &str) {
 }
 
 /// How late something may be on a machine that is busy with other tests.
-const LATE: std::time::Duration = std::time::Duration::from_secs(5);
+const LATE: Duration = Duration::from_secs(5);
 
 #[test]
 fn a_killed_server_fails_nothing() {
@@ -149,4 +173,42 @@ fn half_of_a_ring_fails_nothing() {
 #[test]
 fn a_lost_network_fails_nothing() {
     check("network gone");
+}
+
+/// Each fault of all servers of a form at once, under a limit with these lines.
+fn check_form(name: &str, start: fn() -> Form, limit: &'static str) {
+    for action in ACTIONS {
+        let mut fault = Servers { form: start(), action, of: usize::MAX, keys: 8, limit };
+        check_fault(&format!("{name}, {}", action.name), &mut fault);
+    }
+}
+
+#[test]
+fn faults_behind_tls_fail_nothing() {
+    check_form("TLS", Form::tls, TOKEN_BUCKET);
+}
+
+#[test]
+fn faults_of_a_whole_ring_fail_nothing() {
+    check_form("ring", || Form::ring(3), TOKEN_BUCKET);
+}
+
+#[test]
+fn faults_of_a_whole_cluster_fail_nothing() {
+    check_form("Cluster", || Form::Cluster(Cluster::start(0)), TOKEN_BUCKET);
+}
+
+#[test]
+fn faults_of_a_master_with_sentinels_fail_nothing() {
+    check_form("Sentinel", || Form::Sentinels(Sentinels::start()), TOKEN_BUCKET);
+}
+
+#[test]
+fn faults_of_a_server_that_lends_fail_nothing() {
+    check_form("lease", || Form::One(Redis::start()), "burst = BUDGET\nrate = \"1/h\"\nstrategy = \"lease\"");
+}
+
+#[test]
+fn faults_under_a_window_in_parts_fail_nothing() {
+    check_form("sub_window", || Form::One(Redis::start()), "rate = \"BUDGET/day\"\nalgorithm = \"sub_window\"");
 }

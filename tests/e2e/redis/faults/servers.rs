@@ -1,4 +1,4 @@
-//! Faults of a single server, and of the network before it.
+//! Faults of the network before a single server.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::support::{Fleet, Link, Redis, Relay};
 
 /// A server behind a relay, and what happens to them.
 struct Single {
-    redis: Redis,
+    _redis: Redis,
     relay: Relay,
     begin: fn(&mut Single),
     end: fn(&mut Single),
@@ -34,19 +34,11 @@ impl Fault for Single {
 fn single(slow_ms: u64, begin: fn(&mut Single), end: fn(&mut Single)) -> Box<dyn Fault> {
     let redis = Redis::start();
     let relay = Relay::to(redis.address());
-    Box::new(Single { redis, relay, begin, end, slow_ms })
+    Box::new(Single { _redis: redis, relay, begin, end, slow_ms })
 }
 
 /// The fault is over as soon as it has happened.
 fn nothing(_: &mut Single) {}
-
-pub(super) fn kill(slow_ms: u64) -> Box<dyn Fault> {
-    single(slow_ms, |single| single.redis.kill(), |single| single.redis.restart())
-}
-
-pub(super) fn freeze(slow_ms: u64) -> Box<dyn Fault> {
-    single(slow_ms, |single| single.redis.freeze(), |single| single.redis.thaw())
-}
 
 pub(super) fn slow(slow_ms: u64) -> Box<dyn Fault> {
     let begin = |single: &mut Single| single.relay.set(Link::Slow(Duration::from_millis(single.slow_ms)));
@@ -61,30 +53,6 @@ pub(super) fn reset(slow_ms: u64) -> Box<dyn Fault> {
     single(slow_ms, |single| single.relay.set(Link::Reset), |single| single.relay.set(Link::Clear))
 }
 
-pub(super) fn script_flush(slow_ms: u64) -> Box<dyn Fault> {
-    single(slow_ms, |single| drop(single.redis.call(&["SCRIPT", "FLUSH"])), nothing)
-}
-
-pub(super) fn flush_all(slow_ms: u64) -> Box<dyn Fault> {
-    single(slow_ms, |single| drop(single.redis.call(&["FLUSHALL"])), nothing)
-}
-
-pub(super) fn out_of_memory(slow_ms: u64) -> Box<dyn Fault> {
-    fn set(single: &Single, bytes: &str) {
-        single.redis.call(&["CONFIG", "SET", "maxmemory", bytes]);
-    }
-    single(slow_ms, |single| set(single, "1"), |single| set(single, "0"))
-}
-
-/// The password changes, and connections end.
-pub(super) fn wrong_password(slow_ms: u64) -> Box<dyn Fault> {
-    fn set(single: &Single, password: &str) {
-        single.redis.call(&["CONFIG", "SET", "requirepass", password]);
-        single.redis.disconnect_all();
-    }
-    single(slow_ms, |single| set(single, "changed"), |single| set(single, ""))
-}
-
 /// A server behind a relay, and a file with its name.
 struct Named {
     single: Single,
@@ -96,7 +64,7 @@ pub(super) fn name_gone(slow_ms: u64) -> Box<dyn Fault> {
     let redis = Redis::start();
     let relay = Relay::to(redis.address());
     let named = Named {
-        single: Single { redis, relay, begin: nothing, end: nothing, slow_ms },
+        single: Single { _redis: redis, relay, begin: nothing, end: nothing, slow_ms },
         hosts: tempfile::tempdir().unwrap(),
     };
     named.write("127.0.0.1 redis.test\n", 0);

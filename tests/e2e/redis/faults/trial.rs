@@ -76,9 +76,8 @@ pub struct Report {
 pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Report {
     let budget = sizes.budget / fault.keys() as u64;
     let store = format!("{}\ntimeout = \"{}ms\"\n", fault.store(), sizes.timeout_ms);
-    // Some units come back within the trial, so few that they are in the bound.
-    let rate = budget.div_ceil(1000);
-    let limit = format!("[[limit]]\nname = \"each\"\nkey = [\"path\"]\nrate = \"{rate}/h\"\nburst = {budget}\n");
+    let limit = fault.limit().replace("BUDGET", &budget.to_string());
+    let limit = format!("[[limit]]\nname = \"each\"\nkey = [\"path\"]\n{limit}\n");
     let fleet = fault.fleet(&Weir::config(upstream, "", &shared(&store, &limit)));
     wait_for_stores(&fleet, true);
     let targets: Vec<String> = (0..fault.keys()).map(|key| format!("/{key}")).collect();
@@ -109,11 +108,17 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
     let fallbacks = all();
     // What is left is spent.
     let mut rest = Samples::default();
-    loop {
+    let mut spends = || {
         let more = fleet.ask(100 * targets.len(), sizes.clients, &targets);
-        let is_empty = more.passed() == 0;
+        let has_passed = more.passed() > 0;
         rest.0.extend(more.0);
-        if is_empty {
+        has_passed
+    };
+    loop {
+        while spends() {}
+        // What replicas have borrowed goes back within half a second.
+        wait(fault.lends_for());
+        if fault.lends_for().is_zero() || !spends() {
             break;
         }
     }
