@@ -67,6 +67,36 @@ fn a_limiter_stops() {
     });
 }
 
+/// Requests that wait for their units pass at the rate of the limit, with a store, without it and once it is back.
+#[test]
+fn held_requests_keep_the_rate() {
+    const HOLD: &str = "[[limit]]\nname = \"held\"\nkey = []\nrate = \"40/4s\"\nburst = 10\non_limit = \"hold\"\n\
+                        hold = { max_wait = \"10s\" }\n";
+    for strategy in ["redis", "lease"] {
+        let (redis, upstream) = (Redis::start(), Upstream::start());
+        let store = format!("[store.main]\nredis = [\"{}\"]\ntimeout = \"250ms\"\n{HOLD}", redis.url());
+        let fleet = Fleet::start(REPLICAS, &upstream, &config(strategy, &store));
+        wait_for_store(&fleet);
+        let begin = Instant::now();
+        let answers = fleet.during(12, Duration::ZERO, &["/"], || {
+            for is_away in [false, true, false] {
+                if is_away {
+                    redis.freeze();
+                } else {
+                    redis.thaw();
+                }
+                std::thread::park_timeout(Duration::from_secs(4));
+            }
+        });
+        // Those that still wait pass, too.
+        let allowed = 10.0 + 10.0 * begin.elapsed().as_secs_f64();
+        let passed = answers.passed() as f64;
+        println!("{strategy}: {passed} of {allowed:.0}, longest {:.1?}", answers.percentile(100));
+        answers.assert_only(&[200]);
+        assert!((0.9..=1.02).contains(&(passed / allowed)), "{strategy}: {passed} of {allowed}");
+    }
+}
+
 /// Nothing is refused before, during or after an outage, of keys that are busy all the time, and of keys that are idle at
 /// its end. `set` begins and ends the outage.
 fn obedient_clients_pass(strategy: &str, store: &str, algorithms: &[(&str, &str)], set: impl Fn(bool)) {

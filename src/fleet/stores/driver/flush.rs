@@ -128,13 +128,14 @@ impl<R> Batch<R> {
 mod tests {
     use super::*;
     use crate::base::telemetry::Counter;
+    use crate::base::time::instant_now;
 
     /// A node decides, and its connection opens late. Then its reports are sent, also if others are queued meanwhile.
     #[tokio::test(start_paused = true)]
     async fn parked_reports_are_sent_once_there_is_a_connection() {
         const OPENS_AT: Duration = Duration::from_millis(350);
         let outbox = Outbox::new(Counter::new("dropped", "Dropped.").unwrap());
-        let begin = tokio::time::Instant::now();
+        let begin = instant_now();
         let mut sent = 0;
         let sends = async {
             let mut is_whole = true;

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 
 use super::{connected, fleet_address, view};
-use crate::support::{Cert, Dns, Upstream, Weir, free_port};
+use crate::support::{Cert, Dns, DnsAnswer, Upstream, Weir, free_port, poll};
 
 const SECRET: &str = "0123456789abcdef0123456789ABCDEF";
 
@@ -47,6 +47,16 @@ fn members_follow_the_dns() {
     dns.addresses(NAME, 1, &addresses);
     weirs.push(start(&addresses[2]));
     until_members(&weirs);
+    for answer in [DnsAnswer::Records(Vec::new()), DnsAnswer::Silent] {
+        dns.tell(NAME, answer);
+        let asked = dns.asked(NAME).len();
+        // Each replica has got an answer, or waited for one in vain.
+        poll(|| (dns.asked(NAME).len() > asked + 2 * weirs.len()).then_some(()));
+        until_members(&weirs);
+    }
+    for weir in &weirs {
+        weir.wait_for_line("the last known ones stay");
+    }
     weirs.pop();
     dns.addresses(NAME, 1, &addresses[..2]);
     until_members(&weirs);

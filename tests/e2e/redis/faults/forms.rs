@@ -69,8 +69,8 @@ impl Form {
         match self {
             Self::One(server) => format!("redis = [\"{}\"]", server.url()),
             Self::Tls(server, folder) => {
-                let ca = folder.path().join("ca.pem");
-                format!("redis = [\"rediss://localhost:{}\"]\ntls.ca = {ca:?}", server.address().port())
+                let (port, ca) = (server.address().port(), folder.path().join("ca.pem"));
+                format!("redis = [\"rediss://localhost:{port}\"]\ntls.ca = \"{}\"", ca.display())
             }
             Self::Ring(servers) => format!("redis = {:?}", servers.iter().map(Redis::url).collect::<Vec<_>>()),
             Self::Cluster(cluster) => format!("cluster = {}", cluster.urls()),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::Fault;
 use crate::ops::{count_lines, until};
 use crate::redis::{REPLICAS, fallbacks, shared, wait_for_stores};
-use crate::support::{Samples, Upstream, Weir};
+use crate::support::{Fleet, Samples, Upstream, Weir};
 
 /// The words of the log when a replica begins to decide without a node, or with it again.
 const CHANGE: &str = "a node of a store ";
@@ -106,22 +106,7 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
         wait(Duration::from_millis(sizes.before_ms));
     });
     let fallbacks = all();
-    // What is left is spent.
-    let mut rest = Samples::default();
-    let mut spends = || {
-        let more = fleet.ask(100 * targets.len(), sizes.clients, &targets);
-        let has_passed = more.passed() > 0;
-        rest.0.extend(more.0);
-        has_passed
-    };
-    loop {
-        while spends() {}
-        // What replicas have borrowed goes back within half a second.
-        wait(fault.lends_for());
-        if fault.lends_for().is_zero() || !spends() {
-            break;
-        }
-    }
+    let rest = spend_rest(&fleet, sizes, &targets, fault.lends_for());
     let half = begun + Duration::from_millis(500);
     let changes: usize = fleet.weirs.iter().map(|weir| count_lines(weir, CHANGE)).sum();
     let percentiles = |samples: Samples| [50, 99].map(|percent| samples.percentile(percent));
@@ -143,6 +128,25 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
         during: percentiles(samples.between(half.min(ended), ended)),
         after: percentiles(samples.between(quiet, quiet + Duration::from_millis(sizes.before_ms))),
         fallbacks,
+    }
+}
+
+/// Spends what is left.
+fn spend_rest(fleet: &Fleet, sizes: &Sizes, targets: &[String], lends_for: Duration) -> Samples {
+    let mut rest = Samples::default();
+    let mut spends = || {
+        let more = fleet.ask(100 * targets.len(), sizes.clients, targets);
+        let has_passed = more.passed() > 0;
+        rest.0.extend(more.0);
+        has_passed
+    };
+    loop {
+        while spends() {}
+        // What replicas have borrowed goes back.
+        wait(lends_for);
+        if lends_for.is_zero() || !spends() {
+            return rest;
+        }
     }
 }
 
