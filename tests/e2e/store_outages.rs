@@ -35,14 +35,18 @@ fn config(strategy: &str, rest: &str) -> String {
 fn redis_stops() {
     let redis = Redis::start();
     let store = format!("redis = [\"{}\"]", redis.url());
-    obedient_clients_pass("redis", &store, &ALGORITHMS, |is_away| if is_away { redis.freeze() } else { redis.thaw() });
+    let set = |is_away| if is_away { redis.freeze() } else { redis.thaw() };
+    obedient_clients_pass("redis", &store, &ALGORITHMS, set);
+    a_greedy_client_gets_the_limit("redis", &store, set);
 }
 
 #[test]
 fn redis_that_lends_stops() {
     let redis = Redis::start();
     let store = format!("redis = [\"{}\"]", redis.url());
-    obedient_clients_pass("lease", &store, &ALGORITHMS, |is_away| if is_away { redis.freeze() } else { redis.thaw() });
+    let set = |is_away| if is_away { redis.freeze() } else { redis.thaw() };
+    obedient_clients_pass("lease", &store, &ALGORITHMS, set);
+    a_greedy_client_gets_the_limit("lease", &store, set);
 }
 
 #[test]
@@ -52,19 +56,46 @@ fn etcd_is_away() {
     let store = format!("etcd = [\"http://{}\"]", relay.address());
     // A log cannot be lent.
     let (_, lent) = ALGORITHMS.split_last().unwrap();
-    obedient_clients_pass("lease", &store, lent, |is_away| relay.set(if is_away { Link::Reset } else { Link::Clear }));
+    let set = |is_away| relay.set(if is_away { Link::Reset } else { Link::Clear });
+    obedient_clients_pass("lease", &store, lent, set);
+    a_greedy_client_gets_the_limit("lease", &store, set);
 }
 
 #[test]
 fn a_limiter_stops() {
     let upstream = Upstream::start();
     let limits: String = ALGORITHMS.iter().map(limit).collect();
-    let rest = config("local", &format!("[grpc]\nlisten = \"127.0.0.1:0\"\n{limits}"));
+    let rest = config("local", &format!("[grpc]\nlisten = \"127.0.0.1:0\"\n{limits}{GREEDY}"));
     let limiter = Fleet::start_one(&Weir::config(&upstream, "", &rest));
     let store = format!("service = \"http://{}\"", limiter.grpc());
-    obedient_clients_pass("service", &store, &ALGORITHMS, |is_away| {
-        limiter.signal(if is_away { "STOP" } else { "CONT" });
+    let set = |is_away| limiter.signal(if is_away { "STOP" } else { "CONT" });
+    obedient_clients_pass("service", &store, &ALGORITHMS, set);
+    a_greedy_client_gets_the_limit("service", &store, set);
+}
+
+/// 50 units a second, and 100 at once.
+const GREEDY: &str = "[[limit]]\nname = \"greedy\"\nkey = []\nmatch = { path = \"/greedy\" }\nrate = \"100/2s\"\n";
+
+/// A client that asks for much more than its limit gets no more for an outage, and no less.
+fn a_greedy_client_gets_the_limit(strategy: &str, store: &str, set: impl Fn(bool)) {
+    let upstream = Upstream::start();
+    let store = format!("[store.main]\n{store}\ntimeout = \"250ms\"\n{GREEDY}");
+    let fleet = Fleet::start(REPLICAS, &upstream, &config(strategy, &store));
+    wait_for_store(&fleet);
+    let (begin, mut back) = (Instant::now(), Instant::now());
+    let answers = fleet.during(6, Duration::from_millis(20), &["/greedy"], || {
+        for (is_away, seconds) in [(false, 3), (true, 5), (false, 4)] {
+            set(is_away);
+            back = Instant::now();
+            std::thread::park_timeout(Duration::from_secs(seconds));
+        }
     });
+    answers.assert_only(&[200, 429]);
+    let share = |passed: usize, allowed: f64| passed as f64 / allowed;
+    let all = share(answers.passed(), 100.0 + 50.0 * begin.elapsed().as_secs_f64());
+    let after = share(answers.between(back, back + Duration::from_secs(3)).passed(), 150.0);
+    println!("{strategy}: admitted / allowed {all:.3}, in the 3 s after the return {after:.3}");
+    assert!((0.95..=1.02).contains(&all) && (0.9..=1.04).contains(&after), "{strategy}: {all:.3} {after:.3}");
 }
 
 /// Requests that wait for their units pass at the rate of the limit, with a store, without it and once it is back.
