@@ -140,6 +140,7 @@ fn every_metric_is_there_and_no_other() {
     let store = metrics.store("any");
     store.up("any");
     store.errors("any");
+    store.clock_ahead(0);
     metrics.problems.with_label_values(&["any"]);
     metrics.jwks_fetched("any", true, Timestamp::ZERO);
     let text = String::from_utf8(metrics.render().unwrap()).unwrap();

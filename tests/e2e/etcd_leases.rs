@@ -1,5 +1,7 @@
 //! Limits whose units replicas borrow from etcd.
 
+use std::time::{Duration, Instant};
+
 use crate::ops::until;
 use crate::support::{Cert, Client, Etcd, Fleet, Upstream, Weir};
 
@@ -175,4 +177,43 @@ fn an_etcd_may_have_a_login_and_tls() {
         fleet.ask(2, 2, &["/a"]).assert_only(&[200, 429]);
         !etcd.keys("weir/each/").is_empty()
     });
+}
+
+/// Replicas share the time of the first one: the fleet admits its limit, and each replica its part of an even load,
+/// however wrong the clocks of the others are.
+#[test]
+fn clocks_may_differ() {
+    // A limit, and the units that it admits at once.
+    const BUCKET: (&str, f64) = ("rate = \"100/s\"", 100.0);
+    const SLIDING: (&str, f64) = ("algorithm = \"sliding_window\"\nrate = \"200/2s\"", 200.0);
+    const CALENDAR: (&str, f64) = ("algorithm = \"fixed_window\"\nrate = \"100/s\"", 200.0);
+    let upstream = Upstream::start();
+    for (clocks, (limit, at_once)) in [
+        (["+0", "+0.1", "-0.1"], BUCKET),
+        (["+0", "+0", "+5"], BUCKET),
+        (["+0", "+0", "-2"], SLIDING),
+        (["+0", "+3600", "-3600"], BUCKET),
+        (["-5", "+0.1", "+5"], CALENDAR),
+    ] {
+        let etcd = Etcd::start();
+        let config = Weir::config(&upstream, "", &config(&patient(&etcd), limit));
+        let fleet = Fleet::with_clocks(&config, &clocks);
+        fleet.weirs.iter().for_each(|weir| wait_for_store(weir, true));
+        let (begin, pace) = (Instant::now(), Duration::from_millis(15));
+        let answers = fleet.during(9, pace, &["/"], || std::thread::park_timeout(Duration::from_secs(8)));
+        answers.assert_only(&[200, 429]);
+        let passed = answers.passed() as f64;
+        let share = passed / (at_once + 100.0 * begin.elapsed().as_secs_f64());
+        let admitted = |weir: &Weir| weir.metric("weir_limit_decisions_total{decision=\"admitted\",limit=\"each\"}");
+        let each: Vec<f64> = fleet.weirs.iter().map(admitted).collect();
+        println!("{clocks:?} {limit:?}: admitted / allowed {share:.3}, by replica {each:?}");
+        assert!((0.7..=1.02).contains(&share), "{clocks:?} {limit:?}: {share}");
+        assert!(each.iter().all(|of| *of >= passed / 6.0), "{clocks:?}: {each:?}");
+        let ahead = fleet.weirs[2].metric("weir_store_clock_ahead_seconds{store=\"main\"}");
+        let expected = clocks[0].parse::<f64>().unwrap() - clocks[2].parse::<f64>().unwrap();
+        assert!((ahead - expected).abs() < 0.5, "{clocks:?}: {ahead}");
+        if expected.abs() > 1.5 {
+            fleet.weirs[2].wait_for_line("the clock of the fleet differs");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Metrics of stores and their nodes, and of limits whose state is in a store.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
+use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
 use super::cells::DurationHistogram;
 use super::factory::MetricFactory;
@@ -15,6 +15,7 @@ pub struct StoreMetrics {
     name: Box<str>,
     up: IntGaugeVec,
     errors: IntCounterVec,
+    clock_ahead: GaugeVec,
 }
 
 /// The metrics of one limit whose state is in a store.
@@ -37,6 +38,12 @@ impl StoreMetrics {
         self.errors.with_label_values(&[&self.name, kind])
     }
 
+    /// Records by how many nanoseconds the time of the fleet is ahead of the clock of this process.
+    #[allow(clippy::cast_precision_loss)] // seconds and their fractions
+    pub fn clock_ahead(&self, ahead_ns: i64) {
+        self.clock_ahead.with_label_values(&[&self.name]).set(ahead_ns as f64 / 1e9);
+    }
+
     /// Removes the series of a node.
     pub fn remove_node(&self, node: &str) {
         // A missing series is no error.
@@ -51,6 +58,7 @@ pub(super) struct StoreVecs {
     dropped: IntCounterVec,
     fallback: IntCounterVec,
     lease_units: IntGaugeVec,
+    clock_ahead: GaugeVec,
 }
 
 impl StoreVecs {
@@ -69,6 +77,11 @@ impl StoreVecs {
                 &["limit"],
             )?,
             lease_units: make.gauges("weir_lease_units", "Borrowed units that are not spent.", &["limit"])?,
+            clock_ahead: make.float_gauges(
+                "weir_store_clock_ahead_seconds",
+                "Seconds by which the time that replicas share is ahead of the clock of this one.",
+                &["store"],
+            )?,
         })
     }
 
@@ -79,12 +92,14 @@ impl StoreVecs {
             name: name.into(),
             up: self.up.clone(),
             errors: self.errors.clone(),
+            clock_ahead: self.clock_ahead.clone(),
         }
     }
 
     pub(super) fn remove_store<'k>(&self, name: &str, kinds: impl Iterator<Item = &'k str>) {
         // A missing series is no error.
         let _ = self.dropped.remove_label_values(&[name]);
+        let _ = self.clock_ahead.remove_label_values(&[name]);
         for kind in kinds {
             let _ = self.errors.remove_label_values(&[name, kind]);
         }

@@ -1,7 +1,7 @@
 //! The keys that etcd has of one key of a limit, and their values.
 //!
 //! `PREFIX/LIMIT/HASH` is the counter, and `PREFIX/LIMIT/HASH/REPLICA` has the loans of one replica. Values are JSON, so that
-//! operators can read them with etcdctl. A time is in microseconds since 1970, by the clock of the replica that wrote it.
+//! operators can read them with etcdctl. A time is in microseconds since 1970, by the time that all replicas share (`clock`).
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -90,10 +90,15 @@ impl AccountKeys {
 }
 
 impl Account {
-    /// `now`, or the time of the counter if that is later: time never goes back for a key, whatever clock wrote it.
+    /// The instant for which the counter holds.
+    pub(super) fn counted_at(&self) -> Option<Timestamp> {
+        self.counter.as_ref().map(|counter| from_us(counter.at_us))
+    }
+
+    /// `now`, or the time of the counter if that is later: time never goes back for a key.
     pub(super) fn now(&self, now: Timestamp) -> Timestamp {
         let whole = from_us(to_us(now));
-        self.counter.as_ref().map_or(whole, |counter| from_us(counter.at_us).max(whole))
+        self.counted_at().map_or(whole, |at| at.max(whole))
     }
 
     /// The state with the spent units; `None` if the counter has numbers of no state.

@@ -15,6 +15,7 @@ pub mod proto;
 pub mod settings;
 
 mod account;
+mod clock;
 mod ledger;
 mod plan;
 
@@ -36,4 +37,5 @@ const AUTHENTICATE: &str = "etcdserverpb.Auth/Authenticate";
 const GRANT: &str = "etcdserverpb.Lease/LeaseGrant";
 const KEEP_ALIVE: &str = "etcdserverpb.Lease/LeaseKeepAlive";
 const RANGE: &str = "etcdserverpb.KV/Range";
+const PUT: &str = "etcdserverpb.KV/Put";
 const TXN: &str = "etcdserverpb.KV/Txn";

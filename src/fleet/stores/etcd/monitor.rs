@@ -1,4 +1,4 @@
-//! How etcd is watched: the lease of this process, which is renewed with each look.
+//! How etcd is watched: the lease of this process and the shared time, which are renewed with each look.
 //!
 //! etcd keeps its data. So it has one generation, and needs no mirrors. Not here: when it is asked (`driver::monitor`).
 
@@ -23,19 +23,23 @@ impl Watch for Etcd {
     const STEP_MAX: Duration = Duration::MAX;
     const LOOK_MAX: Option<Duration> = Some(RENEW_MAX);
 
-    /// Prolongs the lease. Begins another one if it has ended.
+    /// Prolongs the lease, and writes the time. Begins another lease if it has ended.
     async fn look(reached: &mut Reached<'_, Self>) -> Result<Option<u64>, CallError> {
         let (store, caller) = (reached.store, &*reached.connection);
-        let now = store.context.clock.now();
+        let seen = store.read_clock(caller).await?;
+        let now = store.now();
         if let Some(EtcdLease { id, .. }) = store.lease() {
             let answer: LeaseKeepAliveResponse = caller.call(KEEP_ALIVE, &LeaseKeepAliveRequest { id }).await?;
             if answer.ttl > 0 {
                 let until = now.saturating_add_ns(answer.ttl.unsigned_abs().saturating_mul(1_000_000_000));
                 store.set_lease(Some(EtcdLease { id, until }));
+                store.write_clock(caller, seen, id).await?;
                 return Ok(Some(GENERATION));
             }
         }
-        store.set_lease(Some(grant(caller, LEASE_S, now).await?));
+        let lease = grant(caller, LEASE_S, now).await?;
+        store.set_lease(Some(lease));
+        store.write_clock(caller, seen, lease.id).await?;
         Ok(Some(GENERATION))
     }
 

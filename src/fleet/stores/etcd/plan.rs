@@ -16,6 +16,8 @@ pub(super) struct Wish<'w> {
     pub(super) borrow: Option<(Units, u64)>,
     /// Whether all loans end now.
     pub(super) ends_all: bool,
+    /// The present by the clock of this process, which dates its reports.
+    pub(super) own: Timestamp,
 }
 
 /// What follows from a wish.
@@ -55,8 +57,8 @@ struct Draft<'d> {
     spent: AnyState,
     loans: Vec<Loan>,
     now: Timestamp,
-    /// The present by the clock of this process.
-    clock_now: Timestamp,
+    /// As [`Wish::own`].
+    own: Timestamp,
 }
 
 impl Draft<'_> {
@@ -76,7 +78,7 @@ impl Draft<'_> {
                 self.spent.take_back(self.rule, units, receipt.at.min(self.now), self.now);
             }
             Report::Settle(settlement) => {
-                self.spent.settle_late(self.rule, &settlement.units_at(self.clock_now), settlement.max_debt, self.now);
+                self.spent.settle_late(self.rule, &settlement.units_at(self.own), settlement.max_debt, self.now);
             }
         }
     }
@@ -103,11 +105,10 @@ impl Draft<'_> {
     }
 }
 
-/// The plan for `wish`; `None` if the counter cannot be read.
+/// The plan for `wish` at the shared time `now`; `None` if the counter cannot be read.
 pub(super) fn plan(account: &Account, holding: &Holding, wish: &Wish<'_>, now: Timestamp) -> Option<Plan> {
-    let (clock_now, now) = (now, account.now(now));
-    let rule = wish.rule;
-    let mut draft = Draft { rule, spent: account.spent(rule, now)?, loans: holding.loans.clone(), now, clock_now };
+    let (rule, own, now) = (wish.rule, wish.own, account.now(now));
+    let mut draft = Draft { rule, spent: account.spent(rule, now)?, loans: holding.loans.clone(), now, own };
     holding.reports.iter().for_each(|report| draft.report(report));
     draft.end_loans(wish.ends_all);
     if let Some((units, _)) = wish.borrow {

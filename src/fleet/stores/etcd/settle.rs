@@ -55,14 +55,14 @@ async fn settle(store: &Arc<EtcdStore>) {
         let added = store.ledger.added.notified();
         match store.ledger.next_due() {
             None => added.await,
-            Some(at) if !ends_all && at > store.context.clock.now() => select! {
+            Some(at) if !ends_all && at > store.now() => select! {
                 () = added => {}
-                () = sleep_until(store.context.clock.instant(at)) => {}
+                () = sleep_until(store.context.clock.instant(store.clock.own(at))) => {}
             },
             Some(_) => {
                 let is_made = match store.first() {
                     Some((_, caller)) => {
-                        let due = store.ledger.take_due(store.context.clock.now(), ends_all);
+                        let due = store.ledger.take_due(store.now(), ends_all);
                         send(store, &caller, due.into_iter().map(|key| (key, Vec::new())).collect()).await
                     }
                     None => false,
@@ -87,7 +87,7 @@ async fn send(store: &EtcdStore, caller: &Caller, reports: Vec<(KeyOf, Vec<Repor
         let parts: SmallVec<[SendPart<'_, bool>; 2]> = some.map(part).collect();
         if !all(parts).await.into_iter().all(|is_made| is_made) {
             for (key, reports) in rest {
-                store.ledger.note_due(store.context.clock.now(), key);
+                store.ledger.note_due(store.now(), key);
                 store.outbox.park(reports);
             }
             return false;
@@ -105,7 +105,7 @@ async fn correct(store: &EtcdStore, caller: &Caller, of: &KeyOf, reports: Vec<Re
     locked.reports.extend(reports);
     store.outbox.sent(count);
     let mut error = None;
-    let is_due = locked.is_due(store.is_ending.load(Ordering::Relaxed), store.context.clock.now());
+    let is_due = locked.is_due(store.is_ending.load(Ordering::Relaxed), store.now());
     if let Some(rule) = rule.filter(|_| is_due) {
         let transaction = Transaction { store, caller, of, rule: &rule };
         let made = timeout(BATCH_TIMEOUT, transaction.make(&mut locked, None)).await;
@@ -114,7 +114,7 @@ async fn correct(store: &EtcdStore, caller: &Caller, of: &KeyOf, reports: Vec<Re
     }
     let is_done = error.is_none();
     if !is_done {
-        store.ledger.note_due(store.context.clock.now(), of.clone());
+        store.ledger.note_due(store.now(), of.clone());
     }
     drop(locked);
     if let Some(error) = error {

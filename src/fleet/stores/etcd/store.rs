@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio_rustls::rustls::ClientConfig;
 
 use super::GRANT;
+use super::clock::SharedClock;
 use super::ledger::Ledger;
 use super::node::Node;
 use super::proto::etcdserverpb::{LeaseGrantRequest, LeaseGrantResponse};
@@ -19,14 +20,14 @@ use crate::fleet::stores::driver::{Kind, Nodes, Shared, StoreContext, random_id}
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// How far clocks may be behind that of the replica that attached a counter to its lease, in seconds.
+/// How far the shared time may move forward while a counter is attached to its lease, in seconds.
 const SKEW_S: u64 = 60;
 
 /// A lease of etcd.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EtcdLease {
     pub(super) id: i64,
-    /// It has not ended before.
+    /// It has not ended before this shared time.
     pub(super) until: Timestamp,
 }
 
@@ -40,6 +41,8 @@ pub(in crate::fleet::stores) type EtcdStore = Shared<Etcd>;
 pub(in crate::fleet::stores) struct Etcd {
     pub(super) node: Arc<Node>,
     pub(super) ledger: Ledger,
+    /// The time of loans and counters.
+    pub(super) clock: SharedClock,
     /// The number of this process, by which etcd tells its loans from those of others.
     pub(super) replica: u64,
     /// The lease that this process keeps alive. Held for one look.
@@ -94,6 +97,7 @@ impl EtcdStore {
         let etcd = Etcd {
             node: Arc::clone(&node),
             ledger: Ledger::default(),
+            clock: SharedClock::default(),
             replica: random_id(),
             lease: Mutex::default(),
             counter_leases: tokio::sync::Mutex::default(),
@@ -128,7 +132,7 @@ impl EtcdStore {
 
     /// A lease for a counter that is needed until `needed`. A lease is used for about half of its time, so there are few.
     pub(super) async fn counter_lease(&self, caller: &Caller, needed: Timestamp) -> Result<i64, CallError> {
-        let now = self.context.clock.now();
+        let now = self.now();
         let seconds = needed.ns_since(now).div_ceil(NS_PER_S).saturating_add(SKEW_S);
         let lasting = seconds.saturating_mul(2).checked_next_power_of_two().unwrap_or(1 << 32).min(1 << 32);
         let mut leases = self.counter_leases.lock().await;

@@ -53,8 +53,12 @@ impl Transaction<'_> {
             let account = keys.read(entries).ok_or_else(foreign)?;
             holding.resolve(&account);
             let ends_all = store.is_ending.load(Ordering::Relaxed);
-            let now = store.context.clock.now();
-            let wish = Wish { rule, borrow: units.map(|units| (units, number)), ends_all };
+            let own = store.context.clock.now();
+            if let Some(at) = account.counted_at() {
+                store.clock.follow(at, own);
+            }
+            let now = store.clock.at(own);
+            let wish = Wish { rule, borrow: units.map(|units| (units, number)), ends_all, own };
             let mut plan = plan(&account, holding, &wish, now).ok_or_else(foreign)?;
             let Some(write) = plan.write.take() else { return Ok((plan, number)) };
             let (question, write_number) = self.question(&keys, &account, &write).await?;

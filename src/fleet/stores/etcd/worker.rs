@@ -63,7 +63,7 @@ async fn borrow(store: &EtcdStore, caller: &Caller, charge: &RemoteCharge<'_>) -
         admitted: units,
         is_charged: units > 0,
         is_outdated: false,
-        state: plan.state,
+        state: store.by_own_clock(plan.state, rule, plan.now),
         receipt: receipt.map(|receipt| RemoteReceipt::Etcd(Box::new(receipt))),
     })
 }

@@ -38,7 +38,7 @@ impl Lab {
         let (counter, own) = (self.counter.clone(), self.loans[replica].clone());
         let account = Account { revision: 1, counter, own, others };
         let borrow = borrow.map(|units| (units, self.numbers));
-        let wish = Wish { rule: &self.rule, borrow, ends_all: false };
+        let wish = Wish { rule: &self.rule, borrow, ends_all: false, own: now };
         let holding = &mut self.holdings[replica];
         let Plan { borrowed, write, .. } = plan(&account, holding, &wish, now).unwrap();
         if let Some(write) = write {
