@@ -2,13 +2,25 @@
 
 use std::net::IpAddr;
 
-/// The last `N` hexadecimal digits of a number.
+/// The two hexadecimal digits of each byte.
+static HEX: [[u8; 2]; 256] = {
+    let digits = b"0123456789abcdef";
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        pairs[byte] = [digits[byte >> 4], digits[byte & 0xf]];
+        byte += 1;
+    }
+    pairs
+};
+
+/// The last `N` hexadecimal digits of a number. `N` is even.
 pub fn hex<const N: usize>(number: u64) -> [u8; N] {
     let mut digits = [0; N];
     let mut rest = number;
-    for digit in digits.iter_mut().rev() {
-        *digit = b"0123456789abcdef"[(rest & 0xf) as usize];
-        rest >>= 4;
+    for pair in digits.as_chunks_mut().0.iter_mut().rev() {
+        *pair = HEX[(rest & 0xff) as usize];
+        rest >>= 8;
     }
     digits
 }

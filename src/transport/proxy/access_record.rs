@@ -107,8 +107,12 @@ impl<'m> AccessRecord<'m> {
         if let Some(Observed { record, .. }) = self.observed.as_deref_mut() {
             record.set(Text::Method, method.as_str());
             record.set(Text::Path, path);
-            record.set_bytes(Text::UserAgent, fields.first("user-agent").unwrap_or_default());
-            record.set_referer(fields.first("referer").unwrap_or_default());
+            if let Some(agent) = fields.first("user-agent") {
+                record.set_bytes(Text::UserAgent, agent);
+            }
+            if let Some(referer) = fields.first("referer") {
+                record.set_referer(referer);
+            }
         }
     }
 
@@ -124,14 +128,19 @@ impl<'m> AccessRecord<'m> {
         if let Some(Observed { record, .. }) = self.observed.as_deref_mut() {
             record.client = client;
             record.set(Text::Host, host);
-            record.set(Text::Path, path);
+            // Most paths are sent in their normal form.
+            if record.text(Text::Path) != path {
+                record.set(Text::Path, path);
+            }
         }
     }
 
     /// Sets the first pattern of the route, and the upstream.
     pub(super) fn routed(&mut self, route: Option<&str>, upstream: &Endpoints) {
         if let Some(Observed { record, .. }) = self.observed.as_deref_mut() {
-            record.set(Text::Route, route.unwrap_or_default());
+            if let Some(route) = route {
+                record.set(Text::Route, route);
+            }
             record.set(Text::Upstream, upstream.label());
         }
     }
@@ -171,7 +180,11 @@ impl<'m> AccessRecord<'m> {
     pub(super) fn sent(&mut self, exchange: &Exchange) {
         if let Some(observed) = &mut self.observed {
             observed.sent_at = Some(exchange.handed_over());
-            observed.record.set(Text::Endpoint, exchange.endpoint().unwrap_or_default());
+            let endpoint = exchange.endpoint().unwrap_or_default();
+            // Only a retry changes it.
+            if observed.record.text(Text::Endpoint) != endpoint {
+                observed.record.set(Text::Endpoint, endpoint);
+            }
         }
     }
 

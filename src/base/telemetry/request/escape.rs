@@ -11,9 +11,13 @@ pub fn is_unprintable(character: char) -> bool {
 
 /// Whether nothing of `text` is to be escaped.
 pub(super) fn is_plain(text: &str) -> bool {
-    // Looks at all bytes, so that several are compared at once.
+    // Looks at all bytes, so that 16 are compared at once; those at the end, too.
     let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
-    text.bytes().fold(true, |are_plain, byte| are_plain & is_plain(byte))
+    let are_plain = |bytes: &[u8; 16]| bytes.iter().fold(true, |are_plain, byte| are_plain & is_plain(*byte));
+    let (chunks, rest) = text.as_bytes().as_chunks();
+    let mut last = [b' '; 16];
+    last[..rest.len()].copy_from_slice(rest);
+    chunks.iter().fold(are_plain(&last), |plain, chunk| plain & are_plain(chunk))
 }
 
 /// Appends `text` as the inside of a JSON string (RFC 8259, section 7). No character of it is [unprintable](is_unprintable).
@@ -35,6 +39,18 @@ pub(super) fn escape(out: &mut Vec<u8>, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_plain_if_each_byte_is() {
+        for len in 0..50 {
+            let plain = "~".repeat(len);
+            assert!(is_plain(&plain), "{len}");
+            for (at, special) in (0..len).flat_map(|at| ["\"", "\\", "\n", "\u{7f}", "é"].map(|special| (at, special)))
+            {
+                assert!(!is_plain(&format!("{}{special}{}", &plain[..at], &plain[at + 1..])), "{len} {at} {special:?}");
+            }
+        }
+    }
 
     #[test]
     fn no_text_leaves_its_string() {

@@ -11,8 +11,6 @@ use super::record::{RequestRecord, Text};
 pub struct Field {
     /// The name.
     pub name: &'static str,
-    /// A comma, the name and a colon as in a JSON object; for a text also the quote before it.
-    pub(super) member: &'static str,
     /// The type of its value.
     pub kind: FieldKind,
     /// The meaning.
@@ -44,86 +42,90 @@ pub(super) enum Value<'r> {
     Keys(&'r RequestRecord),
 }
 
-macro_rules! text {
-    ($name:literal, $about:literal, $value:expr $(,)?) => {
-        Field {
+/// A writer of JSON members.
+pub(super) trait Members {
+    /// Takes a member: a comma, its name and a colon; for a text also the quote before it; and its value.
+    fn member(&mut self, start: &'static str, value: Value<'_>);
+}
+
+/// A comma, the name and a colon as in a JSON object; for a text also the quote before it.
+macro_rules! member {
+    (Text, $name:literal) => {
+        concat!(",\"", $name, "\":\"")
+    };
+    ($kind:ident, $name:literal) => {
+        concat!(",\"", $name, "\":")
+    };
+}
+
+macro_rules! fields {
+    ($($kind:ident($name:literal, $about:literal, |$request:ident| $value:expr $(,)?),)*) => {
+        /// All fields, in the order of lines. A field without a value is left out of objects.
+        pub static FIELDS: &[Field] = &[$(Field {
             name: $name,
-            member: concat!(",\"", $name, "\":\""),
-            kind: FieldKind::Text,
+            kind: FieldKind::$kind,
             about: $about,
-            value: $value,
+            value: |$request| $value,
+        }),*];
+
+        /// Gives `to` the start of the JSON member and the value of each field. The table is unrolled: the compiler
+        /// copies a start of known length without a call, and knows the kind of each value.
+        pub(super) fn for_each_member(request: &RequestRecord, to: &mut impl Members) {
+            $({
+                let $request = request;
+                to.member(member!($kind, $name), $value);
+            })*
         }
     };
 }
 
-macro_rules! number {
-    ($name:literal, $about:literal, $value:expr $(,)?) => {
-        Field {
-            name: $name,
-            member: concat!(",\"", $name, "\":"),
-            kind: FieldKind::Number,
-            about: $about,
-            value: $value,
-        }
-    };
-}
-
-/// All fields, in the order of lines. A field without a value is left out of objects.
-pub static FIELDS: &[Field] = &[
-    text!("client", "address of the client", |request| Value::Address(request.client)),
-    text!("method", "method", |request| request.of(Text::Method)),
-    text!("host", "host in lower case, without its port", |request| request.of(Text::Host)),
-    text!("path", "normalised path without the query; the path as sent if it cannot be normalised", |request| {
+fields!(
+    Text("client", "address of the client", |request| Value::Address(request.client)),
+    Text("method", "method", |request| request.of(Text::Method)),
+    Text("host", "host in lower case, without its port", |request| request.of(Text::Host)),
+    Text("path", "normalised path without the query; the path as sent if it cannot be normalised", |request| {
         request.of(Text::Path)
     }),
-    number!("status", "status of the answer; 499 if the client left before it", |request| {
+    Number("status", "status of the answer; 499 if the client left before it", |request| {
         Value::Number(request.status.into())
     }),
-    text!(
+    Text(
         "verdict",
         "`forwarded`, `held` (forwarded after a wait), `refused` or `abandoned` (its client left)",
         |request| Value::Text(request.outcome.verdict()),
     ),
-    text!("refused_by", "reason of a refusal: `limit`, `ban`, `access`, `identity` or `other`", |request| {
+    Text("refused_by", "reason of a refusal: `limit`, `ban`, `access`, `identity` or `other`", |request| {
         request.outcome.refused_by().map_or(Value::Absent, |by| Value::Text(by.label()))
     }),
-    text!("limit", "limit that held or refused the request", |request| request.of(Text::Limit)),
-    Field {
-        name: "identities",
-        member: ",\"identities\":",
-        kind: FieldKind::Identities,
-        about: "verified identities by name; those of headers are masked",
-        value: |request| if request.has_identities() { Value::Identities(request) } else { Value::Absent },
-    },
-    text!("plan", "plan of the request, if a limit or an access list needs it", |request| request.of(Text::Plan)),
-    Field {
-        name: "keys",
-        member: ",\"keys\":",
-        kind: FieldKind::Keys,
-        about: "limits that apply to the request, as far as it came, with its keys; secrets are masked",
-        value: |request| if request.has_keys() { Value::Keys(request) } else { Value::Absent },
-    },
-    text!("route", "first path pattern of the route; `*` for a route without one", |request| request.of(Text::Route)),
-    text!("upstream", "name of the upstream; `upstream` for `[upstream]`", |request| request.of(Text::Upstream)),
-    text!("endpoint", "endpoint that got the request", |request| request.of(Text::Endpoint)),
-    number!("duration_us", "microseconds from the head of the request to the end of the answer", |request| {
+    Text("limit", "limit that held or refused the request", |request| request.of(Text::Limit)),
+    Identities("identities", "verified identities by name; those of headers are masked", |request| {
+        if request.has_identities() { Value::Identities(request) } else { Value::Absent }
+    }),
+    Text("plan", "plan of the request, if a limit or an access list needs it", |request| request.of(Text::Plan)),
+    Keys("keys", "limits that apply to the request, as far as it came, with its keys; secrets are masked", |request| {
+        if request.has_keys() { Value::Keys(request) } else { Value::Absent }
+    }),
+    Text("route", "first path pattern of the route; `*` for a route without one", |request| request.of(Text::Route)),
+    Text("upstream", "name of the upstream; `upstream` for `[upstream]`", |request| request.of(Text::Upstream)),
+    Text("endpoint", "endpoint that got the request", |request| request.of(Text::Endpoint)),
+    Number("duration_us", "microseconds from the head of the request to the end of the answer", |request| {
         micros(request.duration)
     }),
-    number!("held_us", "microseconds of them during which limits held the request", |request| micros(request.held)),
-    number!("upstream_us", "microseconds from the request on its connection to the head of the answer", |request| {
+    Number("held_us", "microseconds of them during which limits held the request", |request| micros(request.held)),
+    Number("upstream_us", "microseconds from the request on its connection to the head of the answer", |request| {
         request.upstream_time.map_or(Value::Absent, micros)
     }),
-    number!("bytes_in", "bytes of the request's body", |request| Value::Number(request.bytes_in)),
-    number!("bytes_out", "bytes of the answer's body that were sent", |request| Value::Number(request.bytes_out)),
-    text!("protocol", "HTTP version of the client: `HTTP/1.0`, `HTTP/1.1`, `HTTP/2`", |request| {
+    Number("bytes_in", "bytes of the request's body", |request| Value::Number(request.bytes_in)),
+    Number("bytes_out", "bytes of the answer's body that were sent", |request| Value::Number(request.bytes_out)),
+    Text("protocol", "HTTP version of the client: `HTTP/1.0`, `HTTP/1.1`, `HTTP/2`", |request| {
         text_or_absent(request.protocol)
     }),
-    text!("tls", "TLS version of the client's connection; absent without TLS", |request| text_or_absent(request.tls)),
-    text!("user_agent", "first 512 bytes of `User-Agent`", |request| request.of(Text::UserAgent)),
-    text!("referer", "first 512 bytes of `Referer`, without query and password", |request| request.of(Text::Referer)),
-    text!("request_id", "`X-Request-Id`, with `server.request_id`", |request| request.of(Text::RequestId)),
-    text!("trace_id", "id of the trace in `traceparent`", |request| request.of(Text::TraceId)),
-];
+    Text("tls", "TLS version of the client's connection; absent without TLS", |request| text_or_absent(request.tls)),
+    Text("user_agent", "first 512 bytes of `User-Agent`", |request| request.of(Text::UserAgent)),
+    Text("referer", "first 512 bytes of `Referer`, without query and password", |request| request.of(Text::Referer)),
+    Text("request_id", "`X-Request-Id`, with `server.request_id`", |request| request.of(Text::RequestId)),
+    Text("trace_id", "id of the trace in `traceparent`", |request| request.of(Text::TraceId)),
+);
 
 impl Field {
     /// Whether the gate must be asked for the value.

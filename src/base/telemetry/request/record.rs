@@ -82,8 +82,8 @@ const CLIENT_TEXT_MAX: usize = 512;
 /// A record with a larger buffer is not used again.
 const KEPT_BYTES_MAX: usize = 4096;
 
-/// A part of the buffer.
-type Span = (usize, usize);
+/// A part of the buffer, from its start to its end.
+type Span = (u32, u32);
 
 /// A limit that applies to the request, with its key.
 #[derive(Clone, Copy, Debug)]
@@ -126,12 +126,13 @@ impl Default for RequestRecord {
 impl RequestRecord {
     /// Forgets the request and keeps the memory for another one. Returns whether that is not unusually large.
     pub fn renew(&mut self) -> bool {
-        let Texts { mut buffer, mut identities, mut keys, .. } = std::mem::take(self).texts;
-        buffer.clear();
-        identities.clear();
-        keys.clear();
-        let is_usual = buffer.capacity() <= KEPT_BYTES_MAX;
-        self.texts = Texts { buffer, identities, keys, ..Texts::default() };
+        let texts = &mut self.texts;
+        texts.buffer.clear();
+        texts.single = [(0, 0); TEXTS];
+        texts.identities.clear();
+        texts.keys.clear();
+        let is_usual = texts.buffer.capacity() <= KEPT_BYTES_MAX;
+        *self = Self { texts: std::mem::take(texts), ..Self::default() };
         is_usual
     }
 
@@ -147,14 +148,11 @@ impl RequestRecord {
 
     /// Sets a text that only the client chooses: its first 512 bytes, valid UTF-8 or not.
     pub fn set_bytes(&mut self, text: Text, value: &[u8]) {
-        let start = self.texts.buffer.len();
-        for chunk in value[..value.len().min(CLIENT_TEXT_MAX)].utf8_chunks() {
-            self.texts.buffer.push_str(chunk.valid());
-            if !chunk.invalid().is_empty() {
-                self.texts.buffer.push(char::REPLACEMENT_CHARACTER);
-            }
-        }
-        self.texts.single[text as usize] = (start, self.texts.buffer.len());
+        let value = &value[..value.len().min(CLIENT_TEXT_MAX)];
+        self.texts.single[text as usize] = match str::from_utf8(value) {
+            Ok(value) => self.push(value),
+            Err(_) => self.push(&String::from_utf8_lossy(value)),
+        };
     }
 
     /// Sets the referer: without its query, which may have secrets, and without a user name and password.
@@ -208,13 +206,18 @@ impl RequestRecord {
     }
 
     fn push_with(&mut self, write: impl FnOnce(&mut String)) -> Span {
-        let start = self.texts.buffer.len();
+        let start = self.end();
         write(&mut self.texts.buffer);
-        (start, self.texts.buffer.len())
+        (start, self.end())
+    }
+
+    /// The end of the buffer. Texts beyond 4 GiB, far above the bounds of heads, are cut.
+    fn end(&self) -> u32 {
+        u32::try_from(self.texts.buffer.len()).unwrap_or(u32::MAX)
     }
 
     fn slice(&self, (start, end): Span) -> &str {
-        self.texts.buffer.get(start..end).unwrap_or_default()
+        self.texts.buffer.get(start as usize..end as usize).unwrap_or_default()
     }
 }
 

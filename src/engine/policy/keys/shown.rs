@@ -113,11 +113,11 @@ impl Policy {
                 None => out.push_str(ABSENT),
             },
             KeyPart::Query(name, several) => match in_query(facts.query, name, *several).ok().flatten() {
-                Some(value) => write_masked(out, secret, &value),
+                Some(value) => write_masked(out, secret, compared(&value)),
                 None => out.push_str(ABSENT),
             },
             KeyPart::Cookie(name, several) => match in_cookie(facts.headers, name, *several).ok().flatten() {
-                Some(value) => write_fingerprint(out, secret, &value),
+                Some(value) => write_fingerprint(out, secret, compared(&value)),
                 None => out.push_str(ABSENT),
             },
             KeyPart::Named(_) => out.push_str(ABSENT),
@@ -162,8 +162,8 @@ impl Policy {
                 _ => self.write_identity(out, secret, *index, text.as_bytes()),
             },
             KeyPart::Header(name, _) => write_header(out, secret, name, text.as_bytes()),
-            KeyPart::Query(..) => write_masked(out, secret, text.as_bytes()),
-            KeyPart::Cookie(..) => write_fingerprint(out, secret, text.as_bytes()),
+            KeyPart::Query(..) => write_masked(out, secret, compared(text.as_bytes())),
+            KeyPart::Cookie(..) => write_fingerprint(out, secret, compared(text.as_bytes())),
         }
         shown
     }
@@ -181,7 +181,7 @@ impl KeySecret {
     /// A possible secret in readable form: its first characters, at most half of them, and a fingerprint.
     pub fn masked(&self, value: &[u8]) -> String {
         let mut shown = String::new();
-        write_masked(&mut shown, self, value);
+        write_masked(&mut shown, self, compared(value));
         shown
     }
 }
@@ -191,17 +191,18 @@ fn write_header(out: &mut String, secret: &KeySecret, name: &HeaderName, value: 
     if CREDENTIALS.contains(name) { write_fingerprint(out, secret, value) } else { write_masked(out, secret, value) }
 }
 
-/// Appends the first characters, at most half of them, and a fingerprint.
+/// Appends the first characters of a [`compared`] value, at most half of them, and a fingerprint.
 fn write_masked(out: &mut String, secret: &KeySecret, value: &[u8]) {
-    let value = compared(value);
     escape(out, value.get(..PREFIX_CHARS_MAX.min(value.len() / 2)).unwrap_or_default());
     out.push_str("..");
     write_fingerprint(out, secret, value);
 }
 
+/// Appends the fingerprint of a [`compared`] value.
 fn write_fingerprint(out: &mut String, secret: &KeySecret, value: &[u8]) {
     out.push('#');
-    out.extend(hex::<8>(secret.fingerprint(compared(value)).into()).map(char::from));
+    let digits = hex::<8>(secret.fingerprint(value).into());
+    out.push_str(str::from_utf8(&digits).unwrap_or_default());
 }
 
 /// Appends as much of a text as fits into one part.
