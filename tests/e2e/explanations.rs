@@ -223,6 +223,12 @@ fn what_goes_wrong_has_an_exit_code() {
         (&["--config", "weir.toml", "--ip", "here"], 2, "--ip"),
         (&["--config", "weir.toml", "--path", "/a%2Fb"], 1, "weir: path: "),
         (&["--admin", &url, "--path", "/a%2Fb"], 1, "400 Bad Request: path: "),
+        (&["--config", "weir.toml", "--plan", "nope"], 1, "weir: plan: there is no plan `nope`"),
+        (
+            &["--admin", &url, "--plan", "nope"],
+            1,
+            "400 Bad Request: plan: there is no plan `nope`; the configuration has none",
+        ),
         (&["--admin", "127.0.0.1:1"], 1, "does not answer"),
     ] {
         let (found, said) = explain(weir.folder(), args);
@@ -247,6 +253,11 @@ fn lists_and_plans_come_first() {
         let args = ["--config", "weir.toml", "--path", path, "--ip", ip, "--host", "a", "--header", &plan];
         let (code, found) = explain(folder.path(), &args);
         assert_eq!((code, found.lines().last()), (Some(0), Some(said)), "{found}");
+    }
+    // An access list alone names this plan.
+    for (plan, code, said) in [("premium", 0, "decision: admitted"), ("nope", 1, "the configuration has `premium`")] {
+        let (found, text) = explain(folder.path(), &["--config", "weir.toml", "--path", "/pro", "--plan", plan]);
+        assert!(found == Some(code) && text.contains(said), "{plan}: {text}");
     }
 }
 

@@ -178,7 +178,7 @@ impl Gate {
         };
         facts.is_free_preflight = self.would_free_preflight(&live.policy, &facts, now);
         let stated = Stated::new(live, &question.identities, question.plan.as_deref());
-        let stated = stated.map_err(|error| wrong("identities", &error))?;
+        let stated = stated.map_err(|(what, error)| wrong(what, &error))?;
         let (route, required) = routing.find(&facts).unzip();
         let request = StatedRequest { facts: &facts, stated: &stated, required, now };
         Ok(Explanation { route, ..self.explain_request(live, &request) })
