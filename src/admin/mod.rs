@@ -86,6 +86,7 @@ pub use reloads::{
     CheckBody, ConfigBody, ConfigReader, DiffBody, DifferenceBody, FindingBody, Order, ReloadBody, ReloadTarget,
     Reloads, SETTINGS_MAX, SettingBody, SettingDiffBody, VersionBody, VersionsBody,
 };
+pub use router::HEALTHY;
 pub use series::{History, HistoryBody, LimitHistoryBody};
 pub use state::Admin;
 pub use times::{parse_rfc3339, rfc3339};

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::ask::{AdminAddress, Credentials, ask, refusal};
 use super::output::fail;
+use crate::admin::HEALTHY;
 
 /// The bound on the time of the check; health checks have longer intervals.
 const AT_MOST: Duration = Duration::from_secs(3);
@@ -18,7 +19,10 @@ pub(super) fn healthcheck(admin: Option<AdminAddress>, credentials: &Credentials
         Err(error) => return fail(&error),
     };
     match ask(&admin, credentials, Request::get("/healthz"), Vec::new(), AT_MOST) {
-        Ok((status, _)) if status.is_success() => ExitCode::SUCCESS,
+        Ok((status, body)) if status.is_success() && body == HEALTHY => ExitCode::SUCCESS,
+        Ok((status, _)) if status.is_success() => {
+            fail(&format!("{admin} answers {status}, but not as Weir does; `--admin` names the admin listener of Weir"))
+        }
         Ok((status, _)) => fail(&refusal(&admin, status, &Value::Null)),
         Err(error) => fail(&error),
     }

@@ -477,6 +477,14 @@ fn healthcheck_asks_the_admin_listener() {
     $ weir healthcheck --admin ADDRESS
     exit code 0
     "#);
+    let other = Upstream::start();
+    let of_other = ["healthcheck", "--admin", &other.address().to_string()];
+    insta::assert_snapshot!(transcript(folder.path(), &of_other).replace(of_other[2], "OTHER"), @r#"
+    $ weir healthcheck --admin OTHER
+    exit code 1
+    -- stderr
+    weir: OTHER answers 200 OK, but not as Weir does; `--admin` names the admin listener of Weir
+    "#);
     weir.signal("TERM");
     assert_eq!(weir.wait(), Some(0));
     insta::assert_snapshot!(ask(), @r#"

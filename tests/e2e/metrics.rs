@@ -337,7 +337,7 @@ fn the_admin_listener_is_read_only() {
     assert_eq!(ask("GET", "/nothing").status, 404);
     assert_eq!(ask("POST", "/reload").status, 404);
     assert_eq!(ask("GET", "/healthz").header("content-type"), Some("text/plain; charset=utf-8"));
-    assert_eq!((ask("GET", "/healthz").text(), ask("GET", "/readyz").text()), ("ok\n".into(), "ready\n".into()));
+    assert_eq!((ask("GET", "/healthz").text(), ask("GET", "/readyz").text()), ("weir ok\n".into(), "ready\n".into()));
     let head = client.send("HEAD /metrics HTTP/1.1\r\nHost: a\r\n\r\n").head().unwrap();
     assert_eq!(head.status, 200);
 }
