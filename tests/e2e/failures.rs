@@ -149,6 +149,22 @@ fn an_upstream_that_is_down_does_not_flood_the_log() {
 }
 
 #[test]
+fn a_failure_is_logged_with_its_endpoint() {
+    let broken = Upstream::answering(|_, _| false);
+    let endpoint = format!("\"endpoint\":\"http://{}\"", broken.address());
+    let weir = Weir::start(&broken, "");
+    let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(Client::connect(weir.address()).send(post).answer().status, 502);
+    let line = weir.wait_for_line("closed the connection");
+    assert!(line.contains(&endpoint), "{line}");
+    let weir = Weir::start(&broken, "");
+    let status = over_h2(weir.address(), async |mut client, _| client.post("/", "").await.unwrap().status);
+    assert_eq!(status, 502);
+    let line = weir.wait_for_line("closed the connection");
+    assert!(line.contains(&endpoint), "{line}");
+}
+
+#[test]
 fn a_request_body_that_stalls_is_408() {
     let upstream = Upstream::start();
     let weir = Weir::start(&upstream, "[timeouts]\nbody_idle = \"300ms\"");

@@ -117,10 +117,11 @@ impl<'v> RequestContext<'v> {
         &self,
         failure: &ExchangeError,
         upstream: &Endpoints,
+        endpoint: Option<&str>,
         admission: &Admission<'v>,
         is_grpc: bool,
     ) -> NotForwarded<'v> {
-        let (kind, detail) = error::exchange_error(failure, upstream.label(), &self.worker.problems);
+        let (kind, detail) = error::exchange_error(failure, (upstream.label(), endpoint), &self.worker.problems);
         self.count(kind);
         self.was_sent.set(true);
         let budgets = admission.budgets(self.config.running.settings.profiles);

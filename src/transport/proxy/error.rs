@@ -30,10 +30,15 @@ pub(super) fn head_fault(fault: HeadFault) -> ProblemDetail {
     (kind, detail.into())
 }
 
-/// The problem of a failed exchange. The name and the error of the upstream are logged, not sent.
-pub(super) fn exchange_error(failure: &ExchangeError, upstream: &str, log: &ProblemLog) -> ProblemDetail {
+/// The problem of a failed exchange with an upstream, and with an endpoint if one got the request. The error and the
+/// names of both are logged, not sent.
+pub(super) fn exchange_error(
+    failure: &ExchangeError,
+    (upstream, endpoint): (&str, Option<&str>),
+    log: &ProblemLog,
+) -> ProblemDetail {
     let (kind, detail) = match failure {
-        ExchangeError::ConnectTimeout => (ProblemKind::GatewayTimeout, "the upstream did not accept in time"),
+        ExchangeError::ConnectTimeout(_) => (ProblemKind::GatewayTimeout, "the upstream did not accept in time"),
         ExchangeError::Busy => (ProblemKind::UpstreamBusy, "the upstream has no connection left"),
         ExchangeError::TooMany => (ProblemKind::ClientBusy, "too many requests of this client are in progress"),
         ExchangeError::Drained => {
@@ -54,11 +59,14 @@ pub(super) fn exchange_error(failure: &ExchangeError, upstream: &str, log: &Prob
         ExchangeError::ClientTimeout => (ProblemKind::RequestTimeout, "the body did not arrive in time"),
         ExchangeError::ClientBroken => (ProblemKind::Malformed, "the body is incomplete or malformed"),
     };
-    match failure {
-        ExchangeError::Broken(cause) | ExchangeError::Connect(cause) => log.write(kind, detail, upstream, Some(cause)),
-        ExchangeError::Malformed(cause) => log.write(kind, detail, upstream, Some(cause)),
-        _ => log.write(kind, detail, upstream, None),
-    }
+    let cause: Option<&dyn error::Error> = match failure {
+        ExchangeError::Broken(cause) | ExchangeError::Connect(cause) | ExchangeError::ConnectTimeout(cause) => {
+            Some(cause)
+        }
+        ExchangeError::Malformed(cause) => Some(cause),
+        _ => None,
+    };
+    log.write((kind, detail), (upstream, endpoint), cause);
     (kind, detail.into())
 }
 
@@ -75,10 +83,15 @@ const LINES_PER_S: u32 = 5;
 
 impl ProblemLog {
     /// Writes a line with the level of the problem. Lines below `warn` are not limited.
-    fn write(&self, kind: ProblemKind, detail: &str, upstream: &str, cause: Option<&dyn error::Error>) {
+    fn write(
+        &self,
+        (kind, detail): (ProblemKind, &str),
+        (upstream, endpoint): (&str, Option<&str>),
+        cause: Option<&dyn error::Error>,
+    ) {
         let cause = cause.map(tracing::field::display);
         if kind.level() > Level::WARN {
-            return tracing::debug!(upstream, cause, "{detail}");
+            return tracing::debug!(upstream, endpoint, cause, "{detail}");
         }
         let (second, lines) = self.second.get();
         let now = time::coarse_s();
@@ -88,6 +101,6 @@ impl ProblemLog {
         }
         self.second.set((now, lines + 1));
         let left_out = Some(self.left_out.take()).filter(|left_out| *left_out > 0);
-        tracing::warn!(upstream, cause, lines_left_out = left_out, "{detail}");
+        tracing::warn!(upstream, endpoint, cause, lines_left_out = left_out, "{detail}");
     }
 }

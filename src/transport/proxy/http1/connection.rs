@@ -257,7 +257,10 @@ impl<'w> H1Connection<'w> {
         };
         received.map_err(|failed| match failed {
             ReceiveError::Gone => NotForwarded::Abandoned,
-            ReceiveError::Exchange(failure) => context.failed(&failure, upstream, admission, form.is_grpc),
+            ReceiveError::Exchange(failure) => {
+                let endpoint = exchange.as_ref().and_then(Exchange::endpoint);
+                context.failed(&failure, upstream, endpoint, admission, form.is_grpc)
+            }
         })
     }
 

@@ -16,7 +16,7 @@ use super::super::service::RoutedRequest;
 use super::super::settings::Settings;
 use super::super::tunnel::{self, GaugeGuard, TunnelClient, TunnelTimeouts, UpgradedExchange};
 use super::super::untaken::Hold;
-use super::super::upgrade::{self, Upgrade};
+use super::super::upgrade;
 use super::super::worker::Worker;
 use super::answer::{self, BlockSink};
 use super::body::StreamBody;
@@ -157,11 +157,14 @@ async fn receive<'v>(
     admitted: &RoutedRequest<'_, 'v>,
     course: &mut Course<'_, 'v>,
     body: &mut StreamBody<'_>,
-) -> Result<Exchange, ExchangeError> {
+) -> Result<Exchange, FailedExchange> {
     let Course { stream, record, admission, .. } = course;
     let checkout = match admitted.upstream.check_out(&admitted.requirements) {
         Ok(checkout) => checkout,
-        Err(place) => record.connected(admitted.upstream.connect(&admitted.requirements, place)).await?,
+        Err(place) => {
+            let connected = record.connected(admitted.upstream.connect(&admitted.requirements, place)).await;
+            connected.map_err(|error| FailedExchange { error, endpoint: None })?
+        }
     };
     let head = context.head(request, admitted);
     let mut exchange = context.begin(checkout, &head, admitted);
@@ -174,21 +177,34 @@ async fn receive<'v>(
         admission.identified.charged.commit(true);
         let arrived = poll_fn(|cx| exchange.poll_head(cx, body, &mut deadline)).await;
         admission.identified.charged.commit(exchange.is_touched());
-        match arrived? {
+        let outcome = match arrived {
             // A client that sent CONNECT takes any 2xx for a tunnel.
-            ResponseEvent::Final if head.upgrade.is_some() && exchange.has_succeeded() => {
-                return Err(ExchangeError::Ignored);
+            Ok(ResponseEvent::Final) if head.upgrade.is_some() && exchange.has_succeeded() => {
+                Err(ExchangeError::Ignored)
             }
-            ResponseEvent::Final => return Ok(exchange),
-            ResponseEvent::Retry => exchange.reopen(&head).await?,
-            ResponseEvent::Interim => interim(stream, &exchange),
-            ResponseEvent::Switch => return confirm(head.upgrade, exchange),
+            Ok(ResponseEvent::Final) => return Ok(exchange),
+            Ok(ResponseEvent::Retry) => exchange.reopen(&head).await,
+            Ok(ResponseEvent::Interim) => {
+                interim(stream, &exchange);
+                Ok(())
+            }
+            Ok(ResponseEvent::Switch) => match upgrade::confirm(head.upgrade, &exchange) {
+                Ok(_) => return Ok(exchange),
+                Err(error) => Err(error),
+            },
+            Err(error) => Err(error),
+        };
+        if let Err(error) = outcome {
+            return Err(FailedExchange { error, endpoint: exchange.endpoint().map(Box::from) });
         }
     }
 }
 
-fn confirm(upgrade: Option<&Upgrade<'_>>, exchange: Exchange) -> Result<Exchange, ExchangeError> {
-    upgrade::confirm(upgrade, &exchange).map(|_| exchange)
+/// An exchange without a response.
+struct FailedExchange {
+    error: ExchangeError,
+    /// The endpoint that had the request; none if no connection was made.
+    endpoint: Option<Box<str>>,
 }
 
 /// Forwards an interim response (RFC 9110, section 15.2), unless the client's window is full. `StreamBody` writes the 100
@@ -206,14 +222,14 @@ fn interim(stream: &StreamHandle, exchange: &Exchange) {
 /// There is no response. The error is the body of the response of Weir itself.
 fn respond<'s, 'v>(
     context: &RequestContext<'v>,
-    received: Result<Exchange, ExchangeError>,
+    received: Result<Exchange, FailedExchange>,
     course: Course<'s, 'v>,
     upstream: &Endpoints,
 ) -> Result<Option<Answered<'s>>, Vec<u8>> {
     let mut exchange = match received {
         Ok(exchange) => exchange,
-        Err(failure) => {
-            let stop = context.failed(&failure, upstream, &course.admission, course.form.is_grpc);
+        Err(FailedExchange { error, endpoint }) => {
+            let stop = context.failed(&error, upstream, endpoint.as_deref(), &course.admission, course.form.is_grpc);
             return Err(own(context, course, stop));
         }
     };

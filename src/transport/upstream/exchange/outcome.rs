@@ -12,7 +12,7 @@ use crate::transport::upstream::pool::connection::ConnectError;
 #[derive(Debug)]
 pub(crate) enum ExchangeError {
     /// Not connected within the connect timeout.
-    ConnectTimeout,
+    ConnectTimeout(io::Error),
     /// The connection failed.
     Connect(io::Error),
     /// All connections are in use, and the queue is full or the request waited for too long.
@@ -109,7 +109,7 @@ impl From<ConnectError> for ExchangeError {
             ConnectError::Busy => Self::Busy,
             ConnectError::TooMany => Self::TooMany,
             ConnectError::Drained => Self::Drained,
-            ConnectError::Timeout => Self::ConnectTimeout,
+            ConnectError::Timeout(error) => Self::ConnectTimeout(error),
             ConnectError::Failed(error) => Self::Connect(error),
         }
     }
@@ -135,7 +135,7 @@ mod tests {
             (Err(ExchangeError::Broken(closed())), false, failed),
             (Err(ExchangeError::Switched), true, failed),
             (Err(ExchangeError::UpstreamTimeout), true, failed),
-            (Err(ExchangeError::ConnectTimeout), false, failed),
+            (Err(ConnectError::timeout().into()), false, failed),
         ] {
             assert_eq!(reached(&event, 0, was_idle), expected, "{event:?} {was_idle}");
         }

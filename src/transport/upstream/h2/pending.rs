@@ -59,7 +59,7 @@ impl PendingConnection {
 impl OpenError {
     fn to_connect_error(&self) -> ConnectError {
         match self {
-            Self::Timeout => ConnectError::Timeout,
+            Self::Timeout => ConnectError::timeout(),
             Self::Failed(kind, text) => ConnectError::Failed(io::Error::new(*kind, text.clone())),
         }
     }

@@ -33,7 +33,7 @@ pub(crate) struct H1Connection {
 #[derive(Debug)]
 pub(crate) enum ConnectError {
     /// Not connected within the connect timeout.
-    Timeout,
+    Timeout(io::Error),
     /// The endpoint refused, cannot be reached, or its name is unknown.
     Failed(io::Error),
     /// All connections are in use, and the queue is full or the request waited for too long.
@@ -45,10 +45,16 @@ pub(crate) enum ConnectError {
 }
 
 impl ConnectError {
+    pub(crate) fn timeout() -> Self {
+        Self::Timeout(io::Error::new(io::ErrorKind::TimedOut, "not connected in time"))
+    }
+
     /// Adds the endpoint to the text, for the log.
     pub(crate) fn at(self, endpoint: &Endpoint) -> Self {
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{endpoint}: {error}"));
         match self {
-            Self::Failed(error) => Self::Failed(io::Error::new(error.kind(), format!("{endpoint}: {error}"))),
+            Self::Timeout(error) => Self::Timeout(named(error)),
+            Self::Failed(error) => Self::Failed(named(error)),
             other => other,
         }
     }
@@ -57,8 +63,7 @@ impl ConnectError {
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Timeout => f.write_str("not connected in time"),
-            Self::Failed(error) => error.fmt(f),
+            Self::Timeout(error) | Self::Failed(error) => error.fmt(f),
             Self::Busy => f.write_str("no connection is free"),
             Self::TooMany => f.write_str("the client has too many requests"),
             Self::Drained => f.write_str("all endpoints are drained"),
@@ -75,7 +80,7 @@ impl H1Connection {
     ) -> Result<Box<Self>, ConnectError> {
         let stream = match timeout(connect_timeout, opening).await {
             Ok(connected) => connected.map_err(ConnectError::Failed)?,
-            Err(_) => return Err(ConnectError::Timeout),
+            Err(_) => return Err(ConnectError::timeout()),
         };
         let (input, spans, out) = (InputBuffer::default(), Spans::default(), OutputBuffer::default());
         Ok(Box::new(Self { stream, input, spans, out, idle_since: None, permit }))
