@@ -94,15 +94,18 @@ pub(super) async fn remove_all(
     Extension(visitor): Extension<Visitor>,
     Extension(fields): Extension<FormFields>,
 ) -> Answer {
-    let (asked, title) = match (fields.get("limit"), fields.get("address")) {
-        (limit, "") if !limit.is_empty() => (("limit", limit), format!("Lift all bans of the limit {limit}?")),
-        ("", network) if !network.is_empty() => {
-            (("address", network), format!("Lift all bans of addresses within {network}?"))
-        }
+    let (asked, of) = match (fields.get("limit"), fields.get("address")) {
+        (limit, "") if !limit.is_empty() => (("limit", limit), format!("of the limit {limit}")),
+        ("", network) if !network.is_empty() => (("address", network), format!("of addresses within {network}")),
         _ => {
             let refused = (StatusCode::BAD_REQUEST, "Choose a limit, or name a network.".to_owned());
             return view(&pages, &visitor, fields, Some(refused)).await;
         }
+    };
+    let title = match count(&pages, &visitor, asked).await {
+        Ok(1) => format!("Lift the one ban {of}?"),
+        Ok(bans) => format!("Lift all {bans} bans {of}?"),
+        Err(refused) => return view(&pages, &visitor, fields, Some(refused)).await,
     };
     let question = Question {
         entry: "Bans",
@@ -122,6 +125,17 @@ pub(super) async fn remove_all(
         Ok(_) => see_other(&link("/bans", &[("done", "lifted_not_kept")])),
         Err(refused) => view(&pages, &visitor, fields, Some(refused)).await,
     }
+}
+
+/// The number of bans of a limit, or of addresses within a network.
+async fn count(pages: &Pages, visitor: &Visitor, asked: (&str, &str)) -> Result<usize, Refused> {
+    let (of_limit, network) = if asked.0 == "limit" { (Some(asked), None) } else { (None, body::network(asked.1)) };
+    let listed = pages.api.get::<BansBody>(&visitor.operator, "/v1/bans", of_limit.as_slice()).await?;
+    if of_limit.is_some() {
+        return Ok(listed.bans.len() + listed.more);
+    }
+    let banned = listed.bans.iter().filter_map(|ban| body::network(ban.address.as_deref()?));
+    Ok(banned.filter(|banned| network.is_some_and(|network| network.contains(banned))).count())
 }
 
 /// Bans the clients that the fields name. Returns the word of the outcome.

@@ -188,6 +188,25 @@ fn each_change_of_the_page_has_its_line() {
 }
 
 #[test]
+fn the_question_before_many_bans_end_has_their_number() {
+    let weir = start(&Upstream::start());
+    let cookie = log_in(&weir, WRITER);
+    let own = csrf(&ask(&weir, "GET", "/", &[&cookie], ""));
+    let send = |path: &str, fields: &str| ask(&weir, "POST", path, &[&cookie, ORIGIN], &format!("csrf={own}&{fields}"));
+    for target in ["address=203.0.113.7", "address=203.0.113.128/25", "address=198.51.100.1", "limit=sellers&key=a"] {
+        assert_eq!(send("/bans/add", &format!("{target}&for=1h&confirmed=yes")).status, 303, "{target}");
+    }
+    for (fields, title) in [
+        ("limit=&address=203.0.113.0/24", "Lift all 2 bans of addresses within 203.0.113.0/24?"),
+        ("limit=&address=192.0.2.0/24", "Lift all 0 bans of addresses within 192.0.2.0/24?"),
+        ("limit=sellers&address=", "Lift the one ban of the limit sellers?"),
+    ] {
+        let page = send("/bans/lift-all", fields).text();
+        assert!(page.contains(title), "{fields}: {page}");
+    }
+}
+
+#[test]
 fn failed_logins_are_bounded() {
     let upstream = Upstream::start();
     let weir = start(&upstream);
