@@ -158,10 +158,12 @@ impl Reloader {
             ReloadCause::Return(number) => self.return_to(number).await,
             cause => self.reload(cause).await,
         };
-        if !matches!(outcome, ReloadOutcome::Applied { .. }) {
+        let is_applied = matches!(outcome, ReloadOutcome::Applied { .. });
+        if !is_applied {
             self.take_file_of_overrides().await;
         }
-        let record = record(rfc3339(self.now()), cause, outcome, self.feed.revision());
+        let revision = if is_applied { self.feed.revision_in_force() } else { self.feed.revision() };
+        let record = record(rfc3339(self.now()), cause, outcome, revision);
         self.followers.operators.reloads.record(record.clone());
         if let Some(answer) = answer {
             let _ = answer.send(record); // the caller may have left
@@ -231,12 +233,12 @@ impl Reloader {
                 let (warnings, difference) = (accepted.config.warnings.clone(), accepted.difference.clone());
                 let Installation { restart } = self.install(*accepted);
                 self.shared.metrics.reloaded(self.now());
-                log_reloaded(&self.shared, self.feed.revision(), &difference);
                 if !is_earlier {
                     self.earlier = None;
                     self.feed.applied(&self.shared.metrics, self.now(), &restart);
                     self.keep_version().await;
                 }
+                log_reloaded(&self.shared, self.feed.revision_in_force(), &difference);
                 log_findings(&warnings);
                 ReloadOutcome::Applied { restart, warnings, difference }
             }

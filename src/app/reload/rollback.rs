@@ -12,9 +12,6 @@ use crate::app::config_reader::{ReloadCause, ReloadOutcome, log_findings, log_re
 use crate::app::remote::ConfigFeed;
 use crate::config::Origin;
 
-/// The reason in reports of a replica whose operator has returned to an earlier configuration.
-const RETURNED: &str = "an operator has returned to an earlier configuration";
-
 impl Reloader {
     /// Puts the configuration `number` in force again, or the one that was in force before.
     pub(super) async fn return_to(&mut self, number: Option<u64>) -> ReloadOutcome {
@@ -39,7 +36,8 @@ impl Reloader {
                     since = version.at,
                     "an earlier configuration is in force, until the newest one changes or is reloaded"
                 );
-                self.feed.refused(self.now(), vec![RETURNED.to_owned()]);
+                let now = self.now();
+                self.feed.returned(&self.shared.metrics, now, version.revision.as_deref());
                 log_findings(&warnings);
                 ReloadOutcome::Applied { restart, warnings, difference }
             }

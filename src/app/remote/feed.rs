@@ -42,6 +42,8 @@ pub struct RemoteFeed {
     /// The newest version that was read.
     newest: Option<Version>,
     in_force: InForce,
+    /// The revision of the earlier configuration that an operator returned to, while it is in force.
+    returned_to: Option<Box<str>>,
     /// Why the process began with the version on disk. It is logged once the log is open.
     note: Option<StartNote>,
     offered: watch::Sender<Option<Version>>,
@@ -64,6 +66,9 @@ pub(super) enum StartNote {
     Absent(String),
     Invalid(Box<Diagnostics>),
 }
+
+/// The reason in reports of a replica whose operator has returned to an earlier configuration.
+const RETURNED: &str = "an operator has returned to an earlier configuration";
 
 impl RemoteFeed {
     pub(super) fn new(
@@ -90,8 +95,21 @@ impl RemoteFeed {
             at: rfc3339(Clock::start().now()),
         };
         let (offered, versions) = watch::channel(newest.clone());
-        let (reports, again) = (watch::Sender::new(report), Arc::default());
-        Self { client, settings, last_good, poll_every, newest, in_force, note, offered, versions, reports, again }
+        let (reports, again, returned_to) = (watch::Sender::new(report), Arc::default(), None);
+        Self {
+            client,
+            settings,
+            last_good,
+            poll_every,
+            newest,
+            in_force,
+            returned_to,
+            note,
+            offered,
+            versions,
+            reports,
+            again,
+        }
     }
 
     /// Logs why the process began with the version on disk, and begins to read versions.
@@ -133,11 +151,15 @@ impl RemoteFeed {
         }
     }
 
+    fn revision_in_force(&self) -> &str {
+        self.returned_to.as_deref().unwrap_or(&self.in_force.revision)
+    }
+
     fn report(&self, now: Timestamp, state: RolloutState, problems: Vec<String>, restart: &[&'static str]) {
         self.reports.send_modify(|report| {
             report.state = state;
             report.revision_seen = self.newest.as_ref().map(|newest| newest.revision.to_string());
-            report.revision_in_force = Some(self.in_force.revision.to_string());
+            report.revision_in_force = Some(self.revision_in_force().to_owned());
             report.problems = problems;
             report.restart_needed = restart.to_vec();
             report.at = rfc3339(now);
@@ -229,6 +251,14 @@ impl ConfigFeed {
         }
     }
 
+    /// The revision of the version in force, as logs have it.
+    pub(in crate::app) fn revision_in_force(&self) -> Option<&str> {
+        match self {
+            Self::File { .. } | Self::Fixed(_) => None,
+            Self::Remote(feed) => Some(feed.revision_in_force()),
+        }
+    }
+
     /// The newest version is in force since `now`, except the tables in `restart`.
     pub(in crate::app) fn applied(&mut self, metrics: &Metrics, now: Timestamp, restart: &[&'static str]) {
         let Self::Remote(feed) = self else { return };
@@ -237,9 +267,19 @@ impl ConfigFeed {
             feed.in_force = InForce { revision: Arc::clone(revision), bytes: Arc::clone(bytes) };
             state = RolloutState::InForce;
         }
+        feed.returned_to = None;
         metrics.remote_config.in_force(&feed.in_force.revision);
         feed.write_last_good();
         feed.report(now, state, Vec::new(), restart);
+    }
+
+    /// An operator has returned to the configuration of `revision` at `now`, in place of the newest version.
+    pub(in crate::app) fn returned(&mut self, metrics: &Metrics, now: Timestamp, revision: Option<&str>) {
+        let Self::Remote(feed) = self else { return };
+        // A configuration that was in force before the source was used has no revision.
+        feed.returned_to = Some(revision.unwrap_or("none").into());
+        metrics.remote_config.in_force(feed.revision_in_force());
+        feed.report(now, RolloutState::Refused, vec![RETURNED.to_owned()], &[]);
     }
 
     /// The newest version was refused at `now`.

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::{KEY, config, said, shown_limit, start, until_limit, until_status};
+use super::{KEY, REACHABLE, REVISION, config, said, shown_limit, start, until_limit, until_status};
 use crate::support::{Answer, Client, Etcd, Upstream, Weir};
 
 /// A limit with its rate in a file of overrides, and an identity with its keys in a file.
@@ -35,6 +35,38 @@ fn a_hangup_reads_the_version_again() {
     let line = weir.wait_for_line("\"reloaded\"");
     assert!(line.contains(&format!("\"revision\":\"{}\"", etcd.revision(KEY))), "{line}");
     assert_eq!(shown_limit(&weir).as_deref(), Some("1000"));
+}
+
+#[test]
+fn a_rollback_lasts_until_the_source_has_another_version() {
+    let (upstream, mut etcd) = (Upstream::start(), Etcd::start());
+    etcd.put(KEY, config(&upstream, 1000));
+    let weir = start(&etcd.url(KEY), &["--replica", "a"]);
+    let first = etcd.revision(KEY);
+    etcd.put(KEY, config(&upstream, 2000));
+    let second = etcd.revision(KEY);
+    until_status(&weir, &etcd, "a", "in_force", second);
+    let mut rollback = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let made = rollback.args(["config", "rollback", "--json", "--admin", &weir.admin().to_string()]).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let made: serde_json::Value = serde_json::from_slice(&made.stdout).unwrap();
+    assert_eq!((&made["outcome"], &made["revision"]), (&"applied".into(), &first.to_string().into()), "{made}");
+    assert_eq!(shown_limit(&weir).as_deref(), Some("1000"));
+    // The replica says that it has seen the newest version, and that another one is in force.
+    let report = until_status(&weir, &etcd, "a", "refused", second);
+    assert_eq!(report["revision_in_force"], first.to_string(), "{report}");
+    assert!(report["problems"].to_string().contains("an operator has returned"), "{report}");
+    assert_eq!(weir.metric(REVISION).to_string(), first.to_string());
+    // The same version, read again after an outage, does not end it. Another one does.
+    etcd.kill();
+    weir.wait_until("an outage", || weir.metric(REACHABLE) == 0.0);
+    etcd.restart();
+    weir.wait_until("the end of the outage", || weir.metric(REACHABLE) == 1.0);
+    assert_eq!(shown_limit(&weir).as_deref(), Some("1000"));
+    etcd.put(KEY, config(&upstream, 3000));
+    until_limit(&weir, "3000");
+    let report = until_status(&weir, &etcd, "a", "in_force", etcd.revision(KEY));
+    assert_eq!(report["revision_in_force"], report["revision_seen"], "{report}");
 }
 
 #[test]
