@@ -31,6 +31,12 @@ fn config(strategy: &str, rest: &str) -> String {
     )
 }
 
+/// A limiter with these limits. It serves no requests.
+fn limiter(limits: &str) -> Weir {
+    let rest = config("local", &format!("[grpc]\nlisten = \"127.0.0.1:0\"\n{limits}"));
+    Fleet::start_one(&Weir::config(&Upstream::start(), "", &rest))
+}
+
 #[test]
 fn redis_stops() {
     let redis = Redis::start();
@@ -63,10 +69,8 @@ fn etcd_is_away() {
 
 #[test]
 fn a_limiter_stops() {
-    let upstream = Upstream::start();
-    let limits: String = ALGORITHMS.iter().map(limit).collect();
-    let rest = config("local", &format!("[grpc]\nlisten = \"127.0.0.1:0\"\n{limits}{GREEDY}"));
-    let limiter = Fleet::start_one(&Weir::config(&upstream, "", &rest));
+    let limits = ALGORITHMS.iter().map(limit).collect::<String>() + GREEDY;
+    let limiter = limiter(&limits);
     let store = format!("service = \"http://{}\"", limiter.grpc());
     let set = |is_away| limiter.signal(if is_away { "STOP" } else { "CONT" });
     obedient_clients_pass("service", &store, &ALGORITHMS, set);
@@ -127,6 +131,60 @@ fn held_requests_keep_the_rate() {
         assert!((0.9..=1.02).contains(&(passed / allowed)), "{strategy}: {passed} of {allowed}");
     }
 }
+
+/// Units that the fleet may admit beyond what a limit allows while connections flap: of a hundred.
+const OVER_PERCENT: usize = 2;
+
+/// The seconds of flapping, and the units of a second.
+const FLAPPING_S: usize = 20;
+const UNITS: usize = 100;
+
+#[test]
+fn connections_to_redis_flap() {
+    let redis = Redis::start();
+    let relay = Relay::to(redis.address());
+    let store = format!("redis = [\"{}\"]", relay.url());
+    flapping_connections_admit_no_more("redis", &store, &relay);
+}
+
+#[test]
+fn connections_to_a_limiter_flap() {
+    let limiter = limiter(&limit(&BUSY));
+    let relay = Relay::to(limiter.grpc());
+    let store = format!("service = \"http://{}\"", relay.address());
+    flapping_connections_admit_no_more("service", &store, &relay);
+}
+
+/// A bucket that fills within a second.
+const BUSY: (&str, &str) = ("bucket", "rate = \"100/s\"");
+
+/// Each fifth piece that a relay would pass on resets its connection, under twice the load that the limit allows. What
+/// replicas admit without the store is charged later, so it does not add up.
+fn flapping_connections_admit_no_more(strategy: &str, store: &str, relay: &Relay) {
+    let upstream = Upstream::start();
+    let store = format!("[store.main]\n{store}\ntimeout = \"250ms\"\n{}", limit(&BUSY));
+    let fleet = Fleet::start(REPLICAS, &upstream, &config(strategy, &store));
+    wait_for_store(&fleet);
+    let clients = 8;
+    let pace = Duration::from_secs(clients as u64) / u32::try_from(2 * UNITS).unwrap();
+    let (mut passed, mut took) = (0, Duration::ZERO);
+    let answers = fleet.during(clients, pace, &["/bucket/busy"], || {
+        // The burst is spent first.
+        std::thread::sleep(Duration::from_secs(2));
+        relay.set(Link::Flapping(20));
+        let (spent, begin) = (upstream.received().len(), Instant::now());
+        std::thread::sleep(Duration::from_secs(FLAPPING_S as u64));
+        (passed, took) = (upstream.received().len() - spent, begin.elapsed());
+    });
+    let allowed = (took.as_secs_f64() * UNITS as f64) as usize;
+    eprintln!("{strategy}: {passed} of {allowed}, {} without the store", fleet.metric(FALLBACKS));
+    answers.assert_only(&[200, 429]);
+    assert!(relay.accepted() > 10 * FLAPPING_S as u64, "{strategy}: {} connections", relay.accepted());
+    assert!(passed * 100 <= allowed * (100 + OVER_PERCENT), "{strategy}: {passed} of {allowed}");
+    assert!(passed * 100 >= allowed * 60, "{strategy}: {passed} of {allowed}");
+}
+
+const FALLBACKS: &str = "weir_fallback_decisions_total{limit=\"bucket\"}";
 
 /// Nothing is refused before, during or after an outage, of keys that are busy all the time, and of keys that are idle at
 /// its end. `set` begins and ends the outage.

@@ -38,7 +38,7 @@ async fn an_outage_is_reported_before_the_node_decides() {
     let lab = Lab::deciding(ring(&[relay.address()])).await;
     let receipt = lab.one(2).await.unwrap().unwrap();
     relay.set(Link::Reset);
-    until(async || (lab.one(3).await == Err(Unavailable::Down)).then_some(())).await;
+    until(async || lab.store.server("a", key(1)).filter(|server| server.unavailable == Some(Unavailable::Down))).await;
     for _ in 0..3 {
         lab.settle(1, 2, 0);
     }

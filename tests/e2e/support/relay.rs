@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
+use weir::base::split_mix::{STEP, mix};
 
 /// How a relay treats connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub enum Link {
     Silent,
     /// Connections are reset as soon as they open.
     Reset,
+    /// A connection is reset at so many of a hundred pieces that the relay would pass on.
+    Flapping(u64),
 }
 
 /// A relay in front of a server. Its threads end with the process.
@@ -40,6 +43,8 @@ struct State {
     loses: Mutex<Option<(Vec<u8>, Link)>>,
     open: Mutex<HashMap<u64, Arc<Pair>>>,
     accepted: AtomicU64,
+    /// Pieces that the relay has passed on, or reset a connection at, while it flapped.
+    pieces: AtomicU64,
 }
 
 /// A connection of a client, and the relay's own connection to the server.
@@ -63,6 +68,7 @@ impl Relay {
             loses: Mutex::default(),
             open: Mutex::default(),
             accepted: AtomicU64::new(0),
+            pieces: AtomicU64::new(0),
         });
         let accepting = Arc::clone(&state);
         thread::spawn(move || {
@@ -146,6 +152,11 @@ impl State {
                 if is_answer && pair.is_mute.load(Ordering::Acquire) {
                     continue;
                 }
+                if self.breaks_now() {
+                    pair.reset();
+                    self.changed.notify_all();
+                    break;
+                }
                 if !is_answer {
                     self.lose(pair, &bytes[..len]);
                 }
@@ -160,6 +171,13 @@ impl State {
         if !pair.is_reset.load(Ordering::Relaxed) {
             let _ = to.shutdown(Shutdown::Write);
         }
+    }
+
+    /// Whether the link resets a connection at this piece: by turns that are the same in each run.
+    fn breaks_now(&self) -> bool {
+        let Link::Flapping(percent) = self.link() else { return false };
+        let piece = self.pieces.fetch_add(1, Ordering::Relaxed);
+        mix(piece.wrapping_mul(STEP)) % 100 < percent
     }
 
     /// Loses the answers of `pair` if its client sends the words for it.

@@ -108,6 +108,20 @@ proptest! {
     }
 }
 
+/// Others have taken what came back. Five units that are 400 ms old: time would have given four back.
+#[test]
+fn a_bucket_at_its_limit_takes_all_units() {
+    let (rule, now) = (algorithm("token_bucket 10/1s burst 10"), at("0s"));
+    for (spent, expected) in [(0, 1), (5, 6), (8, 9), (9, 14), (10, 15)] {
+        let mut store = AnyState::fresh(&rule);
+        assert!(store.admit(&rule, spent, now).is_admitted());
+        let late = LateUnits { units: 5, age_ns: 400_000_000 };
+        store.settle_late(&rule, &smallvec![smallvec![late]], 10, now);
+        let left = store.peek(&rule, 0, now).remaining;
+        assert_eq!(10 - left + store.over(&rule, now), expected, "{spent}");
+    }
+}
+
 #[test]
 fn entries_are_bounded() {
     for rule in ["sliding_log 1000000/1s", "sliding_window 1000000/1s", "sub_window 1000000/1s in 1000"] {
@@ -166,7 +180,7 @@ fn the_order_of_charges_changes_nothing() {
 fn another_rule_takes_charges_over() {
     let [before, after] = ["token_bucket 1/1s burst 10", "fixed_window 10/1min from first"].map(algorithm);
     let charges = LateCharges::new(&before, (8, 8), &[], at("0s"));
-    assert_eq!(most(&charges.units_at(&before, at("3s"))), 5);
+    assert_eq!(most(&charges.owed_at(&before, at("3s"))), 5);
     let mut charges = charges.under(&before, &after);
     charges.add(&after, &LateCharges::new(&after, (1, 1), &[], at("3s")));
     assert_eq!((most(&charges.units_at(&after, at("4s"))), charges.units()), (9, 9));

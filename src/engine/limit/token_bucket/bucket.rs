@@ -18,6 +18,9 @@ pub struct Bucket {
     changes: u32,
 }
 
+/// A bucket of which no more than this part of its capacity is left is at its limit.
+const AT_LIMIT_PARTS: u64 = 8;
+
 impl From<State> for Bucket {
     fn from(state: State) -> Self {
         Self { state, lost: LostTime::default(), changes: 0 }
@@ -141,9 +144,11 @@ impl state::State for Bucket {
     }
 }
 
-/// Time has given back what comes back in the age of a charge.
+/// Time has given back what comes back in the age of a charge, unless others have taken it: the bucket is at its limit.
 impl LateState for State {
     fn settle_late(&mut self, quota: &Quota, late: &[LateUnits], max_debt: u64, now: Timestamp) {
+        let capacity_ns = quota.capacity_ns();
+        let is_at_limit = self.deficit_ns(quota, now) >= capacity_ns - capacity_ns / AT_LIMIT_PARTS;
         for LateUnits { units, age_ns } in late {
             if *units <= 0 {
                 state::State::settle(self, quota, *units, max_debt, now);
@@ -151,8 +156,9 @@ impl LateState for State {
             }
             self.adopt(quota, now);
             let (deficit_ns, interval_ns) = (self.deficit_ns(quota, now), quota.interval_ns());
-            let most_ns = quota.capacity_ns().saturating_add(max_debt.saturating_mul(interval_ns)).max(deficit_ns);
-            let charged_ns = units.unsigned_abs().saturating_mul(interval_ns).saturating_sub(*age_ns);
+            let most_ns = capacity_ns.saturating_add(max_debt.saturating_mul(interval_ns)).max(deficit_ns);
+            let back_ns = if is_at_limit { 0 } else { *age_ns };
+            let charged_ns = units.unsigned_abs().saturating_mul(interval_ns).saturating_sub(back_ns);
             self.fill_until(now.saturating_add_ns(deficit_ns.saturating_add(charged_ns).min(most_ns)), now);
         }
     }

@@ -7,8 +7,10 @@
 pub enum Failure {
     /// No reply in time.
     Timeout,
-    /// No connection, or it broke.
+    /// No connection.
     Connection,
+    /// The connection broke during the call.
+    Broken,
     /// The node reads its data from disk.
     Loading,
     /// `maxmemory` is reached.
@@ -41,9 +43,10 @@ pub enum Failure {
 
 impl Failure {
     /// All kinds.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Timeout,
         Self::Connection,
+        Self::Broken,
         Self::Loading,
         Self::OutOfMemory,
         Self::ReadOnly,
@@ -65,6 +68,7 @@ impl Failure {
         match self {
             Self::Timeout => "timeout",
             Self::Connection => "connection",
+            Self::Broken => "broken",
             Self::Loading => "loading",
             Self::OutOfMemory => "oom",
             Self::ReadOnly => "readonly",

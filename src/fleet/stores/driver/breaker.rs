@@ -15,21 +15,18 @@ const PAUSE_MIN_NS: u64 = 50_000_000;
 /// The longest pause before a probe. A probe takes a second at most, so a breaker closes within 2 s of recovery.
 const PAUSE_MAX_NS: u64 = 500_000_000;
 
-/// A breaker that opens again within this time goes on with its last pause.
-const RELAPSE_NS: u64 = 5_000_000_000;
-
 /// The breaker of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::fleet::stores) struct Breaker {
     state: State,
-    /// The pause before the next probe, or the first pause of the next outage.
+    /// The pause before the next probe.
     pause_ns: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     /// Requests go to the node.
-    Closed { failures: u32, since: Timestamp },
+    Closed { failures: u32 },
     /// No request goes to the node.
     Open { since: Timestamp, probe_at: Timestamp },
     /// A probe is on its way, and no request goes to the node.
@@ -39,7 +36,7 @@ enum State {
 impl Breaker {
     /// A closed breaker.
     pub(in crate::fleet::stores) const fn new() -> Self {
-        Self { state: State::Closed { failures: 0, since: Timestamp::ZERO }, pause_ns: PAUSE_MIN_NS }
+        Self { state: State::Closed { failures: 0 }, pause_ns: PAUSE_MIN_NS }
     }
 
     /// Whether requests go to the node.
@@ -50,14 +47,14 @@ impl Breaker {
 
     /// A request succeeded. A late success does not close an open breaker: a probe must be in time.
     pub(in crate::fleet::stores) fn succeeded(&mut self) {
-        if let State::Closed { failures, .. } = &mut self.state {
+        if let State::Closed { failures } = &mut self.state {
             *failures = 0;
         }
     }
 
     /// A request failed. Returns whether this opened the breaker.
     pub(in crate::fleet::stores) fn failed(&mut self, weight: Weight, now: Timestamp) -> bool {
-        let State::Closed { failures, since } = &mut self.state else { return false };
+        let State::Closed { failures } = &mut self.state else { return false };
         *failures += match weight {
             Weight::None => 0,
             Weight::One => 1,
@@ -66,9 +63,7 @@ impl Breaker {
         if *failures < FAILURES {
             return false;
         }
-        if now.ns_since(*since) > RELAPSE_NS {
-            self.pause_ns = PAUSE_MIN_NS;
-        }
+        self.pause_ns = PAUSE_MIN_NS;
         self.state = State::Open { since: now, probe_at: now.saturating_add_ns(self.pause_ns) };
         true
     }
@@ -94,7 +89,7 @@ impl Breaker {
         let State::HalfOpen { since } = self.state else { return None };
         self.pause_ns = (self.pause_ns * 2).min(PAUSE_MAX_NS);
         if is_good {
-            self.state = State::Closed { failures: 0, since: now };
+            self.state = State::Closed { failures: 0 };
             return Some(now.ns_since(since));
         }
         self.state = State::Open { since, probe_at: now.saturating_add_ns(self.pause_ns) };
@@ -117,8 +112,8 @@ impl Failure {
     /// The share of the breaker's patience that one failure uses up.
     pub(in crate::fleet::stores) fn weight(self) -> Weight {
         match self {
-            // Of one key, or of one limit.
-            Self::Moving | Self::Limit | Self::Rule => Weight::None,
+            // Of one key, of one limit, or of one connection: the attempts to connect again count.
+            Self::Moving | Self::Limit | Self::Rule | Self::Broken => Weight::None,
             Self::Timeout | Self::Connection | Self::ClusterDown | Self::Busy | Self::Reply | Self::Other => {
                 Weight::One
             }
@@ -150,7 +145,8 @@ mod tests {
             match event {
                 "ok" => breaker.succeeded(),
                 "timeout" => failed(&mut breaker, Failure::Timeout),
-                "broken" => failed(&mut breaker, Failure::Connection),
+                "refused" => failed(&mut breaker, Failure::Connection),
+                "broken" => failed(&mut breaker, Failure::Broken),
                 "login" => failed(&mut breaker, Failure::Login),
                 "readonly" => failed(&mut breaker, Failure::ReadOnly),
                 "loading" => failed(&mut breaker, Failure::Loading),
@@ -179,7 +175,7 @@ mod tests {
              1   timeout  closed
              2   ok       closed
              3   timeout  closed
-             4   broken   closed
+             4   refused  closed
              5   timeout  open:55
              6   timeout  open:55
              7   ok       open:55",
@@ -191,12 +187,9 @@ mod tests {
         for failure in ["login", "readonly", "loading", "oom"] {
             check(&format!("0 {failure} open:50"));
         }
-        check(
-            "0 moving closed
-             1 moving closed
-             2 moving closed
-             3 moving closed",
-        );
+        for failure in ["moving", "broken"] {
+            check(&[0, 1, 2, 3].map(|at| format!("{at} {failure} closed")).join("\n"));
+        }
     }
 
     #[test]
@@ -230,16 +223,16 @@ mod tests {
         );
     }
 
+    /// Each outage makes replicas admit units that others may have from the store.
     #[test]
-    fn a_relapse_goes_on_with_the_last_pause() {
+    fn a_relapse_begins_with_a_short_pause() {
         check(
             "0     login  open:50
              50    probe  half
-             60    good   closed
-             5060  login  open:5160
-             5160  probe  half
-             5170  good   closed
-             10171 login  open:10221",
+             60    bad    open:160
+             160   probe  half
+             170   good   closed
+             180   login  open:230",
         );
     }
 }

@@ -63,6 +63,11 @@ impl ConnectError {
         Self { failure, text: failure.label().into() }
     }
 
+    /// Whether there was no connection, or it broke.
+    pub(super) fn is_of_connection(&self) -> bool {
+        matches!(self.failure, Failure::Connection | Failure::Broken)
+    }
+
     /// No connection because of this error.
     pub(in crate::fleet::stores) fn io(error: &io::Error) -> Self {
         Self { failure: Failure::Connection, text: error.to_string() }

@@ -127,8 +127,12 @@ fn failed(failure: Failure, text: &(impl ToString + ?Sized)) -> CallError {
 }
 
 fn broken(error: &h2::Error) -> CallError {
-    let is_busy = error.reason() == Some(Reason::ENHANCE_YOUR_CALM);
-    failed(if is_busy { Failure::Busy } else { Failure::Connection }, error)
+    let failure = match error.reason() {
+        Some(Reason::ENHANCE_YOUR_CALM) => Failure::Busy,
+        Some(_) if error.is_reset() => Failure::Connection,
+        _ => Failure::Broken,
+    };
+    failed(failure, error)
 }
 
 fn framed(message: &impl Message) -> Bytes {

@@ -224,9 +224,11 @@ impl Health {
         self.fail(failure, failure.weight(), text);
     }
 
-    /// Counts a connection that could not be opened. So no call can succeed.
+    /// Counts a connection that could not be opened.
     pub(in crate::fleet::stores) fn connection_failed(&self, error: &ConnectError) {
-        self.fail(error.failure, Weight::All, &error.text);
+        // No call can succeed, unless the network breaks some connections only.
+        let weight = if error.is_of_connection() { Weight::One } else { Weight::All };
+        self.fail(error.failure, weight, &error.text);
     }
 
     fn fail(&self, failure: Failure, weight: Weight, text: &str) {

@@ -5,13 +5,14 @@
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::select;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::connect::ConnectError;
 use super::health::{Generation, Health};
@@ -21,6 +22,10 @@ use crate::engine::store::backend::{Failure, Unavailable};
 
 /// The pause before the next attempt to connect while the breaker is closed.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// Attempts at once over connections that break or are refused. If a network resets the connection at one of five packets, an
+/// attempt of four packets succeeds with 41 %, and one of three such attempts with 79 %.
+const ATTEMPTS: usize = 3;
 
 /// A server of a store.
 pub(in crate::fleet::stores) trait Server:
@@ -49,6 +54,21 @@ pub(in crate::fleet::stores) trait Server:
     fn answers(&self, connection: &Self::Connection) -> impl Future<Output = bool> + Send;
 }
 
+/// Makes an attempt again at once that ended with an error of its connection, up to [`ATTEMPTS`] in all.
+pub(super) async fn persist<T, E, F: Future<Output = Result<T, E>>>(
+    mut attempt: impl FnMut() -> F,
+    is_of_connection: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    let mut result = attempt().await;
+    for _ in 1..ATTEMPTS {
+        match &result {
+            Err(error) if is_of_connection(error) => result = attempt().await,
+            _ => break,
+        }
+    }
+    result
+}
+
 /// A connection and the future that drives it. The connection ends when the future does, or is dropped.
 pub(in crate::fleet::stores) struct Opened<C> {
     pub(in crate::fleet::stores) connection: C,
@@ -64,7 +84,7 @@ impl<C> Opened<C> {
         let Self { mut connection, mut driver } = self;
         select! {
             result = calls(&mut connection) => result,
-            () = &mut driver => Err(Failure::Connection.into()),
+            () = &mut driver => Err(Failure::Broken.into()),
         }
     }
 }
@@ -79,13 +99,20 @@ pub(in crate::fleet::stores) struct Link<S: Server> {
 /// The open connection, if there is one. The lock is held for one look.
 struct Current<C> {
     connection: Mutex<Option<C>>,
-    opened: Notify,
+    /// Whether the attempts to connect have failed, and the next one comes after a pause.
+    is_pausing: AtomicBool,
+    /// Notified when a connection opens, and when a pause begins.
+    changed: Notify,
 }
 
 impl<S: Server> Link<S> {
     /// Begins to connect. To be called on the runtime that calls the server.
     pub(in crate::fleet::stores) fn new(node: Arc<S>) -> Self {
-        let current = Arc::new(Current { connection: Mutex::new(None), opened: Notify::new() });
+        let current = Arc::new(Current {
+            connection: Mutex::new(None),
+            is_pausing: AtomicBool::new(false),
+            changed: Notify::new(),
+        });
         let maintainer = tokio::spawn(maintain(Arc::clone(&node), Arc::clone(&current))).abort_handle();
         Self { node, current, maintainer }
     }
@@ -95,7 +122,8 @@ impl<S: Server> Link<S> {
         self.current.connection()
     }
 
-    /// A connection to the server, and the generation of its keys, if it decides. A connection is awaited until `deadline`.
+    /// A connection to the server, and the generation of its keys, if it decides. A connection that opens is awaited until
+    /// `deadline`.
     pub(in crate::fleet::stores) async fn ready(
         &self,
         deadline: Instant,
@@ -106,22 +134,26 @@ impl<S: Server> Link<S> {
         let generation = self.node.generation().ok_or(Unavailable::Cold)?;
         let connection = match self.connection() {
             Some(connection) => connection,
-            None => timeout_at(deadline, self.opened()).await.map_err(|_| {
-                self.node.failed(Failure::Timeout, "no connection in time");
-                Unavailable::Timeout
-            })?,
+            None => match timeout_at(deadline, self.opened()).await {
+                Ok(connection) => connection.ok_or(Unavailable::Down)?,
+                Err(_) => {
+                    self.node.failed(Failure::Timeout, "no connection in time");
+                    return Err(Unavailable::Timeout);
+                }
+            },
         };
         Ok((connection, generation))
     }
 
-    /// Waits for an open connection.
-    async fn opened(&self) -> S::Connection {
+    /// Waits for an open connection; `None` if there is a pause before the next attempt.
+    async fn opened(&self) -> Option<S::Connection> {
         loop {
-            let opened = self.current.opened.notified();
-            if let Some(connection) = self.current.connection() {
+            let changed = self.current.changed.notified();
+            let connection = self.current.connection();
+            if connection.is_some() || self.current.is_pausing.load(Ordering::Relaxed) {
                 return connection;
             }
-            opened.await;
+            changed.await;
         }
     }
 }
@@ -133,6 +165,14 @@ impl<S: Server> Drop for Link<S> {
 }
 
 impl<C: Clone> Current<C> {
+    /// Waits until the next attempt to connect is due. Meanwhile no request waits for a connection.
+    async fn pause(&self, until: Instant) {
+        self.is_pausing.store(true, Ordering::Relaxed);
+        self.changed.notify_waiters();
+        sleep_until(until).await;
+        self.is_pausing.store(false, Ordering::Relaxed);
+    }
+
     fn connection(&self) -> Option<C> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -145,6 +185,8 @@ impl<C: Clone> Current<C> {
 /// Keeps a connection open while the breaker is closed, until dropped.
 async fn maintain<S: Server>(node: Arc<S>, current: Arc<Current<S::Connection>>) {
     let mut news = node.news();
+    // Connections in a row that broke soon.
+    let mut broken = 0;
     loop {
         news.mark_unchanged();
         if !node.is_closed() {
@@ -152,19 +194,23 @@ async fn maintain<S: Server>(node: Arc<S>, current: Arc<Current<S::Connection>>)
             let _ = news.changed().await;
             continue;
         }
-        match node.open().await {
+        match persist(|| node.open(), ConnectError::is_of_connection).await {
             Ok(opened) => {
                 current.set(Some(opened.connection.clone()));
-                current.opened.notify_waiters();
+                current.changed.notify_waiters();
                 let opened_at = instant_now();
                 drive(&*node, opened, &mut news).await;
                 current.set(None);
                 // A server that accepts connections and ends them at once is asked no more often than one that refuses them.
-                sleep_until(opened_at + PAUSE).await;
+                broken = if instant_now() < opened_at + PAUSE { broken + 1 } else { 0 };
+                if broken == ATTEMPTS {
+                    broken = 0;
+                    current.pause(opened_at + PAUSE).await;
+                }
             }
             Err(error) => {
                 node.unreachable(&error);
-                sleep(PAUSE).await;
+                current.pause(instant_now() + PAUSE).await;
             }
         }
     }

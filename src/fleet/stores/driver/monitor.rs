@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::connect::ConnectError;
 use super::flush::send_parked;
-use super::link::{Link, Opened, Server as _};
+use super::link::{Link, Opened, Server as _, persist};
 use super::store::{Driven, Joined, Reached, Shared};
 use crate::engine::store::backend::{Failure, Mirrors};
 
@@ -27,7 +27,8 @@ pub(super) async fn monitor<K: Driven>(store: Arc<Shared<K>>, link: Arc<Link<K::
         if let Some(at) = node.probe_at() {
             // Another server may have its place.
             store.lost.notify_one();
-            let probed = async { timeout(K::STEP_MAX, probe(&store, node)).await? };
+            let probed =
+                async { timeout(K::STEP_MAX, persist(|| probe(&store, node), ConnectError::is_of_connection)).await? };
             node.probe(at, probed).await;
             store.outbox.unpark();
         } else if node.generation().is_none() {
@@ -65,7 +66,7 @@ async fn probe<K: Driven>(store: &Arc<Shared<K>>, node: &Arc<K::Node>) -> Result
     };
     select! {
         probed = probed => probed,
-        () = &mut driver => Err(Failure::Connection.into()),
+        () = &mut driver => Err(Failure::Broken.into()),
     }
 }
 
@@ -113,6 +114,6 @@ async fn warm<K: Driven>(
     };
     select! {
         warmed = warmed => warmed,
-        () = &mut driver => Err(Failure::Connection.into()),
+        () = &mut driver => Err(Failure::Broken.into()),
     }
 }

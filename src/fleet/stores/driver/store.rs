@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::connect::ConnectError;
 use super::health::{Generation, StoreContext};
@@ -68,14 +69,14 @@ pub(in crate::fleet::stores) trait Kind: Sized + Send + Sync + 'static {
 
 /// How a worker asks a node.
 pub(in crate::fleet::stores) trait Ask: Kind {
-    /// Asks a node about charges within the timeout of the store. What it charges after that is given back, also if the
-    /// future is dropped.
+    /// Asks a node about charges until `deadline`. What it charges after that is given back, also if the future is dropped.
     fn ask(
         store: &Arc<Shared<Self>>,
         view: &ViewOf<Self>,
         link: &Arc<Link<Self::Node>>,
         session: &Self::Session,
         charges: &[RemoteCharge<'_>],
+        deadline: Instant,
     ) -> impl Future<Output = Result<Answers, Unavailable>>;
 }
 

@@ -9,9 +9,13 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
+use super::link::persist;
 use super::nodes::View;
 use super::store::{Driven, Shared, ViewOf};
-use crate::engine::store::backend::{Answers, Backend as _, Connections, Part, RemoteCharge, Unavailable, each};
+use crate::base::time::instant_now;
+use crate::engine::store::backend::{
+    Answers, Backend as _, Connections, Failure, Part, RemoteCharge, Unavailable, each,
+};
 
 /// The connections of one worker to the nodes of a store.
 pub(super) struct Worker<K: Driven> {
@@ -70,12 +74,21 @@ impl<K: Driven> Worker<K> {
 
     async fn ask(&self, view: &ViewOf<K>, group: &Group<'_>) -> Answers {
         let answers = match group.call.0.and_then(|node| view.links.get(node)) {
-            Some(link) => K::ask(&self.store, view, link, &self.session, &group.charges).await,
+            Some(link) => {
+                let deadline = instant_now() + self.store.context.timeout;
+                // Without the node, a replica would admit what others may have from it. So another connection is tried first.
+                persist(|| K::ask(&self.store, view, link, &self.session, &group.charges, deadline), is_broken).await
+            }
             None => Err(Unavailable::Down),
         };
         let none = |why| Answers { is_admitted: true, outcomes: group.charges.iter().map(|_| Err(why)).collect() };
         answers.unwrap_or_else(none)
     }
+}
+
+/// Whether the connection broke during a call.
+fn is_broken(unavailable: &Unavailable) -> bool {
+    *unavailable == Unavailable::Error(Failure::Broken)
 }
 
 /// The answers to several calls for a request. What they charged is given back on drop.

@@ -80,7 +80,7 @@ impl Node {
             answer = connection.call_within(LOGIN_MAX, AUTHENTICATE, &question) => {
                 answer.map_err(|error| ConnectError { failure: Failure::Login, ..error })?
             }
-            () = &mut driver => return Err(Failure::Connection.into()),
+            () = &mut driver => return Err(Failure::Broken.into()),
         };
         let token = HeaderValue::try_from(answer.token);
         let mut token = token.map_err(|_| ConnectError::of(Failure::Reply))?;
@@ -111,7 +111,7 @@ impl Server for Node {
 
     /// The next connection goes to another member.
     fn failed(&self, failure: Failure, text: &str) {
-        if matches!(failure, Failure::Timeout | Failure::Connection) {
+        if matches!(failure, Failure::Timeout | Failure::Connection | Failure::Broken) {
             self.first.fetch_add(1, Ordering::Relaxed);
         }
         self.call_failed(failure, text);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 use super::node::Node;
 use super::store::{Etcd, EtcdStore};
@@ -22,11 +22,12 @@ impl Ask for Etcd {
         link: &Arc<Link<Node>>,
         (): &(),
         charges: &[RemoteCharge<'_>],
+        deadline: Instant,
     ) -> Result<Answers, Unavailable> {
         // There is one charge: each is a call of its own.
         let mut answers = Answers { is_admitted: true, outcomes: SmallVec::new() };
         for charge in charges {
-            let outcome = lend(store, link, charge).await;
+            let outcome = lend(store, link, charge, deadline).await;
             let lent = outcome.as_ref().map_or(u64::MAX, |outcome| outcome.admitted);
             answers.is_admitted &= charge.handling != Handling::Enforce || lent >= charge.units.cost;
             answers.outcomes.push(outcome);
@@ -36,9 +37,13 @@ impl Ask for Etcd {
 }
 
 /// Borrows the units of a charge.
-async fn lend(store: &EtcdStore, link: &Link<Node>, charge: &RemoteCharge<'_>) -> Result<RemoteOutcome, Unavailable> {
+async fn lend(
+    store: &EtcdStore,
+    link: &Link<Node>,
+    charge: &RemoteCharge<'_>,
+    deadline: Instant,
+) -> Result<RemoteOutcome, Unavailable> {
     let (node, begun) = (&link.node, instant_now());
-    let deadline = begun + store.context.timeout;
     let (caller, _) = link.ready(deadline).await?;
     let borrowed = timeout_at(deadline, borrow(store, &caller, charge)).await;
     store.context.observe(begun);

@@ -24,7 +24,7 @@ impl Failure {
             ErrorKind::Server(kind) => Self::of_server(kind, error.detail().unwrap_or_default()),
             ErrorKind::AuthenticationFailed => Self::Login,
             ErrorKind::Io if error.is_timeout() => Self::Timeout,
-            ErrorKind::Io => Self::Connection,
+            ErrorKind::Io => Self::Broken,
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Self::Reply,
             _ => Self::of_code(error.code().unwrap_or_default()),
         }
@@ -95,8 +95,8 @@ mod tests {
             assert_eq!(Failure::of(&RedisError::from(error)), expected, "{reply}");
         }
         for (kind, expected) in [
-            (std::io::ErrorKind::ConnectionRefused, Failure::Connection),
-            (std::io::ErrorKind::UnexpectedEof, Failure::Connection),
+            (std::io::ErrorKind::ConnectionReset, Failure::Broken),
+            (std::io::ErrorKind::UnexpectedEof, Failure::Broken),
             (std::io::ErrorKind::TimedOut, Failure::Timeout),
         ] {
             assert_eq!(Failure::of(&RedisError::from(std::io::Error::from(kind))), expected, "{kind}");

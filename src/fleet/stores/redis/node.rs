@@ -72,7 +72,7 @@ impl Node {
     }
 
     fn note_lost(&self, failure: Failure) {
-        if matches!(failure, Failure::Timeout | Failure::Connection) {
+        if matches!(failure, Failure::Timeout | Failure::Connection | Failure::Broken) {
             self.has_lost.store(true, Ordering::Relaxed);
         }
     }

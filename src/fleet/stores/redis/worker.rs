@@ -41,8 +41,8 @@ impl Ask for Redis {
         mut link: &Arc<Link<Node>>,
         (): &(),
         charges: &[RemoteCharge<'_>],
+        deadline: Instant,
     ) -> Result<Answers, Unavailable> {
-        let deadline = instant_now() + store.context.timeout;
         let mut preamble = Preamble::default();
         for _ in 0..CALLS_MAX {
             match call(store, link, charges, preamble, deadline).await {

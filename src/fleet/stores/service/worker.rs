@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 use super::CHARGE;
 use super::limiter::{Limiter, Service, Session};
@@ -37,9 +37,9 @@ impl Ask for Service {
         link: &Arc<Link<Node>>,
         session: &Session,
         charges: &[RemoteCharge<'_>],
+        deadline: Instant,
     ) -> Result<Answers, Unavailable> {
         let node = &link.node;
-        let deadline = instant_now() + store.context.timeout;
         let (caller, generation) = link.ready(deadline).await?;
         let (process, now) = (generation.number, store.context.clock.now());
         let call = session.next_call(process, now);

@@ -93,12 +93,14 @@ local function bucket()
     end
   end
 
-  -- Time has given back what comes back in the age of a charge.
+  -- Time has given back what comes back in the age of a charge, unless others have taken it: the bucket is at its limit.
   function one.settle_late(state, late, max_debt)
+    local is_at_limit = state.deficit >= state.capacity - quotient(state.capacity, 8)
     for _, charge in ipairs(late) do
       local before = state.deficit
       local most = max(min(state.capacity + max_debt * state.interval, MOST - 1), before)
-      local left = max(charge.units * state.interval - charge.age * 1000, 0)
+      local back = is_at_limit and 0 or charge.age * 1000
+      local left = max(charge.units * state.interval - back, 0)
       fill_until(state, min(before + left, most))
     end
   end
