@@ -13,6 +13,9 @@ use crate::engine::store::LEASE_NS;
 use crate::engine::store::backend::EtcdReceipt;
 use crate::fleet::stores::driver::Report;
 
+/// Transactions without an answer that are known. Each further try is one more.
+const UNANSWERED_MAX: usize = 8;
+
 /// A limit and a key of it.
 pub(super) type KeyOf = (Box<str>, Key);
 
@@ -32,15 +35,19 @@ impl Loan {
     }
 }
 
-/// A transaction without an answer.
+/// A transaction without an answer. It may be made until the counter has another revision than `compared`.
 #[derive(Debug)]
 pub(super) struct Unanswered {
     /// Its number.
     pub(super) write: u64,
+    /// The revision of the counter that it replaces.
+    pub(super) compared: i64,
     /// The loans if it was made. A loan that began with it is not among them: nobody has its units.
     pub(super) loans: Vec<Loan>,
-    /// The reports that are to be made again if it was not made.
-    pub(super) reports: Vec<Report<EtcdReceipt>>,
+    /// It makes so many of the first reports.
+    pub(super) reports: usize,
+    /// What it charged for a request that is decided without it.
+    pub(super) charged: Option<EtcdReceipt>,
 }
 
 /// What this process has of one key.
@@ -49,7 +56,8 @@ pub(super) struct Holding {
     pub(super) loans: Vec<Loan>,
     /// What etcd should hear of with the next transaction.
     pub(super) reports: Vec<Report<EtcdReceipt>>,
-    pub(super) unanswered: Option<Unanswered>,
+    /// The newest transactions without an answer, of which one is made at most. The last one may be in flight.
+    pub(super) unanswered: Vec<Unanswered>,
     /// The rule of the last loan.
     pub(super) rule: Option<Algorithm>,
 }
@@ -88,36 +96,50 @@ pub(super) struct Ledger {
 }
 
 impl Holding {
-    /// Follows a transaction without an answer, which `account` has or has not.
+    /// Follows transactions without an answer: `account` has one of them, or a later one may be made, or none.
     pub(super) fn resolve(&mut self, account: &Account) {
-        let Some(Unanswered { write, loans, reports }) = self.unanswered.take() else { return };
-        if account.own.write == write {
+        let made = self.unanswered.iter().position(|unanswered| unanswered.write == account.own.write);
+        if let Some(made) = made {
+            let Unanswered { loans, reports, charged, .. } = self.unanswered.swap_remove(made);
             self.loans = loans;
-        } else {
-            self.reports.extend(reports);
+            self.reports.drain(..reports.min(self.reports.len()));
+            self.reports.extend(charged.map(|receipt| Report::GiveBack(receipt, Timestamp::ZERO)));
         }
+        self.unanswered.retain(|unanswered| unanswered.compared == account.revision);
     }
 
-    /// Notes a transaction that begins, with the loans that it leaves. One of them, `new`, begins with it.
-    pub(super) fn begin(&mut self, write: u64, loans: &[Loan], new: u64) {
+    /// Notes a transaction that begins on a counter of the revision `compared`, with the loans that it leaves. One of them
+    /// begins with it, and so does its part that is `charged` at once.
+    pub(super) fn begin(&mut self, write: u64, compared: i64, loans: &[Loan], charged: Option<EtcdReceipt>) {
+        let new = charged.as_ref().map_or(0, |receipt| receipt.loan);
         let loans = loans.iter().filter(|loan| loan.number != new).copied().collect();
-        self.unanswered = Some(Unanswered { write, loans, reports: std::mem::take(&mut self.reports) });
+        if self.unanswered.len() >= UNANSWERED_MAX {
+            self.unanswered.remove(0);
+        }
+        self.unanswered.push(Unanswered { write, compared, loans, reports: self.reports.len(), charged });
+    }
+
+    /// The transaction that began is made, and leaves these loans.
+    pub(super) fn made(&mut self, loans: Vec<Loan>) {
+        self.loans = loans;
+        self.reports.clear();
+        self.unanswered.clear();
     }
 
     /// The transaction that began is not made.
     pub(super) fn refused(&mut self) {
-        self.reports = self.unanswered.take().map_or_else(Vec::new, |unanswered| unanswered.reports);
+        self.unanswered.pop();
     }
 
     /// Whether etcd should hear of something, without a further loan. With `ends_all` all loans end now.
     pub(super) fn is_due(&self, ends_all: bool, now: Timestamp) -> bool {
         let has_ended = |loan: &Loan| ends_all || loan.has_ended(now);
-        !self.reports.is_empty() || self.unanswered.is_some() || self.loans.iter().any(has_ended)
+        !self.reports.is_empty() || !self.unanswered.is_empty() || self.loans.iter().any(has_ended)
     }
 
     /// Whether there is nothing to know of the key.
     pub(super) fn is_empty(&self) -> bool {
-        self.loans.is_empty() && self.reports.is_empty() && self.unanswered.is_none()
+        self.loans.is_empty() && self.reports.is_empty() && self.unanswered.is_empty()
     }
 }
 

@@ -133,8 +133,8 @@ pub(super) fn plan(account: &Account, holding: &Holding, wish: &Wish<'_>, now: T
     }
     let has_spent = draft.loans != holding.loans || !holding.reports.is_empty();
     let write = Write { counter: Counter::new(&draft.spent, rule, now), loans: draft.loans, idle_at: state.idle_at() };
-    // A transaction without an answer may have written a loan that nobody has.
-    let changes = has_spent || write.own(account.own.write) != account.own;
+    // A transaction without an answer may have written a loan that nobody has, or may still do so: not after another write.
+    let changes = has_spent || !holding.unanswered.is_empty() || write.own(account.own.write) != account.own;
     let write = changes.then_some(write);
     Some(Plan { borrowed, state, write, now })
 }

@@ -14,7 +14,7 @@ use super::{RANGE, TXN};
 use crate::base::time::Timestamp;
 use crate::engine::limit::Algorithm;
 use crate::engine::store::LEASE_NS;
-use crate::engine::store::backend::{Failure, Units};
+use crate::engine::store::backend::{EtcdReceipt, Failure, Units};
 use crate::fleet::stores::driver::grpc::{CallError, Caller};
 
 /// Writes of other replicas that one transaction follows.
@@ -62,7 +62,13 @@ impl Transaction<'_> {
             let mut plan = plan(&account, holding, &wish, now).ok_or_else(foreign)?;
             let Some(write) = plan.write.take() else { return Ok((plan, number)) };
             let (question, write_number) = self.question(&keys, &account, &write).await?;
-            holding.begin(write_number, &write.loans, number);
+            let charged = units.map(|units| (plan.now, units.cost.min(plan.borrowed)));
+            holding.begin(
+                write_number,
+                account.revision,
+                &write.loans,
+                charged.map(|charged| self.receipt(number, charged)),
+            );
             holding.rule = Some(rule.clone());
             store.ledger.note_due(now.saturating_add_ns(RESOLVE_NS), of.clone());
             let answer = caller.call::<TxnResponse>(TXN, &question).await;
@@ -71,7 +77,7 @@ impl Transaction<'_> {
             }
             let answer = answer?;
             if answer.succeeded {
-                (holding.loans, holding.unanswered) = (write.loans, None);
+                holding.made(write.loans);
                 if !holding.loans.is_empty() {
                     store.ledger.note_due(now.saturating_add_ns(LEASE_NS + SLACK_NS), of.clone());
                 }
@@ -81,6 +87,12 @@ impl Transaction<'_> {
             entries = entries_of(answer);
         }
         Err(CallError { failure: Failure::Busy, text: "too many replicas write a key".into() })
+    }
+
+    /// The receipt for `units` of a loan.
+    pub(super) fn receipt(&self, loan: u64, (at, units): (Timestamp, u64)) -> EtcdReceipt {
+        let (limit, key) = self.of.clone();
+        EtcdReceipt { limit, key, rule: self.rule.clone(), loan, at, units }
     }
 
     /// The transaction that writes, and its number.

@@ -10,7 +10,7 @@ use super::store::{Etcd, EtcdStore};
 use super::transact::Transaction;
 use crate::base::time::instant_now;
 use crate::engine::store::backend::{
-    Answers, EtcdReceipt, Failure, Handling, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable,
+    Answers, Failure, Handling, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable,
 };
 use crate::fleet::stores::driver::grpc::{CallError, Caller};
 use crate::fleet::stores::driver::{Ask, Link, Server as _, View};
@@ -61,9 +61,10 @@ async fn borrow(store: &EtcdStore, caller: &Caller, charge: &RemoteCharge<'_>) -
     let of = (Box::from(limit), key);
     let held = store.ledger.holding(&of);
     let mut locked = held.lock().await;
-    let (plan, loan) = Transaction { store, caller, of: &of, rule }.make(&mut locked, Some(units)).await?;
-    let (units, at) = (plan.borrowed, plan.now);
-    let receipt = (units > 0).then(|| EtcdReceipt { limit: limit.into(), key, rule: rule.clone(), loan, at, units });
+    let transaction = Transaction { store, caller, of: &of, rule };
+    let (plan, loan) = transaction.make(&mut locked, Some(units)).await?;
+    let units = plan.borrowed;
+    let receipt = (units > 0).then(|| transaction.receipt(loan, (plan.now, units)));
     Ok(RemoteOutcome {
         admitted: units,
         is_charged: units > 0,

@@ -228,7 +228,15 @@ fn a_transaction_without_an_answer_is_resolved() {
         lab.holdings[0].reports.push(Report::Settle(Box::new(settlement)));
         let planned = plan(&Account::default(), &lab.holdings[0], &wish, now).unwrap();
         let write = planned.write.unwrap();
-        lab.holdings[0].begin(8, &write.loans, 7);
+        let receipt = EtcdReceipt {
+            limit: "a".into(),
+            key: Key { first: 1, second: 0 },
+            rule: window(),
+            loan: 7,
+            at: now,
+            units: 1,
+        };
+        lab.holdings[0].begin(8, 0, &write.loans, Some(receipt));
         if is_made {
             (lab.loans[0], lab.counter) = (write.own(8), Some(write.counter));
         }
@@ -236,9 +244,40 @@ fn a_transaction_without_an_answer_is_resolved() {
         lab.holdings[0].resolve(&account);
         lab.transact(0, None, now);
         assert_eq!(lab.loans[0].loans, []);
-        // The cost of the lost loan counts as spent.
-        let left = if is_made { 89 } else { 90 };
         let units = Units { cost: 1, want: 100, divisor: 1, at_hand: 0 };
-        assert_eq!(lab.transact(1, Some(units), now), left, "{is_made}");
+        assert_eq!(lab.transact(1, Some(units), now), 90, "{is_made}");
     }
+}
+
+/// A transaction without an answer may be made after the next one was planned, which etcd then refuses.
+#[test]
+fn a_transaction_that_is_made_late_counts_once() {
+    let (rule, now, none) = (window(), Timestamp::from_ns(1_000_000 * SECOND), Account::default());
+    let mut holding = Holding::default();
+    let settlement = Settlement::new("a", Key { first: 1, second: 0 }, &rule, (10, 0), now);
+    holding.reports.push(Report::Settle(Box::new(settlement)));
+    let wish = Wish { rule: &rule, borrow: None, ends_all: false };
+    let late = plan(&none, &holding, &wish, now).unwrap().write.unwrap();
+    holding.begin(1, 0, &late.loans, None);
+    holding.resolve(&none);
+    let next = plan(&none, &holding, &wish, now).unwrap().write.unwrap();
+    holding.begin(2, 0, &next.loans, None);
+    holding.refused();
+    holding.resolve(&Account { revision: 1, own: late.own(1), counter: Some(late.counter), others: Vec::new() });
+    assert!(holding.is_empty(), "{holding:?}");
+}
+
+/// Without a further write, its loan would stay without an owner.
+#[test]
+fn a_transaction_cannot_be_made_after_the_next_one() {
+    let (rule, now, none) = (window(), Timestamp::from_ns(1_000_000 * SECOND), Account::default());
+    let mut holding = Holding::default();
+    let units = Units { cost: 1, want: 40, divisor: 1, at_hand: 0 };
+    let borrow = Wish { rule: &rule, borrow: Some((units, 7)), ends_all: false };
+    let lost = plan(&none, &holding, &borrow, now).unwrap().write.unwrap();
+    holding.begin(8, 0, &lost.loans, None);
+    holding.resolve(&none);
+    assert!(holding.is_due(false, now));
+    let wish = Wish { rule: &rule, borrow: None, ends_all: false };
+    assert!(plan(&none, &holding, &wish, now).unwrap().write.is_some());
 }
