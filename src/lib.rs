@@ -17,3 +17,6 @@ pub mod config;
 pub mod app;
 
 pub mod cli;
+
+#[cfg(test)]
+mod testing;

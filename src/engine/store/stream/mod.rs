@@ -40,4 +40,6 @@ pub use states::{merge_states, pack_states};
 pub use view::{FleetStatus, FleetView, MemberView};
 
 #[cfg(test)]
+mod models;
+#[cfg(test)]
 mod tests;

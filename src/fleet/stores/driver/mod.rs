@@ -38,6 +38,8 @@ pub use health::Generation;
 pub(super) use health::{Health, StoreContext};
 pub(super) use link::{Link, Opened, Server};
 pub(super) use nodes::{Nodes, View};
+#[cfg(test)]
+pub(super) use outbox::Outbox;
 pub(super) use outbox::{Batch, Report};
 pub(super) use random::random_id;
 pub use settings::{Login, NodeAddress, Password};

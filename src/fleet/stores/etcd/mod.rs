@@ -30,6 +30,9 @@ mod settle;
 
 mod monitor;
 
+#[cfg(test)]
+mod models;
+
 pub(super) use store::EtcdStore;
 
 /// The methods of etcd.

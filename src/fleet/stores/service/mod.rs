@@ -23,6 +23,9 @@ mod worker;
 mod flush;
 mod monitor;
 
+#[cfg(test)]
+mod models;
+
 pub(super) use limiter::Limiter;
 
 /// The methods of a limiter.

@@ -223,6 +223,7 @@ fn a_transaction_without_an_answer_is_resolved() {
             rule: &window(),
             borrow: Some((Units { cost: 1, want: 40, divisor: 1, at_hand: 0 }, 7)),
             ends_all: false,
+            own: now,
         };
         let settlement = Settlement::new("a", Key { first: 1, second: 0 }, &lab.rule, (10, 0), now);
         lab.holdings[0].reports.push(Report::Settle(Box::new(settlement)));
@@ -256,7 +257,7 @@ fn a_transaction_that_is_made_late_counts_once() {
     let mut holding = Holding::default();
     let settlement = Settlement::new("a", Key { first: 1, second: 0 }, &rule, (10, 0), now);
     holding.reports.push(Report::Settle(Box::new(settlement)));
-    let wish = Wish { rule: &rule, borrow: None, ends_all: false };
+    let wish = Wish { rule: &rule, borrow: None, ends_all: false, own: now };
     let late = plan(&none, &holding, &wish, now).unwrap().write.unwrap();
     holding.begin(1, 0, &late.loans, None);
     holding.resolve(&none);
@@ -273,11 +274,11 @@ fn a_transaction_cannot_be_made_after_the_next_one() {
     let (rule, now, none) = (window(), Timestamp::from_ns(1_000_000 * SECOND), Account::default());
     let mut holding = Holding::default();
     let units = Units { cost: 1, want: 40, divisor: 1, at_hand: 0 };
-    let borrow = Wish { rule: &rule, borrow: Some((units, 7)), ends_all: false };
+    let borrow = Wish { rule: &rule, borrow: Some((units, 7)), ends_all: false, own: now };
     let lost = plan(&none, &holding, &borrow, now).unwrap().write.unwrap();
     holding.begin(8, 0, &lost.loans, None);
     holding.resolve(&none);
     assert!(holding.is_due(false, now));
-    let wish = Wish { rule: &rule, borrow: None, ends_all: false };
+    let wish = Wish { rule: &rule, borrow: None, ends_all: false, own: now };
     assert!(plan(&none, &holding, &wish, now).unwrap().write.is_some());
 }
