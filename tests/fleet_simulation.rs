@@ -22,6 +22,8 @@ mod streams;
 
 #[path = "fleet_simulation/exact.rs"]
 mod exact;
+#[path = "fleet_simulation/partitions.rs"]
+mod partitions;
 #[path = "fleet_simulation/seeds.rs"]
 mod seeds;
 #[path = "fleet_simulation/tables.rs"]

@@ -21,7 +21,7 @@ pub(super) struct FleetBody {
     pub(super) started_s: u64,
     /// The replicas, this one included.
     pub(super) replicas: u64,
-    /// Whether this replica keeps to its share, because it hears of no other.
+    /// Whether this replica keeps to its share, because another one does not hear it.
     pub(super) isolated: bool,
     /// Whether states of another replica are on the way.
     pub(super) recovering: bool,
@@ -41,6 +41,8 @@ pub(super) struct MemberBody {
     pub(super) started_s: Option<u64>,
     /// Milliseconds since its last message.
     pub(super) silent_ms: Option<u64>,
+    /// Milliseconds since the newest message of this replica that it is known to have.
+    pub(super) deaf_ms: Option<u64>,
     /// The last batch of its charges up to which all have arrived.
     pub(super) received: Option<u64>,
     /// The batches of this replica that it lacks.
@@ -79,12 +81,13 @@ impl From<FleetView> for FleetBody {
 }
 
 impl From<MemberView> for MemberBody {
-    fn from(MemberView { address, epoch, status, silent_ms }: MemberView) -> Self {
+    fn from(MemberView { address, epoch, status, silent_ms, deaf_ms }: MemberView) -> Self {
         Self {
             address,
             connected: status.is_some_and(|status| status.is_connected),
             started_s: epoch.map(|epoch| epoch / 1_000_000_000),
             silent_ms,
+            deaf_ms,
             received: status.map(|status| status.received),
             lag: status.map(|status| status.lag),
             clock_ahead_ms: status.and_then(|status| status.ahead_ns).map(|ahead_ns| ahead_ns / 1_000_000),

@@ -68,6 +68,14 @@ impl Streams {
         Self { rule, timing, replicas, nodes: (0..replicas).map(|_| None).collect() }
     }
 
+    /// The replicas that do not hear `node`. The address of one that has crashed refuses connections.
+    fn absent(&self, node: usize, world: &World<Self>) -> i64 {
+        let (now, Some(Node { replica, .. })) = (world.clock(node), &self.nodes[node]) else { return 0 };
+        let is_young = replica.uptime_ns(now) < self.timing.isolate_after_ns;
+        let others = (0..self.replicas).filter(|other| *other != node && !is_young && world.is_up(*other));
+        others.filter(|other| !replica.is_heard_by(PeerId(*other as u32), now)).count() as i64
+    }
+
     /// Sends what is due to `peers`, and arms the next tick.
     fn pump(&mut self, node: usize, peers: &[usize], world: &mut World<Self>) {
         let Some(Node { replica, books, armed }) = &mut self.nodes[node] else { return };
@@ -90,16 +98,15 @@ impl Strategy for Streams {
 
     fn request(&mut self, node: usize, number: usize, world: &mut World<Self>) {
         let now = world.clock(node);
-        let replicas = self.replicas as i64;
+        let absent = self.absent(node, world);
         let Some(Node { replica, books, .. }) = &mut self.nodes[node] else { return };
         let key = key(number);
         if !admit(&books.table, &books.rule, key, now) {
             return;
         }
         world.admit(number);
-        if replica.silence_ns(now) >= self.timing.isolate_after_ns {
-            // All others are taken to charge as much.
-            books.table.settle(key, &books.rule, replicas - 1, u64::MAX, now);
+        if absent > 0 {
+            books.table.settle(key, &books.rule, absent, u64::MAX, now);
         }
         if books.pending.add(key, 0, 1, books.rule.capacity()) {
             replica.hurry();

@@ -53,6 +53,8 @@ pub struct Fault {
 pub enum FaultKind {
     /// Nodes below the number lose the others, silently or with their connections.
     Partition { below: usize, cuts: bool },
+    /// Messages between the nodes of these pairs vanish, from the first to the second.
+    Ways(&'static [(usize, usize)]),
     /// The node ends and starts anew.
     Crash(usize),
     /// The node stands still. Messages wait for it; requests leave.
@@ -220,6 +222,7 @@ impl<S: Strategy> World<S> {
         let now = self.elapsed();
         self.faults.iter().filter(|fault| (fault.from_ns..fault.to_ns).contains(&now)).all(|fault| match fault.kind {
             FaultKind::Partition { below, .. } => (one < below) == (other < below),
+            FaultKind::Ways(ways) => !ways.contains(&(one, other)),
             FaultKind::Crash(_) | FaultKind::Pause(_) => true,
         })
     }
@@ -372,7 +375,7 @@ impl<S: Strategy> World<S> {
                     (below..all).for_each(|other| self.disconnect(strategy, one, other));
                 }
             }
-            FaultKind::Partition { cuts: false, .. } => {}
+            FaultKind::Partition { cuts: false, .. } | FaultKind::Ways(_) => {}
             FaultKind::Crash(node) => {
                 (0..all).for_each(|other| self.disconnect(strategy, node, other));
                 self.health[node] = Health::Down;
@@ -390,7 +393,7 @@ impl<S: Strategy> World<S> {
                     (below..all).for_each(|other| self.connect(strategy, one, other));
                 }
             }
-            FaultKind::Partition { cuts: false, .. } => {}
+            FaultKind::Partition { cuts: false, .. } | FaultKind::Ways(_) => {}
             FaultKind::Crash(node) => {
                 self.health[node] = Health::Up;
                 strategy.start(node, self);

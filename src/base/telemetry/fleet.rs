@@ -10,7 +10,7 @@ use crate::base::time::Timestamp;
 pub struct FleetMetrics {
     /// The replicas, this one included.
     pub replicas: IntGauge,
-    /// 1 while this replica keeps to its share, because it hears of no other.
+    /// 1 while this replica keeps to its share, because another one does not hear it.
     pub isolated: IntGauge,
     /// Messages to other replicas.
     pub sent: Traffic,
@@ -51,7 +51,10 @@ impl FleetMetrics {
         let peer = &["peer"];
         Ok(Self {
             replicas: make.gauge("weir_fleet_replicas", "Replicas of the fleet, this one included.")?,
-            isolated: make.gauge("weir_fleet_isolated", "1 while this replica hears of no other.")?,
+            isolated: make.gauge(
+                "weir_fleet_isolated",
+                "1 while another replica does not hear this one, so it keeps to a part.",
+            )?,
             sent: traffic("sent"),
             received: traffic("received"),
             refused_secret,

@@ -140,7 +140,7 @@ fn a_partition_heals() {
     let samples = replicas.fleet.during(9, Duration::from_millis(10), &["/"], || {
         replicas.set_links(2, Link::Reset);
         let weir = &replicas.fleet.weirs[2];
-        weir.wait_for_line("no other replica is heard of");
+        weir.wait_for_line("replicas do not hear this one");
         let other = &replicas.fleet.weirs[0];
         other.wait_until("the link is lost", || connected(&view(other)) == 1);
         assert_eq!(view(weir)["replicas"], 3, "a member that is cut off is still a member");

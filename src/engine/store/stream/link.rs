@@ -22,12 +22,12 @@ impl Link {
         self.urgent.notified().await;
     }
 
-    /// Sets the number of other replicas whose charges this one does not hear: all of them while it is isolated, else 0.
+    /// Sets the number of other replicas that do not hear the charges of this one.
     pub fn set_absent(&self, replicas: u64) {
         self.absent.store(replicas, Ordering::Relaxed);
     }
 
-    /// The number of other replicas whose charges this one does not hear. Each is taken to charge as much as this one.
+    /// The number of other replicas that do not hear the charges of this one. Each charge counts here in their place.
     pub fn absent(&self) -> u64 {
         self.absent.load(Ordering::Relaxed)
     }

@@ -43,6 +43,9 @@ pub struct Message {
     /// A part of the sender's states.
     #[prost(message, optional, tag = "10")]
     pub states: Option<States>,
+    /// The replicas whose addresses refuse connections of the sender, by their random numbers.
+    #[prost(fixed64, repeated, tag = "11")]
+    pub refusing: Vec<u64>,
 }
 
 /// The batches that a replica has of one peer.

@@ -12,7 +12,12 @@
 //! **Faults.** (peer, epoch, sequence) identify a batch, so duplicates and another order do no harm. A batch is sent again
 //! until the peer has it. Batches older than `isolate_after` are forgotten: a peer that missed them has a gap, and asks
 //! one peer for the states of all keys that owe; of two states of a key, the one that has spent more stays. So does a
-//! replica that has just started. A replica that has received nothing from any peer for `isolate_after` is isolated.
+//! replica that has just started.
+//!
+//! **Partitions.** Each charge counts once for each of the `N` replicas: here, and at each peer that hears of it. In the
+//! place of a peer that has not confirmed a message of the last `isolate_after`, a replica charges its own table once more.
+//! So the sum of all tables grows by `N` units with each admitted one, and the fleet admits at most the limit, whichever
+//! messages are lost. One deaf peer halves the part of a replica that has all the load.
 //!
 //! **Bounds of memory.** Pending charges and batches are bounded by keys. Where a bound is met, a sequence number is left
 //! out, so that all peers have a gap.

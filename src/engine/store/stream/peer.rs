@@ -23,6 +23,10 @@ pub(super) struct Peer {
     /// When it started, by the own clock.
     pub(super) started: Timestamp,
     pub(super) last_received: Option<Timestamp>,
+    /// When this replica sent the newest message that the peer is known to have, or when the first connection began.
+    confirmed: Timestamp,
+    /// The replicas whose addresses refuse connections of the peer.
+    pub(super) refusing: Vec<u64>,
     pub(super) skew: Skew,
     /// The batches of the peer that this replica has.
     received: Sequences,
@@ -51,6 +55,8 @@ pub struct PeerStatus {
     pub is_connected: bool,
     /// When the last message came.
     pub last_received: Option<Timestamp>,
+    /// When the newest message was sent that the peer is known to have.
+    pub confirmed: Timestamp,
     /// The last batch up to which all have been received.
     pub received: u64,
     /// The batches that the peer lacks.
@@ -65,13 +71,31 @@ impl Peer {
         (self.is_connected, self.is_new) = (true, true);
         (self.next, self.resend_at, self.acknowledge_at, self.heartbeat_at) = (0, None, None, now);
         self.asked = None;
+        if self.confirmed == Timestamp::ZERO {
+            self.confirmed = now;
+        }
+    }
+
+    /// Whether the peer is not known to have a message of the last `silent_ns`.
+    pub(super) fn is_deaf(&self, silent_ns: u64, now: Timestamp) -> bool {
+        now.ns_since(self.confirmed) >= silent_ns
+    }
+
+    /// Has the peer get a message with an echo at once.
+    pub(super) fn hurry_echo(&mut self) {
+        (self.heartbeat_at, self.echo_at) = (Timestamp::ZERO, Timestamp::ZERO);
+    }
+
+    /// Notes that the peer has a message that was sent at `sent_at`.
+    pub(super) fn confirm(&mut self, sent_at: u64, now: Timestamp) {
+        self.confirmed = self.confirmed.max(Timestamp::from_ns(sent_at).min(now));
     }
 
     /// Whether a message of the process `epoch` belongs to the connection.
     pub(super) fn accepts(&mut self, epoch: u64) -> bool {
         if std::mem::take(&mut self.is_new) && self.epoch != epoch {
-            let Self { is_connected, heartbeat_at, .. } = *self;
-            *self = Self { is_connected, epoch, heartbeat_at, ..Self::default() };
+            let Self { is_connected, heartbeat_at, confirmed, .. } = *self;
+            *self = Self { is_connected, epoch, heartbeat_at, confirmed, ..Self::default() };
         }
         self.is_connected && self.epoch == epoch
     }
@@ -121,17 +145,16 @@ impl Peer {
     }
 
     /// The next batch that the peer lacks, if one more may be on the way, and when it was made. Batches are sent again
-    /// after `resend_ns`. A peer that is silent for `silent_ns` gets none.
+    /// after `resend_ns`. A peer that does not hear this replica for `silent_ns` gets none.
     pub(super) fn next_batch(
         &mut self,
         history: &History,
         (resend_ns, silent_ns): (u64, u64),
         now: Timestamp,
     ) -> Option<(Bytes, Timestamp)> {
-        if self.is_new {
+        if self.is_new || self.is_deaf(silent_ns, now) {
             return None;
         }
-        self.last_received.filter(|at| now.ns_since(*at) < silent_ns)?;
         if self.acknowledged.base.max(self.skipped) + 1 < history.oldest() {
             self.skip(history);
         }
@@ -176,6 +199,7 @@ impl Peer {
         PeerStatus {
             is_connected: self.is_connected,
             last_received: self.last_received,
+            confirmed: self.confirmed,
             received: self.received.base,
             lag: (history.next() - 1).saturating_sub(self.floor(history)).saturating_sub(present),
             ahead_ns: self.skew.ahead_ns(),

@@ -42,7 +42,7 @@ pub struct Taken {
 pub struct Timing {
     /// From one batch to the next.
     pub interval_ns: u64,
-    /// A batch is forgotten after this time, and a replica that received nothing for so long is isolated.
+    /// A batch is forgotten after this time, and a peer that confirmed no message of so long is deaf.
     pub isolate_after_ns: u64,
 }
 
@@ -55,6 +55,9 @@ const URGENT_PART: u64 = 10;
 
 /// Heartbeats in the time after which a silent peer counts as gone.
 const HEARTBEATS: u64 = 4;
+
+/// Heartbeats in this time to a peer that does not confirm them.
+const HEARTBEATS_DEAF: u64 = 20;
 
 /// Attempts to send a batch until it is forgotten.
 const SENDS: u64 = 5;
@@ -70,7 +73,7 @@ pub struct Replica {
     peers: BTreeMap<PeerId, Peer>,
     ticked: Timestamp,
     tick_at: Timestamp,
-    last_received: Timestamp,
+    refusing: Vec<u64>,
 }
 
 impl Replica {
@@ -85,7 +88,7 @@ impl Replica {
             peers: BTreeMap::new(),
             ticked: now,
             tick_at: now,
-            last_received: now,
+            refusing: Vec::new(),
         }
     }
 
@@ -113,9 +116,27 @@ impl Replica {
         self.peers.remove(&peer);
     }
 
-    /// Nanoseconds since any peer was heard of, or since the start.
-    pub fn silence_ns(&self, now: Timestamp) -> u64 {
-        now.ns_since(self.last_received)
+    /// The age of the process in nanoseconds.
+    pub fn uptime_ns(&self, now: Timestamp) -> u64 {
+        now.ns_since(self.started)
+    }
+
+    /// Whether `peer` hears this replica. A charge counts once for each replica: a replica charges its own table in the
+    /// place of each peer that is deaf, and the peer never hears of these charges.
+    pub fn is_heard_by(&self, peer: PeerId, now: Timestamp) -> bool {
+        self.peers.get(&peer).is_some_and(|peer| !peer.is_deaf(self.timing.isolate_after_ns, now))
+    }
+
+    /// Tells peers the replicas whose addresses refuse connections, by their random numbers.
+    pub fn set_refusing(&mut self, refusing: Vec<u64>) {
+        self.refusing = refusing;
+    }
+
+    /// Whether all peers that hear this replica say that the address of `instance` refuses their connections.
+    pub fn is_refused_by_all(&self, instance: u64, now: Timestamp) -> bool {
+        let hearing = self.peers.values().filter(|peer| !peer.is_deaf(self.timing.isolate_after_ns, now));
+        let mut hearing = hearing.filter(|peer| peer.is_connected);
+        hearing.all(|peer| peer.refusing.contains(&instance))
     }
 
     /// How operators see `peer`.
@@ -198,7 +219,9 @@ impl Replica {
         if !has_charges && states.is_none() && wanted.is_none() && !peer.is_due(now) {
             return None;
         }
-        let echo = peer.echo(now.saturating_add_ns(self.timing.isolate_after_ns / HEARTBEATS), now);
+        let is_deaf = peer.is_deaf(self.timing.isolate_after_ns, now);
+        let heartbeats = if is_deaf { HEARTBEATS_DEAF } else { HEARTBEATS };
+        let echo = peer.echo(now.saturating_add_ns(self.timing.isolate_after_ns / heartbeats), now);
         Some(Message {
             epoch: self.epoch,
             sent_at: now.as_ns(),
@@ -210,6 +233,7 @@ impl Replica {
             age_us: if has_charges { now.ns_since(made_at) / 1000 } else { 0 },
             wanted,
             states,
+            refusing: self.refusing.clone(),
         })
     }
 
@@ -217,6 +241,10 @@ impl Replica {
     pub fn receive<L: Ledger + ?Sized>(&mut self, peer: PeerId, message: &Message, ledger: &mut L, now: Timestamp) {
         let Timing { interval_ns, isolate_after_ns } = self.timing;
         let id = peer;
+        if message.echo.is_some() && !self.is_heard_by(peer, now) {
+            // Charges until now were made in the place of the peer, too.
+            self.collect(ledger, now);
+        }
         let Some(peer) = self.peers.get_mut(&peer) else { return };
         let (is_first, was_known) = (peer.is_new, peer.epoch == message.epoch);
         if !peer.accepts(message.epoch) {
@@ -227,16 +255,20 @@ impl Replica {
             // It may have charges and bans of replicas that are gone.
             self.recovery.need(id, peer.started, isolate_after_ns, now);
         }
-        let was_silent = peer.last_received.is_some_and(|at| now.ns_since(at) >= isolate_after_ns);
+        let was_deaf = peer.is_deaf(isolate_after_ns, now);
+        if was_deaf || peer.last_received.is_some_and(|at| now.ns_since(at) >= isolate_after_ns / 2) {
+            peer.hurry_echo(); // so that it knows soon that a cut has ended
+        }
         peer.last_received = Some(now);
-        self.last_received = now;
+        peer.refusing.clone_from(&message.refusing);
+        message.echo.iter().for_each(|echo| peer.confirm(echo.sent_at, now));
         let received = message.received.filter(|received| received.epoch == self.epoch);
         let resend_at = now.saturating_add_ns(isolate_after_ns / SENDS);
         // A younger process has the charges until now in the state that it began with, or asks for them. It may confirm
         // batches only because the first message on the connection named them. An older process gets all batches.
         let has_states = is_first && peer.started > self.started && (!was_known || received.is_none());
-        // An isolated replica charges for all others, so it must not get their charges of that time.
-        if has_states || was_silent {
+        // What was charged in the place of a deaf peer would count twice.
+        if has_states || (was_deaf && !peer.is_deaf(isolate_after_ns, now)) {
             peer.skip(&self.history);
         }
         peer.acknowledge(received.map(|received| received.sequences()), &self.history, resend_at);

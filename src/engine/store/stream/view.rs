@@ -19,7 +19,7 @@ pub struct FleetView {
     pub epoch: u64,
     /// The replicas, this one included.
     pub replicas: u64,
-    /// Whether this replica keeps to its share, because it hears of no other.
+    /// Whether this replica keeps to its share, because another one does not hear it.
     pub is_isolated: bool,
     /// Whether states of another replica are on the way.
     pub is_recovering: bool,
@@ -38,4 +38,6 @@ pub struct MemberView {
     pub status: Option<PeerStatus>,
     /// Milliseconds since its last message.
     pub silent_ms: Option<u64>,
+    /// Milliseconds since the newest message of this replica that it is known to have.
+    pub deaf_ms: Option<u64>,
 }

@@ -1,6 +1,7 @@
 //! Connections that this replica opens: one task for each address of a member.
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -74,6 +75,8 @@ pub(super) async fn keep_connected(hub: Arc<Hub>, address: Box<str>) {
                 sleep(pauses.next()).await;
             }
             Err(error) => {
+                let cause = error.downcast_ref::<io::Error>().map(io::Error::kind);
+                hub.refuses(&address, cause == Some(io::ErrorKind::ConnectionRefused));
                 let text = error.to_string();
                 if text == last_error {
                     tracing::debug!(peer = %address, error = text, "a replica cannot be reached");

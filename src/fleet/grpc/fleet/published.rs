@@ -2,10 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use crate::base::time::Timestamp;
+
 /// The state that is in metrics and log lines.
 #[derive(Debug, Default)]
 pub(super) struct Published {
-    pub(super) is_isolated: bool,
+    /// The replicas that do not hear this one.
+    pub(super) absent: u64,
+    /// The replicas, and when their number grew last: a new one may take a while to answer.
+    pub(super) replicas: u64,
+    pub(super) grown_at: Timestamp,
     /// The peers with series of metrics.
     pub(super) peers: BTreeSet<Box<str>>,
     /// The peers whose clocks differ too much.

@@ -28,6 +28,8 @@ pub(super) struct Roster {
 #[derive(Debug, Default)]
 struct Listed {
     target: Target,
+    /// Whether the last connection was refused: the host is there, but no replica.
+    is_refusing: bool,
     /// When the address left the list.
     left_at: Option<Timestamp>,
 }
@@ -50,10 +52,23 @@ impl Roster {
     /// Notes what answers at `address`. Returns the instance that did before, if it is another one.
     pub(super) fn found(&mut self, address: &str, target: Target) -> Option<u64> {
         let listed = self.listed.get_mut(address)?;
+        listed.is_refusing = false;
         match std::mem::replace(&mut listed.target, target) {
             Target::Instance(before) if target != Target::Instance(before) => Some(before),
             _ => None,
         }
+    }
+
+    /// Notes whether `address` refuses connections.
+    pub(super) fn refuses(&mut self, address: &str, is_refusing: bool) {
+        if let Some(listed) = self.listed.get_mut(address) {
+            listed.is_refusing = is_refusing;
+        }
+    }
+
+    /// What answered last at the addresses that refuse connections.
+    pub(super) fn refusing(&self) -> impl Iterator<Item = Target> {
+        self.listed.values().filter(|listed| listed.is_refusing).map(|listed| listed.target)
     }
 
     /// Forgets addresses that left the list `grace_ns` ago.

@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::hub::{Hub, State};
+use super::published::Published;
+use super::roster::Target;
+use crate::base::time::Timestamp;
 use crate::engine::store::stream::{FleetStatus, FleetView, MemberView};
 
 /// The difference between two clocks from which on there is a warning, in nanoseconds.
@@ -16,21 +19,33 @@ impl Hub {
         self.size.send_if_modified(|known| std::mem::replace(known, replicas) != replicas);
     }
 
-    /// Tells the requests how many replicas this one does not hear.
+    /// Tells the requests how many replicas do not hear this one.
     pub(super) fn note_isolation(&self, state: &mut State) {
         let settings = self.settings.load();
         let now = self.clock.now();
         let replicas = state.replicas(settings.max_replicas);
-        let is_isolated = replicas > 1 && state.replica.silence_ns(now) >= settings.timing.isolate_after_ns;
-        self.link.set_absent(if is_isolated { replicas - 1 } else { 0 });
-        if std::mem::replace(&mut state.published.is_isolated, is_isolated) != is_isolated {
-            self.metrics.isolated.set(is_isolated.into());
-            if is_isolated {
-                tracing::warn!(replicas, "no other replica is heard of; this one keeps to its share of each limit");
+        let mut absent = state.absent(replicas, now);
+        let Published { absent: before, replicas: replicas_before, grown_at, .. } = &mut state.published;
+        if replicas > std::mem::replace(replicas_before, replicas) {
+            *grown_at = now;
+        }
+        if now.ns_since(*grown_at) < settings.timing.isolate_after_ns {
+            absent = absent.min(*before);
+        }
+        self.link.set_absent(absent);
+        if std::mem::replace(before, absent) != absent {
+            self.metrics.isolated.set((absent > 0).into());
+            if absent > 0 {
+                tracing::warn!(replicas, absent, "replicas do not hear this one; it keeps to a part of each limit");
             } else {
-                tracing::info!(replicas, "other replicas are heard of again");
+                tracing::info!(replicas, "all other replicas hear this one again");
             }
         }
+    }
+
+    /// Notes whether `address` refuses connections.
+    pub(super) fn refuses(&self, address: &str, is_refusing: bool) {
+        self.state().roster.refuses(address, is_refusing);
     }
 
     /// Updates the metrics, and warns of clocks that differ.
@@ -77,6 +92,29 @@ impl Hub {
     }
 }
 
+impl State {
+    /// The replicas that do not hear this one. One whose address refuses connections is gone, unless a peer still reaches it,
+    /// or this replica is heard by no other.
+    fn absent(&mut self, replicas: u64, now: Timestamp) -> u64 {
+        let Self { replica, processes, roster, .. } = self;
+        let hearing = processes.iter().filter(|(_, known)| replica.is_heard_by(known.peer, now));
+        let hearing: BTreeSet<u64> = hearing.map(|(process, _)| process.instance).collect();
+        let (mut refusing, mut unknown) = (BTreeSet::new(), 0);
+        for target in roster.refusing() {
+            match target {
+                Target::Instance(instance) if !hearing.contains(&instance) => _ = refusing.insert(instance),
+                Target::Unknown => unknown += 1,
+                Target::Instance(_) | Target::Itself => {}
+            }
+        }
+        let gone =
+            refusing.iter().filter(|instance| replica.is_refused_by_all(**instance, now)).count() as u64 + unknown;
+        replica.set_refusing(refusing.into_iter().collect());
+        let absent = replicas.saturating_sub(1 + hearing.len() as u64);
+        if hearing.is_empty() { absent } else { absent.saturating_sub(gone) }
+    }
+}
+
 /// All other processes, connected ones first, and then the addresses at which none has answered.
 fn members(state: &State, hub: &Hub) -> Vec<MemberView> {
     let now = hub.clock.now();
@@ -84,7 +122,8 @@ fn members(state: &State, hub: &Hub) -> Vec<MemberView> {
         let status = state.replica.status(known.peer);
         let silent_ms = status.and_then(|status| status.last_received).map(|at| now.ns_since(at) / 1_000_000);
         let address = state.roster.address_of(process.instance).unwrap_or(&known.address).into();
-        MemberView { address, epoch: Some(process.epoch), status, silent_ms }
+        let deaf_ms = status.map(|status| now.ns_since(status.confirmed) / 1_000_000);
+        MemberView { address, epoch: Some(process.epoch), status, silent_ms, deaf_ms }
     };
     let mut all: Vec<_> = state.processes.iter().map(process).collect();
     all.sort_by_key(|member| !member.status.is_some_and(|status| status.is_connected));
@@ -94,6 +133,7 @@ fn members(state: &State, hub: &Hub) -> Vec<MemberView> {
         epoch: None,
         status: None,
         silent_ms: None,
+        deaf_ms: None,
     }));
     all
 }
@@ -106,7 +146,7 @@ impl FleetStatus for Hub {
             address: settings.advertise.clone(),
             epoch: self.own.epoch,
             replicas: state.replicas(settings.max_replicas),
-            is_isolated: state.published.is_isolated,
+            is_isolated: state.published.absent > 0,
             is_recovering: state.replica.is_recovering(),
             members: members(&state, self),
         }
