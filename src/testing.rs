@@ -56,7 +56,9 @@ struct Search<S>(S);
 impl<S: Story> Search<S> {
     fn world(&self, events: &[S::Event]) -> S::World {
         let mut world = self.0.begin();
-        events.iter().for_each(|event| self.0.happen(&mut world, event));
+        for event in events {
+            self.0.happen(&mut world, event);
+        }
         world
     }
 

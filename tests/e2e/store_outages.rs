@@ -176,7 +176,7 @@ fn flapping_connections_admit_no_more(strategy: &str, store: &str, relay: &Relay
         std::thread::sleep(Duration::from_secs(FLAPPING_S as u64));
         (passed, took) = (upstream.received().len() - spent, begin.elapsed());
     });
-    let allowed = (took.as_secs_f64() * UNITS as f64) as usize;
+    let allowed = UNITS * usize::try_from(took.as_millis()).unwrap() / 1000;
     eprintln!("{strategy}: {passed} of {allowed}, {} without the store", fleet.metric(FALLBACKS));
     answers.assert_only(&[200, 429]);
     assert!(relay.accepted() > 10 * FLAPPING_S as u64, "{strategy}: {} connections", relay.accepted());

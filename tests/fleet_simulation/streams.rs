@@ -73,7 +73,7 @@ impl Streams {
         let (now, Some(Node { replica, .. })) = (world.clock(node), &self.nodes[node]) else { return 0 };
         let is_young = replica.uptime_ns(now) < self.timing.isolate_after_ns;
         let others = (0..self.replicas).filter(|other| *other != node && !is_young && world.is_up(*other));
-        others.filter(|other| !replica.is_heard_by(PeerId(*other as u32), now)).count() as i64
+        others.filter(|other| !replica.reaches(PeerId(*other as u32), now)).count() as i64
     }
 
     /// Sends what is due to `peers`, and arms the next tick.

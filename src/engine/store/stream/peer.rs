@@ -95,7 +95,7 @@ impl Peer {
     pub(super) fn accepts(&mut self, epoch: u64) -> bool {
         if std::mem::take(&mut self.is_new) && self.epoch != epoch {
             let Self { is_connected, heartbeat_at, confirmed, .. } = *self;
-            *self = Self { is_connected, epoch, heartbeat_at, confirmed, ..Self::default() };
+            *self = Self { is_connected, epoch, confirmed, heartbeat_at, ..Self::default() };
         }
         self.is_connected && self.epoch == epoch
     }

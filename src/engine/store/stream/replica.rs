@@ -121,9 +121,9 @@ impl Replica {
         now.ns_since(self.started)
     }
 
-    /// Whether `peer` hears this replica. A charge counts once for each replica: a replica charges its own table in the
+    /// Whether messages of this replica reach `peer`. A charge counts once for each replica: a replica charges its own table in the
     /// place of each peer that is deaf, and the peer never hears of these charges.
-    pub fn is_heard_by(&self, peer: PeerId, now: Timestamp) -> bool {
+    pub fn reaches(&self, peer: PeerId, now: Timestamp) -> bool {
         self.peers.get(&peer).is_some_and(|peer| !peer.is_deaf(self.timing.isolate_after_ns, now))
     }
 
@@ -241,7 +241,7 @@ impl Replica {
     pub fn receive<L: Ledger + ?Sized>(&mut self, peer: PeerId, message: &Message, ledger: &mut L, now: Timestamp) {
         let Timing { interval_ns, isolate_after_ns } = self.timing;
         let id = peer;
-        if message.echo.is_some() && !self.is_heard_by(peer, now) {
+        if message.echo.is_some() && !self.reaches(peer, now) {
             // Charges until now were made in the place of the peer, too.
             self.collect(ledger, now);
         }

@@ -451,8 +451,8 @@ fn an_idle_fleet_says_little() {
         count += exchange(&mut one, &mut other, 20 * step);
     }
     assert!((70..=90).contains(&count), "a heartbeat in 250 ms from each: {count}");
-    assert!(one.replica.is_heard_by(other.id, at(10_400)), "it is confirmed within 600 ms");
-    assert!(!one.replica.is_heard_by(other.id, at(11_000)));
+    assert!(one.replica.reaches(other.id, at(10_400)), "it is confirmed within 600 ms");
+    assert!(!one.replica.reaches(other.id, at(11_000)));
     let ahead_ns = one.replica.status(other.id).and_then(|status| status.ahead_ns);
     assert_eq!(ahead_ns, Some(0));
 }

@@ -97,7 +97,7 @@ impl State {
     /// or this replica is heard by no other.
     fn absent(&mut self, replicas: u64, now: Timestamp) -> u64 {
         let Self { replica, processes, roster, .. } = self;
-        let hearing = processes.iter().filter(|(_, known)| replica.is_heard_by(known.peer, now));
+        let hearing = processes.iter().filter(|(_, known)| replica.reaches(known.peer, now));
         let hearing: BTreeSet<u64> = hearing.map(|(process, _)| process.instance).collect();
         let (mut refusing, mut unknown) = (BTreeSet::new(), 0);
         for target in roster.refusing() {

@@ -132,17 +132,14 @@ impl<S: Server> Link<S> {
             return Err(Unavailable::Down);
         }
         let generation = self.node.generation().ok_or(Unavailable::Cold)?;
-        let connection = match self.connection() {
-            Some(connection) => connection,
-            None => match timeout_at(deadline, self.opened()).await {
-                Ok(connection) => connection.ok_or(Unavailable::Down)?,
-                Err(_) => {
-                    self.node.failed(Failure::Timeout, "no connection in time");
-                    return Err(Unavailable::Timeout);
-                }
-            },
-        };
-        Ok((connection, generation))
+        if let Some(connection) = self.connection() {
+            return Ok((connection, generation));
+        }
+        let opened = timeout_at(deadline, self.opened()).await.map_err(|_| {
+            self.node.failed(Failure::Timeout, "no connection in time");
+            Unavailable::Timeout
+        })?;
+        Ok((opened.ok_or(Unavailable::Down)?, generation))
     }
 
     /// Waits for an open connection; `None` if there is a pause before the next attempt.

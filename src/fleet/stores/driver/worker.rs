@@ -77,18 +77,14 @@ impl<K: Driven> Worker<K> {
             Some(link) => {
                 let deadline = instant_now() + self.store.context.timeout;
                 // Without the node, a replica would admit what others may have from it. So another connection is tried first.
-                persist(|| K::ask(&self.store, view, link, &self.session, &group.charges, deadline), is_broken).await
+                let ask = || K::ask(&self.store, view, link, &self.session, &group.charges, deadline);
+                persist(ask, |why| *why == Unavailable::Error(Failure::Broken)).await
             }
             None => Err(Unavailable::Down),
         };
         let none = |why| Answers { is_admitted: true, outcomes: group.charges.iter().map(|_| Err(why)).collect() };
         answers.unwrap_or_else(none)
     }
-}
-
-/// Whether the connection broke during a call.
-fn is_broken(unavailable: &Unavailable) -> bool {
-    *unavailable == Unavailable::Error(Failure::Broken)
 }
 
 /// The answers to several calls for a request. What they charged is given back on drop.

@@ -3,17 +3,12 @@
 //! etcd orders transactions and has no clock for them. So the time of the first replica counts. It is kept in one key, which
 //! exists as long as a replica does, and in each counter. A newcomer takes the time over. After that a replica only ever
 //! moves forward, to a later time that another one has written, so all follow the one that is ahead by some milliseconds.
+//!
+//! Pure. Not here: the key (`monitor`).
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use super::account::{bytes_of, from_us, to_us};
-use super::proto::etcdserverpb::{PutRequest, PutResponse, RangeRequest, RangeResponse};
-use super::store::EtcdStore;
-use super::{PUT, RANGE};
 use crate::base::time::Timestamp;
-use crate::engine::limit::{Algorithm, AnyState};
-use crate::engine::store::backend::Failure;
-use crate::fleet::stores::driver::grpc::{CallError, Caller};
 
 /// The difference that is worth a warning.
 const WARNED_NS: u64 = 1_000_000_000;
@@ -62,68 +57,15 @@ impl SharedClock {
     }
 
     /// Counts the own clock if there is no other.
-    fn begin(&self) {
+    pub(super) fn begin(&self) {
         let _ = self.ahead_ns.compare_exchange(UNKNOWN, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// The offset, if it differs by much from that of the last warning.
-    fn to_warn(&self) -> Option<i64> {
+    pub(super) fn to_warn(&self) -> Option<i64> {
         let (now_ns, warned_ns) = (self.ahead_ns(), self.warned_ns.load(Ordering::Relaxed));
         (now_ns.abs_diff(warned_ns) >= WARNED_NS).then(|| self.warned_ns.store(now_ns, Ordering::Relaxed))?;
         Some(now_ns)
-    }
-}
-
-impl EtcdStore {
-    /// The present that all replicas share.
-    pub(super) fn now(&self) -> Timestamp {
-        self.clock.at(self.context.clock.now())
-    }
-
-    /// Reads the shared time.
-    pub(super) async fn read_clock(&self, caller: &Caller) -> Result<Timestamp, CallError> {
-        let question = RangeRequest { key: self.clock_key(), range_end: Vec::new() };
-        let answer: RangeResponse = caller.call(RANGE, &question).await?;
-        let own = self.context.clock.now();
-        let seen = match answer.kvs.first() {
-            Some(entry) => from_us(serde_json::from_slice(&entry.value).map_err(|_| CallError::of(Failure::Reply))?),
-            None => Timestamp::ZERO,
-        };
-        if seen == Timestamp::ZERO {
-            self.clock.begin();
-        } else {
-            self.clock.follow(seen, own);
-        }
-        let ahead_ns = self.clock.ahead_ns();
-        self.context.metrics.clock_ahead(ahead_ns);
-        if let Some(ahead_ns) = self.clock.to_warn() {
-            let ahead_ms = ahead_ns / 1_000_000;
-            tracing::warn!(store = %self.context.name, ahead_ms, "the clock of the fleet differs from that of this replica");
-        }
-        Ok(seen)
-    }
-
-    /// Writes the shared time, unless etcd has a later one. It is deleted when `lease` ends.
-    pub(super) async fn write_clock(&self, caller: &Caller, seen: Timestamp, lease: i64) -> Result<(), CallError> {
-        let now = self.now();
-        if now > seen {
-            let put = PutRequest { key: self.clock_key(), value: bytes_of(&to_us(now)), lease };
-            caller.call::<PutResponse>(PUT, &put).await?;
-        }
-        Ok(())
-    }
-
-    /// A state that holds at `now` of the shared time, with the instants of the clock of this process.
-    pub(super) fn by_own_clock(&self, state: AnyState, rule: &Algorithm, now: Timestamp) -> AnyState {
-        if self.clock.ahead_ns() == 0 {
-            return state;
-        }
-        let mut numbers = state.export(rule, now).into_iter().flatten();
-        AnyState::import(rule, &mut numbers, self.clock.own(now)).unwrap_or(state)
-    }
-
-    fn clock_key(&self) -> Vec<u8> {
-        format!("{}/clock", self.settings.prefix).into()
     }
 }
 

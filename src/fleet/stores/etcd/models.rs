@@ -132,10 +132,10 @@ impl Replica {
         self.numbers += 1;
         self.numbers
     }
+}
 
-    fn receipt(&self, rule: &Algorithm, loan: u64, (at, units): (Timestamp, u64)) -> EtcdReceipt {
-        EtcdReceipt { limit: "a".into(), key: KEY, rule: rule.clone(), loan, at, units }
-    }
+fn receipt(rule: &Algorithm, loan: u64, (at, units): (Timestamp, u64)) -> EtcdReceipt {
+    EtcdReceipt { limit: "a".into(), key: KEY, rule: rule.clone(), loan, at, units }
 }
 
 impl World {
@@ -164,7 +164,7 @@ impl World {
         };
         let number = replica.number();
         let charged = (plan.now, plan.borrowed.min(1));
-        let charged = borrowing.as_ref().map(|(_, loan)| replica.receipt(&self.rule, *loan, charged));
+        let charged = borrowing.as_ref().map(|(_, loan)| receipt(&self.rule, *loan, charged));
         replica.holding.begin(number, account.revision, &write.loans, charged);
         let own = write.own(number);
         let compared = account.revision;
@@ -181,7 +181,7 @@ impl World {
         }
         let Some((call, loan)) = borrowing else { return };
         if plan.borrowed > 0 {
-            let receipt = Arc::new(replica.receipt(&self.rule, loan, (plan.now, plan.borrowed)));
+            let receipt = Arc::new(receipt(&self.rule, loan, (plan.now, plan.borrowed)));
             let expires = self.now.saturating_add_ns(LEASE_NS);
             call.granted(Grant { units: plan.borrowed, expires, receipt }, 1, self.now);
             self.admitted += 1;
@@ -440,7 +440,7 @@ fn a_dead_replica_frees_only_its_last_loans() {
 
 #[test]
 fn a_missing_safeguard_is_found() {
-    let budget = |requests, unheard, steps| Budget { requests, unheard, steps, ..BUDGET };
+    let budget = |requests, unheard, steps| Budget { requests, steps, unheard, ..BUDGET };
     for (fault, budget, expected) in [
         (Fault::Unresolved, budget(2, 1, 1), "lost units"),
         (Fault::Uncompared, budget(2, 0, 1), "free units"),

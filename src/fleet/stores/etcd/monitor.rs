@@ -6,10 +6,15 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::KEEP_ALIVE;
-use super::proto::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
-use super::store::{Etcd, EtcdLease, GENERATION, grant};
-use crate::fleet::stores::driver::grpc::CallError;
+use super::account::{bytes_of, from_us, to_us};
+use super::proto::etcdserverpb::{
+    LeaseKeepAliveRequest, LeaseKeepAliveResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
+};
+use super::store::{Etcd, EtcdLease, EtcdStore, GENERATION, grant};
+use super::{KEEP_ALIVE, PUT, RANGE};
+use crate::base::time::Timestamp;
+use crate::engine::store::backend::Failure;
+use crate::fleet::stores::driver::grpc::{CallError, Caller};
 use crate::fleet::stores::driver::{Generation, Joined, Reached, Watch};
 
 /// The time after which etcd deletes the loans of a dead process, in seconds.
@@ -26,20 +31,20 @@ impl Watch for Etcd {
     /// Prolongs the lease, and writes the time. Begins another lease if it has ended.
     async fn look(reached: &mut Reached<'_, Self>) -> Result<Option<u64>, CallError> {
         let (store, caller) = (reached.store, &*reached.connection);
-        let seen = store.read_clock(caller).await?;
+        let seen = read_clock(store, caller).await?;
         let now = store.now();
         if let Some(EtcdLease { id, .. }) = store.lease() {
             let answer: LeaseKeepAliveResponse = caller.call(KEEP_ALIVE, &LeaseKeepAliveRequest { id }).await?;
             if answer.ttl > 0 {
                 let until = now.saturating_add_ns(answer.ttl.unsigned_abs().saturating_mul(1_000_000_000));
                 store.set_lease(Some(EtcdLease { id, until }));
-                store.write_clock(caller, seen, id).await?;
+                write_clock(store, caller, seen, id).await?;
                 return Ok(Some(GENERATION));
             }
         }
         let lease = grant(caller, LEASE_S, now).await?;
         store.set_lease(Some(lease));
-        store.write_clock(caller, seen, lease.id).await?;
+        write_clock(store, caller, seen, lease.id).await?;
         Ok(Some(GENERATION))
     }
 
@@ -47,4 +52,41 @@ impl Watch for Etcd {
         timeout(RENEW_MAX, Self::look(reached)).await.unwrap_or_else(|_| Err(CallError::late()))?;
         Ok(Joined { generation: Generation::of(GENERATION), is_known: true, is_ready: true })
     }
+}
+
+/// Reads the shared time.
+async fn read_clock(store: &EtcdStore, caller: &Caller) -> Result<Timestamp, CallError> {
+    let question = RangeRequest { key: clock_key(store), range_end: Vec::new() };
+    let answer: RangeResponse = caller.call(RANGE, &question).await?;
+    let seen = match answer.kvs.first() {
+        Some(entry) => {
+            let at_us = serde_json::from_slice(&entry.value).map_err(|_| CallError::of(Failure::Reply))?;
+            store.clock.follow(from_us(at_us), store.context.clock.now());
+            from_us(at_us)
+        }
+        None => {
+            store.clock.begin();
+            Timestamp::ZERO
+        }
+    };
+    store.context.metrics.clock_ahead(store.clock.ahead_ns());
+    if let Some(ahead_ns) = store.clock.to_warn() {
+        let ahead_ms = ahead_ns / 1_000_000;
+        tracing::warn!(store = %store.context.name, ahead_ms, "the clock of the fleet differs from that of this replica");
+    }
+    Ok(seen)
+}
+
+/// Writes the shared time, unless etcd has a later one. It is deleted when `lease` ends.
+async fn write_clock(store: &EtcdStore, caller: &Caller, seen: Timestamp, lease: i64) -> Result<(), CallError> {
+    let now = store.now();
+    if now > seen {
+        let put = PutRequest { key: clock_key(store), value: bytes_of(&to_us(now)), lease };
+        caller.call::<PutResponse>(PUT, &put).await?;
+    }
+    Ok(())
+}
+
+fn clock_key(store: &EtcdStore) -> Vec<u8> {
+    format!("{}/clock", store.settings.prefix).into()
 }

@@ -14,6 +14,7 @@ use super::proto::etcdserverpb::{LeaseGrantRequest, LeaseGrantResponse};
 use super::settings::EtcdSettings;
 use crate::base::telemetry::Metrics;
 use crate::base::time::{Clock, Timestamp};
+use crate::engine::limit::{Algorithm, AnyState};
 use crate::engine::store::backend::{EtcdReceipt, Failure, RemoteCharge, RemoteReceipt};
 use crate::fleet::stores::driver::grpc::{CallError, Caller};
 use crate::fleet::stores::driver::{Kind, Nodes, Shared, StoreContext, random_id};
@@ -105,6 +106,20 @@ impl EtcdStore {
             is_ending: AtomicBool::new(false),
         };
         Self::of_kind(etcd, settings, context, Nodes { all: vec![node], map: () })
+    }
+
+    /// The present that all replicas share.
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.at(self.context.clock.now())
+    }
+
+    /// A state that holds at `now` of the shared time, with the instants of the clock of this process.
+    pub(super) fn by_own_clock(&self, state: AnyState, rule: &Algorithm, now: Timestamp) -> AnyState {
+        if self.clock.ahead_ns() == 0 {
+            return state;
+        }
+        let mut numbers = state.export(rule, now).into_iter().flatten();
+        AnyState::import(rule, &mut numbers, self.clock.own(now)).unwrap_or(state)
     }
 
     pub(super) fn next_number(&self) -> u64 {

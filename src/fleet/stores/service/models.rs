@@ -5,6 +5,7 @@
 //! with time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Write as _;
 
 use super::calls::Calls;
 use super::refund::Refund;
@@ -169,7 +170,9 @@ impl World {
                 let last = self.batches.entry(session).or_default();
                 if *last < batch || fault == Fault::Twice {
                     *last = batch;
-                    reports.iter().for_each(|report| self.correct(report));
+                    for report in &reports {
+                        self.correct(report);
+                    }
                 }
                 self.send(Message::Done(from, session, batch));
             }
@@ -371,7 +374,7 @@ impl Story for Fleet {
             let Replica { session, calls, asked, admitted, outbox, unanswered, alone, .. } = replica;
             let reports = outbox.take();
             let replica = (session, calls, asked, admitted, reports, unanswered, alone);
-            digest.push_str(&format!("{replica:?}"));
+            let _ = write!(digest, "{replica:?}");
         }
         digest
     }
