@@ -9,12 +9,13 @@ use std::future::Future;
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
+use tokio::time::{Instant, timeout_at};
 
 use super::check::{Checked, enforce_rejection, is_refused};
 use super::lease::{self, Refill, Supplied};
 use super::pass::Pass;
 use super::state::{Gate, Live};
-use crate::base::time::Clock;
+use crate::base::time::{Clock, instant_now};
 use crate::engine::policy::{Limit, Mode, OnLimit, Stage};
 use crate::engine::store::backend::{Answers, Handling, RemoteCharge, Unavailable, Units, each};
 use crate::engine::store::{Batch, Borrowed, Call, Charge, RemoteLimit, RemoteStore};
@@ -62,6 +63,7 @@ pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     clock: Clock,
 ) -> bool {
     let (mut open, mut unanswered, mut short) = (Opens::new(), Unanswered::new(), SmallVec::new());
+    let mut waits_since = None;
     for (index, charge) in batch.charges().iter().enumerate() {
         let Some(remote) = charge.remote() else { continue };
         match remote.lease {
@@ -76,10 +78,10 @@ pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
         }
     }
     if !short.is_empty() {
-        open.extend(supply(batch, decider, (short, &mut unanswered), clock).await);
+        open.extend(supply(batch, decider, (short, &mut unanswered), &mut waits_since, clock).await);
     }
     if !batch.charges().iter().any(is_refused) {
-        ask_stores(batch, decider, (open, &mut unanswered), clock).await;
+        ask_stores(batch, decider, (open, &mut unanswered), waits_since, clock).await;
     }
     let now = clock.now();
     for (index, why) in unanswered {
@@ -98,7 +100,7 @@ pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
 }
 
 /// Decides the open charges at the indices `short` by borrowed units. Returns those whose calls are to be made. Adds those
-/// that a store says nothing about to `unanswered`.
+/// that a store says nothing about to `unanswered`. Notes when the first wait begins: the timeout bounds all of them.
 ///
 /// The request waits for a call of another request only after its own calls have ended. Otherwise two requests for units of
 /// the same keys could wait for each other.
@@ -106,6 +108,7 @@ async fn supply<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     batch: &mut Batch<'t, C>,
     decider: &D,
     (mut short, unanswered): (SmallVec<[usize; 2]>, &mut Unanswered),
+    waits_since: &mut Option<Instant>,
     clock: Clock,
 ) -> Opens<'t> {
     loop {
@@ -117,17 +120,23 @@ async fn supply<'t, 'l: 't, C: Checked<'l>, D: Decider>(
                 Supplied::Decided => {}
                 Supplied::Borrow(call) => calls.push(Open { index, remote, call: Some(call) }),
                 Supplied::InFlight(call) => {
-                    in_flight = Some((index, call));
+                    in_flight = Some((index, &remote.store, call));
                     short.push(index);
                 }
             }
         }
-        let Some((index, in_flight)) = in_flight.filter(|_| !batch.charges().iter().any(is_refused)) else {
+        let Some((index, store, in_flight)) = in_flight.filter(|_| !batch.charges().iter().any(is_refused)) else {
             return calls;
         };
+        // The first call ends by its own timeout, which counts for the health of its server.
+        let waited_since = *waits_since;
+        let begun = *waits_since.get_or_insert_with(instant_now);
         if !calls.is_empty() {
-            ask_stores(batch, decider, (calls, unanswered), clock).await;
-        } else if let Some(why) = in_flight.ended().await {
+            ask_stores(batch, decider, (calls, unanswered), waited_since, clock).await;
+            continue;
+        }
+        let ended = timeout_at(begun + store.timeout(), in_flight.ended()).await;
+        if let Some(why) = ended.unwrap_or(Some(Unavailable::Timeout)) {
             short.retain(|waiting| *waiting != index);
             unanswered.push((index, why));
         }
@@ -158,12 +167,13 @@ fn groups<'t, 'l: 't, C: Checked<'l>>(batch: &Batch<'t, C>, open: Opens<'t>) -> 
     groups
 }
 
-/// Asks all stores at once, and completes the charges with their answers. Adds those that a store says nothing about to
+/// Asks all stores at once, and completes the charges with their answers. The request waits since `waits_since`, if it does. Adds those that a store says nothing about to
 /// `unanswered`.
 async fn ask_stores<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     batch: &mut Batch<'t, C>,
     decider: &D,
     (open, unanswered): (Opens<'t>, &mut Unanswered),
+    waits_since: Option<Instant>,
     clock: Clock,
 ) {
     let queried_at = clock.now();
@@ -187,10 +197,23 @@ async fn ask_stores<'t, 'l: 't, C: Checked<'l>, D: Decider>(
         }
     };
     if let [(store, questions)] = asked.as_slice() {
-        return complete(0, decider.decide(store, questions).await);
+        return complete(0, decide(decider, store, questions, waits_since).await);
     }
-    let asked = asked.iter().map(|(store, questions)| Box::pin(decider.decide(store, questions)));
+    let asked = asked.iter().map(|(store, questions)| Box::pin(decide(decider, store, questions, waits_since)));
     each(asked.collect(), complete).await;
+}
+
+/// The answers of `store`. A request that waits already does not wait for longer than the timeout in all.
+async fn decide<D: Decider>(
+    decider: &D,
+    store: &RemoteStore,
+    questions: &[RemoteCharge<'_>],
+    waits_since: Option<Instant>,
+) -> Answers {
+    let Some(begun) = waits_since else { return decider.decide(store, questions).await };
+    let answers = timeout_at(begun + store.timeout(), decider.decide(store, questions)).await;
+    let none = |_: &RemoteCharge<'_>| Err(Unavailable::Timeout);
+    answers.unwrap_or_else(|_| Answers { is_admitted: true, outcomes: questions.iter().map(none).collect() })
 }
 
 /// What a store is asked about `charge`.

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -111,6 +112,10 @@ impl Backend for TestStore {
 
     fn on_failure(&self) -> OnFailure {
         self.on_failure
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(250)
     }
 
     fn connect(self: Arc<Self>) -> Rc<dyn Connections> {

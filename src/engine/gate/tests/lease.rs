@@ -107,6 +107,24 @@ async fn units_at_hand_need_no_question() {
     assert!(matches!(ask(gate, live, &fields), Step::Ask(_)), "more are to be borrowed");
 }
 
+/// The timeout of the store, 250 ms, bounds all waits of a request. After that `on_failure` decides.
+#[tokio::test(start_paused = true)]
+async fn the_timeout_bounds_the_wait_for_several_calls() {
+    check(
+        "
+        limit a 1 1h 100 reject lease=1,1
+        0ms   store slow=200ms
+        0ms   ask r1 a=k
+        # waits for the call of r1, and then for its own one, which the server would answer at 400 ms
+        10ms  ask r2 a=k
+        450ms calls 1
+        > 200ms r1 pass
+        > 260ms r2 pass
+        ",
+    )
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_call_serves_all_requests_that_wait_for_it() {
     check(

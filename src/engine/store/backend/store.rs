@@ -7,6 +7,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::charge::{Answers, KeyServer, OnFailure, RemoteCharge};
 use super::failure::Failure;
@@ -28,6 +29,9 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
 
     /// What decides while a server is down.
     fn on_failure(&self) -> OnFailure;
+
+    /// The longest time for which a request waits for it.
+    fn timeout(&self) -> Duration;
 
     /// Begins to connect. To be called on the runtime that decides.
     fn connect(self: Arc<Self>) -> Rc<dyn Connections>;

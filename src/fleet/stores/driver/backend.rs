@@ -26,6 +26,10 @@ impl<K: Driven> Backend for Shared<K> {
         self.context.on_failure
     }
 
+    fn timeout(&self) -> Duration {
+        self.context.timeout
+    }
+
     fn connect(self: Arc<Self>) -> Rc<dyn Connections> {
         Rc::new(Worker::new(self))
     }
