@@ -8,7 +8,7 @@
 //! `t`: `B` was the deficit before, `A` are all charges, and `F <= A` is the debt of the newest ones. Without the charges it
 //! would owe `max(B - t, 0)`, which is `max(D - A, 0)`.) The store gets the part of this replica. The sum of the parts is
 //! exact if all replicas have the same load, and otherwise larger than what the bucket would owe. But a bucket of the store
-//! that is at its limit has had charges of other replicas, so that time gave nothing back: it takes all units.
+//! that is at its limit has had charges of other replicas in a short time, so that time gave nothing back: it takes all units.
 //!
 //! **Windows, logs and buckets that shape.** Units add up. Entries are kept for as long as they count,
 //! about 128 of a rate: charges of one step have the time of the last of them.
@@ -103,11 +103,13 @@ impl LateCharges {
         Self { begun: self.begun, ..Self::new(rule, (units, units), &[], self.last) }
     }
 
-    /// The units that still count at `now`. A bucket gets all units, with the time that has given some of them back.
+    /// The units that still count at `now`. A bucket gets all units, with the time that has given some of them back, if half
+    /// of it has not filled meanwhile. In a longer time all replicas may have been without the store.
     pub fn units_at(&self, rule: &Algorithm, now: Timestamp) -> LateByRate {
         let mut late = self.owed_at(rule, now);
         for (late, quota) in late.iter_mut().zip(rule.rates()).filter_map(|(late, rate)| Some((late, bucket(rate)?))) {
-            for late in late.iter_mut().filter(|late| late.units > 0) {
+            let is_short = now.ns_since(self.begun) <= quota.capacity_ns() / 2;
+            for late in late.iter_mut().filter(|late| is_short && late.units > 0) {
                 let back_ns = positive(self.units - late.units).saturating_mul(quota.interval_ns());
                 *late = LateUnits { units: self.units, age_ns: late.age_ns.saturating_add(back_ns) };
             }

@@ -123,6 +123,16 @@ fn a_bucket_at_its_limit_takes_all_units() {
 }
 
 #[test]
+fn a_bucket_gets_all_units_of_a_short_time() {
+    let rule = algorithm("token_bucket 10/1s burst 10");
+    let charges = LateCharges::new(&rule, (8, 8), &[], at("0s"));
+    for (at_ms, units, age_ms) in [(400, 8, 400), (500, 8, 500), (600, 2, 0)] {
+        let late = charges.units_at(&rule, at("0s").saturating_add_ns(at_ms * 1_000_000));
+        assert_eq!(late[0][..], [LateUnits { units, age_ns: age_ms * 1_000_000 }], "{at_ms}");
+    }
+}
+
+#[test]
 fn entries_are_bounded() {
     for rule in ["sliding_log 1000000/1s", "sliding_window 1000000/1s", "sub_window 1000000/1s in 1000"] {
         let mut trial = Trial::new(rule);

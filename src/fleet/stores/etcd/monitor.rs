@@ -58,17 +58,13 @@ impl Watch for Etcd {
 async fn read_clock(store: &EtcdStore, caller: &Caller) -> Result<Timestamp, CallError> {
     let question = RangeRequest { key: clock_key(store), range_end: Vec::new() };
     let answer: RangeResponse = caller.call(RANGE, &question).await?;
-    let seen = match answer.kvs.first() {
-        Some(entry) => {
-            let at_us = serde_json::from_slice(&entry.value).map_err(|_| CallError::of(Failure::Reply))?;
-            store.clock.follow(from_us(at_us), store.context.clock.now());
-            from_us(at_us)
-        }
-        None => {
-            store.clock.begin();
-            Timestamp::ZERO
-        }
-    };
+    let mut seen = Timestamp::ZERO;
+    if let Some(entry) = answer.kvs.first() {
+        seen = from_us(serde_json::from_slice(&entry.value).map_err(|_| CallError::of(Failure::Reply))?);
+        store.clock.follow(seen, store.context.clock.now());
+    } else {
+        store.clock.begin();
+    }
     store.context.metrics.clock_ahead(store.clock.ahead_ns());
     if let Some(ahead_ns) = store.clock.to_warn() {
         let ahead_ms = ahead_ns / 1_000_000;
