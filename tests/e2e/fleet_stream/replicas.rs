@@ -83,6 +83,13 @@ impl Replicas {
         }
     }
 
+    /// Sets the links between two replicas.
+    pub fn set_link(&self, pair: [usize; 2], link: Link) {
+        for way in self.relays.iter().filter(|way| pair.contains(&way.from) && pair.contains(&way.to)) {
+            way.relay.set(link);
+        }
+    }
+
     /// Kills a replica, and starts it anew.
     pub fn restart(&mut self, replica: usize) {
         let old = self.fleet.weirs.remove(replica);
