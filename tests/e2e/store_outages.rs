@@ -99,7 +99,8 @@ fn a_greedy_client_gets_the_limit(strategy: &str, store: &str, set: impl Fn(bool
     let all = share(answers.passed(), 100.0 + 50.0 * begin.elapsed().as_secs_f64());
     let after = share(answers.between(back, back + Duration::from_secs(3)).passed(), 150.0);
     println!("{strategy}: admitted / allowed {all:.3}, in the 3 s after the return {after:.3}");
-    assert!((0.95..=1.02).contains(&all) && (0.8..=1.06).contains(&after), "{strategy}: {all:.3} {after:.3}");
+    // In any span, replicas that borrow may spend the units of half a second more.
+    assert!((0.9..=1.02).contains(&all) && (0.8..=1.17).contains(&after), "{strategy}: {all:.3} {after:.3}");
 }
 
 /// Requests that wait for their units pass at the rate of the limit, with a store, without it and once it is back.

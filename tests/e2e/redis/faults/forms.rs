@@ -45,6 +45,9 @@ pub(super) const WRONG_PASSWORD: Action = Action {
 pub(super) const ACTIONS: [Action; 7] =
     [KILL, FREEZE, DISCONNECT, SCRIPT_FLUSH, FLUSH_ALL, OUT_OF_MEMORY, WRONG_PASSWORD];
 
+/// One of each kind: keys are lost, nothing answers, connections end, and nothing is allowed.
+pub(super) const SOME: [Action; 4] = [KILL, FREEZE, DISCONNECT, WRONG_PASSWORD];
+
 /// The servers of a store.
 pub(super) enum Form {
     One(Redis),
