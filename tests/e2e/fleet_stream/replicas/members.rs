@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
 
 use super::{connected, fleet_address, view};
 use crate::support::{Cert, Dns, DnsAnswer, Upstream, Weir, free_port, poll};
@@ -60,6 +61,30 @@ fn members_follow_the_dns() {
     weirs.pop();
     dns.addresses(NAME, 1, &addresses[..2]);
     until_members(&weirs);
+}
+
+/// The host of a killed replica refuses connections. So the others know that it is gone, and keep the whole limit.
+#[test]
+fn a_killed_replica_is_no_partition() {
+    let (upstream, ports) = (Upstream::start(), [(); 3].map(|()| free_port()));
+    let members: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    let start = |member: &String| {
+        let options = format!("listen = \"{member}\"\nmembers = {{ static = {members:?} }}\nisolate_after = \"500ms\"");
+        replica(&upstream, "", &options, &[])
+    };
+    let mut weirs: Vec<Weir> = members.iter().map(start).collect();
+    until_members(&weirs);
+    let killed = weirs.pop().unwrap();
+    killed.signal("KILL");
+    drop(killed);
+    let since = Instant::now();
+    for weir in &weirs {
+        // Three times as long as it takes to become isolated.
+        weir.wait_until("it is known to be gone", || {
+            let view = view(weir);
+            since.elapsed() > Duration::from_millis(1500) && connected(&view) == 1 && view["isolated"] == false
+        });
+    }
 }
 
 /// The fleet moves to another authority without a restart: both are trusted for a while.
