@@ -32,6 +32,44 @@ pub(crate) trait Story: Send + Sync + 'static {
     fn broken(&self, world: Self::World) -> Option<String>;
 }
 
+/// How often each kind of event may happen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    pub(crate) requests: usize,
+    /// Answers that come late or never.
+    pub(crate) late: usize,
+    pub(crate) returns: usize,
+    pub(crate) losses: usize,
+    pub(crate) doubles: usize,
+    /// Steps of time.
+    pub(crate) steps: usize,
+    /// Processes that die; others take their places.
+    pub(crate) crashes: usize,
+}
+
+impl Budget {
+    /// Nothing happens.
+    pub(crate) const NONE: Self =
+        Self { requests: 0, late: 0, returns: 0, losses: 0, doubles: 0, steps: 0, crashes: 0 };
+}
+
+/// Replicas without a safeguard `F`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fleet<F> {
+    pub(crate) replicas: usize,
+    pub(crate) budget: Budget,
+    pub(crate) fault: F,
+}
+
+/// The difference between `spent` units and those that requests `have`, if it is larger than what dead processes left spent
+/// and unspent.
+pub(crate) fn miscounted(spent: u64, have: u64, (left_spent, left_unspent): (u64, u64)) -> Option<String> {
+    if spent > have + left_spent {
+        return Some(format!("lost units: {spent} are spent, {have} were admitted"));
+    }
+    (spent + left_unspent < have).then(|| format!("free units: {spent} are spent, {have} were admitted"))
+}
+
 /// A state.
 #[derive(Clone, Debug)]
 pub(crate) struct Reached<E> {

@@ -57,7 +57,7 @@ fn a_rollback_lasts_until_the_source_has_another_version() {
     assert_eq!(report["revision_in_force"], first.to_string(), "{report}");
     assert!(report["problems"].to_string().contains("an operator has returned"), "{report}");
     assert_eq!(weir.metric(REVISION).to_string(), first.to_string());
-    // The same version, read again after an outage, does not end it. Another one does.
+    // A version that is read again after an outage does not end the rollback. A newer version does.
     etcd.kill();
     weir.wait_until("an outage", || weir.metric(REACHABLE) == 0.0);
     etcd.restart();

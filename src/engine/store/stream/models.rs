@@ -12,7 +12,7 @@ use super::{Ledger, PeerId, Replica, Taken, Timing, merge_states, pack_states};
 use crate::base::time::Timestamp;
 use crate::engine::limit::{Algorithm, Key, OnFull, Rate, fixed_window};
 use crate::engine::store::{Batch, Charge, Table};
-use crate::testing::{Story, finds, holds};
+use crate::testing::{Budget, Story, finds, holds};
 
 const LIMIT: u64 = 2;
 const KEY: Key = Key { first: 4, second: 1 };
@@ -34,15 +34,6 @@ enum Fault {
     Deaf,
     /// A replica restarts under the name of its last process.
     SameEpoch,
-}
-
-/// How often each kind of event may happen.
-#[derive(Clone, Copy, Debug)]
-struct Budget {
-    requests: usize,
-    losses: usize,
-    doubles: usize,
-    restarts: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -244,20 +235,20 @@ impl Story for Fleet {
     }
 
     fn possible(&self, world: &World) -> Vec<Event> {
-        let Budget { requests, losses, doubles, restarts } = world.budget;
+        let Budget { requests, losses, doubles, crashes, .. } = world.budget;
         let mut events = Vec::new();
         for (index, node) in world.nodes.iter().enumerate() {
             // Without a link that is cut they are alike.
             let is_next = index <= world.fresh || self.cut.is_some();
             events.extend((requests > 0 && is_next).then_some(Event::Request(index)));
             events.extend((node.books.untold > 0).then_some(Event::Tick(index)));
-            events.extend((restarts > 0).then_some(Event::Restart(index)));
+            events.extend((crashes > 0).then_some(Event::Restart(index)));
         }
         for at in 0..world.messages.len() {
             // States and charges of one connection arrive in order; batches alone need no order.
             let (from, to, _) = world.messages[at];
             let is_behind = world.messages[..at].iter().any(|(other, receiver, _)| (*other, *receiver) == (from, to));
-            if is_behind && self.budget.restarts > 0 {
+            if is_behind && self.budget.crashes > 0 {
                 continue;
             }
             events.push(Event::Arrive(at));
@@ -298,7 +289,7 @@ impl Story for Fleet {
                 world.messages.remove(at);
             }
             Event::Restart(index) => {
-                world.budget.restarts -= 1;
+                world.budget.crashes -= 1;
                 world.restart(index, self.fault);
             }
         }
@@ -330,7 +321,7 @@ impl Story for Fleet {
     }
 }
 
-const BUDGET: Budget = Budget { requests: 2, losses: 0, doubles: 0, restarts: 0 };
+const BUDGET: Budget = Budget { requests: 2, ..Budget::NONE };
 
 #[test]
 fn each_charge_counts_once_through_lost_and_doubled_messages() {
@@ -346,7 +337,7 @@ fn all_tables_agree_behind_a_link_of_one_direction() {
 
 #[test]
 fn a_restart_miscounts_only_what_was_not_told() {
-    let budget = Budget { requests: 1, restarts: 1, ..BUDGET };
+    let budget = Budget { requests: 1, crashes: 1, ..BUDGET };
     holds("streams, a restart", Fleet { budget, cut: None, fault: Fault::None }, 300);
 }
 
@@ -355,7 +346,7 @@ fn a_missing_safeguard_is_found() {
     for (fault, budget, cut, expected) in [
         (Fault::Renumbered, Budget { doubles: 1, ..BUDGET }, None, "tables differ"),
         (Fault::Deaf, BUDGET, Some((0, 1)), "tables differ"),
-        (Fault::SameEpoch, Budget { restarts: 1, ..BUDGET }, None, "counted not once"),
+        (Fault::SameEpoch, Budget { crashes: 1, ..BUDGET }, None, "counted not once"),
     ] {
         finds(&format!("{fault:?}"), Fleet { budget, cut, fault }, expected);
     }

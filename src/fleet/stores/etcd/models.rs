@@ -4,6 +4,8 @@
 //! A transaction without an answer may be made at any later time, or never. Time passes in steps of [`LEASE_NS`]; all
 //! clocks are equal, and the lease of a living replica lasts.
 
+mod search;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use crate::engine::limit::{Algorithm, Key, LeaseUnits, Rate, fixed_window};
 use crate::engine::store::backend::{EtcdReceipt, Settlement};
 use crate::engine::store::{Call, Grant, LEASE_NS, Leases, Supply};
 use crate::fleet::stores::driver::Report;
-use crate::testing::{Story, finds, holds};
+use crate::testing::Budget;
 
 const LIMIT: u64 = 3;
 const KEY: Key = Key { first: 4, second: 1 };
@@ -33,39 +35,6 @@ enum Fault {
     Expired,
     /// Unspent units are not given back.
     Unreturned,
-}
-
-/// How often each kind of event may happen.
-#[derive(Clone, Copy, Debug)]
-struct Budget {
-    requests: usize,
-    steps: usize,
-    unheard: usize,
-    crashes: usize,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Fleet {
-    replicas: usize,
-    budget: Budget,
-    fault: Fault,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Event {
-    Request(usize),
-    /// A replica tells of spent and unspent units.
-    Settle(usize),
-    /// etcd makes the transaction at an index. Its replica hears of it, if it still waits.
-    Make(usize),
-    /// The same, but the answer is lost.
-    MakeUnheard(usize),
-    /// A replica waits no longer. Its transaction is on its way.
-    GiveUp(usize),
-    Step,
-    Crash(usize),
-    /// etcd deletes the loans of a dead process.
-    Expire(u64),
 }
 
 #[derive(Debug, Default)]
@@ -296,157 +265,5 @@ impl World {
                 }
             }
         }
-    }
-}
-
-impl Story for Fleet {
-    type World = World;
-    type Event = Event;
-
-    fn begin(&self) -> World {
-        let rule = fixed_window::Rule::from_first(Rate { count: LIMIT, period_ns: 3_600_000_000_000 }).unwrap();
-        World {
-            rule: Algorithm::FixedWindow(rule),
-            now: Timestamp::from_ns(1_700_000_000_000_000_000),
-            budget: self.budget,
-            etcd: Etcd::default(),
-            replicas: (1..=self.replicas as u64).map(Replica::new).collect(),
-            dead: Vec::new(),
-            fresh: 0,
-            admitted: 0,
-            alone: 0,
-            forgotten: 0,
-            unreported: 0,
-        }
-    }
-
-    fn possible(&self, world: &World) -> Vec<Event> {
-        let budget = &world.budget;
-        let mut events = Vec::new();
-        for (index, replica) in world.replicas.iter().enumerate() {
-            let is_free = replica.pending.is_none();
-            if is_free && budget.requests > 0 && index <= world.fresh {
-                events.push(Event::Request(index));
-            }
-            if is_free && (!replica.outbox.is_empty() || replica.holding.is_due(false, world.now)) {
-                events.push(Event::Settle(index));
-            }
-            if !is_free && budget.unheard > 0 {
-                events.push(Event::GiveUp(index));
-            }
-            if budget.crashes > 0 && replica.numbers > 0 {
-                events.push(Event::Crash(index));
-            }
-        }
-        for at in 0..world.etcd.arriving.len() {
-            events.push(Event::Make(at));
-            if budget.unheard > 0 {
-                events.push(Event::MakeUnheard(at));
-            }
-        }
-        if budget.steps > 0 {
-            events.push(Event::Step);
-        }
-        events.extend(world.dead.iter().copied().map(Event::Expire));
-        if self.fault == Fault::Expired {
-            events.extend(world.etcd.loans.keys().copied().map(Event::Expire));
-        }
-        events
-    }
-
-    fn happen(&self, world: &mut World, event: &Event) {
-        match *event {
-            Event::Request(index) => {
-                world.budget.requests -= 1;
-                world.fresh = world.fresh.max(index + 1);
-                let replica = &mut world.replicas[index];
-                match replica.leases.supply(KEY, 1, LeaseUnits::Fixed(2), world.now) {
-                    Supply::Spent(_) => world.admitted += 1,
-                    Supply::Borrow(call) => {
-                        let loan = replica.number();
-                        world.ask(index, Some((call, loan)));
-                    }
-                    Supply::Denied(_) | Supply::Wait(_) => {}
-                }
-            }
-            Event::Settle(index) => world.settle(index),
-            Event::Make(at) => world.make(at, true, self.fault),
-            Event::MakeUnheard(at) => {
-                world.budget.unheard -= 1;
-                world.make(at, false, self.fault);
-            }
-            Event::GiveUp(index) => {
-                world.budget.unheard -= 1;
-                world.give_up(index, self.fault);
-            }
-            Event::Step => {
-                world.budget.steps -= 1;
-                world.step(self.fault);
-            }
-            Event::Crash(index) => {
-                world.budget.crashes -= 1;
-                world.crash(index);
-            }
-            // The budget of the fault is its loans.
-            Event::Expire(process) if self.fault == Fault::Expired => _ = world.etcd.loans.remove(&process),
-            Event::Expire(process) => world.expire(process),
-        }
-    }
-
-    fn digest(&self, world: World) -> String {
-        let World { now, budget, etcd, replicas, dead, admitted, alone, forgotten, unreported, .. } = world;
-        format!("{now:?} {budget:?} {etcd:?} {replicas:?} {dead:?} {admitted} {alone} {forgotten} {unreported}")
-    }
-
-    fn broken(&self, mut world: World) -> Option<String> {
-        let most = LIMIT + world.forgotten;
-        if world.admitted > most {
-            return Some(format!("{} units admitted, at most {most} are allowed", world.admitted));
-        }
-        world.end(self.fault);
-        let ((spent, lent), all) = (world.counted(), world.admitted + world.alone);
-        if lent > 0 {
-            return Some(format!("loans without end: {lent} units"));
-        }
-        let may_lack = world.forgotten + world.unreported;
-        if spent > all + world.unreported {
-            return Some(format!("lost units: {spent} are spent, {all} were admitted"));
-        }
-        (spent + may_lack < all).then(|| format!("free units: {spent} are spent, {all} were admitted"))
-    }
-}
-
-const BUDGET: Budget = Budget { requests: 3, steps: 1, unheard: 0, crashes: 0 };
-
-#[test]
-fn loans_keep_the_limit_through_late_and_lost_answers() {
-    let budget = Budget { requests: 2, unheard: 1, ..BUDGET };
-    holds("etcd, a late answer", Fleet { replicas: 2, budget, fault: Fault::None }, 1000);
-    let budget = Budget { requests: 2, unheard: 2, steps: 0, ..BUDGET };
-    holds("etcd, two late answers", Fleet { replicas: 2, budget, fault: Fault::None }, 1000);
-}
-
-#[test]
-fn three_replicas_borrow_no_more_than_the_limit() {
-    let budget = Budget { unheard: 1, steps: 0, ..BUDGET };
-    holds("etcd, three replicas", Fleet { replicas: 3, budget, fault: Fault::None }, 1000);
-}
-
-#[test]
-fn a_dead_replica_frees_only_its_last_loans() {
-    let budget = Budget { crashes: 1, ..BUDGET };
-    holds("etcd, a crash", Fleet { replicas: 2, budget, fault: Fault::None }, 1000);
-}
-
-#[test]
-fn a_missing_safeguard_is_found() {
-    let budget = |requests, unheard, steps| Budget { requests, steps, unheard, ..BUDGET };
-    for (fault, budget, expected) in [
-        (Fault::Unresolved, budget(2, 1, 1), "lost units"),
-        (Fault::Uncompared, budget(2, 0, 1), "free units"),
-        (Fault::Expired, budget(4, 0, 0), "4 units admitted"),
-        (Fault::Unreturned, budget(2, 0, 1), "lost units"),
-    ] {
-        finds(&format!("{fault:?}"), Fleet { replicas: 2, budget, fault }, expected);
     }
 }

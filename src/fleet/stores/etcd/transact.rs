@@ -62,7 +62,7 @@ impl Transaction<'_> {
             let mut plan = plan(&account, holding, &wish, now).ok_or_else(foreign)?;
             let Some(write) = plan.write.take() else { return Ok((plan, number)) };
             let (question, write_number) = self.question(&keys, &account, &write).await?;
-            let charged = units.map(|units| (plan.now, units.cost.min(plan.borrowed)));
+            let charged = units.filter(|_| plan.borrowed > 0).map(|units| (plan.now, units.cost.min(plan.borrowed)));
             holding.begin(
                 write_number,
                 account.revision,
