@@ -18,7 +18,8 @@ SCENARIOS = {
     "one-limit": Scenario("forwarded, one limit", (PER_IP,)),
     "two-limits": Scenario("forwarded, two limits"),
     "tls": Scenario("forwarded, two limits, TLS", tls=True),
-    "logged": Scenario("forwarded, two limits, access log", access_log=True),
+    "logged": Scenario("forwarded, two limits, access log as combined", access_log="combined"),
+    "logged-json": Scenario("forwarded, two limits, access log as JSON", access_log="json"),
     "refused": Scenario("refused", (Limit("per-ip", rate_per_s=1),), status=429),
 }
 

@@ -36,8 +36,8 @@ class Scenario:
     limits: tuple[Limit, ...] = (PER_IP, PER_KEY)
     status: int = 200
     tls: bool = False
-    # Each request has a line in a file: JSON of Weir, and the format `combined` of nginx, which is buffered.
-    access_log: bool = False
+    # Each request has a line in a file: "combined", or "json" with as many fields as a peer has; none if empty.
+    access_log: str = ""
     connections: int = CONNECTIONS
     # Requests at once on each connection over HTTP/2; 0 is HTTP/1.
     streams: int = 0

@@ -16,6 +16,31 @@ HTTP = """
             proxy_pass http://backend;
             proxy_http_version 1.1;
             proxy_set_header Connection "";"""
+# The fields of Weir's line that nginx knows, under the names of Weir.
+FIELDS = {
+    "timestamp": "time_iso8601",
+    "client": "remote_addr",
+    "method": "request_method",
+    "host": "host",
+    "path": "uri",
+    "status": "status",
+    "verdict": "limit_req_status",
+    "keys": f"http_{HEADER.replace('-', '_')}",
+    "upstream": "proxy_host",
+    "endpoint": "upstream_addr",
+    "duration": "request_time",
+    "upstream_time": "upstream_response_time",
+    "bytes_in": "request_length",
+    "bytes_out": "body_bytes_sent",
+    "protocol": "server_protocol",
+    "tls": "ssl_protocol",
+    "user_agent": "http_user_agent",
+    "referer": "http_referer",
+    "request_id": "http_x_request_id",
+    "trace_id": "http_traceparent",
+}
+MEMBERS = ",".join(f'"{name}":"${variable}"' for name, variable in FIELDS.items())
+LOG_JSON = f"log_format json escape=json '{{{MEMBERS}}}';"
 GRPC = """
             client_max_body_size 0;
             grpc_pass grpc://backend;"""
@@ -74,7 +99,8 @@ def configure(site: Site) -> dict[str, str]:
     http = f"""
 {zones}
     limit_req_status 429;
-    {f"access_log {site.home}/access combined buffer=64k flush=1s;" if scenario.access_log else ""}
+    {LOG_JSON if scenario.access_log == "json" else ""}
+    {f"access_log {site.home}/access {scenario.access_log} buffer=64k flush=1s;" if scenario.access_log else ""}
     upstream backend {{
         server 127.0.0.1:{site.backend_port};
         keepalive {scenario.in_flight};

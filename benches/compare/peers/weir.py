@@ -57,6 +57,7 @@ listen = "127.0.0.1:{site.admin_port}"
 [log]
 access = "{"all" if scenario.access_log else "off"}"
 format = "json"
+access_format = "{scenario.access_log or "auto"}"
 
 {chr(10).join(table(limit, scenario) for limit in scenario.limits)}
 {scenario.weir_toml}

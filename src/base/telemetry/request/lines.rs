@@ -80,73 +80,73 @@ impl LineFormat {
     /// Appends the line of `request` with a line feed.
     pub fn write(&self, out: &mut Vec<u8>, times: &mut LineTimes, request: &RequestRecord) {
         times.set(request.at);
+        let mut line = LineBuffer::of(out, request);
         match self {
             Self::Json => {
-                out.extend_from_slice(b"{\"timestamp\":\"");
-                out.extend_from_slice(times.rfc3339.as_bytes());
-                out.extend_from_slice(b"\",\"level\":\"INFO\",\"message\":\"request\"");
-                write_fields_json(out, request);
-                out.push(b'}');
+                line.push("{\"timestamp\":\"");
+                line.push(&times.rfc3339);
+                line.push("\",\"level\":\"INFO\",\"message\":\"request\"");
+                for_each_member(request, &mut line);
+                line.push("}\n");
             }
             Self::Text => {
-                out.extend_from_slice(times.rfc3339.as_bytes());
-                out.extend_from_slice(b"  INFO request");
+                line.push(&times.rfc3339);
+                line.push("  INFO request");
                 for field in FIELDS {
                     let value = (field.value)(request);
                     if !matches!(value, Value::Absent) {
-                        out.push(b' ');
-                        out.extend_from_slice(field.name.as_bytes());
-                        out.push(b'=');
-                        let is_quoted = !matches!(value, Value::Number(_) | Value::Address(_));
-                        out.extend_from_slice(if is_quoted { b"\"" } else { b"" });
-                        write_plain(out, value);
-                        out.extend_from_slice(if is_quoted { b"\"" } else { b"" });
+                        let quote = if matches!(value, Value::Number(_) | Value::Address(_)) { "" } else { "\"" };
+                        for text in [" ", field.name, "=", quote] {
+                            line.push(text);
+                        }
+                        line.value(value);
+                        line.push(quote);
                     }
                 }
+                line.push("\n");
             }
             Self::Template(template) => {
                 for piece in &template.pieces {
                     match piece {
-                        Piece::Literal(text) => out.extend_from_slice(text.as_bytes()),
-                        Piece::Field(field) => write_plain(out, (field.value)(request)),
-                        Piece::Timestamp => out.extend_from_slice(times.rfc3339.as_bytes()),
-                        Piece::ClfTime => out.extend_from_slice(times.clf.as_bytes()),
+                        Piece::Literal(text) => line.push(text),
+                        Piece::Field(field) => line.value((field.value)(request)),
+                        Piece::Timestamp => line.push(&times.rfc3339),
+                        Piece::ClfTime => line.push(&times.clf),
                     }
                 }
+                line.push("\n");
             }
         }
-        out.push(b'\n');
     }
 }
 
 /// Appends a comma, the name and the value of each field that has one, as members of a JSON object.
 pub fn write_fields_json(out: &mut Vec<u8>, request: &RequestRecord) {
-    // One look at all texts is faster than one at each.
-    for_each_member(request, &mut JsonMembers { out, is_plain: request.is_plain() });
+    for_each_member(request, &mut LineBuffer::of(out, request));
 }
 
-/// Members of a JSON object.
-struct JsonMembers<'o> {
+/// The memory of a line.
+struct LineBuffer<'o> {
     out: &'o mut Vec<u8>,
-    /// Whether no text is escaped.
+    /// Whether no text is escaped. One look at all texts is faster than one at each.
     is_plain: bool,
 }
 
-impl Members for JsonMembers<'_> {
+impl Members for LineBuffer<'_> {
     #[allow(clippy::inline_always)] // measured: the start and the kind of the value are known where it is called
     #[inline(always)]
     fn member(&mut self, start: &'static str, value: Value<'_>) {
         if matches!(value, Value::Absent) {
             return;
         }
-        self.out.extend_from_slice(start.as_bytes());
+        self.push(start);
         match value {
             Value::Absent => {}
             Value::Text(text) => self.text(text, b"\""),
-            Value::Number(number) => write_number(self.out, number),
+            Value::Number(number) => self.number(number),
             Value::Address(address) => {
-                push_address(address, |piece| copy(self.out, piece));
-                self.out.push(b'"');
+                push_address(address, |piece| self.push(piece));
+                self.push("\"");
             }
             Value::Identities(request) => self.identities(request),
             Value::Keys(request) => self.keys(request),
@@ -154,76 +154,76 @@ impl Members for JsonMembers<'_> {
     }
 }
 
-impl JsonMembers<'_> {
+impl<'o> LineBuffer<'o> {
+    fn of(out: &'o mut Vec<u8>, request: &RequestRecord) -> Self {
+        Self { out, is_plain: request.is_plain() }
+    }
+
+    /// Appends a text that needs no escapes.
+    #[inline]
+    fn push(&mut self, text: &str) {
+        self.out.extend_from_slice(text.as_bytes());
+    }
+
     /// Appends a text, and `end` behind it.
     #[inline]
     fn text<const N: usize>(&mut self, text: &str, end: &[u8; N]) {
         if self.is_plain {
-            self.out.extend_from_slice(text.as_bytes());
+            self.push(text);
         } else {
             escape(self.out, text);
         }
         self.out.extend_from_slice(end);
     }
 
+    fn number(&mut self, number: u64) {
+        self.push(itoa::Buffer::new().format(number));
+    }
+
     fn identities(&mut self, request: &RequestRecord) {
-        let mut before = b"{\"";
+        let mut before = "{\"";
         for (name, shown) in request.identities() {
-            self.out.extend_from_slice(before);
+            self.push(before);
             self.text(name, b"\":\"");
             self.text(shown, b"\"");
-            before = b",\"";
+            before = ",\"";
         }
-        self.out.push(b'}');
+        self.push("}");
     }
 
     fn keys(&mut self, request: &RequestRecord) {
-        let mut before = b"[{\"limit\":\"";
+        let mut before = "[{\"limit\":\"";
         for TappedKey { limit, hash: [first, second], shown } in request.keys() {
-            self.out.extend_from_slice(before);
+            self.push(before);
             self.text(limit, b"\",\"key\":\"");
             self.text(shown, b"\",\"id\":\"");
             self.out.extend_from_slice(&hex::<16>(first));
             self.out.extend_from_slice(&hex::<16>(second));
-            self.out.extend_from_slice(b"\"}");
-            before = b",{\"limit\":\"";
+            self.push("\"}");
+            before = ",{\"limit\":\"";
         }
-        self.out.push(b']');
+        self.push("]");
     }
-}
 
-/// Appends a value for text and templates; `-` if there is none.
-fn write_plain(out: &mut Vec<u8>, value: Value<'_>) {
-    match value {
-        Value::Absent => out.push(b'-'),
-        Value::Text(text) => escape(out, text),
-        Value::Number(number) => write_number(out, number),
-        Value::Address(address) => push_address(address, |piece| copy(out, piece)),
-        Value::Identities(request) => {
-            request.identities().enumerate().for_each(|(index, pair)| write_pair(out, index, pair));
-        }
-        Value::Keys(request) => {
-            let pairs = request.keys().map(|key| (key.limit, key.shown));
-            pairs.enumerate().for_each(|(index, pair)| write_pair(out, index, pair));
+    /// Appends a value for text and templates; `-` if there is none.
+    fn value(&mut self, value: Value<'_>) {
+        match value {
+            Value::Absent => self.push("-"),
+            Value::Text(text) => self.text(text, b""),
+            Value::Number(number) => self.number(number),
+            Value::Address(address) => push_address(address, |piece| self.push(piece)),
+            Value::Identities(request) => self.pairs(request.identities()),
+            Value::Keys(request) => self.pairs(request.keys().map(|key| (key.limit, key.shown))),
         }
     }
-}
 
-fn write_pair(out: &mut Vec<u8>, index: usize, (name, shown): (&str, &str)) {
-    if index > 0 {
-        out.push(b' ');
+    fn pairs<'r>(&mut self, pairs: impl Iterator<Item = (&'r str, &'r str)>) {
+        for (index, (name, shown)) in pairs.enumerate() {
+            self.push(if index > 0 { " " } else { "" });
+            self.text(name, b"=");
+            self.text(shown, b"");
+        }
     }
-    escape(out, name);
-    out.push(b'=');
-    escape(out, shown);
-}
-
-fn write_number(out: &mut Vec<u8>, number: u64) {
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-}
-
-fn copy(out: &mut Vec<u8>, text: &str) {
-    out.extend_from_slice(text.as_bytes());
 }
 
 #[cfg(test)]
