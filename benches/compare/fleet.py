@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Iterator
 
 from answers import metric
@@ -17,13 +18,15 @@ from processes import READY_WITHIN_S, LeftOut, PeerFailed, find, free_port, proc
 from scenario import PER_IP, PER_KEY, Scenario
 
 # The first one is what the others are compared with.
-STRATEGIES = ["local", "split", "stream", "lease", "redis", "service"]
+STRATEGIES = ["local", "split", "stream", "lease", "lease of etcd", "redis", "service"]
 # Traefik has no strategies: each instance counts alone, or Redis counts.
 TRAEFIK = ["local", "redis"]
-LIMITS = {"one limit": (PER_IP,), "two limits": (PER_IP, PER_KEY)}
+LIMITS = {"one limit": (PER_IP,), "two limits": (PER_IP, PER_KEY), "10,000 keys": (PER_KEY,)}
+# Requests of many clients, a few of whom are busy; all others are of one client.
+SCRIPTS = {"10,000 keys": (str(Path(__file__).with_name("zipf.lua")), "10000")}
 RATE_PER_S = 10_000
 # The metric that is 1 when the others are reached.
-READY = {"stream": "weir_fleet_peer_up", **dict.fromkeys(["lease", "redis", "service"], "weir_store_up")}
+READY = {"stream": "weir_fleet_peer_up", **dict.fromkeys(["lease", "lease of etcd", "redis", "service"], "weir_store_up")}
 
 
 def run(bench: Bench) -> tuple[str, bool]:
@@ -31,14 +34,16 @@ def run(bench: Bench) -> tuple[str, bool]:
     results = Results()
     peers = [peer for peer in bench.peers if peer.name in ("Weir", "Traefik")]
     ways = [(peer, way) for peer in peers for way in (STRATEGIES if peer.name == "Weir" else TRAEFIK)]
-    with bench.serve_backend() as backend_port, serve_redis(bench) as redis_port:
+    with bench.serve_backend() as backend_port, serve_redis(bench) as redis_port, serve_etcd(bench) as etcd_port:
+        stores = {"redis_port": redis_port, "etcd_port": etcd_port}
         cells = {}
-        for (name, limits), (peer, way) in product(LIMITS.items(), ways):
-            scenario = Scenario(name, limits, strategy=way, redis_port=redis_port)
+        wanted = {name: limits for name, limits in LIMITS.items() if (bench.options.only or "") in name}
+        for (name, limits), (peer, way) in product(wanted.items(), ways):
+            scenario = Scenario(name, limits, strategy=way, **stores)
             cells["cpu", name, peer.name, way] = partial(cost, bench, peer, scenario, backend_port)
         if bench.generator:
             for peer, way in ways:
-                scenario = Scenario("one limit", LIMITS["one limit"], strategy=way, redis_port=redis_port)
+                scenario = Scenario("one limit", LIMITS["one limit"], strategy=way, **stores)
                 cells["latency", peer.name, way] = partial(delay, bench, peer, scenario, backend_port)
         take_turns(results, bench.rounds, cells)
     keys = {part: [key for key in cells if key[0] == part] for part in ("cpu", "latency")}
@@ -68,6 +73,22 @@ def serve_redis(bench: Bench) -> Iterator[int]:
 
 
 @contextlib.contextmanager
+def serve_etcd(bench: Bench) -> Iterator[int]:
+    """Runs etcd without waits for the disk beside the load; gives its port, or 0 where it is not installed."""
+    program, port = find("etcd"), free_port()
+    if not program:
+        yield 0
+        return
+    home, url, peers = bench.directory / "etcd", f"http://127.0.0.1:{port}", f"http://127.0.0.1:{free_port()}"
+    home.mkdir()
+    command = [program, "--data-dir", str(home / "data"), "--unsafe-no-fsync", "--log-level", "error"]
+    command += ["--listen-client-urls", url, "--advertise-client-urls", url]
+    command += ["--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", f"default={peers}"]
+    with process(command, home, bench.load_cores, port):
+        yield port
+
+
+@contextlib.contextmanager
 def serve_other(bench: Bench, scenario: Scenario, backend_port: int) -> Iterator[None]:
     """Runs the replica that streams with the measured one, or the limiter that it asks, beside the load."""
     if scenario.strategy == "stream":
@@ -87,25 +108,27 @@ def rate(bench: Bench) -> int:
 
 
 def cost(bench: Bench, peer: Peer, scenario: Scenario, backend_port: int):
-    check_redis(scenario)
+    check_stores(scenario)
     scenario = replace(scenario, own_port=free_port(), other_port=free_port())
     with serve_other(bench, scenario, backend_port), bench.serve(peer, scenario, backend_port) as running:
         with decided_by_strategy(running):
-            return measure(running, bench)
+            return measure(running, bench, script=SCRIPTS.get(scenario.name, ()))
 
 
 def delay(bench: Bench, peer: Peer, scenario: Scenario, backend_port: int) -> dict:
     """The report of the open-loop generator."""
-    check_redis(scenario)
+    check_stores(scenario)
     scenario = replace(scenario, own_port=free_port(), other_port=free_port())
     with serve_other(bench, scenario, backend_port), bench.serve(peer, scenario, backend_port) as running:
         with decided_by_strategy(running):
             return open_loop(bench.generator, running.port, bench.load_cores, rate(bench), 1, bench.seconds, WARM_UP_S)
 
 
-def check_redis(scenario: Scenario) -> None:
+def check_stores(scenario: Scenario) -> None:
     if scenario.needs_redis and not scenario.redis_port:
         raise LeftOut("redis-server is not installed")
+    if scenario.needs_etcd and not scenario.etcd_port:
+        raise LeftOut("etcd is not installed")
 
 
 @contextlib.contextmanager

@@ -112,7 +112,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--proxy-core", type=int, default=0, help="where the proxies run (default 0)")
     add("--load-core", type=int, default=1, help="where the load and the backend run (default 1)")
     add("--scenario", action="append", choices=list(SCENARIOS), help="cpu: only this; may be given several times")
-    add("--only", metavar="TEXT", help="protocols: only scenarios whose name contains this")
+    add("--only", metavar="TEXT", help="protocols, fleet: only scenarios whose name contains this")
     add("--idle", type=positive, default=10_000, help="memory: idle connections (default 10000)")
     add("--held", type=positive, default=100_000, help="memory: held requests (default 100000)")
     add("--rate", type=positive, help="latency: requests/s (default half of what the slowest proxy can do); fleet: 10000")

@@ -50,9 +50,10 @@ class Scenario:
     holds: bool = False
     # Tables that only Weir has, for scenarios that it runs alone.
     weir_toml: str = ""
-    # How replicas share the limits, and where Redis is; nothing if there is one proxy.
+    # How replicas share the limits, and where Redis and etcd are; nothing if there is one proxy.
     strategy: str = ""
     redis_port: int = 0
+    etcd_port: int = 0
     # Where this replica listens for the other one, and where the other one does; or the limiter.
     own_port: int = 0
     other_port: int = 0
@@ -69,6 +70,10 @@ class Scenario:
     @property
     def needs_redis(self) -> bool:
         return self.strategy in ("redis", "lease")
+
+    @property
+    def needs_etcd(self) -> bool:
+        return self.strategy == "lease of etcd"
 
 
 @dataclass(frozen=True)

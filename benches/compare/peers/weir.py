@@ -71,10 +71,10 @@ def fleet(site: Site) -> str:
     """The replicas, and what they share. Under full load a store or a limiter may be late, and must still decide."""
     scenario = site.scenario
     # A new Redis decides when all replicas have met.
-    replicas = 1 if scenario.needs_redis else 3
+    replicas = 1 if scenario.needs_redis or scenario.needs_etcd else 3
     text = f"""
 [fleet]
-strategy = "{scenario.strategy}"
+strategy = "{"lease" if scenario.needs_etcd else scenario.strategy}"
 replicas = {replicas}
 secret = {{ file = "{site.home / SECRET}" }}
 """
@@ -83,11 +83,16 @@ secret = {{ file = "{site.home / SECRET}" }}
         text += f"""listen = "127.0.0.1:{scenario.own_port}"
 members = {{ static = [{members}] }}
 """
-    if scenario.needs_redis or scenario.strategy == "service":
-        redis, limiter = f"redis://127.0.0.1:{scenario.redis_port}", f"http://127.0.0.1:{scenario.other_port}"
+    servers = {
+        "redis": f'redis = ["redis://127.0.0.1:{scenario.redis_port}"]',
+        "lease": f'redis = ["redis://127.0.0.1:{scenario.redis_port}"]',
+        "lease of etcd": f'etcd = ["http://127.0.0.1:{scenario.etcd_port}"]',
+        "service": f'service = "http://127.0.0.1:{scenario.other_port}"',
+    }
+    if server := servers.get(scenario.strategy):
         text += f"""
 [store.main]
-{f'redis = ["{redis}"]' if scenario.needs_redis else f'service = "{limiter}"'}
+{server}
 timeout = "1s"
 """
     return text
