@@ -57,11 +57,17 @@ pub struct ChargeRequest {
     /// The worker that asks.
     #[prost(fixed64, tag = "2")]
     pub session: u64,
+    /// The calls that requests of the worker make at the same time.
+    #[prost(message, repeated, tag = "3")]
+    pub calls: ::prost::alloc::vec::Vec<ChargeCall>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ChargeCall {
     /// A number that grows with each call of the session.
-    #[prost(uint64, tag = "3")]
-    pub call: u64,
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
     /// At least one.
-    #[prost(message, repeated, tag = "4")]
+    #[prost(message, repeated, tag = "2")]
     pub charges: ::prost::alloc::vec::Vec<KeyCharge>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -90,11 +96,17 @@ pub struct ChargeResponse {
     /// Whether the process of the request decides. If not, nothing is charged, and nothing else is here.
     #[prost(bool, tag = "1")]
     pub is_decided: bool,
+    /// The verdict on each call, in the order of the request.
+    #[prost(message, repeated, tag = "2")]
+    pub verdicts: ::prost::alloc::vec::Vec<Verdict>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Verdict {
     /// Whether every enforced charge is admitted.
-    #[prost(bool, tag = "2")]
+    #[prost(bool, tag = "1")]
     pub is_admitted: bool,
-    /// The outcome of each charge, in the order of the request.
-    #[prost(message, repeated, tag = "3")]
+    /// The outcome of each charge, in the order of the call. None if the call has been made before, or was given back.
+    #[prost(message, repeated, tag = "2")]
     pub outcomes: ::prost::alloc::vec::Vec<Outcome>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -207,7 +219,7 @@ pub struct CorrectResponse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Handling {
-    /// No charge of the request is made.
+    /// No charge of the call is made.
     Enforce = 0,
     /// This charge is not made.
     Shadow = 1,
@@ -288,9 +300,9 @@ pub mod charges_server {
             &self,
             request: tonic::Request<super::JoinRequest>,
         ) -> std::result::Result<tonic::Response<super::JoinResponse>, tonic::Status>;
-        /// Decides all charges of a request together. If an enforced one is denied, none is made.
+        /// Decides the charges of each request together. If an enforced one is denied, none of its request is made.
         ///
-        /// ABORTED: the call has been made before, or was given back. RESOURCE_EXHAUSTED: too many workers ask.
+        /// RESOURCE_EXHAUSTED: too many workers ask.
         async fn charge(
             &self,
             request: tonic::Request<super::ChargeRequest>,

@@ -48,24 +48,26 @@ pub struct DeleteRangeResponse {
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<ResponseHeader>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RequestOp {
-    #[prost(oneof = "request_op::Request", tags = "1, 2")]
+    #[prost(oneof = "request_op::Request", tags = "1, 2, 4")]
     pub request: ::core::option::Option<request_op::Request>,
 }
 /// Nested message and enum types in `RequestOp`.
 pub mod request_op {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Request {
         #[prost(message, tag = "1")]
         RequestRange(super::RangeRequest),
         #[prost(message, tag = "2")]
         RequestPut(super::PutRequest),
+        #[prost(message, tag = "4")]
+        RequestTxn(super::TxnRequest),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ResponseOp {
-    #[prost(oneof = "response_op::Response", tags = "1, 2")]
+    #[prost(oneof = "response_op::Response", tags = "1, 2, 4")]
     pub response: ::core::option::Option<response_op::Response>,
 }
 /// Nested message and enum types in `ResponseOp`.
@@ -76,6 +78,8 @@ pub mod response_op {
         ResponseRange(super::RangeResponse),
         #[prost(message, tag = "2")]
         ResponsePut(super::PutResponse),
+        #[prost(message, tag = "4")]
+        ResponseTxn(super::TxnResponse),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

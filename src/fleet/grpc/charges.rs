@@ -18,7 +18,7 @@ use crate::fleet::stores::service::proto::charges_server::Charges;
 use crate::fleet::stores::service::proto::correction::Change;
 use crate::fleet::stores::service::proto::{
     ChargeRequest, ChargeResponse, CorrectRequest, CorrectResponse, Handling, JoinRequest, JoinResponse, Key,
-    KeyCharge, KeyState, LateUnits, MadeCharge, Outcome, Refusal,
+    KeyCharge, KeyState, LateUnits, MadeCharge, Outcome, Refusal, Verdict,
 };
 
 /// The service on one worker.
@@ -62,26 +62,28 @@ impl Server {
             return Ok(ChargeResponse::default());
         }
         let live = self.live.load();
-        let charges = request.charges.iter().map(keyed_charge).collect::<Option<Vec<_>>>();
-        let Some(charges) = charges.filter(|charges| !charges.is_empty()) else {
+        let calls = request.calls.iter().map(|call| Some((call.number, keyed_charges(&call.charges)?)));
+        let Some(calls) = calls.collect::<Option<Vec<_>>>().filter(|calls| !calls.is_empty()) else {
             self.checks.invalid.inc();
             return Err(Status::invalid_argument("expected charges, each with a key and at most 10^15 units"));
         };
-        let Some(calls) = self.askers.calls(request.session) else {
+        let Some(known) = self.askers.calls(request.session) else {
             return Err(Status::resource_exhausted("too many workers ask"));
         };
-        let mut calls = lock(&calls);
-        if !calls.is_new(request.call) {
-            return Err(Status::aborted("the call was made before, or given back"));
-        }
-        let verdict = self.gate.decide_keyed(&live, &charges);
-        let (response, charged) = self.answer(verdict);
-        calls.made(request.call, charged.iter().any(Option::is_some).then_some(charged));
-        Ok(response)
+        let mut known = lock(&known);
+        let verdicts = calls.iter().map(|(number, charges)| {
+            if !known.is_new(*number) {
+                return Verdict::default();
+            }
+            let (verdict, charged) = self.answer(self.gate.decide_keyed(&live, charges));
+            known.made(*number, charged.iter().any(Option::is_some).then_some(charged));
+            verdict
+        });
+        Ok(ChargeResponse { is_decided: true, verdicts: verdicts.collect() })
     }
 
     /// Counts a verdict, and splits it into the answer and the proofs of its charges.
-    fn answer(&self, verdict: KeyedVerdict) -> (ChargeResponse, Charged) {
+    fn answer(&self, verdict: KeyedVerdict) -> (Verdict, Charged) {
         let KeyedVerdict { is_admitted, outcomes } = verdict;
         let counters = &self.checks.charges;
         let counter = if is_admitted { &counters.allowed } else { &counters.refused };
@@ -101,7 +103,7 @@ impl Server {
             }
         };
         let (outcomes, charged): (Vec<_>, Vec<_>) = outcomes.into_iter().map(split).unzip();
-        (ChargeResponse { is_decided: true, is_admitted, outcomes }, charged.into())
+        (Verdict { is_admitted, outcomes }, charged.into())
     }
 
     fn correct_keys(&self, request: &CorrectRequest) -> Result<CorrectResponse, Status> {
@@ -175,6 +177,11 @@ fn late_units(late: &[LateUnits]) -> LateByRate {
         }
     }
     by_rate
+}
+
+/// The charges of a call, of which there is at least one.
+fn keyed_charges(charges: &[KeyCharge]) -> Option<Vec<KeyedCharge<'_>>> {
+    charges.iter().map(keyed_charge).collect::<Option<Vec<_>>>().filter(|charges| !charges.is_empty())
 }
 
 fn keyed_charge(charge: &KeyCharge) -> Option<KeyedCharge<'_>> {

@@ -402,7 +402,7 @@ fn a_stranger_charges_nothing() {
             assert_eq!(joined.unwrap_err(), Code::Unauthenticated);
         }
         for process in [0, 1, u64::MAX] {
-            let charge = ChargeRequest { process, session: 1, call: 1, ..ChargeRequest::default() };
+            let charge = ChargeRequest { process, session: 1, calls: Vec::new() };
             let charged: ChargeResponse = call(&mut stranger, "/weir.v1.charges.Charges/Charge", charge).await.unwrap();
             let correct = CorrectRequest { process, replica: 1, batch: 1, ..CorrectRequest::default() };
             let corrected: CorrectResponse =

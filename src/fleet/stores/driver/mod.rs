@@ -15,6 +15,7 @@ mod nodes;
 
 pub(super) mod grpc;
 mod outage_log;
+pub(super) mod turn;
 
 mod late_refunds;
 mod outbox;

@@ -2,7 +2,8 @@
 //!
 //! etcd only compares and swaps. A key of a limit is a counter, which has the spent units, and the loans of each replica
 //! beside it (`account`). A replica reads both, decides by its own arithmetic (`plan`), and writes both in a transaction that
-//! fails if another replica has written the counter meanwhile (`transact`).
+//! fails if another replica has written the counter meanwhile (`transact`). Transactions of one turn of an event loop are one
+//! call (`step`).
 //!
 //! Loans are attached to a lease of their replica, which it keeps alive (`monitor`). So units that a dead replica had
 //! borrowed come back when its lease ends. A process knows its loans (`ledger`); what it spent of them moves to the counter
@@ -18,6 +19,7 @@ mod account;
 mod clock;
 mod ledger;
 mod plan;
+mod step;
 
 mod node;
 

@@ -7,14 +7,17 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::select;
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{sleep, sleep_until, timeout_at};
 
 use super::ledger::KeyOf;
+use super::step::Step;
 use super::store::{Etcd, EtcdStore};
 use super::transact::Transaction;
+use crate::base::time::instant_now;
 use crate::engine::limit::Algorithm;
 use crate::engine::store::backend::{EtcdReceipt, SendPart, all};
 use crate::fleet::stores::driver::grpc::{CallError, Caller};
+use crate::fleet::stores::driver::turn::Turn;
 use crate::fleet::stores::driver::{BATCH_MAX, BATCH_TIMEOUT, Correct, Reached, Report, Server as _, Work};
 
 /// The pause before a key without an answer is tried again, and while etcd is down.
@@ -78,11 +81,12 @@ async fn settle(store: &Arc<EtcdStore>) {
 /// Makes the reports about each key, some keys at once, and ends their loans. Returns whether all were made. After a failure,
 /// the others are kept for later.
 async fn send(store: &EtcdStore, caller: &Caller, reports: Vec<(KeyOf, Vec<Report<EtcdReceipt>>)>) -> bool {
+    let turn = &Turn::default();
     let mut rest = reports.into_iter().peekable();
     while rest.peek().is_some() {
         let some = rest.by_ref().take(BATCH_MAX);
         let part = |(key, reports)| -> SendPart<'_, bool> {
-            Box::pin(async move { correct(store, caller, &key, reports).await })
+            Box::pin(async move { correct(store, caller, turn, &key, reports).await })
         };
         let parts: SmallVec<[SendPart<'_, bool>; 2]> = some.map(part).collect();
         if !all(parts).await.into_iter().all(|is_made| is_made) {
@@ -97,7 +101,13 @@ async fn send(store: &EtcdStore, caller: &Caller, reports: Vec<(KeyOf, Vec<Repor
 }
 
 /// Makes the reports about one key, and ends its loans. Returns whether this was done. Otherwise it is tried again later.
-async fn correct(store: &EtcdStore, caller: &Caller, of: &KeyOf, reports: Vec<Report<EtcdReceipt>>) -> bool {
+async fn correct(
+    store: &EtcdStore,
+    caller: &Caller,
+    turn: &Turn<Step>,
+    of: &KeyOf,
+    reports: Vec<Report<EtcdReceipt>>,
+) -> bool {
     let held = store.ledger.holding(of);
     let mut locked = held.lock().await;
     let rule = reports.iter().map(rule_of).next_back().or(locked.rule.as_ref()).cloned();
@@ -107,8 +117,9 @@ async fn correct(store: &EtcdStore, caller: &Caller, of: &KeyOf, reports: Vec<Re
     let mut error = None;
     let is_due = locked.is_due(store.is_ending.load(Ordering::Relaxed), store.now());
     if let Some(rule) = rule.filter(|_| is_due) {
-        let transaction = Transaction { store, caller, of, rule: &rule };
-        let made = timeout(BATCH_TIMEOUT, transaction.make(&mut locked, None)).await;
+        let deadline = instant_now() + BATCH_TIMEOUT;
+        let transaction = Transaction { store, caller, turn, deadline, of, rule: &rule };
+        let made = timeout_at(deadline, transaction.make(&mut locked, None)).await;
         error = made.unwrap_or_else(|_| Err(CallError::late())).err();
         locked.rule = Some(rule);
     }

@@ -12,11 +12,13 @@ use super::ledger::Ledger;
 use super::node::Node;
 use super::proto::etcdserverpb::{LeaseGrantRequest, LeaseGrantResponse};
 use super::settings::EtcdSettings;
+use super::step::Step;
 use crate::base::telemetry::Metrics;
 use crate::base::time::{Clock, Timestamp};
 use crate::engine::limit::{Algorithm, AnyState};
 use crate::engine::store::backend::{EtcdReceipt, Failure, RemoteCharge, RemoteReceipt};
 use crate::fleet::stores::driver::grpc::{CallError, Caller};
+use crate::fleet::stores::driver::turn::Turn;
 use crate::fleet::stores::driver::{Kind, Nodes, Shared, StoreContext, random_id};
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -61,7 +63,7 @@ impl Kind for Etcd {
     type Node = Node;
     type Map = ();
     type Refund = EtcdReceipt;
-    type Session = ();
+    type Session = Turn<Step>;
 
     /// Each charge is a transaction.
     fn call_of(&self, _: &Nodes<Node, ()>, _: &RemoteCharge<'_>, position: usize) -> (Option<usize>, usize) {

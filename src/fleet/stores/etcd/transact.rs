@@ -2,20 +2,22 @@
 
 use std::sync::atomic::Ordering;
 
+use tokio::time::Instant;
+
 use super::account::{Account, AccountKeys, bytes_of};
 use super::ledger::{Holding, KeyOf};
 use super::plan::{Plan, Wish, Write, plan};
 use super::proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
-use super::proto::etcdserverpb::{
-    Compare, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse, request_op, response_op,
-};
+use super::proto::etcdserverpb::{Compare, PutRequest, RangeRequest, RequestOp, TxnRequest, request_op, response_op};
+use super::proto::mvccpb::KeyValue;
+use super::step::Step;
 use super::store::EtcdStore;
-use super::{RANGE, TXN};
 use crate::base::time::Timestamp;
 use crate::engine::limit::Algorithm;
 use crate::engine::store::LEASE_NS;
 use crate::engine::store::backend::{EtcdReceipt, Failure, Units};
 use crate::fleet::stores::driver::grpc::{CallError, Caller};
+use crate::fleet::stores::driver::turn::Turn;
 
 /// Writes of other replicas that one transaction follows.
 const CONFLICTS_MAX: usize = 64;
@@ -34,6 +36,9 @@ const NO_LEASE: &str = "requested lease not found";
 pub(super) struct Transaction<'t> {
     pub(super) store: &'t EtcdStore,
     pub(super) caller: &'t Caller,
+    /// The steps of other transactions at this time.
+    pub(super) turn: &'t Turn<Step>,
+    pub(super) deadline: Instant,
     pub(super) of: &'t KeyOf,
     pub(super) rule: &'t Algorithm,
 }
@@ -45,10 +50,10 @@ impl Transaction<'_> {
     /// If there is no answer, or this is dropped, `holding` knows what has begun, and a later transaction finds out whether
     /// it was made.
     pub(super) async fn make(&self, holding: &mut Holding, units: Option<Units>) -> Result<(Plan, u64), CallError> {
-        let Self { store, caller, rule, of } = *self;
+        let Self { store, rule, of, .. } = *self;
         let keys = AccountKeys::new(&store.settings.prefix, (&of.0, of.1), store.replica);
         let number = store.next_number();
-        let mut entries = caller.call::<RangeResponse>(RANGE, &keys.range()).await?.kvs;
+        let mut entries = entries_of(self.step(request_op::Request::RequestRange(keys.range())).await?);
         for _ in 0..CONFLICTS_MAX {
             let account = keys.read(entries).ok_or_else(foreign)?;
             holding.resolve(&account);
@@ -71,11 +76,11 @@ impl Transaction<'_> {
             );
             holding.rule = Some(rule.clone());
             store.ledger.note_due(now.saturating_add_ns(RESOLVE_NS), of.clone());
-            let answer = caller.call::<TxnResponse>(TXN, &question).await;
+            let answer = self.step(request_op::Request::RequestTxn(question)).await;
             if answer.as_ref().is_err_and(|error| error.text.contains(NO_LEASE)) {
                 store.lost_leases().await;
             }
-            let answer = answer?;
+            let response_op::Response::ResponseTxn(answer) = answer? else { return Err(Failure::Reply.into()) };
             if answer.succeeded {
                 holding.made(write.loans);
                 if !holding.loans.is_empty() {
@@ -84,9 +89,14 @@ impl Transaction<'_> {
                 return Ok((plan, number));
             }
             holding.refused();
-            entries = entries_of(answer);
+            entries = answer.responses.into_iter().filter_map(|op| op.response).flat_map(entries_of).collect();
         }
         Err(CallError { failure: Failure::Busy, text: "too many replicas write a key".into() })
+    }
+
+    /// Makes a step together with those of other transactions.
+    async fn step(&self, request: request_op::Request) -> Result<response_op::Response, CallError> {
+        self.turn.call(self.caller, Step(RequestOp { request: Some(request) }), self.deadline).await
     }
 
     /// The receipt for `units` of a loan.
@@ -134,11 +144,10 @@ fn foreign() -> CallError {
     CallError { failure: Failure::Reply, text: "a key has a value that no replica has written".into() }
 }
 
-/// The keys that a failed comparison returns.
-fn entries_of(answer: TxnResponse) -> Vec<super::proto::mvccpb::KeyValue> {
-    let ranges = answer.responses.into_iter().filter_map(|response| match response.response {
-        Some(response_op::Response::ResponseRange(range)) => Some(range.kvs),
-        _ => None,
-    });
-    ranges.flatten().collect()
+/// The keys that a range has.
+fn entries_of(response: response_op::Response) -> Vec<KeyValue> {
+    match response {
+        response_op::Response::ResponseRange(range) => range.kvs,
+        _ => Vec::new(),
+    }
 }

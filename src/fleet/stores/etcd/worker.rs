@@ -6,13 +6,15 @@ use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
 use super::node::Node;
+use super::step::Step;
 use super::store::{Etcd, EtcdStore};
 use super::transact::Transaction;
 use crate::base::time::instant_now;
 use crate::engine::store::backend::{
-    Answers, Failure, Handling, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable,
+    Answers, Failure, Handling, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable, Units,
 };
-use crate::fleet::stores::driver::grpc::{CallError, Caller};
+use crate::fleet::stores::driver::grpc::CallError;
+use crate::fleet::stores::driver::turn::Turn;
 use crate::fleet::stores::driver::{Ask, Link, Server as _, View};
 
 impl Ask for Etcd {
@@ -20,14 +22,14 @@ impl Ask for Etcd {
         store: &Arc<EtcdStore>,
         _: &View<Node, ()>,
         link: &Arc<Link<Node>>,
-        (): &(),
+        turn: &Turn<Step>,
         charges: &[RemoteCharge<'_>],
         deadline: Instant,
     ) -> Result<Answers, Unavailable> {
         // There is one charge: each is a call of its own.
         let mut answers = Answers { is_admitted: true, outcomes: SmallVec::new() };
         for charge in charges {
-            let outcome = lend(store, link, charge, deadline).await;
+            let outcome = lend(store, link, turn, charge, deadline).await;
             let lent = outcome.as_ref().map_or(u64::MAX, |outcome| outcome.admitted);
             answers.is_admitted &= charge.handling != Handling::Enforce || lent >= charge.units.cost;
             answers.outcomes.push(outcome);
@@ -40,12 +42,15 @@ impl Ask for Etcd {
 async fn lend(
     store: &EtcdStore,
     link: &Link<Node>,
+    turn: &Turn<Step>,
     charge: &RemoteCharge<'_>,
     deadline: Instant,
 ) -> Result<RemoteOutcome, Unavailable> {
     let (node, begun) = (&link.node, instant_now());
     let (caller, _) = link.ready(deadline).await?;
-    let borrowed = timeout_at(deadline, borrow(store, &caller, charge)).await;
+    let of = (Box::from(charge.limit), charge.key);
+    let transaction = Transaction { store, caller: &caller, turn, deadline, of: &of, rule: charge.rule };
+    let borrowed = timeout_at(deadline, borrow(&transaction, charge.units)).await;
     store.context.observe(begun);
     let failed = |error: CallError| {
         node.failed(error.failure, &error.text);
@@ -56,12 +61,10 @@ async fn lend(
     Ok(outcome)
 }
 
-async fn borrow(store: &EtcdStore, caller: &Caller, charge: &RemoteCharge<'_>) -> Result<RemoteOutcome, CallError> {
-    let RemoteCharge { limit, key, rule, units, .. } = *charge;
-    let of = (Box::from(limit), key);
-    let held = store.ledger.holding(&of);
+async fn borrow(transaction: &Transaction<'_>, units: Units) -> Result<RemoteOutcome, CallError> {
+    let Transaction { store, of, rule, .. } = *transaction;
+    let held = store.ledger.holding(of);
     let mut locked = held.lock().await;
-    let transaction = Transaction { store, caller, of: &of, rule };
     let (plan, loan) = transaction.make(&mut locked, Some(units)).await?;
     let units = plan.borrowed;
     let receipt = (units > 0).then(|| transaction.receipt(loan, (plan.now, units)));

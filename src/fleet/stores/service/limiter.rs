@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_rustls::rustls::ClientConfig;
 
+use super::message::CallOfCharges;
 use super::node::Node;
 use super::refund::Refund;
 use super::settings::LimiterSettings;
@@ -14,6 +15,7 @@ use crate::base::telemetry::Metrics;
 use crate::base::time::{Clock, Timestamp};
 use crate::engine::limit::Key;
 use crate::engine::store::backend::{CallId, Failure, RemoteReceipt};
+use crate::fleet::stores::driver::turn::Turn;
 use crate::fleet::stores::driver::{Batch, Kind, Nodes, Server as _, Shared, StoreContext, random_id};
 
 /// The shortest time from one line about a limit that the limiter does not decide to the next.
@@ -103,11 +105,12 @@ pub(in crate::fleet::stores) struct Session {
     id: u64,
     /// The number of the last call.
     calls: Cell<u64>,
+    pub(super) turn: Turn<CallOfCharges>,
 }
 
 impl Default for Session {
     fn default() -> Self {
-        Self { id: random_id(), calls: Cell::new(0) }
+        Self { id: random_id(), calls: Cell::new(0), turn: Turn::default() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Limits whose state another Weir has, so that several replicas share them: its limiter service decides.
 //!
-//! A worker asks with one call for all limits of a request (`worker`). Calls share one connection of HTTP/2 for each
-//! worker. A limiter that fails is left alone until a probe succeeds (`node`, `monitor`). Refunds and settlements are sent
+//! A worker asks with one call for all limits of a request (`worker`). Calls of one turn of its event loop are one message,
+//! on one connection of HTTP/2 for each worker. A limiter that fails is left alone until a probe succeeds (`node`, `monitor`). Refunds and settlements are sent
 //! later (`flush`).
 //!
 //! A call has a number. So what a lost call charged is given back, also if the call arrives after that (`calls`).
@@ -13,6 +13,7 @@ pub mod proto;
 pub mod settings;
 
 pub mod calls;
+mod message;
 mod refund;
 
 mod node;

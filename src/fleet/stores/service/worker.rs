@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
-use super::CHARGE;
 use super::limiter::{Limiter, Service, Session};
+use super::message::CallOfCharges;
 use super::node::Node;
-use super::proto::{self, ChargeRequest, ChargeResponse, KeyCharge, Outcome, Refusal};
+use super::proto::{self, KeyCharge, Outcome, Refusal, Verdict};
 use crate::base::time::{Timestamp, instant_now};
 use crate::engine::limit::{AnyState, Key};
 use crate::engine::store::backend::{
     Answers, CallId, Failure, Handling, LimiterReceipt, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable,
 };
-use crate::fleet::stores::driver::grpc::CallError;
 use crate::fleet::stores::driver::{Ask, Link, Server as _, View};
 
 /// A call without an answer. What it charges is given back on drop.
@@ -43,26 +42,21 @@ impl Ask for Service {
         let (caller, generation) = link.ready(deadline).await?;
         let (process, now) = (generation.number, store.context.clock.now());
         let call = session.next_call(process, now);
-        let question = ChargeRequest {
-            process,
-            session: call.session,
-            call: call.number,
-            charges: charges.iter().map(key_charge).collect(),
-        };
         let begun = instant_now();
         let mut unanswered = Unanswered { store, call: Some(call) };
-        let answer = timeout_at(deadline, caller.call::<ChargeResponse>(CHARGE, &question)).await;
+        let asked = CallOfCharges { of: call, charges: charges.iter().map(key_charge).collect() };
+        let answer = session.turn.call(&caller, asked, deadline).await;
         store.context.observe(begun);
-        let answer = answer.unwrap_or_else(|_| Err(CallError::late())).map_err(|error| {
+        let answer = answer.map_err(|error| {
             node.failed(error.failure, &error.text);
             if error.failure == Failure::Timeout { Unavailable::Timeout } else { Unavailable::Error(error.failure) }
         })?;
-        if !answer.is_decided {
+        let Some(verdict) = answer else {
             unanswered.call = None;
             node.is_cold(process);
             return Err(Unavailable::Cold);
-        }
-        let read = Reader { store, call, now: store.context.clock.now() }.answers(charges, &answer);
+        };
+        let read = Reader { store, call, now: store.context.clock.now() }.answers(charges, &verdict);
         let Some(answers) = read else {
             node.failed(Failure::Reply, "an answer to another question");
             return Err(Unavailable::Error(Failure::Reply));
@@ -105,14 +99,14 @@ struct Reader<'s> {
 
 impl Reader<'_> {
     /// The answers to all charges; `None` if they are not of this question.
-    fn answers(&self, charges: &[RemoteCharge<'_>], answer: &ChargeResponse) -> Option<Answers> {
-        if answer.outcomes.len() != charges.len() {
+    fn answers(&self, charges: &[RemoteCharge<'_>], verdict: &Verdict) -> Option<Answers> {
+        if verdict.outcomes.len() != charges.len() {
             return None;
         }
-        let each = charges.iter().zip(&answer.outcomes).zip(0..);
+        let each = charges.iter().zip(&verdict.outcomes).zip(0..);
         let outcomes = each.map(|((charge, outcome), index)| self.outcome(charge, outcome, index));
         let outcomes = outcomes.collect::<Option<_>>()?;
-        Some(Answers { is_admitted: answer.is_admitted, outcomes })
+        Some(Answers { is_admitted: verdict.is_admitted, outcomes })
     }
 
     fn outcome(
