@@ -1,6 +1,7 @@
 //! Replicas that stream to each other through relays, one for each direction of each pair.
 
 mod bans;
+mod count;
 mod members;
 
 use std::net::SocketAddr;
@@ -108,8 +109,13 @@ pub fn fleet_address(weir: &Weir) -> SocketAddr {
 
 /// The answer of `/v1/fleet`.
 pub fn view(weir: &Weir) -> Value {
+    view_at(weir.admin())
+}
+
+/// The answer of `/v1/fleet` at the admin listener of a replica.
+fn view_at(admin: SocketAddr) -> Value {
     let head = "GET /v1/fleet HTTP/1.1\r\nhost: localhost\r\n\r\n";
-    serde_json::from_str(&Client::connect(weir.admin()).send(head).answer().text()).unwrap()
+    serde_json::from_str(&Client::connect(admin).send(head).answer().text()).unwrap()
 }
 
 /// The members to which a replica is connected.

@@ -57,7 +57,7 @@ enum Reached {
 pub(super) async fn keep_connected(hub: Arc<Hub>, address: Box<str>) {
     let (mut pauses, mut last_error) = (Pauses::new(&address), String::new());
     loop {
-        let began = time::instant_now();
+        let (began, began_at) = (time::instant_now(), hub.clock.now());
         match reach(&hub, &address).await {
             Ok(Reached::Itself) => {
                 hub.found(&address, Target::Itself);
@@ -76,7 +76,7 @@ pub(super) async fn keep_connected(hub: Arc<Hub>, address: Box<str>) {
             }
             Err(error) => {
                 let cause = error.downcast_ref::<io::Error>().map(io::Error::kind);
-                hub.refuses(&address, cause == Some(io::ErrorKind::ConnectionRefused));
+                hub.failed(&address, cause == Some(io::ErrorKind::ConnectionRefused), began_at);
                 let text = error.to_string();
                 if text == last_error {
                     tracing::debug!(peer = %address, error = text, "a replica cannot be reached");
@@ -170,7 +170,8 @@ impl Call {
         let proof = MetadataValue::from_bytes(&greetings.prove(Side::Caller, &hub.key));
         request.metadata_mut().insert_bin(PROOF, proof);
         let answer = match client.exchange(request).await {
-            Err(status) if status.code() == Code::AlreadyExists => {
+            // The process may have cut this connection because of its own call.
+            Err(status) if status.code() == Code::AlreadyExists || hub.is_connected(process) => {
                 return Ok(Opened::Other(Reached::Connected(process)));
             }
             answer => answer.map_err(error_of)?,

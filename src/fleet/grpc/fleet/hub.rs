@@ -242,6 +242,8 @@ impl Hub {
         let ticket = Ticket { process, peer: known.peer, number };
         state.replica.connect(known.peer, now);
         tracing::info!(peer = %known.address, epoch = process.epoch, "a replica is connected");
+        let connected = state.connected();
+        state.roster.joined(process.instance, &connected, now);
         self.note_size(state);
         Ok(ticket)
     }
@@ -326,10 +328,10 @@ impl Hub {
 }
 
 impl State {
-    /// The replicas, this one included, at most `max_replicas`.
-    pub(super) fn replicas(&self, max_replicas: usize) -> u64 {
-        let instances = self.processes.keys().map(|process| process.instance);
-        self.roster.replicas(instances).min(max_replicas as u64)
+    /// The replicas with a connection.
+    pub(super) fn connected(&self) -> BTreeSet<u64> {
+        let connected = self.processes.iter().filter(|(_, known)| known.connection.is_some());
+        connected.map(|(process, _)| process.instance).collect()
     }
 
     /// Forgets all processes that `is_gone` selects.
@@ -348,9 +350,7 @@ impl State {
     fn make_room(&mut self, process: ProcessId, max_replicas: usize) -> Result<(), JoinError> {
         // During a takeover, a replica has two processes.
         if self.processes.len() < 2 * max_replicas {
-            let connected = self.processes.iter().filter(|(_, known)| known.connection.is_some());
-            let mut instances: Vec<u64> = connected.map(|(process, _)| process.instance).collect();
-            instances.dedup();
+            let instances = self.connected();
             let is_known = instances.contains(&process.instance);
             return if is_known || instances.len() + 1 < max_replicas { Ok(()) } else { Err(JoinError::Full) };
         }

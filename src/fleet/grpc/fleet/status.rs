@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::hub::{Hub, State};
 use super::published::Published;
-use super::roster::Target;
+use super::roster::{Count, Target};
 use crate::base::time::Timestamp;
 use crate::engine::store::stream::{FleetStatus, FleetView, MemberView};
 
@@ -43,9 +43,11 @@ impl Hub {
         }
     }
 
-    /// Notes whether `address` refuses connections.
-    pub(super) fn refuses(&self, address: &str, is_refusing: bool) {
-        self.state().roster.refuses(address, is_refusing);
+    /// Notes that an attempt to reach `address` that began at `began` has failed, and whether it was refused.
+    pub(super) fn failed(&self, address: &str, is_refusing: bool, began: Timestamp) {
+        let mut state = self.state();
+        state.roster.failed(address, is_refusing, began);
+        self.note_size(&mut state);
     }
 
     /// Updates the metrics, and warns of clocks that differ.
@@ -93,9 +95,21 @@ impl Hub {
 }
 
 impl State {
+    /// The replicas, this one included, at most `max_replicas`.
+    pub(super) fn replicas(&self, max_replicas: usize) -> u64 {
+        self.count().replicas.min(max_replicas as u64)
+    }
+
+    /// The replicas, each once, whichever addresses lead to it.
+    fn count(&self) -> Count {
+        let instances = self.processes.keys().map(|process| process.instance).collect();
+        self.roster.count(&instances, &self.connected())
+    }
+
     /// The replicas that do not hear this one. One whose address refuses connections is gone, unless a peer still reaches it,
     /// or this replica is heard by no other.
     fn absent(&mut self, replicas: u64, now: Timestamp) -> u64 {
+        let unknown_max = self.count().unknown;
         let Self { replica, processes, roster, .. } = self;
         let hearing = processes.iter().filter(|(_, known)| replica.reaches(known.peer, now));
         let hearing: BTreeSet<u64> = hearing.map(|(process, _)| process.instance).collect();
@@ -107,8 +121,8 @@ impl State {
                 Target::Instance(_) | Target::Itself => {}
             }
         }
-        let gone =
-            refusing.iter().filter(|instance| replica.is_refused_by_all(**instance, now)).count() as u64 + unknown;
+        let gone = refusing.iter().filter(|instance| replica.is_refused_by_all(**instance, now)).count() as u64;
+        let gone = gone + unknown.min(unknown_max);
         replica.set_refusing(refusing.into_iter().collect());
         let absent = replicas.saturating_sub(1 + hearing.len() as u64);
         if hearing.is_empty() { absent } else { absent.saturating_sub(gone) }
