@@ -117,9 +117,14 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     }
     let max_keys = table.count("max_keys");
     let (name, excess, mut allowed, cost, sharing) = (name?, excess?, allowed?, cost?, sharing?);
-    let stored_after = after.as_ref().and_then(Option::as_deref);
-    let on_limit = excess.on_limit;
-    let stored = Stored { scheme: &scheme, allowed: &allowed, cost: &cost, on_limit, after: stored_after };
+    let stored = Stored {
+        scheme: &scheme,
+        allowed: &allowed,
+        cost: &cost,
+        on_limit: excess.on_limit,
+        after: after.as_ref().and_then(Option::as_deref),
+        max_keys: max_keys.unwrap_or_default(),
+    };
     let stored_debt = remote::check(table, &sharing, &stored);
     excess.check_on_full(table, &allowed);
     let is_sketched = excess.is_sketched();
@@ -140,7 +145,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
         strategy: sharing.strategy,
         cost,
         after: after?,
-        on_limit,
+        on_limit: excess.on_limit,
         ban,
         max_keys: max_keys?,
         on_full,

@@ -367,6 +367,12 @@ fn an_etcd_is_a_store_of_leases_only() {
         let text = format!("{}{limit}", etcd("'local'"));
         assert_eq!(first_problem(&text), expected, "{strategy}");
     }
+    for (key, max_keys, is_warned) in [("'ip'", 1_000_000, true), ("'ip'", 5000, false), ("", 5001, false)] {
+        let limit = LIMIT.replace("key = []", &format!("key = [{key}]\nmax_keys = {max_keys}"));
+        let config = compiled(&format!("{}{limit}", etcd("'lease'")));
+        let (findings, _) = config.warnings.findings();
+        assert_eq!(findings.iter().any(|finding| finding.code == "etcd_keys"), is_warned, "{key} {max_keys}");
+    }
     let log = format!("{}{LIMIT}algorithm = 'sliding_log'", etcd("'lease'"));
     assert_eq!(
         first_problem(&log),
