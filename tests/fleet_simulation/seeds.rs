@@ -54,11 +54,15 @@ struct Figures {
 const WAN: Network = Network { lost: 0, doubled: 0, delay_ns: (5 * MS, 60 * MS) };
 
 impl Case {
-    fn of(seed: u64) -> Self {
+    /// The case of a seed, with this strategy or a random one.
+    fn of(seed: u64, sharing: Option<Sharing>) -> Self {
         let mut random = Random::new(seed);
-        let sharing = random.pick(&[Sharing::Stream; 8]);
-        let sharing =
-            if random.happens(200) { random.pick(&[Sharing::Lease, Sharing::Lease, Sharing::Split]) } else { sharing };
+        let other = if random.happens(200) {
+            random.pick(&[Sharing::Lease, Sharing::Lease, Sharing::Split])
+        } else {
+            Sharing::Stream
+        };
+        let sharing = sharing.unwrap_or(other);
         let nodes = random.pick(&[2, 2, 2, 3, 3, 3, 3, 4, 5, 5, 8, 13]);
         let interval_ns = if nodes > 8 { 50 * MS } else { random.pick(&[10, 20, 20, 40]) * MS };
         let timing = Timing { interval_ns, isolate_after_ns: (400 * MS).max(8 * interval_ns) };
@@ -133,8 +137,10 @@ impl Case {
     fn check_one_off<S: Strategy>(&self, world: &World<S>) {
         let over = world.accounts[0].over;
         let is_exact = self.faults.is_empty() && self.network.lost == 0;
+        let crashes = self.faults.iter().filter(|fault| matches!(fault.kind, FaultKind::Crash(_))).count() as f64;
         let most = match self.sharing {
-            Sharing::Split => 0.0,
+            // A replica that starts again has a full share.
+            Sharing::Split => crashes * world.burst.div_euclid(self.nodes as f64),
             Sharing::Stream if is_exact => world.one_off_bound(0),
             // Borrowed units are spent within half a second; without a store replicas have shares of another limit.
             Sharing::Lease if self.faults.is_empty() => 0.5 * world.rate,
@@ -185,6 +191,9 @@ impl Case {
     }
 }
 
+/// Links of one direction, and of both, that are lost between three nodes.
+const WAYS: [&[(usize, usize)]; 4] = [&[(0, 1)], &[(1, 0), (1, 2)], &[(0, 1), (1, 0)], &[(0, 1), (1, 2), (2, 0)]];
+
 /// Faults one after another or at once, and the end of the last.
 fn faults(nodes: usize, random: &mut Random) -> (Vec<Fault>, u64) {
     let mut at = SECOND;
@@ -193,9 +202,10 @@ fn faults(nodes: usize, random: &mut Random) -> (Vec<Fault>, u64) {
     let faults = (0..count).map(|_| {
         let node = random.below(nodes as u64) as usize;
         let below = 1 + random.below(nodes as u64 - 1) as usize;
-        let kind = match random.below(5) {
+        let kind = match random.below(6) {
             0 => FaultKind::Crash(node),
             1 => FaultKind::Pause(node),
+            5 if nodes > 2 => FaultKind::Ways(random.pick(&WAYS)),
             cut => FaultKind::Partition { below, cuts: cut == 2 },
         };
         let from_ns = at + random.below(SECOND);
@@ -213,6 +223,12 @@ fn faults(nodes: usize, random: &mut Random) -> (Vec<Fault>, u64) {
 fn seeds() {
     let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (first, count) = number("WEIR_SEED").map_or((0, number("WEIR_SEEDS").unwrap_or(256)), |seed| (seed, 1));
+    let sharing = env::var("WEIR_SHARING").ok().map(|word| match word.as_str() {
+        "stream" => Sharing::Stream,
+        "lease" => Sharing::Lease,
+        "split" => Sharing::Split,
+        other => panic!("WEIR_SHARING={other}"),
+    });
     let (next, figures) = (AtomicU64::new(first), Mutex::new(BTreeMap::<_, Vec<Figures>>::new()));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
@@ -222,7 +238,7 @@ fn seeds() {
                     if seed >= first + count {
                         return;
                     }
-                    let case = Case::of(seed);
+                    let case = Case::of(seed, sharing);
                     let checked = case.check();
                     figures.lock().unwrap().entry((case.sharing, case.nodes)).or_default().push(checked);
                 }
