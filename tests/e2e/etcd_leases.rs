@@ -179,8 +179,8 @@ fn an_etcd_may_have_a_login_and_tls() {
     });
 }
 
-/// Replicas share the time of the first one: the fleet admits its limit, and each replica its part of an even load,
-/// however wrong the clocks of the others are.
+/// Replicas share the time of the first one: the fleet admits its limit, and no replica starves, however wrong the clocks
+/// of the others are.
 #[test]
 fn clocks_may_differ() {
     // A limit, and the units that it admits at once.
@@ -204,16 +204,28 @@ fn clocks_may_differ() {
         answers.assert_only(&[200, 429]);
         let passed = answers.passed() as f64;
         let share = passed / (at_once + 100.0 * begin.elapsed().as_secs_f64());
-        let admitted = |weir: &Weir| weir.metric("weir_limit_decisions_total{decision=\"admitted\",limit=\"each\"}");
-        let each: Vec<f64> = fleet.weirs.iter().map(admitted).collect();
+        let decided = |weir: &Weir, decision| {
+            weir.metric(&format!("weir_limit_decisions_total{{decision=\"{decision}\",limit=\"each\"}}"))
+        };
+        let each: Vec<f64> = fleet.weirs.iter().map(|weir| decided(weir, "admitted")).collect();
+        let refused: Vec<f64> = fleet.weirs.iter().map(|weir| decided(weir, "refused")).collect();
         println!("{clocks:?} {limit:?}: admitted / allowed {share:.3}, by replica {each:?}");
-        assert!((0.7..=1.02).contains(&share), "{clocks:?} {limit:?}: {share}");
-        assert!(each.iter().all(|of| *of >= passed / 6.0), "{clocks:?}: {each:?}");
-        let ahead = fleet.weirs[2].metric("weir_store_clock_ahead_seconds{store=\"main\"}");
-        let expected = clocks[0].parse::<f64>().unwrap() - clocks[2].parse::<f64>().unwrap();
-        assert!((ahead - expected).abs() < 0.5, "{clocks:?}: {ahead}");
-        if expected.abs() > 1.5 {
-            fleet.weirs[2].wait_for_line("the clock of the fleet differs");
+        // On a busy machine, clients ask for less than is allowed, and those of one replica for less than the others.
+        let asked = answers.0.len() as f64;
+        assert!(share <= 1.02 && passed >= 0.7 * asked.min(passed / share), "{clocks:?} {limit:?}: {share}");
+        // Which replica finds units first is left to chance, also with equal clocks.
+        let is_starved = |(of, refused): (&f64, &f64)| *of < 0.15 * passed * (of + refused) / asked;
+        assert!(!each.iter().zip(&refused).any(is_starved), "{clocks:?}: {each:?}, refused {refused:?}");
+        let clocks: Vec<f64> = clocks.iter().map(|clock| clock.parse().unwrap()).collect();
+        let ahead = |weir: &Weir| weir.metric("weir_store_clock_ahead_seconds{store=\"main\"}");
+        let ahead: Vec<f64> = fleet.weirs.iter().map(ahead).collect();
+        // Whichever replica was the first.
+        let is_of = |first: &f64| clocks.iter().zip(&ahead).all(|(clock, ahead)| (first - clock - ahead).abs() < 0.5);
+        assert!(clocks.iter().any(is_of), "{clocks:?}: {ahead:?}");
+        for (weir, ahead) in fleet.weirs.iter().zip(&ahead) {
+            if ahead.abs() > 1.5 {
+                weir.wait_for_line("the clock of the fleet differs");
+            }
         }
     }
 }

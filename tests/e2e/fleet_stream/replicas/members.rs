@@ -25,9 +25,11 @@ fn replica(upstream: &Upstream, tables: &str, options: &str, files: &[(&str, &Ce
 
 fn until_members(weirs: &[Weir]) {
     for weir in weirs {
-        weir.wait_until("the members are known", || {
+        weir.wait_until("the members and their addresses are known", || {
             let view = view(weir);
-            connected(&view) == weirs.len() - 1 && view["replicas"] == weirs.len()
+            let members = view["members"].as_array().unwrap().len();
+            [connected(&view), members].iter().all(|others| others + 1 == weirs.len())
+                && view["replicas"] == weirs.len()
         });
     }
 }
