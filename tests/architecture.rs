@@ -155,3 +155,16 @@ fn generated_code_is_that_of_the_interfaces() {
     expected.sort_unstable();
     assert_eq!(listed, expected, "run cargo run --manifest-path proto/generate/Cargo.toml");
 }
+
+/// The page about a new algorithm names each file that it touches: those that name `sub_window`, outside its folder.
+#[test]
+fn an_algorithm_touches_the_files_that_its_page_names() {
+    let page = fs::read_to_string("docs/contributing/adding-an-algorithm.md").unwrap();
+    let named: Vec<&str> = codes(&page).collect();
+    let sources = [".rs", ".lua"].into_iter().flat_map(|end| files(Path::new("src"), end));
+    let others = sources.filter(|path| !path.contains("/tests") && !path.contains("/sub_window"));
+    let touched: Vec<_> = others.filter(|path| fs::read_to_string(path).unwrap().contains("sub_window")).collect();
+    assert!(touched.contains(&"src/engine/limit/algorithm.rs".to_owned()), "{touched:?}");
+    let unnamed: Vec<_> = touched.iter().filter(|path| !named.iter().any(|code| path.ends_with(code))).collect();
+    assert!(unnamed.is_empty(), "{unnamed:?}");
+}

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use weir::base::time::Timestamp;
-use weir::engine::limit::Algorithm;
 use weir::engine::limit::late::{LateByRate, LateUnits};
 use weir::engine::limit::state::State as _;
+use weir::engine::limit::{Algorithm, AlgorithmName};
 use weir::engine::store::backend::{Handling, Units};
 
 use crate::model::{self, Limit};
-use crate::random::{KINDS, Random, Size, rule, tick_us};
+use crate::random::{Random, Size, rule, tick_us};
 use crate::server::Server;
 
 const CASES: u64 = 200;
@@ -68,9 +68,9 @@ fn case(server: &mut Server, random: &mut Random) {
 }
 
 fn limit(random: &mut Random, name: &str, size: Size) -> Limit {
-    let kind = random.below(KINDS);
+    let (_, algorithm) = random.pick(&AlgorithmName::ALL);
     let rates = if random.one_in(5) { 2 + random.below(2) } else { 1 };
-    let rules: Vec<Algorithm> = (0..rates).map(|_| rule(random, kind, size)).collect();
+    let rules: Vec<Algorithm> = (0..rates).map(|_| rule(random, algorithm, size)).collect();
     let rule = if rates == 1 { rules[0].clone() } else { Algorithm::Several(rules.into()) };
     let handling = match random.below(5) {
         0 => Handling::Shadow,
@@ -149,18 +149,9 @@ fn late(random: &mut Random, rule: &Algorithm, now: Timestamp) -> LateByRate {
 
 /// A rule of the same algorithms.
 fn other_rule(random: &mut Random, was: &Algorithm, size: Size) -> Algorithm {
-    let kinds = |rule: &Algorithm| match rule {
-        Algorithm::TokenBucket(_) => vec![0],
-        Algorithm::LeakyBucket(_) => vec![1],
-        Algorithm::FixedWindow(_) => vec![2, 3],
-        Algorithm::SlidingLog(_) => vec![4],
-        Algorithm::SlidingWindow(_) => vec![5],
-        Algorithm::SubWindow(_) => vec![6],
-        Algorithm::Concurrency(_) | Algorithm::Several(_) => vec![7],
-    };
     let mut other = |was: &Algorithm| {
-        let kind = random.pick(&kinds(was));
-        rule(random, kind, size)
+        let name = AlgorithmName::ALL.into_iter().find(|(name, _)| *name == was.name()).unwrap().1;
+        rule(random, name, size)
     };
     match was {
         Algorithm::Several(rules) => Algorithm::Several(rules.iter().map(other).collect()),

@@ -1,7 +1,6 @@
 //! Random rules and requests from a seed.
 
-use weir::engine::limit::{Algorithm, Allowance, Calendar, Quota, Rate, Unit};
-use weir::engine::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
+use weir::engine::limit::{Algorithm, AlgorithmName, Calendar, Rate, Settings, Unit};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -43,11 +42,8 @@ pub enum Size {
     Large,
 }
 
-/// The number of algorithms.
-pub const KINDS: u64 = 8;
-
-/// A rule of one rate, of the algorithm with this number.
-pub fn rule(random: &mut Random, kind: u64, size: Size) -> Algorithm {
+/// A rule of one rate, of this algorithm.
+pub fn rule(random: &mut Random, name: AlgorithmName, size: Size) -> Algorithm {
     let count = match size {
         Size::Small => 1 + random.below(29),
         Size::Many => 20 + random.below(180),
@@ -56,42 +52,25 @@ pub fn rule(random: &mut Random, kind: u64, size: Size) -> Algorithm {
     let some_us = 100 + random.below(10_000_000);
     let period_ns =
         random.pick(&[SECOND_NS, 60 * SECOND_NS, 86_400 * SECOND_NS, 30 * 86_400 * SECOND_NS, some_us * 1000]);
-    let rate = Rate { count, period_ns };
-    let made = match kind {
-        0 => quota(random, rate).map(Algorithm::TokenBucket),
-        1 => {
-            let shapes = random.one_in(2);
-            quota(random, rate).map(|quota| Algorithm::LeakyBucket(leaky_bucket::Rule { quota, shapes }))
-        }
-        2 => fixed_window::Rule::from_first(rate).ok().map(Algorithm::FixedWindow),
-        3 => {
-            let zone = random.pick(&["UTC", "Europe/Berlin", "Australia/Lord_Howe"]);
-            let units =
-                [(Unit::Millisecond, 250), (Unit::Second, 1), (Unit::Hour, 5), (Unit::Day, 1), (Unit::Month, 1)];
-            let (unit, every) = random.pick(&units);
-            let calendar = Calendar::new(unit, every, zone).unwrap();
-            fixed_window::Rule::in_calendar(count, calendar).ok().map(Algorithm::FixedWindow)
-        }
-        4 => sliding_log::Rule::new(Rate { count: count.min(sliding_log::COUNT_MAX), ..rate })
-            .ok()
-            .map(Algorithm::SlidingLog),
-        5 => Allowance::new(rate).ok().map(Algorithm::SlidingWindow),
-        6 => {
-            let n = u32::try_from(1 + random.below(if size == Size::Many { 200 } else { 8 })).unwrap();
-            sub_window::Rule::new(rate, n).ok().map(Algorithm::SubWindow)
-        }
-        _ => concurrency::Rule::new(count).ok().map(Algorithm::Concurrency),
+    let settings = Settings {
+        rate: Rate { count, period_ns },
+        burst: 1 + random.below(count.saturating_mul(2)),
+        shapes: random.one_in(2),
+        calendar: random.one_in(2).then(|| calendar(random)),
+        sub_windows: u32::try_from(1 + random.below(if size == Size::Many { 200 } else { 8 })).unwrap(),
     };
-    match made.and_then(|rule| rule.to_portable(64).ok()) {
+    match name.rule(&settings).ok().and_then(|rule| rule.to_portable(64).ok()) {
         Some(portable) => portable,
         // Too many units for this algorithm.
-        None => rule(random, kind, size),
+        None => rule(random, name, size),
     }
 }
 
-fn quota(random: &mut Random, rate: Rate) -> Option<Quota> {
-    let burst = 1 + random.below(rate.count.saturating_mul(2));
-    Quota::new(rate, burst).ok()
+fn calendar(random: &mut Random) -> Calendar {
+    let zone = random.pick(&["UTC", "Europe/Berlin", "Australia/Lord_Howe"]);
+    let units = [(Unit::Millisecond, 250), (Unit::Second, 1), (Unit::Hour, 5), (Unit::Day, 1), (Unit::Month, 1)];
+    let (unit, every) = random.pick(&units);
+    Calendar::new(unit, every, zone).unwrap()
 }
 
 /// A length of time in microseconds that matters to a rule.

@@ -3,8 +3,8 @@
 use weir::base::time::{Timestamp, instant_now};
 use weir::engine::limit::late;
 use weir::engine::limit::state::State as _;
-use weir::engine::limit::{Algorithm, Allowance, AnyState, Calendar, Quota, Rate, Unit};
-use weir::engine::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
+use weir::engine::limit::{Algorithm, AlgorithmName, Allowance, AnyState, Calendar, Quota, Rate, Settings, Unit};
+use weir::engine::limit::{fixed_window, leaky_bucket, sliding_log};
 use weir::engine::store::backend::{Handling, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable, Units};
 use weir::fleet::stores::redis::script::{
     Change, Correction, InFlight, KnownState, Noting, correct, in_flight, push, renew,
@@ -16,21 +16,18 @@ pub const MS: u64 = 1_000_000;
 pub const NOW: Timestamp = Timestamp::from_ns(1_700_000_000_000 * MS);
 const RATE: Rate = Rate { count: 10, period_ns: 2000 * MS };
 
-/// One rule of each algorithm: 10 in two seconds.
+/// Rules of each algorithm: 10 in two seconds. The first is a token bucket, the last has no time.
 fn rules() -> Vec<Algorithm> {
-    let quota = Quota::new(RATE, 10).unwrap();
     let calendar = Calendar::new(Unit::Second, 2, "UTC").unwrap();
-    vec![
-        Algorithm::TokenBucket(quota),
-        Algorithm::LeakyBucket(leaky_bucket::Rule { quota, shapes: false }),
-        Algorithm::LeakyBucket(leaky_bucket::Rule { quota, shapes: true }),
-        Algorithm::FixedWindow(fixed_window::Rule::from_first(RATE).unwrap()),
-        Algorithm::FixedWindow(fixed_window::Rule::in_calendar(10, calendar).unwrap()),
-        Algorithm::SlidingLog(sliding_log::Rule::new(RATE).unwrap()),
-        Algorithm::SlidingWindow(Allowance::new(RATE).unwrap()),
-        Algorithm::SubWindow(sub_window::Rule::new(RATE, 4).unwrap()),
-        Algorithm::Concurrency(concurrency::Rule::new(10).unwrap()),
-    ]
+    let plain = Settings { sub_windows: 4, ..RATE.into() };
+    let of = |name: AlgorithmName, settings: &Settings| name.rule(settings).unwrap();
+    let more = [
+        of(AlgorithmName::LeakyBucket, &Settings { shapes: true, ..plain.clone() }),
+        of(AlgorithmName::FixedWindow, &Settings { calendar: Some(calendar), ..plain.clone() }),
+    ];
+    let mut each: Vec<_> = AlgorithmName::ALL.iter().map(|(_, name)| of(*name, &plain)).chain(more).collect();
+    each.sort_by_key(Algorithm::is_released);
+    each
 }
 
 pub fn bucket() -> Algorithm {
@@ -272,7 +269,8 @@ fn a_lease_leaves_a_part_of_what_remains() {
 #[test]
 fn a_window_of_the_calendar_is_that_of_the_server() {
     let mut server = Server::start();
-    let rule = rules().remove(4);
+    let calendar = Calendar::new(Unit::Second, 2, "UTC").unwrap();
+    let rule = Algorithm::FixedWindow(fixed_window::Rule::in_calendar(10, calendar).unwrap());
     let rows: [(i64, u64, u64); 9] = [
         // The replica, the server, the end of the window.
         (100, 100, 2000),

@@ -109,7 +109,7 @@ fn check_service(table: &Table<'_>, limit: &Stored<'_>) {
 fn check_debts(table: &Table<'_>, limit: &Stored<'_>) -> u64 {
     let Allowed { usual, plans, overrides, .. } = limit.allowed;
     let special = plans.iter().chain(overrides).filter_map(|(_, rule)| rule.as_ref());
-    let most = special.chain([usual]).filter_map(Algorithm::portable_debt_max).min().unwrap_or(u64::MAX);
+    let most = special.chain([usual]).filter_map(|rule| rule.portable_debt_max()).min().unwrap_or(u64::MAX);
     let settled = limit.after.and_then(|after| after.settle.as_ref()).map(|settle| settle.max_debt);
     let settled = settled.filter(|_| table.has("max_debt"));
     if let Some(debt) = settled.filter(|debt| *debt > most) {

@@ -11,10 +11,10 @@ use super::fleet::Sharing;
 use crate::config::reader::time_units::{self, Factor, WrittenRate};
 use crate::config::reader::{Fault, Located, Problem, Table, did_you_mean, nearest};
 use crate::config::schema;
-use crate::config::schema::words::{self, AlgorithmName, Align};
+use crate::config::schema::words::{self, Align};
+use crate::engine::limit::sliding_log;
 use crate::engine::limit::windows::WINDOWS_MAX;
-use crate::engine::limit::{Algorithm, Allowance, Calendar, CalendarError, Quota, QuotaError, Rate, Unit};
-use crate::engine::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
+use crate::engine::limit::{Algorithm, AlgorithmName, Calendar, CalendarError, QuotaError, Rate, Settings, Unit};
 use crate::engine::policy::Strategy;
 
 /// Options that only some algorithms have, and these algorithms.
@@ -51,7 +51,7 @@ struct Numbers {
 }
 
 fn name(algorithm: AlgorithmName) -> &'static str {
-    words::ALGORITHMS.iter().find(|(_, known)| *known == algorithm).map_or("", |(name, _)| name)
+    AlgorithmName::ALL.iter().find(|(_, known)| *known == algorithm).map_or("", |(name, _)| name)
 }
 
 impl Scheme {
@@ -113,7 +113,8 @@ impl Scheme {
 
     /// Compiles the maximum in flight, which is the option `key` of `table`.
     fn in_flight(&self, table: &Table<'_>, key: &str, max: &Located<u64>) -> Option<Algorithm> {
-        let rule = concurrency::Rule::new(*max.get_ref()).ok().map(Algorithm::Concurrency)?;
+        let settings = Settings::from(Rate { count: *max.get_ref(), period_ns: 1 });
+        let rule = AlgorithmName::Concurrency.rule(&settings).ok()?;
         self.share(&rule).map_err(|fault| table.fault(key, max.span(), fault)).ok()
     }
 
@@ -183,22 +184,19 @@ impl Scheme {
         burst: Option<&Located<u64>>,
     ) -> Option<Algorithm> {
         let (kind, is_calendar) = (self.kind?, self.align? == Align::Calendar);
-        let found = match kind {
-            AlgorithmName::FixedWindow if is_calendar => {
-                self.calendar_window(written.get_ref()).map_err(|fault| (key, fault))
-            }
-            _ => written.get_ref().rate().map_err(|fault| (key, fault)).and_then(|rate| match kind {
-                AlgorithmName::TokenBucket | AlgorithmName::LeakyBucket => {
-                    let quota = quota(rate, burst.map(|burst| *burst.get_ref())).map_err(|(of_burst, error)| {
-                        (if of_burst { "burst" } else { key }, Fault::new(error.to_string()))
-                    })?;
-                    let rule = leaky_bucket::Rule { quota, shapes: self.shapes() };
-                    let is_token = kind == AlgorithmName::TokenBucket;
-                    Ok(if is_token { Algorithm::TokenBucket(quota) } else { Algorithm::LeakyBucket(rule) })
-                }
-                _ => self.window(kind, rate).map_err(|error| (key, window_fault(error))),
-            }),
+        let settings = match kind {
+            AlgorithmName::FixedWindow if is_calendar => self.calendar_window(written.get_ref()),
+            _ => written.get_ref().rate().map(Settings::from),
         };
+        let rule = settings.map_err(|fault| (key, fault)).and_then(|settings| {
+            let burst_units = burst.map_or(settings.rate.count, |burst| *burst.get_ref());
+            let sub_windows = self.sub_windows.unwrap_or(settings.sub_windows);
+            let settings = Settings { burst: burst_units, shapes: self.shapes(), sub_windows, ..settings };
+            kind.rule(&settings).map_err(|error| {
+                let is_of_burst = burst.is_some() && error == QuotaError::TooLong;
+                (if is_of_burst { "burst" } else { key }, fault_of(kind, error))
+            })
+        });
         let note = |(option, fault): (&str, Fault)| {
             let option = if key == "rate" { option } else { key };
             let span = if option == "burst" { burst.map(Located::span) } else { None };
@@ -208,7 +206,7 @@ impl Scheme {
             let option = if burst.is_some() { "burst" } else { key };
             self.share(&rule).map_err(|fault| (option, fault))
         };
-        found.and_then(share).map_err(note).ok()
+        rule.and_then(share).map_err(note).ok()
     }
 
     /// The part of `rule` that one replica may spend alone: its share, or the whole rule. A rule in a store needs a share
@@ -232,7 +230,7 @@ impl Scheme {
         let portable = rule.to_portable(0).map_err(|error| {
             let who = if self.strategy.is_remote() { "a store cannot decide" } else { "streams cannot carry" };
             let fault = Fault::new(format!("{who} this limit: it {error}"));
-            let is_bucket = matches!(rule, Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_));
+            let is_bucket = rule.interval_ns() > 0;
             let help = "write a long quota as a window, with `algorithm = \"fixed_window\"`";
             fault.help(Some(help).filter(|_| is_bucket))
         })?;
@@ -243,19 +241,7 @@ impl Scheme {
         Ok(portable)
     }
 
-    /// The rule of an algorithm that has only a rate of fixed length.
-    fn window(&self, kind: AlgorithmName, rate: Rate) -> Result<Algorithm, QuotaError> {
-        match kind {
-            AlgorithmName::FixedWindow => fixed_window::Rule::from_first(rate).map(Algorithm::FixedWindow),
-            AlgorithmName::SlidingLog => sliding_log::Rule::new(rate).map(Algorithm::SlidingLog),
-            AlgorithmName::SubWindow => {
-                sub_window::Rule::new(rate, self.sub_windows.unwrap_or(1)).map(Algorithm::SubWindow)
-            }
-            _ => Allowance::new(rate).map(Algorithm::SlidingWindow),
-        }
-    }
-
-    fn calendar_window(&self, written: &WrittenRate) -> Result<Algorithm, Fault> {
+    fn calendar_window(&self, written: &WrittenRate) -> Result<Settings, Fault> {
         let every = u32::try_from(written.every).unwrap_or(u32::MAX);
         // An unknown zone is noted when it is read.
         let zone = self.time_zone.as_deref().unwrap_or("UTC");
@@ -263,8 +249,8 @@ impl Scheme {
             let help = "`align = \"first\"` accepts any length, but no months";
             Fault::new(format!("a window of the calendar {error}")).help(help)
         })?;
-        let rule = fixed_window::Rule::in_calendar(written.count, calendar);
-        rule.map(Algorithm::FixedWindow).map_err(|error| Fault::new(error.to_string()))
+        let rate = Rate { count: written.count, period_ns: calendar.nominal_ns() };
+        Ok(Settings { calendar: Some(calendar), ..rate.into() })
     }
 
     /// Notes options of other algorithms.
@@ -303,19 +289,13 @@ fn owners(option: &str) -> &'static [AlgorithmName] {
     OWNERS.iter().find(|(name, _)| *name == option).map_or(&[], |(_, kinds)| kinds)
 }
 
-/// The quota of a rate. The error says whether the burst is the reason.
-fn quota(rate: Rate, burst: Option<u64>) -> Result<Quota, (bool, QuotaError)> {
-    let of_burst = |error| burst.is_some() && error == QuotaError::TooLong;
-    Quota::new(rate, burst.unwrap_or(rate.count)).map_err(|error| (of_burst(error), error))
-}
-
-fn window_fault(error: QuotaError) -> Fault {
+fn fault_of(kind: AlgorithmName, error: QuotaError) -> Fault {
     match error {
         QuotaError::TooMany => {
             let what = format!("`sliding_log` counts at most {}: it remembers each", sliding_log::COUNT_MAX);
             (what, "`sliding_window` accepts any number").into()
         }
-        QuotaError::TooLong => "is longer than 146 years".into(),
+        QuotaError::TooLong if !owners("burst").contains(&kind) => "is longer than 146 years".into(),
         _ => error.to_string().into(),
     }
 }

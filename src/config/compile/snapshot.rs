@@ -2,7 +2,7 @@
 
 use super::warnings::of_folder;
 use crate::config::reader::{Fault, Problem, Table};
-use crate::engine::limit::{Algorithm, ban};
+use crate::engine::limit::ban;
 use crate::engine::policy::Allowed;
 use crate::engine::store::snapshot::Settings;
 
@@ -37,7 +37,7 @@ pub(super) fn persist(table: &Table<'_>, allowed: &Allowed, ban: Option<&ban::Ru
         table.fault_if_present("persist", fault.help("add `[snapshot]` with the `path` of a file").absence());
     }
     let special = allowed.plans.iter().chain(&allowed.overrides).filter_map(|(_, rule)| rule.as_ref());
-    let rules = special.chain([&allowed.usual]).map(Algorithm::memory_ns);
+    let rules = special.chain([&allowed.usual]).map(|rule| rule.memory_ns());
     let longest_ns = rules.chain(ban.map(ban::Rule::longest_ns)).max().unwrap_or(0);
     !is_released && wanted.unwrap_or(longest_ns >= KEPT_NS_MIN)
 }

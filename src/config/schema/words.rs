@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::admin::Role;
 use crate::base::telemetry::{AccessLog, LogFormat};
-use crate::engine::limit::OnFull;
+use crate::engine::limit::{AlgorithmName, OnFull};
 use crate::engine::policy::client_ip::AddressHeader;
 use crate::engine::policy::path::EncodedSlashes;
 use crate::engine::policy::{CertificateName, KeyPart, Mode, OnMissing, Repeated, Stage};
@@ -103,27 +103,7 @@ pub(in crate::config) static ON_FAILURE: WordTable<OnFailure, 4> = [
     ("allow", OnFailure::Allow),
 ];
 
-/// An algorithm without its numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::config) enum AlgorithmName {
-    TokenBucket,
-    LeakyBucket,
-    FixedWindow,
-    SlidingLog,
-    SlidingWindow,
-    SubWindow,
-    Concurrency,
-}
-
-pub(in crate::config) static ALGORITHMS: WordTable<AlgorithmName, 7> = [
-    ("token_bucket", AlgorithmName::TokenBucket),
-    ("leaky_bucket", AlgorithmName::LeakyBucket),
-    ("fixed_window", AlgorithmName::FixedWindow),
-    ("sliding_log", AlgorithmName::SlidingLog),
-    ("sliding_window", AlgorithmName::SlidingWindow),
-    ("sub_window", AlgorithmName::SubWindow),
-    ("concurrency", AlgorithmName::Concurrency),
-];
+pub(in crate::config) static ALGORITHMS: WordTable<AlgorithmName, { AlgorithmName::ALL.len() }> = AlgorithmName::ALL;
 
 /// The start of fixed windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -39,7 +39,7 @@ use crate::base::telemetry::Metrics;
 use crate::base::time::{Clock, Timestamp};
 use crate::engine::limit::ban::Rule as BanRule;
 use crate::engine::limit::slow_down::SlowDown;
-use crate::engine::limit::tests::algorithm;
+use crate::engine::limit::tests::{algorithm, each_algorithm};
 use crate::engine::limit::{Algorithm, Key, LeaseUnits, OnFull, Quota, Rate, Retry, concurrency};
 use crate::engine::policy::KeyPart;
 use crate::engine::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};

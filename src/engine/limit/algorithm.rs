@@ -3,80 +3,37 @@
 //! A table of many keys should hold the states of one algorithm, which are smaller. [`AnyState`] is for all other uses,
 //! such as limits with windows of different kinds, and simulations.
 
-mod late;
-mod order;
-mod packed;
-mod periods;
 mod portable;
+mod several;
+mod table;
 
-pub use portable::{PortableRate, Unportable};
+use std::ops::Deref;
 
-use super::state;
-use super::{Allowance, Decision, Quota, RemainingByRate, Retry, windows};
+use self::table::{algorithms, closed_set};
+use super::late::units::{LateByRate, LateState as _};
+use super::packed::{Packed, Unpacker};
+use super::portable::{Charged, Numbers, Portable, Unportable};
+use super::rule::{Rule, Settings};
+use super::state::{self, State};
+use super::{Allowance, Decision, QuotaError, Rate, RemainingByRate, Retry};
 use super::{concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, sub_window, token_bucket};
 use crate::base::time::Timestamp;
 
-/// The algorithm of a limit, with its rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Algorithm {
+algorithms! {
     /// See [`token_bucket`].
-    TokenBucket(Quota),
+    1 "token_bucket" TokenBucket(token_bucket::Bucket),
     /// See [`leaky_bucket`].
-    LeakyBucket(leaky_bucket::Rule),
+    2 "leaky_bucket" LeakyBucket(leaky_bucket::State),
     /// See [`fixed_window`].
-    FixedWindow(fixed_window::Rule),
+    3 "fixed_window" FixedWindow(fixed_window::State),
     /// See [`sliding_log`].
-    SlidingLog(sliding_log::Rule),
+    4 "sliding_log" SlidingLog(sliding_log::State),
     /// See [`sliding_window`].
-    SlidingWindow(Allowance),
+    5 "sliding_window" SlidingWindow(sliding_window::State),
     /// See [`sub_window`].
-    SubWindow(sub_window::Rule),
+    6 "sub_window" SubWindow(sub_window::State),
     /// See [`concurrency`].
-    Concurrency(concurrency::Rule),
-    /// Several rules at once, see [`windows`]; at most [`windows::WINDOWS_MAX`].
-    Several(Box<[Algorithm]>),
-}
-
-/// The state of one key under any algorithm.
-#[derive(Clone, Debug)]
-pub enum AnyState {
-    /// Of [`Algorithm::TokenBucket`].
-    TokenBucket(token_bucket::Bucket),
-    /// Of [`Algorithm::LeakyBucket`].
-    LeakyBucket(leaky_bucket::State),
-    /// Of [`Algorithm::FixedWindow`].
-    FixedWindow(fixed_window::State),
-    /// Of [`Algorithm::SlidingLog`].
-    SlidingLog(sliding_log::State),
-    /// Of [`Algorithm::SlidingWindow`].
-    SlidingWindow(sliding_window::State),
-    /// Of [`Algorithm::SubWindow`].
-    SubWindow(sub_window::State),
-    /// Of [`Algorithm::Concurrency`].
-    Concurrency(concurrency::State),
-    /// Of [`Algorithm::Several`].
-    Several(Several),
-}
-
-/// The proof of a charge under any algorithm.
-#[derive(Clone, Debug)]
-pub enum AnyReceipt {
-    /// Of [`AnyState::TokenBucket`].
-    TokenBucket(token_bucket::Receipt),
-    /// Of [`AnyState::LeakyBucket`].
-    LeakyBucket(token_bucket::Receipt),
-    /// Of [`AnyState::FixedWindow`].
-    FixedWindow(fixed_window::Receipt),
-    /// Of [`AnyState::SlidingLog`].
-    SlidingLog(sliding_log::Receipt),
-    /// Of [`AnyState::SlidingWindow`].
-    SlidingWindow(sliding_window::Receipt),
-    /// Of [`AnyState::SubWindow`].
-    SubWindow(sub_window::Receipt),
-    /// Of [`AnyState::Concurrency`].
-    Concurrency(concurrency::Receipt),
-    /// Of [`AnyState::Several`].
-    Several(Box<[AnyReceipt]>),
+    7 "concurrency" Concurrency(concurrency::State),
 }
 
 /// The states of one key under several rules, in the order of the rules.
@@ -86,39 +43,12 @@ pub struct Several {
 }
 
 impl Algorithm {
-    /// Its name in the configuration.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::TokenBucket(_) => "token_bucket",
-            Self::LeakyBucket(_) => "leaky_bucket",
-            Self::FixedWindow(_) => "fixed_window",
-            Self::SlidingLog(_) => "sliding_log",
-            Self::SlidingWindow(_) => "sliding_window",
-            Self::SubWindow(_) => "sub_window",
-            Self::Concurrency(_) => "concurrency",
-            Self::Several(_) => "several",
-        }
-    }
-
-    /// Units of a new key.
+    /// As [`Rule::capacity`].
     #[inline]
     pub fn capacity(&self) -> u64 {
         match self {
             Self::TokenBucket(quota) => quota.burst(),
-            other => other.other_capacity(),
-        }
-    }
-
-    fn other_capacity(&self) -> u64 {
-        match self {
-            Self::TokenBucket(quota) => quota.burst(),
-            Self::LeakyBucket(rule) => rule.quota.burst(),
-            Self::FixedWindow(rule) => rule.count(),
-            Self::SlidingLog(rule) => rule.count(),
-            Self::SlidingWindow(rule) => rule.count(),
-            Self::SubWindow(rule) => rule.count(),
-            Self::Concurrency(rule) => rule.max(),
-            Self::Several(rules) => rules.iter().map(Self::capacity).min().unwrap_or(u64::MAX),
+            other => (**other).capacity(),
         }
     }
 
@@ -131,50 +61,49 @@ impl Algorithm {
         }
     }
 
-    /// Whether a charge lasts until the end of its request.
+    /// As [`Rule::period_ns`]; of several rates, the period of the rate with the smallest capacity.
+    #[inline]
+    pub fn period_ns(&self) -> Option<u64> {
+        match self {
+            Self::TokenBucket(quota) => Some(quota.period_ns()),
+            other => (**other).period_ns(),
+        }
+    }
+
+    /// As [`Rule::interval_ns`].
+    #[inline]
+    pub fn interval_ns(&self) -> u64 {
+        match self {
+            Self::TokenBucket(quota) => quota.interval_ns(),
+            other => (**other).interval_ns(),
+        }
+    }
+
+    /// As [`Rule::is_released`].
     #[inline]
     pub fn is_released(&self) -> bool {
         match self {
-            Self::Concurrency(_) => true,
-            Self::Several(rules) => rules.iter().any(Self::is_released),
-            _ => false,
+            Self::TokenBucket(_) => false,
+            other => (**other).is_released(),
+        }
+    }
+
+    /// The rates in the order of the configuration: the rules of [`Algorithm::Several`], or the rule itself.
+    pub fn rates(&self) -> &[Self] {
+        match self {
+            Self::Several(rules) => rules,
+            one => std::slice::from_ref(one),
         }
     }
 }
 
-/// Evaluates `$do` with a state and a rule of the same algorithm; `$other` if the algorithms differ.
-macro_rules! matched {
-    ($state:expr, $rule:expr, |$one:ident, $numbers:ident| $do:expr, else $other:expr) => {
-        match ($state, $rule) {
-            (AnyState::TokenBucket($one), Algorithm::TokenBucket($numbers)) => $do,
-            (AnyState::LeakyBucket($one), Algorithm::LeakyBucket($numbers)) => $do,
-            (AnyState::FixedWindow($one), Algorithm::FixedWindow($numbers)) => $do,
-            (AnyState::SlidingLog($one), Algorithm::SlidingLog($numbers)) => $do,
-            (AnyState::SlidingWindow($one), Algorithm::SlidingWindow($numbers)) => $do,
-            (AnyState::SubWindow($one), Algorithm::SubWindow($numbers)) => $do,
-            (AnyState::Concurrency($one), Algorithm::Concurrency($numbers)) => $do,
-            (AnyState::Several($one), Algorithm::Several($numbers)) => $do,
-            _ => $other,
-        }
-    };
-}
-
 /// A rule of another algorithm replaces the state by a fresh one.
-impl state::State for AnyState {
+impl State for AnyState {
     type Rule = Algorithm;
     type Receipt = AnyReceipt;
 
     fn fresh(rule: &Algorithm) -> Self {
-        match rule {
-            Algorithm::TokenBucket(rule) => Self::TokenBucket(token_bucket::Bucket::fresh(rule)),
-            Algorithm::LeakyBucket(rule) => Self::LeakyBucket(leaky_bucket::State::fresh(rule)),
-            Algorithm::FixedWindow(rule) => Self::FixedWindow(fixed_window::State::fresh(rule)),
-            Algorithm::SlidingLog(rule) => Self::SlidingLog(sliding_log::State::fresh(rule)),
-            Algorithm::SlidingWindow(rule) => Self::SlidingWindow(sliding_window::State::fresh(rule)),
-            Algorithm::SubWindow(rule) => Self::SubWindow(sub_window::State::fresh(rule)),
-            Algorithm::Concurrency(rule) => Self::Concurrency(concurrency::State::fresh(rule)),
-            Algorithm::Several(rules) => Self::Several(Several::fresh(rules)),
-        }
+        Self::new(rule)
     }
 
     fn adopt(&mut self, rule: &Algorithm, now: Timestamp) {
@@ -203,37 +132,15 @@ impl state::State for AnyState {
     }
 
     fn receipt(&self, cost: u64, now: Timestamp) -> AnyReceipt {
-        match self {
-            Self::TokenBucket(state) => AnyReceipt::TokenBucket(state.receipt(cost, now)),
-            Self::LeakyBucket(state) => AnyReceipt::LeakyBucket(state.receipt(cost, now)),
-            Self::FixedWindow(state) => AnyReceipt::FixedWindow(state.receipt(cost, now)),
-            Self::SlidingLog(state) => AnyReceipt::SlidingLog(state.receipt(cost, now)),
-            Self::SlidingWindow(state) => AnyReceipt::SlidingWindow(state.receipt(cost, now)),
-            Self::SubWindow(state) => AnyReceipt::SubWindow(state.receipt(cost, now)),
-            Self::Concurrency(state) => AnyReceipt::Concurrency(state.receipt(cost, now)),
-            Self::Several(state) => AnyReceipt::Several(state.receipt(cost, now)),
-        }
+        self.receipt_of(cost, now)
     }
 
     /// A charge of another algorithm gives nothing back.
     fn refund(&mut self, rule: &Algorithm, receipt: &AnyReceipt, now: Timestamp) -> u64 {
-        use {Algorithm as Of, AnyReceipt as From};
-        match (&mut *self, rule, receipt) {
-            (Self::TokenBucket(state), Of::TokenBucket(rule), From::TokenBucket(it)) => state.refund(rule, it, now),
-            (Self::LeakyBucket(state), Of::LeakyBucket(rule), From::LeakyBucket(it)) => state.refund(rule, it, now),
-            (Self::FixedWindow(state), Of::FixedWindow(rule), From::FixedWindow(it)) => state.refund(rule, it, now),
-            (Self::SlidingLog(state), Of::SlidingLog(rule), From::SlidingLog(it)) => state.refund(rule, it, now),
-            (Self::SlidingWindow(state), Of::SlidingWindow(rule), From::SlidingWindow(it)) => {
-                state.refund(rule, it, now)
-            }
-            (Self::SubWindow(state), Of::SubWindow(rule), From::SubWindow(it)) => state.refund(rule, it, now),
-            (Self::Concurrency(state), Of::Concurrency(rule), From::Concurrency(it)) => state.refund(rule, it, now),
-            (Self::Several(state), Of::Several(rules), From::Several(it)) => state.refund(rules, it, now),
-            _ => {
-                self.adopt(rule, now);
-                0
-            }
-        }
+        self.give_back(rule, receipt, now).unwrap_or_else(|| {
+            self.adopt(rule, now);
+            0
+        })
     }
 
     fn settle(&mut self, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
@@ -255,16 +162,7 @@ impl state::State for AnyState {
     }
 
     fn idle_at(&self) -> Timestamp {
-        match self {
-            Self::TokenBucket(state) => state.idle_at(),
-            Self::LeakyBucket(state) => state.idle_at(),
-            Self::FixedWindow(state) => state.idle_at(),
-            Self::SlidingLog(state) => state.idle_at(),
-            Self::SlidingWindow(state) => state.idle_at(),
-            Self::SubWindow(state) => state.idle_at(),
-            Self::Concurrency(state) => state.idle_at(),
-            Self::Several(state) => state.idle_at(),
-        }
+        self.idle_from()
     }
 }
 
@@ -274,13 +172,13 @@ impl AnyState {
     pub fn charge_as_of(&mut self, rule: &Algorithm, units: i64, at: Timestamp, now: Timestamp) {
         match rule {
             Algorithm::Several(rules) => {
-                state::State::adopt(self, rule, at);
+                State::adopt(self, rule, at);
                 let Self::Several(Several { states }) = self else { return };
                 let each = states.iter_mut().zip(rules);
                 each.for_each(|(state, rule)| state.charge_as_of(rule, units, at, now));
             }
             rule if rule.counts(at, now) => {
-                state::State::settle(self, rule, units, u64::MAX, at);
+                State::settle(self, rule, units, u64::MAX, at);
             }
             _ => {}
         }
@@ -293,90 +191,62 @@ impl AnyState {
             (Self::TokenBucket(state), Algorithm::TokenBucket(quota)) => state.take_back(quota, units, at),
             (Self::LeakyBucket(state), Algorithm::LeakyBucket(rule)) => state.take_back(rule, units, at),
             (Self::Several(state), Algorithm::Several(rules)) => {
-                state::State::adopt(state, rules, at);
+                State::adopt(state, rules, at);
                 let each = state.states.iter_mut().zip(rules);
                 each.for_each(|(state, rule)| state.take_back(rule, units, at, now));
             }
             _ => self.charge_as_of(rule, i64::try_from(units).map_or(i64::MIN, |units| -units), at, now),
         }
     }
+
+    /// Charges `late` units of each rate. At most `max_debt` units are charged beyond the limit.
+    pub fn settle_late(&mut self, rule: &Algorithm, late: &LateByRate, max_debt: u64, now: Timestamp) {
+        self.adopt(rule, now);
+        for ((state, rule), late) in self.of_rates_mut().iter_mut().zip(rule.rates()).zip(late) {
+            matched!(state, rule, |state, rule| state.settle_late(rule, late, max_debt, now), else {});
+        }
+    }
+
+    /// A rule of `count` units under which the window of the state stays as it is; `None` for windows of a calendar, and
+    /// for other algorithms.
+    pub fn own_window(&self, count: u64) -> Option<Algorithm> {
+        let rate = |period_ns| Rate { count, period_ns };
+        match self {
+            Self::FixedWindow(state) => {
+                let rule = fixed_window::Rule::from_first(rate(state.length_ns()?));
+                rule.map(Algorithm::FixedWindow).ok()
+            }
+            Self::SlidingWindow(state) => Allowance::new(rate(state.period_ns())).map(Algorithm::SlidingWindow).ok(),
+            _ => None,
+        }
+    }
+
+    /// The states under each rate.
+    fn of_rates(&self) -> &[Self] {
+        match self {
+            Self::Several(several) => &several.states,
+            one => std::slice::from_ref(one),
+        }
+    }
+
+    fn of_rates_mut(&mut self) -> &mut [Self] {
+        match self {
+            Self::Several(several) => &mut several.states,
+            one => std::slice::from_mut(one),
+        }
+    }
+
+    /// As [`Portable::export`], of a state under one rate.
+    fn export_rate(&self, rule: &Algorithm, now: Timestamp, numbers: &mut Numbers) {
+        matched!(self, rule, |state, rule| state.export(rule, now, numbers), else {});
+    }
+
+    /// A packed state that is not [`AnyState::Several`].
+    fn unpack_one(from: &mut Unpacker<'_>) -> Option<Self> {
+        let mut ahead = *from;
+        if ahead.u8()? == SEVERAL { None } else { Self::unpack(from) }
+    }
 }
 
-/// See [`windows`]. Rules are identified by their positions.
-impl state::State for Several {
-    type Rule = Box<[Algorithm]>;
-    type Receipt = Box<[AnyReceipt]>;
-
-    fn fresh(rules: &Self::Rule) -> Self {
-        Self { states: rules.iter().map(AnyState::fresh).collect() }
-    }
-
-    fn adopt(&mut self, rules: &Self::Rule, now: Timestamp) {
-        if self.states.len() != rules.len() {
-            let known = self.states.iter().cloned();
-            let fresh = rules.iter().skip(self.states.len()).map(AnyState::fresh);
-            self.states = known.take(rules.len()).chain(fresh).collect();
-        }
-        self.states.iter_mut().zip(rules).for_each(|(state, rule)| state.adopt(rule, now));
-    }
-
-    fn admit(&mut self, rules: &Self::Rule, cost: u64, now: Timestamp) -> Decision {
-        self.adopt(rules, now);
-        windows::admit(&mut self.states, rules, cost, now)
-    }
-
-    fn peek(&self, rules: &Self::Rule, cost: u64, now: Timestamp) -> Decision {
-        if self.states.len() == rules.len() {
-            return windows::peek(&self.states, rules, cost, now);
-        }
-        let mut adopted = self.clone();
-        adopted.adopt(rules, now);
-        adopted.peek(rules, cost, now)
-    }
-
-    fn remaining(&self, rules: &Self::Rule, cost: u64, now: Timestamp) -> RemainingByRate {
-        if self.states.len() == rules.len() {
-            let each = self.states.iter().zip(rules);
-            return each.flat_map(|(state, rule)| state.remaining(rule, cost, now)).collect();
-        }
-        let mut adopted = self.clone();
-        adopted.adopt(rules, now);
-        adopted.remaining(rules, cost, now)
-    }
-
-    fn wait(&self, rules: &Self::Rule, ahead: u64, cost: u64, now: Timestamp) -> Retry {
-        let waits = self.states.iter().zip(rules).map(|(state, rule)| state.wait(rule, ahead, cost, now));
-        waits.max().unwrap_or(Retry::AfterNs(0))
-    }
-
-    fn receipt(&self, cost: u64, now: Timestamp) -> Self::Receipt {
-        self.states.iter().map(|state| state.receipt(cost, now)).collect()
-    }
-
-    /// Returns the units that every rate gives back.
-    fn refund(&mut self, rules: &Self::Rule, receipts: &Self::Receipt, now: Timestamp) -> u64 {
-        let each = self.states.iter_mut().zip(rules).zip(receipts);
-        each.map(|((state, rule), receipt)| state.refund(rule, receipt, now)).min().unwrap_or(0)
-    }
-
-    /// Returns the most units that a rate charges, or the units that every rate gives back.
-    fn settle(&mut self, rules: &Self::Rule, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
-        self.adopt(rules, now);
-        let each = self.states.iter_mut().zip(rules);
-        each.map(|(state, rule)| state.settle(rule, extra, max_debt, now)).max().unwrap_or(0)
-    }
-
-    fn raise(&mut self, rules: &Self::Rule, other: &Self, now: Timestamp) {
-        self.adopt(rules, now);
-        let others = self.states.iter_mut().zip(rules).zip(&other.states);
-        others.for_each(|((state, rule), other)| state.raise(rule, other, now));
-    }
-
-    fn over(&self, rules: &Self::Rule, now: Timestamp) -> u64 {
-        self.states.iter().zip(rules).map(|(state, rule)| state.over(rule, now)).max().unwrap_or(0)
-    }
-
-    fn idle_at(&self) -> Timestamp {
-        self.states.iter().map(AnyState::idle_at).max().unwrap_or(Timestamp::ZERO)
-    }
-}
+#[cfg(test)]
+mod tests;

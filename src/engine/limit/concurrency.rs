@@ -5,10 +5,12 @@
 //!
 //! Bound: at no instant more than `max` units are in flight.
 
+use super::late::units::LateState;
 use super::packed::{Packed, Unpacker};
-use super::portable::{Numbers, Portable};
+use super::portable::{Charged, Numbers, Portable};
+use super::rule::{self, Settings};
 use super::state::{self, charged, settled};
-use super::{Decision, QuotaError, Retry};
+use super::{Decision, Pace, QuotaError, Retry};
 use crate::base::time::Timestamp;
 
 /// The rule of a concurrency limit.
@@ -23,17 +25,45 @@ impl Rule {
         if max == 0 { Err(QuotaError::Zero) } else { Ok(Self { max }) }
     }
 
-    /// The rule of one of `replicas` that share this one.
-    ///
-    /// # Errors
-    /// [`QuotaError::Zero`] if its part of the units is none.
-    pub fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
-        Self::new(self.max / replicas.max(1))
-    }
-
     /// Units at once.
     pub const fn max(&self) -> u64 {
         self.max
+    }
+}
+
+impl rule::Rule for Rule {
+    fn of(settings: &Settings) -> Result<Self, QuotaError> {
+        Self::new(settings.rate.count)
+    }
+
+    fn capacity(&self) -> u64 {
+        self.max
+    }
+
+    fn period_ns(&self) -> Option<u64> {
+        None
+    }
+
+    fn pace(&self, _: Timestamp) -> Option<Pace> {
+        None
+    }
+
+    fn is_released(&self) -> bool {
+        true
+    }
+
+    fn is_within(&self, other: &Self) -> bool {
+        self.max <= other.max
+    }
+
+    fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
+        Self::new(self.max / replicas.max(1))
+    }
+
+    /// In a span, any number of requests may end.
+    #[cfg(test)]
+    fn bound(&self, _: u64) -> u64 {
+        u64::MAX
     }
 }
 
@@ -113,6 +143,9 @@ impl state::State for State {
     }
 }
 
+/// No unit comes back with time.
+impl LateState for State {}
+
 /// Requests in flight end with their process, so nothing is stored.
 impl Packed for State {
     fn pack(&self, _: &mut Vec<u8>) {}
@@ -130,6 +163,10 @@ impl Portable for State {
 
     fn import(_: &Rule, numbers: &mut dyn Iterator<Item = u64>, _: Timestamp) -> Option<Self> {
         Some(Self { in_flight: numbers.next()? })
+    }
+
+    fn proof(_: &Rule, _: &[u64], by: Charged) -> Option<(usize, [u64; 5])> {
+        Some((1, [by.replica, 0, 0, 0, 0]))
     }
 }
 

@@ -13,9 +13,10 @@ use bytes::BufMut;
 
 use super::late::units::{LateState, LateUnits};
 use super::packed::{Packed, Unpacker, put_instant};
-use super::portable::{Numbers, Portable, from_us, to_us_ceil};
+use super::portable::{Charged, Numbers, Portable, from_us, signed, to_us_ceil, us};
+use super::rule::{self, Settings, part};
 use super::state::{self, charged, settled};
-use super::{Allowance, Calendar, Decision, QuotaError, Rate, Retry};
+use super::{Allowance, Calendar, Decision, Pace, QuotaError, Rate, Retry};
 use crate::base::time::Timestamp;
 
 /// The rule of a fixed window.
@@ -33,6 +34,9 @@ pub enum Windows {
     /// Windows are the same for all keys.
     Calendar(Calendar),
 }
+
+/// How far clocks of replicas and servers may differ near the end of a calendar's window.
+const SKEW_NS: u64 = 3_600_000_000_000;
 
 /// The bit that tells calendars from lengths.
 const IS_CALENDAR: u64 = 1 << 63;
@@ -52,17 +56,6 @@ impl Rule {
         Ok(Self { count, windows: Windows::Calendar(calendar) })
     }
 
-    /// The rule of one of `replicas` that share this one.
-    ///
-    /// # Errors
-    /// [`QuotaError::Zero`] if its part of the units is none.
-    pub fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
-        match self.count / replicas.max(1) {
-            0 => Err(QuotaError::Zero),
-            count => Ok(Self { count, windows: self.windows.clone() }),
-        }
-    }
-
     /// Units in a window.
     pub fn count(&self) -> u64 {
         self.count
@@ -74,7 +67,7 @@ impl Rule {
     }
 
     /// The usual length of a window in nanoseconds.
-    pub fn period_ns(&self) -> u64 {
+    fn usual_ns(&self) -> u64 {
         match &self.windows {
             Windows::FromFirst(period_ns) => *period_ns,
             Windows::Calendar(calendar) => calendar.nominal_ns(),
@@ -113,19 +106,79 @@ impl Rule {
         }
     }
 
-    /// The first instant not before `earliest` in the calendar's window of `now`. A window that begins with a request has
-    /// no such bound: it has the date of that request.
-    pub(super) fn first_in_window(&self, earliest: Timestamp, now: Timestamp) -> Timestamp {
-        let Windows::Calendar(calendar) = &self.windows else { return earliest };
-        let ends = |at: &Timestamp| Some(calendar.end(*at)).filter(|end| *end <= now);
-        std::iter::successors(Some(earliest), ends).last().unwrap_or(now)
-    }
-
     const fn kind(&self) -> u64 {
         match &self.windows {
             Windows::FromFirst(period_ns) => *period_ns,
             Windows::Calendar(calendar) => calendar.id() | IS_CALENDAR,
         }
+    }
+}
+
+impl rule::Rule for Rule {
+    fn of(settings: &Settings) -> Result<Self, QuotaError> {
+        match &settings.calendar {
+            Some(calendar) => Self::in_calendar(settings.rate.count, calendar.clone()),
+            None => Self::from_first(settings.rate),
+        }
+    }
+
+    fn capacity(&self) -> u64 {
+        self.count
+    }
+
+    /// The usual length of a window.
+    fn period_ns(&self) -> Option<u64> {
+        Some(self.usual_ns())
+    }
+
+    fn pace(&self, now: Timestamp) -> Option<Pace> {
+        Some(Pace::of_windows(self.count, self.window_ns(now)))
+    }
+
+    /// A window that begins with a request has the date of that request, so it has no bound.
+    fn chargeable_from(&self, earliest: Timestamp, now: Timestamp) -> Timestamp {
+        let Windows::Calendar(calendar) = &self.windows else { return earliest };
+        let ends = |at: &Timestamp| Some(calendar.end(*at)).filter(|end| *end <= now);
+        std::iter::successors(Some(earliest), ends).last().unwrap_or(now)
+    }
+
+    fn is_within(&self, other: &Self) -> bool {
+        let (Windows::Calendar(narrow), Windows::Calendar(wide)) = (&self.windows, &other.windows) else {
+            return false;
+        };
+        narrow.most_within(wide).is_some_and(|most| self.count.saturating_mul(most) <= other.count)
+    }
+
+    fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
+        Ok(Self { count: part(self.count, replicas)?, windows: self.windows.clone() })
+    }
+
+    fn portable_numbers(&self, now: Timestamp) -> [i64; 5] {
+        let count = signed(self.count);
+        match &self.windows {
+            Windows::FromFirst(period_ns) => [count, us(*period_ns), 0, 0, 0],
+            Windows::Calendar(calendar) => {
+                let earliest = now.saturating_sub_ns(calendar.nominal_ns().min(SKEW_NS));
+                let (begins, ends) = (self.chargeable_from(earliest, now), calendar.end(now));
+                // 52 bits, so that the negative number is not 0.
+                let hash = -1 - signed(calendar.id() >> 12);
+                [count, hash, us(begins.as_ns()), us(ends.as_ns()), us(calendar.end(ends).as_ns())]
+            }
+        }
+    }
+
+    #[cfg(test)]
+    fn bound(&self, span_ns: u64) -> u64 {
+        const DAY_NS: u64 = 24 * HOUR_NS;
+        const HOUR_NS: u64 = 3_600_000_000_000;
+        let shortest_ns = match (&self.windows, self.usual_ns()) {
+            (Windows::FromFirst(period_ns), _) => *period_ns,
+            // The last of a day, February, and days on which clocks are put forward.
+            (_, ns) if ns > 20 * DAY_NS => 27 * DAY_NS,
+            (_, ns) if ns >= DAY_NS => ns - HOUR_NS,
+            (_, ns) => ns / 6,
+        };
+        self.count * (span_ns / shortest_ns + 2)
     }
 }
 
@@ -317,6 +370,11 @@ impl Portable for State {
     fn import(rule: &Rule, numbers: &mut dyn Iterator<Item = u64>, now: Timestamp) -> Option<Self> {
         let ends = now.saturating_add_ns(from_us(numbers.next()?));
         Some(Self { ends, used: numbers.next()?, kind: rule.kind() })
+    }
+
+    fn proof(_: &Rule, numbers: &[u64], charged: Charged) -> Option<(usize, [u64; 5])> {
+        let [left_us, _, ..] = numbers else { return None };
+        Some((2, [charged.at_us + left_us, 0, 0, 0, 0]))
     }
 }
 

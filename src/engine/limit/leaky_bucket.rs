@@ -11,8 +11,9 @@
 
 use super::late::units::{LateState, LateUnits};
 use super::packed::{Packed, Unpacker};
-use super::portable::{Numbers, Portable};
-use super::{Decision, Quota, QuotaError, Retry, state, token_bucket};
+use super::portable::{Charged, Numbers, Portable, Unportable};
+use super::rule::{self, Settings};
+use super::{Decision, Pace, Quota, QuotaError, Retry, state, token_bucket};
 use crate::base::time::Timestamp;
 
 /// The rule of a leaky bucket.
@@ -25,17 +26,61 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// The rule of one of `replicas` that share this one.
-    ///
-    /// # Errors
-    /// As [`Quota::share`].
-    pub fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
-        Ok(Self { quota: self.quota.share(replicas)?, ..*self })
-    }
-
     /// Whether a request of `cost` units fits into the queue behind `ahead` units. Always true if the bucket polices.
     pub fn fits(&self, ahead: u64, cost: u64) -> bool {
         !self.shapes || ahead.saturating_add(cost) <= self.quota.burst()
+    }
+}
+
+impl rule::Rule for Rule {
+    fn of(settings: &Settings) -> Result<Self, QuotaError> {
+        Ok(Self { quota: Quota::of(settings)?, shapes: settings.shapes })
+    }
+
+    fn capacity(&self) -> u64 {
+        self.quota.burst()
+    }
+
+    fn period_ns(&self) -> Option<u64> {
+        Some(self.quota.period_ns())
+    }
+
+    fn interval_ns(&self) -> u64 {
+        self.quota.interval_ns()
+    }
+
+    fn memory_ns(&self) -> u64 {
+        self.quota.memory_ns()
+    }
+
+    fn pace(&self, now: Timestamp) -> Option<Pace> {
+        self.quota.pace(now)
+    }
+
+    fn is_within(&self, other: &Self) -> bool {
+        self.shapes == other.shapes && self.quota.is_within(&other.quota)
+    }
+
+    fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
+        Ok(Self { quota: self.quota.share(replicas)?, ..*self })
+    }
+
+    fn to_portable(&self, max_debt: u64) -> Result<Self, Unportable> {
+        Ok(Self { quota: self.quota.to_portable(max_debt)?, ..*self })
+    }
+
+    fn portable_debt_max(&self) -> Option<u64> {
+        self.quota.portable_debt_max()
+    }
+
+    fn portable_numbers(&self, now: Timestamp) -> [i64; 5] {
+        let [burst, interval_ns, tag, tag_ceil, _] = self.quota.portable_numbers(now);
+        [burst, interval_ns, tag, tag_ceil, self.shapes.into()]
+    }
+
+    #[cfg(test)]
+    fn bound(&self, span_ns: u64) -> u64 {
+        self.quota.bound(span_ns)
     }
 }
 
@@ -138,6 +183,10 @@ impl Portable for State {
 
     fn import(rule: &Rule, numbers: &mut dyn Iterator<Item = u64>, now: Timestamp) -> Option<Self> {
         token_bucket::Bucket::import(&rule.quota, numbers, now).map(|bucket| Self { bucket })
+    }
+
+    fn proof(rule: &Rule, numbers: &[u64], charged: Charged) -> Option<(usize, [u64; 5])> {
+        token_bucket::Bucket::proof(&rule.quota, numbers, charged)
     }
 }
 

@@ -11,7 +11,7 @@ mod packed;
 mod portable;
 mod quota;
 mod remaining;
-mod share;
+mod rule;
 pub mod state;
 
 pub mod late;
@@ -33,15 +33,15 @@ pub mod sketch;
 pub mod slow_down;
 pub mod top;
 
-pub use algorithm::{Algorithm, AnyReceipt, AnyState, PortableRate, Several, Unportable};
+pub use algorithm::{Algorithm, AlgorithmName, AnyReceipt, AnyState, Several};
 pub use calendar::{Calendar, CalendarError, Unit};
 pub use key::{Key, KeyHasher, OnFull};
 pub use pace::Pace;
 pub use packed::{ClockShift, Packed, Unpacker};
-pub use portable::Numbers;
-pub use quota::{Allowance, Quota, QuotaError, Rate};
+pub use portable::{Charged, Numbers, PortableRate, Unportable};
+pub use quota::{Allowance, Quota};
 pub use remaining::{Remaining, RemainingByRate};
-pub use share::LeaseUnits;
+pub use rule::{QuotaError, Rate, Rule, Settings};
 pub use state::State;
 
 use crate::base::time::Timestamp;
@@ -93,6 +93,16 @@ impl Decision {
     pub fn full_at(&self, now: Timestamp) -> Timestamp {
         now.saturating_add_ns(self.reset_after_ns)
     }
+}
+
+/// The number of units that a replica borrows at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LeaseUnits {
+    /// As many as recent demand needs.
+    #[default]
+    Auto,
+    /// This number, at least 1.
+    Fixed(u64),
 }
 
 #[cfg(test)]

@@ -2,42 +2,10 @@
 //!
 //! Not here: how units are spent (one file per algorithm), and how quotas are written (config).
 
-use std::{error, fmt};
-
-/// A rate as configured: `count` units per `period`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
-    /// Units; at least 1.
-    pub count: u64,
-    /// Nanoseconds; at least 1.
-    pub period_ns: u64,
-}
-
-/// Why a quota is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QuotaError {
-    /// A count, a period or a burst of zero.
-    Zero,
-    /// More than 10,000,000 units a second: an interval below 100 ns would be rounded by over 1 %.
-    TooFast,
-    /// `burst * interval`, or a period, exceeds 2^62 ns (146 years), beyond which instants would overflow.
-    TooLong,
-    /// More than the algorithm can count for one key.
-    TooMany,
-}
-
-impl fmt::Display for QuotaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Zero => "must be at least 1",
-            Self::TooFast => "is faster than 10000000 a second",
-            Self::TooLong => "takes more than 146 years to refill",
-            Self::TooMany => "is more than this algorithm can count",
-        })
-    }
-}
-
-impl error::Error for QuotaError {}
+use super::Pace;
+use super::portable::{NUMBER_END, Unportable, signed};
+use super::rule::{QuotaError, Rate, Rule, Settings, part};
+use crate::base::time::Timestamp;
 
 /// Capacity and refill of one limit, in the form that the algorithms use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,18 +82,6 @@ impl Quota {
         }
     }
 
-    /// The quota of one of `replicas` that share this one: an equal part of the burst, rounded down, and of the rate.
-    ///
-    /// # Errors
-    /// [`QuotaError::Zero`] if the part of the burst is none.
-    pub fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
-        let replicas = replicas.max(1);
-        let burst = self.burst / replicas;
-        let interval_ns = self.interval_ns.checked_mul(replicas).ok_or(QuotaError::TooLong)?;
-        let period_ns = self.period_ns.saturating_mul(replicas);
-        Self::from_interval(interval_ns, period_ns, burst)
-    }
-
     /// Units of a new key.
     pub const fn burst(&self) -> u64 {
         self.burst
@@ -162,6 +118,68 @@ impl Quota {
     }
 }
 
+/// The rule of buckets: of [`token_bucket`](super::token_bucket) alone, and in that of [`leaky_bucket`](super::leaky_bucket).
+impl Rule for Quota {
+    fn of(settings: &Settings) -> Result<Self, QuotaError> {
+        Self::new(settings.rate, settings.burst)
+    }
+
+    fn capacity(&self) -> u64 {
+        self.burst
+    }
+
+    fn period_ns(&self) -> Option<u64> {
+        Some(self.period_ns)
+    }
+
+    fn interval_ns(&self) -> u64 {
+        self.interval_ns
+    }
+
+    fn memory_ns(&self) -> u64 {
+        self.capacity_ns().max(self.period_ns)
+    }
+
+    fn pace(&self, _: Timestamp) -> Option<Pace> {
+        // Each interval is rounded up by less than 1 ns, which the burst makes up for.
+        let window_ns = self.capacity_ns() - (self.burst - 1);
+        Some(Pace::new(self.burst, window_ns, (1, self.interval_ns)))
+    }
+
+    fn is_within(&self, other: &Self) -> bool {
+        self.burst <= other.burst && self.interval_ns >= other.interval_ns
+    }
+
+    /// An equal part of the burst, rounded down, and of the rate.
+    fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
+        let replicas = replicas.max(1);
+        let burst = part(self.burst, replicas)?;
+        let interval_ns = self.interval_ns.checked_mul(replicas).ok_or(QuotaError::TooLong)?;
+        let period_ns = self.period_ns.saturating_mul(replicas);
+        Self::from_interval(interval_ns, period_ns, burst)
+    }
+
+    fn to_portable(&self, max_debt: u64) -> Result<Self, Unportable> {
+        let is_short = self.portable_debt_max().is_some_and(|most| max_debt <= most);
+        if is_short { Ok(*self) } else { Err(Unportable::TooLong) }
+    }
+
+    fn portable_debt_max(&self) -> Option<u64> {
+        let free_ns = (NUMBER_END - 1).checked_sub(self.capacity_ns())?;
+        free_ns.checked_div(self.interval_ns)
+    }
+
+    fn portable_numbers(&self, _: Timestamp) -> [i64; 5] {
+        let tag = self.interval_tag;
+        [self.burst, self.interval_ns, tag.interval_ns(), tag.interval_ns_ceil(), 0].map(signed)
+    }
+
+    #[cfg(test)]
+    fn bound(&self, span_ns: u64) -> u64 {
+        self.burst + span_ns / self.interval_ns
+    }
+}
+
 /// `count` units in every window of `period_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
@@ -177,14 +195,6 @@ impl Allowance {
             Rate { period_ns, .. } if period_ns > CAPACITY_NS_MAX => Err(QuotaError::TooLong),
             Rate { count, period_ns } => Ok(Self { count, period_ns }),
         }
-    }
-
-    /// The allowance of one of `replicas` that share this one: an equal part of the units, rounded down, in the same period.
-    ///
-    /// # Errors
-    /// [`QuotaError::Zero`] if that is none.
-    pub fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
-        Self::new(Rate { count: self.count / replicas.max(1), period_ns: self.period_ns })
     }
 
     /// An allowance of numbers that [`Allowance::new`] has accepted before.

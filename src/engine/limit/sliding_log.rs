@@ -13,9 +13,10 @@ use bytes::BufMut;
 
 use super::late::units::{LateState, LateUnits};
 use super::packed::{Packed, Unpacker, put_instant};
-use super::portable::{Numbers, Portable, from_us, to_us};
+use super::portable::{Charged, Numbers, Portable, from_us, proof_of_entries, to_us};
+use super::rule::{self, Settings, part};
 use super::state::{self, charged, settled};
-use super::{Allowance, BACKDATE_NS_MAX, Decision, QuotaError, Rate, Retry};
+use super::{Allowance, BACKDATE_NS_MAX, Decision, Pace, QuotaError, Rate, Retry};
 use crate::base::time::Timestamp;
 
 /// The largest number of units: 16 MB for one key.
@@ -37,17 +38,6 @@ impl Rule {
         Allowance::new(rate).map(|rate| Self { count: rate.count(), period_ns: rate.period_ns() })
     }
 
-    /// The rule of one of `replicas` that share this one.
-    ///
-    /// # Errors
-    /// [`QuotaError::Zero`] if its part of the units is none.
-    pub fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
-        match self.count / replicas.max(1) {
-            0 => Err(QuotaError::Zero),
-            count => Ok(Self { count, ..*self }),
-        }
-    }
-
     /// Units in any period.
     pub const fn count(&self) -> u64 {
         self.count
@@ -56,6 +46,39 @@ impl Rule {
     /// Nanoseconds.
     pub const fn period_ns(&self) -> u64 {
         self.period_ns
+    }
+}
+
+impl rule::Rule for Rule {
+    fn of(settings: &Settings) -> Result<Self, QuotaError> {
+        Self::new(settings.rate)
+    }
+
+    fn capacity(&self) -> u64 {
+        self.count
+    }
+
+    fn period_ns(&self) -> Option<u64> {
+        Some(self.period_ns)
+    }
+
+    fn pace(&self, _: Timestamp) -> Option<Pace> {
+        Some(Pace::of_windows(self.count, self.period_ns))
+    }
+
+    fn is_within(&self, other: &Self) -> bool {
+        // That many spans of this rule cover one of the other.
+        let spans = other.period_ns.div_ceil(self.period_ns.max(1));
+        self.count.saturating_mul(spans) <= other.count
+    }
+
+    fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
+        Ok(Self { count: part(self.count, replicas)?, ..*self })
+    }
+
+    #[cfg(test)]
+    fn bound(&self, span_ns: u64) -> u64 {
+        self.count * (span_ns / self.period_ns + 1)
     }
 }
 
@@ -295,6 +318,10 @@ impl Portable for State {
             state.log.push_back(Entry { at, units });
         }
         Some(state)
+    }
+
+    fn proof(_: &Rule, numbers: &[u64], charged: Charged) -> Option<(usize, [u64; 5])> {
+        proof_of_entries(numbers, 0, charged)
     }
 }
 

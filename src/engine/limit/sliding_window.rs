@@ -12,10 +12,47 @@ use bytes::BufMut;
 
 use super::late::units::{LateState, LateUnits};
 use super::packed::{Packed, Unpacker, put_instant};
-use super::portable::{Numbers, Portable, from_us, to_us};
+use super::portable::{Charged, Numbers, Portable, from_us, to_us};
+use super::rule::{Rule, Settings};
 use super::state::{self, charged, settled};
-use super::{Allowance, Decision, Rate, Retry};
+use super::{Allowance, Decision, Pace, QuotaError, Rate, Retry};
 use crate::base::time::Timestamp;
+
+impl Rule for Allowance {
+    fn of(settings: &Settings) -> Result<Self, QuotaError> {
+        Self::new(settings.rate)
+    }
+
+    fn capacity(&self) -> u64 {
+        self.count()
+    }
+
+    fn period_ns(&self) -> Option<u64> {
+        Some(self.period_ns())
+    }
+
+    fn pace(&self, _: Timestamp) -> Option<Pace> {
+        // The estimate is rounded up, which costs an even stream one unit in each period.
+        let window_ns = match self.count().saturating_sub(1) {
+            0 => self.period_ns().saturating_mul(2),
+            evenly => scale_up(self.period_ns(), self.count(), evenly),
+        };
+        Some(Pace::of_windows(self.count(), window_ns))
+    }
+
+    fn is_within(&self, other: &Self) -> bool {
+        self.count() <= other.count() && self.period_ns() == other.period_ns()
+    }
+
+    fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
+        Self::new(Rate { count: self.count() / replicas.max(1), period_ns: self.period_ns() })
+    }
+
+    #[cfg(test)]
+    fn bound(&self, span_ns: u64) -> u64 {
+        self.count() + narrow(u128::from(self.count()) * u128::from(span_ns) / u128::from(self.period_ns()))
+    }
+}
 
 /// The state of one key: 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +145,7 @@ impl State {
     }
 }
 
-/// `units * part / whole`, rounded up; `part` is at most `whole`.
+/// `units * part / whole`, rounded up.
 fn scale_up(units: u64, part: u64, whole: u64) -> u64 {
     match units.checked_mul(part) {
         Some(product) => product.div_ceil(whole),
@@ -285,6 +322,11 @@ impl Portable for State {
     fn import(rule: &Allowance, numbers: &mut dyn Iterator<Item = u64>, now: Timestamp) -> Option<Self> {
         let began = now.saturating_sub_ns(from_us(numbers.next()?));
         Some(Self { began, last: numbers.next()?, this: numbers.next()?, period_ns: rule.period_ns() })
+    }
+
+    fn proof(rule: &Allowance, numbers: &[u64], charged: Charged) -> Option<(usize, [u64; 5])> {
+        let [elapsed_us, _, _, ..] = numbers else { return None };
+        Some((3, [charged.at_us.saturating_sub(*elapsed_us), to_us(rule.period_ns()), 0, 0, 0]))
     }
 }
 

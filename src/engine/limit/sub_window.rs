@@ -10,79 +10,19 @@
 //! sub-windows that have passed since the last charge, at most `n`.
 
 mod late;
+mod rule;
 
 use bytes::BufMut;
 
+pub use self::rule::{Rule, SUB_WINDOWS_MAX};
 use super::packed::{Packed, Unpacker};
-use super::portable::{Numbers, Portable, from_us, to_us};
+use super::portable::{Charged, Numbers, Portable, from_us, proof_of_entries, to_us};
 use super::state::{self, charged, settled};
-use super::{Allowance, Decision, QuotaError, Rate, Retry};
+use super::{Allowance, Decision, Rate, Retry};
 use crate::base::time::Timestamp;
-
-/// The largest number of sub-windows: 8 KB for one key.
-pub const SUB_WINDOWS_MAX: u32 = 1024;
 
 /// The largest number of a sub-window; beyond it the numbers of its successors would overflow.
 const NUMBER_MAX: u64 = u64::MAX - 2 * SUB_WINDOWS_MAX as u64;
-
-/// The rule of sub-windows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule {
-    count: u64,
-    sub_ns: u64,
-    n: u64,
-}
-
-impl Rule {
-    /// `rate.count` units in `rate.period_ns`, cut into `n` sub-windows.
-    pub fn new(rate: Rate, n: u32) -> Result<Self, QuotaError> {
-        let allowance = Allowance::new(rate)?;
-        match n {
-            0 => Err(QuotaError::Zero),
-            1..=SUB_WINDOWS_MAX => {
-                let n = u64::from(n);
-                Ok(Self { count: allowance.count(), sub_ns: allowance.period_ns().div_ceil(n), n })
-            }
-            _ => Err(QuotaError::TooMany),
-        }
-    }
-
-    /// The rule of one of `replicas` that share this one.
-    ///
-    /// # Errors
-    /// [`QuotaError::Zero`] if its part of the units is none.
-    pub fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
-        match self.count / replicas.max(1) {
-            0 => Err(QuotaError::Zero),
-            count => Ok(Self { count, ..*self }),
-        }
-    }
-
-    /// Units in a period.
-    pub const fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// Nanoseconds.
-    pub const fn period_ns(&self) -> u64 {
-        self.sub_ns * self.n
-    }
-
-    /// This rule with the length of a sub-window rounded up to a multiple of `step_ns`.
-    pub(super) fn in_steps_of(&self, step_ns: u64) -> Self {
-        Self { sub_ns: self.sub_ns.next_multiple_of(step_ns), ..*self }
-    }
-
-    /// The first instant not before `earliest` in the sub-window of `now`.
-    pub(super) fn first_in_window(&self, earliest: Timestamp, now: Timestamp) -> Timestamp {
-        earliest.max(now.saturating_sub_ns(now.as_ns() % self.sub_ns))
-    }
-
-    /// Sub-windows in a period.
-    pub const fn sub_windows(&self) -> u64 {
-        self.n
-    }
-}
 
 /// The state of one key: 40 bytes, and the ring once something is spent.
 #[derive(Clone, Debug)]
@@ -256,7 +196,7 @@ impl state::State for State {
         let Some(more) = (place / round).checked_sub(1) else { return Retry::AfterNs(first_ns) };
         let number = now.saturating_add_ns(first_ns).as_ns() / rule.sub_ns;
         let second = Timestamp::from_ns((number.saturating_add(rule.n)).saturating_mul(rule.sub_ns));
-        Retry::AfterNs(second.saturating_add_ns(more.saturating_mul(rule.period_ns())).ns_since(now))
+        Retry::AfterNs(second.saturating_add_ns(more.saturating_mul(rule.length_ns())).ns_since(now))
     }
 
     fn receipt(&self, cost: u64, _now: Timestamp) -> Receipt {
@@ -390,6 +330,10 @@ impl Portable for State {
             state.charge(rule, units, present.checked_sub(age)?);
         }
         Some(state)
+    }
+
+    fn proof(rule: &Rule, numbers: &[u64], charged: Charged) -> Option<(usize, [u64; 5])> {
+        proof_of_entries(numbers, to_us(rule.sub_ns), charged)
     }
 }
 

@@ -11,8 +11,7 @@ mod vectors;
 use std::time::Duration;
 
 use super::state::State as _;
-use super::{Algorithm, Allowance, AnyState, Calendar, Decision, Quota, Rate, Retry, Unit};
-use super::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
+use super::{Algorithm, AlgorithmName, AnyState, Calendar, Decision, Rate, Retry, Settings, Unit};
 use crate::base::time::Timestamp;
 
 /// Midnight in UTC, 2023-11-14.
@@ -38,43 +37,53 @@ pub(in crate::engine::limit) fn rate(text: &str) -> Rate {
     Rate { count: count.parse().unwrap(), period_ns: ns(period) }
 }
 
-/// A rule in the notation of rows; several rates are joined by `+`.
+/// A rule in the notation of rows: its name, its rate or count, and its options; several rates are joined by `+`.
 pub(crate) fn algorithm(text: &str) -> Algorithm {
     if text.contains('+') {
         return Algorithm::Several(text.split('+').map(algorithm).collect());
     }
-    let quota = |text, burst: &str| Quota::new(rate(text), burst.parse().unwrap()).unwrap();
-    match text.split_whitespace().collect::<Vec<_>>()[..] {
-        ["token_bucket", of, "burst", burst] => Algorithm::TokenBucket(quota(of, burst)),
-        ["leaky_bucket", of, "burst", burst, ref shapes @ ..] => {
-            let shapes = shapes == ["shapes"];
-            Algorithm::LeakyBucket(leaky_bucket::Rule { quota: quota(of, burst), shapes })
+    let mut words = text.split_whitespace();
+    let mut word = || words.next().unwrap_or_else(|| panic!("not an algorithm: {text}"));
+    let (name, of) = (word(), word());
+    let counted = of.parse().map(|count| Rate { count, period_ns: 1 });
+    let mut settings = Settings::from(counted.unwrap_or_else(|_| rate(of)));
+    while let Some(option) = words.next() {
+        let mut word = || words.next().unwrap_or_else(|| panic!("not an algorithm: {text}"));
+        match option {
+            "burst" => settings.burst = word().parse().unwrap(),
+            "from" => assert_eq!(word(), "first"),
+            "shapes" => settings.shapes = true,
+            "in" => settings.sub_windows = word().parse().unwrap(),
+            "per" => settings.calendar = Some(calendar([word(), word(), word()])),
+            _ => panic!("not an option: {option}"),
         }
-        ["fixed_window", of, "from", "first"] => {
-            Algorithm::FixedWindow(fixed_window::Rule::from_first(rate(of)).unwrap())
-        }
-        ["fixed_window", count, "per", every, unit, zone] => {
-            let unit = match unit {
-                "ms" => Unit::Millisecond,
-                "s" => Unit::Second,
-                "min" => Unit::Minute,
-                "h" => Unit::Hour,
-                "day" => Unit::Day,
-                "week" => Unit::Week,
-                "month" => Unit::Month,
-                _ => panic!("not a unit: {unit}"),
-            };
-            let calendar = Calendar::new(unit, every.parse().unwrap(), zone).unwrap();
-            Algorithm::FixedWindow(fixed_window::Rule::in_calendar(count.parse().unwrap(), calendar).unwrap())
-        }
-        ["sliding_log", of] => Algorithm::SlidingLog(sliding_log::Rule::new(rate(of)).unwrap()),
-        ["sliding_window", of] => Algorithm::SlidingWindow(Allowance::new(rate(of)).unwrap()),
-        ["sub_window", of, "in", n] => {
-            Algorithm::SubWindow(sub_window::Rule::new(rate(of), n.parse().unwrap()).unwrap())
-        }
-        ["concurrency", max] => Algorithm::Concurrency(concurrency::Rule::new(max.parse().unwrap()).unwrap()),
-        _ => panic!("not an algorithm: {text}"),
     }
+    named(name).rule(&settings).unwrap()
+}
+
+fn named(name: &str) -> AlgorithmName {
+    let found = AlgorithmName::ALL.into_iter().find(|(known, _)| *known == name);
+    found.unwrap_or_else(|| panic!("not an algorithm: {name}")).1
+}
+
+fn calendar([every, unit, zone]: [&str; 3]) -> Calendar {
+    let unit = match unit {
+        "ms" => Unit::Millisecond,
+        "s" => Unit::Second,
+        "min" => Unit::Minute,
+        "h" => Unit::Hour,
+        "day" => Unit::Day,
+        "week" => Unit::Week,
+        "month" => Unit::Month,
+        _ => panic!("not a unit: {unit}"),
+    };
+    Calendar::new(unit, every.parse().unwrap(), zone).unwrap()
+}
+
+/// This rate in the notation of each algorithm whose units come back with time, and then `more`.
+pub(crate) fn each_algorithm(rate: &str, more: &[&str]) -> Vec<String> {
+    let timed = AlgorithmName::ALL.into_iter().filter(|(_, name)| *name != AlgorithmName::Concurrency);
+    timed.map(|(name, _)| format!("{name} {rate}")).chain(more.iter().map(|rule| (*rule).to_owned())).collect()
 }
 
 pub(in crate::engine::limit) fn retry(text: &str) -> Option<Retry> {

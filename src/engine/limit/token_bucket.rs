@@ -36,7 +36,6 @@ use bytes::BufMut;
 
 pub use self::bucket::Bucket;
 use super::packed::{Packed, Unpacker, put_instant};
-use super::portable::{Numbers, Portable};
 use super::quota::{IntervalTag, rounded_units};
 use super::state;
 use crate::base::time::Timestamp;
@@ -352,19 +351,6 @@ impl Packed for State {
 
     fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
         Some(Self { tat: from.instant()?, interval: IntervalTag::from_bits(from.u32()?)?, refunded: from.u32()? })
-    }
-}
-
-/// Nanoseconds until full, and the units given back: the lower 32 bits. A store has a count for its receipts above them.
-impl Portable for State {
-    fn export(&self, quota: &Quota, now: Timestamp, numbers: &mut Numbers) {
-        numbers.extend([self.deficit_ns(quota, now), self.refunded.into()]);
-    }
-
-    fn import(quota: &Quota, numbers: &mut dyn Iterator<Item = u64>, now: Timestamp) -> Option<Self> {
-        let (deficit_ns, mark) = (numbers.next()?, numbers.next()?);
-        let refunded = u32::try_from(mark & u64::from(u32::MAX)).ok()?;
-        Some(Self { refunded, ..Self::filling(now.saturating_add_ns(deficit_ns), quota) })
     }
 }
 

@@ -2,26 +2,18 @@
 
 use weir::base::time::Timestamp;
 use weir::engine::limit::state::State;
-use weir::engine::limit::{Algorithm, Allowance, AnyState, ClockShift, Packed, Quota, Rate, Unpacker};
-use weir::engine::limit::{fixed_window, leaky_bucket, sliding_log, sub_window};
+use weir::engine::limit::{Algorithm, AlgorithmName, AnyState, ClockShift, Packed, Rate, Settings, Unpacker};
 use weir::engine::store::snapshot::restore;
 
 const NOW: Timestamp = Timestamp::from_ns(1_800_000_000_000_000_000);
 
-fn rules() -> [Algorithm; 7] {
-    let rate = Rate { count: 5, period_ns: 7_000_000_000 };
-    let quota = Quota::new(rate, 5).expect("a quota");
-    let [bucket, window] =
-        [Algorithm::TokenBucket(quota), Algorithm::SlidingWindow(Allowance::new(rate).expect("one"))];
-    [
-        bucket.clone(),
-        Algorithm::LeakyBucket(leaky_bucket::Rule { quota, shapes: true }),
-        Algorithm::FixedWindow(fixed_window::Rule::from_first(rate).expect("a window")),
-        Algorithm::SlidingLog(sliding_log::Rule::new(rate).expect("a log")),
-        window.clone(),
-        Algorithm::SubWindow(sub_window::Rule::new(rate, 3).expect("windows")),
-        Algorithm::Several([bucket, window].into()),
-    ]
+fn rules() -> Vec<Algorithm> {
+    let settings = Settings { shapes: true, ..Rate { count: 5, period_ns: 7_000_000_000 }.into() };
+    let each = AlgorithmName::ALL.into_iter().map(|(_, name)| name.rule(&settings).expect("a rule"));
+    let mut rules: Vec<_> = each.collect();
+    let several = rules.iter().filter(|rule| !rule.is_released()).take(2).cloned().collect();
+    rules.push(Algorithm::Several(several));
+    rules
 }
 
 pub fn run(bytes: &[u8]) {

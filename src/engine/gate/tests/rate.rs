@@ -13,7 +13,7 @@ use crate::base::time::{Clock, Timestamp};
 use crate::engine::gate::{HoldCaps, Step};
 use crate::engine::limit::fixed_window::Windows;
 use crate::engine::limit::state::State as _;
-use crate::engine::limit::tests::properties::{Trace, bound, instants, singles, traces};
+use crate::engine::limit::tests::properties::{Trace, instants, singles, traces};
 use crate::engine::limit::tests::{START_NS, algorithm};
 use crate::engine::limit::{Algorithm, AnyState, BACKDATE_NS_MAX, Calendar, Retry};
 use crate::engine::policy::{Allowed, Cost, HoldRule, Limit, OnLimit};
@@ -213,7 +213,7 @@ proptest! {
         let back_ns = if has_grid(&rule) { 0 } else { BACKDATE_NS_MAX };
         for (first, (_, from_ns)) in passed.iter().enumerate() {
             for (number, (_, to_ns)) in (1..).zip(&passed[first..]) {
-                let most = bound(&rule, to_ns - from_ns + back_ns);
+                let most = rule.bound(to_ns - from_ns + back_ns);
                 prop_assert!(number * cost <= most, "{} from {} to {}", number, from_ns, to_ns);
             }
         }

@@ -26,5 +26,9 @@ pub fn most(late: &LateByRate) -> i64 {
 /// A state that can be charged units of the past.
 pub trait LateState: State {
     /// Charges `late` units of one rate. At most `max_debt` units are charged beyond the limit.
-    fn settle_late(&mut self, rule: &Self::Rule, late: &[LateUnits], max_debt: u64, now: Timestamp);
+    fn settle_late(&mut self, rule: &Self::Rule, late: &[LateUnits], max_debt: u64, now: Timestamp) {
+        for late in late {
+            self.settle(rule, late.units, max_debt, now);
+        }
+    }
 }

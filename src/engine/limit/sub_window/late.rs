@@ -3,6 +3,7 @@
 use super::{Rule, State};
 use crate::base::time::Timestamp;
 use crate::engine::limit::late::units::{LateState, LateUnits};
+use crate::engine::limit::rule::Rule as _;
 use crate::engine::limit::state::{State as _, settled};
 
 impl LateState for State {
@@ -19,13 +20,6 @@ impl LateState for State {
                 self.charge_earlier(rule, settled(used, *units, rule.count, max_debt) - used, number);
             }
         }
-    }
-}
-
-impl Rule {
-    /// Whether the sub-window of `at` counts at `now`.
-    pub(in crate::engine::limit) fn counts(&self, at: Timestamp, now: Timestamp) -> bool {
-        (now.as_ns() / self.sub_ns).saturating_sub(at.as_ns() / self.sub_ns) < self.n
     }
 }
 

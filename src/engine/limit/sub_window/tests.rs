@@ -70,7 +70,7 @@ fn rules_that_cannot_be() {
     for (n, error) in rows {
         assert_eq!(Rule::new(rate("5/1s"), n).err(), error);
     }
-    assert_eq!(Rule::new(rate("5/10ns"), 3).unwrap().period_ns(), 12);
+    assert_eq!(Rule::new(rate("5/10ns"), 3).unwrap().length_ns(), 12);
 }
 
 #[test]

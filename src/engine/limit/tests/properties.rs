@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::START_NS;
 use crate::base::time::Timestamp;
+use crate::engine::limit::AlgorithmName::{self, Concurrency, LeakyBucket, TokenBucket};
 use crate::engine::limit::state::State as _;
-use crate::engine::limit::{Algorithm, Allowance, AnyState, BACKDATE_NS_MAX, Calendar, Quota, Rate, Retry, Unit};
-use crate::engine::limit::{fixed_window, leaky_bucket, sliding_log, sub_window};
+use crate::engine::limit::{Algorithm, AnyState, BACKDATE_NS_MAX, Calendar, Rate, Retry, Settings, Unit};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -29,44 +29,35 @@ fn calendars() -> impl Strategy<Value = Calendar> {
         .prop_map(|((unit, every), zone)| Calendar::new(unit, every, zone).unwrap())
 }
 
-const KINDS: usize = 6;
+/// Algorithms whose units come back with time.
+fn timed() -> impl Strategy<Value = AlgorithmName> {
+    prop::sample::select(&AlgorithmName::ALL)
+        .prop_map(|(_, name)| name)
+        .prop_filter("no time", |name| *name != Concurrency)
+}
 
-/// One limit on time, of the algorithm with this number.
-fn of_kind(kind: usize) -> BoxedStrategy<Algorithm> {
-    let rates = || (1_u64..30, periods()).prop_map(|(count, period_ns)| Rate { count, period_ns });
-    let quotas = || (rates(), 1_u64..30).prop_map(|(rate, burst)| Quota::new(rate, burst).unwrap());
-    match kind {
-        0 => quotas().prop_map(Algorithm::TokenBucket).boxed(),
-        1 => (quotas(), any::<bool>())
-            .prop_map(|(quota, shapes)| Algorithm::LeakyBucket(leaky_bucket::Rule { quota, shapes }))
-            .boxed(),
-        2 => {
-            let from_first = rates().prop_map(|rate| fixed_window::Rule::from_first(rate).unwrap());
-            let in_calendar = (1_u64..30, calendars())
-                .prop_map(|(count, calendar)| fixed_window::Rule::in_calendar(count, calendar).unwrap());
-            prop_oneof![from_first, in_calendar].prop_map(Algorithm::FixedWindow).boxed()
-        }
-        3 => rates().prop_map(|rate| Algorithm::SlidingLog(sliding_log::Rule::new(rate).unwrap())).boxed(),
-        4 => rates().prop_map(|rate| Algorithm::SlidingWindow(Allowance::new(rate).unwrap())).boxed(),
-        _ => (rates(), 1_u32..9)
-            .prop_map(|(rate, n)| Algorithm::SubWindow(sub_window::Rule::new(rate, n).unwrap()))
-            .boxed(),
-    }
+/// A limit of this algorithm.
+fn of(name: AlgorithmName) -> impl Strategy<Value = Algorithm> {
+    let rates = (1_u64..30, periods()).prop_map(|(count, period_ns)| Rate { count, period_ns });
+    let parts = (rates, 1_u64..30, any::<bool>(), prop::option::of(calendars()), 1_u32..9);
+    parts.prop_map(move |(rate, burst, shapes, calendar, sub_windows)| {
+        name.rule(&Settings { rate, burst, shapes, calendar, sub_windows }).unwrap()
+    })
 }
 
 /// One limit on time, of any algorithm.
 pub(crate) fn singles() -> impl Strategy<Value = Algorithm> {
-    (0..KINDS).prop_flat_map(of_kind)
+    timed().prop_flat_map(of)
 }
 
 /// One limit whose state is a bucket.
 pub(super) fn buckets() -> impl Strategy<Value = Algorithm> {
-    (0_usize..2).prop_flat_map(of_kind)
+    prop_oneof![Just(TokenBucket), Just(LeakyBucket)].prop_flat_map(of)
 }
 
 /// Two limits of one algorithm.
 fn pairs() -> impl Strategy<Value = (Algorithm, Algorithm)> {
-    (0..KINDS).prop_flat_map(|kind| (of_kind(kind), of_kind(kind)))
+    timed().prop_flat_map(|name| (of(name), of(name)))
 }
 
 /// One limit on time, or several at once.
@@ -79,13 +70,11 @@ pub(super) fn algorithms() -> impl Strategy<Value = Algorithm> {
 
 /// A length of time that matters to `rule`.
 pub(super) fn tick_ns(rule: &Algorithm) -> u64 {
-    match rule {
-        Algorithm::TokenBucket(quota) | Algorithm::LeakyBucket(leaky_bucket::Rule { quota, .. }) => {
-            quota.interval_ns() / 8
-        }
-        Algorithm::Several(rules) => rules.iter().map(tick_ns).min().unwrap(),
-        _ => rule.period_ns().unwrap() / 16,
-    }
+    let ticks = |rate: &Algorithm| match rate.interval_ns() {
+        0 => rate.period_ns().unwrap() / 16,
+        interval_ns => interval_ns / 8,
+    };
+    rule.rates().iter().map(ticks).min().unwrap()
 }
 
 /// Requests: ticks since the request before, and a cost.
@@ -123,46 +112,13 @@ pub(super) fn after(rule: &Algorithm, trace: &[(u64, u64)], may_owe: bool) -> (A
     (state, end)
 }
 
-/// The most that `rule` may admit in a span of `span_ns`, from the first request to the last.
-pub(crate) fn bound(rule: &Algorithm, span_ns: u64) -> u64 {
-    let units = |count: u64, times: u64| count * times;
-    match rule {
-        Algorithm::TokenBucket(quota) | Algorithm::LeakyBucket(leaky_bucket::Rule { quota, .. }) => {
-            quota.burst() + span_ns / quota.interval_ns()
-        }
-        Algorithm::FixedWindow(rule) => match rule.windows() {
-            fixed_window::Windows::FromFirst(period_ns) => units(rule.count(), span_ns / period_ns + 2),
-            fixed_window::Windows::Calendar(calendar) => {
-                let shortest_ns = match calendar.nominal_ns() {
-                    // The last of a day, February, and days on which clocks are put forward.
-                    ns if ns > 20 * 24 * 3600 * SECOND_NS => 27 * 24 * 3600 * SECOND_NS,
-                    ns if ns >= 24 * 3600 * SECOND_NS => ns - 3600 * SECOND_NS,
-                    ns => ns / 6,
-                };
-                units(rule.count(), span_ns / shortest_ns + 2)
-            }
-        },
-        Algorithm::SlidingLog(rule) => units(rule.count(), span_ns / rule.period_ns() + 1),
-        Algorithm::SlidingWindow(rule) => {
-            let more = u128::from(rule.count()) * u128::from(span_ns) / u128::from(rule.period_ns());
-            rule.count() + u64::try_from(more).unwrap()
-        }
-        Algorithm::SubWindow(rule) => {
-            let met = span_ns.div_ceil(rule.period_ns() / rule.sub_windows()) + 1;
-            units(rule.count(), met.div_ceil(rule.sub_windows()))
-        }
-        Algorithm::Concurrency(_) => u64::MAX,
-        Algorithm::Several(rules) => rules.iter().map(|rule| bound(rule, span_ns)).min().unwrap(),
-    }
-}
-
 /// Fails if the admitted units of any span exceed the rule's bound.
 pub(super) fn assert_bound(rule: &Algorithm, admitted: &[(Timestamp, u64)]) -> Result<(), TestCaseError> {
     for (first, (from, _)) in admitted.iter().enumerate() {
         let mut units = 0;
         for (to, cost) in &admitted[first..] {
             units += cost;
-            prop_assert!(units <= bound(rule, to.ns_since(*from)), "{} in a span of {:?}", units, to.ns_since(*from));
+            prop_assert!(units <= rule.bound(to.ns_since(*from)), "{} in a span of {:?}", units, to.ns_since(*from));
         }
     }
     Ok(())
@@ -266,7 +222,7 @@ proptest! {
 
     #[test]
     fn other_numbers_never_give_units((was, rule) in pairs(), trace in traces()) {
-        let shapes = |rule: &Algorithm| matches!(rule, Algorithm::LeakyBucket(leaky_bucket::Rule { shapes: true, .. }));
+        let shapes = |rule: &Algorithm| matches!(rule, Algorithm::LeakyBucket(rule) if rule.shapes);
         // A bucket that shapes has no units between two requests. A log knows the units of a shorter period.
         let is_shorter_log = was.name() == "sliding_log" && was.period_ns() > rule.period_ns();
         if shapes(&was) || shapes(&rule) || is_shorter_log {

@@ -5,7 +5,7 @@ use crate::base::time::Timestamp;
 use crate::engine::limit::late::units::{LateState, LateUnits};
 use crate::engine::limit::lost_time::LostTime;
 use crate::engine::limit::packed::{Packed, Unpacker};
-use crate::engine::limit::portable::{Numbers, Portable};
+use crate::engine::limit::portable::{Charged, Numbers, Portable};
 use crate::engine::limit::state;
 use crate::engine::limit::{Decision, Quota, Retry};
 
@@ -184,13 +184,21 @@ impl Packed for Bucket {
     }
 }
 
+/// Nanoseconds until full, and the units given back: the lower 32 bits. A store has a count for its receipts above them.
 /// Without the lost time, which only a refund needs.
 impl Portable for Bucket {
     fn export(&self, quota: &Quota, now: Timestamp, numbers: &mut Numbers) {
-        self.state.export(quota, now, numbers);
+        numbers.extend([self.state.deficit_ns(quota, now), self.state.refunded.into()]);
     }
 
     fn import(quota: &Quota, numbers: &mut dyn Iterator<Item = u64>, now: Timestamp) -> Option<Self> {
-        State::import(quota, numbers, now).map(Self::from)
+        let (deficit_ns, mark) = (numbers.next()?, numbers.next()?);
+        let refunded = u32::try_from(mark & u64::from(u32::MAX)).ok()?;
+        Some(State { refunded, ..State::filling(now.saturating_add_ns(deficit_ns), quota) }.into())
+    }
+
+    fn proof(quota: &Quota, numbers: &[u64], Charged { at_us, .. }: Charged) -> Option<(usize, [u64; 5])> {
+        let [deficit_ns, mark, ..] = numbers else { return None };
+        Some((2, [at_us, *deficit_ns, *mark, quota.interval_tag().interval_ns(), quota.interval_ns()]))
     }
 }

@@ -8,7 +8,7 @@ use crate::base::time::Clock;
 use crate::engine::limit::slow_down::SlowDown;
 use crate::engine::limit::state::State as _;
 use crate::engine::limit::tests::algorithm;
-use crate::engine::limit::{AnyState, OnFull};
+use crate::engine::limit::{Algorithm, AlgorithmName, AnyState, Calendar, OnFull, Rate, Settings, Unit};
 use crate::engine::store::backend::{OnFailure, RemoteOutcome, RemoteReceipt, Unavailable};
 use crate::engine::store::snapshot::{Snapshot, restore};
 use crate::engine::store::testing::News;
@@ -127,10 +127,10 @@ fn a_denial_by_the_store_is_one_whatever_the_mirror_says() {
 }
 
 /// While the store says nothing, a replica admits what its share of the limit would.
-fn is_as_the_share(text: &str, replicas: u64, trace: &[(u64, u64, bool)]) {
-    let (whole, limit) = (algorithm(text), shared(OnFailure::Split, replicas));
+fn is_as_the_share(whole: &Algorithm, replicas: u64, trace: &[(u64, u64, bool)]) {
+    let limit = shared(OnFailure::Split, replicas);
     let share = whole.share(replicas).unwrap();
-    let table = Table::new(&whole, 10, OnFull::Sketch);
+    let table = Table::new(whole, 10, OnFull::Sketch);
     let (mut state, mut now) = (AnyState::fresh(&share), at("0s"));
     let mut open = Vec::new();
     let (mut admitted, mut reported) = (0, 0);
@@ -143,10 +143,10 @@ fn is_as_the_share(text: &str, replicas: u64, trace: &[(u64, u64, bool)]) {
         }
         let cost = cost.min(share.capacity());
         let expected = state.admit(&share, cost, now);
-        let mut batch = remote((&table, &limit), &whole, cost);
+        let mut batch = remote((&table, &limit), whole, cost);
         batch.fall_back(0, Unavailable::Down, now);
         let found = batch.charges()[0].decision();
-        assert_eq!((found.denied, found.remaining), (expected.denied, expected.remaining), "{text} / {replicas}");
+        assert_eq!((found.denied, found.remaining), (expected.denied, expected.remaining), "{whole:?} / {replicas}");
         if found.is_admitted() {
             admitted += i64::try_from(cost).unwrap();
             if whole.is_released() && cost > 0 {
@@ -163,24 +163,18 @@ fn is_as_the_share(text: &str, replicas: u64, trace: &[(u64, u64, bool)]) {
 proptest! {
     #[test]
     fn a_fallback_is_the_share_of_a_replica(
-        kind in 0..8_usize,
+        (_, name) in prop::sample::select(&AlgorithmName::ALL),
+        in_calendar in any::<bool>(),
         count in 1_u64..20,
         burst in 1_u64..20,
         replicas in 1_u64..6,
         trace in prop::collection::vec((0_u64..400, 0_u64..4, any::<bool>()), 1..60),
     ) {
         let (count, burst) = (count * replicas, burst * replicas);
-        let text = match kind {
-            0 => format!("token_bucket {count}/1s burst {burst}"),
-            1 => format!("leaky_bucket {count}/1s burst {burst}"),
-            2 => format!("fixed_window {count}/2s from first"),
-            3 => format!("fixed_window {count} per 1 s UTC"),
-            4 => format!("sliding_log {count}/1s"),
-            5 => format!("sliding_window {count}/1s"),
-            6 => format!("sub_window {count}/1s in 4"),
-            _ => format!("concurrency {count}"),
-        };
-        is_as_the_share(&text, replicas, &trace);
+        let rate = Rate { count, period_ns: 1_000_000_000 };
+        let calendar = in_calendar.then(|| Calendar::new(Unit::Second, 1, "UTC").unwrap());
+        let settings = Settings { burst, calendar, sub_windows: 4, ..rate.into() };
+        is_as_the_share(&name.rule(&settings).unwrap(), replicas, &trace);
     }
 }
 

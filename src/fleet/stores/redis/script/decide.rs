@@ -6,7 +6,7 @@ use smallvec::{SmallVec, smallvec};
 use super::call::{Call, Caller, DECIDE, DECIDE_BUCKETS, Packer, Script};
 use super::names::{self, Names};
 use crate::base::time::Timestamp;
-use crate::engine::limit::{Algorithm, AnyState, PortableRate};
+use crate::engine::limit::{Algorithm, AnyState, Charged, PortableRate};
 use crate::engine::store::backend::{
     Decided, Failure, Handling, RateReceipt, RedisReceipt, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable,
 };
@@ -48,7 +48,7 @@ pub fn decide(
 }
 
 fn script_for(charges: &[RemoteCharge<'_>]) -> &'static Script {
-    let is_bucket = |rate: &Algorithm| matches!(rate, Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_));
+    let is_bucket = |rate: &Algorithm| rate.interval_ns() > 0;
     let is_plain = |charge: &RemoteCharge<'_>| {
         !matches!(charge.handling, Handling::Delay { .. }) && charge.rule.rates().iter().all(is_bucket)
     };
@@ -114,29 +114,11 @@ impl Reader<'_> {
 
     /// The proof of a charge under one rate, whose state the first numbers describe. Takes them off.
     fn receipt(&self, rate: &Algorithm, numbers: &mut &[u64]) -> RateReceipt {
-        let at_us = self.server_us;
-        let PortableRate { algorithm, numbers: of_rule } = rate.portable_rate(self.now);
-        let of_rule = of_rule.map(|number| u64::try_from(number).unwrap_or(0));
-        let (width, proof) = match (rate, *numbers) {
-            (Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_), [deficit_ns, mark, ..]) => {
-                let [_, interval_ns, tag, ..] = of_rule;
-                (2, [at_us, *deficit_ns, *mark, tag, interval_ns])
-            }
-            (Algorithm::FixedWindow(_), [left_us, _, ..]) => (2, [at_us + left_us, 0, 0, 0, 0]),
-            (Algorithm::SlidingWindow(_), [elapsed_us, _, _, ..]) => {
-                (3, [at_us.saturating_sub(*elapsed_us), of_rule[1], 0, 0, 0])
-            }
-            (Algorithm::SlidingLog(_) | Algorithm::SubWindow(_), [entries, of_entries @ ..]) => {
-                let width = usize::try_from(*entries).unwrap_or(0).saturating_mul(2);
-                let age_us = width.checked_sub(2).and_then(|newest| of_entries.get(newest)).copied().unwrap_or(0);
-                (width + 1, [at_us.saturating_sub(age_us), of_rule[2], 0, 0, 0])
-            }
-            (Algorithm::Concurrency(_), _) => (1, [self.caller.replica, 0, 0, 0, 0]),
-            // The state was read from these numbers, so they are there; and a rate has no rates.
-            _ => (0, [0; 5]),
-        };
+        let charged = Charged { at_us: self.server_us, replica: self.caller.replica };
+        // The state was read from these numbers, so they are there.
+        let (width, proof) = rate.proof(numbers, charged).unwrap_or_default();
         *numbers = numbers.get(width..).unwrap_or_default();
-        RateReceipt { algorithm, numbers: proof }
+        RateReceipt { algorithm: rate.number(), numbers: proof }
     }
 }
 
