@@ -136,6 +136,7 @@ fn every_metric_is_there_and_no_other() {
     metrics.endpoint("any", "any");
     metrics.upstream("any");
     metrics.remote_limit("any", true);
+    metrics.set_fleet_bound("any", Some(1.0));
     metrics.streamed_units("any");
     let store = metrics.store("any");
     store.up("any");

@@ -1,4 +1,4 @@
-//! `GET /v1/fleet`: the other replicas, and what this one has heard of them.
+//! `GET /v1/fleet`: the other replicas, what this one has heard of them, and the bounds of the limits that they share.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use super::answer::{Answer, ProblemBody, json, problem};
 use super::state::Admin;
+use crate::engine::gate::Bound;
 use crate::engine::store::stream::{FleetView, MemberView};
 
 /// The fleet as this replica sees it.
@@ -25,8 +26,22 @@ pub(super) struct FleetBody {
     pub(super) isolated: bool,
     /// Whether states of another replica are on the way.
     pub(super) recovering: bool,
-    /// All others, connected ones first.
+    /// All others, connected ones first; empty without `fleet.listen`.
     pub(super) members: Vec<MemberBody>,
+    /// The limits that the replicas share.
+    limits: Vec<BoundBody>,
+}
+
+/// What the fleet may admit of a limit now.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[schema(as = FleetBound)]
+struct BoundBody {
+    /// Its name.
+    limit: Box<str>,
+    /// How the replicas share it.
+    strategy: Box<str>,
+    /// The most that the fleet admits, as a multiple of the limit, as far as this replica knows. Null: replicas admit all.
+    bound: Option<f64>,
 }
 
 /// Another replica, or an address at which none has answered yet.
@@ -57,19 +72,35 @@ pub(super) struct MemberBody {
     path = "/v1/fleet",
     responses(
         (status = 200, body = FleetBody, description = "the fleet as this replica sees it"),
-        (status = 404, body = ProblemBody, description = "the configuration has no `fleet.listen`"),
+        (status = 404, body = ProblemBody, description = "there is no `fleet.listen`, and no limit that replicas share"),
     )
 )]
 pub(super) async fn fleet(State(admin): State<Arc<Admin>>) -> Answer {
-    match &admin.fleet {
-        Some(fleet) => json(StatusCode::OK, &FleetBody::from(fleet.view())),
-        None => problem(StatusCode::NOT_FOUND, "there is no `fleet.listen`, so this replica knows no others"),
-    }
+    let live = admin.live.load();
+    let bounds = admin.gate.bounds(&live);
+    let view = match &admin.fleet {
+        Some(fleet) => fleet.view(),
+        None if bounds.is_empty() => {
+            let what = "there is no `fleet.listen`, and no limit that replicas share";
+            return problem(StatusCode::NOT_FOUND, what);
+        }
+        None => {
+            let replicas = live.policy.limits().iter().map(|limit| limit.strategy.replicas()).max().unwrap_or(1);
+            FleetView::alone(replicas, admin.gate.clock().started().as_ns())
+        }
+    };
+    json(StatusCode::OK, &FleetBody::new(view, bounds))
 }
 
-impl From<FleetView> for FleetBody {
-    fn from(view: FleetView) -> Self {
+impl FleetBody {
+    fn new(view: FleetView, bounds: Vec<Bound>) -> Self {
+        let limit = |Bound { limit, strategy, ratio }| BoundBody {
+            limit,
+            strategy: strategy.into(),
+            bound: Some(ratio).filter(|ratio| ratio.is_finite()),
+        };
         Self {
+            limits: bounds.into_iter().map(limit).collect(),
             address: view.address,
             started_s: view.epoch / 1_000_000_000,
             replicas: view.replicas,

@@ -1,7 +1,10 @@
 //! Helpers of tests that act as operators.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 use crate::support::{Client, PATIENCE, Weir};
 
@@ -32,4 +35,10 @@ pub fn replace(file: &Path, text: &str) {
     let new = file.with_extension("new");
     std::fs::write(&new, text).unwrap();
     std::fs::rename(new, file).unwrap();
+}
+
+/// The answer of `/v1/fleet` at the admin listener of a replica.
+pub fn fleet_view(admin: SocketAddr) -> Value {
+    let head = "GET /v1/fleet HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    serde_json::from_str(&Client::connect(admin).send(head).answer().text()).unwrap()
 }

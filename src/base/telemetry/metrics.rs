@@ -340,6 +340,11 @@ impl Metrics {
         self.stores.limit(name, has_leases)
     }
 
+    /// Sets the most that the fleet admits of a limit, as a multiple of it; `None` if replicas do not share the limit.
+    pub fn set_fleet_bound(&self, limit: &str, ratio: Option<f64>) {
+        self.stores.set_bound(limit, ratio);
+    }
+
     /// Removes the series of the leases of a limit that has none any more.
     pub fn remove_lease_units(&self, limit: &str) {
         self.stores.remove_lease_units(limit);

@@ -59,6 +59,7 @@ pub(super) struct StoreVecs {
     fallback: IntCounterVec,
     lease_units: IntGaugeVec,
     clock_ahead: GaugeVec,
+    bound: GaugeVec,
 }
 
 impl StoreVecs {
@@ -81,6 +82,11 @@ impl StoreVecs {
                 "weir_store_clock_ahead_seconds",
                 "Seconds by which the time that replicas share is ahead of the clock of this one.",
                 &["store"],
+            )?,
+            bound: make.float_gauges(
+                "weir_fleet_bound_ratio",
+                "Most that the fleet admits of the limit now, as a multiple of it.",
+                &["limit"],
             )?,
         })
     }
@@ -108,6 +114,14 @@ impl StoreVecs {
     pub(super) fn limit(&self, name: &str, has_leases: bool) -> RemoteLimitMetrics {
         let lease_units = has_leases.then(|| self.lease_units.with_label_values(&[name]));
         RemoteLimitMetrics { fallback: self.fallback.with_label_values(&[name]), lease_units }
+    }
+
+    pub(super) fn set_bound(&self, limit: &str, ratio: Option<f64>) {
+        match ratio {
+            Some(ratio) => self.bound.with_label_values(&[limit]).set(ratio),
+            // A missing series is no error.
+            None => _ = self.bound.remove_label_values(&[limit]),
+        }
     }
 
     pub(super) fn remove_lease_units(&self, name: &str) {

@@ -27,6 +27,7 @@ mod standing;
 mod access;
 mod preflight;
 
+mod bound;
 mod budgets;
 mod explain;
 mod verdict;
@@ -62,6 +63,7 @@ pub use access::AccessError;
 pub use admit::Step;
 pub use ask::{Asking, Decider};
 pub use ban_changes::LimitBans;
+pub use bound::Bound;
 pub use budget::{Budget, BudgetItem, Budgets};
 pub use client_keys::ClientKeys;
 pub use delta::Delta;

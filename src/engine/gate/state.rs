@@ -279,7 +279,10 @@ impl Gate {
     /// Brings the gauges up to date.
     pub fn publish(&self) {
         let known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        known.values().for_each(|state| state.publish());
+        for state in known.values() {
+            state.publish();
+            self.metrics.set_fleet_bound(&state.name, state.bound().map(|bound| bound.ratio));
+        }
     }
 
     /// Refuses all waiting requests now, and lets none wait any more.

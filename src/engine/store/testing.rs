@@ -144,6 +144,10 @@ impl Backend for TestStore {
         Some(KeyServer { name: "redis:6379".into(), unavailable: Some(why) })
     }
 
+    fn unavailable(&self) -> Vec<Unavailable> {
+        self.server("", Key { first: 0, second: 0 }).and_then(|server| server.unavailable).into_iter().collect()
+    }
+
     fn run(self: Arc<Self>, _: Arc<dyn Mirrors>) -> SendPart<'static, ()> {
         Box::pin(std::future::pending())
     }

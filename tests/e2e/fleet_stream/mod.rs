@@ -154,6 +154,26 @@ fn a_partition_heals() {
     check("a partition", &samples, began, more, &[200, 429]);
 }
 
+/// What the fleet may admit now, as a multiple of the limit, as each replica sees it.
+fn bounds(replicas: &Replicas) -> Vec<f64> {
+    replicas.fleet.weirs.iter().map(|weir| weir.metric("weir_fleet_bound_ratio{limit=\"all\"}")).collect()
+}
+
+/// Until a replica is isolated, each side of a partition may admit the whole limit.
+#[test]
+fn a_partition_is_in_the_bound() {
+    let upstream = Upstream::start();
+    let replicas = Replicas::start(3, &upstream, TOGETHER, LIMIT);
+    replicas.wait_until_met();
+    let until = |expected: [f64; 3]| crate::ops::until("the bound says so", || bounds(&replicas) == expected);
+    until([1.0; 3]);
+    replicas.set_links(2, Link::Reset);
+    until([2.0, 2.0, 3.0]);
+    assert_eq!(view(&replicas.fleet.weirs[2])["limits"][0]["bound"], 3.0);
+    replicas.set_links(2, Link::Clear);
+    until([1.0; 3]);
+}
+
 /// Between two of three replicas, messages of one direction wait. The fleet keeps the limit, and both say so.
 #[test]
 fn a_link_of_one_direction_keeps_the_limit() {
@@ -170,6 +190,7 @@ fn a_link_of_one_direction_keeps_the_limit() {
         from = Instant::now();
         sleep(Duration::from_secs(4));
         to = Instant::now();
+        assert_eq!(bounds(&replicas), [1.0; 3]);
         replicas.set_link([0, 1], Link::Clear);
         crate::ops::until("they hear each other again", || isolated() == [0.0; 3]);
     });

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use crate::ops;
+use crate::ops::{self, fleet_view};
 use crate::support::{Client, Fleet, Link, Relay, Upstream, Weir};
 
 /// Replicas that know each other.
@@ -109,13 +109,7 @@ pub fn fleet_address(weir: &Weir) -> SocketAddr {
 
 /// The answer of `/v1/fleet`.
 pub fn view(weir: &Weir) -> Value {
-    view_at(weir.admin())
-}
-
-/// The answer of `/v1/fleet` at the admin listener of a replica.
-fn view_at(admin: SocketAddr) -> Value {
-    let head = "GET /v1/fleet HTTP/1.1\r\nhost: localhost\r\n\r\n";
-    serde_json::from_str(&Client::connect(admin).send(head).answer().text()).unwrap()
+    fleet_view(weir.admin())
 }
 
 /// The members to which a replica is connected.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::ops::{count_lines, until};
+use crate::ops::{count_lines, fleet_view, until};
 use crate::support::{Client, Fleet, Link, Redis, Relay, Upstream, Weir};
 
 use super::{REPLICAS, fallbacks, over_all, shared, start, wait_for_stores};
@@ -12,10 +12,18 @@ fn store(relay: &Relay, on_failure: &str) -> String {
     format!("redis = [\"{}\"]\ntimeout = \"5s\"\non_failure = \"{on_failure}\"\n", relay.url())
 }
 
+/// What the fleet may admit now, as a multiple of the only limit.
+fn bound(weir: &Weir) -> Option<f64> {
+    let fleet = fleet_view(weir.admin());
+    assert_eq!((&fleet["replicas"], &fleet["limits"][0]["strategy"]), (&3.into(), &"redis".into()), "{fleet}");
+    fleet["limits"][0]["bound"].as_f64().map(|bound| (bound * 1000.0).round() / 1000.0)
+}
+
 /// Without Redis from the start, each replica decides as configured, and says that it is ready.
 #[test]
 fn each_mode_decides_at_once() {
-    for (on_failure, passed) in [("split", 90), ("local", 270), ("reject", 0), ("allow", 400)] {
+    let rows = [("split", 90, Some(1.667)), ("local", 270, Some(3.0)), ("reject", 0, Some(1.0)), ("allow", 400, None)];
+    for (on_failure, passed, ratio) in rows {
         let (redis, upstream) = (Redis::start(), Upstream::start());
         let relay = Relay::to(redis.address());
         relay.set(Link::Reset);
@@ -36,6 +44,11 @@ fn each_mode_decides_at_once() {
             assert_eq!(Client::connect(weir.admin()).get("/readyz").status, 200);
         }
         wait_for_stores(&fleet, false);
+        for weir in &fleet.weirs {
+            assert_eq!(bound(weir), ratio, "{on_failure}");
+            let metric = weir.metric("weir_fleet_bound_ratio{limit=\"all\"}");
+            assert_eq!((metric * 1000.0).round() / 1000.0, ratio.unwrap_or(f64::INFINITY), "{on_failure}");
+        }
         assert!(redis.keys().iter().all(|key| !key.contains("all:")), "{:?}", redis.keys());
     }
 }
@@ -58,6 +71,7 @@ fn an_outage_is_remembered() {
         assert!((58..=60).contains(&during.passed()), "{on_failure}: {}", during.passed());
         relay.set(Link::Clear);
         wait_for_stores(&fleet, true);
+        assert_eq!(bound(&fleet.weirs[0]), Some(1.0));
         // A replica that knows nothing but Redis.
         fleet.add(&config);
         let fresh = Fleet { weirs: fleet.weirs.split_off(REPLICAS) };

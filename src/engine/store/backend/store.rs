@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::charge::{Answers, KeyServer, OnFailure, RemoteCharge};
+use super::charge::{Answers, KeyServer, OnFailure, RemoteCharge, Unavailable};
 use super::failure::Failure;
 use super::mirrors::Mirrors;
 use super::parts::{Part, SendPart};
@@ -47,6 +47,9 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
 
     /// The server that has `key` of a limit; `None` if no server is known for it.
     fn server(&self, limit: &str, key: Key) -> Option<KeyServer>;
+
+    /// Why servers do not decide: one reason for each of them.
+    fn unavailable(&self) -> Vec<Unavailable>;
 
     /// Sets the number of replicas that a server without keys waits for.
     fn set_replicas(&self, _replicas: u64) {}

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 pub struct Link {
     urgent: Notify,
     absent: AtomicU64,
+    unmet: AtomicU64,
 }
 
 impl Link {
@@ -22,9 +23,17 @@ impl Link {
         self.urgent.notified().await;
     }
 
-    /// Sets the number of other replicas that do not hear the charges of this one.
-    pub fn set_absent(&self, replicas: u64) {
+    /// Sets the number of other replicas that do not hear the charges of this one, and of those besides that have no
+    /// connection.
+    pub fn set_absent(&self, replicas: u64, unmet: u64) {
         self.absent.store(replicas, Ordering::Relaxed);
+        self.unmet.store(unmet, Ordering::Relaxed);
+    }
+
+    /// The number of other replicas that are not connected, and whose absence is not certain yet. They may admit as much as
+    /// this one.
+    pub fn unmet(&self) -> u64 {
+        self.unmet.load(Ordering::Relaxed)
     }
 
     /// The number of other replicas that do not hear the charges of this one. Each charge counts here in their place.

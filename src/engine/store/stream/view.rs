@@ -27,6 +27,13 @@ pub struct FleetView {
     pub members: Vec<MemberView>,
 }
 
+impl FleetView {
+    /// The view of a replica that has no connections to others.
+    pub fn alone(replicas: u64, epoch: u64) -> Self {
+        Self { address: None, epoch, replicas, is_isolated: false, is_recovering: false, members: Vec::new() }
+    }
+}
+
 /// Another replica, or an address at which none has answered yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberView {

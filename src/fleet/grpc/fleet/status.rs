@@ -24,7 +24,7 @@ impl Hub {
         let settings = self.settings.load();
         let now = self.clock.now();
         let replicas = state.replicas(settings.max_replicas);
-        let mut absent = state.absent(replicas, now);
+        let Presence { mut absent, gone, met } = state.presence(replicas, now);
         let Published { absent: before, replicas: replicas_before, grown_at, .. } = &mut state.published;
         if replicas > std::mem::replace(replicas_before, replicas) {
             *grown_at = now;
@@ -32,7 +32,7 @@ impl Hub {
         if now.ns_since(*grown_at) < settings.timing.isolate_after_ns {
             absent = absent.min(*before);
         }
-        self.link.set_absent(absent);
+        self.link.set_absent(absent, replicas.saturating_sub(1 + absent + gone + met));
         if std::mem::replace(before, absent) != absent {
             self.metrics.isolated.set((absent > 0).into());
             if absent > 0 {
@@ -94,6 +94,16 @@ impl Hub {
     }
 }
 
+/// Numbers of other replicas.
+struct Presence {
+    /// Those that do not hear this one.
+    absent: u64,
+    /// Those that are gone, so that nothing needs to reach them.
+    gone: u64,
+    /// Those that are connected, and hear this one.
+    met: u64,
+}
+
 impl State {
     /// The replicas, this one included, at most `max_replicas`.
     pub(super) fn replicas(&self, max_replicas: usize) -> u64 {
@@ -106,9 +116,9 @@ impl State {
         self.roster.count(&instances, &self.connected())
     }
 
-    /// The replicas that do not hear this one. One whose address refuses connections is gone, unless a peer still reaches it,
+    /// How many of `replicas` hear this one. One whose address refuses connections is gone, unless a peer still reaches it,
     /// or this replica is heard by no other.
-    fn absent(&mut self, replicas: u64, now: Timestamp) -> u64 {
+    fn presence(&mut self, replicas: u64, now: Timestamp) -> Presence {
         let unknown_max = self.count().unknown;
         let Self { replica, processes, roster, .. } = self;
         let hearing = processes.iter().filter(|(_, known)| replica.reaches(known.peer, now));
@@ -125,7 +135,9 @@ impl State {
         let gone = gone + unknown.min(unknown_max);
         replica.set_refusing(refusing.into_iter().collect());
         let absent = replicas.saturating_sub(1 + hearing.len() as u64);
-        if hearing.is_empty() { absent } else { absent.saturating_sub(gone) }
+        let gone = if hearing.is_empty() { 0 } else { gone.min(absent) };
+        let met = self.connected().intersection(&hearing).count() as u64;
+        Presence { absent: absent - gone, gone, met }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::base::telemetry::StoreMetrics;
 use crate::base::time::Timestamp;
 use crate::engine::limit::Key;
 use crate::engine::store::backend::{
-    Backend, Connections, KeyServer, Mirrors, OnFailure, RemoteReceipt, SendPart, Settlement,
+    Backend, Connections, KeyServer, Mirrors, OnFailure, RemoteReceipt, SendPart, Settlement, Unavailable,
 };
 
 impl<K: Driven> Backend for Shared<K> {
@@ -51,6 +51,14 @@ impl<K: Driven> Backend for Shared<K> {
     fn server(&self, limit: &str, key: Key) -> Option<KeyServer> {
         let nodes = self.nodes();
         Some(nodes.all.get(self.node_of_key(&nodes, limit, key)?)?.server())
+    }
+
+    fn unavailable(&self) -> Vec<Unavailable> {
+        let nodes = self.nodes();
+        if nodes.all.is_empty() {
+            return vec![Unavailable::Down];
+        }
+        nodes.all.iter().filter_map(|node| node.server().unavailable).collect()
     }
 
     fn set_replicas(&self, replicas: u64) {

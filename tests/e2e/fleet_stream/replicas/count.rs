@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::{connected, fleet_address, view, view_at};
+use super::{connected, fleet_address, fleet_view, view};
 use crate::support::{Fleet, Link, Relay, Upstream, Weir, free_port};
 
 const REPLICAS: usize = 3;
@@ -32,7 +32,7 @@ fn counts_during(weirs: &[Weir], act: impl FnOnce()) -> BTreeSet<u64> {
             scope.spawn(move || {
                 let mut counts = BTreeSet::new();
                 while !is_over.load(Ordering::Relaxed) {
-                    counts.insert(view_at(admin)["replicas"].as_u64().unwrap());
+                    counts.insert(fleet_view(admin)["replicas"].as_u64().unwrap());
                 }
                 counts
             })
