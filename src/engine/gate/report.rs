@@ -117,6 +117,7 @@ impl LimitState {
         into: &mut Vec<LimitCharges>,
         now: Timestamp,
     ) -> bool {
+        into.extend(self.take_refusals());
         self.streamed.get().is_none_or(|streamed| streamed.take(&self.name, &self.table, buffer, into, now))
     }
 }

@@ -9,9 +9,9 @@ use super::operator_bans::{BanInForce, BanTarget, OperatorBan};
 use super::state::{Gate, LimitState, Live};
 use crate::base::time::Timestamp;
 use crate::engine::limit::Key;
-use crate::engine::policy::Strategy;
-use crate::engine::store::KeyBan;
-use crate::engine::store::stream::message::BanChange;
+use crate::engine::policy::{Limit, Strategy};
+use crate::engine::store::stream::message::{BanChange, LimitCharges};
+use crate::engine::store::{Bans, KeyBan};
 
 /// Changes of bans in one part of the states.
 const PART_CHANGES: usize = 2048;
@@ -23,12 +23,46 @@ impl LimitState {
         self.listeners.bans.replica()
     }
 
+    /// Counts a refusal towards a ban.
+    pub(super) fn count_refusal(&self, limit: &Limit, key: Key, now: Timestamp) {
+        let Some(rule) = &limit.ban else { return };
+        let is_shared = self.ban_replica().is_some();
+        let count = if is_shared { Bans::refused_here } else { Bans::refused };
+        if count(&self.bans, key, rule, limit.max_keys, now).is_some() {
+            self.banned(key, now);
+        }
+    }
+
+    /// Tells peers and waiting requests that the limit has banned `key`.
+    fn banned(&self, key: Key, now: Timestamp) {
+        self.metrics.bans.inc();
+        self.tell_banned(key, now);
+        self.queues.wake_front(key); // waiting requests are refused one after another
+    }
+
     /// Tells peers that the limit has banned `key`.
     #[cold]
-    pub(super) fn tell_banned(&self, key: Key, now: Timestamp) {
+    fn tell_banned(&self, key: Key, now: Timestamp) {
         let Some(replica) = self.ban_replica() else { return };
         self.bans.stamp(key, replica, now);
         self.tell_ban_of(key, now);
+    }
+
+    /// The refusals that peers have not heard of; `None` if there are none.
+    pub(super) fn take_refusals(&self) -> Option<LimitCharges> {
+        let mut refusals = LimitCharges::of(&self.name, None);
+        self.bans.take_untold(|key, count| refusals.push_refused(key, count));
+        (!refusals.refused.is_empty()).then_some(refusals)
+    }
+
+    /// Counts refusals by a peer, from before `at`.
+    pub(super) fn count_refusals(&self, limit: &Limit, refusals: &LimitCharges, at: Timestamp, now: Timestamp) {
+        let Some(rule) = &limit.ban else { return };
+        for (key, count) in refusals.each_refused() {
+            if self.bans.refused_there(key, (count, at), rule, limit.max_keys, now).is_some() {
+                self.banned(key, now);
+            }
+        }
     }
 
     fn tell_ban_of(&self, key: Key, now: Timestamp) {

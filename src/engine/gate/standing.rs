@@ -34,8 +34,8 @@ impl<'l> Standing<'l> {
         let (rule, cost) = (charge.rule, charge.cost);
         let &Decision { denied, remaining, reset_after_ns } = decision;
         let charged = if decision.is_admitted() { cost } else { 0 };
-        let cost_ns = charged.saturating_mul(rule.interval_ns());
-        let burst = rule.capacity();
+        let (burst, interval_ns) = rule.capacity_and_interval_ns();
+        let cost_ns = charged.saturating_mul(interval_ns);
         let mut standing =
             Self { limit, burst, remaining, reset_after_ns, at, wait: known_wait(denied), cost: charged, cost_ns };
         if matches!(rule, Algorithm::Several(_)) || (denied.is_none() && remaining < cost.max(1)) {

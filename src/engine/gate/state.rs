@@ -359,16 +359,6 @@ impl LimitState {
         self.has_operator_bans.load(Ordering::Relaxed)
     }
 
-    /// Counts a refusal towards a ban.
-    pub(super) fn count_refusal(&self, limit: &Limit, key: Key, now: Timestamp) {
-        let Some(rule) = &limit.ban else { return };
-        if self.bans.refused(key, rule, limit.max_keys, now).is_some() {
-            self.metrics.bans.inc();
-            self.tell_banned(key, now);
-            self.queues.wake_front(key); // waiting requests are refused one after another
-        }
-    }
-
     /// Charges `extra` units that no limit decides: at most `max_debt` beyond the limit, here and in the store.
     pub(super) fn settle(&self, key: Key, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) {
         let charged = self.table.settle(key, rule, extra, max_debt, now);

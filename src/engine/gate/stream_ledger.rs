@@ -94,6 +94,7 @@ impl Ledger for StreamLedger {
             state.table.refund_as_of(key, rule, &returned, at, now);
             state.queues.wake_front(key);
         }
+        state.count_refusals(shared.limit, charges, at, now);
         if let Some(streamed) = state.streamed.get() {
             streamed.received.inc_by(received);
         }

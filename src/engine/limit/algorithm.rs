@@ -70,13 +70,17 @@ impl Algorithm {
         }
     }
 
-    /// As [`Rule::interval_ns`].
+    /// [`Rule::capacity`] and [`Rule::interval_ns`].
     #[inline]
-    pub fn interval_ns(&self) -> u64 {
+    pub fn capacity_and_interval_ns(&self) -> (u64, u64) {
         match self {
-            Self::TokenBucket(quota) => quota.interval_ns(),
-            other => (**other).interval_ns(),
+            Self::TokenBucket(quota) => (quota.burst(), quota.interval_ns()),
+            other => other.others_capacity_and_interval_ns(),
         }
+    }
+
+    fn others_capacity_and_interval_ns(&self) -> (u64, u64) {
+        ((**self).capacity(), self.interval_ns())
     }
 
     /// As [`Rule::is_released`].

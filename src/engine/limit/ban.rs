@@ -66,17 +66,24 @@ impl State {
 
     /// Counts a refusal by the limit. If it starts a ban, returns the length of the ban in nanoseconds.
     pub fn refused(&mut self, rule: &Rule, now: Timestamp) -> Option<u64> {
-        if self.banned_ns(now).is_some() {
+        self.refused_at(rule, 1, now, now)
+    }
+
+    /// Counts refusals of `at`, which may be before the window: it then begins with them.
+    pub fn refused_at(&mut self, rule: &Rule, refusals: u64, at: Timestamp, now: Timestamp) -> Option<u64> {
+        let window_ends = at.saturating_add_ns(rule.after.period_ns());
+        if self.banned_ns(now).is_some() || window_ends <= now {
             return None;
         }
         if now >= self.forgotten_at {
             self.bans = 0;
         }
         if now >= self.window_ends {
-            self.window_ends = now.saturating_add_ns(rule.after.period_ns());
+            self.window_ends = window_ends;
             self.refusals = 0;
         }
-        self.refusals += 1;
+        self.window_ends = self.window_ends.min(window_ends);
+        self.refusals = self.refusals.saturating_add(refusals);
         (self.refusals >= rule.after.count()).then(|| self.ban(rule, now))
     }
 

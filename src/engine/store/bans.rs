@@ -3,9 +3,11 @@
 //! Only refusals write here. A request reads only while some key is banned, which one atomic count shows. A key is
 //! forgotten when its state equals that of a key never refused. At the bound, refusals of new keys are not counted.
 
-use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::{io, mem};
 
+use dashmap::mapref::one::RefMut;
 use dashmap::{DashMap, Entry};
 
 use super::snapshot::blocks::{Emit, Tag, entry};
@@ -21,11 +23,15 @@ pub struct Bans {
     len: AtomicUsize,
     /// Entries whose ban was in force at the last look.
     banned: AtomicUsize,
+    /// The keys with refusals that peers have not heard of. Locked after an entry, and never while one is locked next.
+    untold: Mutex<Vec<Key>>,
 }
 
 #[derive(Debug, Default)]
 struct Refused {
     state: ban::State,
+    /// Refusals that peers have not heard of.
+    untold: u32,
     /// Whether the count of banned keys includes it.
     is_counted: bool,
     /// The last change of the ban that replicas know of: when, and by which of them.
@@ -129,7 +135,7 @@ impl Refused {
     }
 
     fn report_end(&mut self, key: Key, keys_max: usize, news: &mut BanNews) {
-        match std::mem::take(&mut self.found) {
+        match mem::take(&mut self.found) {
             Found::All => {}
             Found::Key if news.ended.len() < keys_max => news.ended.push(key),
             Found::Key | Found::Number => news.more_ended += 1,
@@ -174,17 +180,61 @@ impl Bans {
     /// Counts a refusal of `key`. If that bans the key, returns the length of the ban in nanoseconds. Beyond `max_keys`
     /// keys, refusals of new keys are not counted; each concurrent thread may exceed the bound by one.
     pub fn refused(&self, key: Key, rule: &ban::Rule, max_keys: usize, now: Timestamp) -> Option<u64> {
-        let mut refused = match self.states.entry(key) {
-            Entry::Occupied(entry) => entry.into_ref(),
-            Entry::Vacant(_) if self.len.load(Ordering::Relaxed) >= max_keys => return None,
-            Entry::Vacant(entry) => {
-                self.len.fetch_add(1, Ordering::Relaxed);
-                entry.insert(Refused::default())
-            }
-        };
+        let mut refused = self.entry(key, max_keys)?;
         let length_ns = refused.state.refused(rule, now);
         refused.count(&self.banned, now);
         length_ns
+    }
+
+    /// As [`Bans::refused`], and peers are to hear of the refusal. If it bans the key, they hear of the ban instead.
+    pub fn refused_here(&self, key: Key, rule: &ban::Rule, max_keys: usize, now: Timestamp) -> Option<u64> {
+        let mut refused = self.entry(key, max_keys)?;
+        let length_ns = refused.state.refused(rule, now);
+        if !refused.count(&self.banned, now) {
+            if refused.untold == 0 {
+                self.untold.lock().unwrap_or_else(PoisonError::into_inner).push(key);
+            }
+            refused.untold = refused.untold.saturating_add(1);
+        }
+        length_ns
+    }
+
+    /// Counts refusals of `key` by a peer at `at`, as [`Bans::refused`] does.
+    pub fn refused_there(
+        &self,
+        key: Key,
+        (refusals, at): (u32, Timestamp),
+        rule: &ban::Rule,
+        max_keys: usize,
+        now: Timestamp,
+    ) -> Option<u64> {
+        let mut refused = self.entry(key, max_keys)?;
+        let length_ns = refused.state.refused_at(rule, refusals.into(), at, now);
+        refused.count(&self.banned, now);
+        length_ns
+    }
+
+    /// Calls `seen` with the refusals that peers have not heard of, by key, and takes them.
+    pub fn take_untold(&self, mut seen: impl FnMut(Key, u32)) {
+        let keys = mem::take(&mut *self.untold.lock().unwrap_or_else(PoisonError::into_inner));
+        for key in keys {
+            let untold = self.states.get_mut(&key).map_or(0, |mut refused| mem::take(&mut refused.untold));
+            if untold > 0 {
+                seen(key, untold);
+            }
+        }
+    }
+
+    /// The state of `key`; `None` if it has none, and there are `max_keys` keys.
+    fn entry(&self, key: Key, max_keys: usize) -> Option<RefMut<'_, Key, Refused>> {
+        match self.states.entry(key) {
+            Entry::Occupied(entry) => Some(entry.into_ref()),
+            Entry::Vacant(_) if self.len.load(Ordering::Relaxed) >= max_keys => None,
+            Entry::Vacant(entry) => {
+                self.len.fetch_add(1, Ordering::Relaxed);
+                Some(entry.insert(Refused::default()))
+            }
+        }
     }
 
     /// Drops every key that is idle at `now`. Returns the bans that have begun and ended since the last sweep, with at most
@@ -286,14 +336,7 @@ impl Bans {
         if ban.until <= now {
             return false;
         }
-        let mut refused = match self.states.entry(ban.key) {
-            Entry::Occupied(entry) => entry.into_ref(),
-            Entry::Vacant(_) if self.len.load(Ordering::Relaxed) >= max_keys => return false,
-            Entry::Vacant(entry) => {
-                self.len.fetch_add(1, Ordering::Relaxed);
-                entry.insert(Refused::default())
-            }
-        };
+        let Some(mut refused) = self.entry(ban.key, max_keys) else { return false };
         if ban.changed <= refused.changed {
             return false;
         }

@@ -60,6 +60,30 @@ async fn a_ban_of_a_limit_holds_on_all_replicas_and_is_lifted_on_all() {
     assert_eq!(is_banned(fleet, "a=x"), [false; 3]);
 }
 
+/// Two refusals within a minute ban, whichever replicas refuse, and each refusal counts once.
+#[tokio::test(start_paused = true)]
+async fn refusals_count_on_all_replicas() {
+    let fleet = &mut Fleet::of(3, &[banning()]);
+    share(fleet);
+    assert!(fleet.0[0].left("a=x").is_some());
+    fleet.talk();
+    assert_eq!(fleet.0[0].left("a=x"), None);
+    // Peers date it at their next batch.
+    fleet.pass(60_020).await;
+    assert_eq!(fleet.0[1].left("a=x"), None);
+    fleet.pass(1000).await;
+    assert_eq!(banned_keys(fleet), [0; 3], "one refusal in this minute");
+    assert_eq!(fleet.0[2].left("a=x"), None);
+    fleet.pass(20).await;
+    assert_eq!(banned_keys(fleet), [1; 3]);
+    fleet.pass(60_020).await;
+    assert_eq!(banned_keys(fleet), [0; 3], "the first ban");
+}
+
+fn banned_keys(fleet: &Fleet) -> Vec<usize> {
+    fleet.0.iter().map(|node| node.live.states[0].bans.banned(node.gate.clock().now())).collect()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_newcomer_gets_all_bans_in_parts() {
     let fleet = &mut Fleet::of(2, &[banning()]);

@@ -142,7 +142,7 @@ impl Fleet {
     }
 
     /// Lets `ms` milliseconds pass, in which the replicas talk.
-    async fn pass(&mut self, ms: u64) {
+    pub(super) async fn pass(&mut self, ms: u64) {
         for _ in 0..ms.div_ceil(20) {
             advance(Duration::from_millis(20)).await;
             self.talk();

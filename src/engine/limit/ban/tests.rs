@@ -10,7 +10,8 @@ fn rule(after: &str, length: &str, most: &str) -> Rule {
     Rule::new(rate(after), ns(length), ns(most)).unwrap()
 }
 
-/// Runs `AT refused TIMES BAN` (the last of these refusals starts a ban, or `-`) and `AT banned REMAINING`.
+/// Runs `AT refused TIMES BAN` (the last of these refusals starts a ban, or `-`), `AT heard TIMES SINCE BAN` (refusals of
+/// `SINCE`) and `AT banned REMAINING`.
 fn check(rule: &Rule, rows: &str) {
     let mut state = State::default();
     let duration = |text: &str| Some(text).filter(|text| *text != "-").map(ns);
@@ -23,6 +24,10 @@ fn check(rule: &Rule, rows: &str) {
                 assert!(others.iter().all(Option::is_none), "too early: {row}");
                 assert_eq!(*last, duration(ban), "{row}");
             }
+            [when, "heard", times, since, ban] => {
+                let found = state.refused_at(rule, times.parse().unwrap(), at(since), at(when));
+                assert_eq!(found, duration(ban), "{row}");
+            }
             [when, "banned", left] => assert_eq!(state.banned_ns(at(when)), duration(left), "{row}"),
             [when, "ban", ban] => assert_eq!(Some(state.ban(rule, at(when))), duration(ban), "{row}"),
             [when, "idle"] => assert_eq!(state.idle_at(), at(when), "{row}"),
@@ -30,6 +35,24 @@ fn check(rule: &Rule, rows: &str) {
             _ => panic!("not a row: {row}"),
         }
     }
+}
+
+/// A window begins with the earliest refusal in it.
+#[test]
+fn refusals_of_the_past_count_in_their_window() {
+    check(
+        &rule("3/1m", "10m", "30m"),
+        "
+          10s     heard    1  0s   -
+          60s     heard    9  0s   -
+          70s     refused  1  -
+          80s     heard    1  30s  -
+          90s     idle
+          90s     refused  2  -
+          100s    heard    1  95s  10m
+          101s    heard    9  95s  -
+        ",
+    );
 }
 
 #[test]

@@ -155,6 +155,9 @@ pub struct LimitCharges {
     /// nanoseconds from the first of these charges to the batch.
     #[prost(uint64, repeated, tag = "5")]
     pub returned: Vec<u64>,
+    /// In place of `units`, the refusals of each key that count towards a ban.
+    #[prost(uint32, repeated, tag = "6")]
+    pub refused: Vec<u32>,
 }
 
 /// A position in the states of a replica.
@@ -225,7 +228,7 @@ impl LimitCharges {
     /// Charges of no key.
     pub fn of(limit: &str, plan: Option<&str>) -> Self {
         let plan = plan.unwrap_or_default().into();
-        Self { limit: limit.into(), plan, keys: Vec::new(), units: Vec::new(), returned: Vec::new() }
+        Self { limit: limit.into(), plan, ..Self::default() }
     }
 
     /// Adds the charge of a key.
@@ -256,6 +259,17 @@ impl LimitCharges {
         keys(&self.keys).zip(returned)
     }
 
+    /// Adds refusals of a key.
+    pub fn push_refused(&mut self, key: Key, refusals: u32) {
+        self.keys.extend([key.first, key.second]);
+        self.refused.push(refusals);
+    }
+
+    /// Each key with its refusals.
+    pub fn each_refused(&self) -> impl Iterator<Item = (Key, u32)> {
+        keys(&self.keys).zip(self.refused.iter().copied())
+    }
+
     /// The number of keys.
     pub(super) fn len(&self) -> usize {
         self.keys.len() / 2
@@ -269,6 +283,7 @@ impl LimitCharges {
             keys: self.keys.split_off(2 * most),
             units: self.units.split_off(most.min(self.units.len())),
             returned: self.returned.split_off((3 * most).min(self.returned.len())),
+            refused: self.refused.split_off(most.min(self.refused.len())),
         })
     }
 }

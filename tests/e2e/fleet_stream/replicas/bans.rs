@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Replicas;
+use super::{Replicas, balance_at};
 use crate::fleet_stream::TOGETHER;
 use crate::support::{Answer, Client, Link, Upstream, Weir, poll};
 
@@ -112,4 +112,19 @@ fn a_ban_by_a_limit_holds_everywhere_and_is_lifted_everywhere() {
     let lifted = send(&replicas.fleet.weirs[1], "DELETE", "/v1/bans?limit=all", &Value::Null);
     assert_eq!(lifted.status, 200, "{}", lifted.text());
     until_banned(&replicas, (0, 0));
+}
+
+/// One refusal each by two replicas bans on all three.
+#[test]
+fn refusals_are_counted_over_the_fleet() {
+    let upstream = Upstream::start();
+    let replicas = start(&upstream, TOGETHER);
+    let weirs = &replicas.fleet.weirs;
+    let get = |index: usize| Client::connect(weirs[index].address()).get("/limited").status;
+    assert_eq!([get(0), get(0), get(0)], [200, 200, 429]);
+    weirs[1].wait_until("it knows that nothing is left", || balance_at(&weirs[1], "/limited") <= 0);
+    assert_eq!(bans(&weirs[1]), (0, 0));
+    assert_eq!(get(1), 429);
+    until_banned(&replicas, (0, 1));
+    assert_eq!(get(2), 403);
 }
