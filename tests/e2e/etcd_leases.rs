@@ -213,8 +213,7 @@ fn clocks_may_differ() {
         // On a busy machine, clients ask for less than is allowed, and those of one replica for less than the others.
         let asked = answers.0.len() as f64;
         assert!(share <= 1.02 && passed >= 0.7 * asked.min(passed / share), "{clocks:?} {limit:?}: {share}");
-        // Which replica finds units first is left to chance, also with equal clocks.
-        let is_starved = |(of, refused): (&f64, &f64)| *of < 0.15 * passed * (of + refused) / asked;
+        let is_starved = |(of, refused): (&f64, &f64)| *of < 0.3 * passed * (of + refused) / asked;
         assert!(!each.iter().zip(&refused).any(is_starved), "{clocks:?}: {each:?}, refused {refused:?}");
         let clocks: Vec<f64> = clocks.iter().map(|clock| clock.parse().unwrap()).collect();
         let ahead = |weir: &Weir| weir.metric("weir_store_clock_ahead_seconds{store=\"main\"}");

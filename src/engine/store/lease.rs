@@ -4,7 +4,7 @@
 //! goes back. So all replicas together spend no more units than the store has charged. In any span of length `w` they
 //! admit no more than the limit admits in a span of `w + LEASE_NS`.
 //!
-//! The amount follows the demand: twice the units that the key used in [`INTERVAL_NS`]. A lease is renewed when half of
+//! The amount follows the demand: twice the units that requests took in [`INTERVAL_NS`], or were denied. A lease is renewed when half of
 //! the demand is left, so a busy key does not wait. At most one call for a key is in flight.
 //!
 //! A spent unit that is given back returns to its grant, if that is still known and has not expired. Otherwise it returns to
@@ -21,6 +21,7 @@ use tokio::sync::watch;
 
 use super::backend::{Unavailable, Units};
 use super::table::shards::Spread;
+use crate::base::split_mix::mix;
 use crate::base::time::Timestamp;
 use crate::engine::limit::{Key, LeaseUnits};
 
@@ -30,9 +31,12 @@ pub const LEASE_NS: u64 = 500_000_000;
 /// The time over which demand is counted, in nanoseconds.
 pub const INTERVAL_NS: u64 = 100_000_000;
 
-/// The time without a call after the store had no units left, in nanoseconds. So three replicas make at most 50 calls a
-/// second for a key that is always at its limit.
+/// The least time without a call after the store had no units left, in nanoseconds. So three replicas make at most 50 calls
+/// a second for a key that is always at its limit.
 const SCARCE_NS: u64 = 60_000_000;
+
+/// The random part of this time, in nanoseconds. Otherwise a replica that always asks after another one gets nothing.
+const SCARCE_JITTER_NS: u64 = 30_000_000;
 
 /// Locks, so that workers seldom contend.
 const SHARDS: usize = 16;
@@ -167,7 +171,11 @@ impl<R> Lease<R> {
         let Some(left) = at_hand.checked_sub(cost) else {
             return match self.scarce_until.ns_since(now) {
                 0 => Spend::Short,
-                scarce_ns => Spend::Denied(scarce_ns),
+                scarce_ns => {
+                    // It is as much in demand as what others spend elsewhere.
+                    self.demand.add(cost, now);
+                    Spend::Denied(scarce_ns)
+                }
             };
         };
         let taken = self.take(cost, now);
@@ -337,7 +345,8 @@ impl<R> Call<R> {
     /// Notes that the store has no more units.
     pub fn is_scarce(&self, now: Timestamp) {
         let mut lease = self.leases.keys.entry(self.key).or_default();
-        lease.scarce_until = now.saturating_add_ns(SCARCE_NS);
+        let jitter_ns = mix(now.as_ns() ^ self.key.first) % SCARCE_JITTER_NS;
+        lease.scarce_until = now.saturating_add_ns(SCARCE_NS + jitter_ns);
     }
 }
 

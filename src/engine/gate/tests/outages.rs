@@ -32,10 +32,12 @@ struct Trial {
     asked: usize,
 }
 
-/// Requests of a client, and those that passed.
-struct Asked {
+/// The requests of a client in a part of a trial, and those that passed.
+struct Phase {
     asked: usize,
     passed: usize,
+    /// The passed ones of each replica.
+    by_replica: [usize; 3],
 }
 
 impl Trial {
@@ -56,8 +58,8 @@ impl Trial {
     }
 
     /// Asks all replicas in turn from one instant to another, in milliseconds, once in `pace`.
-    async fn ask(&mut self, span: Range<u64>, pace: u64) -> Asked {
-        let (mut asked, mut passed) = (0, 0);
+    async fn ask(&mut self, span: Range<u64>, pace: u64) -> Phase {
+        let (mut asked, mut by_replica) = (0, [0; 3]);
         for ms in span.step_by(usize::try_from(pace).unwrap()) {
             let at = self.begin.saturating_add_ns(ms * MS_NS);
             sleep_until(self.replicas[0].0.clock.instant(at)).await;
@@ -67,12 +69,12 @@ impl Trial {
             let answer = answer(super::ask(gate, live, &headers), &self.redis, &headers).await;
             if let Ok(mut pass) = answer {
                 pass.charged.commit(true);
-                passed += 1;
+                by_replica[self.asked % 3] += 1;
             }
             asked += 1;
             self.asked += 1;
         }
-        Asked { asked, passed }
+        Phase { asked, passed: by_replica.iter().sum(), by_replica }
     }
 
     fn set(&self, trouble: Option<Unavailable>) {
@@ -89,6 +91,21 @@ fn cases() -> impl Iterator<Item = (String, Strategy)> {
     each.filter(|(rule, strategy)| !rule.contains("shapes") || matches!(strategy, Strategy::Redis { .. }))
 }
 
+/// Each replica gets at least a third of its part of an even load that is too much, whatever the phases of its calls are.
+#[tokio::test(start_paused = true)]
+async fn an_even_load_gets_even_parts() {
+    let lease = Strategy::Lease { store: 0, replicas: 3, units: LeaseUnits::Auto };
+    for rule in ["token_bucket 100/1s", "sliding_window 100/1s", "sub_window 100/1s in 10"] {
+        for pace in [1, 2, 3, 5, 7] {
+            let mut trial = Trial::new(rule, lease, OnFailure::Split).await;
+            let Phase { passed, by_replica, .. } = trial.ask(0..20_000, pace).await;
+            println!("{rule} each {pace} ms: {by_replica:?} of {passed}");
+            let least = *by_replica.iter().min().unwrap();
+            assert!(9 * least >= passed, "{rule} each {pace} ms: {by_replica:?}");
+        }
+    }
+}
+
 /// A client at four fifths of its limit.
 #[tokio::test(start_paused = true)]
 async fn an_obedient_client_is_never_refused() {
@@ -103,7 +120,7 @@ async fn an_obedient_client_is_never_refused() {
             let during = trial.ask(begin..end - idle_s * SECOND_MS, 125).await;
             trial.set(None);
             let after = trial.ask(end..end + 15 * SECOND_MS, 125).await;
-            for (phase, Asked { asked, passed }) in [("before", before), ("during", during), ("after", after)] {
+            for (phase, Phase { asked, passed, .. }) in [("before", before), ("during", during), ("after", after)] {
                 assert_eq!(passed, asked, "{phase} {outage:?}, idle for {idle_s}: {rule} {strategy:?} {on_failure:?}");
             }
         }

@@ -122,7 +122,7 @@ fn a_key_without_units_makes_no_call_for_a_while() {
     call.is_scarce(at(0));
     drop(call);
     // ms, result of a request of one unit
-    for (ms, result) in [(1, "spent 0"), (2, "denied for 58 ms"), (59, "denied for 1 ms"), (60, "borrow 10")] {
+    for (ms, result) in [(1, "spent 0"), (2, "denied for 71 ms"), (73, "denied for 0 ms"), (74, "borrow 10")] {
         assert_eq!(spend(&leases, 1, Some(10), ms), result, "{ms} ms");
     }
 }
