@@ -109,6 +109,15 @@ impl FleetBody {
             members: view.members.into_iter().map(MemberBody::from).collect(),
         }
     }
+
+    /// What the fleet may admit of limits beyond what they allow.
+    pub(super) fn excesses(&self) -> impl Iterator<Item = String> {
+        let beyond = self.limits.iter().filter(|limit| limit.bound != Some(1.0));
+        beyond.map(|BoundBody { limit, bound, .. }| match bound {
+            Some(ratio) => format!("{limit}: the fleet may admit {ratio:.2} times the limit"),
+            None => format!("{limit}: the fleet admits all"),
+        })
+    }
 }
 
 impl From<MemberView> for MemberBody {
