@@ -74,14 +74,6 @@ impl Rule {
         }
     }
 
-    /// The length of the window of `now`, in nanoseconds.
-    pub fn window_ns(&self, now: Timestamp) -> u64 {
-        match &self.windows {
-            Windows::FromFirst(period_ns) => *period_ns,
-            Windows::Calendar(calendar) => calendar.window_ns(now),
-        }
-    }
-
     /// When the window that ends at `ends` has begun; `None` for windows of a calendar.
     pub(super) fn began(&self, ends: Timestamp) -> Option<Timestamp> {
         match &self.windows {
@@ -132,7 +124,11 @@ impl rule::Rule for Rule {
     }
 
     fn pace(&self, now: Timestamp) -> Option<Pace> {
-        Some(Pace::of_windows(self.count, self.window_ns(now)))
+        let window_ns = match &self.windows {
+            Windows::FromFirst(period_ns) => *period_ns,
+            Windows::Calendar(calendar) => calendar.window_ns(now),
+        };
+        Some(Pace::of_windows(self.count, window_ns))
     }
 
     /// A window that begins with a request has the date of that request, so it has no bound.

@@ -37,16 +37,6 @@ impl Rule {
         }
         Allowance::new(rate).map(|rate| Self { count: rate.count(), period_ns: rate.period_ns() })
     }
-
-    /// Units in any period.
-    pub const fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// Nanoseconds.
-    pub const fn period_ns(&self) -> u64 {
-        self.period_ns
-    }
 }
 
 impl rule::Rule for Rule {

@@ -23,7 +23,7 @@ pub struct Bans {
     len: AtomicUsize,
     /// Entries whose ban was in force at the last look.
     banned: AtomicUsize,
-    /// The keys with refusals that peers have not heard of. Locked after an entry, and never while one is locked next.
+    /// The keys with refusals that peers have not heard of. While it is locked, no lock of an entry is taken.
     untold: Mutex<Vec<Key>>,
 }
 
@@ -305,6 +305,7 @@ impl Bans {
             refused.stamp(replica, now);
         }
         refused.state.pardon();
+        refused.untold = 0;
         (refused.found_until, refused.found) = (Timestamp::ZERO, Found::All);
         refused.count(&self.banned, now);
         Some(left_ns)
