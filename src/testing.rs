@@ -165,3 +165,9 @@ pub(crate) fn finds<S: Story>(name: &str, story: S, expected: &str) {
         Err(broken) => assert!(broken.starts_with(expected), "{name}: expected {expected}: {broken}"),
     }
 }
+
+/// Whether a future is ready at once.
+#[cfg(feature = "loom")]
+pub(crate) fn is_woken(future: impl Future<Output = ()>) -> bool {
+    std::pin::pin!(future).poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_ready()
+}

@@ -4,6 +4,7 @@
 
 pub mod digits;
 pub mod split_mix;
+pub(crate) mod sync;
 pub mod visible;
 
 pub mod time;

@@ -5,12 +5,13 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use tokio::sync::Notify;
 
 use super::wait_queue::{Backlog, Rank, WaitQueue, Waiter};
+use crate::base::sync::{AtomicUsize, Mutex, MutexGuard};
 use crate::base::time::Timestamp;
 use crate::engine::limit::{Key, KeyHasher};
 
@@ -137,5 +138,64 @@ impl LockedQueues {
 
     fn lock(&self) -> MutexGuard<'_, QueueByKey> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "loom")]
+mod interleavings {
+    use super::*;
+    use crate::testing::is_woken;
+
+    const KEY: Key = Key { first: 4, second: 1 };
+
+    /// A request joins a queue with this rank.
+    fn join(queues: &LockedQueues, rank: Rank) -> Arc<Notify> {
+        let wake = Arc::default();
+        let joining = Joining { key: KEY, rank, cost: 1, wake: &wake, timer: None };
+        queues.join::<()>(joining, |_| Ok(())).unwrap();
+        wake
+    }
+
+    /// Units come back while a request joins: the request finds them, or is woken.
+    #[test]
+    fn no_unit_comes_back_unseen() {
+        loom::model(|| {
+            let shared = Arc::new((LockedQueues::default(), Mutex::new(0_u64)));
+            let gives_back = {
+                let shared = Arc::clone(&shared);
+                loom::thread::spawn(move || {
+                    *shared.1.lock().unwrap() += 1;
+                    shared.0.wake_front(KEY);
+                })
+            };
+            let wake = join(&shared.0, 1);
+            assert_eq!(shared.0.turn(KEY, 1, Timestamp::ZERO), Turn::Now);
+            let found = *shared.1.lock().unwrap();
+            gives_back.join().unwrap();
+            assert!(found == 1 || is_woken(wake.notified()));
+        });
+    }
+
+    /// The front leaves while a request joins behind it: the request is the front at once, or is woken.
+    #[test]
+    fn no_front_leaves_unseen() {
+        loom::model(|| {
+            let queues = Arc::new(LockedQueues::default());
+            join(&queues, 1);
+            let leaves = {
+                let queues = Arc::clone(&queues);
+                loom::thread::spawn(move || {
+                    if let Some(next) = queues.leave(KEY, 1) {
+                        next.wake.notify_one();
+                    }
+                })
+            };
+            let wake = join(&queues, 2);
+            let turn = queues.turn(KEY, 2, Timestamp::ZERO);
+            leaves.join().unwrap();
+            assert!(turn == Turn::Now || is_woken(wake.notified()));
+            assert!(queues.has_waiters(KEY) && !queues.has_older(KEY, 2));
+        });
     }
 }

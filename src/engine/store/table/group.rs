@@ -5,25 +5,28 @@
 //! under a lock outside of the group; otherwise a key could be added to two slots.
 
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use bytemuck::Zeroable;
-
+use crate::base::sync::{AtomicU64, spin_loop, yield_now};
 use crate::engine::limit::Key;
 use crate::engine::limit::token_bucket::State;
 
 /// Slots of a group.
-pub(super) const SLOTS: usize = 8;
+pub(super) const SLOTS: usize = if cfg!(feature = "loom") { 2 } else { 8 };
 
 /// Segments of groups at most, by the length of a group's index in bits: more than an address space can hold.
 pub(super) const SEGMENTS: usize = 64;
 
 /// The slots in which a key may be. The search begins at a slot that the first half of the key selects.
-#[derive(Debug, Zeroable)]
+#[derive(Debug)]
+#[cfg_attr(not(feature = "loom"), derive(bytemuck::Zeroable))]
+#[cfg_attr(feature = "loom", derive(Default))]
 #[repr(C, align(256))]
 pub(super) struct Group([Slot; SLOTS]);
 
-#[derive(Debug, Zeroable)]
+#[derive(Debug)]
+#[cfg_attr(not(feature = "loom"), derive(bytemuck::Zeroable))]
+#[cfg_attr(feature = "loom", derive(Default))]
 #[repr(C)]
 struct Slot {
     /// The first half of the key with the flags, or [`EMPTY`].
@@ -117,9 +120,9 @@ impl Slot {
             }
             tries += 1;
             if tries % TRIES == 0 {
-                std::thread::yield_now();
+                yield_now();
             } else {
-                std::hint::spin_loop();
+                spin_loop();
             }
         }
     }

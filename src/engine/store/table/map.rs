@@ -5,8 +5,9 @@
 
 use std::fmt::Debug;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
+use crate::base::sync::AtomicUsize;
 use crate::engine::limit::Key;
 
 /// States by key.

@@ -5,11 +5,10 @@
 //! the next time.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-
-use bytemuck::allocation::zeroed_slice_box;
+use std::sync::atomic::Ordering;
 
 use super::group::{Group, SEGMENTS, SLOTS};
+use crate::base::sync::{AtomicI32, AtomicU64, zeroed};
 use crate::engine::limit::Key;
 
 /// The numbers of all slots, by segment of groups. They take memory once one of them has changed.
@@ -43,7 +42,7 @@ impl SlotUnits {
         let segments = self.0.get_or_init(|| Box::new([const { OnceLock::new() }; SEGMENTS]));
         segments[number].get_or_init(|| {
             let groups = groups();
-            SegmentUnits { units: zeroed_slice_box(groups), changed: zeroed_slice_box(groups.div_ceil(WORD_BITS)) }
+            SegmentUnits { units: zeroed(groups), changed: zeroed(groups.div_ceil(WORD_BITS)) }
         })
     }
 

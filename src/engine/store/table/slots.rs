@@ -16,14 +16,13 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-
-use bytemuck::allocation::zeroed_slice_box;
+use std::sync::atomic::Ordering;
+use std::sync::{OnceLock, PoisonError, TryLockError};
 
 use super::group::{Group, SEGMENTS, SLOTS};
 use super::map::{Len, Map};
 use super::slot_units::SlotUnits;
+use crate::base::sync::{AtomicUsize, Mutex, MutexGuard, zeroed};
 use crate::engine::limit::token_bucket::State;
 use crate::engine::limit::{Key, Packed};
 
@@ -49,7 +48,7 @@ pub(super) struct Slots {
 
 /// Keys of a stripe at the bound, about. So few of them are spilled that searching them is cheap.
 const KEYS_PER_STRIPE: usize = 4096;
-const STRIPES_MIN: usize = 16;
+const STRIPES_MIN: usize = if cfg!(feature = "loom") { 2 } else { 16 };
 const STRIPES_MAX: usize = 1 << 14;
 
 /// Slots per keys, as a fraction. About one key in fifty is spilled; with fewer slots it would be more.
@@ -98,7 +97,7 @@ impl Slots {
 
     #[cold]
     fn segment(&self, number: usize) -> &[Group] {
-        self.segments[number].get_or_init(|| zeroed_slice_box(self.stripe_count.max(1 << number)))
+        self.segments[number].get_or_init(|| zeroed(self.stripe_count.max(1 << number)))
     }
 
     #[inline]
@@ -293,5 +292,8 @@ fn emit_full(bytes: &mut Vec<u8>, most: usize, emit: &mut impl FnMut(&[u8]) -> i
     Ok(())
 }
 
+#[cfg(test)]
+#[cfg(feature = "loom")]
+mod interleavings;
 #[cfg(test)]
 mod tests;

@@ -5,11 +5,12 @@
 //! (`redis::flush`, `service::flush`, `etcd::plan`).
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 
+use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::telemetry::Counter;
 use crate::base::time::Timestamp;
 use crate::engine::limit::Key;
@@ -370,5 +371,47 @@ mod tests {
             outbox.settle(settlement(u64::MAX, 1, now_ms));
             assert_eq!((outbox.dropped.get(), outbox.len()), (dropped, len), "{now_ms}");
         }
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "loom")]
+mod interleavings {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::base::sync::AtomicU64;
+    use crate::testing::is_woken;
+
+    /// The sender of a report finds that the node does not decide, and parks the report, while the node decides again. The
+    /// sender has sent it, is woken, or comes again by itself.
+    #[test]
+    fn no_report_stays_parked() {
+        loom::model(|| {
+            let outbox = Arc::new(Outbox::new(Counter::new("dropped", "Dropped.").unwrap()));
+            let decides = Arc::new(AtomicU64::new(0));
+            outbox.give_back((), Timestamp::ZERO);
+            assert!(is_woken(outbox.queued()));
+            let recovers = {
+                let (outbox, decides) = (Arc::clone(&outbox), Arc::clone(&decides));
+                loom::thread::spawn(move || {
+                    decides.store(1, Ordering::Relaxed);
+                    outbox.unpark();
+                })
+            };
+            // As `flush::pass` does.
+            let decides = || decides.load(Ordering::Relaxed) == 1;
+            let (taken, mut comes_again) = (outbox.take(), false);
+            if decides() {
+                outbox.sent(taken.len());
+            } else {
+                outbox.park(taken);
+                comes_again = decides() && outbox.len() > 0;
+            }
+            recovers.join().unwrap();
+            let is_found = outbox.parked() == 0 && is_woken(outbox.queued());
+            assert!(outbox.len() == 0 || comes_again || is_found, "{outbox:?}");
+        });
     }
 }

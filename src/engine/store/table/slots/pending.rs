@@ -11,7 +11,7 @@ use crate::engine::store::table::slot_units::{SegmentUnits, SlotIndex};
 
 impl Slots {
     #[inline]
-    fn pending(&self, index: usize) -> &SegmentUnits {
+    pub(super) fn pending(&self, index: usize) -> &SegmentUnits {
         let number = self.segment_number(index);
         self.pending.segment_or_new(number, || self.segment(number).len())
     }
