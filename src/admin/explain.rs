@@ -259,20 +259,15 @@ impl RouteBody {
 impl LimitBody {
     fn of(explained: LimitExplanation<'_>) -> Self {
         let reason = reason(&explained);
-        let LimitExplanation { limit, mismatches, budget, .. } = explained;
+        let LimitExplanation { limit, mode, mismatches, budget, .. } = explained;
         let stage = match limit.stage {
             Stage::Arrival => "arrival",
             Stage::Identified => "identified",
         };
-        let mode = match limit.mode {
-            Mode::Enforce => "enforce",
-            Mode::Shadow => "shadow",
-            Mode::Off => "off",
-        };
         Self {
             limit: limit.name.to_string(),
             stage: stage.to_owned(),
-            mode: mode.to_owned(),
+            mode: mode.word().to_owned(),
             strategy: limit.strategy.name().to_owned(),
             reason,
             why_not: mismatches.iter().map(ToString::to_string).collect(),
@@ -282,7 +277,7 @@ impl LimitBody {
 }
 
 /// What a limit decides about the request, and why.
-fn reason(LimitExplanation { limit, mismatches, budget, banned_ns }: &LimitExplanation<'_>) -> String {
+fn reason(LimitExplanation { limit, mode, mismatches, budget, banned_ns }: &LimitExplanation<'_>) -> String {
     let duration = |ns: u64| humantime::format_duration(Duration::from_millis(ms(ns))).to_string();
     if !mismatches.is_empty() {
         return "does not apply".to_owned();
@@ -299,7 +294,11 @@ fn reason(LimitExplanation { limit, mismatches, budget, banned_ns }: &LimitExpla
     if budget.admits {
         return format!("admits: the request takes {cost}, and {remaining} remain");
     }
-    let refuses = if limit.mode == Mode::Shadow { "would refuse, but its mode is `shadow`" } else { "refuses" };
+    let refuses = match (mode, limit.mode) {
+        (Mode::Shadow, Mode::Shadow) => "would refuse, but its mode is `shadow`",
+        (Mode::Shadow, _) => "would refuse, but `enforce` leaves this key out",
+        _ => "refuses",
+    };
     let debt = if *debt > 0 { format!(", and the key owes {debt}") } else { String::new() };
     let queue = if *waiting > 0 { format!("; {waiting} requests wait before it") } else { String::new() };
     let then = budget.retry_after_ns.map_or_else(String::new, |ns| format!("; retry after {}", duration(ns)));

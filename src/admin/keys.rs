@@ -67,6 +67,9 @@ pub struct KeyBody {
     pub id: String,
     /// The parts of the key by name, without secrets; `null` if only the id is known.
     pub key: Option<BTreeMap<String, String>>,
+    /// `enforce`, `shadow` or `off`: the mode of the limit, for the key if its parts are known.
+    #[serde(default)]
+    pub mode: String,
     /// The rule in words; `null` if the key has no limit.
     pub rule: Option<String>,
     /// Where the rule is configured, as in an explanation.
@@ -201,7 +204,7 @@ pub(super) fn state(
     now: Timestamp,
 ) -> Result<KeyBody, Refused> {
     let state = admin.gate.key_state(live, found, plan, now).ok_or_else(|| unknown_limit(live))?;
-    let KeyState { budget, banned_ns, is_limited, refusing } = state;
+    let KeyState { budget, mode, banned_ns, is_limited, refusing } = state;
     let capacity = budget.rule.map(Algorithm::capacity);
     let refusing = refusing.map(|(index, rate)| in_words(budget.written, Some(index), rate));
     let BudgetBody {
@@ -220,6 +223,7 @@ pub(super) fn state(
         limit: limit.to_owned(),
         id: found.key.id(),
         key: found.shown.clone().map(|parts| parts.into_iter().collect()),
+        mode: mode.word().to_owned(),
         rule,
         from,
         remaining: capacity.and(Some(remaining)),

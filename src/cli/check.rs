@@ -76,7 +76,7 @@ fn overview(config: &Config) -> String {
     let routes: Vec<_> = config.proxy.routes.iter().flat_map(|routes| routes.all()).enumerate().map(route).collect();
     let limit = |limit: &Limit| {
         let (policy, stage) = (&config.policy, if limit.stage == Stage::Arrival { "arrival" } else { "identified" });
-        let (mode, beyond) = (mode(limit.mode).to_owned(), on_limit(&limit.on_limit).to_owned());
+        let (mode, beyond) = (mode(limit), on_limit(&limit.on_limit).to_owned());
         let (key, rule) = (key_parts(policy, limit), rule(&limit.allowed, Variant::Usual));
         vec![limit.name.to_string(), stage.to_owned(), mode, key, rule, beyond, requests(&limit.matches)]
     };

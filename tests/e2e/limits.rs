@@ -234,3 +234,40 @@ fn a_reload_changes_numbers_without_a_refill_and_algorithms_with_a_fresh_start()
         assert_eq!(until_limit(2), (200, Some(2), Some(1)), "{other} begins anew");
     }
 }
+
+/// Two processes select the same keys. Others are counted, and their answers have no numbers of the limit.
+#[test]
+fn a_limit_is_enforced_for_a_part_of_its_keys() {
+    let refused = || {
+        let (_upstream, weir, mut client) = start_by("['query:shop']", "rate = '1/h'\nenforce = '25%'");
+        let mut ask = |shop: u32| client.get(&format!("/?shop={shop}"));
+        let mut refused = Vec::new();
+        for shop in 0..40 {
+            let (first, second) = (standing(&ask(shop)), standing(&ask(shop)));
+            match second.0 {
+                429 => refused.push(shop),
+                _ => assert_eq!((first, second), ((200, None, None), (200, None, None)), "{shop}"),
+            }
+        }
+        let shadow = "weir_limit_decisions_total{decision=\"shadow_refused\",limit=\"l\"}";
+        weir.wait_for_metric(shadow, |shadow| shadow == 40.0 - refused.len() as f64);
+        let out = (0..40).find(|shop| !refused.contains(shop)).unwrap();
+        for (shop, mode, reason) in [
+            (refused[0], "enforce", "refuses: the request takes 1, and 0 remain"),
+            (out, "shadow", "would refuse, but `enforce` leaves this key out: the request takes 1, and 0 remain"),
+        ] {
+            let request = format!("GET /v1/keys?limit=l&key={shop} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            let key = Client::connect(weir.admin()).send(request).answer().text();
+            assert!(key.contains(&format!("\"mode\":\"{mode}\"")), "{key}");
+            let body = format!(r#"{{"method":"GET","path":"/?shop={shop}","host":"a","ip":"192.0.2.1"}}"#);
+            let head = format!("POST /v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n", body.len());
+            let request = format!("{head}Content-Type: application/json\r\n\r\n{body}");
+            let explained = Client::connect(weir.admin()).send(request).answer().text();
+            assert!(explained.contains(reason) && explained.contains(&format!("\"mode\":\"{mode}\"")), "{explained}");
+        }
+        refused
+    };
+    let first = refused();
+    assert!((4..=16).contains(&first.len()), "{first:?}");
+    assert_eq!(refused(), first);
+}

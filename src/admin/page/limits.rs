@@ -35,7 +35,7 @@ pub(super) struct Described {
     pub(super) rule: String,
     /// The rules of plans, by name.
     pub(super) plans: Vec<(String, String)>,
-    pub(super) mode: &'static str,
+    pub(super) mode: String,
     /// The action for requests beyond the limit.
     pub(super) action: &'static str,
     pub(super) stage: &'static str,
@@ -55,7 +55,7 @@ impl Described {
             plans: plans
                 .map(|(name, _)| (name.to_string(), words::rule(&limit.allowed, limit.allowed.plan(name))))
                 .collect(),
-            mode: words::mode(limit.mode),
+            mode: words::mode(limit),
             action: words::on_limit(&limit.on_limit),
             stage: match limit.stage {
                 Stage::Arrival => "arrival",

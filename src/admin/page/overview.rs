@@ -93,7 +93,7 @@ struct OverviewPage {
 struct LimitRow {
     name: String,
     link: String,
-    mode: &'static str,
+    mode: String,
     admitted: String,
     held: String,
     refused: String,
@@ -283,7 +283,7 @@ impl LimitRow {
         Self {
             name: name.to_owned(),
             link: link("/limit", &[("name", name)]),
-            mode: words::mode(limit.mode),
+            mode: words::mode(limit),
             admitted: rate(|minute| &minute.admitted),
             held: rate(|minute| &minute.held),
             refused: rate(|minute| &minute.refused),

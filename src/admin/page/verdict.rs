@@ -83,6 +83,7 @@ mod tests {
 
     fn fresh() -> KeyBody {
         KeyBody {
+            mode: "enforce".into(),
             limit: "sellers".into(),
             id: String::new(),
             key: None,

@@ -142,13 +142,12 @@ pub fn key_parts(policy: &Policy, limit: &Limit) -> String {
     if names.is_empty() { "one for all requests".to_owned() } else { names.join(", ") }
 }
 
-/// The mode of a limit.
-pub fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Enforce => "enforce",
-        Mode::Shadow => "shadow",
-        Mode::Off => "off",
+/// The mode of a limit, and the part of its keys to which it applies.
+pub fn mode(limit: &Limit) -> String {
+    if limit.mode == Mode::Enforce && limit.is_partly_enforced() {
+        return format!("enforce for {} % of the keys", limit.enforced_percent);
     }
+    limit.mode.word().to_owned()
 }
 
 /// The action for requests that a limit does not admit.

@@ -9,7 +9,7 @@ pub(super) fn key(
     table: &Table<'_>,
     identities: &[String],
     stage: Option<Stage>,
-    mode: Option<Mode>,
+    (mode, is_partial): (Option<Mode>, bool),
     has_path: bool,
 ) -> Option<Vec<KeyPart>> {
     let parts = table.list_at("key", |text| part(text, identities).ok_or_else(|| unknown_part(text, identities)))?;
@@ -26,10 +26,13 @@ pub(super) fn key(
         };
         table.context.note(Problem::new(part.span(), format!("`limit.key`: {what}")).absence());
     }
+    if table.items("key").is_empty() {
+        table.fault_if_present("enforce", "needs a part in `key`: all requests have the same key");
+    }
     let mut parts: Vec<_> = parts.into_iter().map(Located::into_inner).collect();
     let several = match table.choice("several", &words::SEVERAL)? {
-        // A limit in shadow mode refuses no request.
-        Repeated::Reject if mode == Some(Mode::Shadow) => Repeated::First,
+        // Without a single value, the key may be one for which the mode is `shadow`, which refuses no request.
+        Repeated::Reject if mode == Some(Mode::Shadow) || is_partial => Repeated::First,
         several => several,
     };
     let mut repeatable = parts.iter_mut().filter_map(KeyPart::several_mut).peekable();

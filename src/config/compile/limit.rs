@@ -16,11 +16,12 @@ use super::remote::{self, Stored};
 use super::rule::Scheme;
 use super::warnings::of_everyone;
 use super::{allowed, cost, key, matching, on_limit, rate_warnings, settle, snapshot};
+use crate::base::fields::decimal;
 use crate::config::overrides::OverrideSet;
-use crate::config::reader::{Located, Table, units};
+use crate::config::reader::{Fault, Located, Table, units};
 use crate::config::schema::words::{self, OnLimitWord};
 use crate::engine::policy::client_ip::Prefixes;
-use crate::engine::policy::{Except, Limit, Stage};
+use crate::engine::policy::{Except, Limit, Mode, Stage};
 
 /// The limit of a configuration without limits: requests wait if their path has more than 100 requests a minute.
 pub const DEFAULT_LIMIT: &str = r#"[[limit]]
@@ -99,7 +100,9 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     of_everyone(&except_table, "ip", &networks, "exempts_everyone", "this limit applies to no request");
     let paths = matching::except_paths(&except_table);
     let except = Except { networks: networks.into_iter().map(Located::into_inner).collect(), paths };
-    let key = key::key(table, identities, stage, mode, match_table.has("path"));
+    let enforced_percent = enforced_percent(table, mode);
+    let is_partial = enforced_percent.is_some_and(|percent| percent < 100);
+    let key = key::key(table, identities, stage, (mode, is_partial), match_table.has("path"));
     let word = on_limit::word(table);
     let sharing = fleet.strategy(table);
     let scheme = Scheme::of(table, word.map(|word| word == OnLimitWord::Hold), sharing.as_ref());
@@ -138,6 +141,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
         name: name.into(),
         stage: stage?,
         mode: mode?,
+        enforced_percent: enforced_percent?,
         matches,
         except,
         key: key?,
@@ -152,6 +156,22 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
         persist,
         is_listed: false,
     })
+}
+
+/// The part of the keys for which the limit is enforced.
+fn enforced_percent(table: &Table<'_>, mode: Option<Mode>) -> Option<u8> {
+    let percent = |text: &str| {
+        let number = decimal(text.strip_suffix('%')?.as_bytes())?;
+        u8::try_from(number).ok().filter(|percent| (1..=100).contains(percent))
+    };
+    let read = |text: &str| {
+        let fault = Fault::new(format!("`{text}` is not a whole percentage from `1%` to `100%`"));
+        percent(text).ok_or_else(|| fault.help("with `mode = \"shadow\"` the limit refuses nothing"))
+    };
+    if mode.is_some_and(|mode| mode != Mode::Enforce) {
+        table.fault_if_present("enforce", "has an effect only with `mode = \"enforce\"`");
+    }
+    table.parsed("enforce", read)
 }
 
 /// Notes plans of a limit whose requests never have a plan.

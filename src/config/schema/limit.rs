@@ -20,6 +20,8 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Time of the decision: before Weir verifies identity, or after."),
     opt("limit.mode", OneOf(&words::MODES), Toml("\"enforce\""),
         "Refuse, only count, or do nothing."),
+    opt("limit.enforce", Text("`1%` to `100%`"), Toml("\"100%\""),
+        "Part of the keys for which `mode` is `enforce`, equal in all replicas and after restarts; else `shadow`."),
     opt("limit.match.path", Kind::Some("path pattern"), Unset("all"),
         "Paths: literal, `{name}` for a segment, `{*rest}` for the rest."),
     opt("limit.match.host", Kind::Some("host or `*.host`"), Unset("all"),

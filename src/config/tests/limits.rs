@@ -348,6 +348,9 @@ fn several_values_of_a_part() {
         // A limit that is only tried refuses nobody.
         ("mode = \"shadow\"", Repeated::First),
         ("mode = \"shadow\"\nseveral = \"join\"", Repeated::Join),
+        ("enforce = \"99%\"", Repeated::First),
+        ("enforce = \"99%\"\nseveral = \"join\"", Repeated::Join),
+        ("enforce = \"100%\"", Repeated::Reject),
     ] {
         assert_eq!(of(&format!("{key}{rest}")), parts(several), "{rest}");
     }
@@ -410,4 +413,28 @@ fn patterns_in_other_notations_are_errors_wherever_they_stand() {
       |
       = help: did you mean `/api/{*rest}`? the character itself is written `%2A`
     "#);
+}
+
+#[test]
+fn a_part_of_the_keys() {
+    let limit = |key: &str, rest: &str| format!("[[limit]]\nname = 'a'\nrate = '1/s'\nkey = {key}\n{rest}");
+    for (text, percent) in [("", 100), ("enforce = '1%'", 1), ("enforce = '25%'", 25), ("enforce = '100%'", 100)] {
+        let config =
+            compile(&format!("{}\n{UPSTREAM}", limit("['ip']", text))).unwrap_or_else(|problems| panic!("{problems}"));
+        assert_eq!(config.policy.limits()[0].enforced_percent, percent, "{text}");
+    }
+    let not_whole = "is not a whole percentage from `1%` to `100%`";
+    for (key, rest, expected) in [
+        ("['ip']", "enforce = '0%'", not_whole),
+        ("['ip']", "enforce = '101%'", not_whole),
+        ("['ip']", "enforce = '+5%'", not_whole),
+        ("['ip']", "enforce = '2.5%'", not_whole),
+        ("['ip']", "enforce = '25'", not_whole),
+        ("['ip']", "enforce = 25", "expected string (`1%` to `100%`)"),
+        ("[]", "enforce = '25%'", "needs a part in `key`: all requests have the same key"),
+        ("['ip']", "enforce = '25%'\nmode = 'shadow'", "has an effect only with `mode = \"enforce\"`"),
+    ] {
+        let said = said(&limit(key, rest));
+        assert!(said.starts_with("error: `limit.enforce`: ") && said.contains(expected), "{rest}: {said}");
+    }
 }

@@ -7,18 +7,20 @@ use smallvec::SmallVec;
 
 use super::ask::Asking;
 use super::bans;
-use super::check::{Check, Checks, is_delayed, is_denied, is_limited, select_rule};
+use super::check::{
+    Check, Checked as _, Checks, LimitCheck, is_delayed, is_denied, is_enforced, is_limited, select_rule,
+};
 use super::identify::{Principals, RequestIdentities, Unidentified, Unkeyed, identify_for};
 use super::pass::{Pass, listed, shadowed, wake_undone};
 use super::queue::delay::Delayed;
 use super::queue::enqueue::{Candidate, HoldingLimit};
 use super::queue::wait::{WaitItem, Waiting};
 use super::refusal::{Cause, Refusal};
-use super::state::{Gate, LimitState, Live};
+use super::state::{Gate, Live};
 use crate::base::telemetry::RequestRecord;
 use crate::base::time::Timestamp;
 use crate::engine::limit::{Key, Retry};
-use crate::engine::policy::{Facts, KeyPart, Limit, Mode, OnLimit, Plan, Principal, Stage};
+use crate::engine::policy::{Facts, KeyPart, KeySecret, Mode, OnLimit, Plan, Principal, Stage};
 use crate::engine::store::LocalDecision;
 
 /// What happens to a request after one stage. The most frequent case is small.
@@ -158,8 +160,14 @@ impl Gate {
                 continue;
             }
             let key = check.key;
+            if limit.is_partly_enforced() {
+                let prefixes = live.policy.client_ip.prefixes;
+                let hash = KeySecret::public().key(&limit.key, applied.route, facts, prefixes, identities)?;
+                check.check.percentile = hash.percentile();
+                check.enforced = is_enforced(limit, check.check.mode());
+            }
             let is_limited = !limit.allowed.is_special() || select_rule(check, live.variant(&applied, key, plan));
-            check.check.is_queued = is_limited && would_queue(state, limit, key);
+            check.check.is_queued = is_limited && would_queue(&check.check, key);
             let remote = live.remotes[applied.index].as_ref();
             check.set_remote(remote);
             let delays = matches!(limit.on_limit, OnLimit::Delay(_));
@@ -260,7 +268,10 @@ impl Gate {
         let step = match holding(checks.charges()) {
             None => Err((Cause::Limit, None)),
             Some(holding) => {
-                let item = |check: &Check<'l>| WaitItem { state: check.check.state, key: check.key, cost: check.cost };
+                let item = |check: &Check<'l>| {
+                    let LimitCheck { state, percentile, .. } = check.check;
+                    WaitItem { state, key: check.key, cost: check.cost, percentile }
+                };
                 let candidate = Candidate {
                     gate: self,
                     caps: live.caps,
@@ -308,8 +319,8 @@ enum Special<'l> {
 
 /// Whether a new request on `key` has to queue behind waiting ones.
 #[inline]
-pub(super) fn would_queue(state: &LimitState, limit: &Limit, key: Key) -> bool {
-    limit.on_limit.is_hold() && limit.mode == Mode::Enforce && state.queues.has_waiters(key)
+pub(super) fn would_queue(check: &LimitCheck<'_>, key: Key) -> bool {
+    check.limit().on_limit.is_hold() && check.mode() == Mode::Enforce && check.state.queues.has_waiters(key)
 }
 
 /// The limits that deny the request and hold it, if all denying limits would hold it.
@@ -326,7 +337,7 @@ pub(super) fn holding<'c, 'l>(checks: &'c [Check<'l>]) -> Option<SmallVec<[Holdi
 
 /// The refusal of denied checks, which it counts.
 pub(super) fn refuse<'l>(checks: &Checks<'l>, cause: Cause, expected_ns: Option<u64>, now: Timestamp) -> Refusal<'l> {
-    for check in checks.charges().iter().filter(|check| check.check.applied.limit.mode == Mode::Shadow) {
+    for check in checks.charges().iter().filter(|check| check.check.mode() == Mode::Shadow) {
         if let Some(decided) = shadowed(check.check.applied.limit, &check.decision()) {
             check.check.state.metrics.cells.count(decided);
         }

@@ -219,15 +219,15 @@ async fn decide<D: Decider>(
 /// What a store is asked about `charge`.
 fn question<'t, 'l: 't, C: Checked<'l>>(charge: &Charge<'t, C>, call: Option<&Call<Borrowed>>) -> RemoteCharge<'t> {
     let (limit, state) = (charge.check.limit(), charge.check.state());
-    let handling = if charge.enforced { Handling::Enforce } else { unenforced(limit) };
+    let handling = if charge.enforced { Handling::Enforce } else { unenforced(limit, charge.check.mode()) };
     let units = call.map_or(Units::exactly(charge.cost), |call| call.units(charge.cost));
     RemoteCharge { limit: &state.name, key: charge.key, rule: charge.rule, units, handling }
 }
 
 /// What follows from a denial by a limit that does not deny the request.
-fn unenforced(limit: &Limit) -> Handling {
+fn unenforced(limit: &Limit, mode: Mode) -> Handling {
     match limit.on_limit {
-        OnLimit::Delay(rule) if limit.mode == Mode::Enforce => Handling::Delay { max_debt: rule.slow_down.max_debt() },
+        OnLimit::Delay(rule) if mode == Mode::Enforce => Handling::Delay { max_debt: rule.slow_down.max_debt() },
         _ => Handling::Shadow,
     }
 }

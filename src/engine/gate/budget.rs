@@ -40,8 +40,7 @@ pub struct BudgetItem<'l> {
 impl<'l> Budget<'l> {
     /// The budget of a charge, if answers list the limit.
     pub(super) fn of<C: Checked<'l>>(charge: &Charge<'_, C>) -> Option<Self> {
-        let limit = charge.check.limit();
-        let is_listed = limit.is_listed && limit.mode == Mode::Enforce;
+        let is_listed = charge.check.limit().is_listed && charge.check.mode() == Mode::Enforce;
         is_listed.then(|| Self::new(charge))
     }
 

@@ -2,7 +2,7 @@
 
 use super::admit::Requester;
 use super::budget::{Budget, Budgets};
-use super::check::{Check, Checks, is_limited};
+use super::check::{Check, Checked as _, Checks, is_limited};
 use super::state::{Gate, Live};
 use crate::base::time::Timestamp;
 use crate::engine::policy::{Facts, Mode, Stage};
@@ -12,7 +12,7 @@ impl Gate {
     /// the request has no key.
     pub fn budgets<'l>(&self, live: &'l Live, stage: Stage, facts: &Facts<'_>, now: Timestamp) -> Budgets<'l> {
         let Some(checks) = self.keyed_checks(live, stage, facts, now) else { return Budgets::new() };
-        let is_shown = |check: &&Check<'l>| check.check.applied.limit.mode == Mode::Enforce && is_limited(check);
+        let is_shown = |check: &&Check<'l>| check.check.mode() == Mode::Enforce && is_limited(check);
         checks.charges().iter().filter(is_shown).map(Budget::new).collect()
     }
 

@@ -13,6 +13,15 @@ pub(super) trait Checked<'l> {
     fn state(&self) -> &'l Arc<LimitState>;
 
     fn limit(&self) -> &Limit;
+
+    /// Selects whether the limit is enforced, if it is for some keys only ([`Key::percentile`]).
+    fn percentile(&self) -> u8;
+
+    /// The mode of the limit for the key.
+    #[inline]
+    fn mode(&self) -> Mode {
+        self.limit().mode_of(self.percentile())
+    }
 }
 
 /// A limit that applies to the request in hand.
@@ -24,6 +33,8 @@ pub(super) struct LimitCheck<'l> {
     pub(super) variant: Variant,
     /// Whether other requests wait on the key already.
     pub(super) is_queued: bool,
+    /// Zero unless the limit is enforced for some keys only.
+    pub(super) percentile: u8,
 }
 
 /// The limits that apply to one request, with their charges.
@@ -41,6 +52,11 @@ impl<'l> Checked<'l> for LimitCheck<'l> {
     #[inline]
     fn limit(&self) -> &Limit {
         self.applied.limit
+    }
+
+    #[inline]
+    fn percentile(&self) -> u8 {
+        self.percentile
     }
 }
 
@@ -71,20 +87,21 @@ pub(super) fn is_refused<C>(charge: &Charge<'_, C>) -> bool {
 /// Enforces a charge that would be delayed, if the requests of its limit are rejected while the store says nothing.
 pub(super) fn enforce_rejection<'l, C: Checked<'l>>(charge: &mut Charge<'_, C>, why: Unavailable) {
     let rejects = charge.remote().is_some_and(|remote| remote.on_failure(why) == OnFailure::Reject);
-    charge.enforced |= rejects && charge.check.limit().mode == Mode::Enforce;
+    charge.enforced |= rejects && charge.check.mode() == Mode::Enforce;
 }
 
 /// Whether the limit delays the request.
 #[inline]
 pub(super) fn is_delayed<'l, C: Checked<'l>>(charge: &Charge<'_, C>) -> bool {
-    let limit = charge.check.limit();
-    !charge.is_admitted() && limit.mode == Mode::Enforce && matches!(limit.on_limit, OnLimit::Delay(_))
+    !charge.is_admitted()
+        && matches!(charge.check.limit().on_limit, OnLimit::Delay(_))
+        && charge.check.mode() == Mode::Enforce
 }
 
-/// Whether a denial by `limit` denies the request.
+/// Whether a denial by `limit`, which has this mode for the key, denies the request.
 #[inline]
-pub(super) fn is_enforced(limit: &Limit) -> bool {
-    limit.mode == Mode::Enforce && !matches!(limit.on_limit, OnLimit::Delay(_))
+pub(super) fn is_enforced(limit: &Limit, mode: Mode) -> bool {
+    mode == Mode::Enforce && !matches!(limit.on_limit, OnLimit::Delay(_))
 }
 
 impl Live {
@@ -94,9 +111,9 @@ impl Live {
     pub(super) fn find<'l>(&'l self, stage: Stage, facts: &Facts<'_>, checks: &mut Checks<'l>) {
         self.policy.for_each_applied(stage, facts, |applied| {
             let (state, limit) = (&self.states[applied.index], applied.limit);
-            let check = LimitCheck { state, applied, variant: Variant::Usual, is_queued: false };
+            let check = LimitCheck { state, applied, variant: Variant::Usual, is_queued: false, percentile: 0 };
             let (rule, cost) = (&limit.allowed.usual, limit.cost.units(facts));
-            checks.push(Charge::new(&state.table, Key::default(), rule, cost, is_enforced(limit), check));
+            checks.push(Charge::new(&state.table, Key::default(), rule, cost, is_enforced(limit, limit.mode), check));
         });
         if let Some(cost) = facts.cost {
             checks.charges_mut().iter_mut().for_each(|check| check.cost = cost);

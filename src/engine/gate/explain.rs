@@ -22,7 +22,7 @@ use self::budget::known_ns;
 pub(super) use self::budget::{budget_of, peek, retry_ns};
 use super::access::{AccessError, enter_as};
 use super::admit::{Requester, holding};
-use super::check::{Check, Checks, enforce_rejection, is_delayed, is_denied, is_limited};
+use super::check::{Check, Checked as _, Checks, enforce_rejection, is_delayed, is_denied, is_limited};
 use super::identify::{RequestIdentities, identify_for};
 use super::queue::enqueue::Candidate;
 use super::refusal::Cause;
@@ -95,6 +95,8 @@ pub struct Explanation<'l> {
 pub struct LimitExplanation<'l> {
     /// The limit.
     pub limit: &'l Limit,
+    /// Its mode for the key of the request.
+    pub mode: Mode,
     /// Why it does not apply; empty if it does.
     pub mismatches: Vec<Mismatch>,
     /// The budget of the request, if the limit applies and the request gets so far.
@@ -188,7 +190,7 @@ impl Gate {
         let facts = asked.facts;
         let limit = |(index, limit): (usize, &'l Limit)| {
             let mismatches = live.policy.applies(index, facts).err().unwrap_or_default();
-            LimitExplanation { limit, mismatches, budget: None, banned_ns: None }
+            LimitExplanation { limit, mode: limit.mode, mismatches, budget: None, banned_ns: None }
         };
         let mut limits: Vec<LimitExplanation<'_>> = live.policy.limits().iter().enumerate().map(limit).collect();
         let explained = self.explain_stages(live, asked, &mut limits);
@@ -285,6 +287,7 @@ impl Gate {
         let banned = |check: &&Check<'l>| check.check.state.banned_ns(check.check.applied.limit, check.key, now);
         for check in checks.charges() {
             let explained = &mut limits[check.check.applied.index];
+            explained.mode = check.check.mode();
             explained.budget = Some(self.explain_budget(live, check, facts, &identities, now));
             explained.banned_ns = banned(&check);
         }
@@ -317,7 +320,7 @@ impl Gate {
             let delaying = names(checks.charges().iter().filter(|check| is_delayed(check)));
             let verdict = if delaying.is_empty() { verdict } else { Some(Verdict::Delayed) };
             violated.extend(delaying);
-            let charged = checks.charges().iter().filter(|check| check.check.applied.limit.mode == Mode::Enforce);
+            let charged = checks.charges().iter().filter(|check| check.check.mode() == Mode::Enforce);
             let tightness = earlier.into_iter().chain(charged.filter_map(|check| tightness::after(check, now)));
             return Explained { verdict, violated, retry_after_ns, tightness: tightness.reduce(tightness::tighter) };
         };

@@ -101,7 +101,7 @@ impl Gate {
             let found = live.keyed(&charge.of);
             places.push(found.as_ref().map(|_| batch.charges().len()).map_err(|refusal| *refusal));
             let Ok(KeyedRule { applied, state, variant, rule }) = found else { continue };
-            let check = LimitCheck { state, applied, variant, is_queued: false };
+            let check = LimitCheck { state, applied, variant, is_queued: false, percentile: 0 };
             let is_enforced = charge.handling == Handling::Enforce;
             batch.push(Charge::new(&state.table, charge.of.key, rule, charge.cost, is_enforced, check));
         }

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::BuildHasherDefault;
 
-use super::check::{Check, LimitCheck};
+use super::check::{Check, Checked as _, LimitCheck};
 use super::explain::{BudgetExplanation, budget_of, peek, retry_ns};
 use super::lookup::{KeyError, texts, texts_of};
 use super::named_charge::ChargeError;
@@ -55,6 +55,8 @@ impl FoundKey {
 pub struct KeyState<'l> {
     /// The budget. Its cost is 0, and its retry is that of one unit.
     pub budget: BudgetExplanation<'l>,
+    /// The mode of the limit for the key, if its texts are known.
+    pub mode: Mode,
     /// Nanoseconds until the ban of the key ends; `None` if it is not banned.
     pub banned_ns: Option<u64>,
     /// Whether the limit denies one unit now, or requests wait already.
@@ -177,7 +179,7 @@ impl Gate {
             denying.max_by_key(|(_, (_, rate))| rate.denied).map(|(index, (rate, _))| (index, rate))
         });
         let banned_ns = state.banned_ns(check.check.applied.limit, found.key, now);
-        Some(KeyState { budget, banned_ns, is_limited, refusing })
+        Some(KeyState { budget, mode: check.check.mode(), banned_ns, is_limited, refusing })
     }
 
     /// Gives all units of a key back, here, in its store and in other replicas. Does nothing to a key without a limit.
@@ -359,8 +361,12 @@ fn check<'l>(live: &'l Live, found: &FoundKey, plan: Option<&str>) -> Option<Che
     let (limit, state) = (applied.limit, live.states.get(found.limit)?);
     let variant = live.variant(&applied, found.key, plan);
     let rule = limit.allowed.rule(variant).unwrap_or(&limit.allowed.usual);
-    let check = LimitCheck { state, applied, variant, is_queued: false };
-    let mut check = Charge::new(&state.table, found.key, rule, 0, limit.mode == Mode::Enforce, check);
+    let texts = found.texts.as_deref().map(|texts| texts.iter().map(String::as_str).collect::<Vec<_>>());
+    // The part of a key without texts is unknown.
+    let percentile = texts.map_or(0, |texts| limit.percentile(&texts, live.policy.client_ip.prefixes));
+    let check = LimitCheck { state, applied, variant, is_queued: false, percentile };
+    let is_enforced = check.mode() == Mode::Enforce;
+    let mut check = Charge::new(&state.table, found.key, rule, 0, is_enforced, check);
     check.set_remote(live.remotes.get(found.limit)?.as_ref());
     Some(check)
 }

@@ -14,6 +14,8 @@ pub struct NamedCharge {
     /// The index of the limit.
     pub(super) limit: usize,
     pub(super) key: Key,
+    /// As in `LimitCheck`.
+    pub(super) percentile: u8,
     /// The texts of the key's parts.
     pub(super) texts: Vec<String>,
     /// The caller's plan, if it has one.
@@ -149,9 +151,11 @@ impl Gate {
             return Err(ChargeError::InFlight);
         }
         let parts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let key = self.secret.key_of_texts(&limit.key, &parts, live.policy.client_ip.prefixes);
+        let prefixes = live.policy.client_ip.prefixes;
+        let key = self.secret.key_of_texts(&limit.key, &parts, prefixes);
         let key = key.ok_or_else(|| KeyError::BadPart("ip".to_owned()))?;
+        let percentile = limit.percentile(&parts, prefixes);
         let plan = plan.filter(|plan| !plan.is_empty());
-        Ok(NamedCharge { limit: index, key, texts, plan, units, requested: None })
+        Ok(NamedCharge { limit: index, key, percentile, texts, plan, units, requested: None })
     }
 }

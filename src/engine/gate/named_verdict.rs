@@ -11,7 +11,7 @@ use super::admit::{refuse, would_queue};
 use super::ask::{Decider, ask};
 use super::bans;
 use super::budget::Budget;
-use super::check::{Check, Checks, LimitCheck, is_denied};
+use super::check::{Check, Checked as _, Checks, LimitCheck, is_denied};
 use super::named_charge::NamedCharge;
 use super::operator_bans;
 use super::pass::{Charged, record};
@@ -37,6 +37,8 @@ pub struct NamedVerdict<'l> {
 pub struct NamedItem<'l> {
     /// The limit.
     pub limit: &'l Limit,
+    /// The mode of the limit for the key.
+    pub mode: Mode,
     /// The rule for the key.
     pub rule: &'l Algorithm,
     /// The standing of the key after the decision.
@@ -68,7 +70,7 @@ pub fn decisive<'i, 'l>(items: &'i [Option<NamedItem<'l>>]) -> Option<&'i NamedI
     let items = || items.iter().flatten();
     let denial = items().filter(|item| item.denial.is_some()).max_by_key(|item| item.denial.map(|denial| denial.retry));
     denial.or_else(|| {
-        let enforced = items().filter(|item| item.limit.mode == Mode::Enforce);
+        let enforced = items().filter(|item| item.mode == Mode::Enforce);
         enforced.reduce(|one, other| if other.standing.is_tighter(&one.standing) { other } else { one })
     })
 }
@@ -143,10 +145,12 @@ impl<'l> Deciding<'l> {
         // A ban outweighs an override without a limit.
         let rule = rule.or(is_banned.then_some(&limit.allowed.usual))?;
         let is_barred = is_banned || charge.requests_zero();
-        let check = LimitCheck { state, applied, variant, is_queued: is_barred || would_queue(state, limit, key) };
+        let mut check = LimitCheck { state, applied, variant, is_queued: false, percentile: charge.percentile };
+        check.is_queued = is_barred || would_queue(&check, key);
+        let is_enforced = check.mode() == Mode::Enforce;
         // A rate of 0 has a stand-in rule of one unit. One unit more never fits it.
         let cost = charge.units.max(1).saturating_add(charge.requests_zero().into());
-        let mut check = Charge::new(&state.table, key, rule, cost, limit.mode == Mode::Enforce, check);
+        let mut check = Charge::new(&state.table, key, rule, cost, is_enforced, check);
         check.set_remote(live.remotes.get(charge.limit)?.as_ref());
         let (batch, position): (_, fn(usize) -> Position) = match charge.units {
             0 => (&mut self.looks, Position::Look),
@@ -292,7 +296,7 @@ fn item<'l>(check: &Check<'l>, charge: &NamedCharge, is_admitted: bool, now: Tim
     if charge.requests_zero() {
         (standing.burst, standing.remaining, budget) = (0, 0, None);
     }
-    NamedItem { limit, rule, standing, denial, budget }
+    NamedItem { limit, mode: check.check.mode(), rule, standing, denial, budget }
 }
 
 /// Why a limit denies this charge.

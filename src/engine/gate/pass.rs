@@ -95,14 +95,14 @@ pub(super) fn record<'l, C: Checked<'l>>(batch: &Batch<'_, C>, now: Timestamp) -
     }
     let mut tightest: Option<&Charge<'_, C>> = None;
     for charge in charges {
-        let (state, limit) = (charge.check.state(), charge.check.limit());
+        let state = charge.check.state();
         let Decision { remaining, .. } = charge.decision();
         if !charge.is_slowed() {
             let decided = if charge.is_charged() { LimitDecision::Admitted } else { shadow_decision(charge) };
             state.metrics.cells.decided(decided, charge.rule.percent(remaining));
         }
         if charge.is_charged()
-            && limit.mode == Mode::Enforce
+            && charge.check.mode() == Mode::Enforce
             && tightest.is_none_or(|other| is_tighter(charge, other, now))
         {
             tightest = Some(charge);

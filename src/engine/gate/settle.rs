@@ -57,7 +57,7 @@ impl Terms {
             let account = Account { state: Arc::clone(state), key, rule: rule.clone(), max_debt: settle.max_debt };
             Some(Meter::start(account, every, cost))
         });
-        let is_shown = limit.mode == Mode::Enforce;
+        let is_shown = charge.check.mode() == Mode::Enforce;
         Some(Box::new(Self { is_shown, after, cost, began, meter }))
     }
 

@@ -12,6 +12,7 @@ mod lease;
 mod lookup;
 mod named_charges;
 mod outages;
+mod partly;
 mod rate;
 mod redis;
 mod remote;
@@ -66,6 +67,7 @@ fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) ->
         name: name.into(),
         stage: Stage::Identified,
         mode: Mode::Enforce,
+        enforced_percent: 100,
         matches: Match { headers: vec![(header.clone(), HeaderTest::Present)], ..Match::default() },
         except: Except::default(),
         key: vec![KeyPart::Header(header, Repeated::Reject)],
@@ -483,6 +485,7 @@ fn parse_limit(cells: &[&str]) -> Limit {
             ("ban", rule) => limit.ban = Some(parse_ban(rule)),
             ("cost", cost) => limit.cost = Cost::Units(cost.parse().unwrap()),
             ("shadow", _) => limit.mode = Mode::Shadow,
+            ("enforce", percent) => limit.enforced_percent = percent.parse().unwrap(),
             ("concurrency", max) => {
                 let rule = concurrency::Rule::new(max.parse().unwrap()).unwrap();
                 limit.allowed = Allowed::to_all(Algorithm::Concurrency(rule));

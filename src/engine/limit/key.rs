@@ -23,6 +23,11 @@ impl Key {
         Self { first: first & !0b11, second }
     }
 
+    /// A number from 0 to 99 that divides keys into parts of equal size.
+    pub const fn percentile(self) -> u8 {
+        (self.second % 100) as u8
+    }
+
     /// The id: the hash as 32 hexadecimal digits.
     pub fn id(self) -> String {
         format!("{:016x}{:016x}", self.first, self.second)

@@ -234,7 +234,7 @@ impl LimitTraits {
         let has_own_key = limit.key.contains(&KeyPart::Route);
         let alike = limits[..index].iter().position(|other| !has_own_key && other.key == limit.key);
         let is_special = limit.allowed.is_special() || limit.ban.is_some() || limit.on_limit != OnLimit::Reject;
-        let is_unusual = is_special || limit.strategy.is_remote();
+        let is_unusual = is_special || limit.strategy.is_remote() || limit.is_partly_enforced();
         Self { path_only, keyed_as: alike.unwrap_or(index), is_unusual }
     }
 }

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use super::allowed::Allowed;
 use super::cost::Cost;
 use super::facts::Facts;
+use super::identity::client_ip::Prefixes;
+use super::keys::key::KeySecret;
 use super::keys::part::KeyPart;
 use super::matching::conditions::{Except, Match};
 use super::settle::AfterResponse;
 use super::strategy::Strategy;
 use crate::engine::limit::slow_down::SlowDown;
-use crate::engine::limit::{OnFull, Retry, ban};
+use crate::engine::limit::{Key, OnFull, Retry, ban};
 
 /// A compiled `[[limit]]`.
 #[derive(Clone, Debug)]
@@ -22,6 +24,9 @@ pub struct Limit {
     pub stage: Stage,
     /// Whether the limit is enforced.
     pub mode: Mode,
+    /// The part of the keys for which the limit is enforced, in percent. It charges and counts the others as in
+    /// [`Mode::Shadow`].
+    pub enforced_percent: u8,
     /// The requests that the limit applies to.
     pub matches: Match,
     /// The requests of `matches` that are exempt.
@@ -70,6 +75,17 @@ pub enum Mode {
     Shadow,
     /// The limit is not decided.
     Off,
+}
+
+impl Mode {
+    /// The word of the configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
+            Self::Off => "off",
+        }
+    }
 }
 
 /// The action for a request that a limit does not admit.
@@ -124,6 +140,30 @@ impl Limit {
         self.key.iter().any(|part| matches!(part, KeyPart::Named(_)))
     }
 
+    /// Whether the limit is enforced for some keys only.
+    #[inline]
+    pub fn is_partly_enforced(&self) -> bool {
+        self.enforced_percent < 100
+    }
+
+    /// The mode for keys of this percentile.
+    #[inline]
+    pub fn mode_of(&self, percentile: u8) -> Mode {
+        if self.mode == Mode::Enforce && percentile >= self.enforced_percent { Mode::Shadow } else { self.mode }
+    }
+
+    /// The percentile of the key with these texts, on all replicas and in all processes. Zero if no part of the keys is left
+    /// out, or a text is not valid.
+    pub fn percentile(&self, texts: &[&str], prefixes: Prefixes) -> u8 {
+        let hash = || KeySecret::public().key_of_texts(&self.key, texts, prefixes);
+        if self.is_partly_enforced() { hash().map_or(0, Key::percentile) } else { 0 }
+    }
+
+    /// Whether the limit is enforced for all keys.
+    fn is_enforced(&self) -> bool {
+        self.mode == Mode::Enforce && !self.is_partly_enforced()
+    }
+
     /// Whether all conditions but the path are met, and neither the client nor the path is exempt.
     #[inline(never)]
     pub(super) fn applies_beyond_path(&self, facts: &Facts<'_>) -> bool {
@@ -144,7 +184,7 @@ impl Limit {
 
     /// Whether this limit refuses every request that `other` refuses. `false` also if that is unknown.
     pub fn shadows(&self, other: &Self) -> bool {
-        let refuses_all_beyond = self.mode == Mode::Enforce
+        let refuses_all_beyond = self.is_enforced()
             && !matches!(self.on_limit, OnLimit::Delay(_))
             && self.on_full != OnFull::Allow
             && !self.allowed.is_special()
@@ -174,7 +214,7 @@ impl Limit {
     /// bounds nothing. A limit that counts some outcomes bounds only limits that count the same outcomes.
     pub fn bounds_addresses_of(&self, other: &Self) -> bool {
         let counts = |limit: &Self| limit.after.as_ref().and_then(|after| after.counts.clone());
-        self.mode == Mode::Enforce
+        self.is_enforced()
             && !matches!(self.on_limit, OnLimit::Delay(_))
             && self.key.iter().any(|part| matches!(part, KeyPart::Ip | KeyPart::Network { .. }))
             && self.key.iter().all(|part| matches!(part, KeyPart::Ip | KeyPart::Network { .. } | KeyPart::Route))

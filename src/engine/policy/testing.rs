@@ -28,6 +28,7 @@ pub(crate) fn limit(name: &str, paths: &[&str]) -> Limit {
         name: name.into(),
         stage: Stage::Identified,
         mode: Mode::Enforce,
+        enforced_percent: 100,
         matches: Match { paths, ..Match::default() },
         except: Except::default(),
         key: Vec::new(),

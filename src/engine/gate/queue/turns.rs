@@ -15,7 +15,7 @@ impl Waiting<'_> {
         let has_older = |(index, limit): &&(usize, Arc<Newest>)| {
             let item = self.items[*index];
             *index != self.index
-                && limit.mode == Mode::Enforce
+                && limit.mode_of(item.percentile) == Mode::Enforce
                 && limit.on_limit.is_hold()
                 && item.state.queues.has_older(item.key, self.rank)
         };

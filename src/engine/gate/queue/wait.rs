@@ -46,6 +46,8 @@ pub(in crate::engine::gate) struct WaitItem<'l> {
     pub(in crate::engine::gate) state: &'l Arc<LimitState>,
     pub(in crate::engine::gate) key: Key,
     pub(in crate::engine::gate) cost: u64,
+    /// As in `LimitCheck`.
+    pub(in crate::engine::gate) percentile: u8,
 }
 
 /// A request in a queue.
@@ -75,6 +77,7 @@ struct WaitCheck<'l, 'n> {
     index: usize,
     state: &'l Arc<LimitState>,
     limit: &'n Newest,
+    percentile: u8,
 }
 
 impl<'l> Checked<'l> for WaitCheck<'l, '_> {
@@ -84,6 +87,10 @@ impl<'l> Checked<'l> for WaitCheck<'l, '_> {
 
     fn limit(&self) -> &Limit {
         self.limit
+    }
+
+    fn percentile(&self) -> u8 {
+        self.percentile
     }
 }
 
@@ -306,11 +313,11 @@ impl<'l> Waiting<'l> {
     where
         'l: 'n,
     {
-        let item @ WaitItem { state, key, cost } = self.items[index];
+        let item @ WaitItem { state, key, cost, percentile } = self.items[index];
         // Items without a rule are sorted out before.
         let rule = limit.allowed.rule(self.variant(item, limit)).unwrap_or(&limit.allowed.usual);
-        let check = WaitCheck { index, state, limit };
-        let mut charge = Charge::new(&state.table, key, rule, cost, is_enforced(limit), check);
+        let check = WaitCheck { index, state, limit, percentile };
+        let mut charge = Charge::new(&state.table, key, rule, cost, is_enforced(limit, check.mode()), check);
         charge.set_remote(limit.remote.as_ref());
         charge
     }
