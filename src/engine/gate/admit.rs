@@ -20,7 +20,8 @@ use super::state::{Gate, Live};
 use crate::base::telemetry::RequestRecord;
 use crate::base::time::Timestamp;
 use crate::engine::limit::{Key, Retry};
-use crate::engine::policy::{Facts, KeyPart, KeySecret, Mode, OnLimit, Plan, Principal, Stage};
+use crate::engine::policy::client_ip::Prefixes;
+use crate::engine::policy::{Applied, Facts, KeyPart, KeySecret, Mode, OnLimit, Plan, Principal, Stage};
 use crate::engine::store::LocalDecision;
 
 /// What happens to a request after one stage. The most frequent case is small.
@@ -161,10 +162,7 @@ impl Gate {
             }
             let key = check.key;
             if limit.is_partly_enforced() {
-                let prefixes = live.policy.client_ip.prefixes;
-                let hash = KeySecret::public().key(&limit.key, applied.route, facts, prefixes, identities)?;
-                check.check.percentile = hash.percentile();
-                check.enforced = is_enforced(limit, check.check.mode());
+                select_mode(check, requester, live.policy.client_ip.prefixes)?;
             }
             let is_limited = !limit.allowed.is_special() || select_rule(check, live.variant(&applied, key, plan));
             check.check.is_queued = is_limited && would_queue(&check.check, key);
@@ -307,6 +305,19 @@ impl Gate {
             denying.check.state.refused.count(denying.key, shown);
         }
     }
+}
+
+/// Selects whether a limit that is enforced for a part of its keys is enforced for this one.
+#[cold]
+fn select_mode<'l>(
+    check: &mut Check<'l>,
+    Requester { facts, identities, .. }: Requester<'_, '_>,
+    prefixes: Prefixes,
+) -> Result<(), &'l KeyPart> {
+    let Applied { limit, route, .. } = check.check.applied;
+    check.check.percentile = KeySecret::percentile(&limit.key, route, facts, prefixes, identities)?;
+    check.enforced = is_enforced(limit, check.check.mode());
+    Ok(())
 }
 
 /// The decision of special checks.

@@ -53,7 +53,7 @@ impl KeySecret {
     }
 
     /// The secret of hashes that are equal in all processes. Anybody can compute them.
-    pub fn public() -> Self {
+    pub(in crate::engine::policy) fn public() -> Self {
         Self::new([0; 16])
     }
 
@@ -120,6 +120,20 @@ impl KeySecret {
             return Ok(Key::of_hash(hash.h1, hash.h2));
         }
         self.key_of_parts(parts, route, facts, prefixes, principals)
+    }
+
+    /// The percentile of the key of a request, which is equal in all processes. The arguments are those of [`Self::key`].
+    ///
+    /// # Errors
+    /// As [`Self::key`].
+    pub fn percentile<'p>(
+        parts: &'p [KeyPart],
+        route: &str,
+        facts: &Facts<'_>,
+        prefixes: Prefixes,
+        principals: &[Principal<'_>],
+    ) -> Result<u8, &'p KeyPart> {
+        Ok(Self::public().key_of_parts(parts, route, facts, prefixes, principals)?.percentile())
     }
 
     #[inline(never)]
