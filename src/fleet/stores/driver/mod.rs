@@ -44,4 +44,6 @@ pub(super) use outbox::Outbox;
 pub(super) use outbox::{Batch, Report};
 pub(super) use random::random_id;
 pub use settings::{Login, NodeAddress, Password};
+#[cfg(test)]
+pub(super) use store::NextStep;
 pub(super) use store::{Ask, Correct, Joined, Kind, Reached, Shared, Watch, Work};

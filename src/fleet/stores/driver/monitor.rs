@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::connect::ConnectError;
 use super::flush::send_parked;
 use super::link::{Link, Opened, Server as _, persist};
-use super::store::{Driven, Joined, Reached, Shared};
+use super::store::{Driven, NextStep, Reached, Shared};
 use crate::engine::store::backend::{Failure, Mirrors};
 
 /// The pause between looks at a node that works, so that a failure is known without requests.
@@ -96,20 +96,20 @@ async fn warm<K: Driven>(
         let mut brought = None;
         loop {
             let joined = timeout(K::STEP_MAX, K::join(&mut reached, brought)).await;
-            let Joined { generation, is_known, is_ready } = joined.map_err(|_| ConnectError::late())??;
-            let has_brought = brought == Some(generation.number);
-            if is_known || (is_ready && has_brought) {
-                let _ = timeout(K::STEP_MAX, send_parked(&mut reached, generation.number)).await;
-                node.warmed(generation);
-                return Ok(());
+            let joined = joined.map_err(|_| ConnectError::late())??;
+            match joined.next(brought) {
+                NextStep::Decide => {
+                    let _ = timeout(K::STEP_MAX, send_parked(&mut reached, joined.generation.number)).await;
+                    node.warmed(joined.generation);
+                    return Ok(());
+                }
+                NextStep::Wait => sleep(WARM_PAUSE).await,
+                NextStep::Bring => {
+                    node.lost_keys();
+                    K::bring(&mut reached, mirrors).await?;
+                    brought = Some(joined.generation.number);
+                }
             }
-            if has_brought {
-                sleep(WARM_PAUSE).await;
-                continue;
-            }
-            node.lost_keys();
-            K::bring(&mut reached, mirrors).await?;
-            brought = Some(generation.number);
         }
     };
     select! {

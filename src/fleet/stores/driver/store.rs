@@ -154,6 +154,29 @@ pub(in crate::fleet::stores) struct Joined {
     pub(in crate::fleet::stores) is_ready: bool,
 }
 
+/// What a replica does next about a node whose generation it does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::fleet::stores) enum NextStep {
+    /// It lets the node decide.
+    Decide,
+    /// It brings what it knows of the keys.
+    Bring,
+    /// It waits for other replicas.
+    Wait,
+}
+
+impl Joined {
+    /// What follows if this replica has brought what it knows to the generation of the number `brought`.
+    pub(in crate::fleet::stores) fn next(&self, brought: Option<u64>) -> NextStep {
+        let has_brought = brought == Some(self.generation.number);
+        match (self.is_known || has_brought && self.is_ready, has_brought) {
+            (true, _) => NextStep::Decide,
+            (false, true) => NextStep::Wait,
+            (false, false) => NextStep::Bring,
+        }
+    }
+}
+
 /// The nodes of a store of a kind.
 pub(in crate::fleet::stores) type NodesOf<K> = Nodes<<K as Kind>::Node, <K as Kind>::Map>;
 /// A view of a store of a kind.

@@ -12,7 +12,7 @@ use super::call::reply_of;
 use crate::engine::store::backend::Failure;
 
 /// The age from which a generation decides even if replicas are missing.
-const WARM_AFTER_US: u64 = 2_000_000;
+pub(super) const WARM_AFTER_US: u64 = 2_000_000;
 
 /// The time for which a node keeps the list of the replicas that brought their keys.
 const MET_MS: u64 = 60_000;
@@ -21,9 +21,9 @@ const MET_MS: u64 = 60_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) begun_us: u64,
-    now_us: u64,
+    pub(super) now_us: u64,
     /// The replicas that brought their keys.
-    met: u64,
+    pub(super) met: u64,
 }
 
 impl Seen {
@@ -32,8 +32,13 @@ impl Seen {
         self.met >= replicas || self.is_old()
     }
 
+    /// Whether a replica that let the node decide under the generation `last` (0 for none) lets it decide at once.
+    pub(super) fn is_known(&self, last: u64) -> bool {
+        if last == 0 { self.is_old() } else { last == self.begun_us }
+    }
+
     /// Whether the node decides whatever the number of replicas.
-    pub(super) fn is_old(&self) -> bool {
+    fn is_old(&self) -> bool {
         self.now_us.saturating_sub(self.begun_us) >= WARM_AFTER_US
     }
 }

@@ -32,6 +32,8 @@ mod background;
 mod monitor;
 
 #[cfg(test)]
+mod models;
+#[cfg(test)]
 mod testing;
 
 pub(super) use store::Store;

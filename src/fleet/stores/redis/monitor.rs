@@ -49,10 +49,7 @@ impl Watch for Redis {
         let Reached { store, node, connection } = reached;
         let marker = marker(store, node);
         let seen = begin(connection, &marker, &format!("{:x}", store.caller.replica), brought).await?;
-        let is_known = match node.last_generation() {
-            0 => seen.is_old(),
-            last => last == seen.begun_us,
-        };
+        let is_known = seen.is_known(node.last_generation());
         let generation = Generation { number: seen.begun_us, marker: marker.into() };
         Ok(Joined { generation, is_known, is_ready: seen.is_warm(node.replicas()) })
     }
