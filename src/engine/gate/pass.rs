@@ -102,7 +102,7 @@ pub(super) fn record<'l, C: Checked<'l>>(batch: &Batch<'_, C>, now: Timestamp) -
             state.metrics.cells.decided(decided, charge.rule.percent(remaining));
         }
         if charge.is_charged()
-            && charge.check.mode() == Mode::Enforce
+            && (charge.enforced || charge.check.mode() == Mode::Enforce)
             && tightest.is_none_or(|other| is_tighter(charge, other, now))
         {
             tightest = Some(charge);
