@@ -131,7 +131,8 @@ async fn an_obedient_client_is_never_refused() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_neither_fills_nor_empties_a_key() {
     for (rule, strategy) in cases() {
-        for (outage, _) in OUTAGES {
+        // The last one differs only by the idle seconds.
+        for (outage, _) in &OUTAGES[..3] {
             let (begin, end) = (outage.start * SECOND_MS, outage.end * SECOND_MS);
             let mut admitted = Vec::new();
             for trouble in [None, Some(Unavailable::Down)] {
