@@ -38,12 +38,12 @@ rate = "100/h"
 [[limit]]
 name = "all"
 key = []
-rate = "1000/h"
+rate = "1000/day"
 
 [[limit]]
 name = "paths"
 key = ["path"]
-rate = "1000/h"
+rate = "1000/day"
 "#;
 
 fn get(weir: &Weir, target: &str) -> Answer {
