@@ -18,7 +18,7 @@ on_missing = "reject"
 name = "per-ip"
 stage = "arrival"
 key = ["ip"]
-rate = "1000/h"
+rate = "1000/day"
 
 [[limit]]
 name = "sellers"

@@ -118,7 +118,7 @@ fn the_ietf_fields_have_an_item_for_each_rate_of_each_stage() {
 
 /// The units that a request took, of a thousand.
 fn taken(rest: &str, request: &str) -> u64 {
-    let (_upstream, _weir, mut client) = start(&format!("rate = '1000/h'\n{rest}"));
+    let (_upstream, _weir, mut client) = start(&format!("rate = '1000/day'\n{rest}"));
     client.send(request);
     1000 - number(&client.answer(), "x-ratelimit-remaining").unwrap()
 }

@@ -96,7 +96,7 @@ ban = { after = "4/h", for = "1h" }
 [[limit]]
 name = "calm"
 key = ["ip"]
-rate = "1000/h"
+rate = "1000/day"
 
 [[limit]]
 name = "in-flight"

@@ -17,7 +17,7 @@ const SPELLINGS: [&str; 8] =
 fn spellings_share_a_bucket_and_are_forwarded_as_sent() {
     let limits = "[[limit]]\nname = \"login\"\nkey = []\nrate = \"100/h\"\nmatch = { path = \"/Login\" }\n\
         cost = { default = 1, paths = [{ path = \"/lOgin\", units = 10 }] }\n\
-        [[limit]]\nname = \"each\"\nkey = [\"path\"]\nrate = \"1000/h\"\noverrides = { \"/login\" = \"500/h\" }\n";
+        [[limit]]\nname = \"each\"\nkey = [\"path\"]\nrate = \"1000/day\"\noverrides = { \"/login\" = \"500/h\" }\n";
     let service = Upstream::start();
     let weir = Weir::start_with(&service, EXPRESS, limits);
     for (count, path) in SPELLINGS.iter().enumerate() {

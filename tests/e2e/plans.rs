@@ -22,7 +22,7 @@ overrides = { written = { plan = "pro" } }
 [[limit]]
 name = "clients"
 key = ["ip"]
-rate = "1000/h"
+rate = "1000/day"
 "#;
 
 fn send(weir: &Weir, method: &str, target: &str, body: &Value) -> (u16, Value) {

@@ -20,7 +20,7 @@ fn slow() -> (Upstream, Arc<AtomicBool>, Arc<AtomicUsize>) {
     (upstream, may_end, most)
 }
 
-const LIMIT: &str = "[[limit]]\nname = \"all\"\nkey = []\nrate = \"1000/h\"\n";
+const LIMIT: &str = "[[limit]]\nname = \"all\"\nkey = []\nrate = \"1000/day\"\n";
 
 fn capped(endpoints: &[&Upstream], more: &str) -> Weir {
     Weir::with(&format!("{}{LIMIT}", upstream("a", endpoints, more)))

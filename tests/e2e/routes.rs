@@ -39,7 +39,7 @@ const ROUTES: [(&str, &str, &str); 5] = [
 fn two_upstreams() -> (Upstream, Upstream, Weir) {
     let (api, web) = (named("api"), named("web"));
     let routes: String = ROUTES.iter().map(|(matches, name, more)| route(matches, name, more)).collect();
-    let limit = "[[limit]]\nname = \"all\"\nkey = []\nrate = \"1000/h\"\n";
+    let limit = "[[limit]]\nname = \"all\"\nkey = []\nrate = \"1000/day\"\n";
     let weir = Weir::with(&format!("{}{}{routes}{limit}", upstream("api", &[&api], ""), upstream("web", &[&web], "")));
     (api, web, weir)
 }

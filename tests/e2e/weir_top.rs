@@ -24,7 +24,7 @@ rate = "2/h"
 [[limit]]
 name = "calm"
 key = []
-rate = "1000/h"
+rate = "1000/day"
 "#;
 
 /// Starts a Weir that has refused a request, and waits until its history has it.

@@ -91,7 +91,7 @@ fn bytes_that_are_no_http_end_the_connection() {
 
 #[test]
 fn a_connection_carries_many_checks_of_http_1() {
-    let weir = start("[[limit]]\nname = \"l\"\nkey = [\"ip\"]\nrate = \"1000/h\"\n");
+    let weir = start("[[limit]]\nname = \"l\"\nkey = [\"ip\"]\nrate = \"1000/day\"\n");
     let mut client = connect(&weir);
     client.send(GET.bytes("/auth").repeat(3));
     for left in ["999", "998", "997"] {

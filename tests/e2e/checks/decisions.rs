@@ -169,7 +169,7 @@ fn secret_file() -> std::path::PathBuf {
 
 #[test]
 fn a_charge_stays_as_it_was_made() {
-    let settled = "rate = \"1000/h\"\ncost = 100\nsettle = { by = \"elapsed_ms\" }";
+    let settled = "rate = \"1000/day\"\ncost = 100\nsettle = { by = \"elapsed_ms\" }";
     let counted = "rate = \"10/h\"\ncount = { status = [\"500\"] }";
     let in_flight = "algorithm = \"concurrency\"\nmax = 2";
     for (rest, remaining) in

@@ -24,7 +24,7 @@ const ROUTES: [(&str, &str, &str, bool); 5] = [
 
 fn routed(upstreams: &str) -> Weir {
     let routes = ROUTES.map(|(path, name, more, _)| route(&format!("path = \"{path}\""), name, more));
-    let limits = "[[limit]]\nname = \"l\"\nkey = []\nrate = \"1000/h\"\n";
+    let limits = "[[limit]]\nname = \"l\"\nkey = []\nrate = \"1000/day\"\n";
     Weir::with(&format!("{upstreams}{}{limits}", routes.concat()))
 }
 
