@@ -227,7 +227,7 @@ fn key_body(
 ) -> Result<ClientKeyBody, Refused> {
     let key = keys::state(admin, live, (limit, found), plan, now)?;
     let rule = live.policy.by_name(limit).ok_or_else(|| keys::unknown_limit(live))?.limit;
-    let verdict = KeyVerdict::of(&key, (rule.mode, &rule.on_limit), now);
+    let verdict = KeyVerdict::of(&key, &rule.on_limit, now);
     let until = || {
         let in_force = admin.overrides.in_force.load();
         let is_own = |text: &str| {

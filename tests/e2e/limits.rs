@@ -259,6 +259,9 @@ fn a_limit_is_enforced_for_a_part_of_its_keys() {
             let request = format!("GET /v1/keys?limit=l&key={shop} HTTP/1.1\r\nHost: localhost\r\n\r\n");
             let key = Client::connect(weir.admin()).send(request).answer().text();
             assert!(key.contains(&format!("\"mode\":\"{mode}\"")), "{key}");
+            let request = format!("GET /v1/client?key=query:shop={shop} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            let client = Client::connect(weir.admin()).send(request).answer().text();
+            assert!(client.contains(&format!("\"passes\":{}", mode == "shadow")), "{client}");
             let body = format!(r#"{{"method":"GET","path":"/?shop={shop}","host":"a","ip":"192.0.2.1"}}"#);
             let head = format!("POST /v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n", body.len());
             let request = format!("{head}Content-Type: application/json\r\n\r\n{body}");

@@ -24,7 +24,6 @@ use crate::admin::keys::KeyBody;
 use crate::base::telemetry::TapFilter;
 use crate::engine::gate::{KeyName, TOP_KEYS};
 use crate::engine::limit::Key;
-use crate::engine::policy::Mode;
 
 #[derive(Template)]
 #[template(path = "key.html", config = "src/admin/page/askama.toml")]
@@ -236,7 +235,6 @@ impl KeyView {
             let parts: Vec<_> = parts.iter().map(|(name, text)| format!("{name} {text}")).collect();
             if parts.is_empty() { "of all requests".to_owned() } else { parts.join(", ") }
         });
-        let mode = if body.mode == Mode::Shadow.word() { Mode::Shadow } else { limit.mode };
         // The list of refused keys, which leads here by the id, knows more.
         let refused = || {
             let top = pages.admin.gate.top(&live, Some(&body.limit), TOP_KEYS);
@@ -244,7 +242,7 @@ impl KeyView {
             Some(own.key.into())
         };
         Some(Self {
-            verdict: KeyVerdict::of(&body, (mode, &limit.on_limit), pages.now()),
+            verdict: KeyVerdict::of(&body, &limit.on_limit, pages.now()),
             name: parts.or_else(refused).unwrap_or_else(|| format!("with the id {}", body.id)),
             remaining: body.remaining.map_or_else(|| "unlimited".to_owned(), |units| units.to_string()),
             retry: match body.retry_after_ms {

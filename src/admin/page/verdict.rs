@@ -15,18 +15,19 @@ pub(in crate::admin) struct KeyVerdict {
 }
 
 impl KeyVerdict {
-    /// The sentence about `key` at `now`. Its limit has this mode and this action.
-    pub(in crate::admin) fn of(key: &KeyBody, (mode, action): (Mode, &OnLimit), now: Timestamp) -> Self {
-        let (is_good, text) = match (&key.banned_until, mode) {
-            (Some(until), _) if until == "for good" => (false, "Banned for good: each request gets 403.".to_owned()),
-            (Some(until), _) => (false, format!("Banned until {}: each request gets 403.", words::instant(until))),
-            (None, Mode::Off) => (true, "The limit is off: it refuses no request.".to_owned()),
-            (None, _) if key.rule.is_none() => (true, "Admitted: this key has no limit.".to_owned()),
-            (None, _) if !key.limited => (true, admitted(key, now)),
-            (None, Mode::Enforce) => (false, limited(key, action, now)),
-            (None, Mode::Shadow) => {
+    /// The sentence about `key` at `now`. Its limit has this action.
+    pub(in crate::admin) fn of(key: &KeyBody, action: &OnLimit, now: Timestamp) -> Self {
+        let is_in = |mode: Mode| key.mode == mode.word();
+        let (is_good, text) = match &key.banned_until {
+            Some(until) if until == "for good" => (false, "Banned for good: each request gets 403.".to_owned()),
+            Some(until) => (false, format!("Banned until {}: each request gets 403.", words::instant(until))),
+            None if is_in(Mode::Off) => (true, "The limit is off: it refuses no request.".to_owned()),
+            None if key.rule.is_none() => (true, "Admitted: this key has no limit.".to_owned()),
+            None if !key.limited => (true, admitted(key, now)),
+            None if is_in(Mode::Shadow) => {
                 (true, format!("Admitted in shadow mode. Otherwise: {}", limited(key, action, now)))
             }
+            None => (false, limited(key, action, now)),
         };
         Self { class: if is_good { "good" } else { "bad" }, text }
     }
@@ -83,7 +84,7 @@ mod tests {
 
     fn fresh() -> KeyBody {
         KeyBody {
-            mode: "enforce".into(),
+            mode: String::new(),
             limit: "sellers".into(),
             id: String::new(),
             key: None,
@@ -151,7 +152,8 @@ mod tests {
             (KeyBody { banned_until: Some("for good".into()), ..spent }, enforced, refuse, "bad", BANNED),
             (KeyBody { rule: None, ..fresh }, enforced, refuse, "good", "Admitted: this key has no limit."),
         ] {
-            let said = KeyVerdict::of(&key, (mode, action), Timestamp::from_ns(10_000_000_000));
+            let key = KeyBody { mode: mode.word().into(), ..key };
+            let said = KeyVerdict::of(&key, action, Timestamp::from_ns(10_000_000_000));
             assert_eq!((said.class, &*said.text), (class, text));
         }
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::admin::explain::in_words;
 use crate::admin::times::rfc3339;
 use crate::base::time::Timestamp;
-use crate::engine::policy::{Allowed, HeaderTest, HostPattern, Limit, Match, Mode, OnLimit, Policy, Variant};
+use crate::engine::policy::{Allowed, HeaderTest, HostPattern, Limit, Match, OnLimit, Policy, Variant};
 
 /// A number with a narrow space between groups of three digits.
 pub(super) fn number(number: f64) -> String {
@@ -144,7 +144,7 @@ pub fn key_parts(policy: &Policy, limit: &Limit) -> String {
 
 /// The mode of a limit, and the part of its keys to which it applies.
 pub fn mode(limit: &Limit) -> String {
-    if limit.mode == Mode::Enforce && limit.is_partly_enforced() {
+    if limit.is_partly_enforced() {
         return format!("enforce for {} % of the keys", limit.enforced_percent);
     }
     limit.mode.word().to_owned()

@@ -93,7 +93,7 @@ pub(in crate::config) static SHOWN: WordTable<bool, 2> = [("masked", false), ("p
 pub(in crate::config) static STAGES: WordTable<Stage, 2> =
     [("arrival", Stage::Arrival), ("identified", Stage::Identified)];
 pub(in crate::config) static MODES: WordTable<Mode, 3> =
-    [("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)];
+    [(Mode::Enforce.word(), Mode::Enforce), (Mode::Shadow.word(), Mode::Shadow), (Mode::Off.word(), Mode::Off)];
 pub(in crate::config) static ON_FULL: WordTable<OnFull, 4> =
     [("sketch", OnFull::Sketch), ("shared", OnFull::Shared), ("reject", OnFull::Reject), ("allow", OnFull::Allow)];
 pub(in crate::config) static ON_FAILURE: WordTable<OnFailure, 4> = [

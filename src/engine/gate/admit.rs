@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::ask::Asking;
 use super::bans;
 use super::check::{
-    Check, Checked as _, Checks, LimitCheck, is_delayed, is_denied, is_enforced, is_limited, select_rule,
+    Check, Checked as _, Checks, LimitCheck, banned_ns, is_delayed, is_denied, is_enforced, is_limited, select_rule,
 };
 use super::identify::{Principals, RequestIdentities, Unidentified, Unkeyed, identify_for};
 use super::pass::{Pass, listed, shadowed, wake_undone};
@@ -173,7 +173,7 @@ impl Gate {
                 Handling::Queued => Handling::Queued,
                 _ if check.check.is_queued => Handling::Queued,
                 _ if delays || remote.is_some() || limit.allowed.is_special() => Handling::Special,
-                _ if state.banned_ns(limit, key, now).is_some() => Handling::Special,
+                _ if banned_ns(check, now).is_some() => Handling::Special,
                 handling => handling,
             };
         }
@@ -201,10 +201,7 @@ impl Gate {
         handling: Handling,
         now: Timestamp,
     ) -> Option<Special<'l>> {
-        let banned = |check: &Check<'l>| {
-            let state = check.check.state;
-            Some((state, state.banned_ns(check.check.applied.limit, check.key, now)?))
-        };
+        let banned = |check: &Check<'l>| Some((check.check.state, banned_ns(check, now)?));
         if let Some(refusal) = bans::refusal(checks.charges().iter().filter_map(banned)) {
             let banning = checks.charges().iter().filter(|check| banned(check).is_some());
             self.note_refused(live, requester, banning);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::state::{LimitState, Live};
+use crate::base::time::Timestamp;
 use crate::engine::limit::Key;
 use crate::engine::policy::{Applied, Facts, Limit, Mode, OnLimit, Stage, Variant};
 use crate::engine::store::backend::{OnFailure, Unavailable};
@@ -14,14 +15,8 @@ pub(super) trait Checked<'l> {
 
     fn limit(&self) -> &Limit;
 
-    /// Selects whether the limit is enforced, if it is for some keys only ([`Key::percentile`]).
-    fn percentile(&self) -> u8;
-
     /// The mode of the limit for the key.
-    #[inline]
-    fn mode(&self) -> Mode {
-        self.limit().mode_of(self.percentile())
-    }
+    fn mode(&self) -> Mode;
 }
 
 /// A limit that applies to the request in hand.
@@ -33,7 +28,7 @@ pub(super) struct LimitCheck<'l> {
     pub(super) variant: Variant,
     /// Whether other requests wait on the key already.
     pub(super) is_queued: bool,
-    /// Zero unless the limit is enforced for some keys only.
+    /// The percentile of the key ([`Key::percentile`]); zero unless the limit is enforced for some keys only.
     pub(super) percentile: u8,
 }
 
@@ -55,8 +50,8 @@ impl<'l> Checked<'l> for LimitCheck<'l> {
     }
 
     #[inline]
-    fn percentile(&self) -> u8 {
-        self.percentile
+    fn mode(&self) -> Mode {
+        self.limit().mode_of(self.percentile)
     }
 }
 
@@ -77,6 +72,11 @@ pub(super) fn is_limited(check: &Check<'_>) -> bool {
 /// Whether the limit denies the request.
 pub(super) fn is_denied(check: &Check<'_>) -> bool {
     check.enforced && (check.check.is_queued || !check.is_admitted())
+}
+
+/// Nanoseconds until the ban of the key ends; `None` if it is not banned.
+pub(super) fn banned_ns(check: &Check<'_>, now: Timestamp) -> Option<u64> {
+    check.check.state.banned_ns(check.check.limit(), check.check.mode(), check.key, now)
 }
 
 /// Whether the charge denies the request.

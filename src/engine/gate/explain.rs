@@ -22,7 +22,7 @@ use self::budget::known_ns;
 pub(super) use self::budget::{budget_of, peek, retry_ns};
 use super::access::{AccessError, enter_as};
 use super::admit::{Requester, holding};
-use super::check::{Check, Checked as _, Checks, enforce_rejection, is_delayed, is_denied, is_limited};
+use super::check::{Check, Checked as _, Checks, banned_ns, enforce_rejection, is_delayed, is_denied, is_limited};
 use super::identify::{RequestIdentities, identify_for};
 use super::queue::enqueue::Candidate;
 use super::refusal::Cause;
@@ -284,7 +284,7 @@ impl Gate {
                 enforce_rejection(check, why);
             }
         }
-        let banned = |check: &&Check<'l>| check.check.state.banned_ns(check.check.applied.limit, check.key, now);
+        let banned = |check: &&Check<'l>| banned_ns(check, now);
         for check in checks.charges() {
             let explained = &mut limits[check.check.applied.index];
             explained.mode = check.check.mode();

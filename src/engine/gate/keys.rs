@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::BuildHasherDefault;
 
-use super::check::{Check, Checked as _, LimitCheck};
+use super::check::{Check, Checked as _, LimitCheck, banned_ns};
 use super::explain::{BudgetExplanation, budget_of, peek, retry_ns};
 use super::lookup::{KeyError, texts, texts_of};
 use super::named_charge::ChargeError;
@@ -178,7 +178,7 @@ impl Gate {
             let denying = rule.rates().iter().zip(by_rate).enumerate().filter(|(_, (_, rate))| rate.denied.is_some());
             denying.max_by_key(|(_, (_, rate))| rate.denied).map(|(index, (rate, _))| (index, rate))
         });
-        let banned_ns = state.banned_ns(check.check.applied.limit, found.key, now);
+        let banned_ns = banned_ns(&check, now);
         Some(KeyState { budget, mode: check.check.mode(), banned_ns, is_limited, refusing })
     }
 

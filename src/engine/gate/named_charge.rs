@@ -53,8 +53,9 @@ impl NamedCharge {
     /// Nanoseconds until the ban of the key ends; `None` if it is not banned. Refusals of requested rates ban the key of
     /// their budget, operators the key itself.
     pub(super) fn banned_ns(&self, state: &LimitState, limit: &Limit, now: Timestamp) -> Option<u64> {
-        let requested = self.requested.as_ref().and_then(|requested| state.banned_ns(limit, requested.key, now));
-        requested.max(state.banned_ns(limit, self.key, now))
+        let banned_ns = |key| state.banned_ns(limit, limit.mode_of(self.percentile), key, now);
+        let requested = self.requested.as_ref().and_then(|requested| banned_ns(requested.key));
+        requested.max(banned_ns(self.key))
     }
 }
 

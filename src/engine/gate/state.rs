@@ -342,13 +342,14 @@ impl Live {
 }
 
 impl LimitState {
-    /// Nanoseconds until the ban of `key` ends; `None` if the key is not banned.
+    /// Nanoseconds until the ban of `key`, for which the limit has this mode, ends; `None` if the key is not banned. A ban by
+    /// an operator also holds for a key that `enforce` leaves out.
     #[inline]
-    pub(super) fn banned_ns(&self, limit: &Limit, key: Key, now: Timestamp) -> Option<u64> {
+    pub(super) fn banned_ns(&self, limit: &Limit, mode: Mode, key: Key, now: Timestamp) -> Option<u64> {
         if limit.mode != Mode::Enforce {
             return None;
         }
-        let by_limit = if limit.ban.is_some() { self.bans.banned_ns(key, now) } else { None };
+        let by_limit = if limit.ban.is_some() && mode == Mode::Enforce { self.bans.banned_ns(key, now) } else { None };
         let by_operator = if self.has_operator_bans() { self.operator_bans.key_ns(&self.name, key, now) } else { None };
         by_limit.max(by_operator)
     }

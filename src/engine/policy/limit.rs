@@ -79,7 +79,7 @@ pub enum Mode {
 
 impl Mode {
     /// The word of the configuration.
-    pub fn word(self) -> &'static str {
+    pub const fn word(self) -> &'static str {
         match self {
             Self::Enforce => "enforce",
             Self::Shadow => "shadow",

@@ -89,8 +89,8 @@ impl<'l> Checked<'l> for WaitCheck<'l, '_> {
         self.limit
     }
 
-    fn percentile(&self) -> u8 {
-        self.percentile
+    fn mode(&self) -> Mode {
+        self.limit.mode_of(self.percentile)
     }
 }
 
@@ -189,8 +189,8 @@ impl<'l> Waiting<'l> {
     fn test(&self, now: Timestamp) -> Option<Test<'l>> {
         let mut limits = self.newest_limits();
         let banned = limits.iter().filter_map(|(index, limit)| {
-            let WaitItem { state, key, .. } = self.items[*index];
-            Some((state, state.banned_ns(limit, key, now)?))
+            let WaitItem { state, key, percentile, .. } = self.items[*index];
+            Some((state, state.banned_ns(limit, limit.mode_of(percentile), key, now)?))
         });
         if let Some(refusal) = bans::refusal(banned) {
             return Some(Test::Refused(Box::new(refusal)));

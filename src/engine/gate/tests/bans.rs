@@ -114,6 +114,11 @@ async fn a_ban_charges_no_key_and_outlives_reloads() {
         6s     ask r8 a=k
         7s     limit a 100 1s 100 reject ban=1/1s,10s,1h
         7s     ask r9 a=k
+        # the percentile of the key is 28
+        8s     limit a 100 1s 100 reject ban=1/1s,10s,1h enforce=28
+        8s     ask r10 a=k
+        8500ms limit a 100 1s 100 reject ban=1/1s,10s,1h enforce=29
+        8500ms ask r11 a=k
         > 0s r1 pass
         > 0s r2 Limit 1s
         > 1s r3 Banned 9s
@@ -123,6 +128,8 @@ async fn a_ban_charges_no_key_and_outlives_reloads() {
         > 4s r7 Banned 6s
         > 6s r8 pass
         > 7s r9 Banned 3s
+        > 8s r10 pass
+        > 8500ms r11 Banned 1500ms
         ",
     )
     .await;

@@ -152,12 +152,16 @@ async fn plans_overrides_and_modes() {
     check(
         "limit a 1 1s 1 reject plan=big,1,1s,5 plan=all,unlimited override=9,1,1s,3
          limit s 1 1s 1 reject shadow
+         limit e 1 1s 1 reject enforce=28
+         limit f 1 1s 1 reject enforce=29
          limit o 1 1s 1 reject off
          0s check big a=1 plan=big
          0s check unknown a=2 plan=unknown
          0s check free a=1 plan=all
          0s check own a=9
          0s check shadow s=1*5
+         0s check left-out e=k*5
+         0s check part-of f=k*5
          0s check off o=1
          0s check shadow-and-more s=1*5 a=3
          > 0s big pass/4
@@ -165,6 +169,8 @@ async fn plans_overrides_and_modes() {
          > 0s free pass
          > 0s own pass/2
          > 0s shadow pass
+         > 0s left-out pass
+         > 0s part-of Limit/1 never
          > 0s off pass
          > 0s shadow-and-more pass/0",
     )

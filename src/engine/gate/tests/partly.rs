@@ -60,9 +60,14 @@ async fn keys_that_are_left_out_pass() {
         .await;
     }
     let gate = new_gate();
-    let live = install(gate, [Limit { enforced_percent: 28, ..limit("a", 1, "1h", 1, OnLimit::Reject) }], CAPS);
-    let Step::Pass(pass) = ask(gate, live, &headers(&["a=k"])) else { panic!("refused") };
-    assert!(pass.standing.is_none());
+    let listed =
+        |percent| Limit { enforced_percent: percent, is_listed: true, ..limit("a", 1, "1h", 1, OnLimit::Reject) };
+    for (percent, is_shown) in [(28, false), (29, true)] {
+        let live = install(gate, [listed(percent)], CAPS);
+        gate.sweep();
+        let Step::Pass(pass) = ask(gate, live, &headers(&["a=k"])) else { panic!("refused") };
+        assert_eq!((pass.standing.is_some(), pass.budgets().len()), (is_shown, usize::from(is_shown)), "{percent}");
+    }
 }
 
 /// A reload leaves the key of waiting requests out. Without a part before, they keep their turn.

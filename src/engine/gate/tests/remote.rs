@@ -327,14 +327,24 @@ async fn shadow_limits_and_costs_are_decided_by_the_store() {
         "
         limit a 1 1h 3 reject cost=2 redis=1
         limit s 1 1h 1 reject shadow redis=1
+        limit e 1 1h 1 reject enforce=28 redis=1
+        limit f 1 1h 1 reject enforce=29 redis=1
         0ms ask r1 s=k
         0ms ask r2 s=k
+        0ms ask e1 e=k
+        0ms ask e2 e=k
+        0ms ask f1 f=k
+        0ms ask f2 f=k
         1ms ask r3 a=k s=k
         2ms remain s=k 0
         2ms remain a=k 1
         3ms ask r4 a=k s=k
         > 0ms r1 pass
         > 0ms r2 pass
+        > 0ms e1 pass
+        > 0ms e2 pass
+        > 0ms f1 pass
+        > 0ms f2 Limit 1h
         > 1ms r3 pass
         > 3ms r4 Limit 3599998ms
         ",
