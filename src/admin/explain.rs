@@ -245,6 +245,7 @@ fn rejection_text(rejection: Rejection) -> &'static str {
         Rejection::Cause(Cause::Limit) => "beyond a limit",
         Rejection::Cause(Cause::WaitTooLong) => "it would wait longer than it may",
         Rejection::Cause(Cause::QueueFull) => "too many are waiting",
+        Rejection::Cause(Cause::Gone) => "a ramp has lowered the limit to zero",
         Rejection::Cause(Cause::Banned) => "it is banned",
         Rejection::Cause(Cause::ShuttingDown) => "Weir is shutting down",
     }

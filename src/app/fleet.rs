@@ -10,6 +10,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 use super::error::AppError;
 use super::stores;
+use crate::base::time::Clock;
 use crate::config::PeerSettings;
 use crate::engine::gate::{NewestLive, StreamLedger};
 use crate::engine::policy::{FleetSecret, Policy};
@@ -122,16 +123,30 @@ impl FleetSize {
     }
 }
 
-/// Shares the limits in force by `replicas`. What is spent stays spent.
+/// Shares the limits in force by `replicas`.
 pub(super) fn resize(shared: &SharedState, replicas: u64) {
+    if replace(shared, |policy| policy.resized(replicas)) {
+        tracing::info!(replicas, "limits are shared by another number of replicas");
+    }
+}
+
+/// Makes the steps of ramps that are due.
+pub(super) fn follow_ramps(shared: &SharedState) {
+    if replace(shared, |policy| policy.ramped(Clock::start().now())) {
+        tracing::info!("a ramp has changed limits");
+    }
+}
+
+/// Replaces the policy in force, unless `change` returns none. What is spent stays spent.
+fn replace(shared: &SharedState, change: impl FnOnce(&Policy) -> Option<Policy>) -> bool {
     let before = shared.running_config.load_full();
-    let Some(policy) = before.live.policy.resized(replicas) else { return };
+    let Some(policy) = change(&before.live.policy) else { return false };
     stores::set_replicas(&before.stores, policy.limits());
     warn_of_scarce_limits(&policy);
     let live = shared.gate.replace(&before.live, policy, &before.stores);
     shared.running_config.store(Arc::new(before.with_live(live, &shared.metrics, &shared.ceiling)));
     shared.reloads.send_replace(());
-    tracing::info!(replicas, "limits are shared by another number of replicas");
+    true
 }
 
 /// Warns of limits that the fleet may exceed, because each replica admits at least one unit.

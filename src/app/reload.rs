@@ -99,6 +99,7 @@ impl Reloader {
             self.follow_fleet();
             let mut answer = None;
             let watches = self.installed.watches;
+            let next_step = self.shared.running_config.load().live.policy.next_step(Clock::start().now());
             let cause = tokio::select! {
                 asked = &mut stopped => return if asked.is_ok() { self.stop().await },
                 () = hangups.next() => { self.feed.look_again(); ReloadCause::Signal }
@@ -118,6 +119,10 @@ impl Reloader {
                     if self.installed.has_ended || self.installed.next_end.is_some_and(is_due) {
                         self.end_overrides().await;
                     }
+                    continue;
+                }
+                () = until(next_step, false) => {
+                    fleet::follow_ramps(&self.shared);
                     continue;
                 }
                 Some(Order { target, answer: to }) = self.orders.reloads.recv() => {

@@ -4,14 +4,17 @@ use std::process::ExitCode;
 
 use super::output::{FAILURE, INVALID_CONFIGURATION, announce_large, complain, invalid, say, unusable};
 use super::table::table;
-use crate::admin::{key_parts, mode, on_limit, requests, rule};
+use crate::admin::{key_parts, mode, on_limit, requests, rfc3339, rule};
 use crate::app::remote::{self, ConfigAddress, RemoteOptions};
+use crate::base::time::{Clock, Timestamp};
 use crate::config::{self, Config};
 use crate::engine::policy::route::Route;
-use crate::engine::policy::{Limit, Match, Stage, Variant};
+use crate::engine::policy::{Limit, Match, Policy, Stage, Variant};
 
 /// Most rows of a table.
 const ROWS_MAX: usize = 50;
+/// Most steps of a ramp, without the last.
+const STEPS_MAX: usize = 12;
 /// Most paths of a row.
 const PATHS_MAX: usize = 3;
 
@@ -74,17 +77,23 @@ fn overview(config: &Config) -> String {
         vec![(index + 1).to_string(), requests(&route.matches), upstream(route.upstream)]
     };
     let routes: Vec<_> = config.proxy.routes.iter().flat_map(|routes| routes.all()).enumerate().map(route).collect();
+    let now = config.policy.ramped(Clock::start().now());
+    let policy = now.as_ref().unwrap_or(&config.policy);
     let limit = |limit: &Limit| {
-        let (policy, stage) = (&config.policy, if limit.stage == Stage::Arrival { "arrival" } else { "identified" });
+        let stage = if limit.stage == Stage::Arrival { "arrival" } else { "identified" };
         let (mode, beyond) = (mode(limit), on_limit(&limit.on_limit).to_owned());
         let (key, rule) = (key_parts(policy, limit), rule(&limit.allowed, Variant::Usual));
         vec![limit.name.to_string(), stage.to_owned(), mode, key, rule, beyond, requests(&limit.matches)]
     };
-    let limits = config.policy.limits();
+    let limits = policy.limits();
     let shown: Vec<_> = limits.iter().take(ROWS_MAX).map(limit).collect();
+    let ramps = config.policy.limits().iter().filter_map(|limit| limit.ramp.as_ref());
+    let steps_count = ramps.map(|ramp| ramp.schedule().len().min(STEPS_MAX + 2)).sum();
+    let steps = limits.iter().enumerate().flat_map(|(index, limit)| steps(&config.policy, index, limit));
     let tables = [
         (routes.len(), short(&["ROUTE", "REQUESTS", "UPSTREAM"], routes)),
         (limits.len(), short(&["LIMIT", "STAGE", "MODE", "KEY", "RULE", "BEYOND", "REQUESTS"], shown)),
+        (steps_count, short(&["RAMP", "FROM", "RULE"], steps.take(ROWS_MAX).collect())),
     ];
     let table = |(count, table): (usize, String)| match count {
         0 => None,
@@ -92,6 +101,23 @@ fn overview(config: &Config) -> String {
         _ => Some(table),
     };
     tables.into_iter().filter_map(table).collect::<Vec<_>>().join("\n\n")
+}
+
+/// The rule of a limit at the begin of its ramp, at the first steps and at the end.
+fn steps(policy: &Policy, index: usize, limit: &Limit) -> Vec<Vec<String>> {
+    let Some(schedule) = limit.ramp.as_ref().map(|ramp| ramp.schedule()) else { return Vec::new() };
+    let last = schedule.len() - 1;
+    let row = |at: Timestamp| {
+        let then = policy.ramped(at);
+        let allowed = &then.as_ref().unwrap_or(policy).limits()[index].allowed;
+        vec![limit.name.to_string(), rfc3339(at), rule(allowed, Variant::Usual)]
+    };
+    let shown = schedule.enumerate().filter(|(step, _)| *step < STEPS_MAX || *step == last);
+    let mut rows: Vec<_> = shown.map(|(_, (at, _))| row(at)).collect();
+    if last > STEPS_MAX {
+        rows.insert(STEPS_MAX, vec![limit.name.to_string(), format!("{} more", last - STEPS_MAX), String::new()]);
+    }
+    rows
 }
 
 /// A table of the first rows.

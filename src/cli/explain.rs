@@ -12,11 +12,11 @@ use http::{Request, header};
 use super::ask::{AdminAddress, Credentials, ask, refusal};
 use super::output::{complain, fail, invalid, say, unusable};
 use super::source::{RemoteArgs, address};
-use crate::admin::{BudgetBody, ExplanationBody, LimitBody, QuestionBody, RouteBody};
+use crate::admin::{BudgetBody, ExplanationBody, LimitBody, QuestionBody, RouteBody, parse_rfc3339};
 use crate::app;
 use crate::app::remote::{self, ConfigAddress, RemoteOptions};
 use crate::base::telemetry::Metrics;
-use crate::base::time::Clock;
+use crate::base::time::{Clock, Timestamp};
 use crate::config;
 use crate::engine::gate::Gate;
 
@@ -56,6 +56,9 @@ pub(super) struct ExplainArgs {
     /// The plan, in place of that of the headers.
     #[arg(long)]
     plan: Option<String>,
+    /// The time at which ramps are looked at, as RFC 3339; the default is now. Only with --config.
+    #[arg(long, value_name = "TIME", requires = "config", conflicts_with = "admin", value_parser = time)]
+    at: Option<Timestamp>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -68,6 +71,10 @@ fn header_line(line: &str) -> Result<(String, String), &'static str> {
     Ok((name.trim_ascii().to_owned(), value.trim_ascii().to_owned()))
 }
 
+fn time(text: &str) -> Result<Timestamp, &'static str> {
+    parse_rfc3339(text).ok_or("write a time as `2027-01-31T18:00:00Z`")
+}
+
 fn identity(text: &str) -> Result<(String, String), &'static str> {
     let (name, text) = text.split_once('=').ok_or("write an identity as `name=text`")?;
     Ok((name.to_owned(), text.to_owned()))
@@ -78,7 +85,7 @@ const AT_MOST: Duration = Duration::from_secs(10);
 
 pub(super) fn explain(asked: ExplainArgs) -> ExitCode {
     let ExplainArgs { config, admin, credentials, method, path, host, ip, header: mut headers, token, .. } = asked;
-    let ExplainArgs { identity, plan, json, remote, .. } = asked;
+    let ExplainArgs { identity, plan, at, json, remote, .. } = asked;
     let identities = identity.into_iter().map(|(name, text)| (name, text.into())).collect();
     headers.extend(token.map(|token| ("authorization".to_owned(), format!("Bearer {token}"))));
     let question = QuestionBody { method, path, host, ip, headers, identities, plan };
@@ -87,7 +94,7 @@ pub(super) fn explain(asked: ExplainArgs) -> ExitCode {
         (Some(admin), _) => ask_running(&admin, &credentials, &question),
         (None, Some(address)) => {
             offline = Some(format!("offline: {address} with full buckets and without bans; no running Weir was asked"));
-            match by_config(address, &remote.options(), &question) {
+            match by_config(address, &remote.options(), &question, at) {
                 Ok(explained) => explained,
                 Err(invalid) => return invalid,
             }
@@ -116,7 +123,12 @@ pub(super) fn explain(asked: ExplainArgs) -> ExitCode {
 
 type Explained = Result<ExplanationBody, Box<dyn Error>>;
 
-fn by_config(address: ConfigAddress, options: &RemoteOptions, question: &QuestionBody) -> Result<Explained, ExitCode> {
+fn by_config(
+    address: ConfigAddress,
+    options: &RemoteOptions,
+    question: &QuestionBody,
+    at: Option<Timestamp>,
+) -> Result<Explained, ExitCode> {
     let origin = remote::origin(address, options).map_err(|error| unusable(&error))?;
     let config = config::load(&origin).map_err(|diagnostics| invalid(&diagnostics))?;
     let explain = || {
@@ -127,7 +139,8 @@ fn by_config(address: ConfigAddress, options: &RemoteOptions, question: &Questio
         }
         let gate = Gate::new(Clock::start(), secret, Arc::new(Metrics::new("", "")?));
         let routing = app::routing(&config);
-        let live = gate.install(config.policy, config.hold, config.max_tokens);
+        let policy = config.policy.ramped(at.unwrap_or(Clock::start().now())).unwrap_or(config.policy);
+        let live = gate.install(policy, config.hold, config.max_tokens);
         let explained = gate.explain(&live, &question.clone().try_into()?, &routing, gate.clock().now())?;
         Ok(ExplanationBody::of(explained, &live.policy))
     };

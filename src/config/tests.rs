@@ -16,6 +16,7 @@ mod limits;
 mod obedient;
 mod on_limit;
 mod overrides;
+mod ramps;
 mod rules;
 mod server;
 mod snapshot;

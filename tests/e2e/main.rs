@@ -52,6 +52,7 @@ mod idle;
 mod limits;
 mod networks;
 mod pairs;
+mod ramps;
 mod required_identities;
 
 mod attacks;

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
@@ -421,6 +422,26 @@ fn a_limit_is_tried_in_shadow_mode() {
     assert_eq!(statuses(&mut client, "/api/v1/a", "", 5), [200; 5]);
     let refused = "weir_limit_decisions_total{decision=\"shadow_refused\",limit=\"v1-retirement\"}";
     weir.wait_for_metric(refused, |refused| refused == 2.0);
+}
+
+#[test]
+fn an_old_version_is_retired_day_by_day() {
+    let config = config_of("retire-an-old-version");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weir.toml");
+    std::fs::write(&file, config.to_string()).unwrap();
+    for (at, rule, decision) in [
+        ("2026-12-31T22:59:59Z", "600/min, token bucket", "admitted"),
+        ("2027-01-01T23:00:00Z", "x0.967742 of 600/min, token bucket", "admitted"),
+        ("2027-01-30T23:00:00Z", "x0.032258 of 600/min, token bucket", "admitted"),
+        ("2027-01-31T23:00:00Z", "x0 of 600/min, token bucket", "refused: a ramp has lowered the limit to zero (v1)"),
+    ] {
+        let mut explain = Command::new(env!("CARGO_BIN_EXE_weir"));
+        explain.args(["explain", "--path", "/api/v1/a", "--at", at, "--config"]).arg(&file);
+        let said = String::from_utf8(explain.output().unwrap().stdout).unwrap();
+        assert!(said.contains(&format!("rule: {rule}, by limit")), "{at}: {said}");
+        assert!(said.contains(&format!("decision: {decision}")), "{at}: {said}");
+    }
 }
 
 #[test]

@@ -107,6 +107,16 @@ impl Chart {
         })
     }
 
+    /// This chart of samples at `at_s` with days in place of times of the day. All lines are at `now`.
+    pub(super) fn over_days(mut self, at_s: &[u64], now: &str) -> Self {
+        let times = at_s.chunks(samples_of_point(at_s.len())).filter_map(|chunk| chunk.last());
+        self.times = times.map(|at_s| words::day(*at_s)).collect::<Vec<_>>().join("|");
+        let [begin, end] = [at_s.first(), at_s.last()].map(|at_s| at_s.copied().map(words::day).unwrap_or_default());
+        (self.begin, self.end) = (begin, end);
+        self.lines.iter_mut().for_each(|line| now.clone_into(&mut line.now));
+        self
+    }
+
     /// The chart in words.
     pub(super) fn summary(&self) -> String {
         let lines = self.lines.iter().map(|line| format!("{}: now {}, highest {}", line.name, line.now, line.highest));

@@ -21,6 +21,8 @@ use crate::admin::answer::Answer;
 use crate::admin::keys::LimitedPage;
 use crate::admin::series::LimitHistoryBody;
 use crate::engine::gate::TOP_KEYS;
+use crate::engine::limit::Scale;
+use crate::engine::policy::Limit;
 
 /// Keys of the list of refused keys.
 const TOP_SHOWN: usize = 20;
@@ -38,6 +40,8 @@ struct LimitView {
     ranges_path: String,
     limit: Described,
     charts: Vec<Chart>,
+    /// The numbers of the limit over time, if they change.
+    ramp: Option<Chart>,
     limited: Vec<LimitedRow>,
     paging: Paging,
     orders: &'static [(&'static str, &'static str)],
@@ -55,7 +59,7 @@ struct LimitedRow {
 pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
     let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
     let name = query.get("name");
-    let Some((limit, top)) = described(&pages, name) else {
+    let Some((limit, ramp, top)) = described(&pages, name) else {
         return shell::problem(StatusCode::NOT_FOUND, "The configuration in force has no such limit.");
     };
     // All pages until this one, so that they have one order.
@@ -80,6 +84,7 @@ pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Ex
     let template = LimitView {
         shell,
         charts: charts(&pages, name, &range),
+        ramp,
         range,
         ranges_path: link("/limit", &[("name", name)]) + "&",
         limit,
@@ -136,10 +141,22 @@ fn charts(pages: &Pages, name: &str, range: &Range) -> Vec<Chart> {
     charts.into_iter().flatten().collect()
 }
 
-/// The limit in words, and the keys that it refused most.
-fn described(pages: &Pages, name: &str) -> Option<(Described, Vec<RefusedKey>)> {
+/// The parts of the written numbers over time.
+#[expect(clippy::cast_precision_loss)] // a line for the eye
+fn ramp_chart(limit: &Limit) -> Option<Chart> {
+    let ramp = limit.ramp.as_ref()?;
+    let part = |scale: Scale| scale.numerator as f32 / scale.denominator as f32;
+    let text = |part: f32| words::percent(Some(f64::from(part)));
+    let (at_s, parts): (Vec<u64>, Vec<Option<f32>>) =
+        ramp.schedule().map(|(at, scale)| (at.as_ns() / 1_000_000_000, Some(part(scale)))).unzip();
+    let chart = Chart::of("Ramp", &at_s, vec![("part of the numbers".to_owned(), parts)], None, text)?;
+    Some(chart.over_days(&at_s, &text(part(ramp.scale(limit.ramp_steps)))))
+}
+
+/// The limit in words, its ramp, and the keys that it refused most.
+fn described(pages: &Pages, name: &str) -> Option<(Described, Option<Chart>, Vec<RefusedKey>)> {
     let live = pages.admin.live.load();
     let limit = live.policy.limits().iter().find(|limit| *limit.name == *name)?;
     let top = refused_most(pages.admin.gate.top(&live, Some(name), TOP_KEYS), TOP_SHOWN);
-    Some((Described::of(&live.policy, limit), top))
+    Some((Described::of(&live.policy, limit), ramp_chart(limit), top))
 }

@@ -40,6 +40,12 @@ pub(super) fn clock(at_s: u64) -> String {
     text.get(11..19).unwrap_or_default().to_owned()
 }
 
+/// A day and a time in UTC, such as `2027-01-31 18:00`.
+pub(super) fn day(at_s: u64) -> String {
+    let text = rfc3339(Timestamp::from_ns(at_s.saturating_mul(1_000_000_000)));
+    text.get(..16).unwrap_or_default().replace('T', " ")
+}
+
 /// A duration in its largest units, such as `1m 30s`. `none` stands for no duration.
 pub(super) fn wait(ms: Option<u64>, none: &str) -> String {
     // Milliseconds of a long time mean nothing to the eye.

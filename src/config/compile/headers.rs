@@ -37,5 +37,6 @@ pub(super) fn profiles(headers: &Table<'_>) -> Option<Profiles> {
         headers.context.note(Problem::new(second.span(), title).also(first.span(), "and here"));
     }
     let has = |profile| find(profile).is_some();
-    Some(Profiles { x_ratelimit: has(x_ratelimit), ietf: has(ietf), wildberries: has(wildberries) })
+    let (x_ratelimit, ietf, wildberries) = (has(x_ratelimit), has(ietf), has(wildberries));
+    Some(Profiles { x_ratelimit, ietf, wildberries, retirements: false })
 }

@@ -15,13 +15,13 @@ use super::overrides::{self, Target};
 use super::remote::{self, Stored};
 use super::rule::Scheme;
 use super::warnings::of_everyone;
-use super::{allowed, cost, key, matching, on_limit, rate_warnings, settle, snapshot};
+use super::{allowed, cost, key, matching, on_limit, ramp, rate_warnings, settle, snapshot};
 use crate::base::fields::decimal;
 use crate::config::overrides::OverrideSet;
 use crate::config::reader::{Fault, Located, Table, units};
 use crate::config::schema::words::{self, OnLimitWord};
 use crate::engine::policy::client_ip::Prefixes;
-use crate::engine::policy::{Except, Limit, Mode, Stage};
+use crate::engine::policy::{Allowed, Except, Limit, Mode, Stage};
 
 /// The limit of a configuration without limits: requests wait if their path has more than 100 requests a minute.
 pub const DEFAULT_LIMIT: &str = r#"[[limit]]
@@ -110,14 +110,12 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     let parts = key.as_deref().filter(|parts| parts.len() == table.items("key").len());
     let keyed = Keyed { parts, routes: &matches.paths, prefixes, paths: table.context.paths.get() };
     let allowed::CompiledAllowed { allowed, capacities, dropping } = allowed::compile(table, &scheme, &keyed);
-    check_plans(table, stage, has_plans);
+    check_stage(table, stage, allowed.as_ref(), has_plans);
+    let ramp = ramp::ramp(table, &scheme, allowed.as_ref(), sharing.as_ref());
     let cost = cost::compile(table, &capacities);
     let queue = allowed.as_ref().filter(|_| scheme.shapes()).map(|allowed| allowed.usual.capacity());
     let excess = on_limit::compile(table, word, queue);
     let after = settle::after(table, stage);
-    if stage == Some(Stage::Arrival) && allowed.as_ref().is_some_and(|allowed| allowed.usual.is_released()) {
-        table.fault_at("algorithm", "a limit of stage `arrival` cannot release units after the response");
-    }
     let max_keys = table.count("max_keys");
     let (name, excess, mut allowed, cost, sharing) = (name?, excess?, allowed?, cost?, sharing?);
     let stored = Stored {
@@ -154,6 +152,8 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
         max_keys: max_keys?,
         on_full,
         persist,
+        ramp: ramp?,
+        ramp_steps: 0,
         is_listed: false,
     })
 }
@@ -174,9 +174,12 @@ fn enforced_percent(table: &Table<'_>, mode: Option<Mode>) -> Option<u8> {
     table.parsed("enforce", read)
 }
 
-/// Notes plans of a limit whose requests never have a plan.
-fn check_plans(table: &Table<'_>, stage: Option<Stage>, has_plans: bool) {
+/// Notes what a limit of its stage cannot do, and plans of a limit whose requests never have a plan.
+fn check_stage(table: &Table<'_>, stage: Option<Stage>, allowed: Option<&Allowed>, has_plans: bool) {
     if stage == Some(Stage::Arrival) {
+        if allowed.is_some_and(|allowed| allowed.usual.is_released()) {
+            table.fault_at("algorithm", "a limit of stage `arrival` cannot release units after the response");
+        }
         return table.fault_if_present("plans", "the plan of a request is unknown at stage `arrival`");
     }
     let assigns = |value: &Spanned<DeValue<'_>>| value.get_ref().as_table().is_some_and(|one| one.contains_key("plan"));

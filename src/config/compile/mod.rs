@@ -31,6 +31,7 @@ mod matching;
 mod on_limit;
 mod override_key;
 mod overrides;
+mod ramp;
 mod remote;
 mod rule;
 mod settle;
@@ -57,14 +58,15 @@ use crate::config::reader::context::Context;
 use crate::config::reader::{Located, Table, whole};
 use crate::config::sources::Sources;
 use crate::config::written::Written;
-use crate::engine::policy::Policy;
 use crate::engine::policy::client_ip::Prefixes;
 use crate::engine::policy::route::Routes;
+use crate::engine::policy::{Limit, Policy};
 use crate::engine::store::snapshot::Settings as SnapshotSettings;
 use crate::engine::{gate, policy};
 use crate::fleet::stores::RemoteSettings;
 use crate::transport::proxy;
 use crate::transport::proxy::settings::Settings;
+use crate::transport::respond::Profiles;
 
 /// A configuration, compiled.
 #[derive(Debug)]
@@ -136,6 +138,8 @@ pub(in crate::config) fn config(
     let fleet = fleet::fleet(&fleet_table, &compiled_stores, known_peers);
     let tables = (&server, &headers, &grpc_table);
     let policy = policy(&root, tables, tls_table.has("client_ca"), &fleet, overrides, routes.as_ref());
+    let retirements = policy.as_ref().is_some_and(|policy| policy.limits().iter().any(Limit::retires));
+    let profiles = profiles.map(|profiles| Profiles { retirements, ..profiles });
     let (fleet_secret, limiters) = fleet.into_parts();
     let limiters = limiters.into_iter().map(RemoteSettings::Service);
     let (check_listener, check) = listeners.checks.map(Option::unzip).unzip();
@@ -215,8 +219,5 @@ fn policy(
         limits.warn_of_unserved(&served);
         served.warn_of_access(root);
     }
-    Some(match fleet.members() {
-        Some(members) => policy.shared_by(members),
-        None => policy,
-    })
+    Some(policy.shared_by(fleet.members()))
 }

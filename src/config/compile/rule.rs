@@ -300,7 +300,8 @@ fn fault_of(kind: AlgorithmName, error: QuotaError) -> Fault {
     }
 }
 
-fn time_zone(name: &str) -> Result<String, Fault> {
+/// Checks the name of a time zone.
+pub(super) fn time_zone(name: &str) -> Result<String, Fault> {
     let Err(error) = Calendar::new(Unit::Day, 1, name) else { return Ok(name.to_owned()) };
     if error != CalendarError::UnknownZone {
         return Err(error.to_string().into());

@@ -162,6 +162,19 @@ impl WrittenRate {
         }
     }
 
+    /// This rate as a part of `other`, in lowest terms. `None` if periods do not compare, or for numbers beyond 2^32.
+    pub(in crate::config) fn as_part_of(&self, other: &Self) -> Option<(u64, u64)> {
+        let (own_ns, other_ns) = match (self.period_ns, other.period_ns) {
+            (Some(own_ns), Some(other_ns)) => (own_ns, other_ns),
+            _ if self.is_as_long_as(other) => (1, 1),
+            _ => return None,
+        };
+        let wide = |a: u64, b: u64| u128::from(a) * u128::from(b);
+        let part = Number::new(wide(self.count, other_ns), wide(other.count, own_ns))?;
+        let is_small = part.numerator.max(part.denominator) < 1 << 32;
+        is_small.then_some((part.numerator, part.denominator))
+    }
+
     /// Returns the rate over a fixed period. Errs if the length of the period depends on the calendar.
     pub(in crate::config) fn rate(&self) -> Result<Rate, Fault> {
         let period_ns = self.period_ns.ok_or_else(|| {

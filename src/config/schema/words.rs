@@ -122,6 +122,9 @@ pub(in crate::config) enum OnLimitWord {
     Delay,
 }
 
+/// Whether requests at zero are gone.
+pub(in crate::config) static AT_ZERO: WordTable<bool, 2> = [("gone", true), ("limited", false)];
+
 pub(in crate::config) static ON_LIMIT: WordTable<OnLimitWord, 3> =
     [("reject", OnLimitWord::Reject), ("hold", OnLimitWord::Hold), ("delay", OnLimitWord::Delay)];
 

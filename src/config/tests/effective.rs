@@ -16,6 +16,7 @@ const NO_VALUE: [&str; 3] = ["none", "any", "all"];
 
 /// Options whose default no answer shows, and the reason.
 const NOT_SHOWN: &[(&str, &str)] = &[
+    ("limit.ramp.step", "1000 equal steps have no duration that is an option"),
     ("fleet.advertise", "each connection to etcd shows the address"),
     ("fleet.members.dns", "an alternative to the other sources of members"),
     ("fleet.members.etcd", "an alternative to the other sources of members"),

@@ -15,7 +15,7 @@ use crate::engine::policy::{Facts, Stage};
 use crate::transport::respond::{Disposition, LocalReply, Profiles, Reply, limit_headers};
 
 const NS_PER_S: u64 = 1_000_000_000;
-const PROFILES: Profiles = Profiles { x_ratelimit: true, ietf: true, wildberries: false };
+const PROFILES: Profiles = Profiles { x_ratelimit: true, ietf: true, wildberries: false, retirements: false };
 
 /// Units that every request takes from every limit, and the limits.
 const ROWS: [(u64, &str); 34] = [

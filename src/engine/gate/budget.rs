@@ -1,13 +1,14 @@
 //! All budgets of a request, as its answer lists them: an item for each rate of each limit.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::check::Checked;
 use super::standing::known_wait;
 use super::state::LimitState;
 use crate::engine::limit::tightness::Tightness;
 use crate::engine::limit::{Algorithm, Key, Pace, Remaining};
-use crate::engine::policy::Mode;
+use crate::engine::policy::{Mode, Retirement};
 use crate::engine::store::Charge;
 
 /// A budget that a request was charged to, or would have been.
@@ -17,6 +18,7 @@ pub struct Budget<'l> {
     key: Key,
     rule: Algorithm,
     cost: u64,
+    retirement: Option<Arc<Retirement>>,
 }
 
 /// The budgets of one request.
@@ -47,12 +49,18 @@ impl<'l> Budget<'l> {
     /// The budget of a charge, whether answers list the limit or not.
     pub(super) fn new<C: Checked<'l>>(charge: &Charge<'_, C>) -> Self {
         let (key, rule, cost) = (charge.key, charge.rule.clone(), charge.cost);
-        Self { state: charge.check.state(), key, rule, cost }
+        let retirement = charge.check.limit().retirement().cloned();
+        Self { state: charge.check.state(), key, rule, cost, retirement }
+    }
+
+    /// What clients are told of a limit that ends at zero.
+    pub fn retirement(&self) -> Option<&Retirement> {
+        self.retirement.as_deref()
     }
 
     /// The rates as they are now, in the order of the configuration.
     pub fn items(&self) -> impl Iterator<Item = BudgetItem<'l>> {
-        let Self { state, key, ref rule, cost } = *self;
+        let Self { state, key, ref rule, cost, .. } = *self;
         let now = state.clock.now();
         let by_rate = state.table.remaining(key, rule, cost, now);
         let rates = rule.rates();

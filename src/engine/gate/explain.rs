@@ -330,6 +330,9 @@ impl Gate {
         let explained = Explained { tightness, ..Explained::default() };
         let Some(holding) = holding(checks.charges()) else {
             let retry = denying().filter_map(|check| check.decision().denied).max();
+            if denying().any(|check| check.check.limit().is_gone()) {
+                return explained.rejected(Cause::Gone, violated, None);
+            }
             if retry == Some(Retry::Never) {
                 let verdict = Some(Verdict::Rejected(Rejection::Cost));
                 return Explained { verdict, violated, ..explained };

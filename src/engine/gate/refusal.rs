@@ -38,6 +38,8 @@ pub enum Cause {
     Banned,
     /// The request waited, and Weir is shutting down.
     ShuttingDown,
+    /// A ramp has lowered the limit to zero.
+    Gone,
 }
 
 impl<'l> Refusal<'l> {
@@ -49,7 +51,7 @@ impl<'l> Refusal<'l> {
         expected_ns: Option<u64>,
     ) -> Self {
         let mut longest: Option<(Retry, Standing<'l>)> = None;
-        let (mut violated, mut budgets) = (SmallVec::new(), Budgets::new());
+        let (mut violated, mut budgets, mut is_gone) = (SmallVec::new(), Budgets::new(), false);
         for charge in denials {
             let (state, decision) = (charge.check.state(), charge.decision());
             if cause != Cause::ShuttingDown {
@@ -57,6 +59,7 @@ impl<'l> Refusal<'l> {
             }
             state.metrics.cells.decided(LimitDecision::Refused, charge.rule.percent(decision.remaining));
             violated.push(&*state.name);
+            is_gone |= charge.check.limit().is_gone();
             budgets.extend(Budget::of(charge));
             let retry = decision.denied.unwrap_or(Retry::AfterNs(0));
             let standing = Standing::new(&state.name, charge, &decision, now);
@@ -67,6 +70,7 @@ impl<'l> Refusal<'l> {
         }
         let (retry, standing) = longest.map_or((Retry::AfterNs(0), None), |(retry, standing)| (retry, Some(standing)));
         let expected = known_wait(expected_ns.map(Retry::AfterNs));
+        let cause = if is_gone && cause != Cause::ShuttingDown { Cause::Gone } else { cause };
         Self { standing, violated, retry: expected.unwrap_or(retry), cause, budgets }
     }
 

@@ -13,6 +13,7 @@ mod lookup;
 mod named_charges;
 mod outages;
 mod partly;
+mod ramp;
 mod rate;
 mod redis;
 mod remote;
@@ -82,6 +83,8 @@ fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) ->
         max_keys: 1000,
         on_full: OnFull::Sketch,
         persist: true,
+        ramp: None,
+        ramp_steps: 0,
         is_listed: false,
     }
 }

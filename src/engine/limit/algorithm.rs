@@ -13,7 +13,7 @@ use self::table::{algorithms, closed_set};
 use super::late::units::{LateByRate, LateState as _};
 use super::packed::{Packed, Unpacker};
 use super::portable::{Charged, Numbers, Portable, Unportable};
-use super::rule::{Rule, Settings};
+use super::rule::{Rule, Scale, Settings};
 use super::state::{self, State};
 use super::{Allowance, Decision, QuotaError, Rate, RemainingByRate, Retry};
 use super::{concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, sub_window, token_bucket};
@@ -50,6 +50,15 @@ impl Algorithm {
             Self::TokenBucket(quota) => quota.burst(),
             other => (**other).capacity(),
         }
+    }
+
+    /// The rule of one of `replicas` that share this one: together they never admit more than it does. Units that do not
+    /// divide evenly are lost.
+    ///
+    /// # Errors
+    /// [`QuotaError::Zero`] if a replica would have no unit.
+    pub fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
+        if self.capacity() < replicas { Err(QuotaError::Zero) } else { self.scaled(Scale::one_of(replicas)) }
     }
 
     /// `units` as a part of the capacity: whole percents, rounded down, at most 100.

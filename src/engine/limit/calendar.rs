@@ -8,6 +8,11 @@
 
 use std::{error, fmt};
 
+mod zone;
+
+pub use self::zone::Zone;
+use self::zone::zoned;
+
 use jiff::ToSpan;
 use jiff::civil::{Date, date};
 use jiff::tz::{TimeZone, TimeZoneDatabase};
@@ -92,10 +97,7 @@ impl Calendar {
         if every > most {
             return Err(CalendarError::TooLong);
         }
-        let zone = match zone {
-            "UTC" => TimeZone::UTC,
-            name => TimeZoneDatabase::bundled().get(name).map_err(|_| CalendarError::UnknownZone)?,
-        };
+        let Zone(zone) = Zone::new(zone).ok_or(CalendarError::UnknownZone)?;
         let mut calendar = Self { unit, every, zone, id: 0 };
         calendar.id = calendar.fingerprint();
         Ok(calendar)
@@ -247,11 +249,6 @@ impl Calendar {
         let today = today.since((jiff::Unit::Day, EPOCH)).ok()?.get_days();
         EPOCH.checked_add((next(today - first, every) + first).days()).ok()
     }
-}
-
-fn zoned(at: Timestamp, zone: &TimeZone) -> Option<jiff::Zoned> {
-    let at = jiff::Timestamp::from_nanosecond(i128::from(at.as_ns())).ok()?;
-    Some(at.to_zoned(zone.clone()))
 }
 
 #[cfg(test)]

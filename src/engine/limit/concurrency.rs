@@ -8,7 +8,7 @@
 use super::late::units::LateState;
 use super::packed::{Packed, Unpacker};
 use super::portable::{Charged, Numbers, Portable};
-use super::rule::{self, Settings};
+use super::rule::{self, Scale, Settings};
 use super::state::{self, charged, settled};
 use super::{Decision, Pace, QuotaError, Retry};
 use crate::base::time::Timestamp;
@@ -56,8 +56,8 @@ impl rule::Rule for Rule {
         self.max <= other.max
     }
 
-    fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
-        Self::new(self.max / replicas.max(1))
+    fn scaled(&self, scale: Scale) -> Result<Self, QuotaError> {
+        Ok(Self { max: scale.units(self.max) })
     }
 
     /// In a span, any number of requests may end.

@@ -14,7 +14,7 @@ use bytes::BufMut;
 use super::late::units::{LateState, LateUnits};
 use super::packed::{Packed, Unpacker, put_instant};
 use super::portable::{Charged, Numbers, Portable, from_us, signed, to_us_ceil, us};
-use super::rule::{self, Settings, part};
+use super::rule::{self, Scale, Settings};
 use super::state::{self, charged, settled};
 use super::{Allowance, Calendar, Decision, Pace, QuotaError, Rate, Retry};
 use crate::base::time::Timestamp;
@@ -145,8 +145,8 @@ impl rule::Rule for Rule {
         narrow.most_within(wide).is_some_and(|most| self.count.saturating_mul(most) <= other.count)
     }
 
-    fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
-        Ok(Self { count: part(self.count, replicas)?, windows: self.windows.clone() })
+    fn scaled(&self, scale: Scale) -> Result<Self, QuotaError> {
+        Ok(Self { count: scale.units(self.count), windows: self.windows.clone() })
     }
 
     fn portable_numbers(&self, now: Timestamp) -> [i64; 5] {

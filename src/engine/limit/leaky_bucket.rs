@@ -12,7 +12,7 @@
 use super::late::units::{LateState, LateUnits};
 use super::packed::{Packed, Unpacker};
 use super::portable::{Charged, Numbers, Portable, Unportable};
-use super::rule::{self, Settings};
+use super::rule::{self, Scale, Settings};
 use super::{Decision, Pace, Quota, QuotaError, Retry, state, token_bucket};
 use crate::base::time::Timestamp;
 
@@ -61,8 +61,8 @@ impl rule::Rule for Rule {
         self.shapes == other.shapes && self.quota.is_within(&other.quota)
     }
 
-    fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
-        Ok(Self { quota: self.quota.share(replicas)?, ..*self })
+    fn scaled(&self, scale: Scale) -> Result<Self, QuotaError> {
+        Ok(Self { quota: self.quota.scaled(scale)?, ..*self })
     }
 
     fn to_portable(&self, max_debt: u64) -> Result<Self, Unportable> {

@@ -34,14 +34,14 @@ pub mod slow_down;
 pub mod top;
 
 pub use algorithm::{Algorithm, AlgorithmName, AnyReceipt, AnyState, Several};
-pub use calendar::{Calendar, CalendarError, Unit};
+pub use calendar::{Calendar, CalendarError, Unit, Zone};
 pub use key::{Key, KeyHasher, OnFull};
 pub use pace::Pace;
 pub use packed::{ClockShift, Packed, Unpacker};
 pub use portable::{Charged, Numbers, PortableRate, Unportable};
 pub use quota::{Allowance, Quota};
 pub use remaining::{Remaining, RemainingByRate};
-pub use rule::{QuotaError, Rate, Rule, Settings};
+pub use rule::{QuotaError, Rate, Rule, Scale, Settings};
 pub use state::State;
 
 use crate::base::time::Timestamp;

@@ -4,7 +4,7 @@
 
 use super::Pace;
 use super::portable::{NUMBER_END, Unportable, signed};
-use super::rule::{QuotaError, Rate, Rule, Settings, part};
+use super::rule::{QuotaError, Rate, Rule, Scale, Settings};
 use crate::base::time::Timestamp;
 
 /// Capacity and refill of one limit, in the form that the algorithms use.
@@ -66,9 +66,6 @@ impl Quota {
     }
 
     fn from_interval(interval_ns: u64, period_ns: u64, burst: u64) -> Result<Self, QuotaError> {
-        if burst == 0 {
-            return Err(QuotaError::Zero);
-        }
         match interval_ns.checked_mul(burst) {
             Some(capacity) if capacity <= CAPACITY_NS_MAX => Ok(Self {
                 burst,
@@ -82,7 +79,7 @@ impl Quota {
         }
     }
 
-    /// Units of a new key.
+    /// Units of a new key; none of a quota times zero.
     pub const fn burst(&self) -> u64 {
         self.burst
     }
@@ -142,7 +139,7 @@ impl Rule for Quota {
 
     fn pace(&self, _: Timestamp) -> Option<Pace> {
         // Each interval is rounded up by less than 1 ns, which the burst makes up for.
-        let window_ns = self.capacity_ns() - (self.burst - 1);
+        let window_ns = self.capacity_ns() - self.burst.saturating_sub(1);
         Some(Pace::new(self.burst, window_ns, (1, self.interval_ns)))
     }
 
@@ -150,13 +147,12 @@ impl Rule for Quota {
         self.burst <= other.burst && self.interval_ns >= other.interval_ns
     }
 
-    /// An equal part of the burst, rounded down, and of the rate.
-    fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
-        let replicas = replicas.max(1);
-        let burst = part(self.burst, replicas)?;
-        let interval_ns = self.interval_ns.checked_mul(replicas).ok_or(QuotaError::TooLong)?;
-        let period_ns = self.period_ns.saturating_mul(replicas);
-        Self::from_interval(interval_ns, period_ns, burst)
+    fn scaled(&self, scale: Scale) -> Result<Self, QuotaError> {
+        let interval_ns = scale.time_ns(self.interval_ns);
+        if interval_ns < INTERVAL_NS_MIN {
+            return Err(QuotaError::TooFast);
+        }
+        Self::from_interval(interval_ns, scale.time_ns(self.period_ns), scale.units(self.burst))
     }
 
     fn to_portable(&self, max_debt: u64) -> Result<Self, Unportable> {

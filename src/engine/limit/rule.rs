@@ -18,6 +18,38 @@ pub struct Rate {
     pub period_ns: u64,
 }
 
+/// A part of a rule, or a multiple of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// Zero for nothing.
+    pub numerator: u64,
+    /// At least 1.
+    pub denominator: u64,
+}
+
+impl Scale {
+    /// The share of one of `replicas`.
+    pub fn one_of(replicas: u64) -> Self {
+        Self { numerator: 1, denominator: replicas.max(1) }
+    }
+
+    /// `units` times the scale, rounded down; at least one unless the scale is zero.
+    pub fn units(self, units: u64) -> u64 {
+        if self.numerator == 0 { 0 } else { multiplied(units, self.numerator, self.denominator, 0).max(1) }
+    }
+
+    /// The time in which a unit comes back, if it is `ns` without the scale. Rounded up.
+    pub(super) fn time_ns(self, ns: u64) -> u64 {
+        if self.numerator == 0 { ns } else { multiplied(ns, self.denominator, self.numerator, self.numerator - 1) }
+    }
+}
+
+/// `(number * by + more) / of`, at most the largest number.
+fn multiplied(number: u64, by: u64, of: u64, more: u64) -> u64 {
+    let product = u128::from(number) * u128::from(by) + u128::from(more);
+    u64::try_from(product / u128::from(of.max(1))).unwrap_or(u64::MAX)
+}
+
 /// Why a quota is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaError {
@@ -125,12 +157,12 @@ pub trait Rule {
     where
         Self: Sized;
 
-    /// The rule of one of `replicas` that share this one: together they never admit more than it does. Units that do not
-    /// divide evenly are lost.
+    /// This rule times `scale`: the units, and of a bucket the pace too. A rule times zero has no units, so it admits no
+    /// request that costs any.
     ///
     /// # Errors
-    /// [`QuotaError::Zero`] if a replica would have no unit.
-    fn share(&self, replicas: u64) -> Result<Self, QuotaError>
+    /// If the algorithm cannot compute with the numbers.
+    fn scaled(&self, scale: Scale) -> Result<Self, QuotaError>
     where
         Self: Sized;
 
@@ -164,15 +196,4 @@ pub trait Rule {
     /// The most units that are admitted in a span of `span_ns`, from the first request to the last.
     #[cfg(test)]
     fn bound(&self, span_ns: u64) -> u64;
-}
-
-/// The part of `count` units that one of `replicas` may spend alone.
-///
-/// # Errors
-/// [`QuotaError::Zero`] if it is none.
-pub(super) fn part(count: u64, replicas: u64) -> Result<u64, QuotaError> {
-    match count / replicas.max(1) {
-        0 => Err(QuotaError::Zero),
-        part => Ok(part),
-    }
 }

@@ -14,7 +14,7 @@ use bytes::BufMut;
 use super::late::units::{LateState, LateUnits};
 use super::packed::{Packed, Unpacker, put_instant};
 use super::portable::{Charged, Numbers, Portable, from_us, proof_of_entries, to_us};
-use super::rule::{self, Settings, part};
+use super::rule::{self, Scale, Settings};
 use super::state::{self, charged, settled};
 use super::{Allowance, BACKDATE_NS_MAX, Decision, Pace, QuotaError, Rate, Retry};
 use crate::base::time::Timestamp;
@@ -62,8 +62,9 @@ impl rule::Rule for Rule {
         self.count.saturating_mul(spans) <= other.count
     }
 
-    fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
-        Ok(Self { count: part(self.count, replicas)?, ..*self })
+    fn scaled(&self, scale: Scale) -> Result<Self, QuotaError> {
+        let count = scale.units(self.count);
+        if count > COUNT_MAX { Err(QuotaError::TooMany) } else { Ok(Self { count, ..*self }) }
     }
 
     #[cfg(test)]

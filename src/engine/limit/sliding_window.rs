@@ -13,7 +13,7 @@ use bytes::BufMut;
 use super::late::units::{LateState, LateUnits};
 use super::packed::{Packed, Unpacker, put_instant};
 use super::portable::{Charged, Numbers, Portable, from_us, to_us};
-use super::rule::{Rule, Settings};
+use super::rule::{Rule, Scale, Settings};
 use super::state::{self, charged, settled};
 use super::{Allowance, Decision, Pace, QuotaError, Rate, Retry};
 use crate::base::time::Timestamp;
@@ -44,8 +44,8 @@ impl Rule for Allowance {
         self.count() <= other.count() && self.period_ns() == other.period_ns()
     }
 
-    fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
-        Self::new(Rate { count: self.count() / replicas.max(1), period_ns: self.period_ns() })
+    fn scaled(&self, scale: Scale) -> Result<Self, QuotaError> {
+        Ok(Self::unchecked(scale.units(self.count()), self.period_ns()))
     }
 
     #[cfg(test)]

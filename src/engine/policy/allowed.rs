@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::engine::limit::Algorithm;
+use crate::engine::limit::{Algorithm, Scale};
 
 /// The rule of a limit that decides a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +45,23 @@ pub struct WrittenRules {
     pub overrides: HashMap<Box<str>, WrittenRule>,
 }
 
+impl WrittenRules {
+    /// The rules times `scale`.
+    pub(super) fn scaled(&self, Scale { numerator, denominator }: Scale) -> Self {
+        #[expect(clippy::cast_precision_loss)] // six digits for the eye
+        let factor = format!("x{:.6}", numerator as f64 / denominator as f64);
+        let factor = factor.trim_end_matches('0').trim_end_matches('.');
+        let scaled = |rule: &WrittenRule| {
+            let rates = rule.rates.iter().map(|rate| format!("{factor} of {rate}").into()).collect();
+            WrittenRule { rates, rest: rule.rest.clone() }
+        };
+        let all = |rules: &HashMap<Box<str>, WrittenRule>| {
+            rules.iter().map(|(name, rule)| (name.clone(), scaled(rule))).collect()
+        };
+        Self { usual: scaled(&self.usual), plans: all(&self.plans), overrides: all(&self.overrides) }
+    }
+}
+
 /// A rule as it is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WrittenRule {
@@ -65,12 +82,12 @@ impl WrittenRule {
     }
 }
 
-/// The rules of a policy before they are shared.
+/// The rules of a policy before they are shared and ramped.
 #[derive(Clone, Debug)]
 pub(super) struct Shares {
-    /// The number of members.
-    pub(super) members: u64,
-    /// What each limit with the strategy `split` allows the whole fleet, in the order of the limits.
+    /// The number of members; `None` if it is not known at run time, or does not matter.
+    pub(super) members: Option<u64>,
+    /// What each limit with the strategy `split` or a ramp allows the whole fleet before its ramp, in the order of the limits.
     pub(super) whole: Arc<[Option<Allowed>]>,
 }
 

@@ -46,7 +46,7 @@ pub struct Policy {
     pub identity_headers: Arc<[IdentityHeader]>,
     /// The limits of callers that have no request.
     pub descriptors: Descriptors,
-    /// The rules before they are shared; `None` if no limit follows the members of the fleet.
+    /// The rules before they are shared and ramped; `None` if no limit follows the members of the fleet or a ramp.
     pub(super) shares: Option<Shares>,
 }
 
@@ -124,9 +124,9 @@ impl Policy {
         Self { descriptors, ..self }
     }
 
-    /// Sets for all limits whether responses list their rates.
+    /// Sets for all limits whether responses list their rates. They list those that retire in any case.
     pub fn with_listed(mut self, is_listed: bool) -> Self {
-        self.limits.iter_mut().for_each(|limit| limit.is_listed = is_listed);
+        self.limits.iter_mut().for_each(|limit| limit.is_listed = is_listed || limit.retires());
         self
     }
 

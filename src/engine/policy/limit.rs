@@ -10,6 +10,7 @@ use super::identity::client_ip::Prefixes;
 use super::keys::key::KeySecret;
 use super::keys::part::KeyPart;
 use super::matching::conditions::{Except, Match};
+use super::ramp::{Ramp, Retirement};
 use super::settle::AfterResponse;
 use super::strategy::Strategy;
 use crate::engine::limit::slow_down::SlowDown;
@@ -35,6 +36,10 @@ pub struct Limit {
     pub key: Vec<KeyPart>,
     /// The amount that the limit allows, as far as this replica may spend it alone.
     pub allowed: Allowed,
+    /// The change of `allowed` over time; `None` if there is none.
+    pub ramp: Option<Arc<Ramp>>,
+    /// The instants of `ramp` that are reached, as `allowed` has it.
+    pub ramp_steps: usize,
     /// How replicas share the limit.
     pub strategy: Strategy,
     /// The cost of a request.
@@ -157,6 +162,21 @@ impl Limit {
     pub fn percentile(&self, texts: &[&str], prefixes: Prefixes) -> u8 {
         let hash = || KeySecret::public().key_of_texts(&self.key, texts, prefixes);
         if self.is_partly_enforced() { hash().map_or(0, Key::percentile) } else { 0 }
+    }
+
+    /// Whether a ramp lowers the limit to zero.
+    pub fn retires(&self) -> bool {
+        self.ramp.as_ref().is_some_and(|ramp| ramp.retirement.is_some())
+    }
+
+    /// The announcement to clients, if the limit is on its way to zero.
+    pub fn retirement(&self) -> Option<&Arc<Retirement>> {
+        self.ramp.as_ref()?.retirement_after(self.ramp_steps)
+    }
+
+    /// Whether a ramp has come to zero, and refused requests get 410.
+    pub fn is_gone(&self) -> bool {
+        self.ramp.as_ref().is_some_and(|ramp| ramp.is_gone(self.ramp_steps))
     }
 
     /// Whether the limit is enforced for all keys.

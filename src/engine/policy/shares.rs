@@ -1,6 +1,6 @@
-//! Limits that are shared by the members of a fleet, whose number is known at run time.
+//! Rules that follow what changes at run time: the number of members that share limits, and the wall clock for ramps.
 //!
-//! Not here: the number of members (`grpc::fleet`), and the states of keys, which a change of it keeps (`gate`).
+//! Not here: the number of members (`grpc::fleet`), the steps of a ramp (`ramp`), and the states of keys, which a change of it keeps (`gate`).
 
 use std::sync::Arc;
 
@@ -8,48 +8,77 @@ use super::allowed::{Allowed, Shares};
 use super::compiled::Policy;
 use super::limit::Limit;
 use super::strategy::Strategy;
-use crate::engine::limit::Algorithm;
+use crate::base::time::Timestamp;
+use crate::engine::limit::{Algorithm, Scale};
 
 impl Policy {
-    /// Shares limits by so many members, instead of a fixed number of replicas. Limits with the strategy `split` must
-    /// have the rules of the whole fleet.
-    pub fn shared_by(self, members: u64) -> Self {
-        if self.limits.iter().all(|limit| matches!(limit.strategy, Strategy::Local | Strategy::Stream)) {
+    /// Lets the rules follow ramps, and shares limits by so many members, if their number is known at run time. All limits
+    /// must have the rules of the whole fleet, as written.
+    pub fn shared_by(self, members: Option<u64>) -> Self {
+        let counts_alone = |limit: &Limit| matches!(limit.strategy, Strategy::Local | Strategy::Stream);
+        let members = members.map(|members| members.max(1)).filter(|_| !self.limits.iter().all(counts_alone));
+        let is_split = |limit: &Limit| matches!(limit.strategy, Strategy::Split(_)) && members.is_some();
+        let whole = |limit: &Limit| (limit.ramp.is_some() || is_split(limit)).then(|| limit.allowed.clone());
+        if members.is_none() && self.limits.iter().all(|limit| limit.ramp.is_none()) {
             return self;
         }
-        let is_split = |limit: &&Limit| matches!(limit.strategy, Strategy::Split(_));
-        let whole = |limit: &Limit| Some(limit).filter(is_split).map(|limit| limit.allowed.clone());
         let whole = self.limits.iter().map(whole).collect();
-        self.with_shares(Shares { members: members.max(1), whole })
+        self.with_shares(Shares { members, whole }, None)
     }
 
     /// This policy for another number of members; `None` if the number is the same, or does not matter.
     pub fn resized(&self, members: u64) -> Option<Self> {
-        let shares = self.shares.as_ref()?;
+        let (shares, before) = (self.shares.as_ref()?, self.members()?);
         let members = members.max(1);
-        (shares.members != members).then(|| self.with_shares(Shares { members, ..shares.clone() }))
+        (before != members).then(|| self.with_shares(Shares { members: Some(members), ..shares.clone() }, None))
     }
 
     /// The number of members that share limits; `None` if no limit follows it.
     pub fn members(&self) -> Option<u64> {
-        self.shares.as_ref().map(|shares| shares.members)
+        self.shares.as_ref()?.members
     }
 
     /// The limits that have a rule with fewer units than members. Each member admits one of these units.
     pub fn scarce_limits(&self) -> impl Iterator<Item = &str> {
-        let shares = self.shares.iter().flat_map(|shares| shares.whole.iter().map(|whole| (shares.members, whole)));
-        let scarce = self.limits.iter().zip(shares).filter(|(_, (members, whole))| {
+        let shares = self.shares.iter().filter_map(|shares| Some((shares.members?, &shares.whole)));
+        let split =
+            shares.flat_map(|(members, whole)| self.limits.iter().zip(&**whole).map(move |each| (members, each)));
+        let scarce = split.filter(|(members, (limit, whole))| {
             let mut rules = whole.iter().flat_map(Allowed::rules);
-            rules.any(|rule| rule.share(*members).is_err())
+            matches!(limit.strategy, Strategy::Split(_)) && rules.any(|rule| rule.share(*members).is_err())
         });
-        scarce.map(|(limit, _)| &*limit.name)
+        scarce.map(|(_, (limit, _))| &*limit.name)
     }
 
-    fn with_shares(&self, shares: Shares) -> Self {
+    /// This policy at `now` by the wall clock; `None` if no ramp has made a step since its numbers.
+    pub fn ramped(&self, now: Timestamp) -> Option<Self> {
+        let mut ramps = self.limits.iter().filter_map(|limit| Some((limit.ramp.as_ref()?, limit.ramp_steps)));
+        let is_behind = ramps.any(|(ramp, reached)| ramp.reached(now) != reached);
+        let shares = self.shares.clone().filter(|_| is_behind)?;
+        Some(self.with_shares(shares, Some(now)))
+    }
+
+    /// The next step of a ramp after `now`.
+    pub fn next_step(&self, now: Timestamp) -> Option<Timestamp> {
+        self.limits.iter().filter_map(|limit| limit.ramp.as_ref()?.next(now)).min()
+    }
+
+    /// The rules of `shares`, at `now` or as far along their ramps as before.
+    fn with_shares(&self, shares: Shares, now: Option<Timestamp>) -> Self {
         let limits = self.limits.iter().zip(&*shares.whole).map(|(limit, whole)| {
-            let share = whole.as_ref().map(|whole| whole.shared(shares.members));
+            let reached = limit.ramp.as_ref().zip(now).map_or(limit.ramp_steps, |(ramp, now)| ramp.reached(now));
+            let ramped = whole.as_ref().map(|whole| match &limit.ramp {
+                Some(ramp) => whole.scaled(ramp.scale(reached)),
+                None => whole.clone(),
+            });
+            let is_split = matches!(limit.strategy, Strategy::Split(_));
+            let share = match (ramped, shares.members.filter(|_| is_split)) {
+                (Some(whole), Some(members)) => Some(whole.map(|rule| share(rule, members))),
+                (ramped, _) => ramped,
+            };
             let allowed = share.unwrap_or_else(|| limit.allowed.clone());
-            Limit { allowed, strategy: limit.strategy.with_replicas(shares.members), ..limit.clone() }
+            let strategy = shares.members.map_or(limit.strategy, |members| limit.strategy.with_replicas(members));
+            Limit { allowed, ramp_steps: reached, strategy, ..limit.clone() }
         });
         let shared = Self::new(limits.collect(), Arc::clone(&self.identities), self.client_ip.clone());
         Self {
@@ -67,25 +96,28 @@ impl Policy {
 
 impl Allowed {
     /// All rules, without those of keys and plans that are unlimited.
-    fn rules(&self) -> impl Iterator<Item = &Algorithm> {
+    pub fn rules(&self) -> impl Iterator<Item = &Algorithm> {
         let special = self.plans.iter().chain(&self.overrides).filter_map(|(_, rule)| rule.as_ref());
         std::iter::once(&self.usual).chain(special)
     }
 
-    /// What one of `members` may spend alone.
-    fn shared(&self, members: u64) -> Self {
-        let of_all = |rules: &[(Box<str>, Option<Algorithm>)]| {
-            let share = |rule: &Option<Algorithm>| rule.as_ref().map(|rule| share(rule, members));
-            rules.iter().map(|(name, rule)| (name.clone(), share(rule))).collect()
-        };
-        Self {
-            usual: share(&self.usual, members),
-            plans: of_all(&self.plans),
-            overrides: of_all(&self.overrides),
-            set_from: self.set_from,
-            assigned: self.assigned.clone(),
-            written: self.written.clone(),
+    /// All rules times `scale`. A rule that is too slow for its algorithm admits nothing.
+    fn scaled(&self, scale: Scale) -> Self {
+        let nothing = Scale { numerator: 0, ..scale };
+        let scaled = |rule: &Algorithm| rule.scaled(scale).or_else(|_| rule.scaled(nothing));
+        let mut allowed = self.map(|rule| scaled(rule).unwrap_or_else(|_| rule.clone()));
+        if scale.numerator != scale.denominator {
+            allowed.written = allowed.written.scaled(scale);
         }
+        allowed
+    }
+
+    /// These rules, each changed by `change`.
+    fn map(&self, change: impl Fn(&Algorithm) -> Algorithm) -> Self {
+        let all = |rules: &[(Box<str>, Option<Algorithm>)]| {
+            rules.iter().map(|(name, rule)| (name.clone(), rule.as_ref().map(&change))).collect()
+        };
+        Self { usual: change(&self.usual), plans: all(&self.plans), overrides: all(&self.overrides), ..self.clone() }
     }
 }
 
@@ -94,3 +126,6 @@ fn share(rule: &Algorithm, members: u64) -> Algorithm {
     let share = (1..=members).rev().find_map(|members| rule.share(members).ok());
     share.unwrap_or_else(|| rule.clone())
 }
+
+#[cfg(test)]
+mod tests;

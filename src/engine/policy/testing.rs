@@ -43,6 +43,8 @@ pub(crate) fn limit(name: &str, paths: &[&str]) -> Limit {
         max_keys: 1,
         on_full: OnFull::Shared,
         persist: false,
+        ramp: None,
+        ramp_steps: 0,
         is_listed: false,
     }
 }

@@ -36,7 +36,7 @@ impl<'l> Admission<'l> {
 
     /// The budgets of both stages, if responses list them.
     pub(super) fn budgets(&self, profiles: Profiles) -> Budgets<'l> {
-        if !profiles.ietf {
+        if !(profiles.ietf || profiles.retirements) {
             return Vec::new();
         }
         let mut budgets = self.arrival_budgets.clone();

@@ -79,10 +79,12 @@ impl<'a> UpstreamResponse<'a> {
         let (named, profiles, is_limited) =
             (ConnectionOptions::of(self.fields), self.profiles, self.standing.is_some());
         let is_turned = self.back.is_some();
+        let is_retired = self.budgets.iter().any(|budget| budget.retirement().is_some());
         move |name| {
             !(hop::is_hop_by_hop(name)
                 || name.eq_ignore_ascii_case(b"content-length")
                 || (is_limited && respond::is_limit_header(profiles, name))
+                || (is_retired && respond::is_retirement_header(name))
                 || (is_turned && location::is_location(name))
                 || named.contains(name))
         }

@@ -31,6 +31,7 @@ impl HeaderSink for HeaderMap {
 
 /// The header profiles that clients get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools)] // each is on or off, whatever the others are
 pub struct Profiles {
     /// X-RateLimit-Limit (the burst), -Remaining, and -Reset (unix seconds when the budget is whole, rounded up).
     pub x_ratelimit: bool,
@@ -38,11 +39,13 @@ pub struct Profiles {
     pub ietf: bool,
     /// X-Ratelimit-Remaining on all statuses but 429; on 429 -Retry, -Limit and -Reset, in seconds.
     pub wildberries: bool,
+    /// `Deprecation`, `Sunset` and `Link` of limits that ramps lower to zero.
+    pub retirements: bool,
 }
 
 impl Default for Profiles {
     fn default() -> Self {
-        Self { x_ratelimit: true, ietf: false, wildberries: false }
+        Self { x_ratelimit: true, ietf: false, wildberries: false, retirements: false }
     }
 }
 
@@ -52,6 +55,8 @@ const RESET: &str = "x-ratelimit-reset";
 const RETRY: &str = "x-ratelimit-retry";
 const IETF_POLICY: &str = "ratelimit-policy";
 const IETF: &str = "ratelimit";
+const DEPRECATION: &str = "deprecation";
+const SUNSET: &str = "sunset";
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -88,6 +93,9 @@ pub fn limit_headers(
     if profiles.ietf {
         ietf(sink, budgets, verdict);
     }
+    if profiles.retirements {
+        retirement(sink, budgets);
+    }
     if profiles.wildberries {
         match verdict {
             Disposition::Forwarded => number(sink, REMAINING, standing.remaining),
@@ -102,6 +110,21 @@ pub fn limit_headers(
             }
         }
     }
+}
+
+/// Writes the fields of the first limit that ends at zero: `Deprecation` and `Sunset` have one value each.
+fn retirement(sink: &mut impl HeaderSink, budgets: &[Budget<'_>]) {
+    let Some(retirement) = budgets.iter().find_map(Budget::retirement) else { return };
+    sink.put(DEPRECATION, &retirement.deprecation);
+    sink.put(SUNSET, &retirement.sunset);
+    if let Some(link) = &retirement.link {
+        sink.put("link", link);
+    }
+}
+
+/// Whether [`limit_headers`] writes this header for a limit that ends at zero.
+pub fn is_retirement_header(name: &[u8]) -> bool {
+    [DEPRECATION, SUNSET].iter().any(|written| name.eq_ignore_ascii_case(written.as_bytes()))
 }
 
 /// Writes an item for each rate of each budget (RFC 9651, section 3.1). The tightest rate comes first in `RateLimit`.

@@ -223,6 +223,10 @@ impl<'a> LocalReply<'a> {
             }
             return;
         }
+        if self.standing.is_some_and(|(standing, _)| standing.burst == 0) {
+            text.extend_from_slice(b"a ramp has lowered the limit to zero: ");
+            return names(text);
+        }
         let Some(s) = self.retry_after_s else {
             text.extend_from_slice(b"this request costs more than ");
             names(text);
@@ -233,7 +237,9 @@ impl<'a> LocalReply<'a> {
         match cause {
             Cause::WaitTooLong => write_seconds(text, b", and the wait of ", s, b" s is longer than allowed"),
             Cause::QueueFull => write_seconds(text, b", and too many are waiting; retry after ", s, b" s"),
-            Cause::Limit | Cause::Banned | Cause::ShuttingDown => write_seconds(text, b"; retry after ", s, b" s"),
+            Cause::Limit | Cause::Banned | Cause::Gone | Cause::ShuttingDown => {
+                write_seconds(text, b"; retry after ", s, b" s");
+            }
         }
     }
 }
@@ -401,7 +407,10 @@ mod tests {
 
     fn pushback(answer: &LocalReply<'_>) -> Option<String> {
         let mut headers = http::HeaderMap::new();
-        answer.write_headers(&mut headers, Profiles { x_ratelimit: false, ietf: false, wildberries: false });
+        answer.write_headers(
+            &mut headers,
+            Profiles { x_ratelimit: false, ietf: false, wildberries: false, retirements: false },
+        );
         headers.get(PUSHBACK).map(|value| value.to_str().unwrap_or_default().to_owned())
     }
 }

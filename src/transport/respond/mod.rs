@@ -9,7 +9,7 @@ mod problem;
 mod reply;
 
 pub use check_reply::{CheckDecision, CheckReply};
-pub use headers::{Disposition, HeaderSink, Profiles, expose, is_limit_header, limit_headers};
+pub use headers::{Disposition, HeaderSink, Profiles, expose, is_limit_header, is_retirement_header, limit_headers};
 pub use local_reply::{LocalReply, is_grpc};
 pub use problem::ProblemKind;
 pub use reply::Reply;

@@ -45,6 +45,8 @@ pub enum ProblemKind {
     UriTooLong,
     /// Refused by a limit.
     Limited,
+    /// Refused by a limit that a ramp has lowered to zero.
+    Gone,
     /// The client has too many requests in flight.
     ClientBusy,
     /// The request head is too large.
@@ -66,6 +68,7 @@ impl From<Cause> for ProblemKind {
         match cause {
             Cause::ShuttingDown => Self::ShuttingDown,
             Cause::Banned => Self::Banned,
+            Cause::Gone => Self::Gone,
             Cause::Limit | Cause::WaitTooLong | Cause::QueueFull => Self::Limited,
         }
     }
@@ -127,6 +130,7 @@ impl ProblemKind {
             Self::BodyTooLarge => row(StatusCode::PAYLOAD_TOO_LARGE, "8", Level::DEBUG, "body_too_large", true),
             Self::UriTooLong => row(StatusCode::URI_TOO_LONG, "13", Level::DEBUG, "uri_too_long", true),
             Self::Limited => row(StatusCode::TOO_MANY_REQUESTS, "8", Level::DEBUG, "limited", false),
+            Self::Gone => row(StatusCode::GONE, "12", Level::DEBUG, "gone", false),
             Self::ClientBusy => row(StatusCode::TOO_MANY_REQUESTS, "8", Level::DEBUG, "client_busy", false),
             Self::HeadTooLarge => {
                 row(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "13", Level::DEBUG, "head_too_large", true)
@@ -170,7 +174,7 @@ impl ProblemKind {
     /// The reason of a refusal of this kind.
     pub fn refused_by(self) -> RefusedBy {
         match self {
-            Self::Limited => RefusedBy::Limit,
+            Self::Limited | Self::Gone => RefusedBy::Limit,
             Self::Banned => RefusedBy::Ban,
             Self::AccessRefused => RefusedBy::Access,
             Self::Unidentified => RefusedBy::Identity,
@@ -190,7 +194,7 @@ mod tests {
 
     #[test]
     fn all_kinds_but_those_of_limits_are_counted() {
-        let of_limits = [ProblemKind::Banned, ProblemKind::Limited, ProblemKind::ShuttingDown];
+        let of_limits = [ProblemKind::Banned, ProblemKind::Limited, ProblemKind::Gone, ProblemKind::ShuttingDown];
         let kinds = ProblemKind::GatewayTimeout as usize + 1; // the last one
         let mut counted: Vec<_> = ProblemKind::COUNTED.iter().chain(&of_limits).map(|kind| *kind as usize).collect();
         counted.sort_unstable();

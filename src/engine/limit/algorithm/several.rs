@@ -5,7 +5,7 @@ use crate::base::time::Timestamp;
 use crate::engine::limit::late::units::LateState;
 use crate::engine::limit::packed::{Packed, Unpacker};
 use crate::engine::limit::portable::{Charged, Numbers, Portable, Unportable};
-use crate::engine::limit::rule::{Rule, Settings};
+use crate::engine::limit::rule::{Rule, Scale, Settings};
 use crate::engine::limit::state::State;
 use crate::engine::limit::{Decision, Pace, QuotaError, RemainingByRate, Retry, windows};
 
@@ -49,8 +49,8 @@ impl Rule for Box<[Algorithm]> {
         other.iter().all(|other| self.iter().any(|own| own.is_within(other)))
     }
 
-    fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
-        self.iter().map(|rule| rule.share(replicas)).collect()
+    fn scaled(&self, scale: Scale) -> Result<Self, QuotaError> {
+        self.iter().map(|rule| rule.scaled(scale)).collect()
     }
 
     fn to_portable(&self, max_debt: u64) -> Result<Self, Unportable> {

@@ -69,12 +69,12 @@ macro_rules! closed_set {
                 match self { $(Self::$Name(_) => $number,)* }
             }
 
-            /// As [`Rule::share`].
+            /// As [`Rule::scaled`].
             ///
             /// # Errors
-            /// [`QuotaError::Zero`] if a replica would have no unit.
-            pub fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
-                Ok(match self { $(Self::$Name(rule) => Self::$Name(rule.share(replicas)?),)* })
+            /// If the algorithm cannot compute with the numbers.
+            pub fn scaled(&self, scale: Scale) -> Result<Self, QuotaError> {
+                Ok(match self { $(Self::$Name(rule) => Self::$Name(rule.scaled(scale)?),)* })
             }
 
             /// As [`Rule::to_portable`].

@@ -2,7 +2,7 @@
 
 use crate::base::time::Timestamp;
 use crate::engine::limit::portable::{NS_PER_US, Unportable, signed, us};
-use crate::engine::limit::rule::{self, Settings, part};
+use crate::engine::limit::rule::{self, Scale, Settings};
 use crate::engine::limit::{Allowance, Pace, QuotaError, Rate};
 
 /// The largest number of sub-windows: 8 KB for one key.
@@ -65,8 +65,8 @@ impl rule::Rule for Rule {
         (self.length_ns(), self.n) == (other.length_ns(), other.n) && self.count <= other.count
     }
 
-    fn share(&self, replicas: u64) -> Result<Self, QuotaError> {
-        Ok(Self { count: part(self.count, replicas)?, ..*self })
+    fn scaled(&self, scale: Scale) -> Result<Self, QuotaError> {
+        Ok(Self { count: scale.units(self.count), ..*self })
     }
 
     /// Sub-windows of whole microseconds, rounded up.

@@ -1,0 +1,98 @@
+//! Limits whose numbers follow the wall clock.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::support::{Answer, Client, Fleet, Redis, Upstream, Weir, over_h2};
+
+/// A time of the wall clock, in seconds from now, as RFC 3339.
+fn at(offset_s: i64) -> String {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let then = UNIX_EPOCH + Duration::from_secs(now_s.saturating_add_signed(offset_s));
+    humantime::format_rfc3339_seconds(then).to_string()
+}
+
+/// Asks until the answer has this status.
+fn until(client: &mut Client, target: &str, status: u16) -> Answer {
+    let began = Instant::now();
+    loop {
+        let answer = client.get(target);
+        if answer.status == status {
+            return answer;
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "{}", answer.head);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// On the way to zero answers name the end and the successor; at zero they are 410, also for a request that waits.
+#[test]
+fn an_old_version_is_retired() {
+    let upstream = Upstream::start();
+    let (from, to) = (at(-2), at(3));
+    let ramp = format!("{{ from = '{from}', to = '{to}', to_rate = '0/s', successor = '/v2/a' }}");
+    let weir = Weir::start(
+        &upstream,
+        &format!(
+            "[[limit]]\nname = 'old'\nmatch = {{ path = '/v1/{{*rest}}' }}\nkey = []\nrate = '1000/s'\nramp = {ramp}
+             [[limit]]\nname = 'slow'\nmatch = {{ path = '/slow' }}\nkey = []\nrate = '1/h'\non_limit = 'hold'\nramp = {ramp}"
+        ),
+    );
+    let mut client = Client::connect(weir.address());
+    let answer = client.get("/v1/a");
+    let fields = ["deprecation", "sunset", "link"].map(|name| answer.header(name).map(ToOwned::to_owned));
+    let [Some(deprecation), Some(sunset), Some(link)] = &fields else { panic!("{}", answer.head) };
+    assert_eq!(answer.status, 200);
+    let begin = humantime::parse_rfc3339(&from).unwrap().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    assert_eq!(*deprecation, format!("@{begin}"));
+    assert_eq!(httpdate::parse_http_date(sunset).unwrap(), humantime::parse_rfc3339(&to).unwrap());
+    assert_eq!(link, "</v2/a>; rel=\"successor-version\"");
+    let limit: u64 = answer.header("x-ratelimit-limit").unwrap().parse().unwrap();
+    assert!((1..1000).contains(&limit), "{limit}");
+    assert!(client.get("/v2/a").header("sunset").is_none());
+    let ask = "GET /limit?name=old HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let page = Client::connect(weir.admin()).send(ask).answer().text();
+    let range = [&from, &to].map(|at| at[..16].replace('T', " ")).join(" to ");
+    assert!(page.contains(&format!("Ramp, {range} UTC. part of the numbers: now ")), "{page}");
+
+    assert_eq!(client.get("/slow").status, 200);
+    let mut waiting = Client::connect(weir.address());
+    waiting.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    let gone = until(&mut client, "/v1/a", 410);
+    assert!(SystemTime::now() >= humantime::parse_rfc3339(&to).unwrap());
+    assert_eq!(["deprecation", "sunset", "link"].map(|name| gone.header(name).map(ToOwned::to_owned)), fields);
+    assert!(gone.header("retry-after").is_none());
+    assert_eq!(gone.header("x-ratelimit-remaining"), Some("0"));
+    let problem: serde_json::Value = serde_json::from_slice(&gone.body).unwrap();
+    assert_eq!((&problem["status"], &problem["title"]), (&410.into(), &"Gone".into()));
+    assert_eq!(problem["detail"], "a ramp has lowered the limit to zero: old");
+    assert_eq!(waiting.answer().status, 410, "a request that waits");
+    assert_eq!(client.get("/v2/a").status, 200);
+    let over_http2 = over_h2(weir.address(), async |mut client, _| client.get("/v1/a").await.unwrap());
+    assert_eq!((over_http2.status, over_http2.header("link")), (410, Some(&**link)));
+}
+
+/// Replicas that share a limit over Redis reach zero together, and a restart does not begin the ramp anew.
+#[test]
+fn replicas_reach_zero_together() {
+    let (upstream, redis) = (Upstream::start(), Redis::start());
+    let to = at(4);
+    let config = format!(
+        "[fleet]\nreplicas = 2\nstrategy = 'redis'\nsecret = {{ env = 'WEIR_FLEET_SECRET' }}\n[store.s]\nredis = ['{}']
+         [[limit]]\nname = 'old'\nkey = []\nrate = '1000/h'
+         ramp = {{ from = '{}', to = '{to}', to_rate = '0/s', at_zero = 'limited' }}",
+        redis.url(),
+        at(-1),
+    );
+    let fleet = Fleet::start(2, &upstream, &config);
+    let clients = fleet.weirs.iter().map(|weir| Client::connect(weir.address()));
+    let mut clients: Vec<_> = clients.collect();
+    assert!(clients.iter_mut().all(|client| client.get("/").status == 200));
+    for client in &mut clients {
+        let refused = until(client, "/", 429);
+        assert!(refused.header("retry-after").is_none(), "{}", refused.head);
+        assert!(refused.text().contains("lowered the limit to zero: old"), "{}", refused.text());
+        assert!(SystemTime::now() >= humantime::parse_rfc3339(&to).unwrap());
+    }
+    let restarted = Fleet::start_one(&Weir::config(&upstream, "", &config));
+    assert_eq!(Client::connect(restarted.address()).get("/").status, 429);
+}
