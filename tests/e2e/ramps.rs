@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::redis::wait_for_stores;
 use crate::support::{Answer, Client, Fleet, Redis, Upstream, Weir, over_h2};
 
 /// A time of the wall clock, in seconds from now, as RFC 3339.
@@ -71,28 +72,59 @@ fn an_old_version_is_retired() {
     assert_eq!((over_http2.status, over_http2.header("link")), (410, Some(&**link)));
 }
 
-/// Replicas that share a limit over Redis reach zero together, and a restart does not begin the ramp anew.
+/// Replicas that share limits over Redis reach zero together, also with units that they have borrowed. A restart does not
+/// begin the ramp anew.
 #[test]
 fn replicas_reach_zero_together() {
     let (upstream, redis) = (Upstream::start(), Redis::start());
-    let to = at(4);
+    let (from, to) = (at(-1), at(4));
+    let limit = |strategy: &str| {
+        format!(
+            "[[limit]]\nname = '{strategy}'\nmatch = {{ path = '/{strategy}' }}\nkey = []\nrate = '100000/h'
+             strategy = '{strategy}'
+             ramp = {{ from = '{from}', to = '{to}', to_rate = '0/s', at_zero = 'limited' }}\n"
+        )
+    };
+    let strategies = ["local", "split", "redis", "lease"];
     let config = format!(
-        "[fleet]\nreplicas = 2\nstrategy = 'redis'\nsecret = {{ env = 'WEIR_FLEET_SECRET' }}\n[store.s]\nredis = ['{}']
-         [[limit]]\nname = 'old'\nkey = []\nrate = '1000/h'
-         ramp = {{ from = '{}', to = '{to}', to_rate = '0/s', at_zero = 'limited' }}",
+        "[fleet]\nreplicas = 2\nstrategy = 'local'\nsecret = {{ env = 'WEIR_FLEET_SECRET' }}\n[store.s]\nredis = ['{}']\n{}",
         redis.url(),
-        at(-1),
+        strategies.map(limit).concat()
     );
     let fleet = Fleet::start(2, &upstream, &config);
-    let clients = fleet.weirs.iter().map(|weir| Client::connect(weir.address()));
-    let mut clients: Vec<_> = clients.collect();
-    assert!(clients.iter_mut().all(|client| client.get("/").status == 200));
+    let mut clients: Vec<_> = fleet.weirs.iter().map(|weir| Client::connect(weir.address())).collect();
+    for strategy in strategies {
+        let target = format!("/{strategy}");
+        assert!(clients.iter_mut().all(|client| client.get(&target).status == 200), "{strategy}");
+    }
     for client in &mut clients {
-        let refused = until(client, "/", 429);
-        assert!(refused.header("retry-after").is_none(), "{}", refused.head);
-        assert!(refused.text().contains("lowered the limit to zero: old"), "{}", refused.text());
+        until(client, "/local", 429);
         assert!(SystemTime::now() >= humantime::parse_rfc3339(&to).unwrap());
+        for strategy in strategies {
+            let refused = client.get(&format!("/{strategy}"));
+            assert_eq!((refused.status, refused.header("retry-after")), (429, None), "{strategy}");
+            assert!(refused.text().contains("lowered the limit to zero: "), "{}", refused.text());
+        }
     }
     let restarted = Fleet::start_one(&Weir::config(&upstream, "", &config));
-    assert_eq!(Client::connect(restarted.address()).get("/").status, 429);
+    assert_eq!(Client::connect(restarted.address()).get("/redis").status, 429);
+}
+
+/// A replica whose clock is an hour ahead is at the end of the ramp; the fleet admits what the highest rule does.
+#[test]
+fn replicas_with_other_clocks_follow_the_highest_rule_at_most() {
+    let (upstream, redis) = (Upstream::start(), Redis::start());
+    let config = format!(
+        "[fleet]\nreplicas = 2\nstrategy = 'local'\nsecret = {{ env = 'WEIR_FLEET_SECRET' }}\n[store.s]\nredis = ['{}']\ntimeout = '5s'
+         [[limit]]\nname = 'old'\nkey = []\nrate = '100/day'\nalgorithm = 'fixed_window'\nalign = 'first'
+         strategy = 'redis'\nramp = {{ from = '{}', to = '{}', to_rate = '0/s', step = '10min' }}",
+        redis.url(),
+        at(-5),
+        at(1800),
+    );
+    let fleet = Fleet::with_clocks(&Weir::config(&upstream, "", &config), &["+0", "+3600"]);
+    wait_for_stores(&fleet, true);
+    let mut clients: Vec<_> = fleet.weirs.iter().map(|weir| Client::connect(weir.address())).collect();
+    let mut answers = |client: usize| (0..110).filter(|_| clients[client].get("/").status == 200).count();
+    assert_eq!([answers(1), answers(0), answers(1)], [0, 100, 0]);
 }

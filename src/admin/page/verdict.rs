@@ -63,7 +63,7 @@ fn limited(key: &KeyBody, action: &OnLimit, now: Timestamp) -> String {
         waiting => format!(" {waiting} requests wait."),
     };
     let end = key.retry_after_ms.map_or_else(
-        || ": it is unknown when a unit is back".to_owned(),
+        || ": it is unknown whether and when a unit is back".to_owned(),
         |ms| format!(" until a unit is back {}", at(ms, now)),
     );
     format!("{word}{rate} of the limit {limit}{end}.{waiting}")
@@ -138,7 +138,7 @@ mod tests {
                 enforced,
                 &hold,
                 "bad",
-                "Held by 5 per 1m, and 100 per 1h of the limit sellers: it is unknown when a unit is back. 2 requests wait.",
+                "Held by 5 per 1m, and 100 per 1h of the limit sellers: it is unknown whether and when a unit is back. 2 requests wait.",
             ),
             (limited.clone(), Mode::Off, refuse, "good", "The limit is off: it refuses no request."),
             (
@@ -146,8 +146,8 @@ mod tests {
                 Mode::Shadow,
                 refuse,
                 "good",
-                "Admitted in shadow mode. Otherwise: Refused by 100 per 1h of the limit sellers: it is unknown when a unit \
-                 is back.",
+                "Admitted in shadow mode. Otherwise: Refused by 100 per 1h of the limit sellers: it is unknown whether and \
+                 when a unit is back.",
             ),
             (KeyBody { banned_until: Some("for good".into()), ..spent }, enforced, refuse, "bad", BANNED),
             (KeyBody { rule: None, ..fresh }, enforced, refuse, "good", "Admitted: this key has no limit."),

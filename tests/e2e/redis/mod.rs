@@ -52,7 +52,7 @@ fn start(upstream: &Upstream, rest: &str) -> Fleet {
 }
 
 /// Waits until each replica says that all nodes of its stores decide, or that one does not.
-fn wait_for_stores(fleet: &Fleet, are_up: bool) {
+pub fn wait_for_stores(fleet: &Fleet, are_up: bool) {
     for weir in &fleet.weirs {
         until("stores", || {
             let text = Client::connect(weir.admin()).get("/metrics").text();

@@ -59,6 +59,26 @@ async fn borrowed_units_are_spent_without_calls() {
     .await;
 }
 
+/// A rule that can never admit the cost of a request does not, whatever was borrowed under the rule before.
+#[tokio::test(start_paused = true)]
+async fn borrowed_units_do_not_outlive_a_lower_rule() {
+    check(
+        "
+        limit a 1 1h 10 reject lease=1,4
+        0ms ask r1 a=k
+        1ms limit a 1 1h 1 reject lease=1,4 cost=2
+        2ms ask r2 a=k
+        3ms limit a 1 1h 1 hold=forever lease=1,4 cost=2
+        4ms ask r3 a=k
+        5ms calls 1
+        > 0ms r1 pass
+        > 2ms r2 Limit never
+        > 4ms r3 Limit never
+        ",
+    )
+    .await;
+}
+
 /// Other replicas may return units that the store has lent.
 #[tokio::test(start_paused = true)]
 async fn a_denied_key_is_asked_about_again() {

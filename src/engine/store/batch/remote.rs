@@ -108,7 +108,9 @@ impl<'t, C> Charge<'t, C> {
         receipts: &mut Option<Box<Receipts>>,
         now: Timestamp,
     ) -> bool {
-        let spend = remote.lease.map(|units| self.table.leases().spend(self.key, self.cost, units, now));
+        // Units that were borrowed under an earlier rule do not pay for what this one never admits.
+        let lease = remote.lease.filter(|_| self.cost <= self.rule.capacity());
+        let spend = lease.map(|units| self.table.leases().spend(self.key, self.cost, units, now));
         match spend {
             Some(Spend::Spent { spent, are_few }) => {
                 self.spent(index, spent, receipts, now);
