@@ -1,5 +1,6 @@
 //! Limits whose numbers follow the wall clock.
 
+use std::io::Write as _;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::redis::wait_for_stores;
@@ -28,7 +29,10 @@ fn until(client: &mut Client, target: &str, status: u16) -> Answer {
 /// On the way to zero answers name the end and the successor; at zero they are 410, also for a request that waits.
 #[test]
 fn an_old_version_is_retired() {
-    let upstream = Upstream::start();
+    let upstream = Upstream::answering(|_, stream| {
+        let head = "HTTP/1.1 200 OK\r\nDeprecation: @1\r\nSunset: never\r\nContent-Length: 0\r\n\r\n";
+        stream.write_all(head.as_bytes()).is_ok()
+    });
     let (from, to) = (at(-2), at(3));
     let ramp = format!("{{ from = '{from}', to = '{to}', to_rate = '0/s', successor = '/v2/a' }}");
     let weir = Weir::start(
@@ -49,7 +53,8 @@ fn an_old_version_is_retired() {
     assert_eq!(link, "</v2/a>; rel=\"successor-version\"");
     let limit: u64 = answer.header("x-ratelimit-limit").unwrap().parse().unwrap();
     assert!((1..1000).contains(&limit), "{limit}");
-    assert!(client.get("/v2/a").header("sunset").is_none());
+    assert!(["deprecation: ", "sunset: "].iter().all(|name| answer.head.to_lowercase().matches(name).count() == 1));
+    assert_eq!(client.get("/v2/a").header("sunset"), Some("never"), "that of the service");
     let ask = "GET /limit?name=old HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let page = Client::connect(weir.admin()).send(ask).answer().text();
     let range = [&from, &to].map(|at| at[..16].replace('T', " ")).join(" to ");

@@ -442,6 +442,16 @@ fn an_old_version_is_retired_day_by_day() {
         assert!(said.contains(&format!("rule: {rule}, by limit")), "{at}: {said}");
         assert!(said.contains(&format!("decision: {decision}")), "{at}: {said}");
     }
+    let check = Command::new(env!("CARGO_BIN_EXE_weir")).arg("check").arg(&file).output().unwrap();
+    let schedule = String::from_utf8(check.stdout).unwrap();
+    for row in [
+        "v1    2026-12-31T23:00:00.000Z  600/min, token bucket",
+        "v1    2027-01-11T23:00:00.000Z  x0.645161 of 600/min, token bucket",
+        "v1    19 more",
+        "v1    2027-01-31T23:00:00.000Z  x0 of 600/min, token bucket",
+    ] {
+        assert!(schedule.contains(row), "{row}: {schedule}");
+    }
 }
 
 #[test]

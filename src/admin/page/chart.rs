@@ -95,22 +95,19 @@ impl Chart {
             }
         };
         let lines = series.into_iter().map(line).collect();
-        let times = at_s.chunks(samples_of_point(at_s.len())).filter_map(|chunk| chunk.last());
-        let times: Vec<_> = times.map(|at_s| words::clock(*at_s)).collect();
         Some(Self {
             title: title.to_owned(),
             scale: [1.0, 0.5, 0.0].map(|part| text(top * part)),
             begin: words::clock(begin.saturating_sub(EVERY_S)),
             end: words::clock(*end),
-            times: times.join("|"),
+            times: times_of(at_s, words::clock),
             lines,
         })
     }
 
     /// This chart of samples at `at_s` with days in place of times of the day. All lines are at `now`.
     pub(super) fn over_days(mut self, at_s: &[u64], now: &str) -> Self {
-        let times = at_s.chunks(samples_of_point(at_s.len())).filter_map(|chunk| chunk.last());
-        self.times = times.map(|at_s| words::day(*at_s)).collect::<Vec<_>>().join("|");
+        self.times = times_of(at_s, words::day);
         let [begin, end] = [at_s.first(), at_s.last()].map(|at_s| at_s.copied().map(words::day).unwrap_or_default());
         (self.begin, self.end) = (begin, end);
         self.lines.iter_mut().for_each(|line| now.clone_into(&mut line.now));
@@ -138,6 +135,12 @@ fn round_up(value: f32) -> f32 {
     }
     let power = 10_f32.powf(value.log10().floor());
     [1.0, 2.0, 5.0, 10.0].into_iter().map(|step| step * power).find(|step| *step >= value).unwrap_or(value)
+}
+
+/// The times of the points, with `|` between them.
+fn times_of(at_s: &[u64], text: impl Fn(u64) -> String) -> String {
+    let times = at_s.chunks(samples_of_point(at_s.len())).filter_map(|chunk| chunk.last());
+    times.map(|at_s| text(*at_s)).collect::<Vec<_>>().join("|")
 }
 
 /// The number of samples that one point stands for.

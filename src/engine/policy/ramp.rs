@@ -110,4 +110,20 @@ mod tests {
         assert_eq!(up, [10, 17, 25]);
         assert!(Ramp::new(vec![at(1)], Scale { numerator: 0, denominator: 1 }, None).is_none());
     }
+
+    /// Clients hear of the end from the begin on, and of 410 at the end only.
+    #[test]
+    fn a_retirement_is_announced_from_the_begin_on() {
+        let [deprecation, sunset] = ["@10", "then"].map(Into::into);
+        let retirement = Retirement { deprecation, sunset, link: None, is_gone: true };
+        let down = Ramp { retirement: Some(Arc::new(retirement)), ..ramp(2, (0, 1)) };
+        for (s, is_announced, is_gone) in [(9, false, false), (10, true, false), (29, true, false), (30, true, true)] {
+            let reached = down.reached(at(s));
+            assert_eq!(
+                (down.retirement_after(reached).is_some(), down.is_gone(reached)),
+                (is_announced, is_gone),
+                "{s}"
+            );
+        }
+    }
 }
