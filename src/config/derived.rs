@@ -66,7 +66,7 @@ fn of_limit(option: &str, table: Option<&DeTable<'_>>, limit: &Limit) -> Option<
     match option {
         "strategy" => Some(limit.strategy.name().into()),
         "on_full" => ON_FULL.iter().find(|(_, known)| *known == limit.on_full).map(|(word, _)| (*word).into()),
-        "burst" | "plans.NAME.burst" | "overrides.NAME.burst" => {
+        "burst" | "plans.NAME.burst" | "overrides.NAME.burst" | "candidate.burst" => {
             let has_burst = matches!(limit.allowed.usual, Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_));
             // The rule of a replica may be a share of the written one.
             let rate = time_units::rate(text(table?, "rate")?).ok()?;

@@ -4,6 +4,7 @@
 
 mod access;
 mod admin;
+mod candidates;
 mod checks;
 mod effective;
 mod fetched;

@@ -8,6 +8,7 @@
 mod ops;
 mod support;
 
+mod candidates;
 mod cli;
 mod demo;
 

@@ -425,6 +425,18 @@ fn a_limit_is_tried_in_shadow_mode() {
 }
 
 #[test]
+fn other_numbers_are_measured_beside_a_limit() {
+    let upstream = Upstream::start();
+    let weir = start("try-other-numbers", &upstream);
+    let mut client = Client::connect(weir.address());
+    assert_eq!(statuses(&mut client, "/", "", 5), [200, 200, 200, 200, 429]);
+    let decisions =
+        |limit, decision| format!("weir_limit_decisions_total{{decision=\"{decision}\",limit=\"{limit}\"}}");
+    weir.wait_for_metric(&decisions("per-ip.candidate", "shadow_refused"), |refused| refused == 3.0);
+    weir.wait_for_metric(&decisions("per-ip", "refused"), |refused| refused == 1.0);
+}
+
+#[test]
 fn an_old_version_is_retired_day_by_day() {
     let config = config_of("retire-an-old-version");
     let folder = tempfile::tempdir().unwrap();

@@ -48,8 +48,7 @@ pub(super) fn compile(table: &Table<'_>, scheme: &Scheme, keyed: &Keyed<'_>) -> 
     let usual = scheme.usual(table);
     let mut written = WrittenRules::default();
     if let Some(rule) = &usual {
-        let values = ["rate", "burst", "max"].map(|option| table.get(option).map(Spanned::get_ref));
-        written.usual = written_rule(values, rule);
+        written.usual = written_in(table, rule);
     }
     let plans_table = table.table("plans");
     check_count(&plans_table, "plans");
@@ -122,6 +121,11 @@ pub(super) fn written_exception(
     Some(written_rule(values, rule))
 }
 
+/// The rule of `table` as it is written there.
+pub(super) fn written_in(table: &Table<'_>, rule: &Algorithm) -> WrittenRule {
+    written_rule(["rate", "burst", "max"].map(|option| table.get(option).map(Spanned::get_ref)), rule)
+}
+
 /// A rule as its `rate`, `burst` and `max` are written.
 fn written_rule([rate, burst, max]: [Option<&DeValue<'_>>; 3], rule: &Algorithm) -> WrittenRule {
     let rates: Box<[Box<str>]> = match (rate, max) {
@@ -161,7 +165,11 @@ fn alike(usual: Option<Algorithm>, plans: Vec<Exception>, overrides: Vec<Excepti
     let (plans, overrides) = (whole(plans)?, whole(overrides)?);
     let set_from = overrides.len();
     let mut allowed = Allowed { plans, overrides, set_from, ..Allowed::to_all(usual?) };
-    let Allowed { usual, plans, overrides, .. } = &mut allowed;
+    make_alike(&mut allowed);
+    Some(allowed)
+}
+
+fn make_alike(Allowed { usual, plans, overrides, .. }: &mut Allowed) {
     let exceptions = plans.iter_mut().chain(overrides).filter_map(|(_, rule)| rule.as_mut());
     let rules: Vec<_> = std::iter::once(usual).chain(exceptions).collect();
     if rules.iter().any(|rule| matches!(rule, Algorithm::Several(_))) {
@@ -169,7 +177,14 @@ fn alike(usual: Option<Algorithm>, plans: Vec<Exception>, overrides: Vec<Excepti
             make_several(rule);
         }
     }
-    Some(allowed)
+}
+
+/// What a limit allows, with another usual rule.
+pub(super) fn with_usual(allowed: &Allowed, usual: Algorithm, written: WrittenRule) -> Allowed {
+    let mut allowed = Allowed { usual, ..allowed.clone() };
+    allowed.written.usual = written;
+    make_alike(&mut allowed);
+    allowed
 }
 
 /// Turns a rule into a list of one window.

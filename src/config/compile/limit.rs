@@ -15,7 +15,7 @@ use super::overrides::{self, Target};
 use super::remote::{self, Stored};
 use super::rule::Scheme;
 use super::warnings::of_everyone;
-use super::{allowed, cost, key, matching, on_limit, ramp, rate_warnings, settle, snapshot};
+use super::{allowed, candidate, cost, key, matching, on_limit, ramp, rate_warnings, settle, snapshot};
 use crate::base::fields::decimal;
 use crate::config::overrides::OverrideSet;
 use crate::config::reader::{Fault, Located, Table, units};
@@ -63,11 +63,17 @@ fn written(
     let mut names = Names::new();
     let (has_snapshot, has_plans) = (root.has("snapshot"), root.has("plans") || root.has("grpc"));
     let around = Around { identities, prefixes, fleet, has_snapshot, has_plans, overrides };
-    let read = |table: &Table<'_>| {
-        limit(table, &around, &mut names).inspect(|limit| rate_warnings::of(table, limit, has_snapshot))
+    let read = |(index, table): (usize, &Table<'_>)| {
+        let (limit, candidate) = limit(table, &around, &mut names)?;
+        rate_warnings::of(table, &limit, has_snapshot);
+        let candidate = candidate.map(|candidate| Limit { candidate_of: Some(index), ..candidate });
+        Some((limit, candidate))
     };
-    let limits: Vec<_> = root.tables("limit").iter().map(read).collect();
-    limits.into_iter().collect()
+    let limits: Vec<_> = root.tables("limit").iter().enumerate().map(read).collect();
+    let (mut limits, candidates): (Vec<_>, Vec<_>) =
+        limits.into_iter().collect::<Option<Vec<_>>>()?.into_iter().unzip();
+    limits.extend(candidates.into_iter().flatten());
+    Some(limits)
 }
 
 /// Facts about the rest of the configuration that a limit needs.
@@ -87,7 +93,7 @@ struct Around<'a> {
 /// The position of the first use of each name.
 type Names = HashMap<String, Range<usize>>;
 
-fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Limit> {
+fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(Limit, Option<Limit>)> {
     let &Around { identities, prefixes, fleet, has_snapshot, has_plans, overrides: set } = around;
     let name = name(table, names);
     let stage = table.choice("stage", &words::STAGES);
@@ -95,11 +101,6 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     let match_table = table.table("match");
     let mut matches = matching::matches(&match_table);
     matching::cover_head(&mut matches.methods);
-    let except_table = table.table("except");
-    let networks = except_table.list_at("ip", units::network).unwrap_or_default();
-    of_everyone(&except_table, "ip", &networks, "exempts_everyone", "this limit applies to no request");
-    let paths = matching::except_paths(&except_table);
-    let except = Except { networks: networks.into_iter().map(Located::into_inner).collect(), paths };
     let enforced_percent = enforced_percent(table, mode);
     let is_partial = enforced_percent.is_some_and(|percent| percent < 100);
     let key = key::key(table, identities, stage, (mode, is_partial), match_table.has("path"));
@@ -109,7 +110,9 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     // After an error in a part of the key, the texts of keys cannot be checked.
     let parts = key.as_deref().filter(|parts| parts.len() == table.items("key").len());
     let keyed = Keyed { parts, routes: &matches.paths, prefixes, paths: table.context.paths.get() };
-    let allowed::CompiledAllowed { allowed, capacities, dropping } = allowed::compile(table, &scheme, &keyed);
+    let allowed::CompiledAllowed { allowed, mut capacities, dropping } = allowed::compile(table, &scheme, &keyed);
+    let candidate = candidate::rule(table, &scheme, key.as_deref());
+    capacities.extend(candidate.iter().flatten().map(candidate::Rule::capacity));
     check_stage(table, stage, allowed.as_ref(), has_plans);
     let ramp = ramp::ramp(table, &scheme, allowed.as_ref(), sharing.as_ref());
     let cost = cost::compile(table, &capacities);
@@ -117,7 +120,8 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     let excess = on_limit::compile(table, word, queue);
     let after = settle::after(table, stage);
     let max_keys = table.count("max_keys");
-    let (name, excess, mut allowed, cost, sharing) = (name?, excess?, allowed?, cost?, sharing?);
+    let (name, excess, mut allowed) = (name?, excess?, allowed?);
+    let (cost, sharing, candidate) = (cost?, sharing?, candidate?);
     let stored = Stored {
         scheme: &scheme,
         allowed: &allowed,
@@ -133,29 +137,38 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<Li
     let target = Target { name: &name, scheme, keyed, dropping: &dropping, cost: cost_of, is_sketched, stored_debt };
     overrides::apply(set, &target, &mut allowed);
     let on_full = excess.on_full(&allowed);
-    let ban = excess.ban;
-    let persist = snapshot::persist(table, &allowed, ban.as_ref(), has_snapshot);
-    Some(Limit {
+    let persist = snapshot::persist(table, &allowed, excess.ban.as_ref(), has_snapshot);
+    let limit = Limit {
         name: name.into(),
         stage: stage?,
         mode: mode?,
         enforced_percent: enforced_percent?,
         matches,
-        except,
+        except: except(&table.table("except")),
         key: key?,
         allowed,
         strategy: sharing.strategy,
         cost,
         after: after?,
         on_limit: excess.on_limit,
-        ban,
+        ban: excess.ban,
         max_keys: max_keys?,
         on_full,
         persist,
         ramp: ramp?,
         ramp_steps: 0,
+        candidate_of: None,
         is_listed: false,
-    })
+    };
+    let candidate = candidate.map(|rule| rule.candidate_of(&limit, sharing.shares, |allowed| excess.on_full(allowed)));
+    Some((limit, candidate))
+}
+
+fn except(table: &Table<'_>) -> Except {
+    let networks = table.list_at("ip", units::network).unwrap_or_default();
+    of_everyone(table, "ip", &networks, "exempts_everyone", "this limit applies to no request");
+    let paths = matching::except_paths(table);
+    Except { networks: networks.into_iter().map(Located::into_inner).collect(), paths }
 }
 
 /// The part of the keys for which the limit is enforced.

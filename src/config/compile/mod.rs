@@ -24,6 +24,7 @@ mod guards;
 mod identity;
 
 mod allowed;
+mod candidate;
 mod cost;
 mod key;
 pub(in crate::config) mod limit;

@@ -82,8 +82,9 @@ const COMPARED_MAX: usize = 32;
 
 impl<'l> NamedLimits<'l> {
     pub(super) fn of(root: &'l Table<'l>, limits: &'l [Limit]) -> Self {
-        let names = names_of(root);
-        Self { root, all: if names.len() == limits.len() { limits.iter().zip(names).collect() } else { Vec::new() } }
+        let (names, limits) = (names_of(root), limits.iter().filter(|limit| limit.candidate_of.is_none()));
+        let all: Vec<_> = limits.collect();
+        Self { root, all: if names.len() == all.len() { all.into_iter().zip(names).collect() } else { Vec::new() } }
     }
 
     pub(super) fn warn(&self, code: &'static str, at: &Range<usize>, title: String, help: impl Help) {

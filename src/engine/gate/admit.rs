@@ -6,17 +6,17 @@
 use smallvec::SmallVec;
 
 use super::ask::Asking;
-use super::bans;
 use super::check::{
     Check, Checked as _, Checks, LimitCheck, banned_ns, is_delayed, is_denied, is_enforced, is_limited, select_rule,
 };
 use super::identify::{Principals, RequestIdentities, Unidentified, Unkeyed, identify_for};
-use super::pass::{Pass, listed, shadowed, wake_undone};
+use super::pass::{Pass, listed, wake_undone};
 use super::queue::delay::Delayed;
 use super::queue::enqueue::{Candidate, HoldingLimit};
 use super::queue::wait::{WaitItem, Waiting};
 use super::refusal::{Cause, Refusal};
 use super::state::{Gate, Live};
+use super::{bans, shadow};
 use crate::base::telemetry::RequestRecord;
 use crate::base::time::Timestamp;
 use crate::engine::limit::{Key, Retry};
@@ -90,7 +90,7 @@ impl Gate {
         facts: &Facts<'_>,
         head_bytes: impl FnOnce() -> usize,
         now: Timestamp,
-        record: Option<&mut RequestRecord>,
+        mut record: Option<&mut RequestRecord>,
     ) -> Result<Option<Step<'l>>, Unkeyed<'l>> {
         live.find(stage, facts, &mut pass.charged.checks);
         if pass.charged.checks.is_empty() {
@@ -104,10 +104,12 @@ impl Gate {
             Requester { facts, identities: &[], plan: None }
         };
         let handling = self.compute_keys(live, requester, pass.charged.checks.charges_mut(), now)?;
-        if let Some(record) = record {
+        let is_admitted = handling == Handling::Plain && pass.charged.checks.admit(now);
+        if let Some(record) = record.as_deref_mut() {
             self.describe_keys(live, requester, &pass.charged.checks, record);
+            shadow::describe(&pass.charged.checks, record);
         }
-        if handling == Handling::Plain && pass.charged.checks.admit(now) {
+        if is_admitted {
             pass.complete(now);
             return Ok(None);
         }
@@ -115,6 +117,9 @@ impl Gate {
             Handling::Plain => None,
             handling => self.decide_special(live, requester, &mut pass.charged.checks, handling, now),
         };
+        if let Some(record) = record {
+            shadow::describe(&pass.charged.checks, record);
+        }
         let step = match special {
             Some(Special::Refused(refusal)) => Some(Step::Refuse(refusal)),
             Some(Special::Admitted) => self.pass_or_delay(pass, live, facts, head_bytes, now),
@@ -345,11 +350,7 @@ pub(super) fn holding<'c, 'l>(checks: &'c [Check<'l>]) -> Option<SmallVec<[Holdi
 
 /// The refusal of denied checks, which it counts.
 pub(super) fn refuse<'l>(checks: &Checks<'l>, cause: Cause, expected_ns: Option<u64>, now: Timestamp) -> Refusal<'l> {
-    for check in checks.charges().iter().filter(|check| check.check.mode() == Mode::Shadow) {
-        if let Some(decided) = shadowed(check.check.applied.limit, &check.decision()) {
-            check.check.state.metrics.cells.count(decided);
-        }
-    }
+    shadow::count_refused(checks, now);
     let denials = checks.charges().iter().filter(|check| is_denied(check));
     Refusal { budgets: listed(checks), ..Refusal::of(denials, now, cause, expected_ns) }
 }

@@ -16,6 +16,7 @@ mod queue;
 mod pass;
 mod refusal;
 mod settle;
+mod shadow;
 
 mod ban_changes;
 mod ban_lines;

@@ -8,13 +8,14 @@ use super::budget::{Budget, Budgets};
 use super::check::{Check, Checked, Checks};
 use super::delta::units;
 use super::settle::{Bill, BillItem, Terms};
+use super::shadow::shadowed;
 use super::standing::Standing;
 use super::state::LimitState;
 use crate::base::telemetry::LimitDecision;
 use crate::base::time::Timestamp;
 use crate::engine::limit::tightness::Tightness;
 use crate::engine::limit::{Algorithm, Decision, Key};
-use crate::engine::policy::{Limit, Mode};
+use crate::engine::policy::Mode;
 use crate::engine::store::{Batch, Charge, Receipt};
 
 /// A request that may be forwarded.
@@ -123,12 +124,6 @@ fn report<'l, C: Checked<'l>>(charges: &[Charge<'_, C>], now: Timestamp) {
 #[cold]
 fn shadow_decision<'l, C: Checked<'l>>(charge: &Charge<'_, C>) -> LimitDecision {
     shadowed(charge.check.limit(), &charge.decision()).unwrap_or(LimitDecision::ShadowRefused)
-}
-
-/// What a limit in shadow mode would have done to a request; `None` if it admits the request.
-pub(super) fn shadowed(limit: &Limit, decision: &Decision) -> Option<LimitDecision> {
-    let waits = limit.on_limit.waits(decision.denied?);
-    Some(if waits { LimitDecision::ShadowHeld } else { LimitDecision::ShadowRefused })
 }
 
 fn is_tighter<'l, C: Checked<'l>>(one: &Charge<'_, C>, other: &Charge<'_, C>, now: Timestamp) -> bool {

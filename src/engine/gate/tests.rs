@@ -1,6 +1,7 @@
 //! Scripts in virtual time: requests, their instants, and the answers with their instants.
 
 mod bans;
+mod candidate;
 mod delay;
 mod delta;
 mod explain;
@@ -85,6 +86,7 @@ fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) ->
         persist: true,
         ramp: None,
         ramp_steps: 0,
+        candidate_of: None,
         is_listed: false,
     }
 }

@@ -135,6 +135,11 @@ impl Policy {
         &self.limits
     }
 
+    /// The names of limits that can have overrides: those of a candidate are those of its limit.
+    pub fn overridable_limits(&self) -> impl Iterator<Item = &str> {
+        self.limits.iter().filter(|limit| limit.candidate_of.is_none()).map(|limit| &*limit.name)
+    }
+
     /// The fetched keys of identities, each with the name of its identity.
     pub fn fetched_keys(&self) -> impl Iterator<Item = (&str, &FetchedKeys)> {
         self.identities.iter().filter_map(|identity| match &identity.source {

@@ -28,6 +28,8 @@ pub struct Limit {
     /// The part of the keys for which the limit is enforced, in percent. It charges and counts the others as in
     /// [`Mode::Shadow`].
     pub enforced_percent: u8,
+    /// The index of the limit whose candidate this one is: it counts what other numbers would do, in [`Mode::Shadow`].
+    pub candidate_of: Option<usize>,
     /// The requests that the limit applies to.
     pub matches: Match,
     /// The requests of `matches` that are exempt.

@@ -73,7 +73,7 @@ impl Policy {
             });
             let is_split = matches!(limit.strategy, Strategy::Split(_));
             let share = match (ramped, shares.members.filter(|_| is_split)) {
-                (Some(whole), Some(members)) => Some(whole.map(|rule| share(rule, members))),
+                (Some(whole), Some(members)) => Some(whole.shared(members)),
                 (ramped, _) => ramped,
             };
             let allowed = share.unwrap_or_else(|| limit.allowed.clone());
@@ -110,6 +110,11 @@ impl Allowed {
             allowed.written = allowed.written.scaled(scale);
         }
         allowed
+    }
+
+    /// The share of one of `replicas`. A rule with fewer units has one.
+    pub fn shared(&self, replicas: u64) -> Self {
+        self.map(|rule| share(rule, replicas))
     }
 
     /// These rules, each changed by `change`.

@@ -98,6 +98,11 @@ fields!(
         request.outcome.refused_by().map_or(Value::Absent, |by| Value::Text(by.label()))
     }),
     Text("limit", "limit that held or refused the request", |request| request.of(Text::Limit)),
+    Text(
+        "shadow_limits",
+        "limits in shadow mode that would have refused or held the request, with commas",
+        |request| request.of(Text::ShadowLimits)
+    ),
     Identities("identities", "verified identities by name; those of headers are masked", |request| {
         if request.has_identities() { Value::Identities(request) } else { Value::Absent }
     }),
@@ -130,7 +135,7 @@ fields!(
 impl Field {
     /// Whether the gate must be asked for the value.
     pub(super) fn is_of_gate(&self) -> bool {
-        matches!(self.kind, FieldKind::Identities | FieldKind::Keys) || self.name == "plan"
+        matches!(self.kind, FieldKind::Identities | FieldKind::Keys) || matches!(self.name, "plan" | "shadow_limits")
     }
 }
 

@@ -260,6 +260,7 @@ mod tests {
             (Text::Referer, "https://a/"),
             (Text::RequestId, "id-1"),
             (Text::TraceId, "4bf9"),
+            (Text::ShadowLimits, "one.candidate"),
         ] {
             request.set(text, value);
         }
@@ -279,8 +280,8 @@ mod tests {
     #[test]
     fn each_format_has_all_fields() {
         let (request, bare) = (refused(), RequestRecord::default());
-        insta::assert_snapshot!(line(&LineFormat::Json, &request), @r##"{"timestamp":"2026-01-02T03:04:05.000007Z","level":"INFO","message":"request","client":"2001:db8::1","method":"GET","host":"a\"b","path":"/\u001b\u202e","status":429,"verdict":"refused","refused_by":"limit","limit":"one","identities":{"seller":"7|\u2066","key":"ab..#01020304"},"plan":"premium","keys":[{"limit":"per-ip","key":"2001:db8::/64","id":"00000000000000000000000000000001"},{"limit":"one","key":"7","id":"00000000000000010000000000000002"}],"route":"/api/{*rest}","upstream":"api","endpoint":"http://10.0.0.1:80","duration_us":1234,"held_us":0,"upstream_us":7,"bytes_in":3,"bytes_out":12,"protocol":"HTTP/1.1","tls":"TLSv1.3","user_agent":"curl\\ \" - x","referer":"https://a/","request_id":"id-1","trace_id":"4bf9"}"##);
-        insta::assert_snapshot!(line(&LineFormat::Text, &request), @r##"2026-01-02T03:04:05.000007Z  INFO request client=2001:db8::1 method="GET" host="a\"b" path="/\u001b\u202e" status=429 verdict="refused" refused_by="limit" limit="one" identities="seller=7|\u2066 key=ab..#01020304" plan="premium" keys="per-ip=2001:db8::/64 one=7" route="/api/{*rest}" upstream="api" endpoint="http://10.0.0.1:80" duration_us=1234 held_us=0 upstream_us=7 bytes_in=3 bytes_out=12 protocol="HTTP/1.1" tls="TLSv1.3" user_agent="curl\\ \" - x" referer="https://a/" request_id="id-1" trace_id="4bf9""##);
+        insta::assert_snapshot!(line(&LineFormat::Json, &request), @r##"{"timestamp":"2026-01-02T03:04:05.000007Z","level":"INFO","message":"request","client":"2001:db8::1","method":"GET","host":"a\"b","path":"/\u001b\u202e","status":429,"verdict":"refused","refused_by":"limit","limit":"one","shadow_limits":"one.candidate","identities":{"seller":"7|\u2066","key":"ab..#01020304"},"plan":"premium","keys":[{"limit":"per-ip","key":"2001:db8::/64","id":"00000000000000000000000000000001"},{"limit":"one","key":"7","id":"00000000000000010000000000000002"}],"route":"/api/{*rest}","upstream":"api","endpoint":"http://10.0.0.1:80","duration_us":1234,"held_us":0,"upstream_us":7,"bytes_in":3,"bytes_out":12,"protocol":"HTTP/1.1","tls":"TLSv1.3","user_agent":"curl\\ \" - x","referer":"https://a/","request_id":"id-1","trace_id":"4bf9"}"##);
+        insta::assert_snapshot!(line(&LineFormat::Text, &request), @r##"2026-01-02T03:04:05.000007Z  INFO request client=2001:db8::1 method="GET" host="a\"b" path="/\u001b\u202e" status=429 verdict="refused" refused_by="limit" limit="one" shadow_limits="one.candidate" identities="seller=7|\u2066 key=ab..#01020304" plan="premium" keys="per-ip=2001:db8::/64 one=7" route="/api/{*rest}" upstream="api" endpoint="http://10.0.0.1:80" duration_us=1234 held_us=0 upstream_us=7 bytes_in=3 bytes_out=12 protocol="HTTP/1.1" tls="TLSv1.3" user_agent="curl\\ \" - x" referer="https://a/" request_id="id-1" trace_id="4bf9""##);
         let combined = LineFormat::Template(Template::parse(COMBINED).unwrap());
         insta::assert_snapshot!(line(&combined, &request), @r##"2001:db8::1 - - [02/Jan/2026:03:04:05 +0000] "GET /\u001b\u202e HTTP/1.1" 429 12 "https://a/" "curl\\ \" - x""##);
         insta::assert_snapshot!(line(&combined, &bare), @r##"0.0.0.0 - - [01/Jan/1970:00:00:00 +0000] "- - -" 0 0 "-" "-""##);

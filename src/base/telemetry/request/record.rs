@@ -58,6 +58,8 @@ pub enum Text {
     Route,
     /// The limit that held or refused it.
     Limit,
+    /// The limits in shadow mode that would have refused or held it.
+    ShadowLimits,
     /// The plan.
     Plan,
     /// The name of the upstream.
