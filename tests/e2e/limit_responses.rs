@@ -1,7 +1,8 @@
 //! Responses of limits: their headers, their bodies, and gRPC statuses.
 
+use std::collections::BTreeSet;
 use std::io::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
@@ -232,6 +233,53 @@ fn an_error_is_a_problem_or_a_grpc_status() {
     assert_eq!(weir.metric("weir_problems_total{kind=\"bad_gateway\"}"), 2.0);
     assert_eq!(weir.metric("weir_problems_total{kind=\"bad_path\"}"), 2.0);
     assert_eq!(weir.metric("weir_panics_total"), 0.0);
+}
+
+/// A part of the wait, at random, is added for each client, in all fields and also for gRPC clients.
+#[test]
+fn clients_are_asked_to_return_apart() {
+    let (_upstream, _weir, mut client) = start(&limit("l", "1/h", "jitter = '20%'"));
+    client.get("/");
+    let waits: BTreeSet<_> = (0..20)
+        .map(|_| {
+            let answer = client.get("/");
+            let retry_s = number(&answer, "retry-after").unwrap();
+            assert!((3500..=4321).contains(&retry_s), "{}", answer.head);
+            assert_eq!(problem(&answer)["detail"], format!("beyond l; retry after {retry_s} s"));
+            retry_s
+        })
+        .collect();
+    assert!(waits.len() > 10, "{waits:?}");
+    let head = "POST /p.S/M HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc\r\nContent-Length: 0\r\n\r\n";
+    let answer = client.send(head).answer();
+    let [retry_s, pushback_ms] = ["retry-after", "grpc-retry-pushback-ms"].map(|name| number(&answer, name).unwrap());
+    assert!(pushback_ms > 3_500_000 && pushback_ms.abs_diff(retry_s * 1000) <= 2000, "{}", answer.head);
+}
+
+/// A ban and a lack of capacity have problem types of their own.
+#[test]
+fn problem_types_say_why() {
+    let (_upstream, _weir, mut client) = start(&limit("l", "1/h", "ban = { after = '1/h', for = '1h' }"));
+    let kind = |answer: &Answer| problem(answer)["type"].as_str().unwrap().rsplit_once('#').unwrap().1.to_owned();
+    client.get("/");
+    let answers = [0; 2].map(|_| client.get("/"));
+    assert_eq!(answers.each_ref().map(|answer| answer.status), [429, 403]);
+    assert_eq!(answers.each_ref().map(kind), ["quota-exceeded", "abnormal-usage-detected"]);
+    assert_eq!(problem(&answers[1])["violated-policies"], serde_json::json!(["l"]));
+
+    let upstream = Upstream::answering(|_, stream| {
+        std::thread::sleep(Duration::from_secs(2));
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_ok()
+    });
+    let config =
+        Weir::config(&upstream, "", "").replace("[upstream]\n", "[upstream]\nmax_connections = 1\nmax_queued = 1\n");
+    let weir = Weir::start_as(&config);
+    let mut clients = [0; 3].map(|_| Client::connect(weir.address()));
+    for client in &mut clients {
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    let busy = clients.iter_mut().map(Client::answer).find(|answer| answer.status == 503).unwrap();
+    assert_eq!((kind(&busy), problem(&busy).get("violated-policies")), ("temporary-reduced-capacity".to_owned(), None));
 }
 
 #[test]

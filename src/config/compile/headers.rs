@@ -27,16 +27,20 @@ pub(super) fn free_preflights(headers: &Table<'_>) -> Optional<Algorithm> {
 }
 
 pub(super) fn profiles(headers: &Table<'_>) -> Option<Profiles> {
-    let [x_ratelimit, ietf, wildberries] = ["x-ratelimit", "ietf", "wildberries"];
-    let names = [x_ratelimit, ietf, wildberries].map(|name| (name, name));
+    let [x_ratelimit, wildberries] = ["x-ratelimit", "wildberries"];
+    // Revisions 10 and 11 of the draft have the same fields. A name with a revision keeps its fields if a later one
+    // changes them.
+    let ietf = ["ietf", "ietf-10", "ietf-11"];
+    let names: Vec<_> = [x_ratelimit, wildberries].iter().chain(&ietf).map(|name| (*name, *name)).collect();
     let chosen = headers.list_at("profiles", units::one_of(&names))?;
     let find = |profile: &str| chosen.iter().find(|one| *one.get_ref() == profile);
-    if let (Some(one), Some(other)) = (find(x_ratelimit), find(wildberries)) {
-        let (first, second) = if one.span().start < other.span().start { (one, other) } else { (other, one) };
-        let title = "`headers.profiles`: `x-ratelimit` and `wildberries` write the same fields; choose one";
+    for (one, other) in [(x_ratelimit, wildberries), (ietf[0], ietf[1]), (ietf[0], ietf[2]), (ietf[1], ietf[2])] {
+        let (Some(a), Some(b)) = (find(one), find(other)) else { continue };
+        let (first, second) = if a.span().start < b.span().start { (a, b) } else { (b, a) };
+        let title = format!("`headers.profiles`: `{one}` and `{other}` write the same fields; choose one");
         headers.context.note(Problem::new(second.span(), title).also(first.span(), "and here"));
     }
     let has = |profile| find(profile).is_some();
-    let (x_ratelimit, ietf, wildberries) = (has(x_ratelimit), has(ietf), has(wildberries));
+    let (x_ratelimit, ietf, wildberries) = (has(x_ratelimit), ietf.into_iter().any(has), has(wildberries));
     Some(Profiles { x_ratelimit, ietf, wildberries, retirements: false })
 }

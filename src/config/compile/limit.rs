@@ -96,8 +96,7 @@ type Names = HashMap<String, Range<usize>>;
 fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(Limit, Option<Limit>)> {
     let &Around { identities, prefixes, fleet, has_snapshot, has_plans, overrides: set } = around;
     let name = name(table, names);
-    let stage = table.choice("stage", &words::STAGES);
-    let mode = table.choice("mode", &words::MODES);
+    let (stage, mode) = (table.choice("stage", &words::STAGES), table.choice("mode", &words::MODES));
     let match_table = table.table("match");
     let mut matches = matching::matches(&match_table);
     matching::cover_head(&mut matches.methods);
@@ -151,6 +150,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
         cost,
         after: after?,
         on_limit: excess.on_limit,
+        jitter_percent: percent(table, "jitter", 0)?,
         ban: excess.ban,
         max_keys: max_keys?,
         on_full,
@@ -173,18 +173,24 @@ fn except(table: &Table<'_>) -> Except {
 
 /// The part of the keys for which the limit is enforced.
 fn enforced_percent(table: &Table<'_>, mode: Option<Mode>) -> Option<u8> {
-    let percent = |text: &str| {
-        let number = decimal(text.strip_suffix('%')?.as_bytes())?;
-        u8::try_from(number).ok().filter(|percent| (1..=100).contains(percent))
-    };
-    let read = |text: &str| {
-        let fault = Fault::new(format!("`{text}` is not a whole percentage from `1%` to `100%`"));
-        percent(text).ok_or_else(|| fault.help("with `mode = \"shadow\"` the limit refuses nothing"))
-    };
     if mode.is_some_and(|mode| mode != Mode::Enforce) {
         table.fault_if_present("enforce", "has an effect only with `mode = \"enforce\"`");
     }
-    table.parsed("enforce", read)
+    percent(table, "enforce", 1)
+}
+
+/// A whole percentage, at least `min`.
+fn percent(table: &Table<'_>, key: &str, min: u8) -> Option<u8> {
+    let number = |text: &str| {
+        let number = decimal(text.strip_suffix('%')?.as_bytes())?;
+        u8::try_from(number).ok().filter(|percent| (min..=100).contains(percent))
+    };
+    table.parsed(key, |text| {
+        number(text).ok_or_else(|| {
+            let fault = Fault::new(format!("`{text}` is not a whole percentage from `{min}%` to `100%`"));
+            fault.help(Some("with `mode = \"shadow\"` the limit refuses nothing").filter(|_| key == "enforce"))
+        })
+    })
 }
 
 /// Notes what a limit of its stage cannot do, and plans of a limit whose requests never have a plan.

@@ -121,6 +121,8 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Delay for each unit over the limit."),
     opt("limit.delay.max", Duration, Toml("\"5s\""),
         "Longest delay."),
+    opt("limit.jitter", Text("`0%` to `100%`"), Toml("\"0%\""),
+        "Longest random time that `Retry-After` adds to the wait, in percent of it."),
     opt("limit.ramp.from", Text("date, or RFC 3339"), Required,
         "Begin of a ramp that changes all numbers of the limit by the wall clock."),
     opt("limit.ramp.to", Text("date, or RFC 3339"), Required,

@@ -281,7 +281,7 @@ const OTHERS: &[Opt] = &[
     opt("admin.tls.client_auth", OneOf(&words::CLIENT_AUTH), Toml("\"required\""),
         "As `server.tls.client_auth`."),
 
-    opt("headers.profiles", List("`x-ratelimit`, `ietf` or `wildberries`"), Toml("[\"x-ratelimit\"]"),
+    opt("headers.profiles", List("`x-ratelimit`, `ietf`, `ietf-10`, `ietf-11` or `wildberries`"), Toml("[\"x-ratelimit\"]"),
         "Limit headers of answers."),
     opt("headers.free_preflights", Kind::RateOrFalse, Toml("\"50/s\""),
         "Rate of free CORS preflights of each client; few limits charge these."),

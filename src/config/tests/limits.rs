@@ -424,6 +424,14 @@ fn a_part_of_the_keys() {
         assert_eq!(config.policy.limits()[0].enforced_percent, percent, "{text}");
     }
     let not_whole = "is not a whole percentage from `1%` to `100%`";
+    assert!(compile(&format!("{}\n{UPSTREAM}", limit("['ip']", "jitter = '0%'"))).is_ok());
+    for text in ["101%", "-1%", "20"] {
+        let said = said(&limit("['ip']", &format!("jitter = '{text}'")));
+        assert!(
+            said.contains(&format!("`limit.jitter`: `{text}` is not a whole percentage from `0%` to `100%`")),
+            "{said}"
+        );
+    }
     for (key, rest, expected) in [
         ("['ip']", "enforce = '0%'", not_whole),
         ("['ip']", "enforce = '101%'", not_whole),

@@ -160,7 +160,7 @@ listen = "127.0.0.1:8080""#), @r#"
     "#);
     insta::assert_snapshot!(said(r#"[headers]
 profiles = ["x-ratelimit", "ieft", "wildberries"]"#), @r#"
-    error: `headers.profiles`: `ieft` is not one of `x-ratelimit`, `ietf`, `wildberries`
+    error: `headers.profiles`: `ieft` is not one of `x-ratelimit`, `wildberries`, `ietf`, `ietf-10`, `ietf-11`
      --> weir.toml:2:28
       |
     2 | profiles = ["x-ratelimit", "ieft", "wildberries"]
@@ -174,6 +174,13 @@ profiles = ["x-ratelimit", "ieft", "wildberries"]"#), @r#"
     2 | profiles = ["x-ratelimit", "ieft", "wildberries"]
       |             ------------- and here ^^^^^^^^^^^^^
     "#);
+    for (profiles, expected) in [
+        ("'ietf-11', 'ietf'", "`ietf` and `ietf-11` write the same fields; choose one"),
+        ("'ietf-10', 'ietf-11'", "`ietf-10` and `ietf-11` write the same fields; choose one"),
+    ] {
+        let said = said(&format!("[headers]\nprofiles = [{profiles}]"));
+        assert!(said.contains(expected), "{said}");
+    }
     insta::assert_snapshot!(said(r#"[log]
 level = "infoo"
 format = "xml""#), @r#"

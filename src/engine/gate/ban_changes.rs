@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::keys::{FoundKey, KeyName};
 use super::operator_bans::{BanInForce, BanTarget, OperatorBan, retry};
-use super::refusal::{Cause, Refusal};
+use super::refusal::{Cause, Refusal, RetryJitter};
 use super::state::{Gate, LimitState, Live};
 use super::top_keys::TopKeys;
 use crate::base::time::Timestamp;
@@ -169,7 +169,14 @@ impl Gate {
         self.operator_bans.refused.count(key, || address.to_string());
         self.refused_networks.count(&self.secret, address);
         let (violated, budgets) = (SmallVec::new(), Vec::new());
-        Refusal { standing: None, violated, retry: retry(ban_ns), cause: Cause::Banned, budgets }
+        Refusal {
+            standing: None,
+            violated,
+            retry: retry(ban_ns),
+            jitter: RetryJitter::default(),
+            cause: Cause::Banned,
+            budgets,
+        }
     }
 
     /// The banned addresses with the most requests.

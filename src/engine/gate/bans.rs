@@ -8,7 +8,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::operator_bans;
-use super::refusal::{Cause, Refusal};
+use super::refusal::{Cause, Refusal, RetryJitter};
 use super::state::LimitState;
 use crate::base::telemetry::LimitDecision;
 
@@ -23,5 +23,12 @@ pub(super) fn refusal<'l>(bans: impl Iterator<Item = (&'l Arc<LimitState>, u64)>
         longest_ns = longest_ns.max(ban_ns);
     }
     let (retry, cause) = (operator_bans::retry(longest_ns), Cause::Banned);
-    (!violated.is_empty()).then_some(Refusal { standing: None, violated, retry, cause, budgets: Vec::new() })
+    (!violated.is_empty()).then_some(Refusal {
+        standing: None,
+        violated,
+        retry,
+        jitter: RetryJitter::default(),
+        cause,
+        budgets: Vec::new(),
+    })
 }

@@ -86,7 +86,7 @@ pub use pass::{Charged, Pass};
 pub use queue::capacity::HoldCaps;
 pub use queue::delay::Delayed;
 pub use queue::wait::Waiting;
-pub use refusal::{Cause, Refusal};
+pub use refusal::{Cause, Refusal, RetryJitter};
 pub use settle::Bill;
 pub use spend::{Balance, Spend, SpendError, UNITS_MAX};
 pub use standing::Standing;

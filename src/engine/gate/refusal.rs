@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use super::budget::{Budget, Budgets};
 use super::check::Checked;
 use super::standing::{Standing, known_wait};
+use crate::base::split_mix::{STEP, mix};
 use crate::base::telemetry::LimitDecision;
 use crate::base::time::Timestamp;
 use crate::engine::limit::Retry;
@@ -19,11 +20,44 @@ pub struct Refusal<'l> {
     pub violated: SmallVec<[&'l str; 2]>,
     /// When the request could pass.
     pub retry: Retry,
+    /// The time that the client is asked to wait beyond `retry`.
+    pub jitter: RetryJitter,
     /// Why the request does not wait until then.
     pub cause: Cause,
     /// The budgets that the answer lists.
     pub budgets: Budgets<'l>,
 }
+
+/// A random time beyond the time at which a request could pass, so that clients do not return at the same instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RetryJitter {
+    /// In nanoseconds.
+    pub ns: u64,
+    /// In whole seconds, up or down at random, so that many refusals together have the same mean as `ns`.
+    pub s: u64,
+}
+
+impl RetryJitter {
+    /// At most `percent` of the wait. `bits` are random.
+    ///
+    /// Waits until the same instant have different lengths, so a uniform part of each would still bring most clients back
+    /// soon after it. The square root of a uniform number has few small values, which makes up for that.
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // below 2^53
+    fn of(percent: u8, retry: Retry, bits: u64) -> Self {
+        let wait_ns = match retry {
+            _ if percent == 0 => return Self::default(),
+            Retry::Never => return Self::default(),
+            Retry::ON_RELEASE => SECOND_NS,
+            Retry::AfterNs(ns) => ns,
+        };
+        let unit = |bits: u64| (mix(bits) >> 11) as f64 / (1_u64 << 53) as f64;
+        let ns = wait_ns as f64 * f64::from(percent) / 100.0 * unit(bits).sqrt();
+        let s = ns / SECOND_NS as f64 + unit(bits.wrapping_add(STEP));
+        Self { ns: ns as u64, s: s as u64 }
+    }
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
 
 /// Why a request beyond a limit is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +85,7 @@ impl<'l> Refusal<'l> {
         expected_ns: Option<u64>,
     ) -> Self {
         let mut longest: Option<(Retry, Standing<'l>)> = None;
+        let (mut jitter_percent, mut bits) = (0, 0);
         let (mut violated, mut budgets, mut is_gone) = (SmallVec::new(), Budgets::new(), false);
         for charge in denials {
             let (state, decision) = (charge.check.state(), charge.decision());
@@ -66,12 +101,25 @@ impl<'l> Refusal<'l> {
             // A known wait goes before an unknown one: a release by another request.
             if longest.as_ref().is_none_or(|(known, _)| known_wait(Some(retry)) > known_wait(Some(*known))) {
                 longest = Some((retry, standing));
+                (jitter_percent, bits) = (charge.check.limit().jitter_percent, charge.key.first ^ now.as_ns());
             }
         }
         let (retry, standing) = longest.map_or((Retry::AfterNs(0), None), |(retry, standing)| (retry, Some(standing)));
-        let expected = known_wait(expected_ns.map(Retry::AfterNs));
+        let retry = known_wait(expected_ns.map(Retry::AfterNs)).unwrap_or(retry);
+        let jitter = RetryJitter::of(jitter_percent, retry, bits);
         let cause = if is_gone && cause != Cause::ShuttingDown { Cause::Gone } else { cause };
-        Self { standing, violated, retry: expected.unwrap_or(retry), cause, budgets }
+        Self { standing, violated, retry, jitter, cause, budgets }
+    }
+
+    /// The value of `Retry-After`: whole seconds until the client should retry, at least 1; `None` if it never can pass.
+    pub fn retry_after_s(&self) -> Option<u64> {
+        let s = match self.retry {
+            // Until other requests end, which may be soon.
+            Retry::ON_RELEASE => 1,
+            Retry::AfterNs(ns) => ns.div_ceil(SECOND_NS).max(1),
+            Retry::Never => return None,
+        };
+        Some(s.saturating_add(self.jitter.s))
     }
 
     /// The refusal of a request that limits of an earlier stage have charged. `standing` and `budgets` are those of that

@@ -7,6 +7,7 @@ mod delta;
 mod explain;
 mod handover;
 mod hold;
+mod jitter;
 mod keyed;
 mod keys;
 mod lease;
@@ -86,6 +87,7 @@ fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) ->
         persist: true,
         ramp: None,
         ramp_steps: 0,
+        jitter_percent: 0,
         candidate_of: None,
         is_listed: false,
     }

@@ -50,6 +50,8 @@ pub struct Limit {
     pub after: Option<Arc<AfterResponse>>,
     /// The action for requests that the limit does not admit.
     pub on_limit: OnLimit,
+    /// The longest random time that refused clients are asked to wait beyond their wait, in percent of it.
+    pub jitter_percent: u8,
     /// The ban of keys that are refused too often; `None` if there is none.
     pub ban: Option<ban::Rule>,
     /// The maximum number of keys that are counted exactly.

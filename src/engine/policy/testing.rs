@@ -45,6 +45,7 @@ pub(crate) fn limit(name: &str, paths: &[&str]) -> Limit {
         persist: false,
         ramp: None,
         ramp_steps: 0,
+        jitter_percent: 0,
         candidate_of: None,
         is_listed: false,
     }

@@ -35,7 +35,7 @@ impl HeaderSink for HeaderMap {
 pub struct Profiles {
     /// X-RateLimit-Limit (the burst), -Remaining, and -Reset (unix seconds when the budget is whole, rounded up).
     pub x_ratelimit: bool,
-    /// `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10).
+    /// `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers, revisions 10 and 11).
     pub ietf: bool,
     /// X-Ratelimit-Remaining on all statuses but 429; on 429 -Retry, -Limit and -Reset, in seconds.
     pub wildberries: bool,

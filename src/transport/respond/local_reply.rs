@@ -11,7 +11,9 @@ use super::headers::number;
 use super::{Disposition, HeaderSink, ProblemKind, Profiles, Reply, limit_headers};
 use crate::base::fields::Fields;
 use crate::base::telemetry::RefusedBy;
-use crate::engine::gate::{Budget, BudgetItem, Budgets, Cause, IdentityError, Refusal, Standing, Unidentified};
+use crate::engine::gate::{
+    Budget, BudgetItem, Budgets, Cause, IdentityError, Refusal, RetryJitter, Standing, Unidentified,
+};
 use crate::engine::limit::Retry;
 use crate::engine::policy::access::DenialReason;
 use crate::engine::policy::jwt::TokenError;
@@ -47,12 +49,13 @@ enum Pushback {
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 impl Pushback {
-    fn of(retry: Retry) -> Self {
-        match retry {
-            Retry::ON_RELEASE => Self::AfterMs(1000),
-            Retry::AfterNs(ns) => Self::AfterMs(ns.div_ceil(1_000_000).max(1)),
-            Retry::Never => Self::Never,
-        }
+    fn of(retry: Retry, jitter: RetryJitter) -> Self {
+        let wait_ns = match retry {
+            Retry::ON_RELEASE => 1_000_000_000,
+            Retry::AfterNs(ns) => ns,
+            Retry::Never => return Self::Never,
+        };
+        Self::AfterMs(wait_ns.saturating_add(jitter.ns).div_ceil(1_000_000).max(1))
     }
 }
 
@@ -93,19 +96,14 @@ impl<'a> LocalReply<'a> {
 
     /// The response to a request that limits refuse: 429, or 503 during shutdown.
     pub fn refusal(refusal: Refusal<'a>, is_grpc: bool) -> Self {
-        let retry_after_s = match refusal.retry {
-            // Until other requests end, which may be soon.
-            Retry::ON_RELEASE => Some(1),
-            Retry::AfterNs(ns) => Some(ns.div_ceil(1_000_000_000).max(1)),
-            Retry::Never => None,
-        };
+        let retry_after_s = refusal.retry_after_s();
         Self {
             kind: refusal.cause.into(),
             detail: Detail::Beyond(refusal.cause),
             violated: refusal.violated,
             is_grpc,
             retry_after_s,
-            pushback: Some(Pushback::of(refusal.retry)),
+            pushback: Some(Pushback::of(refusal.retry, refusal.jitter)),
             status: None,
             hint: None,
             standing: refusal.standing.map(|standing| (standing, Disposition::Refused { retry_after_s })),
@@ -280,11 +278,12 @@ impl Reply for LocalReply<'_> {
         if self.is_grpc {
             return;
         }
-        let is_quota = self.kind == ProblemKind::Limited;
-        // A constant for the most frequent response; the rest is put together.
-        body.extend_from_slice(if is_quota { QUOTA_EXCEEDED } else { b"{\"type\":\"about:blank\",\"title\":\"" });
         let status = self.status();
-        if !is_quota {
+        let problem_type = problem_type(self.kind);
+        if let Some(written) = problem_type {
+            body.extend_from_slice(written.as_bytes());
+        } else {
+            body.extend_from_slice(b"{\"type\":\"about:blank\",\"title\":\"");
             body.extend_from_slice(status.canonical_reason().unwrap_or("").as_bytes());
             body.extend_from_slice(b"\",\"status\":");
         }
@@ -294,7 +293,7 @@ impl Reply for LocalReply<'_> {
         self.write_detail(body);
         escape(body, detail_at);
         body.push(b'"');
-        if is_quota {
+        if problem_type.is_some() && !self.violated.is_empty() {
             body.extend_from_slice(b",\"violated-policies\":[");
             if self.budgets.is_empty() {
                 write_names(body, &self.violated);
@@ -312,9 +311,30 @@ impl Reply for LocalReply<'_> {
     }
 }
 
-/// The problem type of draft-ietf-httpapi-ratelimit-headers-10, section 5.1.
-const QUOTA_EXCEEDED: &[u8] = b"{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
-    \"title\":\"Quota exceeded\",\"status\":";
+/// The start of a body with a problem type of draft-ietf-httpapi-ratelimit-headers-11, section 5.
+macro_rules! typed {
+    ($name:literal, $title:literal) => {
+        concat!(
+            "{\"type\":\"https://iana.org/assignments/http-problem-types#",
+            $name,
+            "\",\"title\":\"",
+            $title,
+            "\",\"status\":"
+        )
+    };
+}
+
+/// The start of the body of this kind, if it has a problem type.
+fn problem_type(kind: ProblemKind) -> Option<&'static str> {
+    match kind {
+        ProblemKind::Limited => Some(typed!("quota-exceeded", "Quota exceeded")),
+        ProblemKind::Banned => Some(typed!("abnormal-usage-detected", "Abnormal usage detected")),
+        ProblemKind::UpstreamBusy | ProblemKind::UpstreamDrained | ProblemKind::ShuttingDown => {
+            Some(typed!("temporary-reduced-capacity", "Temporary reduced capacity"))
+        }
+        _ => None,
+    }
+}
 
 /// Writes a number between two texts.
 fn write_seconds(text: &mut Vec<u8>, before: &[u8], s: u64, after: &[u8]) {
@@ -391,8 +411,10 @@ mod tests {
             (Retry::ON_RELEASE, Some("1000")),
             (Retry::Never, Some("-1")),
         ] {
-            let answer =
-                LocalReply { pushback: Some(Pushback::of(retry)), ..LocalReply::new(ProblemKind::Limited, "", true) };
+            let answer = LocalReply {
+                pushback: Some(Pushback::of(retry, RetryJitter::default())),
+                ..LocalReply::new(ProblemKind::Limited, "", true)
+            };
             assert_eq!(pushback(&answer), expected.map(str::to_owned), "{retry:?}");
         }
         for (kind, is_grpc, expected) in [
