@@ -190,8 +190,8 @@ pub(super) fn refused(live: &Live, error: &KeyError) -> Refused {
 
 /// Refuses a name that no limit has, and names the limits.
 pub(super) fn unknown_limit(live: &Live) -> Refused {
-    let limits = live.policy.limits();
-    let mut names: Vec<_> = limits.iter().take(NAMED_MAX).map(|limit| format!("`{}`", limit.name)).collect();
+    let limits: Vec<_> = live.policy.nameable_limits().collect();
+    let mut names: Vec<_> = limits.iter().take(NAMED_MAX).map(|limit| format!("`{limit}`")).collect();
     names.extend((limits.len() > NAMED_MAX).then(|| format!("{} more", limits.len() - NAMED_MAX)));
     (StatusCode::NOT_FOUND, format!("{}; there are {}", KeyError::UnknownLimit, names.join(", ")))
 }

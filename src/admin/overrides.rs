@@ -148,7 +148,7 @@ pub(super) fn of_limit<'o>(
     limit: Option<&str>,
 ) -> Result<Vec<&'o Override>, Refused> {
     let found: Vec<_> = overrides.iter().filter(|one| limit.is_none_or(|limit| *one.limit == *limit)).collect();
-    let has_limit = |limit: &str| live.policy.overridable_limits().any(|known| known == limit);
+    let has_limit = |limit: &str| live.policy.nameable_limits().any(|known| known == limit);
     if limit.is_some_and(|limit| found.is_empty() && !has_limit(limit)) {
         return Err(unknown_limit(live));
     }

@@ -20,9 +20,12 @@ pub(super) const SAMPLES_OF_MINUTE: usize = SAMPLES_MAX / 60;
 /// Most limits with series of their own: the first ones of the configuration.
 const LIMITS_MAX: usize = 64;
 
-/// The results of a limit that have a series. The third one is the sum of the refusals.
-const DECISIONS: [&[LimitDecision]; 3] =
-    [&[LimitDecision::Admitted], &[LimitDecision::Held], &[LimitDecision::Refused, LimitDecision::Banned]];
+/// The results of a limit that have a series. Those in shadow mode count as enforced ones: a limit has one mode.
+const DECISIONS: [&[LimitDecision]; 3] = [
+    &[LimitDecision::Admitted],
+    &[LimitDecision::Held, LimitDecision::ShadowHeld],
+    &[LimitDecision::Refused, LimitDecision::Banned, LimitDecision::ShadowRefused],
+];
 
 /// The last hour.
 #[derive(Debug, Default)]

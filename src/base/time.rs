@@ -83,6 +83,12 @@ impl Clock {
         }
     }
 
+    /// Starts a clock at a date, so that a test repeats.
+    #[cfg(test)]
+    pub fn start_at(date: Timestamp) -> Self {
+        Self { unix_ns_at_start: date.as_ns(), ..Self::start() }
+    }
+
     /// The time when the clock was started.
     pub const fn started(&self) -> Timestamp {
         Timestamp(self.unix_ns_at_start)

@@ -50,7 +50,10 @@ impl DerivedDefaults {
             "fleet.strategy.store" | "limit.strategy.store" => only_store(table?, document).map(Value::from),
             _ => {
                 let (name, _) = path.strip_prefix("limit.")?.split_once('.')?;
-                let limit = in_force.policy.by_name(name)?.limit;
+                let limit = match schema {
+                    "limit.candidate.burst" => in_force.policy.by_name(&format!("{name}.candidate"))?.limit,
+                    _ => in_force.policy.by_name(name)?.limit,
+                };
                 match schema.strip_prefix("limit.")? {
                     // Without a file for snapshots no state outlives the process.
                     "persist" => Some((limit.persist && document.contains_key("snapshot")).into()),

@@ -267,7 +267,7 @@ impl<'a> Document<'a> {
         };
         let set = OverrideSet::read(context.for_overrides(), table.get_ref(), self.text.now);
         let config = self.compile_with(&context, &set)?;
-        let names: Vec<&str> = config.policy.overridable_limits().collect();
+        let names: Vec<&str> = config.policy.nameable_limits().collect();
         set.reject_unknown_limits(&names);
         let run_time = set.finish(&file, text, unreadable);
         Ok(with_derived(Config { run_time, ..config }))

@@ -36,7 +36,6 @@ fn candidates_count_and_refuse_nothing() {
         })
     };
     assert_eq!(counts(&weir), [[4.0, 2.0, 0.0, 0.0], [2.0, 4.0, 0.0, 0.0], [1.0, 0.0, 5.0, 0.0]]);
-
     let shadow = |request: &Value| request["shadow_limits"].as_str().unwrap_or_default().to_owned();
     let tapped = [0; 6].map(|_| shadow(&watcher.next()));
     assert_eq!(tapped, ["", "", "", "", "loose.candidate", "loose.candidate"]);
@@ -66,4 +65,16 @@ fn candidates_count_and_refuse_nothing() {
     );
     let answer = Client::connect(weir.admin()).send(format!("{head}\r\n\r\n{body}")).answer();
     assert!(answer.text().contains("there is no limit `loose.candidate`"), "{}", answer.text());
+
+    // The page shows what candidates refuse and hold.
+    weir.wait_until("series of candidates", || {
+        let head = "GET /v1/history HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let history: Value = serde_json::from_str(&Client::connect(weir.admin()).send(head).answer().text()).unwrap();
+        let has_any = |name: &str, of: &str| {
+            let mut limits = history["limits"].as_array().unwrap().iter();
+            let limit = limits.find(|limit| limit["limit"] == name);
+            limit.is_some_and(|limit| limit[of].as_array().unwrap().iter().any(|rate| rate.as_f64() > Some(0.0)))
+        };
+        has_any("strict.candidate", "refused") && has_any("slow.candidate", "held")
+    });
 }

@@ -184,7 +184,7 @@ async fn view(pages: &Pages, visitor: &Visitor, entered: FormFields, refused: Op
     };
     let (status, error) = refused.unzip();
     let shell = Shell::new(visitor, "Bans", &entered).with_error(error);
-    let limits = pages.admin.live.load().policy.limits().iter().map(|limit| limit.name.to_string()).collect();
+    let limits = pages.admin.live.load().policy.nameable_limits().map(str::to_owned).collect();
     let rows = bans.into_iter().map(BanRow::of).collect();
     let (bans, paging) = paged(rows, "/bans", &entered, |ban| [&*ban.target, &*ban.limit, &*ban.reason]);
     page(status.unwrap_or(StatusCode::OK), &BansPage { shell, entered, limits, bans, paging, more })

@@ -103,7 +103,7 @@ fn view(pages: &Pages, visitor: &Visitor, entered: FormFields, refused: Option<R
     let (status, error) = refused.unzip();
     let shell = Shell::new(visitor, "Overrides", &entered).with_error(error);
     let live = pages.admin.live.load();
-    let limits = live.policy.overridable_limits().map(str::to_owned).collect();
+    let limits = live.policy.nameable_limits().map(str::to_owned).collect();
     let rows = pages.admin.overrides.in_force.load().iter().map(|one| row(pages, &live, one)).collect();
     let (overrides, paging) = paged(rows, "/overrides", &entered, |one| [&*one.key, &*one.limit, &*one.to]);
     page(status.unwrap_or(StatusCode::OK), &OverridesPage { shell, entered, limits, overrides, paging })

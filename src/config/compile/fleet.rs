@@ -249,6 +249,12 @@ impl Fleet<'_> {
         if self.members.is_some() { 1 } else { replicas }
     }
 
+    /// The number of replicas by which rules of a limit with a store are divided if the store does not decide; 1 without a
+    /// store.
+    pub(super) fn remote_shares(&self, strategy: Strategy) -> u64 {
+        if strategy.is_remote() { self.shares(strategy.replicas()) } else { 1 }
+    }
+
     /// The number of replicas. Notes that `option` needs it.
     fn replicas(&self, option: &StrategyOption<'_, '_>, why: &str) -> Option<u64> {
         if self.members.is_some() {

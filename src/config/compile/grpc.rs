@@ -185,8 +185,8 @@ fn mapped_limit(
     let texts: Vec<_> = parts.entries().into_iter().map(|(part, value)| (part, text(parts, entries, value))).collect();
     let policy = policy?;
     let limits = policy.limits();
-    let Some(index) = limits.iter().position(|limit| *limit.name == **name.get_ref()) else {
-        let help = did_you_mean(nearest(name.get_ref(), limits.iter().map(|limit| &*limit.name)));
+    let Some(index) = policy.nameable_limits().position(|limit| *limit == **name.get_ref()) else {
+        let help = did_you_mean(nearest(name.get_ref(), policy.nameable_limits()));
         let title = format!("`{}`: there is no limit `{}`", table.path(), name.get_ref());
         table.context.note(Problem::new(name.span(), title).help(help).absence());
         return None;

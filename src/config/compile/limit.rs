@@ -9,13 +9,14 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::candidate::Candidate;
 use super::fleet::Fleet;
 use super::override_key::Keyed;
 use super::overrides::{self, Target};
 use super::remote::{self, Stored};
 use super::rule::Scheme;
 use super::warnings::of_everyone;
-use super::{allowed, candidate, cost, key, matching, on_limit, ramp, rate_warnings, settle, snapshot};
+use super::{allowed, cost, key, matching, on_limit, ramp, rate_warnings, settle, snapshot};
 use crate::base::fields::decimal;
 use crate::config::overrides::OverrideSet;
 use crate::config::reader::{Fault, Located, Table, units};
@@ -110,8 +111,8 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
     let parts = key.as_deref().filter(|parts| parts.len() == table.items("key").len());
     let keyed = Keyed { parts, routes: &matches.paths, prefixes, paths: table.context.paths.get() };
     let allowed::CompiledAllowed { allowed, mut capacities, dropping } = allowed::compile(table, &scheme, &keyed);
-    let candidate = candidate::rule(table, &scheme, key.as_deref());
-    capacities.extend(candidate.iter().flatten().map(candidate::Rule::capacity));
+    let candidate = Candidate::of(table, &scheme, key.as_deref(), allowed.as_ref(), (fleet, sharing.as_ref()));
+    capacities.extend(candidate.iter().flatten().map(Candidate::capacity));
     check_stage(table, stage, allowed.as_ref(), has_plans);
     let ramp = ramp::ramp(table, &scheme, allowed.as_ref(), sharing.as_ref());
     let cost = cost::compile(table, &capacities);
@@ -160,7 +161,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
         candidate_of: None,
         is_listed: false,
     };
-    let candidate = candidate.map(|rule| rule.candidate_of(&limit, sharing.shares, |allowed| excess.on_full(allowed)));
+    let candidate = candidate.map(|rule| rule.of_limit(table, &limit, |allowed| excess.on_full(allowed)));
     Some((limit, candidate))
 }
 

@@ -36,8 +36,13 @@ pub(super) fn persist(table: &Table<'_>, allowed: &Allowed, ban: Option<&ban::Ru
         let fault = Fault::new("the configuration names no file for the state");
         table.fault_if_present("persist", fault.help("add `[snapshot]` with the `path` of a file").absence());
     }
+    lasts(table, allowed, ban)
+}
+
+/// Whether snapshots contain the state of rules of the limit `table`.
+pub(super) fn lasts(table: &Table<'_>, allowed: &Allowed, ban: Option<&ban::Rule>) -> bool {
     let special = allowed.plans.iter().chain(&allowed.overrides).filter_map(|(_, rule)| rule.as_ref());
     let rules = special.chain([&allowed.usual]).map(|rule| rule.memory_ns());
     let longest_ns = rules.chain(ban.map(ban::Rule::longest_ns)).max().unwrap_or(0);
-    !is_released && wanted.unwrap_or(longest_ns >= KEPT_NS_MIN)
+    !allowed.usual.is_released() && table.switch("persist").unwrap_or(longest_ns >= KEPT_NS_MIN)
 }

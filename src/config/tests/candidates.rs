@@ -39,6 +39,18 @@ fn candidates_are_behind_all_limits() {
     assert_eq!(rules.map(|rule| rule.rates().len()), [2, 1]);
 }
 
+/// The state of a candidate of a day survives a restart beside a limit of a second. A limit that is off has none.
+#[test]
+fn candidates_persist_by_their_own_numbers() {
+    let snapshot = "[snapshot]\npath = '/tmp/none/weir.snapshot'\n";
+    for (mode, is_kept) in [(Mode::Enforce, [false, true]), (Mode::Off, [false, true])] {
+        let limit = with(&format!("rate = '10/s'\nmode = '{}'", mode.word()), "rate = '3/day'");
+        let limits = limits(&format!("{limit}{snapshot}"));
+        assert_eq!([0, 1].map(|index: usize| limits[index].persist), is_kept);
+        assert_eq!(limits[1].mode, if mode == Mode::Off { Mode::Off } else { Mode::Shadow });
+    }
+}
+
 /// No store decides about a candidate.
 #[test]
 fn replicas_count_candidates_by_their_share() {
@@ -50,9 +62,11 @@ fn replicas_count_candidates_by_their_share() {
         ("lease", Strategy::Split(2), [10, 10]),
     ] {
         let limit = with(&format!("rate = '10/s'\nstrategy = '{strategy}'"), "rate = '20/s'");
-        let limits = limits(&format!("{limit}{fleet}"));
-        assert_eq!(limits[1].strategy, expected, "{strategy}");
-        assert_eq!([0, 1].map(|index: usize| limits[index].allowed.usual.capacity()), capacities, "{strategy}");
+        for on_failure in ["split", "local", "reject"] {
+            let limits = limits(&format!("{limit}{fleet}on_failure = '{on_failure}'\n"));
+            assert_eq!(limits[1].strategy, expected, "{strategy}");
+            assert_eq!([0, 1].map(|index: usize| limits[index].allowed.usual.capacity()), capacities, "{strategy}");
+        }
     }
 }
 
@@ -67,10 +81,18 @@ fn wrong_candidates() {
         ("rate = '10/s'\ncost = 7", "rate = '6/s'", "the burst of the candidate"),
         ("rate = '10/s'", "rate = '1/s', mode = 'shadow'", "unknown key `mode`"),
         (ramp, "rate = '1/s'", "`limit.candidate`: does not go with `ramp`"),
+        ("algorithm = 'concurrency'\nmax = 3", "max = 4", "`limit.candidate.max`: is above `max` of the limit"),
     ] {
         let error = compile(&with(limit, candidate)).unwrap_err().to_string();
         assert!(error.contains(expected), "{expected}: {error}");
     }
+    let shared = "rate = '100/s'\ncost = 7\nstrategy = 'redis'";
+    let fleet = "[fleet]\nstrategy = 'local'\nreplicas = 4\nsecret = { env = 'WEIR_FLEET_SECRET' }\n[store.s]\nredis = 'redis://127.0.0.1:1'\n";
+    let error = compile(&format!("{}{fleet}", with(shared, "rate = '20/s'"))).unwrap_err().to_string();
+    assert!(error.contains("the burst of the candidate"), "a share of 5: {error}");
+    let mapped = "[[grpc.check]]\nscope = 'x'\nlimits = { 'a.candidate' = {} }\n[grpc]\nlisten = '127.0.0.1:0'\n";
+    let error = compile(&format!("{}{mapped}", with("rate = '10/s'", "rate = '1/s'"))).unwrap_err().to_string();
+    assert!(error.contains("there is no limit `a.candidate`"), "{error}");
     let of_callers = with("rate = '10/s'", "rate = '1/s'").replace("key = []", "key = ['name:seller']");
     let error = compile(&format!("{of_callers}[grpc]\nlisten = '127.0.0.1:0'\n")).unwrap_err().to_string();
     assert!(error.contains("`limit.candidate`: needs a limit of requests"), "{error}");

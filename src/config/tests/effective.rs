@@ -95,7 +95,7 @@ fn schema_of(path: &str) -> String {
 }
 
 fn settings(text: &str) -> Vec<Setting> {
-    let limit = "[[limit]]\nname = 'NAME'\nkey = []\nrate = '7/s'\nban = { after = '1/s', for = '1s' }";
+    let limit = "[[limit]]\nname = 'NAME'\nkey = []\nrate = '7/s'\nban = { after = '1/s', for = '1s' }\ncandidate = { rate = '7/s' }";
     let config = compile(&format!("{UPSTREAM}{limit}")).unwrap();
     let toml: Result<toml::Table, _> = toml::from_str(text);
     assert!(toml.is_ok(), "{toml:?}: {text}");

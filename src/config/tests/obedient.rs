@@ -166,7 +166,7 @@ impl Server {
             let mut pass: Box<Pass<'_>> = match admit(stage) {
                 Step::Pass(pass) => pass,
                 Step::Refuse(refusal) => {
-                    let refusal = refusal.charged_before(standing, budgets);
+                    let refusal = refusal.charged_before(standing, budgets, |_| 0);
                     LocalReply::refusal(refusal, false).write_headers(&mut head, PROFILES);
                     return Told::read(head, true);
                 }

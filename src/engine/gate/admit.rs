@@ -107,7 +107,9 @@ impl Gate {
         let is_admitted = handling == Handling::Plain && pass.charged.checks.admit(now);
         if let Some(record) = record.as_deref_mut() {
             self.describe_keys(live, requester, &pass.charged.checks, record);
-            shadow::describe(&pass.charged.checks, record);
+            if is_admitted {
+                shadow::describe(&pass.charged.checks, record);
+            }
         }
         if is_admitted {
             pass.complete(now);
@@ -117,18 +119,22 @@ impl Gate {
             Handling::Plain => None,
             handling => self.decide_special(live, requester, &mut pass.charged.checks, handling, now),
         };
-        if let Some(record) = record {
-            shadow::describe(&pass.charged.checks, record);
-        }
         let step = match special {
             Some(Special::Refused(refusal)) => Some(Step::Refuse(refusal)),
             Some(Special::Admitted) => self.pass_or_delay(pass, live, facts, head_bytes, now),
             Some(Special::Asked) => {
+                if let Some(record) = record {
+                    shadow::describe(&pass.charged.checks, record);
+                }
                 let pass = std::mem::take(pass);
                 return Ok(Some(Step::Ask(Box::new(Asking { gate: self, live, stage, pass }))));
             }
             None => Some(self.deny(live, requester, &mut pass.charged.checks, head_bytes(), now)),
         };
+        // A request that waits counts at its turn.
+        if let Some(record) = record.filter(|_| !matches!(step, Some(Step::Wait(_)))) {
+            shadow::describe(&pass.charged.checks, record);
+        }
         if step.is_some() {
             pass.charged.checks.retain(|_| false);
         }

@@ -8,10 +8,10 @@ use super::budget::{Budget, Budgets};
 use super::check::{Check, Checked, Checks};
 use super::delta::units;
 use super::settle::{Bill, BillItem, Terms};
-use super::shadow::shadowed;
+use super::shadow::{self, shadowed};
 use super::standing::Standing;
 use super::state::LimitState;
-use crate::base::telemetry::LimitDecision;
+use crate::base::telemetry::{LimitDecision, RequestRecord};
 use crate::base::time::Timestamp;
 use crate::engine::limit::tightness::Tightness;
 use crate::engine::limit::{Algorithm, Decision, Key};
@@ -25,8 +25,8 @@ pub struct Pass<'l> {
     pub standing: Option<Standing<'l>>,
     /// The request's charges; given back on drop unless they are committed.
     pub charged: Charged<'l>,
-    /// The limit that held or delayed the request, and for how many nanoseconds.
-    pub held: Option<(&'l str, u64)>,
+    /// The limits in shadow mode that would deny a request which has waited, with commas.
+    shadow_limits: Option<Box<str>>,
     /// The budgets that the answer lists, if they cannot be found in `charged`.
     budgets: Budgets<'l>,
 }
@@ -78,7 +78,14 @@ impl<'l> Pass<'l> {
         let (standing, budgets) = (record(&batch, now), listed(&batch));
         let open = open(&mut batch, true, now);
         let charged = Charged { checks: Checks::default(), open, is_committed: false, is_reported: true };
-        Self { standing, charged, held: None, budgets }
+        Self { standing, charged, shadow_limits: shadow::denying(&batch), budgets }
+    }
+
+    /// Adds the limits in shadow mode that would deny the request at its turn to its record, if it has waited.
+    pub fn describe_turn(&self, record: &mut RequestRecord) {
+        if let Some(names) = &self.shadow_limits {
+            shadow::add_names(record, names);
+        }
     }
 }
 

@@ -40,8 +40,8 @@ pub struct RetryJitter {
 impl RetryJitter {
     /// At most `percent` of the wait. `bits` are random.
     ///
-    /// Waits until the same instant have different lengths, so a uniform part of each would still bring most clients back
-    /// soon after it. The square root of a uniform number has few small values, which makes up for that.
+    /// Waits until the same instant have different lengths, so a uniform part of each would still bring many clients back
+    /// soon after it. A uniform number to the power of 0.55 has fewer small values, which makes up for that.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // below 2^53
     fn of(percent: u8, retry: Retry, bits: u64) -> Self {
         let wait_ns = match retry {
@@ -51,7 +51,7 @@ impl RetryJitter {
             Retry::AfterNs(ns) => ns,
         };
         let unit = |bits: u64| (mix(bits) >> 11) as f64 / (1_u64 << 53) as f64;
-        let ns = wait_ns as f64 * f64::from(percent) / 100.0 * unit(bits).sqrt();
+        let ns = wait_ns as f64 * f64::from(percent) / 100.0 * unit(bits).powf(0.55);
         let s = ns / SECOND_NS as f64 + unit(bits.wrapping_add(STEP));
         Self { ns: ns as u64, s: s as u64 }
     }
@@ -123,17 +123,47 @@ impl<'l> Refusal<'l> {
     }
 
     /// The refusal of a request that limits of an earlier stage have charged. `standing` and `budgets` are those of that
-    /// stage. If one of its limits is exhausted for longer, the retry is the wait for that limit.
-    pub fn charged_before(mut self, standing: Option<Standing<'l>>, mut budgets: Budgets<'l>) -> Self {
+    /// stage. If one of its limits is exhausted for longer, the retry is the wait for that limit, with its `jitter_percent`.
+    pub fn charged_before(
+        mut self,
+        standing: Option<Standing<'l>>,
+        mut budgets: Budgets<'l>,
+        jitter_percent: impl FnOnce(&str) -> u8,
+    ) -> Self {
         let is_beyond = matches!(self.cause, Cause::Limit | Cause::WaitTooLong | Cause::QueueFull);
         if let Some(wait) = standing.and_then(|standing| standing.wait)
             && is_beyond
             && (known_wait(Some(self.retry)) < Some(wait))
         {
-            (self.standing, self.retry) = (standing, wait);
+            let percent = standing.map_or(0, |standing| jitter_percent(standing.limit));
+            let bits = standing.map_or(0, |standing| mix(standing.at.as_ns()) ^ self.jitter.ns);
+            (self.standing, self.retry, self.jitter) = (standing, wait, RetryJitter::of(percent, wait, bits));
         }
         budgets.append(&mut self.budgets);
         self.budgets = budgets;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The jitter is a part of the wait, also of one that another limit decides; in whole seconds its mean is the same.
+    #[test]
+    fn jitter_is_a_part_of_the_wait() {
+        let waits = [Retry::AfterNs(500_000_000), Retry::AfterNs(84 * SECOND_NS), Retry::ON_RELEASE];
+        for (retry, most_ns) in waits.into_iter().zip([100_000_000, 16_800_000_000, 200_000_000]) {
+            let all: Vec<_> = (0..10_000).map(|bits| RetryJitter::of(20, retry, STEP.wrapping_mul(bits))).collect();
+            assert!(all.iter().all(|jitter| jitter.ns <= most_ns && jitter.s <= most_ns.div_ceil(SECOND_NS)));
+            let [ns, s] = [|jitter: &RetryJitter| jitter.ns, |jitter: &RetryJitter| jitter.s * SECOND_NS]
+                .map(|part| all.iter().map(part).sum::<u64>() / 10_000);
+            // The mean of a uniform number to the power of 0.55.
+            assert!(ns.abs_diff(most_ns * 20 / 31) < most_ns / 50, "{ns} of {most_ns}");
+            assert!(s.abs_diff(ns) < ns / 10, "{s} and {ns}");
+        }
+        for (percent, retry) in [(0, Retry::AfterNs(SECOND_NS)), (20, Retry::Never)] {
+            assert_eq!(RetryJitter::of(percent, retry, 7), RetryJitter::default());
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::check::{Check, Checked as _, Checks, is_denied};
+use super::check::{Check, Checked, Checks, is_denied};
 use super::delta::units;
 use crate::base::telemetry::{LimitDecision, RequestRecord, Text};
 use crate::base::time::Timestamp;
@@ -20,7 +20,8 @@ pub(super) fn shadowed(limit: &Limit, decision: &Decision) -> Option<LimitDecisi
 pub(super) fn count_refused(checks: &Checks<'_>, now: Timestamp) {
     for check in checks.charges().iter().filter(|check| check.check.mode() == Mode::Shadow) {
         let (limit, state) = (check.check.applied.limit, check.check.state);
-        if limit.candidate_of.is_some_and(|live| is_denied_only_by(live, checks)) {
+        let live = limit.candidate_of.filter(|_| !check.rule.is_released());
+        if live.is_some_and(|live| is_denied_only_by(live, checks)) {
             charge_candidate(check, now);
         } else if let Some(decided) = shadowed(limit, &check.decision()) {
             state.metrics.cells.count(decided);
@@ -34,16 +35,12 @@ fn is_denied_only_by(index: usize, checks: &Checks<'_>) -> bool {
 }
 
 /// Decides a request for a candidate that its limit alone refuses. The candidate is in the place of the limit, so it is
-/// charged if it admits the request; a request that is never sent cannot be in flight.
+/// charged if it admits the request.
 fn charge_candidate(check: &Check<'_>, now: Timestamp) {
     let state = check.check.state;
     let alone = Charge::new(check.table(), check.key, check.rule, check.cost, false, ());
     let mut alone: Batch<'_, ()> = std::iter::once(alone).collect();
-    if check.rule.is_released() {
-        alone.peek(now);
-    } else {
-        alone.admit(now);
-    }
+    alone.admit(now);
     let [decided] = alone.charges() else { return };
     let decision = decided.decision();
     match shadowed(check.check.applied.limit, &decision) {
@@ -58,12 +55,24 @@ fn charge_candidate(check: &Check<'_>, now: Timestamp) {
 /// Adds the limits in shadow mode that deny the request, as far as they are decided, to its record.
 #[inline(never)]
 pub(super) fn describe(checks: &Checks<'_>, record: &mut RequestRecord) {
-    let denies = |check: &&Check<'_>| {
-        check.check.mode() == Mode::Shadow && shadowed(check.check.applied.limit, &check.decision()).is_some()
-    };
-    let denying = checks.charges().iter().filter(denies).map(|check| &*check.check.state.name);
-    let names = denying.collect::<SmallVec<[&str; 2]>>().join(",");
-    if !names.is_empty() {
-        record.set(Text::ShadowLimits, &names);
+    if let Some(names) = denying(checks) {
+        add_names(record, &names);
     }
+}
+
+/// Adds names of limits to those of an earlier stage.
+pub(super) fn add_names(record: &mut RequestRecord, names: &str) {
+    let before = record.text(Text::ShadowLimits);
+    let all = if before.is_empty() { names.to_owned() } else { format!("{before},{names}") };
+    record.set(Text::ShadowLimits, &all);
+}
+
+/// The names of the limits in shadow mode that deny the request, with commas; `None` if there are none.
+pub(super) fn denying<'l, C: Checked<'l>>(batch: &Batch<'_, C>) -> Option<Box<str>> {
+    let denies = |charge: &&Charge<'_, C>| {
+        charge.check.mode() == Mode::Shadow && shadowed(charge.check.limit(), &charge.decision()).is_some()
+    };
+    let denying = batch.charges().iter().filter(denies).map(|charge| &*charge.check.state().name);
+    let names = denying.collect::<SmallVec<[&str; 2]>>();
+    (!names.is_empty()).then(|| names.join(",").into())
 }

@@ -135,8 +135,8 @@ impl Policy {
         &self.limits
     }
 
-    /// The names of limits that can have overrides: those of a candidate are those of its limit.
-    pub fn overridable_limits(&self) -> impl Iterator<Item = &str> {
+    /// The names of limits that operators and callers can name, in order: all but candidates, which are the last ones.
+    pub fn nameable_limits(&self) -> impl Iterator<Item = &str> {
         self.limits.iter().filter(|limit| limit.candidate_of.is_none()).map(|limit| &*limit.name)
     }
 

@@ -1,6 +1,7 @@
 //! The admission of a request by both stages of the gate.
 
 use crate::engine::gate::{Budgets, Pass, Refusal, Standing};
+use crate::engine::policy::Policy;
 use crate::transport::respond::Profiles;
 
 /// The admission of a request, stage by stage.
@@ -23,8 +24,9 @@ impl<'l> Admission<'l> {
     }
 
     /// The refusal of the current stage, with the charges of the arrival stage.
-    pub(super) fn complete_refusal(&mut self, refusal: Refusal<'l>) -> Refusal<'l> {
-        refusal.charged_before(self.arrival, std::mem::take(&mut self.arrival_budgets))
+    pub(super) fn complete_refusal(&mut self, refusal: Refusal<'l>, policy: &Policy) -> Refusal<'l> {
+        let jitter_percent = |limit: &str| policy.by_name(limit).map_or(0, |found| found.limit.jitter_percent);
+        refusal.charged_before(self.arrival, std::mem::take(&mut self.arrival_budgets), jitter_percent)
     }
 
     /// The tightest limit of both stages, after the refund if there will be one.

@@ -302,10 +302,15 @@ impl<'v> RequestContext<'v> {
         };
         let GateInput { record, admission, .. } = input;
         match decided {
-            Ok(pass) => admission.identified = *pass,
+            Ok(pass) => {
+                if let Some(record) = record.for_gate() {
+                    pass.describe_turn(record);
+                }
+                admission.identified = *pass;
+            }
             Err(refusal) => {
                 record.refused(&refusal);
-                return Err(LocalReply::refusal(admission.complete_refusal(*refusal), is_grpc).into());
+                return Err(LocalReply::refusal(admission.complete_refusal(*refusal, &live.policy), is_grpc).into());
             }
         }
         Ok(())

@@ -63,8 +63,9 @@ impl Pushback {
 #[derive(Debug)]
 enum Detail {
     Text(Cow<'static, str>),
-    /// The reason why limits refuse the request, formatted when the response is encoded.
-    Beyond(Cause),
+    /// The reason why limits refuse the request, formatted when the response is encoded, and the whole seconds of
+    /// `Retry-After` beyond the wait.
+    Beyond(Cause, u64),
 }
 
 /// Whether a request is gRPC, so that its response must be gRPC too.
@@ -99,7 +100,7 @@ impl<'a> LocalReply<'a> {
         let retry_after_s = refusal.retry_after_s();
         Self {
             kind: refusal.cause.into(),
-            detail: Detail::Beyond(refusal.cause),
+            detail: Detail::Beyond(refusal.cause, refusal.jitter.s),
             violated: refusal.violated,
             is_grpc,
             retry_after_s,
@@ -202,10 +203,10 @@ impl<'a> LocalReply<'a> {
 
     /// Writes the detail. Writing to memory does not fail.
     pub(super) fn write_detail(&self, text: &mut Vec<u8>) {
-        let cause = match &self.detail {
+        let (cause, jitter_s) = match &self.detail {
             Detail::Text(detail) => return text.extend_from_slice(detail.as_bytes()),
-            Detail::Beyond(Cause::ShuttingDown) => return text.extend_from_slice(b"the proxy is shutting down"),
-            Detail::Beyond(cause) => cause,
+            Detail::Beyond(Cause::ShuttingDown, _) => return text.extend_from_slice(b"the proxy is shutting down"),
+            Detail::Beyond(cause, jitter_s) => (cause, jitter_s),
         };
         let names = |text: &mut Vec<u8>| {
             for (index, name) in self.violated.iter().enumerate() {
@@ -233,7 +234,9 @@ impl<'a> LocalReply<'a> {
         text.extend_from_slice(b"beyond ");
         names(text);
         match cause {
-            Cause::WaitTooLong => write_seconds(text, b", and the wait of ", s, b" s is longer than allowed"),
+            Cause::WaitTooLong => {
+                write_seconds(text, b", and the wait of ", s.saturating_sub(*jitter_s), b" s is longer than allowed");
+            }
             Cause::QueueFull => write_seconds(text, b", and too many are waiting; retry after ", s, b" s"),
             Cause::Limit | Cause::Banned | Cause::Gone | Cause::ShuttingDown => {
                 write_seconds(text, b"; retry after ", s, b" s");

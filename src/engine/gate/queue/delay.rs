@@ -181,7 +181,7 @@ impl<'l> Delayed<'l> {
             let now = gate.clock.now();
             let until = self.delay.until();
             if until <= now {
-                return Ok(Box::new(self.take_pass(now)));
+                return Ok(Box::new(self.take_pass()));
             }
             if gate.is_closed() {
                 return Err(Box::new(self.refused(until.ns_since(now))));
@@ -193,13 +193,11 @@ impl<'l> Delayed<'l> {
         }
     }
 
-    fn take_pass(&mut self, now: Timestamp) -> Pass<'l> {
+    fn take_pass(&mut self) -> Pass<'l> {
         for limit in &self.delay.limits {
             limit.state.metrics.cells.decided(LimitDecision::Admitted, 0);
         }
-        let mut pass = std::mem::take(&mut self.pass);
-        pass.held = Some((&self.delay.slowest.name, now.ns_since(self.delay.since)));
-        pass
+        std::mem::take(&mut self.pass)
     }
 
     /// Refuses the request `remaining_ns` before its delay ends.

@@ -135,16 +135,10 @@ impl<'l> Waiting<'l> {
                 None => Box::pin(self.ask(decider, has_slept)).await, // large
             };
             match test {
-                Test::Admitted(mut pass) => {
-                    pass.held = Some((&self.held_by.name, now.ns_since(self.since)));
-                    return Ok(pass);
-                }
+                Test::Admitted(pass) => return Ok(pass),
                 Test::Delayed(delayed) => {
-                    let (gate, held_by, since) = (self.gate, self.held_by, self.since);
                     drop(self); // other requests get its turns now
-                    let mut pass = Box::pin(delayed.wait()).await?; // rare
-                    pass.held = Some((&held_by.name, gate.clock.now().ns_since(since)));
-                    return Ok(pass);
+                    return Box::pin(delayed.wait()).await; // rare
                 }
                 Test::Refused(refusal) => return Err(refusal),
                 Test::Blocked { index, .. } if index != self.index => self.move_to(index),

@@ -62,7 +62,7 @@ async fn a_request_that_another_limit_refuses_charges_no_candidate() {
     assert_eq!([counted(live, 2), counted(live, 3)], [[2, 0, 0], [1, 0, 0]]);
 }
 
-/// A request that its limit refuses is never sent, so it is not in flight for the candidate.
+/// A request that its limit refuses is in flight for neither.
 #[tokio::test(start_paused = true)]
 async fn a_refused_request_is_not_in_flight() {
     let gate = new_gate();
@@ -70,47 +70,76 @@ async fn a_refused_request_is_not_in_flight() {
         allowed: Allowed::to_all(Algorithm::Concurrency(concurrency::Rule::new(max).unwrap())),
         ..limit("a", 1, "1s", 1, OnLimit::Reject)
     };
-    let candidate = Limit { allowed: of(2).allowed, ..candidate(&of(1), 0, 1, 1) };
-    let live = install(gate, [of(1), candidate], CAPS);
-    let Step::Pass(first) = ask(gate, live, &headers(&["a=k"])) else { panic!("refused") };
-    for _ in 0..3 {
-        assert!(!passes(gate, live, &["a=k"]));
-    }
-    assert_eq!(counted(live, 1), [4, 0, 0]);
-    drop(first);
+    let candidate = Limit { allowed: of(1).allowed, ..candidate(&of(2), 0, 1, 1) };
+    let live = install(gate, [of(2), candidate], CAPS);
+    let [first, second] = [(); 2].map(|()| ask(gate, live, &headers(&["a=k"])));
+    assert!(matches!((&first, &second), (Step::Pass(_), Step::Pass(_))));
+    assert!(!passes(gate, live, &["a=k"]));
+    assert_eq!(counted(live, 1), [1, 2, 0]);
+    drop((first, second));
     assert!(passes(gate, live, &["a=k"]));
+    assert_eq!(counted(live, 1), [2, 2, 0]);
 }
 
-/// The record of a request names the limits in shadow mode that would have refused it, also if it is refused or held.
+/// Decides a request, and adds what its limits say to `record`.
+fn recorded(
+    gate: &'static Gate,
+    live: &'static Live,
+    stage: Stage,
+    record: &mut RequestRecord,
+) -> (Pass<'static>, Option<Step<'static>>) {
+    let (mut pass, words) = (Pass::default(), headers(&["a=k", "b=k"]));
+    let step = gate.admit_into(&mut pass, (live, stage), &facts(&words), || 100, gate.clock.now(), Some(record));
+    pass.charged.commit(true);
+    (pass, step.unwrap())
+}
+
+/// The record of a request names the limits in shadow mode that would have refused it, whether it passes or is refused,
+/// of both stages.
 #[tokio::test(start_paused = true)]
 async fn records_name_limits_in_shadow_mode() {
-    for (on_limit, burst, named) in
-        [(OnLimit::Reject, 1, "a.candidate"), (OnLimit::Reject, 9, ""), (hold(None), 1, "a.candidate")]
-    {
+    for (burst, candidate_burst, named) in [(1, 1, "a.candidate"), (1, 9, ""), (9, 1, "a.candidate")] {
         let gate = new_gate();
-        let of = limit("a", 1, "1h", 1, on_limit);
-        let strict = candidate(&of, 0, 1, burst);
-        let live = install(gate, [of, strict], CAPS);
-        assert!(passes(gate, live, &["a=k"]));
-        let (mut pass, mut record) = (Pass::default(), RequestRecord::default());
-        let words = headers(&["a=k"]);
-        let stage = (live, Stage::Identified);
-        let step = gate.admit_into(&mut pass, stage, &facts(&words), || 100, gate.clock.now(), Some(&mut record));
-        assert!(step.unwrap().is_some());
-        assert_eq!(record.text(Text::ShadowLimits), named, "{on_limit:?} {burst}");
+        let of = limit("a", 1, "1h", burst, OnLimit::Reject);
+        let candidate = candidate(&of, 0, 1, candidate_burst);
+        let live = install(gate, [of, candidate], CAPS);
+        let names = [(); 2].map(|()| {
+            let mut record = RequestRecord::default();
+            recorded(gate, live, Stage::Identified, &mut record);
+            record.text(Text::ShadowLimits).to_owned()
+        });
+        assert_eq!(names, ["", named], "{burst} {candidate_burst}");
     }
     let gate = new_gate();
-    let of = limit("a", 1, "1h", 9, OnLimit::Reject);
-    let strict = candidate(&of, 0, 1, 1);
-    let live = install(gate, [of, strict], CAPS);
-    let named = [0, 1].map(|_| {
-        let (mut pass, mut record) = (Pass::default(), RequestRecord::default());
-        let words = headers(&["a=k"]);
-        let stage = (live, Stage::Identified);
-        let step = gate.admit_into(&mut pass, stage, &facts(&words), || 100, gate.clock.now(), Some(&mut record));
-        pass.charged.commit(true);
-        assert!(step.unwrap().is_none());
-        record.text(Text::ShadowLimits).to_owned()
-    });
-    assert_eq!(named, ["", "a.candidate"]);
+    let of = |name| Limit { mode: Mode::Shadow, ..limit(name, 1, "1h", 1, OnLimit::Reject) };
+    let live = install(gate, [Limit { stage: Stage::Arrival, ..of("a") }, of("b")], CAPS);
+    let mut record = RequestRecord::default();
+    for _ in 0..2 {
+        record = RequestRecord::default();
+        for stage in [Stage::Arrival, Stage::Identified] {
+            recorded(gate, live, stage, &mut record);
+        }
+    }
+    assert_eq!(record.text(Text::ShadowLimits), "a,b");
+}
+
+/// A request that waits counts at its turn, in metrics and in its record.
+#[tokio::test(start_paused = true)]
+async fn a_held_request_counts_at_its_turn() {
+    for (period, named, counts) in [("100ms", "", [2, 0, 0]), ("1h", "a.candidate", [1, 0, 0])] {
+        let gate = new_gate();
+        let of = limit("a", 1, "1s", 1, hold(None));
+        let allowed = limit("x", 1, period, 1, hold(None)).allowed;
+        let candidate = Limit { allowed, ..candidate(&of, 0, 1, 1) };
+        let live = install(gate, [of, candidate], CAPS);
+        let mut record = RequestRecord::default();
+        assert!(recorded(gate, live, Stage::Identified, &mut record).1.is_none());
+        let Some(Step::Wait(waiting)) = recorded(gate, live, Stage::Identified, &mut record).1 else {
+            panic!("passes")
+        };
+        assert_eq!(record.text(Text::ShadowLimits), "", "not yet");
+        let pass = waiting.wait(&FakeRedis::new(gate.clock)).await.unwrap();
+        pass.describe_turn(&mut record);
+        assert_eq!((record.text(Text::ShadowLimits), counted(live, 1)), (named, counts), "{period}");
+    }
 }

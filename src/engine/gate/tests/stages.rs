@@ -164,7 +164,7 @@ async fn verdicts_name_the_tightest_limit_and_all_violated() {
     for remaining in [1, 0] {
         let Step::Pass(mut pass) = ask() else { panic!("refused") };
         let standing = pass.standing.unwrap();
-        assert_eq!((standing.limit, standing.remaining, pass.held), ("y", remaining, None));
+        assert_eq!((standing.limit, standing.remaining), ("y", remaining));
         pass.charged.commit(true);
     }
     let Step::Refuse(refusal) = ask() else { panic!("admitted") };
