@@ -378,6 +378,9 @@ async fn housekeeping(shared: &SharedState, logs: Option<&LogGuard>, mut rotatio
         shared.gate.sweep();
         let config = shared.running_config.load();
         config.live.tokens.sweep(shared.gate.clock().now());
+        if let Some(stale) = &config.stale {
+            stale.sweep(shared.gate.clock().now());
+        }
         if let Some(logs) = logs {
             let counted = shared.metrics.log_lines_dropped.get();
             shared.metrics.log_lines_dropped.inc_by(logs.dropped().saturating_sub(counted));

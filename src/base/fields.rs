@@ -233,6 +233,17 @@ impl FieldBuf {
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
+
+    /// Bytes of memory.
+    pub fn memory(&self) -> usize {
+        self.bytes.capacity() + self.spans.all.capacity() * size_of::<Span>()
+    }
+
+    /// Frees memory that is not used.
+    pub fn shrink(&mut self) {
+        self.bytes.shrink_to_fit();
+        self.spans.all.shrink_to_fit();
+    }
 }
 
 impl From<&HeaderMap> for FieldBuf {

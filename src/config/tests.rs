@@ -21,6 +21,7 @@ mod ramps;
 mod rules;
 mod server;
 mod snapshot;
+mod stale;
 mod stores;
 mod syntax;
 mod takeover;

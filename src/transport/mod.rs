@@ -8,6 +8,8 @@ pub mod http2;
 
 pub mod net;
 
+pub mod stale;
+
 pub mod respond;
 pub mod upstream;
 

@@ -89,6 +89,7 @@ mod remote_config;
 mod settle;
 mod signals;
 mod snapshot;
+mod stale;
 mod store_outages;
 mod systemd;
 mod takeover;

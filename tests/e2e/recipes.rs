@@ -467,6 +467,24 @@ fn an_old_version_is_retired_day_by_day() {
 }
 
 #[test]
+fn an_exhausted_catalogue_is_answered_from_stored_answers() {
+    let upstream = Upstream::start();
+    let weir = start("answer-from-stored-answers", &upstream);
+    let mut client = Client::connect(weir.address());
+    let (path, [one, other, third]) = ("/catalogue/a", ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(from));
+    assert_eq!(statuses(&mut client, path, &one, 60), [200; 60]);
+    let stored = ask(&mut client, path, &one);
+    assert_eq!((stored.status, stored.text()), (200, "hello".to_owned()), "{}", stored.head);
+    assert!(stored.header("age").is_some());
+    assert!(stored.header("cache-status").is_some_and(|status| status.starts_with("weir; hit")), "{}", stored.head);
+    assert_eq!(ask(&mut client, "/catalogue/b", &one).status, 429);
+    assert_eq!(statuses(&mut client, path, &other, 2), [200; 2]);
+    upstream.stop();
+    let statuses = [&other, &third].map(|client_of| ask(&mut client, path, client_of).status);
+    assert_eq!(statuses, [200, 502]);
+}
+
+#[test]
 fn a_customer_gets_other_numbers_at_run_time() {
     let upstream = Upstream::start();
     let weir = start("change-limits-at-run-time", &upstream);

@@ -9,7 +9,7 @@ use super::source::{CratePath, Source};
 const STOREYS: &[(&str, &[&str])] = &[
     ("base", &["digits", "fields", "split_mix", "sync", "telemetry", "time", "visible"]),
     ("engine", &["gate", "limit", "policy", "store"]),
-    ("transport", &["http1", "http2", "net", "proxy", "respond", "upstream"]),
+    ("transport", &["http1", "http2", "net", "proxy", "respond", "stale", "upstream"]),
     ("fleet", &["etcd", "grpc", "stores"]),
 ];
 
@@ -22,7 +22,7 @@ const FLOORS: &[(usize, &[&str])] = &[
     (3, &["limit"]),
     (4, &["policy", "store"]),
     (5, &["gate"]),
-    (6, &["http1", "http2", "net"]),
+    (6, &["http1", "http2", "net", "stale"]),
     (7, &["respond", "upstream"]),
     (8, &["proxy"]),
     (9, &["stores"]),
@@ -45,6 +45,8 @@ const HOMES: &[(&str, &[&str])] = &[
     ("hyper", &["http1", "admin", "app", "cli", "etcd", "grpc"]),
     ("h2", &["http2", "upstream", "stores"]),
     ("hickory_resolver", &["upstream"]),
+    ("http_cache_semantics", &["stale"]),
+    ("lru", &["stale"]),
     ("hyper_util", &["http1", "admin", "app", "cli", "etcd", "grpc"]),
     ("dashmap", &["store", "stores"]),
     ("redis", &["stores"]),

@@ -1,16 +1,14 @@
 //! The Prometheus metrics. Handles with labels are resolved when a policy is installed, never for a request.
 
 use prometheus::proto::MetricFamily;
-use prometheus::{
-    Encoder, Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
-    TextEncoder,
-};
+use prometheus::{Encoder, Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder};
 
 use super::cells::{ByteCells, DurationHistogram, LimitCells};
 use super::checks::CheckMetrics;
 use super::factory::MetricFactory;
 use super::fleet::FleetMetrics;
 use super::gauge::LiveGauge;
+use super::limits::{LimitMetrics, LimitVecs, StaleMetrics};
 use super::openmetrics;
 use super::outcome::Outcome;
 use super::process::ProcessCollector;
@@ -84,44 +82,7 @@ pub struct Metrics {
     pub remote_config: RemoteConfigMetrics,
 }
 
-#[derive(Debug)]
-struct LimitVecs {
-    hold_duration: HistogramVec,
-    held: IntGaugeVec,
-    keys: IntGaugeVec,
-    evicted: IntCounterVec,
-    overflow: IntCounterVec,
-    bans: IntCounterVec,
-    banned: IntGaugeVec,
-    streamed: IntCounterVec,
-}
-
-/// The metrics of one limit.
-#[derive(Clone, Debug)]
-pub struct LimitMetrics {
-    /// The counters of its decisions.
-    pub cells: LimitCells,
-    /// Seconds that requests waited, whatever the result.
-    pub hold_duration: Histogram,
-    /// Requests that wait now.
-    pub held_now: LiveGauge,
-    /// Keys in memory.
-    pub keys: IntGauge,
-    /// Keys evicted because their budget was whole again.
-    pub evicted_idle: IntCounter,
-    /// Decisions by the overflow, past `max_keys`.
-    pub overflow: IntCounter,
-    /// Started bans.
-    pub bans: IntCounter,
-    /// Banned keys.
-    pub banned_keys: IntGauge,
-}
-
-const HELD: &str = "weir_held_requests";
 const UNTAKEN_OVERFLOW: &str = "untaken_overflow";
-
-/// Bounds from 10 ms to 1 h, the range of waits.
-const HOLD_BUCKETS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 600.0, 3600.0];
 
 impl Metrics {
     /// Creates and registers all metrics. `version` and `revision` are labels of `weir_build_info`.
@@ -292,16 +253,12 @@ impl Metrics {
 
     /// The metrics of the limit `name`. Equal names have the same series.
     pub fn limit(&self, name: &str) -> LimitMetrics {
-        LimitMetrics {
-            cells: self.scrape.limit(name),
-            hold_duration: self.limits.hold_duration.with_label_values(&[name]),
-            held_now: LiveGauge::new(self.limits.held.with_label_values(&[name]), HELD, name),
-            keys: self.limits.keys.with_label_values(&[name]),
-            evicted_idle: self.limits.evicted.with_label_values(&[name, "idle"]),
-            overflow: self.limits.overflow.with_label_values(&[name]),
-            bans: self.limits.bans.with_label_values(&[name]),
-            banned_keys: self.limits.banned.with_label_values(&[name]),
-        }
+        self.limits.limit(name, self.scrape.limit(name))
+    }
+
+    /// The metrics of the stored answers of the limit `name`, with these causes. Equal names have the same series.
+    pub fn stale(&self, name: &str, causes: [&str; 3]) -> StaleMetrics {
+        self.limits.stale(name, causes)
     }
 
     /// The metrics of one more address of an endpoint. Equal names have the same series.
@@ -376,24 +333,5 @@ impl Metrics {
     /// All metrics in the `OpenMetrics` text format. `started` is the time at which all counters were 0.
     pub fn render_openmetrics(&self, started: Timestamp) -> String {
         openmetrics::encode(&self.gather(), started)
-    }
-}
-
-impl LimitVecs {
-    fn new(make: &MetricFactory) -> Result<Self, prometheus::Error> {
-        Ok(Self {
-            hold_duration: make.histograms("weir_hold_duration_seconds", "How long requests waited.", &HOLD_BUCKETS)?,
-            held: make.gauges(HELD, "Requests waiting now.", &["limit"])?,
-            keys: make.gauges("weir_keys", "Keys remembered.", &["limit"])?,
-            evicted: make.counters("weir_keys_evicted_total", "Keys forgotten.", &["limit", "reason"])?,
-            overflow: make.counters("weir_overflow_decisions_total", "Decisions made past max_keys.", &["limit"])?,
-            bans: make.counters("weir_bans_total", "Bans begun.", &["limit"])?,
-            banned: make.gauges("weir_banned_keys", "Keys banned now.", &["limit"])?,
-            streamed: make.counters(
-                "weir_streamed_units_total",
-                "Units that other replicas charged, as streams brought them.",
-                &["limit"],
-            )?,
-        })
     }
 }

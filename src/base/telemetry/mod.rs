@@ -8,6 +8,7 @@ mod factory;
 mod fleet;
 mod gauge;
 mod histogram;
+mod limits;
 mod log;
 mod metrics;
 mod openmetrics;
@@ -37,7 +38,8 @@ pub use prometheus::{IntCounter as Counter, IntGauge as Gauge};
 
 pub use openmetrics::OPENMETRICS_TYPE;
 
-pub use metrics::{LimitMetrics, Metrics};
+pub use limits::{LimitMetrics, StaleMetrics};
+pub use metrics::Metrics;
 pub use outcome::{Outcome, RefusedBy};
 pub use remote_config::RemoteConfigMetrics;
 pub use request::{

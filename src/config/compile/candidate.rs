@@ -67,6 +67,7 @@ impl Candidate {
             allowed,
             strategy,
             ban: None,
+            stale: None,
             ..limit.clone()
         }
     }

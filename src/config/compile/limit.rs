@@ -16,7 +16,7 @@ use super::overrides::{self, Target};
 use super::remote::{self, Stored};
 use super::rule::Scheme;
 use super::warnings::of_everyone;
-use super::{allowed, cost, key, matching, on_limit, ramp, rate_warnings, settle, snapshot};
+use super::{allowed, cost, key, matching, on_limit, ramp, rate_warnings, settle, snapshot, stale};
 use crate::base::fields::decimal;
 use crate::config::overrides::OverrideSet;
 use crate::config::reader::{Fault, Located, Table, units};
@@ -118,8 +118,8 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
     let cost = cost::compile(table, &capacities);
     let queue = allowed.as_ref().filter(|_| scheme.shapes()).map(|allowed| allowed.usual.capacity());
     let excess = on_limit::compile(table, word, queue);
-    let after = settle::after(table, stage);
-    let max_keys = table.count("max_keys");
+    let (after, max_keys) = (settle::after(table, stage), table.count("max_keys"));
+    let stale = stale::stale(table, stage, key.as_deref(), &matches);
     let (name, excess, mut allowed) = (name?, excess?, allowed?);
     let (cost, sharing, candidate) = (cost?, sharing?, candidate?);
     let stored = Stored {
@@ -153,6 +153,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
         on_limit: excess.on_limit,
         jitter_percent: percent(table, "jitter", 0)?,
         ban: excess.ban,
+        stale: stale?,
         max_keys: max_keys?,
         on_full,
         persist,

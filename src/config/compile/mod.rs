@@ -16,6 +16,7 @@ mod headers;
 mod log;
 mod peers;
 mod snapshot;
+mod stale;
 pub(in crate::config) mod store;
 
 mod access;

@@ -7,7 +7,7 @@ use crate::base::telemetry::{AccessLog, LogFormat};
 use crate::engine::limit::{AlgorithmName, OnFull};
 use crate::engine::policy::client_ip::AddressHeader;
 use crate::engine::policy::path::EncodedSlashes;
-use crate::engine::policy::{CertificateName, KeyPart, Mode, OnMissing, Repeated, Stage};
+use crate::engine::policy::{CertificateName, KeyPart, Mode, OnMissing, Repeated, Stage, StaleCause};
 use crate::engine::store::backend::OnFailure;
 use crate::transport::http1::Underscores;
 use crate::transport::net::Protocol;
@@ -124,6 +124,12 @@ pub(in crate::config) enum OnLimitWord {
 
 /// Whether requests at zero are gone.
 pub(in crate::config) static AT_ZERO: WordTable<bool, 2> = [("gone", true), ("limited", false)];
+
+pub(in crate::config) static STALE_CAUSES: WordTable<StaleCause, 3> = [
+    (StaleCause::Refused.label(), StaleCause::Refused),
+    (StaleCause::Upstream429.label(), StaleCause::Upstream429),
+    (StaleCause::UpstreamError.label(), StaleCause::UpstreamError),
+];
 
 pub(in crate::config) static ON_LIMIT: WordTable<OnLimitWord, 3> =
     [("reject", OnLimitWord::Reject), ("hold", OnLimitWord::Hold), ("delay", OnLimitWord::Delay)];

@@ -17,7 +17,13 @@ impl Gate {
     }
 
     /// The limits of `stage` that apply to a request, with its keys. `None` if the request has no key.
-    fn keyed_checks<'l>(&self, live: &'l Live, stage: Stage, facts: &Facts<'_>, now: Timestamp) -> Option<Checks<'l>> {
+    pub(super) fn keyed_checks<'l>(
+        &self,
+        live: &'l Live,
+        stage: Stage,
+        facts: &Facts<'_>,
+        now: Timestamp,
+    ) -> Option<Checks<'l>> {
         let mut checks = Checks::default();
         live.find(stage, facts, &mut checks);
         let needs_identity = stage == Stage::Identified && live.needs_identity;

@@ -40,6 +40,7 @@ mod lookup;
 mod named_charge;
 mod named_verdict;
 mod spend;
+mod stale;
 mod top_keys;
 
 mod keyed;
@@ -89,6 +90,7 @@ pub use queue::wait::Waiting;
 pub use refusal::{Cause, Refusal, RetryJitter};
 pub use settle::Bill;
 pub use spend::{Balance, Spend, SpendError, UNITS_MAX};
+pub use stale::AnswerKeys;
 pub use standing::Standing;
 pub use state::{Gate, LimitState, Live};
 pub use stream_ledger::StreamLedger;

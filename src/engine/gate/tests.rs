@@ -82,6 +82,7 @@ fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) ->
         after: None,
         on_limit,
         ban: None,
+        stale: None,
         max_keys: 1000,
         on_full: OnFull::Sketch,
         persist: true,

@@ -12,6 +12,7 @@ use super::keys::part::KeyPart;
 use super::matching::conditions::{Except, Match};
 use super::ramp::{Ramp, Retirement};
 use super::settle::AfterResponse;
+use super::stale::StaleRule;
 use super::strategy::Strategy;
 use crate::engine::limit::slow_down::SlowDown;
 use crate::engine::limit::{Key, OnFull, Retry, ban};
@@ -54,6 +55,8 @@ pub struct Limit {
     pub jitter_percent: u8,
     /// The ban of keys that are refused too often; `None` if there is none.
     pub ban: Option<ban::Rule>,
+    /// The stored answers for requests that get no other; `None` if there are none.
+    pub stale: Option<StaleRule>,
     /// The maximum number of keys that are counted exactly.
     pub max_keys: usize,
     /// The treatment of further keys.

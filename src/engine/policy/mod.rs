@@ -20,6 +20,7 @@ mod ramp;
 mod routing;
 mod settle;
 mod shares;
+mod stale;
 mod strategy;
 
 #[cfg(test)]
@@ -49,4 +50,5 @@ pub use plan::{Plan, PlanSource};
 pub use ramp::{Ramp, Retirement};
 pub use routing::{affinity, host, route, upgrades};
 pub use settle::{AfterResponse, Settle, SettleBy, StatusSet};
+pub use stale::{StaleCause, StaleRule};
 pub use strategy::Strategy;

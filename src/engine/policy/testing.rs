@@ -40,6 +40,7 @@ pub(crate) fn limit(name: &str, paths: &[&str]) -> Limit {
         after: None,
         on_limit: OnLimit::Reject,
         ban: None,
+        stale: None,
         max_keys: 1,
         on_full: OnFull::Shared,
         persist: false,

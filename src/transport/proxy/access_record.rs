@@ -19,6 +19,7 @@ use crate::base::telemetry::{
 };
 use crate::base::time;
 use crate::engine::gate::Refusal;
+use crate::engine::policy::StaleCause;
 use crate::transport::net::peer::Peer;
 use crate::transport::respond::{ProblemKind, Reply};
 use crate::transport::upstream::{Checkout, Endpoints, Exchange, ExchangeError};
@@ -195,6 +196,13 @@ impl<'m> AccessRecord<'m> {
         }
     }
 
+    /// Sets why the request gets a stored answer.
+    pub(super) fn stale(&mut self, cause: StaleCause) {
+        if let Some(observed) = &mut self.observed {
+            observed.record.set(Text::Stale, cause.label());
+        }
+    }
+
     /// Sets the refusal of a limit.
     pub(super) fn refused(&mut self, refusal: &Refusal<'_>) {
         self.outcome = Outcome::Refused(ProblemKind::from(refusal.cause).refused_by());
@@ -216,6 +224,15 @@ impl<'m> AccessRecord<'m> {
         self.shared.metrics.answered(own.status().as_u16());
         if let Some(Observed { record, .. }) = self.observed.as_deref_mut() {
             (record.status, record.bytes_out) = (own.status().as_u16(), bytes_out as u64);
+        }
+    }
+
+    /// Sets the status of a stored answer, and the bytes of its body that were sent.
+    pub(super) fn replied_stored(&mut self, bytes_out: u64) {
+        const OK: u16 = 200;
+        self.shared.metrics.answered(OK);
+        if let Some(Observed { record, .. }) = self.observed.as_deref_mut() {
+            (record.status, record.bytes_out) = (OK, bytes_out);
         }
     }
 

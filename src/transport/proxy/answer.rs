@@ -4,7 +4,7 @@ use http::Method;
 
 use super::date::Date;
 use super::request::{HttpVersion, Request};
-use crate::base::fields::Fields;
+use crate::base::fields::{FieldBuf, Fields};
 use crate::engine::gate::{Budgets, Standing};
 use crate::transport::http1::encode::{Encoder, write_field};
 use crate::transport::http1::hop::{self, ConnectionOptions};
@@ -98,6 +98,20 @@ impl<'a> UpstreamResponse<'a> {
         if form.has_origin {
             respond::expose(sink, self.profiles);
         }
+    }
+
+    /// The fields that the client gets, without those of Weir.
+    pub(super) fn forwarded_fields(&self) -> FieldBuf {
+        let (passes, mut forwarded) = (self.passes(), FieldBuf::default());
+        for (name, value) in
+            self.fields.iter().filter(|(name, _)| passes(name) && !name.eq_ignore_ascii_case(b"trailer"))
+        {
+            forwarded.push(name, value);
+        }
+        if let Some((back, host)) = self.back {
+            back.each(self.fields, host, |name, value| forwarded.push(name, value));
+        }
+        forwarded
     }
 
     /// Writes the status line, the forwarded fields, and the parsed length.
@@ -235,7 +249,7 @@ pub(super) fn write_interim_h2(block: &mut Block<'_>, fields: Fields<'_>) {
 }
 
 /// Writes Connection if it differs from the default of the version.
-fn write_connection(out: &mut Vec<u8>, form: ResponseForm, keeps_alive: bool) {
+pub(super) fn write_connection(out: &mut Vec<u8>, form: ResponseForm, keeps_alive: bool) {
     if !keeps_alive {
         out.extend_from_slice(b"connection: close\r\n");
     } else if form.version == HttpVersion::Http10 {

@@ -18,12 +18,14 @@ use crate::base::telemetry::SpanContext;
 use crate::base::time;
 use crate::transport::http1::HeadFault;
 use crate::transport::net::peer::Peer;
-use crate::transport::respond::{LocalReply, ProblemKind};
+use crate::transport::respond::{LocalReply, ProblemKind, StoredReply};
 use crate::transport::upstream::{Endpoints, Exchange, ExchangeError};
 
 /// A request that is not forwarded: answered by Weir, or abandoned by its client.
 pub(super) enum NotForwarded<'v> {
     Reply(Box<LocalReply<'v>>),
+    /// It gets a stored answer.
+    Stored(Box<StoredReply<'v>>),
     Abandoned,
 }
 
@@ -99,6 +101,15 @@ impl<'v> RequestContext<'v> {
     pub(super) fn name(&self, own: &mut LocalReply<'_>, record: &mut AccessRecord<'_>) {
         if let Some(id) = self.id() {
             own.set_id(id);
+            record.set_id(id);
+        }
+    }
+
+    /// Names the request in a stored answer.
+    pub(super) fn name_stored(&self, stored: &mut StoredReply<'_>, record: &mut AccessRecord<'_>) {
+        record.stale(stored.cause());
+        if let Some(id) = self.id() {
+            stored.set_id(id);
             record.set_id(id);
         }
     }

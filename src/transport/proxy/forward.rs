@@ -8,6 +8,7 @@ use http::Method;
 use smallvec::SmallVec;
 
 use super::context::RequestContext;
+use super::own_fields::is_ours;
 use super::request::{HttpVersion, Request};
 use super::request_id::REQUEST_ID;
 use super::service::RoutedRequest;
@@ -229,23 +230,6 @@ impl ForwardedHead<'_, '_> {
             12 => self.id.is_some() && is(REQUEST_ID),
             _ => false,
         }
-    }
-}
-
-/// Whether a field is not copied: Weir writes it itself, or it must not come from an untrusted client.
-#[inline]
-fn is_ours(name: &[u8], version: HttpVersion, keeps_x: bool) -> bool {
-    let is = |lower: &[u8]| name.eq_ignore_ascii_case(lower);
-    match name.len() {
-        4 => is(b"host"),
-        6 if version == HttpVersion::Http2 => is(b"cookie"),
-        6 if version == HttpVersion::Http10 => is(b"expect"), // RFC 9110, section 10.1.1
-        9 => is(b"forwarded"),
-        14 => is(b"content-length"),
-        15 => is(b"x-forwarded-for"),
-        16 => !keeps_x && is(b"x-forwarded-host"),
-        17 => !keeps_x && is(b"x-forwarded-proto"),
-        _ => false,
     }
 }
 

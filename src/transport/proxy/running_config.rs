@@ -11,6 +11,7 @@ use crate::base::telemetry::{AccessLog, AccessSettings, Metrics};
 use crate::engine::gate::Live;
 use crate::engine::store::RemoteStore;
 use crate::transport::net::Timeouts;
+use crate::transport::stale::AnswerCaches;
 use crate::transport::upstream::settings::Upstream;
 use crate::transport::upstream::{Ceiling, Endpoints, UpstreamState, WorkerResources};
 
@@ -27,12 +28,14 @@ pub struct RunningConfig {
     pub(super) records_requests: bool,
     /// The stores of limits, in the order of the configuration.
     pub stores: Vec<RemoteStore>,
+    /// The stored answers of limits; none if no limit stores answers.
+    pub stale: Option<Arc<AnswerCaches>>,
     /// The state of the endpoints of each upstream, in the order of the settings.
     pub(super) upstreams: Vec<UpstreamState>,
 }
 
 impl RunningConfig {
-    /// A configuration that keeps the state of endpoints which were in `before`.
+    /// A configuration that keeps the state of endpoints, and the stored answers, which were in `before`.
     pub fn new(
         (live, stores): (Live, Vec<RemoteStore>),
         settings: Settings,
@@ -44,7 +47,9 @@ impl RunningConfig {
         let known = before.map_or(&[][..], |before| &before.upstreams);
         let upstreams = UpstreamState::of_all(&settings.upstreams, known, metrics, ceiling);
         let records_requests = access_log.requests != AccessLog::Off || settings.traces.is_some();
-        Self { live: Arc::new(live), settings, access_log, records_requests, stores, upstreams }
+        let stored = before.and_then(|before| before.stale.as_deref());
+        let stale = AnswerCaches::new(live.policy.limits(), stored, metrics);
+        Self { live: Arc::new(live), settings, access_log, records_requests, stores, stale, upstreams }
     }
 
     /// This configuration with another policy.

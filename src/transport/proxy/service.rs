@@ -18,6 +18,7 @@ use super::host;
 use super::http1::wire::Wire;
 use super::leaving::{Unless, gone_meanwhile, unless_gone};
 use super::request::{HttpVersion, Request};
+use super::stale::StaleRequest;
 use super::upgrade::Upgrade;
 use crate::base::telemetry::{Outcome, RefusedBy};
 use crate::base::time::Timestamp;
@@ -55,6 +56,8 @@ pub(super) struct RoutedRequest<'r, 'v> {
     pub(super) authenticates_connection: bool,
     /// Its requirements for a connection.
     pub(super) requirements: Requirements,
+    /// Its stored answers; none if no limit stores answers.
+    pub(super) stale: Option<Box<StaleRequest<'v>>>,
 }
 
 /// The destination of a request.
@@ -121,21 +124,17 @@ impl<'v> RequestContext<'v> {
         let mut input = GateInput { facts: &facts, is_grpc: form.is_grpc, wire, record, admission };
         let destination =
             |facts: &Facts<'_>, record: &mut AccessRecord<'_>| self.destination(facts, request, form.is_grpc, record);
-        let Destination { upstream, rewrite, upgrades, max_body } = self.both_stages(&mut input, destination).await?;
+        let decided = self.both_stages(&mut input, destination).await;
+        let target = (authority, &*path, query.as_deref());
+        let Destination { upstream, rewrite, upgrades, max_body } = match decided {
+            Ok(destination) => destination,
+            Err(stop) => return Err(self.in_place_of_refusal(stop, request, &facts, target)),
+        };
+        let stale = self.stale(request, &facts, target);
         let identity_fields = gate.identity_fields(&self.config.running.live, &facts, now);
         let upgrade = request.upgrade(upgrades);
-        // A proxy may send requests of several clients on one connection, so nothing is pinned to that connection.
-        let is_pinnable = request.version != HttpVersion::Http2 && self.peer.client.is_some();
         let authenticates_connection = hop::authenticates_connection(request.fields);
-        let requirements = Requirements {
-            affinity: upstream.affinity(&facts),
-            is_exclusive: upgrade.is_some()
-                || upstream.proxy_protocol().is_some()
-                || (authenticates_connection && !is_pinnable),
-            preamble: upstream.proxy_protocol().map(|version| self.peer.header(version)),
-            client: self.client(facts.client_ip),
-            pin: None,
-        };
+        let requirements = self.requirements(request, &facts, upstream, upgrade.is_some(), authenticates_connection);
         let client = facts.client_ip;
         Ok(RoutedRequest {
             path,
@@ -150,7 +149,31 @@ impl<'v> RequestContext<'v> {
             upgrade,
             authenticates_connection,
             requirements,
+            stale: stale.filter(|_| !authenticates_connection),
         })
+    }
+
+    /// The requirements of a request for its connection to `upstream`.
+    #[inline]
+    fn requirements(
+        &self,
+        request: &Request<'_>,
+        facts: &Facts<'_>,
+        upstream: &Endpoints,
+        is_upgrade: bool,
+        authenticates_connection: bool,
+    ) -> Requirements {
+        // A proxy may send requests of several clients on one connection, so nothing is pinned to that connection.
+        let is_pinnable = request.version != HttpVersion::Http2 && self.peer.client.is_some();
+        Requirements {
+            affinity: upstream.affinity(facts),
+            is_exclusive: is_upgrade
+                || upstream.proxy_protocol().is_some()
+                || (authenticates_connection && !is_pinnable),
+            preamble: upstream.proxy_protocol().map(|version| self.peer.header(version)),
+            client: self.client(facts.client_ip),
+            pin: None,
+        }
     }
 
     /// The usage that the request counts to: of its connection's client, or of the client behind a trusted proxy. None

@@ -105,10 +105,10 @@ impl Directory for SharedState {
     /// To be called on the runtime that reloads. Nothing waits here, so that no reload comes in between.
     fn replace_states(&self, states: Vec<UpstreamState>) {
         let before = self.running_config.load_full();
-        let RunningConfig { live, settings, stores, access_log, records_requests, .. } = &*before;
+        let RunningConfig { live, settings, stores, access_log, records_requests, stale, .. } = &*before;
         let (live, settings, stores) = (Arc::clone(live), settings.clone(), stores.clone());
-        let (access_log, records_requests) = (*access_log, *records_requests);
-        let next = RunningConfig { live, settings, access_log, records_requests, stores, upstreams: states };
+        let (access_log, records_requests, stale) = (*access_log, *records_requests, stale.clone());
+        let next = RunningConfig { live, settings, access_log, records_requests, stores, stale, upstreams: states };
         self.running_config.store(Arc::new(next));
         self.reloads.send_replace(());
     }

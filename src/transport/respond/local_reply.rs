@@ -169,8 +169,13 @@ impl<'a> LocalReply<'a> {
         }
     }
 
+    /// The standing and the budgets of the limit headers.
+    pub(crate) fn into_limits(self) -> (Option<Standing<'a>>, Budgets<'a>) {
+        (self.standing.map(|(standing, _)| standing), self.budgets)
+    }
+
     /// The names of the limits that refuse the request.
-    pub(super) fn violated(&self) -> &[&'a str] {
+    pub(crate) fn violated(&self) -> &[&'a str] {
         &self.violated
     }
 

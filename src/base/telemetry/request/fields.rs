@@ -103,6 +103,9 @@ fields!(
         "limits in shadow mode that would have refused or held the request, with commas",
         |request| request.of(Text::ShadowLimits)
     ),
+    Text("stale", "cause of a stored answer: `refused`, `upstream_429` or `upstream_error`", |request| {
+        request.of(Text::Stale)
+    }),
     Identities("identities", "verified identities by name; those of headers are masked", |request| {
         if request.has_identities() { Value::Identities(request) } else { Value::Absent }
     }),

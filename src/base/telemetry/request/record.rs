@@ -60,6 +60,8 @@ pub enum Text {
     Limit,
     /// The limits in shadow mode that would have refused or held it.
     ShadowLimits,
+    /// Why the request got a stored answer.
+    Stale,
     /// The plan.
     Plan,
     /// The name of the upstream.

@@ -17,6 +17,7 @@
 //! | fingerprint | 5, a text |
 //! | period | 6, the two halves of a key in 8 bytes each, nanoseconds in 8 bytes |
 //! | proof | 7 |
+//! | answer | 9, the two halves of a key in 8 bytes each |
 //!
 //! All numbers are little-endian. Addresses are in network order, and the host bits of a network are zero.
 
@@ -78,6 +79,22 @@ impl KeySecret {
         message.write(&[tag::PERIOD]);
         for number in [key.first, key.second, period_ns] {
             message.write(&number.to_le_bytes());
+        }
+        message.key()
+    }
+
+    /// The key of an answer to a request that has `key` in a limit. `texts` select the answer.
+    pub fn of_answer(&self, key: Key, texts: &[Option<&[u8]>]) -> Key {
+        let mut message = self.message();
+        message.write(&[tag::ANSWER]);
+        for number in [key.first, key.second] {
+            message.write(&number.to_le_bytes());
+        }
+        for text in texts {
+            match text {
+                Some(text) => message.write_text(text),
+                None => message.write_absent(),
+            }
         }
         message.key()
     }
@@ -236,6 +253,7 @@ mod tag {
     pub(super) const PERIOD: u8 = 6;
     pub(super) const PROOF: u8 = 7;
     pub(super) const IPV4_NETWORK: u8 = 8;
+    pub(super) const ANSWER: u8 = 9;
 }
 
 /// The message to hash, written part by part.
@@ -401,7 +419,23 @@ mod tests {
     fn other_hashes_of_a_secret_differ() {
         let [one, other] = [7, 8].map(|byte| KeySecret::new([byte; 16]));
         let [a, b] = ["a", "b"].map(|text| one.key_of_texts(&[KeyPart::Path], &[text], Prefixes::default()).unwrap());
-        let all = [one.proof(), other.proof(), a, b, one.of_period(a, 1), one.of_period(a, 2), one.of_period(b, 1)];
+        let answer = |key, texts: &[Option<&[u8]>]| one.of_answer(key, texts);
+        let all = [
+            one.proof(),
+            other.proof(),
+            a,
+            b,
+            one.of_period(a, 1),
+            one.of_period(a, 2),
+            one.of_period(b, 1),
+            answer(a, &[]),
+            answer(b, &[]),
+            answer(a, &[None]),
+            answer(a, &[None, None]),
+            answer(a, &[Some(b"")]),
+            answer(a, &[Some(b"ab")]),
+            answer(a, &[Some(b"a"), Some(b"b")]),
+        ];
         assert_eq!(std::collections::HashSet::from(all).len(), all.len());
     }
 

@@ -249,19 +249,34 @@ impl<'w> H1Connection<'w> {
                 if request.expects_continue() {
                     wire.expect_continue();
                 }
-                let received = receive(wire, exchange, *form, &head, admission, deadline).await;
-                wire.give_back(memory);
-                received
+                receive(wire, exchange, *form, &head, admission, deadline).await
             }
             Err(failure) => Err(ReceiveError::Exchange(failure)),
         };
-        received.map_err(|failed| match failed {
-            ReceiveError::Gone => NotForwarded::Abandoned,
-            ReceiveError::Exchange(failure) => {
+        let in_place = admitted.stale.as_ref().and_then(|stale| {
+            let result = match &received {
+                Ok(_) => Ok(exchange.as_mut()?),
+                Err(ReceiveError::Exchange(failure)) => Err(failure),
+                Err(ReceiveError::Gone) => return None,
+            };
+            context.after_exchange(stale, &request, result, admission)
+        });
+        wire.give_back(memory);
+        match received {
+            Ok(protocol) => match (in_place, exchange) {
+                (Some(in_place), Some(exchange)) => Err(context.in_place_of_answer(in_place, exchange, admission)),
+                _ => Ok(protocol),
+            },
+            Err(ReceiveError::Gone) => Err(NotForwarded::Abandoned),
+            Err(ReceiveError::Exchange(failure)) => {
                 let endpoint = exchange.as_ref().and_then(Exchange::endpoint);
-                context.failed(&failure, upstream, endpoint, admission, form.is_grpc)
+                let stop = context.failed(&failure, upstream, endpoint, admission, form.is_grpc);
+                Err(match in_place {
+                    Some(in_place) => in_place.of(stop),
+                    None => stop,
+                })
             }
-        })
+        }
     }
 
     /// Writes the head of the response. None if there is no response. Not async: `state` would be stored twice.

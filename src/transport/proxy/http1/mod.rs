@@ -5,4 +5,5 @@ pub(super) mod connection;
 mod receive;
 mod relay;
 mod reply;
+mod stored;
 pub(super) mod wire;

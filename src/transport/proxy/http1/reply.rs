@@ -23,6 +23,11 @@ impl<'w> H1Connection<'w> {
                 context.name(&mut own, &mut record);
                 self.reply(context, &*own, form, record).await
             }
+            NotForwarded::Stored(mut stored) => {
+                context.name_stored(&mut stored, &mut record);
+                // Boxed, so that connections are smaller.
+                Box::pin(self.send_stored(context, &stored, form, record)).await
+            }
             NotForwarded::Abandoned => AfterResponse::Close,
         }
     }

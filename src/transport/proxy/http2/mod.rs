@@ -10,5 +10,6 @@ mod driver;
 mod link;
 mod relay;
 mod request;
+mod stored;
 mod stream;
 mod tunnel;

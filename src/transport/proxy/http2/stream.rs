@@ -14,6 +14,7 @@ use super::super::context::{NotForwarded, RequestContext};
 use super::super::request::Request;
 use super::super::service::RoutedRequest;
 use super::super::settings::Settings;
+use super::super::stale::InPlace;
 use super::super::tunnel::{self, GaugeGuard, TunnelClient, TunnelTimeouts, UpgradedExchange};
 use super::super::untaken::Hold;
 use super::super::upgrade;
@@ -23,6 +24,7 @@ use super::body::StreamBody;
 use super::link::StreamHandle;
 use super::relay::{Answered, Relay};
 use super::request;
+use super::stored;
 use super::tunnel::StreamEnd;
 use crate::base::time;
 use crate::transport::http1::HeadFault;
@@ -30,7 +32,7 @@ use crate::transport::http2::{ErrorCode, Head};
 use crate::transport::net::buffer::{InputBuffer, OutputBuffer};
 use crate::transport::net::deadline::Deadline;
 use crate::transport::net::peer::Peer;
-use crate::transport::respond::HeaderSink;
+use crate::transport::respond::{HeaderSink, StoredReply};
 use crate::transport::upstream::{Endpoints, Exchange, ExchangeError, ResponseEvent};
 
 /// Switching Protocols (RFC 9110, section 15.2.2).
@@ -96,6 +98,7 @@ async fn request(worker: &Worker, peer: &Peer, stream: &StreamHandle, incoming: 
     let body = match context.admit(&request, *form, None, record, admission).await {
         // Boxed, so that the task of a held request is small.
         Ok(admitted) => return Box::pin(forward(&context, &request, &admitted, course)).await,
+        Err(NotForwarded::Stored(stored)) => return Box::pin(send_stored(&context, course, stored)).await,
         Err(stop) => own(&context, course, stop),
     };
     send_own(&context, stream, &body).await;
@@ -118,6 +121,14 @@ fn own(context: &RequestContext<'_>, course: Course<'_, '_>, stop: NotForwarded<
     body
 }
 
+/// Sends a stored answer.
+async fn send_stored(context: &RequestContext<'_>, course: Course<'_, '_>, mut stored: Box<StoredReply<'_>>) {
+    let Course { stream, form, mut record, admission } = course;
+    drop(admission); // refunds come first: the client may ask again at once
+    context.name_stored(&mut stored, &mut record);
+    stored::send(context, stream, &stored, form, record).await;
+}
+
 /// Sends the body of a response of Weir itself.
 async fn send_own(context: &RequestContext<'_>, stream: &StreamHandle, body: &[u8]) {
     if !body.is_empty() {
@@ -137,7 +148,18 @@ fn forward<'f, 'v>(
     async move {
         let stream = course.stream;
         let mut body = StreamBody::new(stream, context.config.running.settings.bounds.underscores);
-        let received = receive(context, request, admitted, &mut course, &mut body).await;
+        let mut received = receive(context, request, admitted, &mut course, &mut body).await;
+        let in_place = admitted.stale.as_ref().and_then(|stale| {
+            let result = received.as_mut().map_err(|failed| &failed.error);
+            context.after_exchange(stale, request, result, &course.admission)
+        });
+        if let Some(in_place) = in_place {
+            let stop = instead(context, in_place, received, &mut course, admitted.upstream);
+            if let NotForwarded::Stored(stored) = stop {
+                send_stored(context, course, stored).await;
+            }
+            return;
+        }
         match respond(context, received, course, admitted.upstream) {
             Err(body) => send_own(context, stream, &body).await,
             Ok(None) => {}
@@ -213,6 +235,23 @@ fn interim(stream: &StreamHandle, exchange: &Exchange) {
     let Some((head, _, fields)) = exchange.response() else { return };
     if head.status != 100 && stream.state().capacity() > 0 {
         stream.write_head(head.status, false, |block| write_interim_h2(block, fields));
+    }
+}
+
+/// The reply with a stored answer in place of what was received.
+fn instead<'v>(
+    context: &RequestContext<'v>,
+    in_place: InPlace,
+    received: Result<Exchange, FailedExchange>,
+    course: &mut Course<'_, 'v>,
+    upstream: &Endpoints,
+) -> NotForwarded<'v> {
+    let Course { admission, form, .. } = course;
+    match received {
+        Ok(mut exchange) => context.in_place_of_answer(in_place, &mut exchange, admission),
+        Err(FailedExchange { error, endpoint }) => {
+            in_place.of(context.failed(&error, upstream, endpoint.as_deref(), admission, form.is_grpc))
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Both bodies may move at once: polling for the response also sends the request body. No byte is read before there is
 //! space to write it. Dropping an exchange cancels it: an HTTP/1 connection closes, an HTTP/2 stream is reset.
 
+mod record;
 mod report;
 
 use std::rc::Rc;
@@ -25,6 +26,7 @@ use crate::transport::net::Timeouts;
 use crate::transport::net::buffer::InputBuffer;
 use crate::transport::net::deadline::Deadline;
 use crate::transport::net::pace::Pace;
+use crate::transport::stale::Recording;
 use crate::transport::upstream::endpoints::Endpoints;
 use crate::transport::upstream::location::LocationRewrite;
 use crate::transport::upstream::pool::checkout::{Checkout, PoolHandle, Requirements, UpgradedConnection};
@@ -46,6 +48,8 @@ pub(crate) struct Exchange {
     request: RequestTraits,
     /// How `Location` fields of the response are rewritten, if at all.
     locations: Option<Box<LocationRewrite>>,
+    /// The recording of the response; none if the response is not stored.
+    recording: Option<Box<Recording>>,
     requirements: Requirements,
     head: Option<ResponseHead>,
     /// The response has ended early.
@@ -84,6 +88,7 @@ impl Exchange {
             upload: Upload::new(request, encoder),
             request,
             locations: None,
+            recording: None,
             requirements,
             head: None,
             is_broken: false,
@@ -292,7 +297,11 @@ impl Exchange {
         encoder: &Encoder,
     ) -> Poll<Result<bool, &'static str>> {
         let mut progress = Progress::default();
-        let polled = self.transport.poll_body(cx, out, encoder, self.upstream.buffers(), &mut progress);
+        let polled = if self.recording.is_none() {
+            self.transport.poll_body(cx, out, encoder, self.upstream.buffers(), &mut progress)
+        } else {
+            self.poll_recorded(cx, out, encoder, &mut progress)
+        };
         self.body_bytes += progress.bytes;
         if progress.has_moved {
             self.moved_at = time::instant_now();
@@ -356,6 +365,9 @@ impl Exchange {
     fn give_back_if_done(&mut self) {
         if !self.transport.has_ended() {
             return;
+        }
+        if let Some(recording) = self.recording.take() {
+            recording.finish();
         }
         let is_complete = self.is_sent() && self.head.as_ref().is_some_and(|head| head.keeps_alive);
         let is_reusable = is_complete && !self.requirements.is_exclusive;
