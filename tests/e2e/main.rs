@@ -48,6 +48,7 @@ mod truncated_responses;
 
 mod access;
 mod access_log;
+mod adaptive;
 mod identity;
 mod idle;
 mod limits;

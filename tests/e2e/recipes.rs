@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::process::Command;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 use weir::fleet::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use weir::fleet::grpc::proto::weir::v1::CheckRequest;
 
+use crate::adaptive::SlowService;
 use crate::limiter::{Caller, rate_limit};
 use crate::support::{Answer, Cert, Client, H2Service, Upstream, Weir, connect_tls, over_h2, trusting};
 
@@ -531,6 +533,23 @@ fn requests_in_flight_are_limited() {
     let _other = send("203.0.113.8");
     upstream.wait_until(|upstream| upstream.received().len() == 11);
     drop(in_flight);
+}
+
+#[test]
+fn a_slow_service_is_not_flooded() {
+    let (service, upstream) = SlowService::start();
+    let weir = start("protect-a-slow-service", &upstream);
+    let bound = "weir_limit_bound{limit=\"capacity\"}";
+    let answered = SlowService::under_load(&weir, || {
+        weir.wait_for_metric("weir_held_requests{limit=\"capacity\"}", |held| held >= 5.0);
+        std::thread::sleep(Duration::from_secs(2)); // some load
+    });
+    assert!(answered > 100, "{answered}");
+    let (most, bound) = (service.most.load(Ordering::Relaxed), weir.metric(bound));
+    assert!(most < 24, "the clients at once: {most}");
+    assert!((10.0..20.0).contains(&bound), "{bound}");
+    let refused = weir.metric("weir_limit_decisions_total{limit=\"capacity\",decision=\"refused\"}");
+    assert!(refused == 0.0, "{refused}");
 }
 
 #[test]

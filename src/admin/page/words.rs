@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::admin::explain::in_words;
 use crate::admin::times::rfc3339;
 use crate::base::time::Timestamp;
+use crate::engine::limit::Algorithm;
 use crate::engine::policy::{Allowed, HeaderTest, HostPattern, Limit, Match, OnLimit, Policy, Variant};
 
 /// A number with a narrow space between groups of three digits.
@@ -165,10 +166,14 @@ pub fn on_limit(action: &OnLimit) -> &'static str {
     }
 }
 
-/// The rule of a variant as it is written.
+/// The rule of a variant as it is written, with a bound that follows its service.
 pub fn rule(allowed: &Allowed, variant: Variant) -> String {
-    let rule = allowed.rule(variant);
-    rule.map_or_else(|| "unlimited".to_owned(), |rule| in_words(allowed.written(variant), None, rule))
+    let Some(rule) = allowed.rule(variant) else { return "unlimited".to_owned() };
+    let text = in_words(allowed.written(variant), None, rule);
+    match rule {
+        Algorithm::Concurrency(rule) if rule.bound().is_some() => format!("{text}, now {}", rule.max()),
+        _ => text,
+    }
 }
 
 #[cfg(test)]

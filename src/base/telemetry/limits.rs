@@ -15,7 +15,8 @@ pub(super) struct LimitVecs {
     overflow: IntCounterVec,
     bans: IntCounterVec,
     banned: IntGaugeVec,
-    pub(super) streamed: IntCounterVec,
+    bound: IntGaugeVec,
+    streamed: IntCounterVec,
     stale_answers: IntCounterVec,
     stale_stored: IntCounterVec,
     stale_evicted: IntCounterVec,
@@ -81,6 +82,19 @@ impl LimitVecs {
         }
     }
 
+    /// Units that other replicas charged to the limit `name`.
+    pub(super) fn streamed(&self, name: &str) -> IntCounter {
+        self.streamed.with_label_values(&[name])
+    }
+
+    pub(super) fn set_bound(&self, name: &str, units: Option<u64>) {
+        match units {
+            Some(units) => self.bound.with_label_values(&[name]).set(i64::try_from(units).unwrap_or(i64::MAX)),
+            // A missing series is no error.
+            None => _ = self.bound.remove_label_values(&[name]),
+        }
+    }
+
     /// The metrics of the stored answers of the limit `name`, with these causes.
     pub(super) fn stale(&self, name: &str, causes: [&str; 3]) -> StaleMetrics {
         let [evicted_for_size, evicted_for_age] =
@@ -104,6 +118,11 @@ impl LimitVecs {
             overflow: make.counters("weir_overflow_decisions_total", "Decisions made past max_keys.", &["limit"])?,
             bans: make.counters("weir_bans_total", "Bans begun.", &["limit"])?,
             banned: make.gauges("weir_banned_keys", "Keys banned now.", &["limit"])?,
+            bound: make.gauges(
+                "weir_limit_bound",
+                "Units in flight that a limit with `max = \"auto\"` admits now.",
+                &["limit"],
+            )?,
             streamed: make.counters(
                 "weir_streamed_units_total",
                 "Units that other replicas charged, as streams brought them.",

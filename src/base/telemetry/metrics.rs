@@ -283,7 +283,7 @@ impl Metrics {
 
     /// The counter of units that other replicas charged to the limit `name`. Equal names have the same series.
     pub fn streamed_units(&self, name: &str) -> IntCounter {
-        self.limits.streamed.with_label_values(&[name])
+        self.limits.streamed(name)
     }
 
     /// Removes the series of a store without those of its nodes. `kinds` are its kinds of errors.
@@ -300,6 +300,11 @@ impl Metrics {
     /// Sets the most that the fleet admits of a limit, as a multiple of it; `None` if replicas do not share the limit.
     pub fn set_fleet_bound(&self, limit: &str, ratio: Option<f64>) {
         self.stores.set_bound(limit, ratio);
+    }
+
+    /// Sets the bound of a limit that follows its service; `None` for other limits.
+    pub fn set_limit_bound(&self, limit: &str, units: Option<u64>) {
+        self.limits.set_bound(limit, units);
     }
 
     /// Removes the series of the leases of a limit that has none any more.

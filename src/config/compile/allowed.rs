@@ -3,7 +3,6 @@
 //! The texts of keys become keys in `gate`; `override_key` checks that they can.
 
 use std::collections::HashMap;
-use std::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeInteger, DeValue};
@@ -14,6 +13,7 @@ use crate::config::reader::time_units::{self, Factor, WrittenRate};
 use crate::config::reader::{Fault, Located, Optional, Problem, Table, did_you_mean, nearest};
 use crate::config::schema::{self, UNLIMITED};
 use crate::engine::limit::Algorithm;
+use crate::engine::limit::concurrency::adaptive::Range;
 use crate::engine::policy::{Allowed, WrittenRule, WrittenRules};
 
 /// The most plans or overrides of a limit: `policy` numbers them in 16 bits.
@@ -35,7 +35,7 @@ pub(super) type DroppingPlans = HashMap<Box<str>, Fault>;
 /// The most units that one rule can hold.
 pub(super) struct Capacity {
     /// The position of the rule, if it is an override.
-    pub(super) place: Option<Range<usize>>,
+    pub(super) place: Option<std::ops::Range<usize>>,
     pub(super) units: u64,
     /// A name for messages, such as `the burst`.
     pub(super) name: String,
@@ -133,11 +133,20 @@ fn written_rule([rate, burst, max]: [Option<&DeValue<'_>>; 3], rule: &Algorithm)
             rates.iter().filter_map(|rate| rate.get_ref().as_str()).map(Into::into).collect()
         }
         (Some(rate), _) => rate.as_str().map(Into::into).into_iter().collect(),
-        (None, max) => max.and_then(number).map(|max| format!("max {max}").into()).into_iter().collect(),
+        (None, max) => max.and_then(|max| max_text(max, rule)).map(Into::into).into_iter().collect(),
     };
     let burst = burst.and_then(number).map(|burst| format!(", burst {burst}")).unwrap_or_default();
     let algorithm = rule.rates().first().map_or_else(|| rule.name(), Algorithm::name).replace('_', " ");
     WrittenRule { rates, rest: format!("{burst}, {algorithm}").into() }
+}
+
+/// A `max` as it is written, with the bounds of one that follows the service.
+fn max_text(max: &DeValue<'_>, rule: &Algorithm) -> Option<String> {
+    let Algorithm::Concurrency(rule) = rule else { return None };
+    Some(match rule.bound().map(|bound| bound.range()) {
+        Some(Range { floor, ceiling }) => format!("max auto from {floor} to {ceiling}"),
+        None => format!("max {}", number(max)?),
+    })
 }
 
 fn number<'v>(value: &'v DeValue<'_>) -> Option<&'v str> {

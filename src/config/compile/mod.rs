@@ -24,6 +24,7 @@ mod forward_as;
 mod guards;
 mod identity;
 
+mod adaptive;
 mod allowed;
 mod candidate;
 mod cost;

@@ -3,24 +3,27 @@
 //! `allowed` assigns rules to plans and keys; `limit` computes with them.
 
 use std::cell::OnceCell;
-use std::ops::Range;
 
 use toml::Spanned;
 
+use super::adaptive;
 use super::fleet::Sharing;
 use crate::config::reader::time_units::{self, Factor, WrittenRate};
 use crate::config::reader::{Fault, Located, Problem, Table, did_you_mean, nearest};
 use crate::config::schema;
 use crate::config::schema::words::{self, Align};
+use crate::engine::limit::concurrency::{self, adaptive::Range};
 use crate::engine::limit::sliding_log;
 use crate::engine::limit::windows::WINDOWS_MAX;
 use crate::engine::limit::{Algorithm, AlgorithmName, Calendar, CalendarError, QuotaError, Rate, Settings, Unit};
 use crate::engine::policy::Strategy;
 
 /// Options that only some algorithms have, and these algorithms.
-const OWNERS: [(&str, &[AlgorithmName]); 5] = [
+const OWNERS: [(&str, &[AlgorithmName]); 7] = [
     ("burst", &[AlgorithmName::TokenBucket, AlgorithmName::LeakyBucket]),
     ("max", &[AlgorithmName::Concurrency]),
+    ("floor", &[AlgorithmName::Concurrency]),
+    ("ceiling", &[AlgorithmName::Concurrency]),
     ("align", &[AlgorithmName::FixedWindow]),
     ("time_zone", &[AlgorithmName::FixedWindow]),
     ("sub_windows", &[AlgorithmName::SubWindow]),
@@ -48,6 +51,8 @@ struct Numbers {
     rates: Vec<Located<WrittenRate>>,
     burst: Option<Located<u64>>,
     max: Option<Located<u64>>,
+    /// The bounds of a `max` that follows the service.
+    range: Option<Range>,
 }
 
 fn name(algorithm: AlgorithmName) -> &'static str {
@@ -90,22 +95,28 @@ impl Scheme {
     fn numbers(&self, table: &Table<'_>) -> Option<Numbers> {
         self.note_misplaced(table);
         let owns = |option| self.kind.is_none_or(|kind| owners(option).contains(&kind));
-        let max = if owns("max") { table.count_at("max") } else { None };
+        let range = if owns("max") { adaptive::range(table, self.strategy)? } else { None };
+        let max = match range {
+            Some(range) => Some(Spanned::new(table.span_of("max"), range.floor)),
+            None if owns("max") => table.count_at("max"),
+            None => None,
+        };
         if self.kind == Some(AlgorithmName::Concurrency) {
             if let (false, Some(option)) = (table.has("max"), schema::find(&table.path_of("max"))) {
                 table.note_missing(option);
             }
-            return Some(Numbers { rates: Vec::new(), burst: None, max: Some(max?) });
+            return Some(Numbers { rates: Vec::new(), burst: None, max: Some(max?), range });
         }
         let burst = if owns("burst") { table.optional("burst", |key| table.count_at(key)) } else { Some(None) };
         // After an error in `algorithm`, it is unknown whether a rate is needed.
         let needs_rate = self.kind.is_some() || table.has("rate");
         let rates = if needs_rate { table.list_at("rate", time_units::rate) } else { None };
-        Some(Numbers { rates: rates?, burst: burst?, max: None })
+        Some(Numbers { rates: rates?, burst: burst?, max: None, range: None })
     }
 
-    fn compile(&self, table: &Table<'_>, Numbers { rates, burst, max }: &Numbers) -> Option<Algorithm> {
+    fn compile(&self, table: &Table<'_>, Numbers { rates, burst, max, range }: &Numbers) -> Option<Algorithm> {
         match max {
+            Some(_) if let Some(range) = range => Some(Algorithm::Concurrency(concurrency::Rule::adaptive(*range))),
             Some(max) => self.in_flight(table, "max", max),
             None => self.of_rates(table, "rate", rates, burst.as_ref()),
         }
@@ -124,7 +135,7 @@ impl Scheme {
         &self,
         table: &Table<'_>,
         key: &str,
-        span: &Range<usize>,
+        span: &std::ops::Range<usize>,
         factor: Factor,
     ) -> Option<Algorithm> {
         let numbers = self.usual.get()?;

@@ -169,7 +169,7 @@ algorithm = "concurrency""#), @r#"
     1 | [[limit]]
       | ^^^^^^^^^
       |
-      = help: expected whole number from 1. Units in flight at once.
+      = help: expected whole number from 1, or `auto`. Units in flight at once; with `auto` as many as the service answers without a queue.
 
     error: `limit.rate`: does not apply to `concurrency`
      --> weir.toml:4:8
@@ -234,7 +234,7 @@ cost = "two""#), @r#"
       |
       = help: did you mean `concurrency`?
 
-    error: `limit.max`: expected whole number from 1
+    error: `limit.max`: expected whole number from 1, or `auto`
      --> weir.toml:5:7
       |
     5 | max = 0

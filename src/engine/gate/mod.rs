@@ -25,6 +25,8 @@ mod bans;
 mod budget;
 mod standing;
 
+mod adaptation;
+
 mod access;
 mod preflight;
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::adaptation::ServiceOutcome;
 use super::budget::{Budget, Budgets};
 use super::check::{Check, Checked, Checks};
 use super::delta::units;
@@ -193,6 +194,15 @@ impl<'l> Charged<'l> {
     /// Whether the charges stay.
     pub fn is_committed(&self) -> bool {
         self.is_committed
+    }
+
+    /// Notes that the service failed to answer the request.
+    pub fn failed(&self) {
+        for OpenCharge { state, key, rule, terms, .. } in self.open.iter().flat_map(|open| open.iter()) {
+            if let Some(terms) = terms {
+                terms.adapt(state, *key, rule, ServiceOutcome::Failed);
+            }
+        }
     }
 
     /// Makes the charges final for a request whose answer Weir does not see: they stay as they were made. Requests in

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use super::adaptation::{self, ServiceOutcome};
 use super::check::Checked;
 use super::standing::Standing;
 use super::state::LimitState;
@@ -64,6 +65,20 @@ impl Terms {
     /// Units charged so far.
     fn charged(&self) -> u64 {
         self.cost.saturating_add(self.metered())
+    }
+
+    /// Tells the limit how the service treated the request. A limit that is not enforced learns nothing: its bound has no
+    /// effect that could be measured.
+    #[inline]
+    pub(super) fn adapt(&self, state: &LimitState, key: Key, rule: &Algorithm, outcome: ServiceOutcome) {
+        if !self.is_shown || outcome == ServiceOutcome::Stream || adaptation::bound(rule).is_none() {
+            return;
+        }
+        let now = state.clock.now();
+        let is_full = !state.table.peek(key, rule, 1, now).is_admitted();
+        if state.adaptation.adapt(self.began, outcome, is_full, now) {
+            state.queues.wake_front(key);
+        }
     }
 
     fn metered(&self) -> u64 {
@@ -170,6 +185,9 @@ impl BillItem {
 
     /// Settles the charge by the head of the answer, if it can. Returns whether that changed the balance.
     fn answered(&mut self, status: u16, fields: Fields<'_>) -> bool {
+        if self.rule.is_released() {
+            self.terms.adapt(&self.state, self.key, &self.rule, ServiceOutcome::of(status, fields));
+        }
         let Some(after) = self.terms.after.clone() else { return false };
         if after.counts.as_ref().is_some_and(|counts| !counts.contains(status)) {
             self.give_back();

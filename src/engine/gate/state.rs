@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwapOption;
 
+use super::adaptation::{self, Adaptation};
 use super::listeners::Listeners;
 use super::operator_bans::OperatorBans;
 use super::queue::capacity::{Footprint, HoldCapacity, HoldCaps};
@@ -116,6 +117,7 @@ pub struct LimitState {
     pub(super) delays: LockedQueues,
     pub(super) bans: Arc<Bans>,
     pub(super) refused: RefusedKeys,
+    pub(super) adaptation: Adaptation,
     pub(super) metrics: LimitMetrics,
     /// The limit of the newest policy, for waiting requests; none once the limit is gone.
     pub(super) newest: ArcSwapOption<Newest>,
@@ -197,6 +199,7 @@ impl Gate {
             }
             state.table.set_bound(limit.max_keys, limit.on_full);
             state.persists.store(limit.persist, Ordering::Relaxed);
+            state.adaptation.follow(&limit.allowed.usual, self.clock.now());
             let remote = self.remote(limit, stores).map(Arc::new);
             if let Some(before) = state.remote.swap(remote.clone())
                 && !remote.as_ref().is_some_and(|remote| remote.lends_as(&before))
@@ -282,6 +285,9 @@ impl Gate {
         for state in known.values() {
             state.publish();
             self.metrics.set_fleet_bound(&state.name, state.bound().map(|bound| bound.ratio));
+            let newest = state.newest.load();
+            let bound = newest.as_ref().and_then(|newest| adaptation::bound(&newest.allowed.usual));
+            self.metrics.set_limit_bound(&state.name, bound.map(|bound| bound.units()));
         }
     }
 
@@ -312,6 +318,7 @@ impl Gate {
             delays: LockedQueues::default(),
             bans,
             refused: RefusedKeys::default(),
+            adaptation: Adaptation::default(),
             metrics: self.metrics.limit(name),
             newest: ArcSwapOption::empty(),
             remote: ArcSwapOption::empty(),

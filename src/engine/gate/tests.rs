@@ -1,5 +1,6 @@
 //! Scripts in virtual time: requests, their instants, and the answers with their instants.
 
+mod adaptation;
 mod bans;
 mod candidate;
 mod delay;

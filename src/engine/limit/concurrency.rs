@@ -3,8 +3,14 @@
 //! A charge lasts until the response ends, when a refund releases it. No unit comes back with time. So the length of a
 //! wait is unknown ([`Retry::ON_RELEASE`]), and so is the time until the key is idle ([`Decision::UNKNOWN_NS`]).
 //!
-//! Bound: at no instant more than `max` units are in flight.
+//! Bound: at no instant more than `max` units are in flight. With [`adaptive`] `max` follows the service, and units in flight
+//! beyond a lower `max` end by themselves.
 
+pub mod adaptive;
+
+use std::sync::Arc;
+
+use self::adaptive::{Bound, Range};
 use super::late::units::LateState;
 use super::packed::{Packed, Unpacker};
 use super::portable::{Charged, Numbers, Portable};
@@ -14,20 +20,45 @@ use super::{Decision, Pace, QuotaError, Retry};
 use crate::base::time::Timestamp;
 
 /// The rule of a concurrency limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    max: u64,
+    max: Max,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Max {
+    Fixed(u64),
+    /// Of the service.
+    Adaptive(Arc<Bound>),
 }
 
 impl Rule {
     /// At most `max` units at once.
     pub fn new(max: u64) -> Result<Self, QuotaError> {
-        if max == 0 { Err(QuotaError::Zero) } else { Ok(Self { max }) }
+        if max == 0 { Err(QuotaError::Zero) } else { Ok(Self { max: Max::Fixed(max) }) }
+    }
+
+    /// As many units at once as the service answers without a queue; at first the floor of `range`.
+    pub fn adaptive(range: Range) -> Self {
+        Self { max: Max::Adaptive(Arc::new(Bound::new(range))) }
     }
 
     /// Units at once.
-    pub const fn max(&self) -> u64 {
-        self.max
+    #[inline]
+    pub fn max(&self) -> u64 {
+        match &self.max {
+            Max::Fixed(max) => *max,
+            Max::Adaptive(bound) => bound.units(),
+        }
+    }
+
+    /// The bound that follows the service; `None` if it is fixed.
+    #[inline]
+    pub fn bound(&self) -> Option<&Arc<Bound>> {
+        match &self.max {
+            Max::Fixed(_) => None,
+            Max::Adaptive(bound) => Some(bound),
+        }
     }
 }
 
@@ -37,7 +68,7 @@ impl rule::Rule for Rule {
     }
 
     fn capacity(&self) -> u64 {
-        self.max
+        self.max()
     }
 
     fn period_ns(&self) -> Option<u64> {
@@ -53,11 +84,16 @@ impl rule::Rule for Rule {
     }
 
     fn is_within(&self, other: &Self) -> bool {
-        self.max <= other.max
+        let greatest = self.bound().map_or_else(|| self.max(), |bound| bound.range().ceiling);
+        greatest <= other.bound().map_or_else(|| other.max(), |bound| bound.range().floor)
     }
 
+    /// A bound that follows the service stays as it is.
     fn scaled(&self, scale: Scale) -> Result<Self, QuotaError> {
-        Ok(Self { max: scale.units(self.max) })
+        Ok(match self.max {
+            Max::Fixed(max) => Self { max: Max::Fixed(scale.units(max)) },
+            Max::Adaptive(_) => self.clone(),
+        })
     }
 
     /// In a span, any number of requests may end.
@@ -98,10 +134,11 @@ impl state::State for State {
     }
 
     fn peek(&self, rule: &Rule, cost: u64, _now: Timestamp) -> Decision {
-        let free = rule.max.saturating_sub(self.in_flight);
+        let max = rule.max();
+        let free = max.saturating_sub(self.in_flight);
         let (denied, charged) = match cost {
             cost if cost <= free => (None, cost),
-            cost if cost > rule.max => (Some(Retry::Never), 0),
+            cost if cost > max => (Some(Retry::Never), 0),
             _ => (Some(Retry::ON_RELEASE), 0),
         };
         let reset_after_ns = if self.in_flight == 0 && charged == 0 { 0 } else { Decision::UNKNOWN_NS };
@@ -110,7 +147,7 @@ impl state::State for State {
 
     fn wait(&self, rule: &Rule, ahead: u64, cost: u64, now: Timestamp) -> Retry {
         let together = ahead.saturating_add(cost);
-        if cost > rule.max {
+        if cost > rule.max() {
             return Retry::Never;
         }
         if self.peek(rule, together, now).is_admitted() { Retry::AfterNs(0) } else { Retry::ON_RELEASE }
@@ -130,12 +167,12 @@ impl state::State for State {
     /// Units that no request will release. The caller must settle them back.
     fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, _now: Timestamp) -> i64 {
         let before = self.in_flight;
-        self.in_flight = settled(before, extra, rule.max, max_debt);
+        self.in_flight = settled(before, extra, rule.max(), max_debt);
         charged(before, self.in_flight)
     }
 
     fn over(&self, rule: &Rule, _now: Timestamp) -> u64 {
-        self.in_flight.saturating_sub(rule.max)
+        self.in_flight.saturating_sub(rule.max())
     }
 
     fn idle_at(&self) -> Timestamp {

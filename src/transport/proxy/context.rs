@@ -134,6 +134,9 @@ impl<'v> RequestContext<'v> {
     ) -> NotForwarded<'v> {
         let (kind, detail) = error::exchange_error(failure, (upstream.label(), endpoint), &self.worker.problems);
         self.count(kind);
+        if kind.is_upstream() {
+            admission.identified.charged.failed();
+        }
         self.was_sent.set(true);
         let budgets = admission.budgets(self.config.running.settings.profiles);
         LocalReply::new(kind, detail, is_grpc).standing(admission.standing(), budgets).into()

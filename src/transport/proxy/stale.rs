@@ -71,7 +71,7 @@ const TOO_MANY_REQUESTS: u16 = 429;
 type Selectors<'t> = SmallVec<[Option<&'t [u8]>; 24]>;
 
 /// The texts that select an answer.
-type Texts<'t> = SmallVec<[Option<&'t [u8]>; 24]>;
+type AnswerTexts<'t> = SmallVec<[Option<&'t [u8]>; 24]>;
 
 /// The stored answers of a request: those that it may get, and where its own answer is stored.
 pub(super) struct StaleRequest<'v> {
@@ -138,7 +138,7 @@ impl<'v> RequestContext<'v> {
 
     /// Adds everything that may tell one client from another, with and without the knowledge of Weir: the names of a
     /// certificate, and all fields but neutral ones.
-    fn add_credentials<'f>(facts: &Facts<'f>, texts: &mut Texts<'f>) {
+    fn add_credentials<'f>(facts: &Facts<'f>, texts: &mut AnswerTexts<'f>) {
         for (name, value) in facts.headers.iter().filter(|(name, _)| !is_neutral(name)) {
             texts.extend([Some(name), Some(value)]);
         }

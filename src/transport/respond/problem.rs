@@ -150,6 +150,11 @@ impl ProblemKind {
         self.row().status
     }
 
+    /// Whether the upstream did not serve the request.
+    pub fn is_upstream(self) -> bool {
+        matches!(self, Self::BadGateway | Self::UpstreamBusy | Self::GatewayTimeout)
+    }
+
     /// The log level of the problem.
     pub fn level(self) -> Level {
         self.row().level
