@@ -29,6 +29,7 @@ fn a_bound_that_follows_its_service_needs_a_range_and_no_other_numbers() {
             range.clone() + "plans = { a = { max = 3 } }",
             &["`limit.plans`: does not go with `max = \"auto\"`, which has no numbers to change"],
         ),
+        (range.clone() + "candidate = { max = 3 }", &["`limit.candidate`: does not go with `max = \"auto\"`"]),
         (range.clone() + "cost = 3", &["`limit.cost`: "]),
         (
             range.clone() + "ramp = { from = '2027-01-01', to = '2027-02-01', to_rate = '0/s' }",
