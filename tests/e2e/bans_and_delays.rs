@@ -26,7 +26,7 @@ fn who_is_refused_too_often_is_banned() {
     assert!(status == 403 && seconds.is_some_and(|seconds| (500..=600).contains(&seconds)), "{}", banned.head);
     let problem: serde_json::Value = serde_json::from_slice(&banned.body).unwrap();
     assert_eq!(banned.header("content-type"), Some("application/problem+json"));
-    assert_eq!((&problem["status"], &problem["title"]), (&403.into(), &"Forbidden".into()));
+    assert_eq!((&problem["status"], &problem["title"]), (&403.into(), &"Abnormal usage detected".into()));
     assert!(problem["detail"].as_str().is_some_and(|detail| detail.starts_with("banned by l; retry after ")));
     let call = ask("k", "Content-Type: application/grpc\r\n");
     assert_eq!((call.status, call.header("grpc-status")), (200, Some("7")));

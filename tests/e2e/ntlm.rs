@@ -64,6 +64,19 @@ fn a_login_completes_and_no_other_client_gets_its_connection() {
     service.wait_until(|service| service.connections() == 0);
 }
 
+/// Answers on an authenticated connection are those of its user, whatever the request says: none is stored.
+#[test]
+fn an_answer_on_an_authenticated_connection_is_not_stored() {
+    let service = service();
+    let weir = Weir::start(&service, "[[limit]]\nname = 'l'\nkey = []\nrate = '5/h'\nstale = {}\n");
+    let mut client = Client::connect(weir.address());
+    for (credentials, expected) in LOGIN {
+        assert_eq!(get(&mut client, credentials), expected, "{credentials}");
+    }
+    assert_eq!(get(&mut Client::connect(weir.address()), ""), 429);
+    assert_eq!(weir.metric("weir_stale_stored_total{limit=\"l\"}"), 0.0);
+}
+
 #[test]
 fn a_pinned_connection_without_a_request_makes_way_for_a_request_that_waits() {
     for from in [1, 2].map(|last| Ipv4Addr::new(127, 0, 0, last)) {

@@ -113,6 +113,12 @@ fn stored_answers_stay_with_their_client() {
         ("x-forwarded-proto: https\r\n", "", 429),
         ("x-auth-token: a\r\n", "x-auth-token: b\r\n", 429), // of which only the service knows
         ("x-auth-token: a\r\n", "", 429),
+        ("sec-api-key: a\r\n", "sec-api-key: b\r\n", 429),
+        ("baggage: user=a\r\n", "baggage: user=b\r\n", 429),
+        ("sec-fetch-mode: cors\r\n", "sec-fetch-mode: navigate\r\n", 200),
+        // The service does not get a field that Connection lists.
+        ("x-a: 1\r\nconnection: x-a\r\n", "x-a: 1\r\n", 429),
+        ("connection: keep-alive, x-none\r\n", "", 200),
         ("x-auth-token: a\r\n", "X-Request-Id: 7\r\nx-auth-token: a\r\nUser-Agent: b\r\n", 200),
     ]
     .into_iter()
@@ -121,6 +127,11 @@ fn stored_answers_stay_with_their_client() {
         let status = second(&mut client, &format!("/{number}"), [first, then]);
         assert_eq!(status, expected, "{first:?} {then:?}");
     }
+    // A field that an identity is read from tells clients apart, whatever its name is.
+    let named = "[identity.user]\nheader = 'sec-fetch-user'\non_missing = 'anonymous'\n";
+    let weir_of_field = Weir::start(&upstream, &format!("{named}{ONCE}"));
+    let mut of_field = Client::connect(weir_of_field.address());
+    assert_eq!(second(&mut of_field, "/", ["sec-fetch-user: a\r\n", "sec-fetch-user: b\r\n"]), 429);
     // Only the client itself gets a private answer.
     for (number, (first, then, expected)) in [("", "", 429), (one, one, 200), (one, other, 429)].into_iter().enumerate()
     {
@@ -178,6 +189,23 @@ fn only_cacheable_answers_are_stored() {
     }
     assert_eq!(second(&mut client, "/query?x-a:1", ["", ""]), 200);
     assert_eq!(client.get("/query?x-a:2").status, 429, "another query");
+}
+
+/// Unsafe requests to other URLs leave stored answers alone, but for the few that share a place with them.
+#[test]
+fn changes_elsewhere_leave_stored_answers() {
+    let upstream = counting();
+    let weir = Weir::start(&upstream, ONCE);
+    let mut client = Client::connect(weir.address());
+    for number in 0..20 {
+        assert_eq!(ask(&mut client, &format!("/{number}"), "").status, 200);
+    }
+    for number in 0..500 {
+        let head = format!("POST /other/{number} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(client.send(head).answer().status, 200);
+    }
+    let kept = (0..20).filter(|number| ask(&mut client, &format!("/{number}"), "").status == 200).count();
+    assert!(kept >= 17, "{kept} of 20");
 }
 
 /// An answer that breaks off, or whose end is not known, is not stored.
@@ -303,7 +331,7 @@ fn an_unsafe_request_ends_the_stored_answer() {
 #[test]
 fn failures_of_the_service_are_answered_from_the_store() {
     let upstream = Upstream::answering(|request, stream| {
-        let status = request.header("x-status").unwrap_or_else(|| "200 OK".into());
+        let status = request.header("referer").unwrap_or_else(|| "200 OK".into());
         stream.write_all(format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\nok").as_bytes()).is_ok()
     });
     let limit = "[[limit]]\nname = 'l'\nkey = []\nrate = '1000/h'\nstale = {}\n";
@@ -319,7 +347,8 @@ fn failures_of_the_service_are_answered_from_the_store() {
         ("500 Broken", 500, ""),
         ("404 None", 404, ""),
     ] {
-        let failing = format!("x-status: {status}\r\n");
+        // A field that tells no client from another.
+        let failing = format!("referer: {status}\r\n");
         let ask_both = |client: &mut Client| {
             assert_eq!(ask(client, "/", "").status, 200);
             ask(client, "/", &failing)

@@ -66,7 +66,7 @@ impl Adaptation {
             Mutex::new(Adapted { controller, bound: Arc::clone(bound) })
         };
         let mut adapted = self.0.get_or_init(first).lock().unwrap_or_else(PoisonError::into_inner);
-        adapted.controller.set_range(bound.range());
+        adapted.controller.set_range(bound.range(), now);
         adapted.bound = Arc::clone(bound);
         bound.set(adapted.controller.bound());
     }

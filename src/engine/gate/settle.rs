@@ -75,7 +75,7 @@ impl Terms {
             return;
         }
         let now = state.clock.now();
-        let is_full = !state.table.peek(key, rule, 1, now).is_admitted();
+        let is_full = !state.table.peek(key, rule, self.cost.max(1), now).is_admitted();
         if state.adaptation.adapt(self.began, outcome, is_full, now) {
             state.queues.wake_front(key);
         }

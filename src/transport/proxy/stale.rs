@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use http::Method;
+use http::{HeaderName, Method};
 use smallvec::SmallVec;
 
 use super::admission::Admission;
@@ -18,7 +18,7 @@ use crate::base::fields::Fields;
 use crate::base::time;
 use crate::base::time::Timestamp;
 use crate::engine::limit::Key;
-use crate::engine::policy::{Facts, StaleCause};
+use crate::engine::policy::{Facts, Identity, IdentitySource, PlanSource, StaleCause};
 use crate::transport::http1::Framing;
 use crate::transport::http1::hop;
 use crate::transport::respond::{ProblemKind, StoredReply};
@@ -29,21 +29,18 @@ use crate::transport::upstream::{Exchange, ExchangeError};
 /// the last two (RFC 9111, section 4.3.2).
 const EXCLUDED: [&str; 4] = ["range", "upgrade", "if-match", "if-unmodified-since"];
 
-/// Fields that tell no client from another, beside those of connections and those that begin with `sec-`. `Vary` names
-/// those by which an answer varies.
-const NEUTRAL: [&str; 30] = [
+/// Fields that tell no client from another, beside those of connections. `Vary` names those by which an answer varies.
+const NEUTRAL: [&str; 27] = [
     "accept",
     "accept-charset",
     "accept-encoding",
     "accept-language",
-    "baggage",
     "cache-control",
     "content-length",
     "date",
     "dnt",
     "expect",
     "forwarded",
-    "from",
     "host",
     "if-modified-since",
     "if-none-match",
@@ -60,7 +57,6 @@ const NEUTRAL: [&str; 30] = [
     "via",
     "x-correlation-id",
     "x-forwarded-for",
-    "x-real-ip",
     "x-request-id",
 ];
 
@@ -69,9 +65,6 @@ const TOO_MANY_REQUESTS: u16 = 429;
 
 /// The texts that select an answer.
 type Selectors<'t> = SmallVec<[Option<&'t [u8]>; 24]>;
-
-/// The texts that select an answer.
-type AnswerTexts<'t> = SmallVec<[Option<&'t [u8]>; 24]>;
 
 /// The stored answers of a request: those that it may get, and where its own answer is stored.
 pub(super) struct StaleRequest<'v> {
@@ -114,6 +107,7 @@ impl<'v> RequestContext<'v> {
             && request.connect.is_none()
             && request.is_bodyless()
             && !EXCLUDED.iter().any(|name| fields.contains(name))
+            && !removes_fields(fields)
             && !forbids_storage(fields);
         if !is_plain && !is_unsafe {
             return None;
@@ -128,7 +122,7 @@ impl<'v> RequestContext<'v> {
         let mut texts: Selectors<'_> = resource.into_iter().chain([query.map(str::as_bytes)]).collect();
         let (resource, mut caches) = (gate.resource_key(&texts), SmallVec::new());
         if is_plain {
-            Self::add_credentials(facts, &mut texts);
+            self.add_credentials(facts, &mut texts);
             for (index, key) in gate.answer_keys(&running.live, facts, &texts, gate.clock().at(self.began)) {
                 caches.extend(all.of_limit(index).map(|(name, cache)| (name, cache, key)));
             }
@@ -137,9 +131,9 @@ impl<'v> RequestContext<'v> {
     }
 
     /// Adds everything that may tell one client from another, with and without the knowledge of Weir: the names of a
-    /// certificate, and all fields but neutral ones.
-    fn add_credentials<'f>(facts: &Facts<'f>, texts: &mut AnswerTexts<'f>) {
-        for (name, value) in facts.headers.iter().filter(|(name, _)| !is_neutral(name)) {
+    /// certificate, and all fields but neutral ones that neither an identity nor the plan is read from.
+    fn add_credentials<'f>(&self, facts: &Facts<'f>, texts: &mut Selectors<'f>) {
+        for (name, value) in facts.headers.iter().filter(|(name, _)| !is_neutral(name) || self.is_read(name)) {
             texts.extend([Some(name), Some(value)]);
         }
         if let Some(certificate) = facts.certificate {
@@ -148,6 +142,18 @@ impl<'v> RequestContext<'v> {
                 texts.extend(names.iter().map(|name| Some(name.as_bytes())));
             }
         }
+    }
+
+    /// Whether an identity or the plan of a request is read from this field.
+    fn is_read(&self, name: &[u8]) -> bool {
+        let policy = &self.config.running.live.policy;
+        let is = |field: &HeaderName| name.eq_ignore_ascii_case(field.as_str().as_bytes());
+        let is_of_identity = |identity: &Identity| match &identity.source {
+            IdentitySource::Header(field, _) | IdentitySource::Jwt { header: field, .. } => is(field),
+            IdentitySource::Certificate(_) => false,
+        };
+        policy.identities.iter().any(is_of_identity)
+            || policy.plans.iter().any(|plan| matches!(plan, PlanSource::Header(field) if is(field)))
     }
 
     /// The stored answer in place of a refusal, if each limit that refuses the request has stored answers. Limits that
@@ -290,11 +296,20 @@ impl InPlace {
     }
 }
 
+/// Whether `Connection` lists a field of the request, which the service does not get then.
+fn removes_fields(fields: Fields<'_>) -> bool {
+    let options = hop::ConnectionOptions::of(fields);
+    fields.iter().any(|(name, _)| !hop::is_hop_by_hop(name) && options.contains(name))
+}
+
+/// The starts of names of such fields.
+const NEUTRAL_STARTS: [&[u8]; 2] = [b"sec-ch-", b"sec-fetch-"];
+
 /// Whether a field of a request tells no client from another.
 fn is_neutral(name: &[u8]) -> bool {
     NEUTRAL.iter().any(|neutral| name.eq_ignore_ascii_case(neutral.as_bytes()))
         || hop::is_hop_by_hop(name) && !name.eq_ignore_ascii_case(b"proxy-authorization")
-        || name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case(b"sec-"))
+        || NEUTRAL_STARTS.iter().any(|start| name.get(..start.len()).is_some_and(|of| of.eq_ignore_ascii_case(start)))
 }
 
 /// Whether the service or the way to it is the cause of an error.

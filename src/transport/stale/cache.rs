@@ -21,11 +21,13 @@ use crate::engine::policy::{StaleCause, StaleRule};
 /// The most answers of one key, which differ in fields that Vary names.
 const VARIANTS_MAX: usize = 8;
 
-/// A body takes at most this part of a cache.
+/// A body takes at most this part of a cache, and all answers that are being recorded this one.
 const BODY_PART: usize = 8;
+const RECORDED_PART: usize = 4;
 
-/// Resources share this many instants of their last change.
-const CHANGES: usize = 1024;
+/// Resources share so many instants of their last change: one for each small answer, within these bounds.
+const CHANGES_MIN: usize = 1 << 16;
+const CHANGES_MAX: usize = 1 << 20;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub(crate) struct AnswerCache {
     metrics: StaleMetrics,
     /// Bytes that are taken.
     bytes: Arc<AtomicUsize>,
+    /// Those of answers that are being recorded.
+    recorded: Arc<AtomicUsize>,
     /// Locked for a lookup, never while an answer is judged or sent.
     entries: Mutex<Entries>,
     /// The nanoseconds at which a resource last changed, by a part of its key.
@@ -59,9 +63,10 @@ pub(crate) struct Found {
 
 impl AnswerCache {
     pub(super) fn new(rule: StaleRule, metrics: StaleMetrics) -> Arc<Self> {
-        let changes = (0..CHANGES).map(|_| AtomicU64::new(0)).collect();
+        let changes = (rule.max_bytes / 512).next_power_of_two().clamp(CHANGES_MIN, CHANGES_MAX);
+        let changes = (0..changes).map(|_| AtomicU64::new(0)).collect();
         let entries = Mutex::new(Entries { by_key: LruCache::unbounded(), count: 0 });
-        Arc::new(Self { rule, metrics, bytes: Arc::default(), entries, changes })
+        Arc::new(Self { rule, metrics, bytes: Arc::default(), recorded: Arc::default(), entries, changes })
     }
 
     /// When answers are used.
@@ -134,6 +139,22 @@ impl AnswerCache {
         self.take(bytes).then(|| Reservation::new(&self.bytes, bytes))
     }
 
+    /// Takes `bytes` of those for answers that are being recorded. `None` if there are not enough.
+    pub(super) fn reserve_recording(&self, bytes: usize) -> Option<Reservation> {
+        let mut reserved = Reservation::new(&self.recorded, 0);
+        self.resize_recording(&mut reserved, bytes).then_some(reserved)
+    }
+
+    /// Takes as many of these bytes as `reserved` needs to have `bytes`. Returns whether it has them.
+    pub(super) fn resize_recording(&self, reserved: &mut Reservation, bytes: usize) -> bool {
+        let missing = bytes.saturating_sub(reserved.bytes());
+        let most = self.rule.max_bytes / RECORDED_PART;
+        let within = |taken: usize| taken.checked_add(missing).filter(|taken| *taken <= most);
+        let is_taken = self.recorded.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok();
+        reserved.has_taken(if is_taken { missing } else { 0 });
+        is_taken
+    }
+
     /// Takes as many bytes as `reserved` needs to have `bytes`, or gives the others back. Returns whether it has them.
     pub(super) fn resize(&self, reserved: &mut Reservation, bytes: usize) -> bool {
         let missing = bytes.saturating_sub(reserved.bytes());
@@ -164,7 +185,7 @@ impl AnswerCache {
     }
 
     fn changed(&self, resource: Key) -> &AtomicU64 {
-        &self.changes[usize::try_from(resource.first % CHANGES as u64).unwrap_or(0)]
+        &self.changes[usize::try_from(resource.first % self.changes.len() as u64).unwrap_or(0)]
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {

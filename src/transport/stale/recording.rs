@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::answer::StoredAnswer;
 use super::cache::AnswerCache;
+use super::reservation::Reservation;
 use super::rules;
 use crate::base::fields::{FieldBuf, Fields};
 use crate::base::time::Timestamp;
@@ -32,6 +33,8 @@ pub(crate) struct Recording {
     answer: StoredAnswer,
     /// The key of the answer in each cache, in the order of its reservations.
     caches: SmallVec<[(Arc<AnswerCache>, Key); 1]>,
+    /// The bytes that it takes of those for recordings, until it ends.
+    recorded: SmallVec<[Reservation; 1]>,
     max_body: usize,
 }
 
@@ -56,10 +59,11 @@ impl Recording {
         let mut answer = StoredAnswer { fields, body, varied, is_private, at, resource, reserved };
         rules::reuse(&answer, answer.varied.fields(), at)?;
         let bytes = answer.bytes_with(length);
+        let recorded = caches.iter().map(|(cache, _)| cache.reserve_recording(bytes)).collect::<Option<_>>()?;
         answer.reserved = caches.iter().map(|(cache, _)| cache.reserve(bytes)).collect::<Option<_>>()?;
         answer.body.reserve_exact(length);
         let caches = caches.iter().map(|(cache, key)| (Arc::clone(cache), *key)).collect();
-        Some(Box::new(Self { answer, caches, max_body }))
+        Some(Box::new(Self { answer, caches, recorded, max_body }))
     }
 
     /// Adds a piece of the body. Returns false if it is too long, and the recording of no use.
@@ -70,7 +74,9 @@ impl Recording {
         }
         if len > capacity {
             let room = len.max(2 * capacity).min(self.max_body);
-            if !self.resize(room) {
+            let bytes = self.answer.bytes_with(room);
+            let mut recorded = self.caches.iter().zip(&mut self.recorded);
+            if !recorded.all(|((cache, _), recorded)| cache.resize_recording(recorded, bytes)) || !self.resize(room) {
                 return false;
             }
             self.answer.body.reserve_exact(room - self.answer.body.len());

@@ -193,6 +193,21 @@ fn memory_is_given_back() {
 }
 
 /// Answers that clients still get leave no room for others.
+/// Answers that are being recorded take a quarter together, so that slow clients do not evict all others.
+#[test]
+fn recordings_take_a_quarter() {
+    let (cache, request) = (cache(1 << 20), fields(""));
+    let begin = || {
+        let (fields, length) = (fields(DATE), Some(100_000));
+        let new = NewAnswer { fields, length, request: request.fields(), resource: RESOURCE, at: at(0) };
+        Recording::begin(new, &[(&cache, KEY)], |_| false)
+    };
+    let recordings = [(); 4].map(|()| begin());
+    assert_eq!(recordings.iter().flatten().count(), 2);
+    drop(recordings);
+    assert!(begin().is_some());
+}
+
 #[test]
 fn answers_in_use_count() {
     let cache = cache(1 << 16);

@@ -69,6 +69,16 @@ async fn answers_move_the_bound() {
     }
 }
 
+/// A bound is reached if the next request of the same cost does not fit.
+#[tokio::test(start_paused = true)]
+async fn requests_with_a_cost_move_the_bound() {
+    let gate = new_gate();
+    let of_four = Limit { cost: Cost::Units(4), ..adaptive(Range { floor: 9, ceiling: 200 }, OnLimit::Reject) };
+    let live = install(gate, [of_four], CAPS);
+    serve(gate, live, 60, answered(200, "")).await;
+    assert!(bound(gate) > 40, "{}", bound(gate));
+}
+
 /// Failures of the service lower the bound, also those without an answer. Afterwards it returns.
 #[tokio::test(start_paused = true)]
 async fn failures_lower_the_bound() {

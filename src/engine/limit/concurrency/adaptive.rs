@@ -165,9 +165,12 @@ impl Controller {
     }
 
     /// Changes the least and the greatest bound. What is learnt stays.
-    pub fn set_range(&mut self, range: Range) {
-        self.range = range;
-        self.move_by(0.0);
+    pub fn set_range(&mut self, range: Range, now: Timestamp) {
+        if self.range != range {
+            self.range = range;
+            self.move_by(0.0);
+            self.begin_pair(now);
+        }
     }
 
     /// Units that may be in flight now.

@@ -231,6 +231,9 @@ impl<'w> H1Connection<'w> {
         if admitted.authenticates_connection && peer.client.is_some() {
             pin.get_or_insert_default();
         }
+        if pin.is_some() {
+            admitted.stale = None; // the connection tells its client, not the request
+        }
         admitted.requirements.pin.clone_from(pin);
         let upstream = admitted.upstream;
         let connected = match admitted.upstream.check_out(&admitted.requirements) {
