@@ -42,6 +42,7 @@ fn every_option_and_metric_exists() {
     metrics.show_remote_config().unwrap();
     metrics.remote_config.in_force("1");
     metrics.limit("any");
+    metrics.stale("any", ["a", "b", "c"]);
     metrics.upstream("any");
     metrics.endpoint("any", "any");
     metrics.problems.with_label_values(&["any"]);
