@@ -17,9 +17,8 @@ use super::remote::{self, Stored};
 use super::rule::Scheme;
 use super::warnings::of_everyone;
 use super::{allowed, cost, key, matching, on_limit, ramp, rate_warnings, settle, snapshot, stale};
-use crate::base::fields::decimal;
 use crate::config::overrides::OverrideSet;
-use crate::config::reader::{Fault, Located, Table, units};
+use crate::config::reader::{Located, Table, units};
 use crate::config::schema::words::{self, OnLimitWord};
 use crate::engine::policy::client_ip::Prefixes;
 use crate::engine::policy::{Allowed, Except, Limit, Mode, Stage};
@@ -101,6 +100,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
     let match_table = table.table("match");
     let mut matches = matching::matches(&match_table);
     matching::cover_head(&mut matches.methods);
+    let except = except(&table.table("except"));
     let enforced_percent = enforced_percent(table, mode);
     let is_partial = enforced_percent.is_some_and(|percent| percent < 100);
     let key = key::key(table, identities, stage, (mode, is_partial), match_table.has("path"));
@@ -135,7 +135,6 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
     let (scheme, keyed, cost_of) = (&scheme, &keyed, &cost);
     let target = Target { name: &name, scheme, keyed, dropping: &dropping, cost: cost_of, is_sketched, stored_debt };
     overrides::apply(set, &target, &mut allowed);
-    let on_full = excess.on_full(&allowed);
     let persist = snapshot::persist(table, &allowed, excess.ban.as_ref(), has_snapshot);
     let limit = Limit {
         name: name.into(),
@@ -143,18 +142,18 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
         mode: mode?,
         enforced_percent: enforced_percent?,
         matches,
-        except: except(&table.table("except")),
+        except,
         key: key?,
+        on_full: excess.on_full(&allowed),
         allowed,
         strategy: sharing.strategy,
         cost,
         after: after?,
         on_limit: excess.on_limit,
-        jitter_percent: percent(table, "jitter", 0)?,
+        jitter_percent: excess.jitter_percent,
         ban: excess.ban,
         stale: stale?,
         max_keys: max_keys?,
-        on_full,
         persist,
         ramp: ramp?,
         ramp_steps: 0,
@@ -177,21 +176,7 @@ fn enforced_percent(table: &Table<'_>, mode: Option<Mode>) -> Option<u8> {
     if mode.is_some_and(|mode| mode != Mode::Enforce) {
         table.fault_if_present("enforce", "has an effect only with `mode = \"enforce\"`");
     }
-    percent(table, "enforce", 1)
-}
-
-/// A whole percentage, at least `min`.
-fn percent(table: &Table<'_>, key: &str, min: u8) -> Option<u8> {
-    let number = |text: &str| {
-        let number = decimal(text.strip_suffix('%')?.as_bytes())?;
-        u8::try_from(number).ok().filter(|percent| (min..=100).contains(percent))
-    };
-    table.parsed(key, |text| {
-        number(text).ok_or_else(|| {
-            let fault = Fault::new(format!("`{text}` is not a whole percentage from `{min}%` to `100%`"));
-            fault.help(Some("with `mode = \"shadow\"` the limit refuses nothing").filter(|_| key == "enforce"))
-        })
-    })
+    table.percent("enforce", 1, Some("with `mode = \"shadow\"` the limit refuses nothing"))
 }
 
 /// Notes what a limit of its stage cannot do, and plans of a limit whose requests never have a plan.

@@ -15,6 +15,7 @@ use OnLimitWord::{Delay, Hold, Reject};
 pub(super) struct Excess {
     pub(super) on_limit: OnLimit,
     pub(super) ban: Option<ban::Rule>,
+    pub(super) jitter_percent: u8,
     /// `None` if the option is absent.
     on_full: Option<OnFull>,
 }
@@ -33,12 +34,13 @@ pub(super) fn compile(table: &Table<'_>, word: Option<OnLimitWord>, queue: Optio
         let title = "`limit.ban` needs a limit that refuses requests, and this limit delays them";
         table.context.note(Problem::new(value.span(), title).absence());
     }
+    let jitter_percent = table.percent("jitter", 0, None);
     let on_full = table.optional("on_full", |key| table.choice(key, &words::ON_FULL))?;
     if on_full == Some(OnFull::Reject) && matches!(on_limit, Some(OnLimit::Hold(_) | OnLimit::Delay(_))) {
         let title = "`limit.on_full`: `reject` needs `on_limit = \"reject\"`";
         table.context.note(Problem::new(table.span_of("on_full"), title).absence());
     }
-    Some(Excess { on_full, on_limit: on_limit?, ban: ban? })
+    Some(Excess { on_full, on_limit: on_limit?, ban: ban?, jitter_percent: jitter_percent? })
 }
 
 impl Excess {

@@ -10,6 +10,7 @@ use toml::de::{DeInteger, DeValue};
 
 use super::units::{self, word_or};
 use super::{Fault, Located, Optional, Table, time_units};
+use crate::base::fields::decimal;
 use crate::config::schema::{self, Kind, Opt};
 
 /// The value of a whole number of at least zero; `None` if it does not fit 64 bits.
@@ -75,6 +76,18 @@ impl Table<'_> {
             _ => self.mismatched(key, option, value),
         });
         read.map(Spanned::into_inner)
+    }
+
+    /// A whole percentage, at least `min`.
+    pub(in crate::config) fn percent(&self, key: &str, min: u8, help: Option<&str>) -> Option<u8> {
+        let number = |text: &str| {
+            let number = decimal(text.strip_suffix('%')?.as_bytes())?;
+            u8::try_from(number).ok().filter(|percent| (min..=100).contains(percent))
+        };
+        self.parsed(key, |text| {
+            let fault = || Fault::new(format!("`{text}` is not a whole percentage from `{min}%` to `100%`"));
+            number(text).ok_or_else(|| fault().help(help))
+        })
     }
 
     /// One of some words.

@@ -425,6 +425,9 @@ fn a_part_of_the_keys() {
     }
     let not_whole = "is not a whole percentage from `1%` to `100%`";
     assert!(compile(&format!("{}\n{UPSTREAM}", limit("['ip']", "jitter = '0%'"))).is_ok());
+    // No error hides another one.
+    let all = said("[[limit]]\nname = 'a'\nrate = '1/x'\nkey = ['ip']\njitter = '7'\nexcept = { ip = ['b'] }");
+    assert!(["`limit.rate`", "`limit.jitter`", "`limit.except.ip`"].iter().all(|option| all.contains(option)), "{all}");
     for text in ["101%", "-1%", "20"] {
         let said = said(&limit("['ip']", &format!("jitter = '{text}'")));
         assert!(

@@ -23,7 +23,7 @@ impl Gate {
         checks.charges().iter().filter(is_stored).map(key).collect()
     }
 
-    /// The key of a resource, whoever asks for it.
+    /// The key of the resource that `texts` name. It is equal for all clients.
     pub fn resource_key(&self, texts: &[Option<&[u8]>]) -> Key {
         self.secret.of_answer(Key::default(), texts)
     }

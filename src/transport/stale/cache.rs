@@ -25,8 +25,9 @@ const VARIANTS_MAX: usize = 8;
 const BODY_PART: usize = 8;
 const RECORDED_PART: usize = 4;
 
-/// Resources share so many instants of their last change: one for each small answer, within these bounds.
-const CHANGES_MIN: usize = 1 << 16;
+/// Resources share the instants of their last change, which take this part of a cache beside it, within these numbers.
+const CHANGES_PART: usize = 16;
+const CHANGES_MIN: usize = 1 << 9;
 const CHANGES_MAX: usize = 1 << 20;
 
 /// See the [module](self).
@@ -63,7 +64,7 @@ pub(crate) struct Found {
 
 impl AnswerCache {
     pub(super) fn new(rule: StaleRule, metrics: StaleMetrics) -> Arc<Self> {
-        let changes = (rule.max_bytes / 512).next_power_of_two().clamp(CHANGES_MIN, CHANGES_MAX);
+        let changes = (rule.max_bytes / CHANGES_PART / size_of::<AtomicU64>()).clamp(CHANGES_MIN, CHANGES_MAX);
         let changes = (0..changes).map(|_| AtomicU64::new(0)).collect();
         let entries = Mutex::new(Entries { by_key: LruCache::unbounded(), count: 0 });
         Arc::new(Self { rule, metrics, bytes: Arc::default(), recorded: Arc::default(), entries, changes })
@@ -81,7 +82,13 @@ impl AnswerCache {
 
     /// The newest answer with this key that `request` may get at `now`.
     pub(crate) fn find(&self, key: Key, request: Fields<'_>, now: Timestamp) -> Option<Found> {
-        let variants = self.lock().by_key.get(&key).cloned()?;
+        let mut entries = self.lock();
+        let variants = entries.by_key.get(&key).cloned()?;
+        if variants.iter().all(|answer| self.is_expired(answer, now)) {
+            entries.remove(key);
+            self.metrics.evicted_for_age.inc_by(variants.len() as u64);
+        }
+        drop(entries);
         let usable = variants.into_iter().filter(|answer| !self.is_expired(answer, now) && !self.has_changed(answer));
         let mut found = usable.filter_map(|answer| {
             let reuse = rules::reuse(&answer, request, now)?;
@@ -200,6 +207,10 @@ impl AnswerCache {
 }
 
 impl Entries {
+    fn remove(&mut self, key: Key) {
+        self.count -= self.by_key.pop(&key).map_or(0, |variants| variants.len());
+    }
+
     /// Removes the answers of the key that was used least recently.
     fn pop(&mut self) -> Option<Variants> {
         let (_, variants) = self.by_key.pop_lru()?;

@@ -192,7 +192,6 @@ fn memory_is_given_back() {
     assert_eq!(cache.bytes(), 0);
 }
 
-/// Answers that clients still get leave no room for others.
 /// Answers that are being recorded take a quarter together, so that slow clients do not evict all others.
 #[test]
 fn recordings_take_a_quarter() {
@@ -208,6 +207,17 @@ fn recordings_take_a_quarter() {
     assert!(begin().is_some());
 }
 
+/// An answer that is too old is given back when a request finds it.
+#[test]
+fn an_old_answer_is_dropped_when_it_is_found() {
+    let cache = cache(1 << 16);
+    assert!(store(&cache, KEY, ["", ""], &[0; 1000], at(0)));
+    assert!(find(&cache, KEY, "", at(600)).is_some() && cache.bytes() > 1000);
+    assert!(find(&cache, KEY, "", at(601)).is_none());
+    assert_eq!(cache.bytes(), 0);
+}
+
+/// Answers that clients still get leave no room for others.
 #[test]
 fn answers_in_use_count() {
     let cache = cache(1 << 16);

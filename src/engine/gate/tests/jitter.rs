@@ -64,3 +64,28 @@ async fn clients_do_not_return_together() {
         }
     }
 }
+
+/// If a limit of an earlier stage has the longer wait, its part of that wait is added.
+#[tokio::test(start_paused = true)]
+async fn the_limit_with_the_wait_decides_the_jitter() {
+    let gate = gate_of(Clock::start_at(Timestamp::from_ns(1 << 60)));
+    let outer = Limit { stage: Stage::Arrival, ..limit("a", 1, "100s", 1, OnLimit::Reject) };
+    let inner = Limit { jitter_percent: 100, ..limit("b", 1, "1s", 1, OnLimit::Reject) };
+    let live = install(gate, [outer, inner], CAPS);
+    let words = headers(&["a=k", "b=k"]);
+    let step = |stage| gate.admit(live, stage, &facts(&words), || 100, gate.clock.now()).unwrap();
+    let Step::Pass(mut arrival) = step(Stage::Arrival) else { panic!("refused") };
+    arrival.charged.commit(true);
+    let Step::Pass(mut first) = step(Stage::Identified) else { panic!("refused") };
+    first.charged.commit(true);
+    for (percent, most_s) in [(0, 100), (20, 121)] {
+        let Step::Refuse(refusal) = step(Stage::Identified) else { panic!("admitted") };
+        let refusal = refusal.charged_before(arrival.standing, Vec::new(), |limit| {
+            assert_eq!(limit, "a");
+            percent
+        });
+        assert_eq!(refusal.retry, Retry::AfterNs(100_000 * MS_NS));
+        assert_eq!(refusal.jitter.ns > 0, percent > 0, "{refusal:?}");
+        assert!((100..=most_s).contains(&refusal.retry_after_s().unwrap()), "{refusal:?}");
+    }
+}
