@@ -109,6 +109,12 @@ impl Browser {
         self.tell("/execute/sync", &json!({ "script": script, "args": [] }))
     }
 
+    /// Runs a script in each page that is loaded from now on, before the page's own.
+    pub(super) fn prepend(&self, script: &str) {
+        let command = json!({ "cmd": "Page.addScriptToEvaluateOnNewDocument", "params": { "source": script } });
+        self.tell("/goog/cdp/execute", &command);
+    }
+
     /// Sets the width and the height of the window.
     pub(super) fn resize(&self, (width, height): (u32, u32)) {
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
