@@ -8,6 +8,7 @@ mod admin;
 mod candidates;
 mod checks;
 mod effective;
+mod fair_share;
 mod fetched;
 mod fleet;
 mod grpc;

@@ -36,6 +36,7 @@ mod checks;
 mod clients;
 mod etcd_leases;
 mod failures;
+mod fair_share;
 mod fleet;
 mod fleet_examples;
 mod fleet_members;

@@ -548,7 +548,7 @@ fn a_slow_service_is_not_flooded() {
     let (most, bound) = (service.most.load(Ordering::Relaxed), weir.metric(bound));
     assert!(most < 24, "the clients at once: {most}");
     assert!((10.0..20.0).contains(&bound), "{bound}");
-    let refused = weir.metric("weir_limit_decisions_total{limit=\"capacity\",decision=\"refused\"}");
+    let refused = weir.metric("weir_limit_decisions_total{decision=\"refused\",limit=\"capacity\"}");
     assert!(refused == 0.0, "{refused}");
 }
 
@@ -610,6 +610,19 @@ fn tenants_have_a_limit_each() {
     };
     assert_eq!(explained("a.example.com"), "\"100/h, burst 200, token bucket\"");
     assert_eq!(explained("big.example.com"), "\"500/h, burst 1000, token bucket\"");
+}
+
+#[test]
+fn a_budget_is_shared_fairly() {
+    let upstream = Upstream::start();
+    let weir = start("share-a-budget-fairly", &upstream);
+    let mut client = Client::connect(weir.address());
+    let mut sell = |seller: &str, count| statuses(&mut client, "/", &token(&json!({ "sub": seller })), count);
+    let admitted = |statuses: &[u16]| statuses.iter().filter(|status| **status == 200).count();
+    let flood = sell("flood", 300);
+    assert!(admitted(&flood) >= 90 && flood.contains(&429), "{flood:?}");
+    // A tenth of the burst is left.
+    assert_eq!(admitted(&sell("modest", 5)), 5);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use toml::Spanned;
 use toml::de::{DeInteger, DeValue};
 
+use super::fair_share;
 use super::override_key::{self, Keyed};
 use super::rule::Scheme;
 use crate::config::reader::time_units::{self, Factor, WrittenRate};
@@ -100,6 +101,7 @@ pub(super) fn compile(table: &Table<'_>, scheme: &Scheme, keyed: &Keyed<'_>) -> 
             .extend(rules.map(|rule| Capacity { place: Some(text.span()), ..Capacity::new(rule, " of an override") }));
     }
     let allowed = alike(usual, plans, overrides).map(|allowed| Allowed { assigned, written, ..allowed });
+    let allowed = fair_share::share(table, scheme, allowed);
     CompiledAllowed { allowed, capacities, dropping }
 }
 

@@ -1,5 +1,6 @@
-//! `key` and `several` of a limit: the parts of a key.
+//! `key`, or `share_by`, and `several` of a limit: the parts of a key.
 
+use super::fair_share;
 use super::identity::{BUILT_IN_PARTS, check_request_header};
 use crate::config::reader::{Fault, Located, Problem, Table, did_you_mean, nearest};
 use crate::config::schema::{own_value, words};
@@ -12,21 +13,22 @@ pub(super) fn key(
     (mode, is_partial): (Option<Mode>, bool),
     has_path: bool,
 ) -> Option<Vec<KeyPart>> {
-    let parts = table.list_at("key", |text| part(text, identities).ok_or_else(|| unknown_part(text, identities)))?;
+    let option = fair_share::key_option(table);
+    let parts = table.list_at(option, |text| part(text, identities).ok_or_else(|| unknown_part(text, identities)))?;
     for part in &parts {
         if let KeyPart::Header(name, _) = part.get_ref()
             && let Err(fault) = check_request_header(table.context, name)
         {
-            table.fault("key", part.span(), fault);
+            table.fault(option, part.span(), fault);
         }
         let what = match part.get_ref() {
             KeyPart::Route if !has_path => "`route` is the matching pattern, so it needs `match.path`",
             KeyPart::Identity(_) if stage == Some(Stage::Arrival) => "an identity is unknown at stage `arrival`",
             _ => continue,
         };
-        table.context.note(Problem::new(part.span(), format!("`limit.key`: {what}")).absence());
+        table.context.note(Problem::new(part.span(), format!("`limit.{option}`: {what}")).absence());
     }
-    if table.items("key").is_empty() {
+    if table.items(option).is_empty() {
         table.fault_if_present("enforce", "needs a part in `key`: all requests have the same key");
     }
     let mut parts: Vec<_> = parts.into_iter().map(Located::into_inner).collect();

@@ -16,7 +16,7 @@ use super::overrides::{self, Target};
 use super::remote::{self, Stored};
 use super::rule::Scheme;
 use super::warnings::of_everyone;
-use super::{allowed, cost, key, matching, on_limit, ramp, rate_warnings, settle, snapshot, stale};
+use super::{allowed, cost, fair_share, key, matching, on_limit, ramp, rate_warnings, settle, snapshot, stale};
 use crate::config::overrides::OverrideSet;
 use crate::config::reader::{Located, Table, units};
 use crate::config::schema::words::{self, OnLimitWord};
@@ -107,7 +107,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
     let (word, sharing) = (on_limit::word(table), fleet.strategy(table));
     let scheme = Scheme::of(table, word.map(|word| word == OnLimitWord::Hold), sharing.as_ref());
     // After an error in a part of the key, the texts of keys cannot be checked.
-    let parts = key.as_deref().filter(|parts| parts.len() == table.items("key").len());
+    let parts = key.as_deref().filter(|parts| parts.len() == table.items(fair_share::key_option(table)).len());
     let keyed = Keyed { parts, routes: &matches.paths, prefixes, paths: table.context.paths.get() };
     let allowed::CompiledAllowed { allowed, mut capacities, dropping } = allowed::compile(table, &scheme, &keyed);
     let candidate = Candidate::of(table, &scheme, key.as_deref(), allowed.as_ref(), (fleet, sharing.as_ref()));
@@ -179,21 +179,27 @@ fn enforced_percent(table: &Table<'_>, mode: Option<Mode>) -> Option<u8> {
     table.percent("enforce", 1, Some("with `mode = \"shadow\"` the limit refuses nothing"))
 }
 
+/// The options with numbers for plans.
+const BY_PLAN: [&str; 2] = ["plans", "weights"];
+
 /// Notes what a limit of its stage cannot do, and plans of a limit whose requests never have a plan.
 fn check_stage(table: &Table<'_>, stage: Option<Stage>, allowed: Option<&Allowed>, has_plans: bool) {
     if stage == Some(Stage::Arrival) {
         if allowed.is_some_and(|allowed| allowed.usual.is_released()) {
             table.fault_at("algorithm", "a limit of stage `arrival` cannot release units after the response");
         }
-        return table.fault_if_present("plans", "the plan of a request is unknown at stage `arrival`");
+        for plans in BY_PLAN {
+            table.fault_if_present(plans, "the plan of a request is unknown at stage `arrival`");
+        }
+        return;
     }
     let assigns = |value: &Spanned<DeValue<'_>>| value.get_ref().as_table().is_some_and(|one| one.contains_key("plan"));
     let overrides = table.get("overrides").and_then(|overrides| overrides.get_ref().as_table());
     let is_assigned = overrides.is_some_and(|overrides| overrides.values().any(assigns));
-    if table.has("plans") && !has_plans && !is_assigned {
+    for plans in BY_PLAN.into_iter().filter(|plans| table.has(plans) && !has_plans && !is_assigned) {
         let help = "set the source of plans, as in `[plans] from = \"seller.plan\"`, or assign them by `/v1/plans`";
         let fault = ("without `[plans]` no request has a plan of its own", help);
-        table.warn("plans", table.span_of("plans"), "plans_without_source", fault);
+        table.warn(plans, table.span_of(plans), "plans_without_source", fault);
     }
 }
 

@@ -28,6 +28,7 @@ mod adaptive;
 mod allowed;
 mod candidate;
 mod cost;
+mod fair_share;
 mod key;
 pub(in crate::config) mod limit;
 mod matching;

@@ -79,6 +79,11 @@ impl Scheme {
         self.kind == Some(AlgorithmName::LeakyBucket) && self.holds == Some(true)
     }
 
+    /// Whether no replica learns what the others charge.
+    pub(super) fn counts_alone(&self) -> bool {
+        self.strategy.counts_alone()
+    }
+
     /// Compiles the rule of the limit `table` itself. Factors are of its numbers.
     pub(super) fn usual(&self, table: &Table<'_>) -> Option<Algorithm> {
         let numbers = self.numbers(table)?;

@@ -37,6 +37,10 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("limit.key", List("part of a key"), Required,
         "Owner of a budget: `ip`, `path`, `route`, `host`, `method`, an identity, `header:NAME`, `query:NAME`, \
          `cookie:NAME`, or `name:NAME` for callers of the limiter service; `[]` for one budget for all."),
+    opt("limit.share_by", List("part of a key"), NONE,
+        "With `key = []`: those who share the budget, each by its fair part."),
+    opt("limit.weights.NAME", Count(1, 1000), NONE,
+        "With `share_by`: the weight of sharers with this plan; others have 1."),
     opt("limit.several", OneOf(&words::SEVERAL), Toml("\"reject\""),
         "If a part of `key` occurs several times: 400, first, last, or all values."),
     opt("limit.algorithm", OneOf(&words::ALGORITHMS), Toml("\"token_bucket\""),

@@ -1,6 +1,7 @@
-//! The bound of a limit that follows its service: what its controller learns from answers.
+//! What the rules of a limit share with those of its earlier policies: the controller of a bound that follows its service,
+//! with what it learns from answers, and the pool of fair shares.
 //!
-//! Not here: the controller (`limit::concurrency::adaptive`).
+//! Not here: the controller (`limit::concurrency::adaptive`), and the pool (`limit::fair_share`).
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -8,10 +9,14 @@ use crate::base::fields::Fields;
 use crate::base::time::Timestamp;
 use crate::engine::limit::Algorithm;
 use crate::engine::limit::concurrency::adaptive::{Bound, Controller};
+use crate::engine::limit::fair_share::SharedPool;
 
-/// The controller of a limit. It outlives the policies of the limit, as the state of keys does.
+/// The controller and the pool of a limit. They outlive the policies of the limit, as the state of keys does.
 #[derive(Debug, Default)]
-pub(super) struct Adaptation(OnceLock<Mutex<Adapted>>);
+pub(super) struct Adaptation {
+    adapted: OnceLock<Mutex<Adapted>>,
+    shares: OnceLock<SharedPool>,
+}
 
 #[derive(Debug)]
 struct Adapted {
@@ -58,14 +63,17 @@ pub(super) fn bound(rule: &Algorithm) -> Option<&Arc<Bound>> {
 }
 
 impl Adaptation {
-    /// Lets a rule of a new policy go on with the bound that is known.
+    /// Lets a rule of a new policy go on with the bound or the pool that is known.
     pub(super) fn follow(&self, rule: &Algorithm, now: Timestamp) {
+        if let Algorithm::FairShare(rule) = rule {
+            rule.join(&self.shares);
+        }
         let Some(bound) = bound(rule) else { return };
         let first = || {
             let controller = Controller::new(bound.range(), now);
             Mutex::new(Adapted { controller, bound: Arc::clone(bound) })
         };
-        let mut adapted = self.0.get_or_init(first).lock().unwrap_or_else(PoisonError::into_inner);
+        let mut adapted = self.adapted.get_or_init(first).lock().unwrap_or_else(PoisonError::into_inner);
         adapted.controller.set_range(bound.range(), now);
         adapted.bound = Arc::clone(bound);
         bound.set(adapted.controller.bound());
@@ -75,7 +83,7 @@ impl Adaptation {
     /// whether the bound has risen.
     #[inline(never)]
     pub(super) fn adapt(&self, began: Timestamp, outcome: ServiceOutcome, is_full: bool, now: Timestamp) -> bool {
-        let Some(adapted) = self.0.get() else { return false };
+        let Some(adapted) = self.adapted.get() else { return false };
         // Held for some arithmetic.
         let mut adapted = adapted.lock().unwrap_or_else(PoisonError::into_inner);
         match outcome {

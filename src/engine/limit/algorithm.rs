@@ -16,7 +16,9 @@ use super::portable::{Charged, Numbers, Portable, Unportable};
 use super::rule::{Rule, Scale, Settings};
 use super::state::{self, State};
 use super::{Allowance, Decision, QuotaError, Rate, RemainingByRate, Retry};
-use super::{concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, sub_window, token_bucket};
+use super::{
+    concurrency, fair_share, fixed_window, leaky_bucket, sliding_log, sliding_window, sub_window, token_bucket,
+};
 use crate::base::time::Timestamp;
 
 algorithms! {

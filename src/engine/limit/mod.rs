@@ -1,7 +1,7 @@
 //! The arithmetic of limits, as functions of state, rule, cost and `now`.
 //!
 //! A state is one small value per key. Every algorithm has a file, which states its bound, and a [`State`]. Nothing here
-//! reads a clock, takes a lock, does I/O or logs.
+//! reads a clock, does I/O or logs; only [`fair_share`] takes a lock.
 
 mod algorithm;
 mod calendar;
@@ -19,6 +19,7 @@ pub mod lost_time;
 pub mod token_bucket;
 
 pub mod concurrency;
+pub mod fair_share;
 pub mod fixed_window;
 pub mod leaky_bucket;
 pub mod sliding_log;

@@ -226,6 +226,7 @@ impl Weir {
 
     /// The value of a metric, by its series in the exposition; 0 without such a series.
     pub fn metric(&self, series: &str) -> f64 {
+        assert!(series.split(['{', ',']).skip(1).is_sorted(), "the labels of {series} are in another order there");
         let text = Client::connect(self.admin).get("/metrics").text();
         let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok());
         value.unwrap_or(0.0)

@@ -28,6 +28,8 @@ macro_rules! algorithms {
             ($) $($(#[$doc])* $number $name $Name($State),)*
             /// Several rules at once, see [`windows`](super::windows); at most [`WINDOWS_MAX`](super::windows::WINDOWS_MAX).
             8 "several" Several(Several),
+            /// A token bucket with `share_by`, see [`fair_share`].
+            9 "fair_share" FairShare(fair_share::State),
         }
     };
 }

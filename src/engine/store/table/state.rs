@@ -30,9 +30,6 @@ pub(super) trait TableState: State + Packed {
     /// Decides a request of `cost` units and, if admitted, charges it.
     fn charge(&mut self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Self::Answer;
 
-    /// Whether the request may pass.
-    fn is_admitted(answer: &Self::Answer) -> bool;
-
     /// A receipt of this state as a receipt of any table.
     fn table_receipt(receipt: Self::Receipt, rule: &Self::Rule) -> Receipt;
 

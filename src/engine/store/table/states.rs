@@ -70,11 +70,6 @@ impl TableState for token_bucket::State {
     }
 
     #[inline]
-    fn is_admitted(answer: &Answer) -> bool {
-        Answer::is_admitted(*answer)
-    }
-
-    #[inline]
     fn table_receipt(receipt: Self::Receipt, rule: &Self::Rule) -> Receipt {
         Receipt::Bucket(receipt, rule.interval_ns())
     }
@@ -108,10 +103,6 @@ impl TableState for AnyState {
         let decision = self.admit(rule, cost, now);
         let receipt = decision.is_admitted().then(|| self.receipt(cost, now));
         (decision, receipt)
-    }
-
-    fn is_admitted((decision, _): &Self::Answer) -> bool {
-        decision.is_admitted()
     }
 
     fn table_receipt(receipt: AnyReceipt, rule: &Self::Rule) -> Receipt {

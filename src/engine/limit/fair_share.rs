@@ -1,0 +1,292 @@
+//! Fair shares of one token bucket: max-min fairness between sharers, by weight.
+//!
+//! All sharers of a limit spend from one bucket. Each owes the units that it has spent. The units that come back pay for
+//! sharers that owe some, in proportion to their weights; see [`pool`]. A sharer may spend as long as it owes no more than
+//! its part of the burst, or if it owes nothing. What one sharer leaves goes to the others, at once.
+//!
+//! Bounds: all sharers together, that of [`token_bucket`]. A sharer that asks for no more than its part of the rate is
+//! always admitted, as long as the burst has ten units for each unit that sharers ask for at once. With a smaller burst its
+//! request may find the bucket empty; it counts from then on, and is the next one.
+//!
+//! The states of the sharers share the pool of their rule, behind a lock. Nothing else in `limit` takes one.
+
+mod pool;
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bytes::BufMut;
+
+use self::pool::{Pool, Sharer};
+use super::late::units::LateState;
+use super::packed::{Packed, Unpacker, put_instant};
+use super::portable::{Charged, Numbers, Portable};
+use super::rule::{self, Scale, Settings};
+use super::state;
+use super::{Decision, Pace, Quota, QuotaError, Retry, token_bucket};
+use crate::base::time::Timestamp;
+
+/// The pool of a limit.
+#[derive(Clone, Debug, Default)]
+pub struct SharedPool(Arc<OnceLock<PoolHandle>>);
+
+type PoolHandle = Arc<Mutex<Pool>>;
+
+/// The rule of the sharers of one weight.
+#[derive(Clone, Debug)]
+pub struct Rule(Box<Terms>);
+
+#[derive(Clone, Debug)]
+struct Terms {
+    quota: Quota,
+    weight: u32,
+    pool: SharedPool,
+}
+
+impl SharedPool {
+    fn handle(&self, quota: &Quota) -> &PoolHandle {
+        self.0.get_or_init(|| Arc::new(Mutex::new(Pool::new(quota))))
+    }
+}
+
+impl Rule {
+    /// The rule of sharers with this weight, which spend from `pool`.
+    pub fn new(quota: Quota, weight: u32, pool: SharedPool) -> Self {
+        Self(Box::new(Terms { quota, weight: weight.max(1), pool }))
+    }
+
+    /// The part of a sharer is in proportion to it.
+    #[cfg(test)]
+    pub(crate) fn weight(&self) -> u32 {
+        self.0.weight
+    }
+
+    /// Lets the rule, and all that have its pool, go on with the pool that is `known`. It becomes known if none is.
+    pub fn join(&self, known: &OnceLock<SharedPool>) {
+        let Terms { quota, pool, .. } = &*self.0;
+        let handle = known.get_or_init(|| pool.clone()).handle(quota);
+        pool.0.get_or_init(|| Arc::clone(handle));
+    }
+
+    fn handle(&self) -> &PoolHandle {
+        self.0.pool.handle(&self.0.quota)
+    }
+
+    /// The pool at `now`.
+    fn pool(&self, now: Timestamp) -> MutexGuard<'_, Pool> {
+        let mut pool = lock(self.handle());
+        pool.advance(&self.0.quota, now);
+        pool
+    }
+}
+
+fn lock(pool: &PoolHandle) -> MutexGuard<'_, Pool> {
+    pool.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Rules are equal if they have the same numbers in the configuration.
+impl PartialEq for Rule {
+    fn eq(&self, other: &Self) -> bool {
+        (self.0.quota, self.0.weight) == (other.0.quota, other.0.weight)
+    }
+}
+
+impl Eq for Rule {}
+
+impl rule::Rule for Rule {
+    fn of(settings: &Settings) -> Result<Self, QuotaError> {
+        Ok(Self::new(rule::Rule::of(settings)?, 1, SharedPool::default()))
+    }
+
+    fn capacity(&self) -> u64 {
+        self.0.quota.burst()
+    }
+
+    fn period_ns(&self) -> Option<u64> {
+        rule::Rule::period_ns(&self.0.quota)
+    }
+
+    fn interval_ns(&self) -> u64 {
+        self.0.quota.interval_ns()
+    }
+
+    fn memory_ns(&self) -> u64 {
+        self.0.quota.memory_ns()
+    }
+
+    fn pace(&self, now: Timestamp) -> Option<Pace> {
+        self.0.quota.pace(now)
+    }
+
+    /// What a sharer gets depends on the others.
+    fn is_within(&self, _: &Self) -> bool {
+        false
+    }
+
+    fn scaled(&self, scale: Scale) -> Result<Self, QuotaError> {
+        let Terms { quota, weight, pool } = &*self.0;
+        Ok(Self::new(quota.scaled(scale)?, *weight, pool.clone()))
+    }
+
+    /// A store knows no sharers.
+    fn portable_debt_max(&self) -> Option<u64> {
+        None
+    }
+
+    #[cfg(test)]
+    fn bound(&self, span_ns: u64) -> u64 {
+        self.0.quota.bound(span_ns)
+    }
+}
+
+/// The state of one sharer.
+#[derive(Clone, Debug)]
+pub struct State(Box<Inner>);
+
+#[derive(Clone, Debug)]
+struct Inner {
+    sharer: Sharer,
+    /// The pool of the sharer, with the quota of the last rule; `None` before a rule is known.
+    pool: Option<(PoolHandle, Quota)>,
+    /// The receipt of the last charge.
+    receipt: Option<token_bucket::Receipt>,
+    /// What the sharer owes by a state that was unpacked, until its rule is known.
+    unpacked: Option<Unpacked>,
+}
+
+/// What a sharer owed when its state was packed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unpacked {
+    units: u64,
+    at: Timestamp,
+    /// Nanoseconds in which a unit comes back.
+    interval_ns: u64,
+}
+
+impl Unpacked {
+    /// The instant from which nothing is owed, if the sharer is the only one.
+    fn idle_at(self) -> Timestamp {
+        self.at.saturating_add_ns(self.units.saturating_mul(self.interval_ns))
+    }
+}
+
+/// The proof of a charge: that of the bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt(Option<token_bucket::Receipt>);
+
+impl Inner {
+    /// The pool at `now`, with the sharer under `rule`.
+    fn join<'r>(&mut self, rule: &'r Rule, now: Timestamp) -> MutexGuard<'r, Pool> {
+        let Terms { quota, weight, .. } = &*rule.0;
+        if self.pool.as_ref().is_none_or(|(_, known)| known != quota) {
+            self.pool = Some((Arc::clone(rule.handle()), *quota));
+        }
+        let mut pool = rule.pool(now);
+        pool.adopt(&mut self.sharer, quota, *weight, now);
+        if let Some(unpacked) = self.unpacked.take() {
+            let owed = unpacked.idle_at().ns_since(now).div_ceil(unpacked.interval_ns.max(1));
+            pool.settle(&mut self.sharer, quota, (i64::try_from(owed).unwrap_or(i64::MAX), 0), now);
+        }
+        pool
+    }
+}
+
+impl state::State for State {
+    type Rule = Rule;
+    type Receipt = Receipt;
+
+    fn fresh(rule: &Rule) -> Self {
+        let sharer = Sharer::new(rule.0.weight);
+        let pool = Some((Arc::clone(rule.handle()), rule.0.quota));
+        Self(Box::new(Inner { sharer, pool, receipt: None, unpacked: None }))
+    }
+
+    fn adopt(&mut self, rule: &Rule, now: Timestamp) {
+        drop(self.0.join(rule, now));
+    }
+
+    fn admit(&mut self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
+        let mut pool = self.0.join(rule, now);
+        let (decision, receipt) = pool.admit(&mut self.0.sharer, &rule.0.quota, cost, now);
+        self.0.receipt = receipt;
+        decision
+    }
+
+    fn peek(&self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
+        rule.pool(now).peek(&self.0.sharer, &rule.0.quota, cost, now)
+    }
+
+    /// Exact as long as the same sharers owe units.
+    fn wait(&self, rule: &Rule, ahead: u64, cost: u64, now: Timestamp) -> Retry {
+        rule.pool(now).wait(&self.0.sharer, &rule.0.quota, ahead, cost, now)
+    }
+
+    fn receipt(&self, _cost: u64, _now: Timestamp) -> Receipt {
+        Receipt(self.0.receipt)
+    }
+
+    fn refund(&mut self, rule: &Rule, receipt: &Receipt, now: Timestamp) -> u64 {
+        let mut pool = self.0.join(rule, now);
+        receipt.0.map_or(0, |receipt| pool.refund(&mut self.0.sharer, &rule.0.quota, &receipt, now))
+    }
+
+    fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
+        let mut pool = self.0.join(rule, now);
+        pool.settle(&mut self.0.sharer, &rule.0.quota, (extra, max_debt), now)
+    }
+
+    /// Debts are those of all sharers.
+    fn over(&self, rule: &Rule, now: Timestamp) -> u64 {
+        rule.pool(now).over(&rule.0.quota, now)
+    }
+
+    fn idle_at(&self) -> Timestamp {
+        let Inner { sharer, pool, unpacked, .. } = &*self.0;
+        match (unpacked, pool) {
+            (Some(unpacked), _) => unpacked.idle_at(),
+            (None, Some((pool, quota))) => lock(pool).idle_at(sharer, quota),
+            (None, None) => Timestamp::ZERO,
+        }
+    }
+}
+
+/// Charges of other replicas are not shared.
+impl LateState for State {}
+
+/// What the sharer owes. As long as it has not asked again, the others may spend that.
+impl Packed for State {
+    fn pack(&self, bytes: &mut Vec<u8>) {
+        let Inner { sharer, pool, unpacked, .. } = &*self.0;
+        let Unpacked { units, at, interval_ns } = match (unpacked, pool) {
+            (Some(unpacked), _) => *unpacked,
+            (None, Some((pool, quota))) => {
+                let (units, at) = lock(pool).owed_at(sharer);
+                Unpacked { units, at, interval_ns: quota.interval_ns() }
+            }
+            (None, None) => Unpacked::default(),
+        };
+        bytes.put_u64_le(units);
+        put_instant(bytes, at);
+        bytes.put_u64_le(interval_ns);
+    }
+
+    fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
+        let unpacked = Some(Unpacked { units: from.u64()?, at: from.instant()?, interval_ns: from.u64()? });
+        Some(Self(Box::new(Inner { sharer: Sharer::new(1), pool: None, receipt: None, unpacked })))
+    }
+}
+
+/// A store knows no sharers.
+impl Portable for State {
+    fn export(&self, _: &Rule, _: Timestamp, _: &mut Numbers) {}
+
+    fn import(_: &Rule, _: &mut dyn Iterator<Item = u64>, _: Timestamp) -> Option<Self> {
+        None
+    }
+
+    fn proof(_: &Rule, _: &[u64], _: Charged) -> Option<(usize, [u64; 5])> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

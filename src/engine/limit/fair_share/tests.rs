@@ -1,0 +1,234 @@
+//! Sharers in virtual time that ask at constant rates, and are refused or wait.
+
+use super::super::{Rate, State as _};
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+const BEGIN: Timestamp = Timestamp::from_ns(1_000 * SECOND);
+
+fn quota(per_second: u64, burst: u64) -> Quota {
+    Quota::new(Rate { count: per_second, period_ns: SECOND }, burst).unwrap()
+}
+
+/// The sharers of one pool, with these weights.
+fn sharers(quota: Quota, weights: &[u32]) -> Vec<(Rule, State)> {
+    let pool = SharedPool::default();
+    let sharer = |weight: &u32| {
+        let rule = Rule::new(quota, *weight, pool.clone());
+        let state = State::fresh(&rule);
+        (rule, state)
+    };
+    weights.iter().map(sharer).collect()
+}
+
+/// How one sharer asks.
+#[derive(Clone, Copy)]
+struct Asks {
+    per_second: f64,
+    cost: u64,
+    weight: u32,
+    /// Whether a refused request is asked again when it may pass, before the next one.
+    waits: bool,
+}
+
+const ASKS: Asks = Asks { per_second: 1000.0, cost: 1, weight: 1, waits: false };
+
+/// The units that each sharer got in `seconds`, and its refused requests.
+#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // seconds and counts
+fn simulate(quota: Quota, all: &[Asks], seconds: u64) -> Vec<(f64, u64)> {
+    let weights: Vec<_> = all.iter().map(|asks| asks.weight).collect();
+    let mut sharers = sharers(quota, &weights);
+    let period = |asks: &Asks| (SECOND as f64 / asks.per_second) as u64;
+    let mut due: Vec<_> =
+        all.iter().enumerate().map(|(index, asks)| BEGIN.saturating_add_ns(period(asks) * index as u64 / 16)).collect();
+    let mut got = vec![(0.0, 0); all.len()];
+    let end = BEGIN.saturating_add_ns(seconds * SECOND);
+    while let Some((index, now)) =
+        due.iter().copied().enumerate().min_by_key(|(_, due)| *due).filter(|(_, due)| *due < end)
+    {
+        let (asks, (rule, state)) = (&all[index], &mut sharers[index]);
+        let expected = state.peek(rule, asks.cost, now);
+        let decision = state.admit(rule, asks.cost, now);
+        assert_eq!(decision, expected, "sharer {index} at {now:?}");
+        due[index] = now.saturating_add_ns(period(asks));
+        match decision.denied {
+            None => got[index].0 += asks.cost as f64,
+            Some(Retry::AfterNs(ns)) if asks.waits => due[index] = now.saturating_add_ns(ns.max(1)),
+            Some(_) => got[index].1 += 1,
+        }
+    }
+    let units: f64 = got.iter().map(|(units, _)| units).sum();
+    let bound = rule::Rule::bound(&sharers[0].0, seconds * SECOND);
+    assert!(units <= bound as f64, "{units} units of at most {bound}");
+    got
+}
+
+/// The units per second of each sharer over a minute, without the burst.
+fn rates(quota: Quota, all: &[Asks]) -> Vec<f64> {
+    simulate(quota, all, 60).iter().map(|(units, _)| units / 60.0).collect()
+}
+
+#[test]
+fn a_flood_leaves_the_others_what_they_ask_for() {
+    for (burst, per_second, cost) in [(100, 9.0, 1), (1000, 9.0, 1), (1000, 0.9, 10), (100, 0.7, 1)] {
+        let modest = Asks { per_second, cost, ..ASKS };
+        let mut all = vec![modest; 10];
+        all[3] = ASKS;
+        let got = simulate(quota(100, burst), &all, 60);
+        let (mut asked, mut others) = (0.0, 0);
+        for (index, (units, refused)) in got.iter().enumerate().filter(|(index, _)| *index != 3) {
+            assert_eq!(*refused, 0, "sharer {index} with burst {burst}, {per_second} times {cost}");
+            (asked, others) = (asked + units, others + 1);
+        }
+        // Nothing that the others leave is lost.
+        let left = 100.0 * 60.0 - asked;
+        assert!(others == 9 && got[3].0 >= left - 1.0, "{} of {left}", got[3].0);
+    }
+}
+
+#[test]
+fn the_rate_is_shared_by_max_min_fairness() {
+    let asks = |per_second: f64| Asks { per_second, ..ASKS };
+    let weighs = |weight: u32| Asks { weight, ..ASKS };
+    for (all, expected) in [
+        (&[asks(5.0), asks(20.0), asks(1000.0), asks(300.0)][..], &[5.0, 20.0, 37.5, 37.5][..]),
+        (&[asks(1000.0); 5], &[20.0; 5]),
+        (&[asks(2000.0), asks(110.0)], &[50.0, 50.0]),
+        (&[asks(1000.0)], &[100.0]),
+        // By units, not by requests.
+        (&[Asks { cost: 5, ..ASKS }, ASKS], &[50.0, 50.0]),
+        (&[weighs(3), weighs(1)], &[75.0, 25.0]),
+        (&[weighs(7), weighs(2), asks(5.0)], &[95.0 * 7.0 / 9.0, 95.0 * 2.0 / 9.0, 5.0]),
+    ] {
+        for burst in [20, 50, 400] {
+            // The burst is spent within the minute.
+            let slack = 1.0 + f64::from(u32::try_from(burst).unwrap()) / 60.0;
+            for (got, expected) in rates(quota(100, burst), all).iter().zip(expected) {
+                assert!(
+                    (expected - 1.0..=expected + slack).contains(got),
+                    "{got} in place of {expected}, burst {burst}"
+                );
+            }
+        }
+    }
+}
+
+/// Also with a burst of one unit. Sharers that wait are served in turn, whatever they ask for.
+#[test]
+fn waiting_sharers_get_equal_parts() {
+    for burst in [1, 5, 100] {
+        let all = [1000.0, 40.0, 30.0, 20.0, 1000.0].map(|per_second| Asks { per_second, waits: true, ..ASKS });
+        for got in rates(quota(50, burst), &all) {
+            let most = 10.5 + f64::from(u32::try_from(burst).unwrap()) / 60.0;
+            assert!((9.5..most).contains(&got), "{got} with burst {burst}");
+        }
+    }
+}
+
+#[test]
+fn a_sharer_alone_has_all_but_a_tenth_of_the_burst() {
+    for (burst, expected) in [(1, 1), (9, 9), (10, 9), (100, 90), (1000, 900)] {
+        let mut sharers = sharers(quota(10, burst), &[1, 1]);
+        let [(rule, first), (_, second)] = &mut sharers[..] else { panic!() };
+        let admitted = (0..2000).filter(|_| first.admit(rule, 1, BEGIN).is_admitted()).count();
+        assert_eq!(admitted, expected, "burst {burst}");
+        // The rest is for another one.
+        let rest = usize::try_from(burst).unwrap() - expected;
+        let admitted = (0..2000).filter(|_| second.admit(rule, 1, BEGIN).is_admitted()).count();
+        assert_eq!(admitted, rest, "burst {burst}");
+    }
+}
+
+#[test]
+fn a_wait_ends_when_it_says() {
+    let mut sharers = sharers(quota(10, 20), &[1, 3]);
+    for _ in 0..30 {
+        for (rule, state) in &mut sharers {
+            let _ = state.admit(rule, 1, BEGIN);
+        }
+    }
+    for (rule, state) in &mut sharers {
+        let Some(Retry::AfterNs(ns)) = state.peek(rule, 2, BEGIN).denied else { panic!("admitted") };
+        let at = |ns: u64| BEGIN.saturating_add_ns(ns);
+        // The clock counts by `f64`.
+        assert!(!state.peek(rule, 2, at(ns - 10_000)).is_admitted(), "{ns}");
+        assert!(state.clone().admit(rule, 2, at(ns)).is_admitted(), "{ns}");
+        assert_eq!(state.wait(rule, 0, 21, BEGIN), Retry::Never);
+        assert!(state.wait(rule, 3, 2, at(ns)) > Retry::AfterNs(0));
+    }
+}
+
+#[test]
+fn a_charge_is_given_back_once() {
+    let mut sharers = sharers(quota(10, 20), &[1, 1]);
+    let [(rule, first), (_, second)] = &mut sharers[..] else { panic!() };
+    let later = BEGIN.saturating_add_ns(SECOND / 100);
+    assert!(first.admit(rule, 5, BEGIN).is_admitted());
+    let receipt = first.receipt(5, BEGIN);
+    assert!(second.admit(rule, 5, BEGIN).is_admitted());
+    let before = (first.peek(rule, 0, BEGIN).remaining, second.peek(rule, 0, BEGIN).remaining);
+    assert_eq!(before, (4, 4));
+    assert_eq!(first.refund(rule, &receipt, later), 5);
+    assert_eq!(first.peek(rule, 0, later).remaining, 9);
+    assert!(first.idle_at() <= later && second.idle_at() > later);
+    // The cost of an answer: it is charged although it does not fit, and the other pays nothing of it.
+    assert_eq!(first.settle(rule, 12, 0, later), 12);
+    assert!(!first.peek(rule, 1, later).is_admitted() && second.peek(rule, 1, later).is_admitted());
+    assert_eq!(first.settle(rule, -12, 0, later), -12);
+    assert!(first.peek(rule, 1, later).is_admitted());
+}
+
+#[test]
+fn a_new_rule_goes_on_with_the_pool() {
+    let known = OnceLock::new();
+    let [old, new] = [quota(10, 20), quota(5, 20)].map(|quota| Rule::new(quota, 1, SharedPool::default()));
+    old.join(&known);
+    let mut state = State::fresh(&old);
+    assert!(state.admit(&old, 9, BEGIN).is_admitted());
+    new.join(&known);
+    // One unit more than its part.
+    let Some(Retry::AfterNs(ns)) = state.peek(&new, 10, BEGIN).denied else { panic!("admitted") };
+    assert!(ns.abs_diff(SECOND / 5) < 10_000, "{ns}");
+    // A larger weight pays faster; what is owed stays.
+    let heavy = Rule::new(quota(5, 20), 9, new.0.pool.clone());
+    let mut other = State::fresh(&new);
+    assert!(other.admit(&new, 9, BEGIN).is_admitted());
+    for (rule, idle_ms) in [(&new, 3600), (&heavy, 2000)] {
+        state.adopt(rule, BEGIN);
+        let idle_ns = state.idle_at().ns_since(BEGIN);
+        assert!(idle_ns.abs_diff(idle_ms * 1_000_000) < 10_000, "{idle_ns}");
+    }
+}
+
+#[test]
+fn a_packed_state_owes_what_time_has_not_paid() {
+    let mut bytes = Vec::new();
+    let mut all = sharers(quota(10, 20), &[1]);
+    let (rule, state) = &mut all[0];
+    assert!(state.admit(rule, 15, BEGIN).is_admitted());
+    state.pack(&mut bytes);
+    let now = BEGIN.saturating_add_ns(SECOND);
+    let shift = super::super::ClockShift { by_ns: 0, now };
+    let mut unpacked = State::unpack(&mut Unpacker::new(&bytes, shift)).unwrap();
+    assert_eq!(unpacked.idle_at(), BEGIN.saturating_add_ns(15 * SECOND / 10));
+    let mut again = Vec::new();
+    unpacked.pack(&mut again);
+    assert_eq!(again, bytes);
+    let fresh = Rule::new(quota(10, 20), 1, SharedPool::default());
+    unpacked.adopt(&fresh, now);
+    assert_eq!(unpacked.peek(&fresh, 0, now).remaining, 13);
+}
+
+/// Refused sharers that never return do not slow the others for long.
+#[test]
+fn a_sharer_that_has_left_does_not_count() {
+    let mut sharers = sharers(quota(10, 5), &[1; 9]);
+    for (rule, state) in &mut sharers {
+        let _ = state.admit(rule, 1, BEGIN);
+    }
+    let (rule, state) = &mut sharers[0];
+    let from = BEGIN.saturating_add_ns(2 * SECOND);
+    let at = |tick: u64| from.saturating_add_ns(tick * SECOND / 100);
+    let admitted = (0..1000).filter(|tick| state.admit(rule, 1, at(*tick)).is_admitted()).count();
+    assert!((99..=105).contains(&admitted), "{admitted}");
+}
