@@ -33,7 +33,7 @@ type PoolHandle = Arc<Mutex<Pool>>;
 
 /// The rule of the sharers of one weight.
 #[derive(Clone, Debug)]
-pub struct Rule(Box<Terms>);
+pub struct Rule(Arc<Terms>);
 
 #[derive(Clone, Debug)]
 struct Terms {
@@ -51,7 +51,7 @@ impl SharedPool {
 impl Rule {
     /// The rule of sharers with this weight, which spend from `pool`.
     pub fn new(quota: Quota, weight: u32, pool: SharedPool) -> Self {
-        Self(Box::new(Terms { quota, weight: weight.max(1), pool }))
+        Self(Arc::new(Terms { quota, weight: weight.max(1), pool }))
     }
 
     /// The part of a sharer is in proportion to it.

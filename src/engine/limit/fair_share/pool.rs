@@ -9,7 +9,7 @@
 //! Units on the clock are `f64`: they decide only about fairness. The bound of all sharers is that of the bucket, which
 //! computes with integers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::base::time::Timestamp;
 use crate::engine::limit::state::State as _;
@@ -37,7 +37,9 @@ pub(super) struct Pool {
     owing: BTreeMap<(u64, u64), u32>,
     /// The weights of refused sharers that owe nothing, by the instant until which they count, and by their ids.
     waiting: BTreeMap<(Timestamp, u64), u32>,
-    /// The sum of both.
+    /// The instants of `waiting`, by the ids.
+    waits_until: HashMap<u64, Timestamp>,
+    /// The sum of the weights of all that owe or wait.
     weights: u64,
     last_id: u64,
 }
@@ -50,14 +52,12 @@ pub(super) struct Sharer {
     weight: u32,
     /// The time of the clock at which it owes nothing.
     paid_at: f64,
-    /// The instant until which it counts although it owes nothing.
-    waits_until: Timestamp,
 }
 
 impl Sharer {
     /// A sharer that owes nothing.
     pub(super) fn new(weight: u32) -> Self {
-        Self { id: 0, weight, paid_at: 0.0, waits_until: Timestamp::ZERO }
+        Self { id: 0, weight, paid_at: 0.0 }
     }
 }
 
@@ -70,6 +70,7 @@ impl Pool {
             clock: 0.0,
             owing: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            waits_until: HashMap::new(),
             weights: 0,
             last_id: 0,
         }
@@ -81,6 +82,7 @@ impl Pool {
         let mut units = now.ns_since(self.at) as f64 / quota.interval_ns() as f64;
         self.at = self.at.max(now);
         while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
+            self.waits_until.remove(&first.key().1);
             self.weights -= u64::from(first.remove());
         }
         while let Some(first) = self.owing.first_entry() {
@@ -108,8 +110,16 @@ impl Pool {
         }
     }
 
-    /// Decides a request of `cost` units at the time of the clock. Nothing is charged.
-    pub(super) fn peek(&self, sharer: &Sharer, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+    /// Decides a request of `cost` units at the time of the clock. Nothing is charged. A sharer that waits goes on to wait.
+    pub(super) fn peek(&mut self, sharer: &Sharer, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        let decision = self.decide(sharer, quota, cost, now);
+        if decision.denied.is_some() && self.waits_until.contains_key(&sharer.id) {
+            self.wait_on(sharer, &decision, now);
+        }
+        decision
+    }
+
+    fn decide(&self, sharer: &Sharer, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
         let of_bucket = self.bucket.peek(quota, cost, now);
         let (owed, part) = (self.owed(sharer), self.part(sharer, quota));
         let is_within = owed <= ROUNDING || owed + units(cost) <= part + ROUNDING;
@@ -136,7 +146,7 @@ impl Pool {
         cost: u64,
         now: Timestamp,
     ) -> (Decision, Option<token_bucket::Receipt>) {
-        let decision = self.peek(sharer, quota, cost, now);
+        let decision = self.decide(sharer, quota, cost, now);
         match decision.denied {
             None if cost > 0 => {
                 self.bucket.admit(quota, cost, now);
@@ -144,9 +154,9 @@ impl Pool {
                 self.owe(sharer, units(cost));
                 (decision, Some(self.bucket.receipt(cost, now)))
             }
-            Some(Retry::AfterNs(ns)) if self.owed(sharer) <= ROUNDING => {
-                self.remove(sharer);
-                self.wait_until(sharer, now.saturating_add_ns(ns.saturating_add(PATIENCE_NS)));
+            Some(_) if self.owed(sharer) <= ROUNDING => {
+                self.name(sharer);
+                self.wait_on(sharer, &decision, now);
                 (decision, None)
             }
             _ => (decision, None),
@@ -197,7 +207,7 @@ impl Pool {
 
     /// Whether the sharer decides as a new one, at the time of the clock.
     fn is_idle(&self, sharer: &Sharer) -> bool {
-        sharer.paid_at <= self.clock && sharer.waits_until <= self.at
+        sharer.paid_at <= self.clock && !self.waits_until.contains_key(&sharer.id)
     }
 
     /// Units that the sharer owes, rounded up, and the instant of the clock.
@@ -212,7 +222,8 @@ impl Pool {
 
     /// The instant at which a sharer owes nothing, if no other one comes, and it waits no more.
     pub(super) fn idle_at(&self, sharer: &Sharer, quota: &Quota) -> Timestamp {
-        self.at.saturating_add_ns(self.ns_to_pay(sharer, self.owed(sharer), quota)).max(sharer.waits_until)
+        let paid_at = self.at.saturating_add_ns(self.ns_to_pay(sharer, self.owed(sharer), quota));
+        self.waits_until.get(&sharer.id).map_or(paid_at, |until| paid_at.max(*until))
     }
 
     /// The part of the burst that a sharer may owe.
@@ -257,10 +268,12 @@ impl Pool {
         }
     }
 
-    /// Lets a sharer count that owes nothing, and is in neither of the maps.
-    fn wait_until(&mut self, sharer: &mut Sharer, until: Timestamp) {
-        self.name(sharer);
-        sharer.waits_until = until;
+    /// Lets a sharer count that owes nothing and is refused, until it may have retried.
+    fn wait_on(&mut self, sharer: &Sharer, decision: &Decision, now: Timestamp) {
+        let Some(Retry::AfterNs(ns)) = decision.denied else { return };
+        let until = now.saturating_add_ns(ns.saturating_add(PATIENCE_NS));
+        self.remove(sharer);
+        self.waits_until.insert(sharer.id, until);
         self.waiting.insert((until, sharer.id), sharer.weight);
         self.weights += u64::from(sharer.weight);
     }
@@ -273,10 +286,10 @@ impl Pool {
     }
 
     /// Removes a sharer from both maps.
-    fn remove(&mut self, sharer: &mut Sharer) {
+    fn remove(&mut self, sharer: &Sharer) {
         let owed = self.owing.remove(&(sharer.paid_at.to_bits(), sharer.id));
-        let waited = self.waiting.remove(&(sharer.waits_until, sharer.id));
-        sharer.waits_until = Timestamp::ZERO;
+        let until = self.waits_until.remove(&sharer.id);
+        let waited = until.and_then(|until| self.waiting.remove(&(until, sharer.id)));
         self.weights -= owed.into_iter().chain(waited).map(u64::from).sum::<u64>();
     }
 }
