@@ -2,7 +2,7 @@
 
 use super::warnings::of_folder;
 use crate::config::reader::{Fault, Problem, Table};
-use crate::engine::limit::ban;
+use crate::engine::limit::{Algorithm, ban};
 use crate::engine::policy::Allowed;
 use crate::engine::store::snapshot::Settings;
 
@@ -28,10 +28,11 @@ const KEPT_NS_MIN: u64 = 3600 * 1_000_000_000;
 
 /// Whether the state of a limit is in snapshots. `has_snapshot` says whether there are any.
 pub(super) fn persist(table: &Table<'_>, allowed: &Allowed, ban: Option<&ban::Rule>, has_snapshot: bool) -> bool {
-    let is_released = allowed.usual.is_released();
     let wanted = table.switch("persist");
-    if wanted == Some(true) && is_released {
+    if wanted == Some(true) && allowed.usual.is_released() {
         table.fault_if_present("persist", "requests in flight end with the process, so there is no state to save");
+    } else if wanted == Some(true) && is_shared(allowed) {
+        table.fault_if_present("persist", "fair shares begin anew with the process");
     } else if wanted == Some(true) && !has_snapshot {
         let fault = Fault::new("the configuration names no file for the state");
         table.fault_if_present("persist", fault.help("add `[snapshot]` with the `path` of a file").absence());
@@ -39,10 +40,14 @@ pub(super) fn persist(table: &Table<'_>, allowed: &Allowed, ban: Option<&ban::Ru
     lasts(table, allowed, ban)
 }
 
+fn is_shared(allowed: &Allowed) -> bool {
+    matches!(allowed.usual, Algorithm::FairShare(_))
+}
+
 /// Whether snapshots contain the state of rules of the limit `table`.
 pub(super) fn lasts(table: &Table<'_>, allowed: &Allowed, ban: Option<&ban::Rule>) -> bool {
     let special = allowed.plans.iter().chain(&allowed.overrides).filter_map(|(_, rule)| rule.as_ref());
     let rules = special.chain([&allowed.usual]).map(|rule| rule.memory_ns());
     let longest_ns = rules.chain(ban.map(ban::Rule::longest_ns)).max().unwrap_or(0);
-    !allowed.usual.is_released() && table.switch("persist").unwrap_or(longest_ns >= KEPT_NS_MIN)
+    !allowed.usual.is_released() && !is_shared(allowed) && table.switch("persist").unwrap_or(longest_ns >= KEPT_NS_MIN)
 }

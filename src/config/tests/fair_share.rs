@@ -35,6 +35,7 @@ fn shares_need_one_bucket_that_no_other_option_changes() {
                 + "strategy = 'redis'\n[store.a]\nredis = 'redis://127.0.0.1:1'\n[fleet]\nstrategy = 'local'\nreplicas = 2\nsecret = { env = 'WEIR_FLEET_SECRET' }",
             &["`limit.strategy`: `share_by` needs `local` or `split`"],
         ),
+        (shared.clone() + "persist = true", &["`limit.persist`: fair shares begin anew with the process"]),
         (
             shared.clone() + "stage = 'arrival'\nweights = { a = 3 }",
             &["`limit.weights`: the plan of a request is unknown at stage `arrival`"],

@@ -14,11 +14,9 @@ mod pool;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use bytes::BufMut;
-
-use self::pool::{Pool, Sharer};
+use self::pool::{Asker, Pool};
 use super::late::units::LateState;
-use super::packed::{Packed, Unpacker, put_instant};
+use super::packed::{Packed, Unpacker};
 use super::portable::{Charged, Numbers, Portable};
 use super::rule::{self, Scale, Settings};
 use super::state;
@@ -74,7 +72,7 @@ impl Rule {
     /// The pool at `now`.
     fn pool(&self, now: Timestamp) -> MutexGuard<'_, Pool> {
         let mut pool = lock(self.handle());
-        pool.advance(&self.0.quota, now);
+        pool.advance(now);
         pool
     }
 }
@@ -138,55 +136,37 @@ impl rule::Rule for Rule {
     }
 }
 
-/// The state of one sharer.
+/// The state of one sharer: its place in the pool. Copies are the same sharer.
 #[derive(Clone, Debug)]
 pub struct State(Box<Inner>);
 
 #[derive(Clone, Debug)]
 struct Inner {
-    sharer: Sharer,
-    /// The pool of the sharer, with the quota of the last rule; `None` before a rule is known.
-    pool: Option<(PoolHandle, Quota)>,
+    /// 0 before the first request.
+    id: u64,
+    /// `None` before a rule is known.
+    pool: Option<PoolHandle>,
     /// The receipt of the last charge.
     receipt: Option<token_bucket::Receipt>,
-    /// What the sharer owes by a state that was unpacked, until its rule is known.
-    unpacked: Option<Unpacked>,
-}
-
-/// What a sharer owed when its state was packed.
-#[derive(Clone, Copy, Debug, Default)]
-struct Unpacked {
-    units: u64,
-    at: Timestamp,
-    /// Nanoseconds in which a unit comes back.
-    interval_ns: u64,
-}
-
-impl Unpacked {
-    /// The instant from which nothing is owed, if the sharer is the only one.
-    fn idle_at(self) -> Timestamp {
-        self.at.saturating_add_ns(self.units.saturating_mul(self.interval_ns))
-    }
 }
 
 /// The proof of a charge: that of the bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt(Option<token_bucket::Receipt>);
 
-impl Inner {
-    /// The pool at `now`, with the sharer under `rule`.
-    fn join<'r>(&mut self, rule: &'r Rule, now: Timestamp) -> MutexGuard<'r, Pool> {
-        let Terms { quota, weight, .. } = &*rule.0;
-        if self.pool.as_ref().is_none_or(|(_, known)| known != quota) {
-            self.pool = Some((Arc::clone(rule.handle()), *quota));
+impl State {
+    /// The sharer, as `rule` has it.
+    fn asker(&self, rule: &Rule) -> Asker {
+        Asker { id: self.0.id, weight: rule.0.weight }
+    }
+
+    /// The sharer, which has an id from now on.
+    fn named(&mut self, rule: &Rule, pool: &mut Pool) -> Asker {
+        if self.0.id == 0 {
+            self.0.id = pool.next_id();
+            self.0.pool = Some(Arc::clone(rule.handle()));
         }
-        let mut pool = rule.pool(now);
-        pool.adopt(&mut self.sharer, quota, *weight, now);
-        if let Some(unpacked) = self.unpacked.take() {
-            let owed = unpacked.idle_at().ns_since(now).div_ceil(unpacked.interval_ns.max(1));
-            pool.settle(&mut self.sharer, quota, (i64::try_from(owed).unwrap_or(i64::MAX), 0), now);
-        }
-        pool
+        self.asker(rule)
     }
 }
 
@@ -194,30 +174,28 @@ impl state::State for State {
     type Rule = Rule;
     type Receipt = Receipt;
 
-    fn fresh(rule: &Rule) -> Self {
-        let sharer = Sharer::new(rule.0.weight);
-        let pool = Some((Arc::clone(rule.handle()), rule.0.quota));
-        Self(Box::new(Inner { sharer, pool, receipt: None, unpacked: None }))
+    fn fresh(_: &Rule) -> Self {
+        Self(Box::new(Inner { id: 0, pool: None, receipt: None }))
     }
 
-    fn adopt(&mut self, rule: &Rule, now: Timestamp) {
-        drop(self.0.join(rule, now));
-    }
+    /// The pool adopts the rule of each charge.
+    fn adopt(&mut self, _: &Rule, _: Timestamp) {}
 
     fn admit(&mut self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
-        let mut pool = self.0.join(rule, now);
-        let (decision, receipt) = pool.admit(&mut self.0.sharer, &rule.0.quota, cost, now);
+        let mut pool = rule.pool(now);
+        let asker = self.named(rule, &mut pool);
+        let (decision, receipt) = pool.admit(asker, &rule.0.quota, cost, now);
         self.0.receipt = receipt;
         decision
     }
 
     fn peek(&self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
-        rule.pool(now).peek(&self.0.sharer, &rule.0.quota, cost, now)
+        rule.pool(now).peek(self.asker(rule), &rule.0.quota, cost, now)
     }
 
-    /// Exact as long as the same sharers owe units.
+    /// An estimate: sharers may come and go.
     fn wait(&self, rule: &Rule, ahead: u64, cost: u64, now: Timestamp) -> Retry {
-        rule.pool(now).wait(&self.0.sharer, &rule.0.quota, ahead, cost, now)
+        rule.pool(now).wait(self.asker(rule), &rule.0.quota, ahead, cost, now)
     }
 
     fn receipt(&self, _cost: u64, _now: Timestamp) -> Receipt {
@@ -225,53 +203,34 @@ impl state::State for State {
     }
 
     fn refund(&mut self, rule: &Rule, receipt: &Receipt, now: Timestamp) -> u64 {
-        let mut pool = self.0.join(rule, now);
-        receipt.0.map_or(0, |receipt| pool.refund(&mut self.0.sharer, &rule.0.quota, &receipt, now))
+        let mut pool = rule.pool(now);
+        receipt.0.map_or(0, |receipt| pool.refund(self.asker(rule), &rule.0.quota, &receipt, now))
     }
 
     fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
-        let mut pool = self.0.join(rule, now);
-        pool.settle(&mut self.0.sharer, &rule.0.quota, (extra, max_debt), now)
+        let mut pool = rule.pool(now);
+        let asker = self.named(rule, &mut pool);
+        pool.settle(asker, &rule.0.quota, (extra, max_debt), now)
     }
 
-    /// Debts are those of all sharers.
     fn over(&self, rule: &Rule, now: Timestamp) -> u64 {
-        rule.pool(now).over(&rule.0.quota, now)
+        rule.pool(now).over(self.asker(rule), &rule.0.quota)
     }
 
     fn idle_at(&self) -> Timestamp {
-        let Inner { sharer, pool, unpacked, .. } = &*self.0;
-        match (unpacked, pool) {
-            (Some(unpacked), _) => unpacked.idle_at(),
-            (None, Some((pool, quota))) => lock(pool).idle_at(sharer, quota),
-            (None, None) => Timestamp::ZERO,
-        }
+        self.0.pool.as_ref().map_or(Timestamp::ZERO, |pool| lock(pool).idle_at(self.0.id))
     }
 }
 
 /// Charges of other replicas are not shared.
 impl LateState for State {}
 
-/// What the sharer owes. As long as it has not asked again, the others may spend that.
+/// The pool ends with the process, so nothing is stored.
 impl Packed for State {
-    fn pack(&self, bytes: &mut Vec<u8>) {
-        let Inner { sharer, pool, unpacked, .. } = &*self.0;
-        let Unpacked { units, at, interval_ns } = match (unpacked, pool) {
-            (Some(unpacked), _) => *unpacked,
-            (None, Some((pool, quota))) => {
-                let (units, at) = lock(pool).owed_at(sharer);
-                Unpacked { units, at, interval_ns: quota.interval_ns() }
-            }
-            (None, None) => Unpacked::default(),
-        };
-        bytes.put_u64_le(units);
-        put_instant(bytes, at);
-        bytes.put_u64_le(interval_ns);
-    }
+    fn pack(&self, _: &mut Vec<u8>) {}
 
-    fn unpack(from: &mut Unpacker<'_>) -> Option<Self> {
-        let unpacked = Some(Unpacked { units: from.u64()?, at: from.instant()?, interval_ns: from.u64()? });
-        Some(Self(Box::new(Inner { sharer: Sharer::new(1), pool: None, receipt: None, unpacked })))
+    fn unpack(_: &mut Unpacker<'_>) -> Option<Self> {
+        Some(Self(Box::new(Inner { id: 0, pool: None, receipt: None })))
     }
 }
 

@@ -9,7 +9,7 @@
 //! Units on the clock are `f64`: they decide only about fairness. The bound of all sharers is that of the bucket, which
 //! computes with integers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use crate::base::time::Timestamp;
 use crate::engine::limit::state::State as _;
@@ -22,43 +22,54 @@ const RESERVE_PARTS: u64 = 10;
 /// Rounding errors of the clock, in units.
 const ROUNDING: f64 = 1e-6;
 
+/// The clock begins anew after this time, so that it stays precise.
+const CLOCK_MAX: f64 = 1e6;
+
 /// A refused sharer counts for so long after the time at which it may retry, in nanoseconds. `Retry-After` has whole seconds.
-const PATIENCE_NS: u64 = 1_000_000_000;
+/// A bucket that is full for so long is not contended.
+pub(super) const PATIENCE_NS: u64 = 1_000_000_000;
+
+/// An estimate of a wait considers so many sharers that will owe nothing before it ends. With more it is too long.
+const LEAVING_MAX: usize = 64;
 
 /// The state of all sharers of one limit.
 #[derive(Debug)]
 pub(super) struct Pool {
     bucket: Bucket,
+    /// The quota of the last charge, and the instant at which the bucket is full after it.
+    quota: Quota,
+    full_at: Timestamp,
     /// The instant of the clock.
     at: Timestamp,
     clock: f64,
-    /// The weights of the sharers that owe units, by the bits of the time of the clock at which they owe none, and by their
-    /// ids. The order of the bits is that of the numbers, which are not negative.
-    owing: BTreeMap<(u64, u64), u32>,
-    /// The weights of refused sharers that owe nothing, by the instant until which they count, and by their ids.
-    waiting: BTreeMap<(Timestamp, u64), u32>,
-    /// The instants of `waiting`, by the ids.
-    waits_until: HashMap<u64, Timestamp>,
-    /// The sum of the weights of all that owe or wait.
+    /// The sharers that count, by their ids: those that owe units, and refused ones.
+    sharers: HashMap<u64, Sharer>,
+    /// The sharers that owe units, by the bits of [`Sharer::paid_at`]. Their order is that of the numbers, which are not
+    /// negative.
+    owing: BTreeSet<(u64, u64)>,
+    /// Refused sharers, by [`Sharer::waits_until`].
+    waiting: BTreeSet<(Timestamp, u64)>,
+    /// The sum of the weights of `sharers`.
     weights: u64,
     last_id: u64,
 }
 
-/// One sharer.
+/// A sharer that counts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sharer {
-    /// 0 before it is in the pool.
-    id: u64,
+struct Sharer {
     weight: u32,
     /// The time of the clock at which it owes nothing.
     paid_at: f64,
+    /// The instant until which it counts although it owes nothing.
+    waits_until: Timestamp,
 }
 
-impl Sharer {
-    /// A sharer that owes nothing.
-    pub(super) fn new(weight: u32) -> Self {
-        Self { id: 0, weight, paid_at: 0.0 }
-    }
+/// The one that asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker {
+    /// 0 if it has never asked.
+    pub(super) id: u64,
+    pub(super) weight: u32,
 }
 
 impl Pool {
@@ -66,236 +77,256 @@ impl Pool {
     pub(super) fn new(quota: &Quota) -> Self {
         Self {
             bucket: Bucket::fresh(quota),
+            quota: *quota,
+            full_at: Timestamp::ZERO,
             at: Timestamp::ZERO,
             clock: 0.0,
-            owing: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            waits_until: HashMap::new(),
+            sharers: HashMap::new(),
+            owing: BTreeSet::new(),
+            waiting: BTreeSet::new(),
             weights: 0,
             last_id: 0,
         }
     }
 
-    /// Moves the clock to `now`, unless it is there.
-    #[expect(clippy::cast_precision_loss)] // see the documentation of the module
-    pub(super) fn advance(&mut self, quota: &Quota, now: Timestamp) {
-        let mut units = now.ns_since(self.at) as f64 / quota.interval_ns() as f64;
+    /// A new id of a sharer.
+    pub(super) fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// Moves the clock to `now`, unless it is there. Nobody owes anything to a bucket that stays full.
+    pub(super) fn advance(&mut self, now: Timestamp) {
+        let mut left = units(now.ns_since(self.at)) / units(self.quota.interval_ns());
         self.at = self.at.max(now);
-        while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
-            self.waits_until.remove(&first.key().1);
-            self.weights -= u64::from(first.remove());
+        while let Some((until, id)) = self.waiting.first().copied().filter(|(until, _)| *until <= now) {
+            self.waiting.remove(&(until, id));
+            self.release(id);
         }
-        while let Some(first) = self.owing.first_entry() {
-            let paid_at = f64::from_bits(first.key().0);
-            let needed = (paid_at - self.clock) * self.weights as f64;
-            if needed > units {
-                self.clock += units / self.weights as f64;
-                return;
+        let is_full = now.ns_since(self.full_at) >= PATIENCE_NS;
+        while let Some((bits, id)) = self.owing.first().copied() {
+            let needed = (f64::from_bits(bits) - self.clock) * units(self.weights);
+            if needed > left && !is_full {
+                self.clock += left / units(self.weights);
+                break;
             }
-            units -= needed;
-            self.clock = paid_at;
-            self.weights -= u64::from(first.remove());
+            left -= needed;
+            self.clock = f64::from_bits(bits);
+            self.owing.remove(&(bits, id));
+            self.release(id);
+        }
+        if self.clock > CLOCK_MAX {
+            self.begin_anew();
         }
     }
 
-    /// Applies another rule. What the sharer owes stays.
-    pub(super) fn adopt(&mut self, sharer: &mut Sharer, quota: &Quota, weight: u32, now: Timestamp) {
-        self.bucket.adopt(quota, now);
-        if sharer.weight != weight {
-            let owed = self.owed(sharer);
-            self.remove(sharer);
-            sharer.weight = weight;
-            sharer.paid_at = self.clock;
-            self.owe(sharer, owed);
-        }
-    }
-
-    /// Decides a request of `cost` units at the time of the clock. Nothing is charged. A sharer that waits goes on to wait.
-    pub(super) fn peek(&mut self, sharer: &Sharer, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
-        let decision = self.decide(sharer, quota, cost, now);
-        if decision.denied.is_some() && self.waits_until.contains_key(&sharer.id) {
-            self.wait_on(sharer, &decision, now);
+    /// Decides a request of `cost` units at the time of the clock. Nothing is charged. A sharer that is refused and owes
+    /// nothing counts from now on.
+    pub(super) fn peek(&mut self, asker: Asker, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        let decision = self.decide(asker, quota, cost, now);
+        if let Some(Retry::AfterNs(ns)) = decision.denied
+            && asker.id != 0
+            && self.owed(asker) <= ROUNDING
+        {
+            let sharer = self.remove(asker);
+            let waits_until = now.saturating_add_ns(ns.saturating_add(PATIENCE_NS));
+            self.insert(asker.id, Sharer { waits_until, ..sharer });
         }
         decision
     }
 
-    fn decide(&self, sharer: &Sharer, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+    fn decide(&self, asker: Asker, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
         let of_bucket = self.bucket.peek(quota, cost, now);
-        let (owed, part) = (self.owed(sharer), self.part(sharer, quota));
-        let is_within = owed <= ROUNDING || owed + units(cost) <= part + ROUNDING;
+        let (owed, part) = (self.owed(asker), Self::part(asker, quota, self.weights_with(asker)));
+        let is_within = cost == 0 || owed <= ROUNDING || owed + units(cost) <= part + ROUNDING;
         let denied = match of_bucket.denied {
-            Some(Retry::Never) => Some(Retry::Never),
-            of_bucket if cost == 0 || is_within => of_bucket,
-            of_bucket => {
-                let excess = owed - (part - units(cost)).max(0.0);
-                Some(Retry::AfterNs(self.ns_to_pay(sharer, excess, quota))).max(of_bucket)
+            Some(Retry::AfterNs(_)) | None if !is_within => {
+                of_bucket.denied.max(Some(Retry::AfterNs(self.ns_until_within(asker, quota, cost))))
             }
+            denied => denied,
         };
         let owed = if denied.is_none() { owed + units(cost) } else { owed };
         let least = u64::from(owed <= ROUNDING);
         let remaining = of_bucket.remaining.min(whole(part - owed + ROUNDING).max(least));
-        let paid_ns = self.ns_to_pay(sharer, owed, quota);
+        let paid_ns = ns(owed / f64::from(asker.weight.max(1)) * self.weights_with(asker), quota);
         Decision { denied, remaining, reset_after_ns: of_bucket.reset_after_ns.max(paid_ns) }
     }
 
     /// Decides a request of `cost` units and, if admitted, charges it and returns the receipt of the bucket.
     pub(super) fn admit(
         &mut self,
-        sharer: &mut Sharer,
+        asker: Asker,
         quota: &Quota,
         cost: u64,
         now: Timestamp,
     ) -> (Decision, Option<token_bucket::Receipt>) {
-        let decision = self.decide(sharer, quota, cost, now);
-        match decision.denied {
-            None if cost > 0 => {
-                self.bucket.admit(quota, cost, now);
-                self.remove(sharer);
-                self.owe(sharer, units(cost));
-                (decision, Some(self.bucket.receipt(cost, now)))
-            }
-            Some(_) if self.owed(sharer) <= ROUNDING => {
-                self.name(sharer);
-                self.wait_on(sharer, &decision, now);
-                (decision, None)
-            }
-            _ => (decision, None),
+        let decision = self.peek(asker, quota, cost, now);
+        if !decision.is_admitted() || cost == 0 {
+            return (decision, None);
         }
+        self.quota = *quota;
+        self.full_at = self.bucket.admit(quota, cost, now).full_at(now);
+        self.charge(asker, units(cost));
+        (decision, Some(self.bucket.receipt(cost, now)))
     }
 
-    /// The wait behind requests of the same sharer that take `ahead` units, if all sharers that owe units now go on to.
-    pub(super) fn wait(&self, sharer: &Sharer, quota: &Quota, ahead: u64, cost: u64, now: Timestamp) -> Retry {
+    /// The wait behind requests of the same sharer that take `ahead` units, if no other sharer is charged meanwhile.
+    pub(super) fn wait(&self, asker: Asker, quota: &Quota, ahead: u64, cost: u64, now: Timestamp) -> Retry {
         let of_bucket = self.bucket.wait(quota, ahead, cost, now);
-        let part = self.part(sharer, quota);
-        let excess = self.owed(sharer) + units(ahead) - (part - units(cost)).max(0.0);
-        let shared = self.weights_with(sharer) / f64::from(sharer.weight.max(1));
-        of_bucket.max(Retry::AfterNs(ns(excess * shared, quota)))
+        of_bucket.max(Retry::AfterNs(self.ns_among(asker, quota, (ahead, cost), self.weights_with(asker))))
     }
 
-    /// Gives a charge back. Returns the units that the bucket gets back.
+    /// Gives a charge back that was made under `quota`. Returns the units that the bucket gets back.
     pub(super) fn refund(
         &mut self,
-        sharer: &mut Sharer,
+        asker: Asker,
         quota: &Quota,
         receipt: &token_bucket::Receipt,
         now: Timestamp,
     ) -> u64 {
-        self.remove(sharer);
-        self.owe(sharer, -units(receipt.cost()));
-        self.bucket.refund(quota, receipt, now)
+        let returned = self.bucket.refund(quota, receipt, now);
+        self.charge(asker, -units(returned));
+        returned
     }
 
-    /// Charges units whether they fit or not; see [`State::settle`](crate::engine::limit::State::settle).
-    #[expect(clippy::cast_precision_loss)] // see the documentation of the module
-    pub(super) fn settle(
-        &mut self,
-        sharer: &mut Sharer,
-        quota: &Quota,
-        (extra, max_debt): (i64, u64),
-        now: Timestamp,
-    ) -> i64 {
-        let settled = self.bucket.settle(quota, extra, max_debt, now);
-        self.remove(sharer);
-        self.owe(sharer, settled as f64);
-        settled
+    /// Charges units whether they fit or not, or gives back what the sharer owes. The bucket has no debt: a sharer pays for
+    /// its own. Returns the units.
+    pub(super) fn settle(&mut self, asker: Asker, quota: &Quota, (extra, max_debt): (i64, u64), now: Timestamp) -> i64 {
+        self.quota = *quota;
+        let owed = self.owed(asker);
+        let settled = if extra < 0 {
+            -units(extra.unsigned_abs()).min(owed)
+        } else {
+            units(extra.unsigned_abs()).min((units(quota.burst().saturating_add(max_debt)) - owed).max(0.0))
+        };
+        let magnitude = i64::try_from(whole(settled.abs().round())).unwrap_or(i64::MAX);
+        let rounded = if extra < 0 { -magnitude } else { magnitude };
+        self.bucket.settle(quota, rounded, 0, now);
+        self.full_at = self.bucket.peek(quota, 0, now).full_at(now);
+        self.charge(asker, settled);
+        rounded
     }
 
-    /// Units of the bucket beyond its limit.
-    pub(super) fn over(&self, quota: &Quota, now: Timestamp) -> u64 {
-        self.bucket.over(quota, now)
+    /// Units that the sharer owes beyond the burst, rounded up.
+    pub(super) fn over(&self, asker: Asker, quota: &Quota) -> u64 {
+        whole((self.owed(asker) - units(quota.burst())).ceil())
     }
 
-    /// Whether the sharer decides as a new one, at the time of the clock.
-    fn is_idle(&self, sharer: &Sharer) -> bool {
-        sharer.paid_at <= self.clock && !self.waits_until.contains_key(&sharer.id)
-    }
-
-    /// Units that the sharer owes, rounded up, and the instant of the clock.
-    pub(super) fn owed_at(&self, sharer: &Sharer) -> (u64, Timestamp) {
-        (whole(self.owed(sharer).ceil()), self.at)
+    /// The instant at which a sharer counts no more, if the others go on to.
+    pub(super) fn idle_at(&self, id: u64) -> Timestamp {
+        let Some(sharer) = self.sharers.get(&id) else { return Timestamp::ZERO };
+        let paid_ns = ns((sharer.paid_at - self.clock) * units(self.weights), &self.quota);
+        self.at.saturating_add_ns(paid_ns).max(sharer.waits_until)
     }
 
     /// Units that the sharer owes.
-    fn owed(&self, sharer: &Sharer) -> f64 {
-        (sharer.paid_at - self.clock).max(0.0) * f64::from(sharer.weight)
+    fn owed(&self, asker: Asker) -> f64 {
+        let owed = |sharer: &Sharer| (sharer.paid_at - self.clock).max(0.0) * f64::from(sharer.weight);
+        self.sharers.get(&asker.id).map_or(0.0, owed)
     }
 
-    /// The instant at which a sharer owes nothing, if no other one comes, and it waits no more.
-    pub(super) fn idle_at(&self, sharer: &Sharer, quota: &Quota) -> Timestamp {
-        let paid_at = self.at.saturating_add_ns(self.ns_to_pay(sharer, self.owed(sharer), quota));
-        self.waits_until.get(&sharer.id).map_or(paid_at, |until| paid_at.max(*until))
+    /// The part of the burst that a sharer may owe, next to sharers with these weights and its own.
+    fn part(asker: Asker, quota: &Quota, weights: f64) -> f64 {
+        units(quota.burst() - quota.burst() / RESERVE_PARTS) * f64::from(asker.weight) / weights.max(1.0)
     }
 
-    /// The part of the burst that a sharer may owe.
-    #[expect(clippy::cast_precision_loss)] // see the documentation of the module
-    fn part(&self, sharer: &Sharer, quota: &Quota) -> f64 {
-        let shared = quota.burst() - quota.burst() / RESERVE_PARTS;
-        shared as f64 * f64::from(sharer.weight) / self.weights_with(sharer).max(1.0)
+    /// The sum of the weights of all sharers that count, and of the one that asks.
+    fn weights_with(&self, asker: Asker) -> f64 {
+        let own = if self.sharers.contains_key(&asker.id) { 0 } else { asker.weight };
+        units(self.weights + u64::from(own))
     }
 
-    /// The sum of the weights of all sharers that count, and of `sharer`.
-    #[expect(clippy::cast_precision_loss)] // see the documentation of the module
-    fn weights_with(&self, sharer: &Sharer) -> f64 {
-        let own = if self.is_idle(sharer) { sharer.weight } else { 0 };
-        (self.weights + u64::from(own)) as f64
+    /// Nanoseconds until the sharer may owe `cost` units more, if nobody is charged meanwhile. Refused sharers count as long
+    /// as they wait.
+    fn ns_until_within(&self, asker: Asker, quota: &Quota, cost: u64) -> u64 {
+        let weights = self.weights_with(asker);
+        let with_all = self.ns_among(asker, quota, (0, cost), weights);
+        let Some((first, _)) = self.waiting.first() else { return with_all };
+        let weight = |(_, id): &(Timestamp, u64)| self.sharers.get(id).map_or(0, |sharer| u64::from(sharer.weight));
+        let waiting: u64 = self.waiting.iter().take(LEAVING_MAX).map(weight).sum();
+        let without = self.ns_among(asker, quota, (0, cost), weights - units(waiting));
+        with_all.min(without.max(first.ns_since(self.at)))
     }
 
-    /// Nanoseconds until `sharer` has paid so many units, if nobody is charged meanwhile.
-    fn ns_to_pay(&self, sharer: &Sharer, owed: f64, quota: &Quota) -> u64 {
-        if owed <= ROUNDING {
-            return 0;
-        }
-        let (mut clock, mut weights, mut all) = (self.clock, self.weights_with(sharer), 0.0);
-        let target = clock + owed / f64::from(sharer.weight.max(1));
-        for ((bits, _), weight) in &self.owing {
-            let paid_at = f64::from_bits(*bits);
-            if paid_at >= target {
+    /// Nanoseconds until the sharer, after `ahead` units more, may owe `cost` units, among sharers with these weights. Each
+    /// that has paid leaves larger parts to the others.
+    fn ns_among(&self, asker: Asker, quota: &Quota, (ahead, cost): (u64, u64), weights: f64) -> u64 {
+        let own = f64::from(asker.weight.max(1));
+        let paid_at = self.clock + (self.owed(asker) + units(ahead)) / own;
+        let target = |weights: f64| paid_at - (Self::part(asker, quota, weights) - units(cost)).max(0.0) / own;
+        let (mut clock, mut weights, mut all) = (self.clock, weights.max(own), 0.0);
+        for (bits, id) in self.owing.iter().filter(|(_, id)| *id != asker.id).take(LEAVING_MAX) {
+            let next = f64::from_bits(*bits);
+            if next >= target(weights) {
                 break;
             }
-            all += (paid_at - clock) * weights;
-            (clock, weights) = (paid_at, weights - f64::from(*weight));
+            all += (next - clock) * weights;
+            let weight = self.sharers.get(id).map_or(0.0, |sharer| f64::from(sharer.weight));
+            (clock, weights) = (next, (weights - weight).max(own));
         }
-        ns(all + (target - clock) * weights.max(1.0), quota)
+        ns(all + (target(weights) - clock).max(0.0) * weights, quota)
     }
 
-    /// Adds units to those that a sharer owes, which is in neither of the maps.
-    fn owe(&mut self, sharer: &mut Sharer, units: f64) {
-        self.name(sharer);
-        sharer.paid_at = sharer.paid_at.max(self.clock) + units / f64::from(sharer.weight.max(1));
-        if sharer.paid_at > self.clock {
-            self.owing.insert((sharer.paid_at.to_bits(), sharer.id), sharer.weight);
+    /// Adds units to those that a sharer owes. It waits no more.
+    fn charge(&mut self, asker: Asker, units: f64) {
+        let owed = (self.owed(asker) + units).max(0.0);
+        self.remove(asker);
+        let paid_at = self.clock + owed / f64::from(asker.weight.max(1));
+        self.insert(asker.id, Sharer { weight: asker.weight, paid_at, waits_until: Timestamp::ZERO });
+    }
+
+    /// Adds a sharer that was removed, if it counts.
+    fn insert(&mut self, id: u64, sharer: Sharer) {
+        let (owes, waits) = (sharer.paid_at > self.clock, sharer.waits_until > self.at);
+        if owes {
+            self.owing.insert((sharer.paid_at.to_bits(), id));
+        }
+        if waits {
+            self.waiting.insert((sharer.waits_until, id));
+        }
+        if owes || waits {
+            self.sharers.insert(id, sharer);
             self.weights += u64::from(sharer.weight);
         }
     }
 
-    /// Lets a sharer count that owes nothing and is refused, until it may have retried.
-    fn wait_on(&mut self, sharer: &Sharer, decision: &Decision, now: Timestamp) {
-        let Some(Retry::AfterNs(ns)) = decision.denied else { return };
-        let until = now.saturating_add_ns(ns.saturating_add(PATIENCE_NS));
-        self.remove(sharer);
-        self.waits_until.insert(sharer.id, until);
-        self.waiting.insert((until, sharer.id), sharer.weight);
-        self.weights += u64::from(sharer.weight);
+    /// Removes a sharer, and returns it. One that did not count owes nothing.
+    fn remove(&mut self, asker: Asker) -> Sharer {
+        let Some(sharer) = self.sharers.remove(&asker.id) else {
+            return Sharer { weight: asker.weight, paid_at: self.clock, waits_until: Timestamp::ZERO };
+        };
+        self.owing.remove(&(sharer.paid_at.to_bits(), asker.id));
+        self.waiting.remove(&(sharer.waits_until, asker.id));
+        self.weights -= u64::from(sharer.weight);
+        sharer
     }
 
-    fn name(&mut self, sharer: &mut Sharer) {
-        if sharer.id == 0 {
-            self.last_id += 1;
-            sharer.id = self.last_id;
+    /// Removes a sharer that neither owes nor waits any more.
+    fn release(&mut self, id: u64) {
+        if let Some(sharer) = self.sharers.get(&id)
+            && sharer.paid_at <= self.clock
+            && sharer.waits_until <= self.at
+        {
+            self.weights -= u64::from(sharer.weight);
+            self.sharers.remove(&id);
         }
     }
 
-    /// Removes a sharer from both maps.
-    fn remove(&mut self, sharer: &Sharer) {
-        let owed = self.owing.remove(&(sharer.paid_at.to_bits(), sharer.id));
-        let until = self.waits_until.remove(&sharer.id);
-        let waited = until.and_then(|until| self.waiting.remove(&(until, sharer.id)));
-        self.weights -= owed.into_iter().chain(waited).map(u64::from).sum::<u64>();
+    /// Sets the clock to zero. What each sharer owes stays.
+    fn begin_anew(&mut self) {
+        let clock = std::mem::take(&mut self.clock);
+        self.owing.clear();
+        for (id, sharer) in &mut self.sharers {
+            sharer.paid_at = (sharer.paid_at - clock).max(0.0);
+            if sharer.paid_at > 0.0 {
+                self.owing.insert((sharer.paid_at.to_bits(), *id));
+            }
+        }
     }
 }
 
 #[expect(clippy::cast_precision_loss)] // see the documentation of the module
-fn units(count: u64) -> f64 {
+pub(super) fn units(count: u64) -> f64 {
     count as f64
 }
 

@@ -1,6 +1,7 @@
 //! Sharers in virtual time that ask at constant rates, and are refused or wait.
 
 use super::super::{Rate, State as _};
+use super::pool::PATIENCE_NS;
 use super::*;
 
 const SECOND: u64 = 1_000_000_000;
@@ -130,6 +131,37 @@ fn waiting_sharers_get_equal_parts() {
     }
 }
 
+/// Costs of many units, of one that waits, next to sharers that take each unit at once.
+#[test]
+fn a_large_request_is_not_starved() {
+    for (per_second, burst, cost, others) in [(10, 10, 5, 3), (100, 100, 50, 9), (10, 10, 10, 1), (10, 100, 5, 3)] {
+        let mut all = vec![ASKS; others + 1];
+        all[0] = Asks { cost, waits: true, ..ASKS };
+        let got = simulate(quota(per_second, burst), &all, 300);
+        let fair = 300.0 * pool::units(per_second) / pool::units(others as u64 + 1);
+        assert!(got[0].0 >= 0.9 * fair, "{} of {fair}: cost {cost}, burst {burst}", got[0].0);
+    }
+}
+
+/// Sharers that have paid leave larger parts, and a full bucket ends all debts.
+#[test]
+fn a_wait_considers_those_who_leave() {
+    let mut all = sharers(quota(100, 1000), &[1, 1]);
+    let [(rule, first), (_, second)] = &mut all[..] else { panic!() };
+    assert_eq!((0..2000).filter(|_| first.admit(rule, 1, BEGIN).is_admitted()).count(), 900);
+    assert!(second.admit(rule, 1, BEGIN).is_admitted());
+    let Some(Retry::AfterNs(ns)) = first.peek(rule, 1, BEGIN).denied else { panic!("admitted") };
+    assert!(ns < SECOND / 10, "{ns}");
+    // Others that were refused, and never return.
+    for _ in 0..50 {
+        let mut one = State::fresh(rule);
+        assert!(!one.admit(rule, 1000, BEGIN).is_admitted());
+    }
+    let full = BEGIN.saturating_add_ns(10 * SECOND + PATIENCE_NS);
+    assert!(first.idle_at() > full);
+    assert!(first.admit(rule, 1, full).is_admitted() && first.peek(rule, 10, full).is_admitted());
+}
+
 #[test]
 fn a_sharer_alone_has_all_but_a_tenth_of_the_burst() {
     for (burst, expected) in [(1, 1), (9, 9), (10, 9), (100, 90), (1000, 900)] {
@@ -176,11 +208,23 @@ fn a_charge_is_given_back_once() {
     assert_eq!(first.refund(rule, &receipt, later), 5);
     assert_eq!(first.peek(rule, 0, later).remaining, 9);
     assert!(first.idle_at() <= later && second.idle_at() > later);
-    // The cost of an answer: it is charged although it does not fit, and the other pays nothing of it.
-    assert_eq!(first.settle(rule, 12, 0, later), 12);
-    assert!(!first.peek(rule, 1, later).is_admitted() && second.peek(rule, 1, later).is_admitted());
-    assert_eq!(first.settle(rule, -12, 0, later), -12);
-    assert!(first.peek(rule, 1, later).is_admitted());
+}
+
+/// A sharer pays for what its answers cost beyond the burst, and a reset gives back only what it owes.
+#[test]
+fn answers_that_cost_much_are_paid_by_their_sharer() {
+    let mut sharers = sharers(quota(10, 20), &[1, 1]);
+    let [(rule, first), (_, second)] = &mut sharers[..] else { panic!() };
+    assert!(second.admit(rule, 3, BEGIN).is_admitted());
+    for (max_debt, charged, over) in [(0, 20, 0), (50, 50, 50), (u64::MAX, 500, 550)] {
+        assert_eq!((first.settle(rule, 500, max_debt, BEGIN), first.over(rule, BEGIN)), (charged, over), "{max_debt}");
+    }
+    assert_eq!(second.over(rule, BEGIN), 0);
+    // The bucket has no debt, so the other goes on as soon as it has paid.
+    let later = BEGIN.saturating_add_ns(SECOND);
+    assert!(second.peek(rule, 3, later).is_admitted() && !first.peek(rule, 1, later).is_admitted());
+    assert_eq!(first.settle(rule, i64::MIN, 0, later), -563);
+    assert_eq!(first.over(rule, later), 0);
 }
 
 #[test]
@@ -199,29 +243,10 @@ fn a_new_rule_goes_on_with_the_pool() {
     let mut other = State::fresh(&new);
     assert!(other.admit(&new, 9, BEGIN).is_admitted());
     for (rule, idle_ms) in [(&new, 3600), (&heavy, 2000)] {
-        state.adopt(rule, BEGIN);
+        state.settle(rule, 0, 0, BEGIN);
         let idle_ns = state.idle_at().ns_since(BEGIN);
         assert!(idle_ns.abs_diff(idle_ms * 1_000_000) < 10_000, "{idle_ns}");
     }
-}
-
-#[test]
-fn a_packed_state_owes_what_time_has_not_paid() {
-    let mut bytes = Vec::new();
-    let mut all = sharers(quota(10, 20), &[1]);
-    let (rule, state) = &mut all[0];
-    assert!(state.admit(rule, 15, BEGIN).is_admitted());
-    state.pack(&mut bytes);
-    let now = BEGIN.saturating_add_ns(SECOND);
-    let shift = super::super::ClockShift { by_ns: 0, now };
-    let mut unpacked = State::unpack(&mut Unpacker::new(&bytes, shift)).unwrap();
-    assert_eq!(unpacked.idle_at(), BEGIN.saturating_add_ns(15 * SECOND / 10));
-    let mut again = Vec::new();
-    unpacked.pack(&mut again);
-    assert_eq!(again, bytes);
-    let fresh = Rule::new(quota(10, 20), 1, SharedPool::default());
-    unpacked.adopt(&fresh, now);
-    assert_eq!(unpacked.peek(&fresh, 0, now).remaining, 13);
 }
 
 /// Refused sharers that never return do not slow the others for long.

@@ -150,7 +150,7 @@ impl<S: TableState> Keys<S> {
             None => {
                 let mut state = self.unseen(key, rule, now);
                 let answer = state.charge(rule, cost, now);
-                let stays = state.idle_at() > now;
+                let stays = state.stays(&answer) && state.idle_at() > now;
                 (stays.then_some(state), Some(answer))
             }
         });

@@ -30,6 +30,9 @@ pub(super) trait TableState: State + Packed {
     /// Decides a request of `cost` units and, if admitted, charges it.
     fn charge(&mut self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Self::Answer;
 
+    /// Whether the state of a new key may have changed by a decision with this answer.
+    fn stays(&self, answer: &Self::Answer) -> bool;
+
     /// A receipt of this state as a receipt of any table.
     fn table_receipt(receipt: Self::Receipt, rule: &Self::Rule) -> Receipt;
 

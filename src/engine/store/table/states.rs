@@ -70,6 +70,11 @@ impl TableState for token_bucket::State {
     }
 
     #[inline]
+    fn stays(&self, answer: &Answer) -> bool {
+        answer.is_admitted()
+    }
+
+    #[inline]
     fn table_receipt(receipt: Self::Receipt, rule: &Self::Rule) -> Receipt {
         Receipt::Bucket(receipt, rule.interval_ns())
     }
@@ -103,6 +108,11 @@ impl TableState for AnyState {
         let decision = self.admit(rule, cost, now);
         let receipt = decision.is_admitted().then(|| self.receipt(cost, now));
         (decision, receipt)
+    }
+
+    /// A refused sharer counts.
+    fn stays(&self, (decision, _): &Self::Answer) -> bool {
+        decision.is_admitted() || matches!(self, Self::FairShare(_))
     }
 
     fn table_receipt(receipt: AnyReceipt, rule: &Self::Rule) -> Receipt {
