@@ -112,6 +112,7 @@ impl Subject {
             headers: self.headers.fields(),
             client_ip: IpAddr::V4(Ipv4Addr::from_bits(client)),
             is_free_preflight: false,
+            is_proxied: false,
             certificate: None,
             cost: None,
         };

@@ -274,7 +274,7 @@ mod tests {
         assert_eq!((&body.at_s[..], &body.requests["forwarded"][..]), (&[105, 115, 120][..], &[2.0, 0.0, 1.0][..]));
         assert_eq!(
             (&body.requests["refused"][..], &body.refused_by["ban"][..]),
-            (&[10.0, 0.0, 5.0][..], &[2.0, 0.0, 1.0][..])
+            (&[12.0, 0.0, 6.0][..], &[2.0, 0.0, 1.0][..])
         );
         assert_eq!((&body.added_us_p50[..], body.every_s), (&[Some(500.0), None, Some(500.0)][..], 5));
         let names: Vec<_> = body.limits.iter().map(|limit| &*limit.limit).collect();

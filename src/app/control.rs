@@ -20,6 +20,7 @@ use super::fleet::{Fleet, RunningFleet};
 use super::jwks::Jwks;
 use super::listeners::{Listeners, Open};
 use super::operators::Operators;
+use super::overload;
 use super::reload::Reloader;
 use super::signals::{Hangups, LogRotations, reopen_logs};
 use super::snapshots::{SnapshotWriter, WriteLock};
@@ -168,6 +169,7 @@ impl Control {
         tokio::spawn(upstream::check_health(Arc::clone(&shared)));
         tokio::spawn(upstream::resolve_names(Arc::clone(&shared), Arc::clone(&shared.metrics)));
         tokio::spawn(stores::run(Arc::clone(&shared)));
+        tokio::spawn(overload::follow(Arc::clone(&shared)));
         let traces = Exporter::start(&shared);
         let fleet = self.fleet.take().map(Fleet::start).transpose()?.map(Arc::new);
         for address in &self.places {

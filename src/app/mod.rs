@@ -21,6 +21,7 @@ mod config_reader;
 mod jwks;
 mod listeners;
 mod operators;
+mod overload;
 
 mod descriptors;
 mod error;

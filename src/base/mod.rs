@@ -9,5 +9,7 @@ pub mod visible;
 
 pub mod time;
 
+pub mod cpu;
+
 pub mod fields;
 pub mod telemetry;

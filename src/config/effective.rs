@@ -18,7 +18,8 @@ use super::written::Written;
 const MASK: &str = "***";
 
 /// Tables that are lists in the file.
-pub(super) const LISTS: [&str; 5] = ["limit", "route", "grpc.check", "grpc.descriptor", "admin.tokens"];
+pub(super) const LISTS: [&str; 6] =
+    ["limit", "route", "grpc.check", "grpc.descriptor", "admin.tokens", "priority.rule"];
 
 /// One option.
 #[derive(Clone, Debug, PartialEq)]

@@ -19,6 +19,7 @@ mod limits;
 mod obedient;
 mod on_limit;
 mod overrides;
+mod priority;
 mod ramps;
 mod rules;
 mod server;

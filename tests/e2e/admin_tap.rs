@@ -222,7 +222,7 @@ fn wrong_filters_are_problems() {
         ("?limit=per-ip&key=a", 400, "ip"),
         ("?limit=sellers&key=a&id=b", 400, "excludes"),
         ("?verdict=refused,rejected", 400, "verdict: expected forwarded, held, refused, abandoned"),
-        ("?refused_by=ban,list", 400, "refused_by: expected limit, ban, access, identity, other"),
+        ("?refused_by=ban,list", 400, "refused_by: expected limit, ban, access, identity, overload, other"),
         ("?sample=0", 400, "sample"),
         ("?count=0", 400, "count"),
         ("?client=here", 400, "client"),

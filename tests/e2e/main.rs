@@ -55,6 +55,7 @@ mod idle;
 mod limits;
 mod networks;
 mod pairs;
+mod priorities;
 mod ramps;
 mod required_identities;
 

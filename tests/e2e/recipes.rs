@@ -839,3 +839,32 @@ fn the_access_log_answers_questions() {
     assert!(answers[2].is_empty(), "{answers:?}");
     assert!(answers[3].join("").contains("\"upstream_us\":"), "{answers:?}");
 }
+
+#[test]
+fn background_work_is_shed_first() {
+    let may_end = std::sync::Arc::<std::sync::atomic::AtomicBool>::default();
+    let ends = std::sync::Arc::clone(&may_end);
+    let upstream = Upstream::answering(move |request, stream| {
+        crate::ops::until("requests may end", || ends.load(std::sync::atomic::Ordering::SeqCst));
+        crate::support::echo(request, stream)
+    });
+    let mut config = config_of("shed-background-work");
+    config["overload"]["in_flight"] = 8.into();
+    config["overload"].as_table_mut().unwrap().remove("cpu"); // that of other tests
+    let weir = start_as(tempfile::tempdir().unwrap(), config, upstream.address());
+    let send = |path: &str, plan: &str| {
+        let mut client = Client::connect(weir.address());
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nX-Plan: {plan}\r\n\r\n"));
+        client
+    };
+    let mut waiting: Vec<_> = (0..9).map(|_| send("/a", "premium")).collect();
+    weir.wait_for_metric("weir_overload_level", |level| level == 1.0);
+    assert_eq!(
+        [("/a", "free"), ("/export/1", "premium")].map(|(path, plan)| send(path, plan).answer().status),
+        [503; 2]
+    );
+    waiting.push(send("/checkout/1", "free"));
+    upstream.wait_until(|upstream| upstream.received().len() == 10);
+    may_end.store(true, std::sync::atomic::Ordering::SeqCst);
+    assert!(waiting.iter_mut().all(|client| client.answer().status == 200));
+}

@@ -11,6 +11,7 @@ use super::gauge::LiveGauge;
 use super::limits::{LimitMetrics, LimitVecs, StaleMetrics};
 use super::openmetrics;
 use super::outcome::Outcome;
+use super::overload::OverloadMetrics;
 use super::process::ProcessCollector;
 use super::remote_config::RemoteConfigMetrics;
 use super::scrape::Scrape;
@@ -58,6 +59,8 @@ pub struct Metrics {
     pub operator_bans: IntGauge,
     /// Requests of addresses that operators banned.
     pub banned_addresses: IntCounter,
+    /// The metrics of requests that are shed.
+    pub overload: OverloadMetrics,
     /// The metrics of taps.
     pub taps: TapMetrics,
     /// The metrics of traces.
@@ -124,6 +127,7 @@ impl Metrics {
                 "weir_admin_connections_displaced_total",
                 "Admin connections closed at the bound to make room for newer ones.",
             )?,
+            overload: OverloadMetrics::new(&make)?,
             taps: TapMetrics::new(&make)?,
             spans: SpanMetrics::new(&make)?,
             untaken_bytes: make.live_gauge(

@@ -13,6 +13,7 @@ mod log;
 mod metrics;
 mod openmetrics;
 mod outcome;
+mod overload;
 mod process;
 mod remote_config;
 mod request;
@@ -41,6 +42,7 @@ pub use openmetrics::OPENMETRICS_TYPE;
 pub use limits::{LimitMetrics, StaleMetrics};
 pub use metrics::Metrics;
 pub use outcome::{Outcome, RefusedBy};
+pub use overload::OverloadMetrics;
 pub use remote_config::RemoteConfigMetrics;
 pub use request::{
     COMBINED, FIELDS, Field, FieldKind, LineFormat, LineTimes, RequestRecord, TappedKey, Template, Text, Texts,

@@ -24,13 +24,15 @@ pub enum RefusedBy {
     Access,
     /// The lack of a valid identity.
     Identity,
+    /// `[overload]`.
+    Overload,
     /// Anything else: invalid HTTP, no route, no connection to the service, or a shutdown.
     Other,
 }
 
 impl RefusedBy {
     /// All reasons in the order of their discriminants.
-    pub const ALL: [Self; 5] = [Self::Limit, Self::Ban, Self::Access, Self::Identity, Self::Other];
+    pub const ALL: [Self; 6] = [Self::Limit, Self::Ban, Self::Access, Self::Identity, Self::Overload, Self::Other];
 
     /// The label of the reason.
     pub fn label(self) -> &'static str {
@@ -39,6 +41,7 @@ impl RefusedBy {
             Self::Ban => "ban",
             Self::Access => "access",
             Self::Identity => "identity",
+            Self::Overload => "overload",
             Self::Other => "other",
         }
     }
@@ -46,7 +49,7 @@ impl RefusedBy {
 
 impl Outcome {
     /// All outcomes, in the order of their positions.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Forwarded,
         Self::Held,
         Self::Abandoned,
@@ -54,6 +57,7 @@ impl Outcome {
         Self::Refused(RefusedBy::Ban),
         Self::Refused(RefusedBy::Access),
         Self::Refused(RefusedBy::Identity),
+        Self::Refused(RefusedBy::Overload),
         Self::Refused(RefusedBy::Other),
     ];
 

@@ -27,7 +27,7 @@ pub(in crate::cli) struct TapArgs {
     /// The verdicts: forwarded, held, refused, abandoned.
     #[arg(long, value_name = "VERDICT,...")]
     verdict: Option<String>,
-    /// The reasons of refusals: limit, ban, access, identity, other.
+    /// The reasons of refusals: limit, ban, access, identity, overload, other.
     #[arg(long, value_name = "REASON,...")]
     refused_by: Option<String>,
     /// The address of the client, or a network such as 203.0.113.0/24.

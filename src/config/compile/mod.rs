@@ -23,6 +23,7 @@ mod access;
 mod forward_as;
 mod guards;
 mod identity;
+mod priority;
 
 mod adaptive;
 mod allowed;
@@ -205,7 +206,9 @@ fn policy(
     });
     let descriptors = grpc::descriptors(grpc, policy.as_ref());
     let policy = policy?.with_free_preflights(free_preflights?).with_access(access, plans?);
+    let (priorities, overload) = (priority::priorities(root, server), priority::overload(root));
     let policy = policy.with_descriptors(descriptors?).with_identity_headers(identity_headers);
+    let policy = policy.with_priorities(priorities, overload);
     warnings::of_unused_stores(root, fleet.store_names(), &policy);
     let limits = NamedLimits::of(root, policy.limits());
     guards::of_unused_identities(root, &names, &policy, routes);

@@ -273,21 +273,23 @@ impl<'r> Served<'r> {
     }
 }
 
-/// Warns of plans that `access.require` demands and no limit has. Without plans of limits any name may be right.
+/// Warns of plans that `access.require` and `priority.rule` name and no limit has. Without plans of limits any name may be
+/// right.
 pub(super) fn of_unknown_plans(root: &Table<'_>, limits: &[Limit]) {
     let known: BTreeSet<&str> = limits.iter().flat_map(|limit| &limit.allowed.plans).map(|(name, _)| &**name).collect();
-    let required = root.get("access").and_then(|access| access.get_ref().as_table()?.get("require"));
-    let tables = required.and_then(|required| required.get_ref().as_array()).into_iter().flat_map(|all| all.iter());
-    for plans in tables.filter_map(|table| table.get_ref().as_table()?.get("plan")).filter(|_| !known.is_empty()) {
-        for (item, plan) in items_of(plans).iter().filter_map(|item| Some((item, item.get_ref().as_str()?))) {
-            if known.contains(plan) {
-                continue;
-            }
+    if known.is_empty() {
+        return;
+    }
+    for (table, key) in [("access", "require"), ("priority", "rule")] {
+        let all = root.get(table).and_then(|table| table.get_ref().as_table()?.get(key)?.get_ref().as_array());
+        let plans = all.into_iter().flat_map(|all| all.iter()).filter_map(|one| one.get_ref().as_table()?.get("plan"));
+        for item in plans.flat_map(items_of) {
+            let Some(plan) = item.get_ref().as_str().filter(|plan| !known.contains(plan)) else { continue };
             let all = || {
                 format!("limits have {}", known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))
             };
             let help = did_you_mean(nearest(plan, known.iter().copied())).unwrap_or_else(all);
-            let title = format!("`access.require.plan`: no limit has a plan `{plan}`");
+            let title = format!("`{table}.{key}.plan`: no limit has a plan `{plan}`");
             root.context.note(Problem::warning("unknown_plan", item.span(), title).help(help));
         }
     }

@@ -9,6 +9,7 @@ mod grpc;
 mod limit;
 mod option;
 mod options;
+mod overload;
 mod page;
 pub(in crate::config) mod words;
 

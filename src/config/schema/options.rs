@@ -5,13 +5,16 @@ use super::option::Kind::{
 };
 use super::option::Preset::{Required, Toml, Unset};
 use super::option::{NONE, Opt, PLACE, opt};
-use super::{fleet, grpc, limit, words};
+use super::{fleet, grpc, limit, overload, words};
 
-/// All options: first those of other tables, then those of replicas, of the limiter service and of limits.
-pub(super) static OPTIONS: [Opt; OTHERS.len() + fleet::OPTIONS.len() + grpc::OPTIONS.len() + limit::OPTIONS.len()] =
-    joined([OTHERS, fleet::OPTIONS, grpc::OPTIONS, limit::OPTIONS]);
+/// All options: first those of other tables, then those of priorities, of replicas, of the limiter service and of limits.
+pub(super) static OPTIONS: [Opt; OTHERS.len() + SPECIAL.len() + limit::OPTIONS.len()] =
+    joined([OTHERS, &SPECIAL, limit::OPTIONS]);
 
-const fn joined<const N: usize>(parts: [&[Opt]; 4]) -> [Opt; N] {
+static SPECIAL: [Opt; overload::OPTIONS.len() + fleet::OPTIONS.len() + grpc::OPTIONS.len()] =
+    joined([overload::OPTIONS, fleet::OPTIONS, grpc::OPTIONS]);
+
+const fn joined<const N: usize>(parts: [&[Opt]; 3]) -> [Opt; N] {
     let mut all = [parts[0][0]; N];
     let (mut at, mut part, mut within) = (0, 0, 0);
     while at < N {

@@ -7,7 +7,7 @@ use crate::base::telemetry::{AccessLog, LogFormat};
 use crate::engine::limit::{AlgorithmName, OnFull};
 use crate::engine::policy::client_ip::AddressHeader;
 use crate::engine::policy::path::EncodedSlashes;
-use crate::engine::policy::{CertificateName, KeyPart, Mode, OnMissing, Repeated, Stage, StaleCause};
+use crate::engine::policy::{CertificateName, KeyPart, Mode, OnMissing, Priority, Repeated, Stage, StaleCause};
 use crate::engine::store::backend::OnFailure;
 use crate::transport::http1::Underscores;
 use crate::transport::net::Protocol;
@@ -89,6 +89,12 @@ pub(in crate::config) static ON_MISSING: WordTable<OnMissing, 3> =
     [("reject", OnMissing::Reject), ("anonymous", OnMissing::Anonymous), ("ip", OnMissing::Ip)];
 /// Whether values are shown whole.
 pub(in crate::config) static SHOWN: WordTable<bool, 2> = [("masked", false), ("plain", true)];
+
+pub(in crate::config) static PRIORITIES: WordTable<Priority, 3> = [
+    (Priority::Critical.word(), Priority::Critical),
+    (Priority::Normal.word(), Priority::Normal),
+    (Priority::Background.word(), Priority::Background),
+];
 
 pub(in crate::config) static STAGES: WordTable<Stage, 2> =
     [("arrival", Stage::Arrival), ("identified", Stage::Identified)];

@@ -38,7 +38,8 @@ const NOT_SHOWN: &[(&str, &str)] = &[
 ];
 
 /// Options with values on which the defaults of others depend.
-const WRITTEN: [(&str, &str); 4] = [
+const WRITTEN: [(&str, &str); 5] = [
+    ("priority.rule.priority", "normal"),
     ("upstreams.NAME.balance", "hash"),
     ("limit.strategy.use", "redis"),
     ("fleet.strategy.use", "redis"),

@@ -157,6 +157,7 @@ impl Server {
             headers: fields.fields(),
             client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
             is_free_preflight: false,
+            is_proxied: false,
             certificate: None,
             cost: None,
         };

@@ -6,6 +6,7 @@
 use smallvec::SmallVec;
 
 use super::identify::{IdentityError, RequestIdentities, Unidentified, wrong};
+use super::shed::Shed;
 use super::state::{Gate, Live};
 use crate::base::time::Timestamp;
 use crate::engine::policy::access::{Access, AccessRule, DenialReason, Requirement};
@@ -18,6 +19,21 @@ pub enum AccessError<'l> {
     Denied(DenialReason<'l>),
     /// A required identity is missing, or an identity is wrong.
     Unidentified(Unidentified<'l>),
+}
+
+/// Why a request does not enter the stage of identified requests.
+#[derive(Clone, Copy, Debug)]
+pub enum EntryError<'l> {
+    /// Access control rejects it.
+    Access(AccessError<'l>),
+    /// It is shed.
+    Shed(Shed),
+}
+
+impl<'l> From<AccessError<'l>> for EntryError<'l> {
+    fn from(error: AccessError<'l>) -> Self {
+        Self::Access(error)
+    }
 }
 
 impl<'l> From<Unidentified<'l>> for AccessError<'l> {
@@ -34,7 +50,7 @@ impl Gate {
     /// it does not name.
     ///
     /// # Errors
-    /// Why the request is rejected.
+    /// Why the request is rejected, or that it is shed.
     #[inline]
     pub fn enter<'l>(
         &self,
@@ -43,11 +59,21 @@ impl Gate {
         facts: &Facts<'_>,
         is_free: bool,
         now: Timestamp,
-    ) -> Result<bool, AccessError<'l>> {
-        if required.is_empty() && !live.policy.verifies_beyond_limits(is_free) {
+    ) -> Result<bool, EntryError<'l>> {
+        if required.is_empty() && !live.policy.looks_beyond_limits(is_free) {
             return Ok(is_free);
         }
-        enter_as(&mut RequestIdentities::new(self, live, facts, now), required, is_free)
+        let mut request = RequestIdentities::new(self, live, facts, now);
+        let is_free = enter_as(&mut request, required, is_free)?;
+        if live.policy.overload.is_some()
+            && self.is_overloaded()
+            && let Some(shed) = self.draw_shed(request.priority(false))
+        {
+            // As for a free request: what limits would verify later.
+            verify_guards(&mut request, true).map_err(AccessError::Unidentified)?;
+            return Err(EntryError::Shed(shed));
+        }
+        Ok(is_free)
     }
 }
 

@@ -271,9 +271,13 @@ impl Gate {
     ) -> Step<'l> {
         self.note_refused(live, requester, checks.charges().iter().filter(|check| is_denied(check)));
         wake_undone(checks);
+        let mut is_estimate = false;
         let step = match holding(checks.charges()) {
             None => Err((Cause::Limit, None)),
             Some(holding) => {
+                let is_arrival = holding.first().is_some_and(HoldingLimit::is_arrival);
+                let priority = RequestIdentities::new(self, live, requester.facts, now).priority(is_arrival);
+                is_estimate = live.policy.priorities.as_ref().is_some_and(|rules| rules.may_be_overtaken(priority));
                 let item = |check: &Check<'l>| {
                     let LimitCheck { state, percentile, .. } = check.check;
                     WaitItem { state, key: check.key, cost: check.cost, percentile }
@@ -284,6 +288,8 @@ impl Gate {
                     items: checks.charges().iter().map(item).collect(),
                     plan: requester.plan.map(Into::into),
                     footprint: live.footprint(requester.facts, head_bytes),
+                    priority,
+                    may_be_overtaken: is_estimate,
                     now,
                 };
                 candidate.join(&holding).map_err(|(cause, expected_ns)| (cause, Some(expected_ns)))
@@ -291,7 +297,10 @@ impl Gate {
         };
         match step {
             Ok(waiting) => Step::Wait(Box::new(waiting)),
-            Err((cause, expected_ns)) => Step::Refuse(Box::new(refuse(checks, cause, expected_ns, now))),
+            Err((cause, expected_ns)) => {
+                let refusal = refuse(checks, cause, expected_ns, now);
+                Step::Refuse(Box::new(Refusal { is_estimate, ..refusal }))
+            }
         }
     }
 

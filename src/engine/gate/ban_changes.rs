@@ -173,6 +173,7 @@ impl Gate {
             standing: None,
             violated,
             retry: retry(ban_ns),
+            is_estimate: false,
             jitter: RetryJitter::default(),
             cause: Cause::Banned,
             budgets,

@@ -27,6 +27,7 @@ pub(super) fn refusal<'l>(bans: impl Iterator<Item = (&'l Arc<LimitState>, u64)>
         standing: None,
         violated,
         retry,
+        is_estimate: false,
         jitter: RetryJitter::default(),
         cause,
         budgets: Vec::new(),

@@ -34,7 +34,7 @@ use crate::base::time::Timestamp;
 use crate::engine::limit::Retry;
 use crate::engine::limit::tightness::Tightness;
 use crate::engine::policy::path::escaped_query;
-use crate::engine::policy::{Facts, Limit, Mismatch, Mode, Stage, client_ip, host};
+use crate::engine::policy::{Facts, Limit, Mismatch, Mode, Priority, Stage, client_ip, host};
 use crate::engine::store::Charge;
 
 /// A request to explain.
@@ -175,6 +175,8 @@ impl Gate {
             headers: headers.fields(),
             client_ip: client_ip::unmap(question.ip),
             is_free_preflight: false,
+            // An operator states what a trusted proxy would.
+            is_proxied: true,
             certificate: None,
             cost: None,
         };
@@ -302,14 +304,16 @@ impl Gate {
                 check.foresee_fallback(why, now);
             }
         }
-        self.explain_checks(live, facts, now, before, &checks)
+        let is_arrival = stage == Stage::Arrival;
+        let priority = RequestIdentities::stating(self, live, (facts, stated), now).priority(is_arrival);
+        self.explain_checks(live, (facts, priority), now, before, &checks)
     }
 
     /// Explains the decisions of `checks`.
     fn explain_checks<'l>(
         &self,
         live: &Live,
-        facts: &Facts<'_>,
+        (facts, priority): (&Facts<'_>, Priority),
         now: Timestamp,
         before: Explained<'l>,
         checks: &Checks<'l>,
@@ -344,7 +348,16 @@ impl Gate {
             return explained.rejected(Cause::Limit, violated, retry.and_then(retry_ns));
         };
         let footprint = live.footprint(facts, facts.head_bytes());
-        let candidate = Candidate { gate: self, caps: live.caps, items: SmallVec::new(), plan: None, footprint, now };
+        let candidate = Candidate {
+            gate: self,
+            caps: live.caps,
+            items: SmallVec::new(),
+            plan: None,
+            footprint,
+            priority,
+            may_be_overtaken: false, // it does not wait
+            now,
+        };
         match candidate.foresee(&holding) {
             Ok(expected_ns) => {
                 let retry_after_ns = known_ns(expected_ns).max(retry_after_ns);

@@ -12,8 +12,8 @@ use super::stated::Stated;
 use crate::base::time::Timestamp;
 use crate::engine::policy::jwt::{Claimed, TokenError, Verified, Verifier};
 use crate::engine::policy::{
-    AmbiguousValue, Applied, CertificateName, Facts, Identity, IdentitySource, OnMissing, Plan, PlanSource, compared,
-    in_header, is_empty_as_read,
+    AmbiguousValue, Applied, CertificateName, Facts, Identity, IdentitySource, OnMissing, Plan, PlanSource, Priority,
+    compared, in_header, is_empty_as_read,
 };
 use crate::engine::policy::{KeyPart, Principal};
 
@@ -196,6 +196,24 @@ impl<'a, 'l, 'f> RequestIdentities<'a, 'l, 'f> {
                 Ok(found.and_then(|found| found.plan.clone()).map(Plan::Claim))
             }
         }
+    }
+}
+
+impl RequestIdentities<'_, '_, '_> {
+    /// The priority of the request. `is_arrival`: no token is verified for its plan. A plan that is unknown or wrong fits no
+    /// rule, and a plan in a header counts only from a trusted proxy.
+    pub(super) fn priority(&mut self, is_arrival: bool) -> Priority {
+        let (live, facts) = (self.live, self.facts);
+        let Some(priorities) = &live.policy.priorities else { return Priority::default() };
+        let is_known = match live.policy.plans {
+            Some(PlanSource::Header(_)) => facts.is_proxied,
+            Some(PlanSource::Claim(_)) => !is_arrival,
+            None => false,
+        };
+        priorities.of(facts, |plans| {
+            let plan = if is_known { self.plan().ok().flatten() } else { None };
+            plan.is_some_and(|plan| plans.iter().any(|one| **one == *plan))
+        })
     }
 }
 

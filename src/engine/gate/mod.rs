@@ -28,7 +28,9 @@ mod standing;
 mod adaptation;
 
 mod access;
+mod overload;
 mod preflight;
+mod shed;
 
 mod bound;
 mod budgets;
@@ -63,7 +65,7 @@ mod stream_ledger;
 mod streamed;
 mod worker_stores;
 
-pub use access::AccessError;
+pub use access::{AccessError, EntryError};
 pub use admit::Step;
 pub use ask::{Asking, Decider};
 pub use ban_changes::LimitBans;
@@ -85,12 +87,14 @@ pub use named_charge::{ChargeError, NamedCharge};
 pub use named_verdict::{NamedDenial, NamedItem, NamedVerdict, decisive};
 pub use newest_live::NewestLive;
 pub use operator_bans::{BanInForce, BanTarget, OperatorBan};
+pub use overload::{LEVEL_MAX, Level, Load, OverloadController};
 pub use pass::{Charged, Pass};
 pub use queue::capacity::HoldCaps;
 pub use queue::delay::Delayed;
 pub use queue::wait::Waiting;
 pub use refusal::{Cause, Refusal, RetryJitter};
 pub use settle::Bill;
+pub use shed::Shed;
 pub use spend::{Balance, Spend, SpendError, UNITS_MAX};
 pub use stale::AnswerKeys;
 pub use standing::Standing;

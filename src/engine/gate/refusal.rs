@@ -20,6 +20,8 @@ pub struct Refusal<'l> {
     pub violated: SmallVec<[&'l str; 2]>,
     /// When the request could pass.
     pub retry: Retry,
+    /// Whether requests that come later may pass before, so that `retry` is an estimate.
+    pub is_estimate: bool,
     /// The time that the client is asked to wait beyond `retry`.
     pub jitter: RetryJitter,
     /// Why the request does not wait until then.
@@ -43,7 +45,7 @@ impl RetryJitter {
     /// Waits until the same instant have different lengths, so a uniform part of each would still bring many clients back
     /// soon after it. A uniform number to the power of 0.55 has fewer small values, which makes up for that.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // below 2^53
-    fn of(percent: u8, retry: Retry, bits: u64) -> Self {
+    pub(super) fn of(percent: u8, retry: Retry, bits: u64) -> Self {
         let wait_ns = match retry {
             _ if percent == 0 => return Self::default(),
             Retry::Never => return Self::default(),
@@ -108,7 +110,7 @@ impl<'l> Refusal<'l> {
         let retry = known_wait(expected_ns.map(Retry::AfterNs)).unwrap_or(retry);
         let jitter = RetryJitter::of(jitter_percent, retry, bits);
         let cause = if is_gone && cause != Cause::ShuttingDown { Cause::Gone } else { cause };
-        Self { standing, violated, retry, jitter, cause, budgets }
+        Self { standing, violated, retry, is_estimate: false, jitter, cause, budgets }
     }
 
     /// The value of `Retry-After`: whole seconds until the client should retry, at least 1; `None` if it never can pass.

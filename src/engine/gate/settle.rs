@@ -20,6 +20,20 @@ use crate::engine::limit::{Algorithm, Key};
 use crate::engine::policy::{AfterResponse, Mode, Settle, SettleBy};
 use crate::engine::store::{Charge, Receipt};
 
+impl LimitState {
+    /// Charges `extra` units that no limit decides: at most `max_debt` beyond the limit, here and in the store.
+    pub(super) fn settle(&self, key: Key, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) {
+        let charged = self.table.settle(key, rule, extra, max_debt, now);
+        self.report(key, rule, charged, now);
+        if let Some(remote) = &*self.remote.load() {
+            self.table.tell(remote, key, rule, (extra, extra), max_debt, now);
+            if extra < 0 {
+                self.table.refunded(key, now);
+            }
+        }
+    }
+}
+
 /// The terms on which one charge is settled.
 #[derive(Debug)]
 pub(super) struct Terms {

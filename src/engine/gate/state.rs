@@ -12,6 +12,7 @@ use arc_swap::ArcSwapOption;
 use super::adaptation::{self, Adaptation};
 use super::listeners::Listeners;
 use super::operator_bans::OperatorBans;
+use super::overload::OverloadLevel;
 use super::queue::capacity::{Footprint, HoldCapacity, HoldCaps};
 use super::queue::jitter::Jitter;
 use super::queue::locked::LockedQueues;
@@ -35,7 +36,8 @@ pub struct Gate {
     /// The next rank of a waiting request.
     pub(super) ranks: AtomicU64,
     pub(super) capacity: HoldCapacity,
-    /// The delays of questions to stores.
+    pub(super) overload: OverloadLevel,
+    /// The delays of questions to stores, and the random choice of shed requests.
     pub(super) jitter: Jitter,
     /// CORS preflights by client address; made for the first preflight.
     pub(super) preflights: OnceLock<Table>,
@@ -142,6 +144,7 @@ impl Gate {
             metrics,
             ranks: AtomicU64::new(0),
             capacity: HoldCapacity::default(),
+            overload: OverloadLevel::default(),
             jitter: Jitter::new(clock.now().as_ns()),
             preflights: OnceLock::new(),
             closed: AtomicBool::new(false),
@@ -199,6 +202,7 @@ impl Gate {
             }
             state.table.set_bound(limit.max_keys, limit.on_full);
             state.persists.store(limit.persist, Ordering::Relaxed);
+            state.queues.set_min_share(policy.priorities.as_ref().map_or(0, |rules| rules.min_share_percent));
             state.adaptation.follow(&limit.allowed.usual, self.clock.now());
             let remote = self.remote(limit, stores).map(Arc::new);
             if let Some(before) = state.remote.swap(remote.clone())
@@ -365,18 +369,6 @@ impl LimitState {
     #[inline]
     pub(super) fn has_operator_bans(&self) -> bool {
         self.has_operator_bans.load(Ordering::Relaxed)
-    }
-
-    /// Charges `extra` units that no limit decides: at most `max_debt` beyond the limit, here and in the store.
-    pub(super) fn settle(&self, key: Key, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) {
-        let charged = self.table.settle(key, rule, extra, max_debt, now);
-        self.report(key, rule, charged, now);
-        if let Some(remote) = &*self.remote.load() {
-            self.table.tell(remote, key, rule, (extra, extra), max_debt, now);
-            if extra < 0 {
-                self.table.refunded(key, now);
-            }
-        }
     }
 
     /// Wakes all requests that wait on the limit, to look at changed circumstances.

@@ -16,6 +16,7 @@ mod lookup;
 mod named_charges;
 mod outages;
 mod partly;
+mod priority;
 mod ramp;
 mod rate;
 mod redis;
@@ -50,7 +51,7 @@ use crate::engine::policy::KeyPart;
 use crate::engine::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};
 use crate::engine::policy::{
     Allowed, Cost, DelayRule, Except, Facts, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, PlanSource,
-    Policy, Repeated, Stage, Strategy,
+    Policy, Priorities, Repeated, Stage, Strategy,
 };
 use crate::engine::store::backend::{OnFailure, Unavailable};
 use crate::engine::store::{RemoteStore, TokenCache, Usage};
@@ -116,6 +117,11 @@ fn policy(limits: Vec<Limit>, identities: Vec<Identity>) -> Policy {
     .with_access(None, Some(PlanSource::Header(HeaderName::from_static("x-plan"))))
 }
 
+/// `x-priority` of any client names the priority.
+fn priorities(min_share_percent: u8) -> Priorities {
+    Priorities { header: Some(HeaderName::from_static("x-priority")), rules: Vec::new(), min_share_percent }
+}
+
 fn new_gate() -> &'static Gate {
     gate_of(Clock::start())
 }
@@ -156,6 +162,7 @@ fn facts(headers: &FieldBuf) -> Facts<'_> {
         headers: headers.fields(),
         client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
         is_free_preflight: false,
+        is_proxied: true,
         certificate: None,
         cost: None,
     }
@@ -225,6 +232,7 @@ impl Told {
 /// - `AT calls N`: the calls to the store since the last such row
 /// - `AT elsewhere LIMIT=KEY UNITS`: another replica charges units
 /// - `AT remain LIMIT=KEY UNITS`: the units that the store has for a key
+/// - `priorities MIN_SHARE`: `x-priority` names the priority
 /// - `caps REQUESTS BYTES`: bounds on waiting requests; a head has 100 bytes
 /// - `AT limit ...`, `AT without NAME`: a reload
 /// - `AT ask NAME LIMIT=KEY... [x-plan=NAME] [undo=AFTER]`: with `undo` the pass is dropped uncommitted, AFTER it came
@@ -236,6 +244,7 @@ struct Script {
     live: &'static Live,
     start: Timestamp,
     limits: BTreeMap<String, Limit>,
+    priorities: Option<Priorities>,
     caps: HoldCaps,
     redis: FakeRedis,
     store: RemoteStore,
@@ -265,6 +274,7 @@ async fn run(rows: &str) -> HashMap<String, Told> {
         live: install(gate, [], CAPS),
         start: gate.clock.now(),
         limits: BTreeMap::new(),
+        priorities: None,
         caps: CAPS,
         store: redis.store(OnFailure::Split),
         other: redis.store(OnFailure::Split),
@@ -301,6 +311,9 @@ impl Script {
         match *cells {
             ["limit", name, ..] => {
                 self.limits.insert(name.into(), parse_limit(&cells[1..]));
+            }
+            ["priorities", min_share] => {
+                self.priorities = Some(priorities(min_share.parse().unwrap()));
             }
             ["caps", waiting, bytes] => {
                 let all = Usage { count: waiting.parse().unwrap(), bytes: bytes.parse().unwrap() };
@@ -358,7 +371,10 @@ impl Script {
             _ => panic!("not a row: {cells:?}"),
         }
         let stores = [self.store.clone(), self.other.clone()];
-        self.live = install_with(self.gate, self.limits.values().cloned(), self.caps, &stores);
+        let policy = policy(self.limits.values().cloned().collect(), Vec::new());
+        let policy = policy.with_priorities(self.priorities.clone(), None);
+        let live = self.gate.install_with(policy, self.caps, Arc::new(TokenCache::new(10)), &stores);
+        self.live = Box::leak(Box::new(live));
     }
 
     /// A row about the store.

@@ -17,7 +17,9 @@ use super::limit::{Limit, Mode, OnLimit, Stage};
 use super::matching::conditions::Match;
 use super::matching::matcher::Matcher;
 use super::matching::path;
+use super::overload::Overload;
 use super::plan::PlanSource;
+use super::priority::Priorities;
 use crate::engine::limit::Algorithm;
 
 /// All rules for requests, as configured.
@@ -44,6 +46,12 @@ pub struct Policy {
     pub plans: Option<PlanSource>,
     /// The headers in which services get identities and the plan.
     pub identity_headers: Arc<[IdentityHeader]>,
+    /// The rules for priorities; `None` if all requests have the same.
+    pub priorities: Option<Arc<Priorities>>,
+    /// The bounds beyond which requests are shed.
+    pub overload: Option<Overload>,
+    /// [`Policy::looks_beyond_limits`] for requests that limits decide about, and for free ones.
+    pub(super) beyond_limits: [bool; 2],
     /// The limits of callers that have no request.
     pub descriptors: Descriptors,
     /// The rules before they are shared and ramped; `None` if no limit follows the members of the fleet or a ramp.
@@ -82,7 +90,7 @@ impl Policy {
         let guards = guards(&limits);
         let (free_preflights, paths, access, plans) = (None, path::PathRules::default(), None, None);
         let (identities, descriptors, shares) = (identities.into(), Descriptors::default(), None);
-        Self {
+        let policy = Self {
             limits,
             traits,
             matchers,
@@ -94,9 +102,13 @@ impl Policy {
             access,
             plans,
             identity_headers: Arc::default(),
+            priorities: None,
+            overload: None,
+            beyond_limits: [false; 2],
             descriptors,
             shares,
-        }
+        };
+        policy.with_beyond_limits()
     }
 
     /// Sets the rate of free CORS preflights for each client address; `None` charges all of them.
@@ -111,12 +123,27 @@ impl Policy {
 
     /// Sets the access lists and the source of plans.
     pub fn with_access(self, access: Option<Access>, plans: Option<PlanSource>) -> Self {
-        Self { access: access.map(Arc::new), plans, ..self }
+        Self { access: access.map(Arc::new), plans, ..self }.with_beyond_limits()
     }
 
     /// Sets the headers in which services get identities and the plan.
     pub fn with_identity_headers(self, headers: Vec<IdentityHeader>) -> Self {
         Self { identity_headers: headers.into(), ..self }
+    }
+
+    /// Sets the rules for priorities, and the bounds beyond which requests are shed.
+    pub fn with_priorities(self, priorities: Option<Priorities>, overload: Option<Overload>) -> Self {
+        Self { priorities: priorities.map(Arc::new), overload, ..self }.with_beyond_limits()
+    }
+
+    fn with_beyond_limits(self) -> Self {
+        let beyond_limits = |is_free: bool| {
+            !self.guards.is_empty()
+                || is_free && (!self.identities.is_empty() || self.plans.is_some())
+                || self.access.as_ref().is_some_and(|access| access.looks_beyond_arrival())
+                || self.overload.is_some()
+        };
+        Self { beyond_limits: [false, true].map(beyond_limits), ..self }
     }
 
     /// Sets the rules for descriptors, whose indices are those of the limits.
@@ -178,13 +205,11 @@ impl Policy {
         });
     }
 
-    /// Whether identities may have to be verified that no deciding limit needs. `is_free` says that no limit decides about
-    /// the request.
+    /// Whether identities may have to be verified that no deciding limit needs, or the request may be shed. `is_free` says
+    /// that no limit decides about the request.
     #[inline]
-    pub fn verifies_beyond_limits(&self, is_free: bool) -> bool {
-        !self.guards.is_empty()
-            || is_free && (!self.identities.is_empty() || self.plans.is_some())
-            || self.access.as_ref().is_some_and(|access| access.looks_beyond_arrival())
+    pub fn looks_beyond_limits(&self, is_free: bool) -> bool {
+        self.beyond_limits[usize::from(is_free)]
     }
 
     /// Calls `each` with every limit that guards the request, but may not decide about it: it is off, or exempts clients.

@@ -24,6 +24,8 @@ pub struct Facts<'a> {
     pub client_ip: IpAddr,
     /// Whether the request is a CORS preflight within the free rate.
     pub is_free_preflight: bool,
+    /// Whether a trusted proxy sent the request.
+    pub is_proxied: bool,
     /// The client certificate of the connection, if there is one.
     pub certificate: Option<&'a Certificate>,
     /// The units that each limit takes, in place of its own cost; only a check of a service names them.

@@ -171,6 +171,7 @@ mod tests {
                 method: &method, host: &host, path, query: None, headers: headers.fields(),
                 client_ip: client.parse().unwrap(),
                 is_free_preflight: names.len() == 3,
+                is_proxied: false,
                 certificate: None,
                 cost: None,
             };

@@ -87,6 +87,9 @@ impl Policy {
             access: self.access.clone(),
             plans: self.plans.clone(),
             identity_headers: Arc::clone(&self.identity_headers),
+            priorities: self.priorities.clone(),
+            overload: self.overload,
+            beyond_limits: self.beyond_limits,
             descriptors: self.descriptors.clone(),
             shares: Some(shares),
             ..shared

@@ -16,6 +16,7 @@ pub(crate) fn facts<'a>(host: &'a str, path: &'a str, headers: &'a FieldBuf) -> 
         headers: headers.fields(),
         client_ip: [192, 0, 2, 1].into(),
         is_free_preflight: false,
+        is_proxied: false,
         certificate: None,
         cost: None,
     }

@@ -39,6 +39,7 @@ impl MatchedRequest {
             method: &self.method,
             client_ip: self.ip,
             is_free_preflight: self.is_free_preflight,
+            is_proxied: false,
             ..facts(self.host, &self.path, &self.headers)
         }
     }

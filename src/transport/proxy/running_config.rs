@@ -3,8 +3,10 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tokio::time::Instant;
 
 use super::settings::Settings;
 use crate::base::telemetry::{AccessLog, AccessSettings, Metrics};
@@ -50,6 +52,13 @@ impl RunningConfig {
         let stored = before.and_then(|before| before.stale.as_deref());
         let stale = AnswerCaches::new(live.policy.limits(), stored, metrics);
         Self { live: Arc::new(live), settings, access_log, records_requests, stores, stale, upstreams }
+    }
+
+    /// The requests at all upstreams or in wait for a connection, and the longest of these waits until `now`.
+    pub fn upstream_load(&self, now: Instant) -> (usize, Duration) {
+        let in_flight = self.upstreams.iter().map(UpstreamState::in_flight).sum();
+        let delay = self.upstreams.iter().map(|upstream| upstream.queue_delay(now)).max();
+        (in_flight, delay.unwrap_or_default())
     }
 
     /// This configuration with another policy.

@@ -22,7 +22,7 @@ use super::stale::StaleRequest;
 use super::upgrade::Upgrade;
 use crate::base::telemetry::{Outcome, RefusedBy};
 use crate::base::time::Timestamp;
-use crate::engine::gate::{AccessError, Asking, IdentityFields, Pass, Refusal, Step, Unkeyed};
+use crate::engine::gate::{AccessError, Asking, EntryError, IdentityFields, Pass, Refusal, Shed, Step, Unkeyed};
 use crate::engine::policy::access::{Access, DenialReason};
 use crate::engine::policy::client_ip::AddressHeader;
 use crate::engine::policy::path::escaped_query;
@@ -114,6 +114,7 @@ impl<'v> RequestContext<'v> {
             headers: request.fields,
             client_ip: believed.map_or(self.peer.ip, |_| client_ip.client_ip(self.peer.ip, request.fields)),
             is_free_preflight: false,
+            is_proxied: believed.is_some(),
             certificate: self.peer.certificate.as_deref(),
             cost: None,
         };
@@ -222,8 +223,9 @@ impl<'v> RequestContext<'v> {
             self.worker.shared.gate.describe_identities(live, is_limited, facts, now, record);
         }
         is_free = entered.map_err(|error| match error {
-            AccessError::Denied(reason) => self.denied(reason, is_grpc),
-            AccessError::Unidentified(missing) => self.unkeyed(missing.into(), is_grpc),
+            EntryError::Access(AccessError::Denied(reason)) => self.denied(reason, is_grpc),
+            EntryError::Access(AccessError::Unidentified(missing)) => self.unkeyed(missing.into(), is_grpc),
+            EntryError::Shed(shed) => self.shed(&shed, is_grpc),
         })?;
         if !is_free {
             self.decide_stage(input, Stage::Identified, now).await?;
@@ -282,6 +284,13 @@ impl<'v> RequestContext<'v> {
     fn denied(&self, ground: DenialReason<'_>, is_grpc: bool) -> NotForwarded<'v> {
         self.count(ProblemKind::AccessRefused);
         LocalReply::denied(ground, is_grpc).into()
+    }
+
+    #[cold]
+    fn shed(&self, shed: &Shed, is_grpc: bool) -> NotForwarded<'v> {
+        self.count(ProblemKind::Overloaded);
+        self.worker.shared.metrics.overload.shed[shed.priority as usize].inc();
+        LocalReply::shed(shed, is_grpc).into()
     }
 
     fn unkeyed(&self, unkeyed: Unkeyed<'_>, is_grpc: bool) -> NotForwarded<'v> {

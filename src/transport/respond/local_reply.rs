@@ -1,18 +1,17 @@
 //! Local replies: problem+json (RFC 9457), or trailers only for a gRPC client.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
-use std::io::Write;
 
 use http::{Method, StatusCode};
 use smallvec::SmallVec;
 
+use super::escapes::{escape, grpc_message, write_names};
 use super::headers::number;
 use super::{Disposition, HeaderSink, ProblemKind, Profiles, Reply, limit_headers};
 use crate::base::fields::Fields;
 use crate::base::telemetry::RefusedBy;
 use crate::engine::gate::{
-    Budget, BudgetItem, Budgets, Cause, IdentityError, Refusal, RetryJitter, Standing, Unidentified,
+    Budget, BudgetItem, Budgets, Cause, IdentityError, Refusal, RetryJitter, Shed, Standing, Unidentified,
 };
 use crate::engine::limit::Retry;
 use crate::engine::policy::access::DenialReason;
@@ -63,9 +62,14 @@ impl Pushback {
 #[derive(Debug)]
 enum Detail {
     Text(Cow<'static, str>),
-    /// The reason why limits refuse the request, formatted when the response is encoded, and the whole seconds of
-    /// `Retry-After` beyond the wait.
-    Beyond(Cause, u64),
+    /// The reason why limits refuse the request, formatted when the response is encoded.
+    Beyond {
+        cause: Cause,
+        /// The whole seconds of `Retry-After` beyond the wait.
+        jitter_s: u64,
+        /// Whether the wait is an estimate.
+        is_estimate: bool,
+    },
 }
 
 /// Whether a request is gRPC, so that its response must be gRPC too.
@@ -100,7 +104,11 @@ impl<'a> LocalReply<'a> {
         let retry_after_s = refusal.retry_after_s();
         Self {
             kind: refusal.cause.into(),
-            detail: Detail::Beyond(refusal.cause, refusal.jitter.s),
+            detail: Detail::Beyond {
+                cause: refusal.cause,
+                jitter_s: refusal.jitter.s,
+                is_estimate: refusal.is_estimate,
+            },
             violated: refusal.violated,
             is_grpc,
             retry_after_s,
@@ -126,6 +134,16 @@ impl<'a> LocalReply<'a> {
         });
         let hint = challenge.map(|challenge| ("www-authenticate", challenge));
         Self { hint, ..Self::new(ProblemKind::Unidentified, missing.to_string(), is_grpc) }
+    }
+
+    /// The response to a request that is shed: 503.
+    pub fn shed(shed: &Shed, is_grpc: bool) -> Self {
+        let Shed { priority, wait_s, jitter } = *shed;
+        let retry = Retry::AfterNs(wait_s.saturating_mul(1_000_000_000));
+        let detail = format!("overloaded, so that requests of priority {} are shed", priority.word());
+        let retry_after_s = Some(wait_s.saturating_add(jitter.s));
+        let pushback = Some(Pushback::of(retry, jitter));
+        Self { retry_after_s, pushback, ..Self::new(ProblemKind::Overloaded, detail, is_grpc) }
     }
 
     /// Sets the id of the request, which has no characters that JSON escapes.
@@ -208,10 +226,12 @@ impl<'a> LocalReply<'a> {
 
     /// Writes the detail. Writing to memory does not fail.
     pub(super) fn write_detail(&self, text: &mut Vec<u8>) {
-        let (cause, jitter_s) = match &self.detail {
+        let (cause, jitter_s, is_estimate) = match &self.detail {
             Detail::Text(detail) => return text.extend_from_slice(detail.as_bytes()),
-            Detail::Beyond(Cause::ShuttingDown, _) => return text.extend_from_slice(b"the proxy is shutting down"),
-            Detail::Beyond(cause, jitter_s) => (cause, jitter_s),
+            Detail::Beyond { cause: Cause::ShuttingDown, .. } => {
+                return text.extend_from_slice(b"the proxy is shutting down");
+            }
+            Detail::Beyond { cause, jitter_s, is_estimate } => (cause, jitter_s, *is_estimate),
         };
         let names = |text: &mut Vec<u8>| {
             for (index, name) in self.violated.iter().enumerate() {
@@ -240,7 +260,8 @@ impl<'a> LocalReply<'a> {
         names(text);
         match cause {
             Cause::WaitTooLong => {
-                write_seconds(text, b", and the wait of ", s.saturating_sub(*jitter_s), b" s is longer than allowed");
+                let before: &[u8] = if is_estimate { b", and the wait of about " } else { b", and the wait of " };
+                write_seconds(text, before, s.saturating_sub(*jitter_s), b" s is longer than allowed");
             }
             Cause::QueueFull => write_seconds(text, b", and too many are waiting; retry after ", s, b" s"),
             Cause::Limit | Cause::Banned | Cause::Gone | Cause::ShuttingDown => {
@@ -337,9 +358,10 @@ fn problem_type(kind: ProblemKind) -> Option<&'static str> {
     match kind {
         ProblemKind::Limited => Some(typed!("quota-exceeded", "Quota exceeded")),
         ProblemKind::Banned => Some(typed!("abnormal-usage-detected", "Abnormal usage detected")),
-        ProblemKind::UpstreamBusy | ProblemKind::UpstreamDrained | ProblemKind::ShuttingDown => {
-            Some(typed!("temporary-reduced-capacity", "Temporary reduced capacity"))
-        }
+        ProblemKind::UpstreamBusy
+        | ProblemKind::UpstreamDrained
+        | ProblemKind::Overloaded
+        | ProblemKind::ShuttingDown => Some(typed!("temporary-reduced-capacity", "Temporary reduced capacity")),
         _ => None,
     }
 }
@@ -349,49 +371,6 @@ fn write_seconds(text: &mut Vec<u8>, before: &[u8], s: u64, after: &[u8]) {
     text.extend_from_slice(before);
     text.extend_from_slice(itoa::Buffer::new().format(s).as_bytes());
     text.extend_from_slice(after);
-}
-
-/// Writes JSON strings with commas between them.
-fn write_names(body: &mut Vec<u8>, names: &[impl AsRef<str>]) {
-    for (index, name) in names.iter().enumerate() {
-        body.extend_from_slice(if index == 0 { b"\"" } else { b",\"" });
-        let name_at = body.len();
-        body.extend_from_slice(name.as_ref().as_bytes());
-        escape(body, name_at);
-        body.push(b'"');
-    }
-}
-
-/// Escapes the text from `from` on for a JSON string (RFC 8259, section 7). Most texts need no escape.
-fn escape(json: &mut Vec<u8>, from: usize) {
-    let needs_it = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\');
-    // Without an early end, so that many bytes are tested at once.
-    if !json[from..].iter().fold(false, |needed, byte| needed | needs_it(byte)) {
-        return;
-    }
-    let text = json.split_off(from);
-    for byte in text {
-        match byte {
-            b'"' | b'\\' => json.extend([b'\\', byte]),
-            0..b' ' => {
-                let _ = write!(json, "\\u{byte:04x}");
-            }
-            _ => json.push(byte),
-        }
-    }
-}
-
-/// Percent-encodes all bytes but printable ASCII, and `%`, as the gRPC protocol requires.
-fn grpc_message(text: &[u8]) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for &byte in text {
-        if (0x20..=0x7e).contains(&byte) && byte != b'%' {
-            encoded.push(char::from(byte));
-        } else {
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
 }
 
 #[cfg(test)]

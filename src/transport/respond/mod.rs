@@ -3,6 +3,7 @@
 //! Not here: sending the response (proxy), and the reason for the verdict (gate).
 
 mod check_reply;
+mod escapes;
 mod headers;
 mod local_reply;
 mod problem;

@@ -57,6 +57,8 @@ pub enum ProblemKind {
     UpstreamBusy,
     /// Operators drain all endpoints of the upstream.
     UpstreamDrained,
+    /// Shed under overload.
+    Overloaded,
     /// Weir shuts down.
     ShuttingDown,
     /// The upstream did not respond in time.
@@ -86,7 +88,7 @@ struct ProblemRow {
 
 impl ProblemKind {
     /// The kinds that `weir_problems_total` counts: all but those of limits.
-    pub const COUNTED: [Self; 21] = [
+    pub const COUNTED: [Self; 22] = [
         Self::Malformed,
         Self::BadCheck,
         Self::UntrustedPeer,
@@ -107,6 +109,7 @@ impl ProblemKind {
         Self::BadGateway,
         Self::UpstreamBusy,
         Self::UpstreamDrained,
+        Self::Overloaded,
         Self::GatewayTimeout,
     ];
 
@@ -140,6 +143,7 @@ impl ProblemKind {
                 row(StatusCode::SERVICE_UNAVAILABLE, "14", Level::DEBUG, "upstream_drained", false)
             }
             Self::UpstreamBusy => row(StatusCode::SERVICE_UNAVAILABLE, "14", Level::WARN, "upstream_busy", false),
+            Self::Overloaded => row(StatusCode::SERVICE_UNAVAILABLE, "14", Level::DEBUG, "overloaded", false),
             Self::ShuttingDown => row(StatusCode::SERVICE_UNAVAILABLE, "14", Level::DEBUG, "shutting_down", true),
             Self::GatewayTimeout => row(StatusCode::GATEWAY_TIMEOUT, "4", Level::WARN, "gateway_timeout", false),
         }
@@ -183,6 +187,7 @@ impl ProblemKind {
             Self::Banned => RefusedBy::Ban,
             Self::AccessRefused => RefusedBy::Access,
             Self::Unidentified => RefusedBy::Identity,
+            Self::Overloaded => RefusedBy::Overload,
             _ => RefusedBy::Other,
         }
     }

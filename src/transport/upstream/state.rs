@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -115,6 +116,17 @@ impl UpstreamState {
             state.obey(&self.orders);
         }
         self.queue.wake_all();
+    }
+
+    /// Its requests: at its endpoints, and in wait for a connection.
+    pub(crate) fn in_flight(&self) -> usize {
+        let active: u64 = self.endpoints.iter().map(|state| state.cells().active()).sum();
+        self.queue.waiting().saturating_add(usize::try_from(active).unwrap_or(usize::MAX))
+    }
+
+    /// The longest wait for a connection until `now`.
+    pub(crate) fn queue_delay(&self, now: Instant) -> Duration {
+        self.queue.longest_wait(now)
     }
 
     /// Its name in metrics.

@@ -120,6 +120,7 @@ pub fn run(bytes: &[u8]) {
         headers,
         client_ip,
         is_free_preflight: false,
+        is_proxied: false,
         certificate: None,
         cost: None,
     };

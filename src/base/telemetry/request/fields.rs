@@ -94,7 +94,7 @@ fields!(
         "`forwarded`, `held` (forwarded after a wait), `refused` or `abandoned` (its client left)",
         |request| Value::Text(request.outcome.verdict()),
     ),
-    Text("refused_by", "reason of a refusal: `limit`, `ban`, `access`, `identity` or `other`", |request| {
+    Text("refused_by", "reason of a refusal: `limit`, `ban`, `access`, `identity`, `overload` or `other`", |request| {
         request.outcome.refused_by().map_or(Value::Absent, |by| Value::Text(by.label()))
     }),
     Text("limit", "limit that held or refused the request", |request| request.of(Text::Limit)),

@@ -207,6 +207,7 @@ impl<'l> Delayed<'l> {
             standing: self.pass.standing,
             violated: self.delay.limits.iter().map(|limit| &*limit.state.name).collect(),
             retry: Retry::AfterNs(remaining_ns),
+            is_estimate: false,
             jitter: RetryJitter::default(),
             cause: Cause::ShuttingDown,
             budgets: self.pass.budgets(),

@@ -12,13 +12,13 @@ use tokio::sync::Notify;
 use super::capacity::{Footprint, HoldCaps, Reservation};
 use super::locked::Joining;
 use super::wait::{NEVER_NS, UNKNOWN_NS, WaitItem, Waiting, expected_ns};
-use super::wait_queue::{Backlog, Rank};
+use super::wait_queue::{Backlog, Rank, rank_of};
 use crate::base::telemetry::LimitDecision;
 use crate::base::time::Timestamp;
 use crate::engine::gate::check::Check;
 use crate::engine::gate::refusal::Cause;
 use crate::engine::gate::state::{Gate, LimitState};
-use crate::engine::policy::HoldRule;
+use crate::engine::policy::{HoldRule, Priority, Stage};
 
 /// A request that would wait, with everything that it needs to join a queue.
 pub(in crate::engine::gate) struct Candidate<'l> {
@@ -27,6 +27,9 @@ pub(in crate::engine::gate) struct Candidate<'l> {
     pub(in crate::engine::gate) items: SmallVec<[WaitItem<'l>; 4]>,
     pub(in crate::engine::gate) plan: Option<Box<str>>,
     pub(in crate::engine::gate) footprint: Footprint,
+    pub(in crate::engine::gate) priority: Priority,
+    /// Whether requests that come later may overtake it.
+    pub(in crate::engine::gate) may_be_overtaken: bool,
     pub(in crate::engine::gate) now: Timestamp,
 }
 
@@ -43,12 +46,17 @@ pub(in crate::engine::gate) struct HoldingLimit<'c, 'l> {
 type Denial = (Cause, u64);
 
 impl<'l> HoldingLimit<'_, 'l> {
+    /// Whether the limit is decided before identities are known.
+    pub(in crate::engine::gate) fn is_arrival(&self) -> bool {
+        self.check.check.applied.limit.stage == Stage::Arrival
+    }
+
     fn state(&self) -> &'l Arc<LimitState> {
         self.check.check.state
     }
 
-    fn backlog(&self) -> Backlog {
-        self.state().queues.backlog(self.check.key)
+    fn backlog(&self, priority: Priority) -> Backlog {
+        self.state().queues.backlog_of(self.check.key, priority)
     }
 
     /// The wait behind `backlog` in nanoseconds; [`UNKNOWN_NS`] if it ends with another request.
@@ -90,7 +98,7 @@ impl<'l> Candidate<'l> {
     /// The limit with the longest expected wait, that wait in nanoseconds, and its backlog.
     fn longest<'h, 'c>(&self, holding: &'h [HoldingLimit<'c, 'l>]) -> Option<(u64, &'h HoldingLimit<'c, 'l>, Backlog)> {
         let expected = |limit: &'h HoldingLimit<'c, 'l>| {
-            let backlog = limit.backlog();
+            let backlog = limit.backlog(self.priority);
             (limit.expected_ns(backlog, self.now), limit, backlog)
         };
         holding.iter().map(expected).max_by_key(|(ns, ..)| *ns)
@@ -108,7 +116,8 @@ impl<'l> Candidate<'l> {
             gate.metrics.hold_overflow.inc();
             return Err((Cause::QueueFull, expected_ns));
         };
-        let (rank, wake) = (gate.ranks.fetch_add(1, Ordering::Relaxed), Arc::new(Notify::new()));
+        let rank = rank_of(self.priority, gate.ranks.fetch_add(1, Ordering::Relaxed));
+        let wake = Arc::new(Notify::new());
         let check = longest.check;
         let joining = Joining { key: check.key, rank, cost: check.cost, wake: &wake, timer: None };
         if let Err(denial) = self.join_behind(longest, joining, (backlog, expected_ns), max_wait_ns) {
@@ -120,7 +129,11 @@ impl<'l> Candidate<'l> {
         let held_by = longest.state();
         held_by.metrics.cells.count(LimitDecision::Held);
         held_by.metrics.held_now.inc();
-        Ok(self.waiting(longest.index, Joined { rank, wake, reservation }, max_wait_ns, held_by))
+        let mut waiting = self.waiting(longest.index, Joined { rank, wake, reservation }, max_wait_ns, held_by);
+        if waiting.may_be_overtaken {
+            waiting.attend();
+        }
+        Ok(waiting)
     }
 
     /// Joins the queue of `limit`. The expected wait is computed before the queue's lock is taken. If the backlog has
@@ -168,11 +181,13 @@ impl<'l> Candidate<'l> {
             plan: self.plan,
             index,
             reserved_turns: SmallVec::new(),
+            attended: SmallVec::new(),
             rank: joined.rank,
             wake: joined.wake,
             reservation: RefCell::new(Some(joined.reservation)),
             since: self.now,
             max_wait_ns,
+            may_be_overtaken: self.may_be_overtaken,
             held_by,
         }
     }

@@ -38,8 +38,12 @@ impl Jitter {
 
     /// A random number, at most `most`.
     fn up_to(&self, most: u64) -> u64 {
-        let random = mix(self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP));
-        random % most.saturating_add(1)
+        self.bits() % most.saturating_add(1)
+    }
+
+    /// Random bits.
+    pub(in crate::engine::gate) fn bits(&self) -> u64 {
+        mix(self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP))
     }
 }
 

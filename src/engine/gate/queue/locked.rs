@@ -10,10 +10,11 @@ use std::sync::{Arc, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::wait_queue::{Backlog, Rank, WaitQueue, Waiter};
+use super::wait_queue::{Backlog, Rank, WaitQueue, Waiter, priority_of};
 use crate::base::sync::{AtomicUsize, Mutex, MutexGuard};
 use crate::base::time::Timestamp;
 use crate::engine::limit::{Key, KeyHasher};
+use crate::engine::policy::Priority;
 
 type QueueByKey = HashMap<Key, WaitQueue<Arc<Notify>>, BuildHasherDefault<KeyHasher>>;
 
@@ -21,6 +22,8 @@ type QueueByKey = HashMap<Key, WaitQueue<Arc<Notify>>, BuildHasherDefault<KeyHas
 #[derive(Debug, Default)]
 pub(in crate::engine::gate) struct LockedQueues {
     waiting: AtomicUsize,
+    /// The least part in percent that each priority below critical gets of the units that pass.
+    min_share: AtomicUsize,
     queues: Mutex<QueueByKey>,
 }
 
@@ -47,12 +50,29 @@ pub(super) enum Turn {
 impl LockedQueues {
     /// Whether requests wait on `key`.
     pub(in crate::engine::gate) fn has_waiters(&self, key: Key) -> bool {
-        self.waiting.load(Ordering::Acquire) > 0 && self.lock().contains_key(&key)
+        self.waiting.load(Ordering::Acquire) > 0 && self.lock().get(&key).is_some_and(|queue| !queue.is_empty())
     }
 
-    /// Whether a request on `key` has a lower rank.
-    pub(super) fn has_older(&self, key: Key, rank: Rank) -> bool {
-        self.waiting.load(Ordering::Acquire) > 0 && self.front(key).is_some_and(|front| front < rank)
+    /// Sets the least part in percent that each priority below critical gets of the units that pass.
+    pub(in crate::engine::gate) fn set_min_share(&self, percent: u8) {
+        self.min_share.store(percent.into(), Ordering::Relaxed);
+    }
+
+    /// Whether a request on `key` passes before one of this rank and cost.
+    pub(super) fn has_before(&self, key: Key, rank: Rank, cost: u64) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+            && self.lock().get(&key).is_some_and(|queue| queue.has_before(rank, cost))
+    }
+
+    /// Notes that a request of this rank and cost passes, for the shares of lower priorities that wait on `key`.
+    pub(super) fn pass(&self, key: Key, rank: Rank, cost: u64) {
+        let min_share = self.min_share.load(Ordering::Relaxed) as u64;
+        if min_share > 0
+            && self.waiting.load(Ordering::Acquire) > 0
+            && let Some(front) = self.lock().get_mut(&key).and_then(|queue| queue.pass(rank, cost, min_share))
+        {
+            front.notify_one();
+        }
     }
 
     /// Whether `rank` is at the front of `key`. If not, a timer of it that has fired by `now` is forgotten, so the
@@ -69,7 +89,7 @@ impl LockedQueues {
     pub(super) fn join<E>(&self, joining: Joining<'_>, agree: impl FnOnce(Backlog) -> Result<(), E>) -> Result<(), E> {
         let Joining { key, rank, cost, wake, timer } = joining;
         let mut queues = self.lock();
-        agree(queues.get(&key).map(WaitQueue::backlog).unwrap_or_default())?;
+        agree(queues.get(&key).map(|queue| queue.backlog_of(priority_of(rank))).unwrap_or_default())?;
         let waiter = Waiter { cost, wake: Arc::clone(wake), timer };
         if let Some(displaced) = queues.entry(key).or_default().push(rank, waiter) {
             displaced.notify_one();
@@ -83,11 +103,33 @@ impl LockedQueues {
         let mut queues = self.lock();
         let queue = queues.get_mut(&key)?;
         let next = queue.cancel(rank).cloned();
-        if queue.backlog().waiting == 0 {
+        if queue.is_unused() {
             queues.remove(&key);
         }
         self.waiting.fetch_sub(1, Ordering::Release);
         next
+    }
+
+    /// Notes that a request of this rank needs `cost` units of `key`, wherever it waits, if lower priorities have shares.
+    /// Returns whether they have.
+    pub(super) fn attend(&self, key: Key, rank: Rank, cost: u64) -> bool {
+        let min_share = self.min_share.load(Ordering::Relaxed) as u64;
+        if min_share > 0 {
+            self.lock().entry(key).or_default().attend(rank, cost, min_share);
+        }
+        min_share > 0
+    }
+
+    /// Notes that a request of this rank, which attends, waits no more.
+    pub(super) fn unattend(&self, key: Key, rank: Rank) {
+        let mut queues = self.lock();
+        let Some(queue) = queues.get_mut(&key) else { return };
+        if let Some(front) = queue.unattend(rank) {
+            front.notify_one();
+        }
+        if queue.is_unused() {
+            queues.remove(&key);
+        }
     }
 
     /// Notes that another replica has taken units that the front of `key` waited for. Known until the queue is empty.
@@ -121,6 +163,11 @@ impl LockedQueues {
         self.lock().get(&key).map(WaitQueue::backlog).unwrap_or_default()
     }
 
+    /// The requests that wait on `key` before a new one of this priority.
+    pub(super) fn backlog_of(&self, key: Key, priority: Priority) -> Backlog {
+        self.lock().get(&key).map(|queue| queue.backlog_of(priority)).unwrap_or_default()
+    }
+
     /// The requests that wait on each key.
     pub(in crate::engine::gate) fn backlogs(&self) -> HashMap<Key, Backlog> {
         self.lock().iter().map(|(key, queue)| (*key, queue.backlog())).collect()
@@ -130,10 +177,6 @@ impl LockedQueues {
     #[cfg(test)]
     pub(in crate::engine::gate) fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::Acquire) == 0 && self.lock().is_empty()
-    }
-
-    fn front(&self, key: Key) -> Option<Rank> {
-        self.lock().get(&key).and_then(WaitQueue::front).map(|(rank, _)| rank)
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueByKey> {
@@ -195,7 +238,7 @@ mod interleavings {
             let turn = queues.turn(KEY, 2, Timestamp::ZERO);
             leaves.join().unwrap();
             assert!(turn == Turn::Now || is_woken(wake.notified()));
-            assert!(queues.has_waiters(KEY) && !queues.has_older(KEY, 2));
+            assert!(queues.has_waiters(KEY) && !queues.has_before(KEY, 2, 1));
         });
     }
 }

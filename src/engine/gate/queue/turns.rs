@@ -1,4 +1,4 @@
-//! The turns of a waiting request: the queues in which it stands, and which request passes before which.
+//! The turns of a waiting request: the queues in which it stands, which request passes before which, and how long it stays.
 
 use std::sync::Arc;
 
@@ -6,26 +6,45 @@ use super::locked::Joining;
 use super::wait::{NewestLimits, WaitItem, Waiting};
 use crate::base::time::Timestamp;
 use crate::engine::gate::state::Newest;
-use crate::engine::limit::Retry;
+use crate::engine::limit::{BACKDATE_NS_MAX, Retry};
 use crate::engine::policy::Mode;
 
 impl Waiting<'_> {
-    /// The index of another of its limits in whose queue an older request waits.
-    pub(super) fn older_in_queue(&self, limits: &NewestLimits) -> Option<usize> {
-        let has_older = |(index, limit): &&(usize, Arc<Newest>)| {
+    /// The instant at which the request has waited too long, if `slot` is too late. A short delay beyond `max_wait`
+    /// does not refuse it: it was accepted for a shorter wait, so the delay is Weir's own.
+    pub(super) fn deadline_before(&self, slot: Timestamp) -> Option<Timestamp> {
+        let (deadline, latest) = self.deadline()?;
+        (latest < slot).then_some(deadline)
+    }
+
+    /// The end of `max_wait`, and the latest slot for which the request stays.
+    fn deadline(&self) -> Option<(Timestamp, Timestamp)> {
+        let max_ns = self.max_wait_ns?;
+        let deadline = self.since.saturating_add_ns(max_ns);
+        Some((deadline, deadline.saturating_add_ns((max_ns / 10).saturating_add(BACKDATE_NS_MAX))))
+    }
+
+    /// The instant until which a request that others may overtake waits behind them.
+    pub(super) fn patience(&self) -> Option<Timestamp> {
+        self.deadline().filter(|_| self.may_be_overtaken).map(|(_, latest)| latest)
+    }
+
+    /// The index of another of its limits in whose queue a request waits that passes before this one.
+    pub(super) fn before_in_queue(&self, limits: &NewestLimits) -> Option<usize> {
+        let has_before = |(index, limit): &&(usize, Arc<Newest>)| {
             let item = self.items[*index];
             *index != self.index
                 && limit.mode_of(item.percentile) == Mode::Enforce
                 && limit.on_limit.is_hold()
-                && item.state.queues.has_older(item.key, self.rank)
+                && item.state.queues.has_before(item.key, self.rank, item.cost)
         };
-        limits.iter().find(has_older).map(|(index, _)| *index)
+        limits.iter().find(has_before).map(|(index, _)| *index)
     }
 
     /// Moves to the queue of the item at `index`, and leaves all queues in which it may not keep its turn.
     pub(super) fn move_to(&mut self, index: usize) {
         let to = self.items[index];
-        let is_next = !to.state.queues.has_older(to.key, self.rank);
+        let is_next = !to.state.queues.has_before(to.key, self.rank, to.cost);
         let refill_ns = self.refill_ns(index);
         let mut stood = std::mem::take(&mut self.reserved_turns);
         stood.push(std::mem::replace(&mut self.index, index));
@@ -40,6 +59,36 @@ impl Waiting<'_> {
             } else {
                 self.leave(other, self.gate.clock.now());
             }
+        }
+    }
+
+    /// Leaves the queues in which the request keeps its turn: others may have overtaken it where it stands, and those behind
+    /// it there must not wait for that.
+    pub(super) fn leave_reserved_turns(&mut self, now: Timestamp) {
+        for index in std::mem::take(&mut self.reserved_turns) {
+            self.leave(index, now);
+        }
+    }
+
+    /// Attends the queues of all limits, so that it gets shares in each.
+    pub(super) fn attend(&mut self) {
+        let attending =
+            self.items.iter().enumerate().filter(|(_, item)| item.state.queues.attend(item.key, self.rank, item.cost));
+        self.attended = attending.map(|(index, _)| index).collect();
+    }
+
+    /// Attends no queue any more.
+    pub(super) fn unattend(&mut self) {
+        for index in std::mem::take(&mut self.attended) {
+            let WaitItem { state, key, .. } = self.items[index];
+            state.queues.unattend(key, self.rank);
+        }
+    }
+
+    /// Notes that the request passes, for the shares of lower priorities.
+    pub(super) fn note_pass(&self) {
+        for WaitItem { state, key, cost, .. } in &self.items {
+            state.queues.pass(*key, self.rank, *cost);
         }
     }
 

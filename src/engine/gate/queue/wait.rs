@@ -28,7 +28,7 @@ use super::capacity::Reservation;
 use super::delay::Delayed;
 use super::jitter::spread_ns;
 use super::locked::Turn;
-use super::wait_queue::Rank;
+use super::wait_queue::{Rank, priority_of};
 use crate::base::time::{Clock, Timestamp};
 use crate::engine::gate::ask::{self, Decider};
 use crate::engine::gate::bans;
@@ -61,11 +61,15 @@ pub struct Waiting<'l> {
     pub(super) index: usize,
     /// Indices of items in whose queues the request keeps its turn meanwhile.
     pub(super) reserved_turns: SmallVec<[usize; 2]>,
+    /// Indices of items whose queues it attends, for its shares of them.
+    pub(super) attended: SmallVec<[usize; 2]>,
     pub(super) rank: Rank,
     pub(super) wake: Arc<Notify>,
     pub(super) reservation: RefCell<Option<Reservation<'l>>>,
     pub(super) since: Timestamp,
     pub(super) max_wait_ns: Option<u64>,
+    /// Whether requests that began to wait later may overtake it.
+    pub(super) may_be_overtaken: bool,
     /// The limit that made it wait first.
     pub(super) held_by: &'l Arc<LimitState>,
 }
@@ -103,7 +107,7 @@ enum Test<'l> {
     Admitted(Box<Pass<'l>>),
     Delayed(Box<Delayed<'l>>),
     Refused(Box<Refusal<'l>>),
-    /// Blocked by the limit at `index`, until `until` or until older requests have left its queue.
+    /// Blocked by the limit at `index`, until `until` or until requests before it have left its queue.
     /// The request may ask by so many nanoseconds later, because other replicas want the same units.
     Blocked {
         index: usize,
@@ -127,7 +131,14 @@ impl<'l> Waiting<'l> {
             }
             let here = self.items[self.index];
             if let Turn::Later(timer) = here.state.queues.turn(here.key, self.rank, now) {
-                now = self.sleep(timer).await;
+                let patience = self.patience();
+                if patience.is_some_and(|patience| patience <= now) {
+                    return Err(Box::new(self.refuse(Cause::WaitTooLong, now)));
+                }
+                if self.may_be_overtaken {
+                    self.leave_reserved_turns(now);
+                }
+                now = self.sleep(timer.into_iter().chain(patience).min()).await;
                 continue;
             }
             let test = match self.test(now) {
@@ -135,8 +146,12 @@ impl<'l> Waiting<'l> {
                 None => Box::pin(self.ask(decider, has_slept)).await, // large
             };
             match test {
-                Test::Admitted(pass) => return Ok(pass),
+                Test::Admitted(pass) => {
+                    self.note_pass();
+                    return Ok(pass);
+                }
                 Test::Delayed(delayed) => {
+                    self.note_pass();
                     drop(self); // other requests get its turns now
                     return Box::pin(delayed.wait()).await; // rare
                 }
@@ -169,15 +184,6 @@ impl<'l> Waiting<'l> {
         self.gate.clock.now()
     }
 
-    /// The instant at which the request has waited too long, if `slot` is too late. A short delay beyond `max_wait`
-    /// does not refuse it: it was accepted for a shorter wait, so the delay is Weir's own.
-    fn deadline_before(&self, slot: Timestamp) -> Option<Timestamp> {
-        let max_ns = self.max_wait_ns?;
-        let delay_ns = (max_ns / 10).saturating_add(BACKDATE_NS_MAX);
-        let deadline = self.since.saturating_add_ns(max_ns);
-        (deadline.saturating_add_ns(delay_ns) < slot).then_some(deadline)
-    }
-
     /// Tests all limits as they are now and, if they admit, charges them. `None` if all admit as far as this process
     /// knows, and stores have to decide.
     fn test(&self, now: Timestamp) -> Option<Test<'l>> {
@@ -190,7 +196,7 @@ impl<'l> Waiting<'l> {
             return Some(Test::Refused(Box::new(refusal)));
         }
         self.retain_limited(&mut limits);
-        if let Some(index) = self.older_in_queue(&limits) {
+        if let Some(index) = self.before_in_queue(&limits) {
             return Some(Test::Blocked { index, until: None, spread_ns: 0 });
         }
         let mut batch = self.batch(&limits);
@@ -326,9 +332,10 @@ impl<'l> Waiting<'l> {
         let mut batch: Batch<'_, _> = [self.charge(self.index, &limit)].into_iter().collect();
         batch.peek(now);
         // The backlog includes the request itself.
-        let ahead = here.state.queues.backlog(here.key).units.saturating_sub(here.cost);
+        let backlog = here.state.queues.backlog_of(here.key, priority_of(self.rank));
+        let ahead = backlog.units.saturating_sub(here.cost);
         let expected = batch.charges().iter().map(|charge| expected_ns(charge, ahead, now)).max();
-        Refusal::of(batch.charges().iter(), now, cause, expected)
+        Refusal { is_estimate: self.may_be_overtaken, ..Refusal::of(batch.charges().iter(), now, cause, expected) }
     }
 }
 
@@ -370,6 +377,7 @@ impl Drop for Waiting<'_> {
         for index in self.reserved_turns.iter().copied().chain([self.index]) {
             self.leave(index, now);
         }
+        self.unattend();
         self.held_by.metrics.held_now.dec();
         let waited_ns = now.ns_since(self.since);
         self.held_by.metrics.hold_duration.observe(Duration::from_nanos(waited_ns).as_secs_f64());

@@ -145,6 +145,7 @@ async fn meets_the_key_of_requests() {
             headers: headers.fields(),
             client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
             is_free_preflight: false,
+            is_proxied: false,
             certificate: None,
             cost: None,
         };

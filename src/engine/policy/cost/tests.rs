@@ -13,6 +13,7 @@ fn units(cost: &Cost, method: &Method, path: &str, query: Option<&str>, value: O
         headers: headers.fields(),
         client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
         is_free_preflight: false,
+        is_proxied: false,
         certificate: None,
         cost: None,
     })
@@ -125,6 +126,7 @@ fn of_several_values_the_highest_counts() {
         let parameters = values.map(|value| format!("cost={value}")).join("&");
         let facts = Facts {
             is_free_preflight: false,
+            is_proxied: false,
             method: &Method::GET,
             host: "h",
             path: "/",

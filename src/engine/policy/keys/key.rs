@@ -362,6 +362,7 @@ mod tests {
             headers: headers.fields(),
             client_ip: request.ip.parse().unwrap(),
             is_free_preflight: false,
+            is_proxied: false,
             certificate: None,
             cost: None,
         };

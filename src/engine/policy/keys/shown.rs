@@ -289,6 +289,7 @@ mod tests {
             headers: headers.fields(),
             client_ip: "2001:db8::1".parse().unwrap(),
             is_free_preflight: false,
+            is_proxied: false,
             certificate: None,
             cost: None,
         };

@@ -55,6 +55,12 @@ impl Match {
         self.paths.get(pattern).map_or("", PathPattern::as_str)
     }
 
+    /// Whether all conditions fit the request.
+    pub fn fits(&self, facts: &Facts<'_>) -> bool {
+        let has_path = self.paths.is_empty() || self.paths.iter().any(|path| path.matches(facts.path));
+        has_path && self.matches_beyond_path(facts)
+    }
+
     pub(crate) fn matches_beyond_path(&self, facts: &Facts<'_>) -> bool {
         self.has_method(facts) && self.has_host(facts) && self.headers.iter().all(|header| has_header(header, facts))
     }

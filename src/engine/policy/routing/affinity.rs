@@ -72,6 +72,7 @@ mod tests {
                 headers,
                 client_ip,
                 is_free_preflight: false,
+                is_proxied: false,
                 certificate: None,
                 cost: None,
             },

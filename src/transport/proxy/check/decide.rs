@@ -55,6 +55,8 @@ impl<'v> RequestContext<'v> {
             headers,
             client_ip,
             is_free_preflight: false,
+            // Only trusted proxies may ask.
+            is_proxied: true,
             // The certificate of the connection is that of the asking peer.
             certificate: None,
             cost,

@@ -9,12 +9,15 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::ceiling::{Ceiling, CeilingWaiter};
 use super::fair_use::{FairUse, is_within_part};
 use crate::base::telemetry::UpstreamMetrics;
+use crate::base::time;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -41,6 +44,7 @@ pub(crate) type WorkerNotify = Arc<Notify>;
 
 #[derive(Debug)]
 struct Waiter {
+    since: Instant,
     worker: WorkerNotify,
     /// None if the client is not counted.
     client: Option<IpAddr>,
@@ -96,6 +100,14 @@ impl Queue {
         self.waiting.load(Ordering::SeqCst)
     }
 
+    /// The wait of the oldest waiter until `now`; zero without waiters.
+    pub(crate) fn longest_wait(&self, now: Instant) -> Duration {
+        if !self.has_waiters() {
+            return Duration::ZERO;
+        }
+        self.state().waiters.front().map_or(Duration::ZERO, |oldest| now.saturating_duration_since(oldest.since))
+    }
+
     /// Whether any request waits.
     pub(crate) fn has_waiters(&self) -> bool {
         self.waiting() > 0
@@ -132,7 +144,8 @@ impl Queue {
         if queued >= max_queued || (client.is_some() && !is_within_part(of_client(), queued, max_queued)) {
             return None;
         }
-        let waiter = Arc::new(Waiter { worker: Arc::clone(worker), client, woken: Arc::default() });
+        let since = time::instant_now();
+        let waiter = Arc::new(Waiter { since, worker: Arc::clone(worker), client, woken: Arc::default() });
         state.waiters.push_back(Arc::clone(&waiter));
         self.waiting.store(state.waiters.len(), Ordering::SeqCst);
         self.metrics.queued.inc();

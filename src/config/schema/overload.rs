@@ -1,0 +1,32 @@
+//! The options of `[priority]` and `[overload]`.
+
+use super::option::Kind::{self, Count, Duration, OneOf, Text};
+use super::option::Preset::{Required, Toml, Unset};
+use super::option::{NONE, Opt, opt};
+use super::words;
+
+#[rustfmt::skip]
+pub(super) const OPTIONS: &[Opt] = &[
+    opt("priority.header", Text("name of a header"), NONE,
+        "Header in which trusted proxies name the priority, before all rules; they must remove it from requests of clients."),
+    opt("priority.min_share", Text("percentage"), Toml("\"0%\""),
+        "Least part of the units of a limit for held requests of each priority below critical, at most `25%`; with `0%` they \
+         can wait for ever."),
+    opt("priority.rule.priority", OneOf(&words::PRIORITIES), Required,
+        "Priority of the requests that the rule fits. The first such rule decides; without one it is `normal`."),
+    opt("priority.rule.match.path", Kind::Some("path pattern"), Unset("all"),
+        "As `limit.match.path`."),
+    opt("priority.rule.match.host", Kind::Some("host or `*.host`"), Unset("all"),
+        "As `limit.match.host`."),
+    opt("priority.rule.match.method", Kind::Some("method"), Unset("all"),
+        "As `limit.match.method`."),
+    opt("priority.rule.plan", Kind::Some("name of a plan"), Unset("all"),
+        "Plans of which the request has one. A plan in a header counts only from a trusted proxy."),
+
+    opt("overload.cpu", Text("percentage"), NONE,
+        "CPU time in use, of the machine or of the cgroup's quota, beyond which requests are shed; `1%` to `99%`."),
+    opt("overload.in_flight", Count(1, 10_000_000), NONE,
+        "Requests at services or in wait for a connection to one beyond which requests are shed."),
+    opt("overload.queue_delay", Duration, NONE,
+        "Wait for a connection to a service beyond which requests are shed."),
+];
