@@ -6,7 +6,7 @@
 #[cfg(not(feature = "loom"))]
 pub(crate) use std::{
     hint::spin_loop,
-    sync::atomic::{AtomicI32, AtomicU64, AtomicUsize},
+    sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize},
     sync::{Mutex, MutexGuard},
     thread::yield_now,
 };
@@ -14,7 +14,7 @@ pub(crate) use std::{
 #[cfg(feature = "loom")]
 pub(crate) use loom::{
     hint::spin_loop,
-    sync::atomic::{AtomicI32, AtomicU64, AtomicUsize},
+    sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize},
     sync::{Mutex, MutexGuard},
     thread::yield_now,
 };

@@ -26,9 +26,16 @@ pub struct Pass<'l> {
     pub standing: Option<Standing<'l>>,
     /// The request's charges; given back on drop unless they are committed.
     pub charged: Charged<'l>,
-    /// The limits in shadow mode that would deny a request which has waited, with commas.
+    /// What is known of a request that has waited. Boxed, so that few instructions drop a pass without it.
+    waited: Option<Box<Waited<'l>>>,
+}
+
+/// What cannot be found in the charges of a request that has waited.
+#[derive(Debug)]
+struct Waited<'l> {
+    /// The limits in shadow mode that would deny it, with commas.
     shadow_limits: Option<Box<str>>,
-    /// The budgets that the answer lists, if they cannot be found in `charged`.
+    /// The budgets that the answer lists.
     budgets: Budgets<'l>,
 }
 
@@ -60,7 +67,7 @@ struct OpenCharge<'l> {
 impl<'l> Pass<'l> {
     /// The budgets that the answer lists.
     pub fn budgets(&self) -> Budgets<'l> {
-        if self.budgets.is_empty() { listed(&self.charged.checks) } else { self.budgets.clone() }
+        self.waited.as_ref().map_or_else(|| listed(&self.charged.checks), |waited| waited.budgets.clone())
     }
 
     /// Completes the pass of a request whose checks have been admitted at `now`.
@@ -79,12 +86,13 @@ impl<'l> Pass<'l> {
         let (standing, budgets) = (record(&batch, now), listed(&batch));
         let open = open(&mut batch, true, now);
         let charged = Charged { checks: Checks::default(), open, is_committed: false, is_reported: true };
-        Self { standing, charged, shadow_limits: shadow::denying(&batch), budgets }
+        let waited = Waited { shadow_limits: shadow::denying(&batch), budgets };
+        Self { standing, charged, waited: Some(Box::new(waited)) }
     }
 
     /// Adds the limits in shadow mode that would deny the request at its turn to its record, if it has waited.
     pub fn describe_turn(&self, record: &mut RequestRecord) {
-        if let Some(names) = &self.shadow_limits {
+        if let Some(names) = self.waited.as_ref().and_then(|waited| waited.shadow_limits.as_ref()) {
             shadow::add_names(record, names);
         }
     }

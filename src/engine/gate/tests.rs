@@ -6,6 +6,7 @@ mod candidate;
 mod delay;
 mod delta;
 mod explain;
+mod fair_share;
 mod handover;
 mod hold;
 mod jitter;
@@ -44,6 +45,7 @@ use crate::base::fields::FieldBuf;
 use crate::base::telemetry::Metrics;
 use crate::base::time::{Clock, Timestamp};
 use crate::engine::limit::ban::Rule as BanRule;
+use crate::engine::limit::fair_share::{Rule as FairShareRule, SharedPool};
 use crate::engine::limit::slow_down::SlowDown;
 use crate::engine::limit::tests::{algorithm, each_algorithm};
 use crate::engine::limit::{Algorithm, Key, LeaseUnits, OnFull, Quota, Rate, Retry, concurrency};
@@ -514,6 +516,11 @@ fn parse_limit(cells: &[&str]) -> Limit {
             ("concurrency", max) => {
                 let rule = concurrency::Rule::new(max.parse().unwrap()).unwrap();
                 limit.allowed = Allowed::to_all(Algorithm::Concurrency(rule));
+            }
+            ("shared", _) => {
+                let Algorithm::TokenBucket(quota) = limit.allowed.usual else { panic!("not a bucket: {cells:?}") };
+                let rule = FairShareRule::new(quota, 1, SharedPool::default());
+                limit.allowed = Allowed::to_all(Algorithm::FairShare(rule));
             }
             ("off", _) => limit.mode = Mode::Off,
             // As a limit has it whose callers request rates.

@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError};
 use tokio::sync::Notify;
 
 use super::wait_queue::{Backlog, Rank, WaitQueue, Waiter, priority_of};
-use crate::base::sync::{AtomicUsize, Mutex, MutexGuard};
+use crate::base::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard};
 use crate::base::time::Timestamp;
 use crate::engine::limit::{Key, KeyHasher};
 use crate::engine::policy::Priority;
@@ -24,6 +24,8 @@ pub(in crate::engine::gate) struct LockedQueues {
     waiting: AtomicUsize,
     /// The least part in percent that each priority below critical gets of the units that pass.
     min_share: AtomicUsize,
+    /// Whether all keys spend from one budget.
+    is_shared: AtomicBool,
     queues: Mutex<QueueByKey>,
 }
 
@@ -56,6 +58,11 @@ impl LockedQueues {
     /// Sets the least part in percent that each priority below critical gets of the units that pass.
     pub(in crate::engine::gate) fn set_min_share(&self, percent: u8) {
         self.min_share.store(percent.into(), Ordering::Relaxed);
+    }
+
+    /// Sets whether all keys spend from one budget, so that units of one key may let any request pass.
+    pub(in crate::engine::gate) fn set_shared(&self, is_shared: bool) {
+        self.is_shared.store(is_shared, Ordering::Relaxed);
     }
 
     /// Whether a request on `key` passes before one of this rank and cost.
@@ -144,13 +151,15 @@ impl LockedQueues {
         self.lock().get(&key).is_some_and(|queue| queue.is_contended)
     }
 
-    /// Wakes the front of `key`, because units came back sooner than it could know.
+    /// Wakes the front of `key`, or of each key with a shared budget, because units came back sooner than it could know.
     pub(in crate::engine::gate) fn wake_front(&self, key: Key) {
-        if self.waiting.load(Ordering::Acquire) > 0
-            && let Some((_, front)) = self.lock().get(&key).and_then(WaitQueue::front)
-        {
-            front.wake.notify_one();
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return;
         }
+        let (queues, is_shared) = (self.lock(), self.is_shared.load(Ordering::Relaxed));
+        let all = queues.values().filter(|_| is_shared);
+        let woken = all.chain(queues.get(&key)).filter_map(WaitQueue::front);
+        woken.for_each(|(_, front)| front.wake.notify_one());
     }
 
     /// Wakes all requests, to look at changed circumstances.

@@ -137,18 +137,20 @@ impl Pool {
 
     fn decide(&self, asker: Asker, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
         let of_bucket = self.bucket.peek(quota, cost, now);
-        let (owed, part) = (self.owed(asker), Self::part(asker, quota, self.weights_with(asker)));
-        let is_within = cost == 0 || owed <= ROUNDING || owed + units(cost) <= part + ROUNDING;
+        let weights = self.weights_with(asker);
+        let (owed, part) = (self.owed(asker), Self::part(asker, quota, weights));
+        let is_alone = weights <= f64::from(asker.weight) && of_bucket.remaining >= reserve(quota);
+        let is_within = cost == 0 || is_alone || owed <= ROUNDING || owed + units(cost) <= part + ROUNDING;
         let denied = match of_bucket.denied {
             Some(Retry::AfterNs(_)) | None if !is_within => {
-                of_bucket.denied.max(Some(Retry::AfterNs(self.ns_until_within(asker, quota, cost))))
+                of_bucket.denied.max(Some(Retry::AfterNs(self.ns_until_within(asker, quota, cost, now))))
             }
             denied => denied,
         };
         let owed = if denied.is_none() { owed + units(cost) } else { owed };
         let least = u64::from(owed <= ROUNDING);
         let remaining = of_bucket.remaining.min(whole(part - owed + ROUNDING).max(least));
-        let paid_ns = ns(owed / f64::from(asker.weight.max(1)) * self.weights_with(asker), quota);
+        let paid_ns = ns(owed / f64::from(asker.weight.max(1)) * weights, quota);
         Decision { denied, remaining, reset_after_ns: of_bucket.reset_after_ns.max(paid_ns) }
     }
 
@@ -173,7 +175,7 @@ impl Pool {
     /// The wait behind requests of the same sharer that take `ahead` units, if no other sharer is charged meanwhile.
     pub(super) fn wait(&self, asker: Asker, quota: &Quota, ahead: u64, cost: u64, now: Timestamp) -> Retry {
         let of_bucket = self.bucket.wait(quota, ahead, cost, now);
-        of_bucket.max(Retry::AfterNs(self.ns_among(asker, quota, (ahead, cost), self.weights_with(asker))))
+        of_bucket.max(Retry::AfterNs(self.ns_among(asker, quota, (ahead, cost), self.weights_with(asker), now)))
     }
 
     /// Gives a charge back that was made under `quota`. Returns the units that the bucket gets back.
@@ -227,7 +229,7 @@ impl Pool {
 
     /// The part of the burst that a sharer may owe, next to sharers with these weights and its own.
     fn part(asker: Asker, quota: &Quota, weights: f64) -> f64 {
-        units(quota.burst() - quota.burst() / RESERVE_PARTS) * f64::from(asker.weight) / weights.max(1.0)
+        units(quota.burst() - reserve(quota)) * f64::from(asker.weight) / weights.max(1.0)
     }
 
     /// The sum of the weights of all sharers that count, and of the one that asks.
@@ -238,19 +240,19 @@ impl Pool {
 
     /// Nanoseconds until the sharer may owe `cost` units more, if nobody is charged meanwhile. Refused sharers count as long
     /// as they wait.
-    fn ns_until_within(&self, asker: Asker, quota: &Quota, cost: u64) -> u64 {
+    fn ns_until_within(&self, asker: Asker, quota: &Quota, cost: u64, now: Timestamp) -> u64 {
         let weights = self.weights_with(asker);
-        let with_all = self.ns_among(asker, quota, (0, cost), weights);
+        let with_all = self.ns_among(asker, quota, (0, cost), weights, now);
         let Some((first, _)) = self.waiting.first() else { return with_all };
         let weight = |(_, id): &(Timestamp, u64)| self.sharers.get(id).map_or(0, |sharer| u64::from(sharer.weight));
         let waiting: u64 = self.waiting.iter().take(LEAVING_MAX).map(weight).sum();
-        let without = self.ns_among(asker, quota, (0, cost), weights - units(waiting));
+        let without = self.ns_among(asker, quota, (0, cost), weights - units(waiting), now);
         with_all.min(without.max(first.ns_since(self.at)))
     }
 
     /// Nanoseconds until the sharer, after `ahead` units more, may owe `cost` units, among sharers with these weights. Each
-    /// that has paid leaves larger parts to the others.
-    fn ns_among(&self, asker: Asker, quota: &Quota, (ahead, cost): (u64, u64), weights: f64) -> u64 {
+    /// that has paid leaves larger parts to the others, and the last one has what the bucket has.
+    fn ns_among(&self, asker: Asker, quota: &Quota, (ahead, cost): (u64, u64), weights: f64, now: Timestamp) -> u64 {
         let own = f64::from(asker.weight.max(1));
         let paid_at = self.clock + (self.owed(asker) + units(ahead)) / own;
         let target = |weights: f64| paid_at - (Self::part(asker, quota, weights) - units(cost)).max(0.0) / own;
@@ -264,7 +266,11 @@ impl Pool {
             let weight = self.sharers.get(id).map_or(0.0, |sharer| f64::from(sharer.weight));
             (clock, weights) = (next, (weights - weight).max(own));
         }
-        ns(all + (target(weights) - clock).max(0.0) * weights, quota)
+        let by_part_ns = ns(all + (target(weights) - clock).max(0.0) * weights, quota);
+        match self.bucket.wait(quota, ahead.saturating_add(reserve(quota)), cost, now) {
+            Retry::AfterNs(bucket_ns) if weights <= own => by_part_ns.min(bucket_ns.max(ns(all, quota))),
+            _ => by_part_ns,
+        }
     }
 
     /// Adds units to those that a sharer owes. It waits no more.
@@ -323,6 +329,11 @@ impl Pool {
             }
         }
     }
+}
+
+/// The units that a sharer leaves to sharers that come anew.
+fn reserve(quota: &Quota) -> u64 {
+    quota.burst() / RESERVE_PARTS
 }
 
 #[expect(clippy::cast_precision_loss)] // see the documentation of the module

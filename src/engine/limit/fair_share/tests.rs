@@ -137,9 +137,9 @@ fn a_large_request_is_not_starved() {
     for (per_second, burst, cost, others) in [(10, 10, 5, 3), (100, 100, 50, 9), (10, 10, 10, 1), (10, 100, 5, 3)] {
         let mut all = vec![ASKS; others + 1];
         all[0] = Asks { cost, waits: true, ..ASKS };
-        let got = simulate(quota(per_second, burst), &all, 300);
-        let fair = 300.0 * pool::units(per_second) / pool::units(others as u64 + 1);
-        assert!(got[0].0 >= 0.9 * fair, "{} of {fair}: cost {cost}, burst {burst}", got[0].0);
+        let got = simulate(quota(per_second, burst), &all, 60);
+        let fair = 60.0 * pool::units(per_second) / pool::units(others as u64 + 1);
+        assert!(got[0].0 >= 0.85 * fair, "{} of {fair}: cost {cost}, burst {burst}", got[0].0);
     }
 }
 
