@@ -139,6 +139,7 @@ fn every_metric_is_there_and_no_other() {
     metrics.remote_limit("any", true);
     metrics.set_fleet_bound("any", Some(1.0));
     metrics.set_limit_bound("any", Some(1));
+    metrics.set_adapted_part("any", Some(1));
     metrics.streamed_units("any");
     let store = metrics.store("any");
     store.up("any");

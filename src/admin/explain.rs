@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use super::answer::{Answer, ProblemBody, json, problem};
 use super::body::{self, Json};
+use super::rates::{adapted_in_words, described};
 use super::state::Admin;
 use crate::base::telemetry::RefusedBy;
 use crate::engine::gate::{
@@ -107,6 +108,9 @@ pub struct LimitBody {
     /// What the limit decides, and why, as a sentence.
     #[serde(default)]
     pub reason: String,
+    /// The part of the rate that is in force, and the signal that it follows; `null` if it follows none.
+    #[serde(default)]
+    pub adapted: Option<String>,
     /// Why the limit does not apply; empty if it does.
     pub why_not: Vec<String>,
     /// The budget of the request, if the limit applies and the request gets so far.
@@ -260,7 +264,7 @@ impl RouteBody {
 impl LimitBody {
     fn of(explained: LimitExplanation<'_>) -> Self {
         let reason = reason(&explained);
-        let LimitExplanation { limit, mode, mismatches, budget, .. } = explained;
+        let LimitExplanation { limit, mode, mismatches, budget, adapted, .. } = explained;
         let stage = match limit.stage {
             Stage::Arrival => "arrival",
             Stage::Identified => "identified",
@@ -271,6 +275,7 @@ impl LimitBody {
             mode: mode.word().to_owned(),
             strategy: limit.strategy.name().to_owned(),
             reason,
+            adapted: adapted.map(adapted_in_words),
             why_not: mismatches.iter().map(ToString::to_string).collect(),
             budget: budget.map(BudgetBody::of),
         }
@@ -278,7 +283,7 @@ impl LimitBody {
 }
 
 /// What a limit decides about the request, and why.
-fn reason(LimitExplanation { limit, mode, mismatches, budget, banned_ns }: &LimitExplanation<'_>) -> String {
+fn reason(LimitExplanation { limit, mode, mismatches, budget, banned_ns, .. }: &LimitExplanation<'_>) -> String {
     let duration = |ns: u64| humantime::format_duration(Duration::from_millis(ms(ns))).to_string();
     if !mismatches.is_empty() {
         return "does not apply".to_owned();
@@ -375,22 +380,6 @@ pub(super) fn in_words(written: Option<&WrittenRule>, rate: Option<usize>, rule:
 pub(super) fn share_in_words(strategy: &Strategy, rule: &Algorithm) -> String {
     let Strategy::Split(replicas @ 2..) = strategy else { return String::new() };
     format!(" (the share of one of {replicas} replicas is {})", rule.capacity())
-}
-
-/// A rule by its numbers.
-fn described(rule: &Algorithm) -> String {
-    let duration = |ns| humantime::format_duration(Duration::from_nanos(ns));
-    match rule {
-        Algorithm::Several(rules) => rules.iter().map(described).collect::<Vec<_>>().join(", and "),
-        rule => {
-            let (name, units) = (rule.name(), rule.capacity());
-            match (rule.interval_ns(), rule.period_ns()) {
-                (0, None) => format!("{name} of {units}"),
-                (0, Some(period_ns)) => format!("{name} of {units} per {}", duration(period_ns)),
-                (interval_ns, _) => format!("{name} of {units}, one back every {}", duration(interval_ns)),
-            }
-        }
-    }
 }
 
 /// Milliseconds, rounded up.

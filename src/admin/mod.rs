@@ -36,6 +36,7 @@ mod audit_list;
 mod change;
 mod edits;
 mod followed;
+mod rates;
 mod reloads;
 mod series;
 mod state;

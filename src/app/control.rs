@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::adapt::Windows;
 use super::drain::{Drain, REFUSAL_TIMEOUT, StopSignals};
 use super::error::AppError;
 use super::fleet::{Fleet, RunningFleet};
@@ -88,7 +89,7 @@ pub(super) struct Control {
     _files: Vec<Arc<SocketFile>>,
 }
 
-/// The interval between sweeps of idle keys.
+/// The interval between sweeps of idle keys, and the length of the windows of limits that follow a signal.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 impl Control {
@@ -367,7 +368,7 @@ fn start_workers(
 async fn housekeeping(shared: &SharedState, logs: Option<&LogGuard>, mut rotations: LogRotations) {
     let mut ticks = interval(SWEEP_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut tasks = 0;
+    let (mut tasks, mut windows) = (0, Windows::default());
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
@@ -378,6 +379,7 @@ async fn housekeeping(shared: &SharedState, logs: Option<&LogGuard>, mut rotatio
         }
         shared.metrics.set_tasks(Handle::current().metrics().num_alive_tasks(), &mut tasks);
         shared.gate.sweep();
+        windows.end(shared);
         let config = shared.running_config.load();
         config.live.tokens.sweep(shared.gate.clock().now());
         if let Some(stale) = &config.stale {

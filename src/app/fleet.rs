@@ -143,10 +143,16 @@ fn replace(shared: &SharedState, change: impl FnOnce(&Policy) -> Option<Policy>)
     let Some(policy) = change(&before.live.policy) else { return false };
     stores::set_replicas(&before.stores, policy.limits());
     warn_of_scarce_limits(&policy);
-    let live = shared.gate.replace(&before.live, policy, &before.stores);
-    shared.running_config.store(Arc::new(before.with_live(live, &shared.metrics, &shared.ceiling)));
+    follow(shared, policy);
     shared.reloads.send_replace(());
     true
+}
+
+/// Puts a policy in force that differs from the one before in its numbers. Tasks need not hear of that.
+pub(super) fn follow(shared: &SharedState, policy: Policy) {
+    let before = shared.running_config.load_full();
+    let live = shared.gate.replace(&before.live, policy, &before.stores);
+    shared.running_config.store(Arc::new(before.with_live(live, &shared.metrics, &shared.ceiling)));
 }
 
 /// Warns of limits that the fleet may exceed, because each replica admits at least one unit.

@@ -17,6 +17,7 @@ mod snapshots;
 mod stores;
 mod terms;
 
+mod adapt;
 mod config_reader;
 mod jwks;
 mod listeners;

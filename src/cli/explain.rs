@@ -186,7 +186,7 @@ fn route_in_words(RouteBody { number, paths, upstream }: &RouteBody) -> Option<S
 }
 
 fn limit_in_words(explained: &LimitBody) -> Vec<String> {
-    let LimitBody { limit, stage, mode, reason, why_not, budget, .. } = explained;
+    let LimitBody { limit, stage, mode, reason, adapted, why_not, budget, .. } = explained;
     let head = format!("limit {limit} ({stage}, {mode})");
     if !why_not.is_empty() {
         return vec![format!("{head} does not apply: {}", why_not.join("; "))];
@@ -209,6 +209,7 @@ fn limit_in_words(explained: &LimitBody) -> Vec<String> {
     says.extend(reason.strip_prefix("refuses: ").filter(|why| why.contains("is banned")).map(str::to_owned));
     let mut lines =
         vec![format!("{head} applies"), format!("  key: {key}"), format!("  rule: {rule}, by {from}; cost {cost}")];
+    lines.extend(adapted.as_ref().map(|adapted| format!("  adapt: {adapted}")));
     lines.extend(decided_by.as_ref().map(|by| {
         let age = mirror_age_ms.map(|ms| format!("; last answer: {} old", duration(ms)));
         format!("  decided by: {by}{}", age.unwrap_or_default())

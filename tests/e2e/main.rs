@@ -49,6 +49,7 @@ mod truncated_responses;
 
 mod access;
 mod access_log;
+mod adapted_rates;
 mod adaptive;
 mod identity;
 mod idle;

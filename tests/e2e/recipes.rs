@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use weir::fleet::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use weir::fleet::grpc::proto::weir::v1::CheckRequest;
 
+use crate::adapted_rates;
 use crate::adaptive::SlowService;
 use crate::limiter::{Caller, rate_limit};
 use crate::support::{Answer, Cert, Client, H2Service, Upstream, Weir, connect_tls, over_h2, trusting};
@@ -550,6 +551,20 @@ fn a_slow_service_is_not_flooded() {
     assert!((10.0..20.0).contains(&bound), "{bound}");
     let refused = weir.metric("weir_limit_decisions_total{decision=\"refused\",limit=\"capacity\"}");
     assert!(refused == 0.0, "{refused}");
+}
+
+#[test]
+fn a_limit_is_lowered_while_its_service_is_slow() {
+    let (ms, upstream) = adapted_rates::service();
+    let weir = start_with_its_rates("lower-a-limit-while-a-service-is-slow", &upstream);
+    let part = adapted_rates::part_of("api");
+    ms.store(400, Ordering::Relaxed);
+    SlowService::under_load(&weir, || {
+        adapted_rates::wait_for(&weir, &part, |part| part < 0.6);
+        ms.store(1, Ordering::Relaxed);
+        let low = weir.metric(&part);
+        adapted_rates::wait_for(&weir, &part, |part| part > low + 0.1);
+    });
 }
 
 #[test]

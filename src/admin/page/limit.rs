@@ -19,6 +19,7 @@ use super::shell::{self, Shell, Visitor, page, see_other};
 use super::words;
 use crate::admin::answer::Answer;
 use crate::admin::keys::LimitedPage;
+use crate::admin::rates::adapted_in_words;
 use crate::admin::series::LimitHistoryBody;
 use crate::engine::gate::TOP_KEYS;
 use crate::engine::limit::Scale;
@@ -42,6 +43,8 @@ struct LimitView {
     charts: Vec<Chart>,
     /// The numbers of the limit over time, if they change.
     ramp: Option<Chart>,
+    /// The part of the rate that is in force, if it follows a signal.
+    adapted: Option<String>,
     limited: Vec<LimitedRow>,
     paging: Paging,
     orders: &'static [(&'static str, &'static str)],
@@ -59,7 +62,7 @@ struct LimitedRow {
 pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
     let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
     let name = query.get("name");
-    let Some((limit, ramp, top)) = described(&pages, name) else {
+    let Some((limit, ramp, adapted, top)) = described(&pages, name) else {
         return shell::problem(StatusCode::NOT_FOUND, "The configuration in force has no such limit.");
     };
     // All pages until this one, so that they have one order.
@@ -85,6 +88,7 @@ pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Ex
         shell,
         charts: charts(&pages, name, &range),
         ramp,
+        adapted,
         range,
         ranges_path: link("/limit", &[("name", name)]) + "&",
         limit,
@@ -153,10 +157,11 @@ fn ramp_chart(limit: &Limit) -> Option<Chart> {
     Some(chart.over_days(&at_s, &text(part(ramp.scale(limit.ramp_steps)))))
 }
 
-/// The limit in words, its ramp, and the keys that it refused most.
-fn described(pages: &Pages, name: &str) -> Option<(Described, Option<Chart>, Vec<RefusedKey>)> {
+/// The limit in words, its ramp, its part of the rate, and the keys that it refused most.
+fn described(pages: &Pages, name: &str) -> Option<(Described, Option<Chart>, Option<String>, Vec<RefusedKey>)> {
     let live = pages.admin.live.load();
-    let limit = live.policy.limits().iter().find(|limit| *limit.name == *name)?;
+    let (index, limit) = live.policy.limits().iter().enumerate().find(|(_, limit)| *limit.name == *name)?;
+    let adapted = live.adapted_rate(index).map(adapted_in_words);
     let top = refused_most(pages.admin.gate.top(&live, Some(name), TOP_KEYS), TOP_SHOWN);
-    Some((Described::of(&live.policy, limit), ramp_chart(limit), top))
+    Some((Described::of(&live.policy, limit), ramp_chart(limit), adapted, top))
 }

@@ -1,6 +1,6 @@
 //! The metrics of limits.
 
-use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
+use prometheus::{GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
 use super::cells::LimitCells;
 use super::factory::MetricFactory;
@@ -16,6 +16,7 @@ pub(super) struct LimitVecs {
     bans: IntCounterVec,
     banned: IntGaugeVec,
     bound: IntGaugeVec,
+    adapted: GaugeVec,
     streamed: IntCounterVec,
     stale_answers: IntCounterVec,
     stale_stored: IntCounterVec,
@@ -95,6 +96,14 @@ impl LimitVecs {
         }
     }
 
+    pub(super) fn set_adapted(&self, name: &str, ratio: Option<f64>) {
+        match ratio {
+            Some(ratio) => self.adapted.with_label_values(&[name]).set(ratio),
+            // A missing series is no error.
+            None => _ = self.adapted.remove_label_values(&[name]),
+        }
+    }
+
     /// The metrics of the stored answers of the limit `name`, with these causes.
     pub(super) fn stale(&self, name: &str, causes: [&str; 3]) -> StaleMetrics {
         let [evicted_for_size, evicted_for_age] =
@@ -121,6 +130,11 @@ impl LimitVecs {
             bound: make.gauges(
                 "weir_limit_bound",
                 "Units in flight that a limit with `max = \"auto\"` admits now.",
+                &["limit"],
+            )?,
+            adapted: make.float_gauges(
+                "weir_limit_adapted_ratio",
+                "Part of its written rate that a limit with `adapt` admits now.",
                 &["limit"],
             )?,
             streamed: make.counters(

@@ -8,6 +8,7 @@ use super::checks::CheckMetrics;
 use super::factory::MetricFactory;
 use super::fleet::FleetMetrics;
 use super::gauge::LiveGauge;
+use super::histogram::as_float;
 use super::limits::{LimitMetrics, LimitVecs, StaleMetrics};
 use super::openmetrics;
 use super::outcome::Outcome;
@@ -309,6 +310,11 @@ impl Metrics {
     /// Sets the bound of a limit that follows its service; `None` for other limits.
     pub fn set_limit_bound(&self, limit: &str, units: Option<u64>) {
         self.limits.set_bound(limit, units);
+    }
+
+    /// Sets the part of its rate that a limit has by `adapt`, in thousandths; `None` for other limits.
+    pub fn set_adapted_part(&self, limit: &str, part: Option<u64>) {
+        self.limits.set_adapted(limit, part.map(|part| as_float(part) / 1000.0));
     }
 
     /// Removes the series of the leases of a limit that has none any more.

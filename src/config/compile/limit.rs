@@ -9,6 +9,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::adapt::{self, Measured};
 use super::candidate::Candidate;
 use super::fleet::Fleet;
 use super::override_key::Keyed;
@@ -20,6 +21,7 @@ use super::{allowed, cost, fair_share, key, matching, on_limit, ramp, rate_warni
 use crate::config::overrides::OverrideSet;
 use crate::config::reader::{Located, Table, units};
 use crate::config::schema::words::{self, OnLimitWord};
+use crate::engine::limit::adaptive_rate::WHOLE;
 use crate::engine::policy::client_ip::Prefixes;
 use crate::engine::policy::{Allowed, Except, Limit, Mode, Stage};
 
@@ -114,6 +116,8 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
     capacities.extend(candidate.iter().flatten().map(Candidate::capacity));
     check_stage(table, stage, allowed.as_ref(), has_plans);
     let ramp = ramp::ramp(table, &scheme, allowed.as_ref(), sharing.as_ref());
+    let measured = Measured { stage, key: key.as_deref(), allowed: allowed.as_ref(), sharing: sharing.as_ref() };
+    let adapt = adapt::adapt(table, &measured);
     let cost = cost::compile(table, &capacities);
     let queue = allowed.as_ref().filter(|_| scheme.shapes()).map(|allowed| allowed.usual.capacity());
     let excess = on_limit::compile(table, word, queue);
@@ -121,18 +125,12 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
     let stale = stale::stale(table, stage, key.as_deref(), &matches);
     let (name, excess, mut allowed) = (name?, excess?, allowed?);
     let (cost, sharing, candidate) = (cost?, sharing?, candidate?);
-    let stored = Stored {
-        scheme: &scheme,
-        allowed: &allowed,
-        cost: &cost,
-        on_limit: excess.on_limit,
-        after: after.as_ref().and_then(Option::as_deref),
-        max_keys: max_keys.unwrap_or_default(),
-    };
+    let (scheme, keyed, cost_of, on_limit) = (&scheme, &keyed, &cost, excess.on_limit);
+    let (settled, most_keys) = (after.as_ref().and_then(Option::as_deref), max_keys.unwrap_or_default());
+    let stored = Stored { scheme, allowed: &allowed, cost: cost_of, on_limit, after: settled, max_keys: most_keys };
     let stored_debt = remote::check(table, &sharing, &stored);
     excess.check_on_full(table, &allowed);
     let is_sketched = excess.is_sketched();
-    let (scheme, keyed, cost_of) = (&scheme, &keyed, &cost);
     let target = Target { name: &name, scheme, keyed, dropping: &dropping, cost: cost_of, is_sketched, stored_debt };
     overrides::apply(set, &target, &mut allowed);
     let persist = snapshot::persist(table, &allowed, excess.ban.as_ref(), has_snapshot);
@@ -148,8 +146,8 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
         allowed,
         strategy: sharing.strategy,
         cost,
-        after: after?,
-        on_limit: excess.on_limit,
+        after: adapt::sampled(adapt?, after?),
+        on_limit,
         jitter_percent: excess.jitter_percent,
         ban: excess.ban,
         stale: stale?,
@@ -157,6 +155,8 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
         persist,
         ramp: ramp?,
         ramp_steps: 0,
+        adapt: adapt?,
+        adapted: adapt?.map_or(WHOLE, |rule| rule.ceiling),
         candidate_of: None,
         is_listed: false,
     };

@@ -25,6 +25,7 @@ mod guards;
 mod identity;
 mod priority;
 
+mod adapt;
 mod adaptive;
 mod allowed;
 mod candidate;

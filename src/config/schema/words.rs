@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::admin::Role;
 use crate::base::telemetry::{AccessLog, LogFormat};
+use crate::engine::limit::adaptive_rate::Signal;
 use crate::engine::limit::{AlgorithmName, OnFull};
 use crate::engine::policy::client_ip::AddressHeader;
 use crate::engine::policy::path::EncodedSlashes;
@@ -127,6 +128,13 @@ pub(in crate::config) enum OnLimitWord {
     Hold,
     Delay,
 }
+
+pub(in crate::config) static SIGNALS: WordTable<Signal, 4> = [
+    (Signal::Cpu.word(), Signal::Cpu),
+    (Signal::UpstreamP90.word(), Signal::UpstreamP90),
+    (Signal::UpstreamErrors.word(), Signal::UpstreamErrors),
+    (Signal::QueueDelay.word(), Signal::QueueDelay),
+];
 
 /// Whether requests at zero are gone.
 pub(in crate::config) static AT_ZERO: WordTable<bool, 2> = [("gone", true), ("limited", false)];

@@ -21,6 +21,7 @@ use smallvec::SmallVec;
 use self::budget::known_ns;
 pub(super) use self::budget::{budget_of, peek, retry_ns};
 use super::access::{AccessError, enter_as};
+use super::adapted_rate::AdaptedRate;
 use super::admit::{Requester, holding};
 use super::check::{Check, Checked as _, Checks, banned_ns, enforce_rejection, is_delayed, is_denied, is_limited};
 use super::identify::{RequestIdentities, identify_for};
@@ -103,6 +104,8 @@ pub struct LimitExplanation<'l> {
     pub budget: Option<BudgetExplanation<'l>>,
     /// Nanoseconds until the ban of the key ends; `None` if it is not banned.
     pub banned_ns: Option<u64>,
+    /// The part of its rate; `None` if the limit follows no signal.
+    pub adapted: Option<AdaptedRate>,
 }
 
 /// A question in the form of a request.
@@ -192,7 +195,8 @@ impl Gate {
         let facts = asked.facts;
         let limit = |(index, limit): (usize, &'l Limit)| {
             let mismatches = live.policy.applies(index, facts).err().unwrap_or_default();
-            LimitExplanation { limit, mode: limit.mode, mismatches, budget: None, banned_ns: None }
+            let adapted = live.adapted_rate(index);
+            LimitExplanation { limit, mode: limit.mode, mismatches, budget: None, banned_ns: None, adapted }
         };
         let mut limits: Vec<LimitExplanation<'_>> = live.policy.limits().iter().enumerate().map(limit).collect();
         let explained = self.explain_stages(live, asked, &mut limits);

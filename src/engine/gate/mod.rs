@@ -26,6 +26,8 @@ mod budget;
 mod standing;
 
 mod adaptation;
+mod adapted_rate;
+mod rate_adaptation;
 
 mod access;
 mod overload;
@@ -53,6 +55,7 @@ mod handover;
 mod mirrors;
 
 mod delta;
+mod gauges;
 mod listeners;
 mod newest_live;
 mod operator_bans;
@@ -66,6 +69,7 @@ mod streamed;
 mod worker_stores;
 
 pub use access::{AccessError, EntryError};
+pub use adapted_rate::AdaptedRate;
 pub use admit::Step;
 pub use ask::{Asking, Decider};
 pub use ban_changes::LimitBans;

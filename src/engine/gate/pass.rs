@@ -208,7 +208,7 @@ impl<'l> Charged<'l> {
     pub fn failed(&self) {
         for OpenCharge { state, key, rule, terms, .. } in self.open.iter().flat_map(|open| open.iter()) {
             if let Some(terms) = terms {
-                terms.adapt(state, *key, rule, ServiceOutcome::Failed);
+                terms.adapt((state, *key, rule), ServiceOutcome::Failed, None);
             }
         }
     }

@@ -43,6 +43,17 @@ pub(super) struct Terms {
     cost: u64,
     began: Timestamp,
     meter: Option<Meter>,
+    /// What learns from the answer, if anything does.
+    learner: Option<Learner>,
+}
+
+/// What learns from answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Learner {
+    /// A bound of requests in flight.
+    Bound,
+    /// A rate that follows a signal.
+    Rate,
 }
 
 /// A task that charges a long request while it runs.
@@ -73,7 +84,13 @@ impl Terms {
             Some(Meter::start(account, every, cost))
         });
         let is_shown = charge.check.mode() == Mode::Enforce;
-        Some(Box::new(Self { is_shown, after, cost, began, meter }))
+        let learner = if limit.is_sampled() {
+            Some(Learner::Rate)
+        } else {
+            // A limit that is not enforced learns nothing: its bound has no effect that could be measured.
+            (is_shown && adaptation::bound(rule).is_some()).then_some(Learner::Bound)
+        };
+        Some(Box::new(Self { is_shown, after, cost, began, meter, learner }))
     }
 
     /// Units charged so far.
@@ -81,14 +98,20 @@ impl Terms {
         self.cost.saturating_add(self.metered())
     }
 
-    /// Tells the limit how the service treated the request. A limit that is not enforced learns nothing: its bound has no
-    /// effect that could be measured.
+    /// Tells the limit how the service treated the request, which got a connection at `sent`, if it did.
     #[inline]
-    pub(super) fn adapt(&self, state: &LimitState, key: Key, rule: &Algorithm, outcome: ServiceOutcome) {
-        if !self.is_shown || outcome == ServiceOutcome::Stream || adaptation::bound(rule).is_none() {
-            return;
-        }
+    pub(super) fn adapt(
+        &self,
+        (state, key, rule): (&LimitState, Key, &Algorithm),
+        outcome: ServiceOutcome,
+        sent: Option<Instant>,
+    ) {
+        let Some(learner) = self.learner.filter(|_| outcome != ServiceOutcome::Stream) else { return };
         let now = state.clock.now();
+        if learner == Learner::Rate {
+            let sent = sent.map_or(self.began, |sent| state.clock.at(sent));
+            return state.rate.note(self.began, sent, outcome, now);
+        }
         let is_full = !state.table.peek(key, rule, self.cost.max(1), now).is_admitted();
         if state.adaptation.adapt(self.began, outcome, is_full, now) {
             state.queues.wake_front(key);
@@ -198,9 +221,10 @@ impl BillItem {
     }
 
     /// Settles the charge by the head of the answer, if it can. Returns whether that changed the balance.
-    fn answered(&mut self, status: u16, fields: Fields<'_>) -> bool {
-        if self.rule.is_released() {
-            self.terms.adapt(&self.state, self.key, &self.rule, ServiceOutcome::of(status, fields));
+    fn answered(&mut self, status: u16, fields: Fields<'_>, sent: Instant) -> bool {
+        if self.terms.learner.is_some() {
+            let outcome = ServiceOutcome::of(status, fields);
+            self.terms.adapt((&self.state, self.key, &self.rule), outcome, Some(sent));
         }
         let Some(after) = self.terms.after.clone() else { return false };
         if after.counts.as_ref().is_some_and(|counts| !counts.contains(status)) {
@@ -256,17 +280,17 @@ impl Bill {
         (!items.is_empty()).then_some(Self { items, response_bytes: 0 })
     }
 
-    /// Settles charges by the head of the answer. `standing` is the client's standing before; returns it as it is
-    /// after the settlement.
+    /// Settles charges by the head of the answer to a request that got a connection at `sent`. `standing` is the client's
+    /// standing before; returns it as it is after the settlement.
     pub fn answered<'s>(
         &'s mut self,
-        status: u16,
-        fields: Fields<'_>,
+        (status, fields): (u16, Fields<'_>),
+        sent: Instant,
         standing: Option<Standing<'s>>,
     ) -> Option<Standing<'s>> {
         let mut standing = standing;
         for item in &mut self.items {
-            if !item.answered(status, fields) {
+            if !item.answered(status, fields, sent) {
                 continue;
             }
             let settled: &'s BillItem = item;

@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwapOption;
 
-use super::adaptation::{self, Adaptation};
+use super::adaptation::Adaptation;
 use super::listeners::Listeners;
 use super::operator_bans::OperatorBans;
 use super::overload::OverloadLevel;
 use super::queue::capacity::{Footprint, HoldCapacity, HoldCaps};
 use super::queue::jitter::Jitter;
 use super::queue::locked::LockedQueues;
+use super::rate_adaptation::RateAdaptation;
 use super::streamed::Streamed;
 use super::top_keys::{RefusedKeys, RefusedNetworks};
 use crate::base::telemetry::{LimitMetrics, Metrics};
@@ -120,6 +121,7 @@ pub struct LimitState {
     pub(super) bans: Arc<Bans>,
     pub(super) refused: RefusedKeys,
     pub(super) adaptation: Adaptation,
+    pub(super) rate: RateAdaptation,
     pub(super) metrics: LimitMetrics,
     /// The limit of the newest policy, for waiting requests; none once the limit is gone.
     pub(super) newest: ArcSwapOption<Newest>,
@@ -182,6 +184,8 @@ impl Gate {
         let prefixes = policy.client_ip.prefixes;
         let overrides: Vec<_> = policy.limits().iter().map(|limit| Arc::new(self.overrides(limit, prefixes))).collect();
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let part = |limit: &Limit| Some(known.get(&limit.name)?.rate.follow(limit.adapt?));
+        let policy = policy.adapted(|_, limit| part(limit)).unwrap_or(policy);
         let mut states = Vec::with_capacity(policy.limits().len());
         let mut remotes = Vec::with_capacity(policy.limits().len());
         for (limit, overrides) in policy.limits().iter().zip(&overrides) {
@@ -284,18 +288,6 @@ impl Gate {
         known.retain(|_, state| state.newest.load().is_some() || !is_idle(state));
     }
 
-    /// Brings the gauges up to date.
-    pub fn publish(&self) {
-        let known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        for state in known.values() {
-            state.publish();
-            self.metrics.set_fleet_bound(&state.name, state.bound().map(|bound| bound.ratio));
-            let newest = state.newest.load();
-            let bound = newest.as_ref().and_then(|newest| adaptation::bound(&newest.allowed.usual));
-            self.metrics.set_limit_bound(&state.name, bound.map(|bound| bound.units()));
-        }
-    }
-
     /// Refuses all waiting requests now, and lets none wait any more.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
@@ -324,6 +316,7 @@ impl Gate {
             bans,
             refused: RefusedKeys::default(),
             adaptation: Adaptation::default(),
+            rate: RateAdaptation::default(),
             metrics: self.metrics.limit(name),
             newest: ArcSwapOption::empty(),
             remote: ArcSwapOption::empty(),
@@ -376,15 +369,5 @@ impl LimitState {
     fn wake_all(&self) {
         self.queues.wake_all();
         self.delays.wake_all();
-    }
-
-    fn publish(&self) {
-        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.metrics.keys.set(gauge(self.table.len()));
-        self.metrics.banned_keys.set(gauge(self.bans.banned(self.clock.now())));
-        self.metrics.overflow.inc_by(self.table.take_overflowed());
-        if let Some(gauge) = self.remote.load().as_ref().and_then(|remote| remote.metrics.lease_units.as_ref()) {
-            gauge.set(i64::try_from(self.table.all_unspent()).unwrap_or(i64::MAX));
-        }
     }
 }

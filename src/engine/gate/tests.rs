@@ -1,6 +1,7 @@
 //! Scripts in virtual time: requests, their instants, and the answers with their instants.
 
 mod adaptation;
+mod adapted_rate;
 mod bans;
 mod candidate;
 mod delay;
@@ -43,7 +44,8 @@ use self::redis::FakeRedis;
 use super::{Gate, HoldCaps, Live, Pass, Refusal, Step};
 use crate::base::fields::FieldBuf;
 use crate::base::telemetry::Metrics;
-use crate::base::time::{Clock, Timestamp};
+use crate::base::time::{self, Clock, Timestamp};
+use crate::engine::limit::adaptive_rate::WHOLE;
 use crate::engine::limit::ban::Rule as BanRule;
 use crate::engine::limit::fair_share::{Rule as FairShareRule, SharedPool};
 use crate::engine::limit::slow_down::SlowDown;
@@ -92,6 +94,8 @@ fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) ->
         persist: true,
         ramp: None,
         ramp_steps: 0,
+        adapt: None,
+        adapted: WHOLE,
         jitter_percent: 0,
         candidate_of: None,
         is_listed: false,

@@ -29,6 +29,7 @@ pub mod sub_window;
 pub mod tightness;
 pub mod windows;
 
+pub mod adaptive_rate;
 pub mod ban;
 pub mod sketch;
 pub mod slow_down;

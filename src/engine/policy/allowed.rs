@@ -82,12 +82,12 @@ impl WrittenRule {
     }
 }
 
-/// The rules of a policy before they are shared and ramped.
+/// The rules of a policy before they are shared and scaled.
 #[derive(Clone, Debug)]
 pub(super) struct Shares {
     /// The number of members; `None` if it is not known at run time, or does not matter.
     pub(super) members: Option<u64>,
-    /// What each limit with the strategy `split` or a ramp allows the whole fleet before its ramp, in the order of the limits.
+    /// The rules of each limit that is split or scaled, for the whole fleet and as written, in the order of the limits.
     pub(super) whole: Arc<[Option<Allowed>]>,
 }
 

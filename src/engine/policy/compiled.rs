@@ -54,7 +54,7 @@ pub struct Policy {
     pub(super) beyond_limits: [bool; 2],
     /// The limits of callers that have no request.
     pub descriptors: Descriptors,
-    /// The rules before they are shared and ramped; `None` if no limit follows the members of the fleet or a ramp.
+    /// The rules before they are shared and scaled; `None` if no limit follows the members of the fleet, a ramp or a signal.
     pub(super) shares: Option<Shares>,
 }
 

@@ -15,7 +15,7 @@ use super::settle::AfterResponse;
 use super::stale::StaleRule;
 use super::strategy::Strategy;
 use crate::engine::limit::slow_down::SlowDown;
-use crate::engine::limit::{Key, OnFull, Retry, ban};
+use crate::engine::limit::{Key, OnFull, Retry, Scale, adaptive_rate, ban};
 
 /// A compiled `[[limit]]`.
 #[derive(Clone, Debug)]
@@ -43,6 +43,10 @@ pub struct Limit {
     pub ramp: Option<Arc<Ramp>>,
     /// The instants of `ramp` that are reached, as `allowed` has it.
     pub ramp_steps: usize,
+    /// How `allowed` follows a signal; `None` if it does not.
+    pub adapt: Option<adaptive_rate::Rule>,
+    /// The thousandths of the written numbers that `allowed` has by `adapt`.
+    pub adapted: u64,
     /// How replicas share the limit.
     pub strategy: Strategy,
     /// The cost of a request.
@@ -186,6 +190,18 @@ impl Limit {
         self.ramp.as_ref().is_some_and(|ramp| ramp.is_gone(self.ramp_steps))
     }
 
+    /// Whether answers to its requests are samples of its signal.
+    pub fn is_sampled(&self) -> bool {
+        self.adapt.is_some_and(|rule| rule.signal != adaptive_rate::Signal::Cpu)
+    }
+
+    /// The part of the written numbers that `allowed` has; `None` if they do not change.
+    pub(super) fn scale(&self) -> Option<Scale> {
+        let ramped = || self.ramp.as_ref().map(|ramp| ramp.scale(self.ramp_steps));
+        let adapted = self.adapt.map(|_| Scale { numerator: self.adapted, denominator: adaptive_rate::WHOLE });
+        adapted.or_else(ramped)
+    }
+
     /// Whether the limit is enforced for all keys.
     fn is_enforced(&self) -> bool {
         self.mode == Mode::Enforce && !self.is_partly_enforced()
@@ -225,7 +241,10 @@ impl Limit {
         let sees_as_much = (self.stage == other.stage || self.stage == Stage::Arrival)
             && self.except.is_within(&other.except)
             && self.matches.covers(&other.matches);
-        let is_plain = other.mode == Mode::Enforce && !other.allowed.is_special() && other.after.is_none();
+        let is_plain = other.mode == Mode::Enforce
+            && !other.allowed.is_special()
+            && other.after.is_none()
+            && other.adapt.is_none();
         // Replicas count alone, or together. Neither way is stricter in every case.
         let counts_alike =
             self.strategy == other.strategy || self.strategy.counts_alone() && other.strategy.counts_alone();

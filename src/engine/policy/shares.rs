@@ -1,7 +1,10 @@
-//! Rules that follow what changes at run time: the number of members that share limits, and the wall clock for ramps.
+//! Rules that follow what changes at run time: the number of members that share limits, the wall clock for ramps, and
+//! the signals of limits that adapt.
 //!
-//! Not here: the number of members (`grpc::fleet`), the steps of a ramp (`ramp`), and the states of keys, which a change of it keeps (`gate`).
+//! Not here: the number of members (`grpc::fleet`), the steps of a ramp (`ramp`), the signals (`limit::adaptive_rate`), and
+//! the states of keys, which a change of it keeps (`gate`).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::allowed::{Allowed, Shares};
@@ -12,25 +15,26 @@ use crate::base::time::Timestamp;
 use crate::engine::limit::{Algorithm, Scale};
 
 impl Policy {
-    /// Lets the rules follow ramps, and shares limits by so many members, if their number is known at run time. All limits
-    /// must have the rules of the whole fleet, as written.
+    /// Lets the rules follow ramps and signals, and shares limits by so many members, if their number is known at run time.
+    /// All limits must have the rules of the whole fleet, as written.
     pub fn shared_by(self, members: Option<u64>) -> Self {
         let counts_alone = |limit: &Limit| matches!(limit.strategy, Strategy::Local | Strategy::Stream);
         let members = members.map(|members| members.max(1)).filter(|_| !self.limits.iter().all(counts_alone));
         let is_split = |limit: &Limit| matches!(limit.strategy, Strategy::Split(_)) && members.is_some();
-        let whole = |limit: &Limit| (limit.ramp.is_some() || is_split(limit)).then(|| limit.allowed.clone());
-        if members.is_none() && self.limits.iter().all(|limit| limit.ramp.is_none()) {
+        let is_scaled = |limit: &Limit| limit.ramp.is_some() || limit.adapt.is_some();
+        let whole = |limit: &Limit| (is_scaled(limit) || is_split(limit)).then(|| limit.allowed.clone());
+        if members.is_none() && !self.limits.iter().any(is_scaled) {
             return self;
         }
         let whole = self.limits.iter().map(whole).collect();
-        self.with_shares(Shares { members, whole }, None)
+        self.with_shares(Shares { members, whole }, |_, _| {})
     }
 
     /// This policy for another number of members; `None` if the number is the same, or does not matter.
     pub fn resized(&self, members: u64) -> Option<Self> {
         let (shares, before) = (self.shares.as_ref()?, self.members()?);
         let members = members.max(1);
-        (before != members).then(|| self.with_shares(Shares { members: Some(members), ..shares.clone() }, None))
+        (before != members).then(|| self.with_shares(Shares { members: Some(members), ..shares.clone() }, |_, _| {}))
     }
 
     /// The number of members that share limits; `None` if no limit follows it.
@@ -55,7 +59,28 @@ impl Policy {
         let mut ramps = self.limits.iter().filter_map(|limit| Some((limit.ramp.as_ref()?, limit.ramp_steps)));
         let is_behind = ramps.any(|(ramp, reached)| ramp.reached(now) != reached);
         let shares = self.shares.clone().filter(|_| is_behind)?;
-        Some(self.with_shares(shares, Some(now)))
+        Some(self.with_shares(shares, |_, limit| {
+            limit.ramp_steps = limit.ramp.as_ref().map_or(limit.ramp_steps, |ramp| ramp.reached(now));
+        }))
+    }
+
+    /// Whether a limit follows a signal.
+    pub fn adapts(&self) -> bool {
+        self.limits.iter().any(|limit| limit.adapt.is_some())
+    }
+
+    /// This policy with other parts of the numbers of limits that follow a signal, in thousandths; `None` if all are equal.
+    pub fn adapted(&self, part: impl Fn(usize, &Limit) -> Option<u64>) -> Option<Self> {
+        let adaptive = self.limits.iter().enumerate().filter(|(_, limit)| limit.adapt.is_some());
+        let changed = adaptive.filter_map(|(index, limit)| Some((index, part(index, limit)?)));
+        let changed: HashMap<usize, u64> =
+            changed.filter(|(index, part)| *part != self.limits[*index].adapted).collect();
+        let shares = self.shares.clone().filter(|_| !changed.is_empty())?;
+        Some(
+            self.with_shares(shares, |index, limit| {
+                limit.adapted = changed.get(&index).copied().unwrap_or(limit.adapted)
+            }),
+        )
     }
 
     /// The next step of a ramp after `now`.
@@ -63,22 +88,22 @@ impl Policy {
         self.limits.iter().filter_map(|limit| limit.ramp.as_ref()?.next(now)).min()
     }
 
-    /// The rules of `shares`, at `now` or as far along their ramps as before.
-    fn with_shares(&self, shares: Shares, now: Option<Timestamp>) -> Self {
-        let limits = self.limits.iter().zip(&*shares.whole).map(|(limit, whole)| {
-            let reached = limit.ramp.as_ref().zip(now).map_or(limit.ramp_steps, |(ramp, now)| ramp.reached(now));
-            let ramped = whole.as_ref().map(|whole| match &limit.ramp {
-                Some(ramp) => whole.scaled(ramp.scale(reached)),
+    /// The rules of `shares`, once `change` has changed each limit.
+    fn with_shares(&self, shares: Shares, change: impl Fn(usize, &mut Limit)) -> Self {
+        let limits = self.limits.iter().zip(&*shares.whole).enumerate().map(|(index, (before, whole))| {
+            let mut limit = before.clone();
+            change(index, &mut limit);
+            let scaled = whole.as_ref().map(|whole| match limit.scale() {
+                Some(scale) => whole.scaled(scale),
                 None => whole.clone(),
             });
             let is_split = matches!(limit.strategy, Strategy::Split(_));
-            let share = match (ramped, shares.members.filter(|_| is_split)) {
+            let share = match (scaled, shares.members.filter(|_| is_split)) {
                 (Some(whole), Some(members)) => Some(whole.shared(members)),
-                (ramped, _) => ramped,
+                (scaled, _) => scaled,
             };
-            let allowed = share.unwrap_or_else(|| limit.allowed.clone());
             let strategy = shares.members.map_or(limit.strategy, |members| limit.strategy.with_replicas(members));
-            Limit { allowed, ramp_steps: reached, strategy, ..limit.clone() }
+            Limit { allowed: share.unwrap_or(limit.allowed), strategy, ..limit }
         });
         let shared = Self::new(limits.collect(), Arc::clone(&self.identities), self.client_ip.clone());
         Self {

@@ -4,6 +4,7 @@ use http::Method;
 
 use super::{Allowed, Cost, Except, Facts, Limit, Match, Mode, OnLimit, PathPattern, Stage, Strategy};
 use crate::base::fields::FieldBuf;
+use crate::engine::limit::adaptive_rate::WHOLE;
 use crate::engine::limit::{Algorithm, OnFull, Quota, Rate};
 
 /// The facts about `GET` for `path` at `host` from 192.0.2.1.
@@ -47,6 +48,8 @@ pub(crate) fn limit(name: &str, paths: &[&str]) -> Limit {
         persist: false,
         ramp: None,
         ramp_steps: 0,
+        adapt: None,
+        adapted: WHOLE,
         jitter_percent: 0,
         candidate_of: None,
         is_listed: false,

@@ -45,7 +45,7 @@ fn sent_on(gate: &'static Gate, live: &'static Live) -> Option<Bill> {
 
 fn answer(bill: &mut Bill, answer: Answer) {
     let fields: FieldBuf = answer.field.map(|cost| ("x-cost", cost)).into_iter().collect();
-    bill.answered(answer.status, fields.fields(), None);
+    bill.answered((answer.status, fields.fields()), time::instant_now(), None);
     bill.sent(answer.bytes);
 }
 
@@ -174,7 +174,7 @@ async fn an_answer_that_does_not_count_gives_its_units_back_to_the_standing() {
         let standing = pass.standing;
         let mut bill = pass.charged.bill().unwrap();
         let none = FieldBuf::default();
-        let standing = bill.answered(status, none.fields(), standing).unwrap();
+        let standing = bill.answered((status, none.fields()), time::instant_now(), standing).unwrap();
         assert_eq!(standing.remaining, remaining, "{status}");
     }
 }

@@ -7,7 +7,7 @@ use super::super::ramp::Ramp;
 use super::super::testing::limit;
 use super::super::{Allowed, Limit, Policy, Strategy, WrittenRule};
 use crate::base::time::Timestamp;
-use crate::engine::limit::{Algorithm, Quota, Rate, Scale};
+use crate::engine::limit::{Algorithm, Quota, Rate, Scale, adaptive_rate};
 
 fn at(s: u64) -> Timestamp {
     Timestamp::from_ns(s * 1_000_000_000)
@@ -77,4 +77,29 @@ fn ramped_limits_are_shared() {
     let alone = policy(ramp(4, (0, 1)), Strategy::Local, Some(4));
     assert_eq!((alone.members(), capacities(&alone.ramped(at(30)).unwrap())), (None, vec![50, 500, 100]));
     assert!(alone.resized(2).is_none());
+}
+
+/// Each replica adapts its share: the part is of the whole rule, whatever changes first. Other limits stay as they are.
+#[test]
+fn adapted_limits_are_shared() {
+    let rule = adaptive_rate::Rule { signal: adaptive_rate::Signal::Cpu, target: 800, floor: 200, ceiling: 500 };
+    let follows = |limit: &Limit| limit.ramp.is_none();
+    let whole = policy(ramp(4, (0, 1)), Strategy::Split(4), None);
+    let adapt = |limit: &Limit| follows(limit).then_some(rule);
+    let adapted = |limit: &Limit| if follows(limit) { 500 } else { adaptive_rate::WHOLE };
+    let limits = whole.limits().iter();
+    let limits = limits.map(|limit| Limit { adapt: adapt(limit), adapted: adapted(limit), ..limit.clone() });
+    let whole = Policy::new(limits.collect(), Vec::new(), whole.client_ip.clone());
+    assert!(!policy(ramp(4, (0, 1)), Strategy::Local, None).adapts());
+    let whole = whole.shared_by(Some(4));
+    assert_eq!((whole.adapts(), capacities(&whole)), (true, vec![25, 250, 12]));
+    let part = |part: u64| move |_: usize, _: &Limit| Some(part);
+    assert!(whole.adapted(part(500)).is_none() && whole.adapted(|_, _| None).is_none());
+    let low = whole.adapted(part(200)).unwrap();
+    assert_eq!(capacities(&low), [25, 250, 5]);
+    assert_eq!(low.limits()[1].adapted, 200);
+    assert_eq!(capacities(&low.resized(2).unwrap()), [50, 500, 10]);
+    assert_eq!(capacities(&whole.resized(2).unwrap().adapted(part(200)).unwrap()), [50, 500, 10]);
+    assert_eq!(capacities(&low.ramped(at(30)).unwrap()), [12, 125, 5]);
+    assert_eq!(capacities(&low.adapted(part(1000)).unwrap()), [25, 250, 25]);
 }

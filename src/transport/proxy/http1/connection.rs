@@ -300,7 +300,7 @@ impl<'w> H1Connection<'w> {
         let profiles = context.config.running.settings.profiles;
         let mut standing = admission.standing();
         if let Some(bill) = &mut bill {
-            standing = bill.answered(head.status, fields, standing);
+            standing = bill.answered((head.status, fields), exchange.handed_over(), standing);
         }
         let (budgets, back) = (admission.budgets(profiles), exchange.locations());
         let upstream = UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
@@ -364,7 +364,7 @@ impl<'w> H1Connection<'w> {
             let profiles = context.config.running.settings.profiles;
             let mut standing = admission.standing();
             if let Some(bill) = &mut bill {
-                standing = bill.answered(head.status, fields, standing);
+                standing = bill.answered((head.status, fields), exchange.handed_over(), standing);
             }
             let (budgets, back) = (admission.budgets(profiles), exchange.locations());
             let upstream =

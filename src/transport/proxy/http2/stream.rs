@@ -279,7 +279,7 @@ fn respond<'s, 'v>(
     let Some((head, reason, fields)) = exchange.response() else { return Ok(None) };
     let (mut standing, profiles) = (admission.standing(), context.config.running.settings.profiles);
     if let Some(bill) = &mut bill {
-        standing = bill.answered(head.status, fields, standing);
+        standing = bill.answered((head.status, fields), exchange.handed_over(), standing);
     }
     let (budgets, back) = (admission.budgets(profiles), exchange.locations());
     let upstream = UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
