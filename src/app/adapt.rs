@@ -1,10 +1,9 @@
-//! The windows of limits that follow a signal, and the busy part of the CPUs of the machine.
+//! The windows of limits that follow a signal.
 //!
-//! Not here: what a window changes (`limit::adaptive_rate`).
-
-use std::fs;
+//! Not here: what a window changes (`limit::adaptive_rate`), and how CPU time is read (`base::cpu`).
 
 use super::fleet;
+use crate::base::cpu::CpuSampler;
 use crate::engine::limit::adaptive_rate::Signal;
 use crate::engine::policy::Policy;
 use crate::transport::proxy::SharedState;
@@ -12,15 +11,7 @@ use crate::transport::proxy::SharedState;
 /// The windows of limits that follow a signal.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
-    /// The CPU times at the end of the last window; `None` if no limit follows them, or the system does not tell.
-    cpu: Option<CpuTimes>,
-}
-
-/// The CPU times of the machine since its start, in ticks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct CpuTimes {
-    busy: u64,
-    all: u64,
+    cpu: CpuSampler,
 }
 
 impl Windows {
@@ -31,9 +22,10 @@ impl Windows {
         if !live.policy.adapts() {
             return;
         }
-        let before = self.cpu.take();
-        self.cpu = follows_cpu(&live.policy).then(CpuTimes::read).flatten();
-        let busy = before.zip(self.cpu).and_then(|(before, now)| now.busy_since(before));
+        let now = shared.gate.clock().now();
+        let permille = if follows_cpu(&live.policy) { self.cpu.sample(now) } else { None };
+        let busy =
+            permille.and_then(|permille| u32::try_from(permille).ok()).map(|permille| f64::from(permille) / 1000.0);
         if let Some(policy) = shared.gate.end_window(live, busy) {
             fleet::follow(shared, policy);
         }
@@ -42,43 +34,4 @@ impl Windows {
 
 fn follows_cpu(policy: &Policy) -> bool {
     policy.limits().iter().any(|limit| limit.adapt.is_some_and(|rule| rule.signal == Signal::Cpu))
-}
-
-impl CpuTimes {
-    fn read() -> Option<Self> {
-        Self::parse(&fs::read_to_string("/proc/stat").ok()?)
-    }
-
-    /// The times of all CPUs in `/proc/stat` (proc(5)): user, nice, system, idle, iowait, irq, softirq, steal. The rest is
-    /// part of the first two.
-    fn parse(stat: &str) -> Option<Self> {
-        let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
-        let times: Vec<u64> = line.split_whitespace().take(8).map_while(|field| field.parse().ok()).collect();
-        let idle = times.get(3)? + times.get(4).unwrap_or(&0);
-        let all = times.iter().sum();
-        Some(Self { busy: all - idle, all })
-    }
-
-    /// The busy part of the time since `before`; `None` if no time has passed.
-    #[expect(clippy::cast_precision_loss)] // 53 bits are enough for a part
-    fn busy_since(self, before: Self) -> Option<f64> {
-        let all = self.all.checked_sub(before.all).filter(|all| *all > 0)?;
-        Some(self.busy.saturating_sub(before.busy) as f64 / all as f64)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn idle_cpus_and_cpus_that_wait_for_disks_are_not_busy() {
-        let [before, now] = ["cpu  10 0 10 70 10 0 0 0 5 0\ncpu0 1", "intr 1\ncpu  40 5 25 100 20 5 5 0 9 0\n"]
-            .map(|text| CpuTimes::parse(text).unwrap());
-        assert_eq!((before.busy, before.all, now.busy, now.all), (20, 100, 80, 200));
-        assert_eq!(now.busy_since(before), Some(0.6));
-        assert_eq!((now.busy_since(now), before.busy_since(now)), (None, None));
-        assert_eq!([CpuTimes::parse("cpu 1 2 3"), CpuTimes::parse("cpu0 1 2 3 4")], [None, None]);
-        assert!(CpuTimes::read().unwrap().all > 0);
-    }
 }

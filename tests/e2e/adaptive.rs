@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use crate::support::{Client, Upstream, Weir};
+use crate::support::{Client, SetOnDrop, Upstream, Weir};
 
 /// A service with a few workers, and a queue of requests for them.
 #[derive(Default)]
@@ -64,8 +64,8 @@ impl SlowService {
                     }
                 });
             }
+            let _ends = SetOnDrop(&is_over);
             test();
-            is_over.store(true, Ordering::Relaxed);
         });
         answered.into_inner()
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, Upstream, Weir};
+use crate::support::{Client, SetOnDrop, Upstream, Weir};
 
 /// The limit. Sellers are named by a header that this Weir trusts.
 fn limit(rest: &str) -> String {
@@ -35,9 +35,9 @@ fn flooded(weir: &Weir, clients: usize, test: impl FnOnce(&AtomicUsize)) -> usiz
             admitted
         };
         let floods: Vec<_> = (0..clients).map(|_| scope.spawn(flood)).collect();
-        let tested = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&refused)));
-        is_over.store(true, Ordering::Relaxed);
-        tested.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let ends = SetOnDrop(&is_over);
+        test(&refused);
+        drop(ends);
         floods.into_iter().map(|flood| flood.join().unwrap()).sum()
     })
 }

@@ -34,6 +34,7 @@ pub use tls::{Cert, TlsClient, connect_tls, trusting};
 pub use upstream::{Peer, Received, Upstream, echo};
 pub use weir::{NEVER, Weir};
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Time after which a wait fails. Only a fault takes this long.
@@ -50,5 +51,14 @@ pub fn poll<T>(mut look: impl FnMut() -> Option<T>) -> T {
         }
         assert!(Instant::now() < until, "nothing to see");
         std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+/// Sets a flag on drop, also if a test fails.
+pub struct SetOnDrop<'f>(pub &'f AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }

@@ -139,7 +139,8 @@ impl Pool {
         let of_bucket = self.bucket.peek(quota, cost, now);
         let weights = self.weights_with(asker);
         let (owed, part) = (self.owed(asker), Self::part(asker, quota, weights));
-        let is_alone = weights <= f64::from(asker.weight) && of_bucket.remaining >= reserve(quota);
+        let has_all = weights <= f64::from(asker.weight) && owed <= units(quota.burst());
+        let is_alone = has_all && of_bucket.remaining >= reserve(quota);
         let is_within = cost == 0 || is_alone || owed <= ROUNDING || owed + units(cost) <= part + ROUNDING;
         let denied = match of_bucket.denied {
             Some(Retry::AfterNs(_)) | None if !is_within => {
@@ -168,7 +169,9 @@ impl Pool {
         }
         self.quota = *quota;
         self.full_at = self.bucket.admit(quota, cost, now).full_at(now);
-        self.charge(asker, units(cost));
+        // One that was alone may owe more than the bucket lacks.
+        let free = (units(quota.burst()) - self.owed(asker)).max(0.0);
+        self.charge(asker, units(cost).min(free));
         (decision, Some(self.bucket.receipt(cost, now)))
     }
 
@@ -268,7 +271,9 @@ impl Pool {
         }
         let by_part_ns = ns(all + (target(weights) - clock).max(0.0) * weights, quota);
         match self.bucket.wait(quota, ahead.saturating_add(reserve(quota)), cost, now) {
-            Retry::AfterNs(bucket_ns) if weights <= own => by_part_ns.min(bucket_ns.max(ns(all, quota))),
+            Retry::AfterNs(bucket_ns) if weights <= own && self.owed(asker) <= units(quota.burst()) => {
+                by_part_ns.min(bucket_ns.max(ns(all, quota)))
+            }
             _ => by_part_ns,
         }
     }
