@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::allowed::Capacity;
 use super::fleet::Sharing;
 use crate::base::fields::decimal;
 use crate::base::time::saturating_ns;
@@ -12,7 +13,7 @@ use crate::engine::limit::{Algorithm, Scale};
 use crate::engine::policy::{AfterResponse, Allowed, KeyPart, Stage, Strategy};
 
 /// Units of a longer window come back too late to follow a signal.
-const WINDOW_NS_MAX: u64 = 60_000_000_000;
+const WINDOW_NS_MAX: u64 = 5_000_000_000;
 
 /// The thousandths of a percent.
 const PERCENT: u64 = WHOLE / 100;
@@ -25,8 +26,8 @@ pub(super) struct Measured<'a> {
     pub(super) sharing: Option<&'a Sharing>,
 }
 
-/// Compiles how the limit `table` follows a signal.
-pub(super) fn adapt(table: &Table<'_>, measured: &Measured<'_>) -> Optional<Rule> {
+/// Compiles how the limit `table` follows a signal. Lowers the `capacities`, within which costs must be, to the floor.
+pub(super) fn adapt(table: &Table<'_>, measured: &Measured<'_>, capacities: &mut [Capacity]) -> Optional<Rule> {
     table.table("adapt").if_present(|adapt| {
         let signal = adapt.choice("by", &words::SIGNALS);
         let target = target(adapt, signal);
@@ -45,6 +46,10 @@ pub(super) fn adapt(table: &Table<'_>, measured: &Measured<'_>) -> Optional<Rule
         if measured.allowed.is_some_and(|allowed| allowed.rules().any(|rule| rule.scaled(scale).is_err())) {
             adapt.fault_at("floor", ("makes numbers that this limit cannot count", "choose a greater one"));
             return None;
+        }
+        for Capacity { units, name, .. } in capacities {
+            *units = scale.units(*units);
+            name.push_str(" at `adapt.floor`");
         }
         Some(Rule { signal, target, floor, ceiling })
     })
@@ -79,7 +84,7 @@ fn check(table: &Table<'_>, Measured { allowed, sharing, .. }: &Measured<'_>) {
         table.fault_at("algorithm", ("`adapt` changes a rate, and `concurrency` has none", help));
     } else if rules().any(is_long) {
         let help = "write a bucket, or a limit of its own for the longer window";
-        table.fault_at("rate", ("a window of more than a minute cannot follow `adapt`", help));
+        table.fault_at("rate", ("a window of more than five seconds cannot follow `adapt`", help));
     }
     if sharing.is_some_and(|sharing| !matches!(sharing.strategy, Strategy::Local | Strategy::Split(_))) {
         let help = "write `strategy = \"split\"` or `\"local\"`";

@@ -117,7 +117,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
     check_stage(table, stage, allowed.as_ref(), has_plans);
     let ramp = ramp::ramp(table, &scheme, allowed.as_ref(), sharing.as_ref());
     let measured = Measured { stage, key: key.as_deref(), allowed: allowed.as_ref(), sharing: sharing.as_ref() };
-    let adapt = adapt::adapt(table, &measured);
+    let adapt = adapt::adapt(table, &measured, &mut capacities);
     let cost = cost::compile(table, &capacities);
     let queue = allowed.as_ref().filter(|_| scheme.shapes()).map(|allowed| allowed.usual.capacity());
     let excess = on_limit::compile(table, word, queue);

@@ -34,7 +34,7 @@ fn rates_follow_a_signal() {
     for limit_of in [
         "rate = ['10/s', '100/min']\nmode = 'shadow'",
         "rate = '10/day'\non_limit = 'hold'",
-        "rate = '10/min'\nalgorithm = 'sliding_log'\nstage = 'arrival'",
+        "rate = '10/s'\nalgorithm = 'sliding_log'\nstage = 'arrival'",
     ] {
         limit(&with(limit_of, "by = 'cpu', target = '80%'"));
     }
@@ -83,7 +83,7 @@ fn errors_of_adapt_name_their_option() {
         (
             "rate = ['10/s', '100/h']\nalgorithm = 'sliding_window'",
             p90,
-            &["`limit.rate`: a window of more than a minute cannot follow `adapt`"],
+            &["`limit.rate`: a window of more than five seconds cannot follow `adapt`"],
         ),
         (
             "rate = '10/s'\nramp = { from = '2027-01-01', to = '2027-02-01', to_rate = '0/s' }",
@@ -97,6 +97,7 @@ fn errors_of_adapt_name_their_option() {
             p90,
             &["`limit.adapt.by`: needs answers, which a limit of stage `arrival`"],
         ),
+        ("rate = '10/s'\ncost = 3", "by = 'cpu', target = '80%'", &["`limit.cost`: ", "the burst at `adapt.floor`"]),
         // Errors of other options are reported too.
         (
             "rate = '10/x'\nmax_keys = 0",

@@ -3,8 +3,8 @@
 //! The target is absolute. The controller learns no baseline, so a drift of it changes no decision, and traffic is never
 //! lowered to measure one. At the end of a window the signal is compared with the target. Above it the part falls by a
 //! factor that grows with the distance, unless the signal falls already; the window after that does not count. Below it the
-//! part rises by a small step, smaller near the target and near the part that was too high last, and only if the limit was
-//! used. Between, and while the signal is not known well enough, the part stays.
+//! part rises by a small step, smaller near the target, near the part that was too high last, and if the limit was not used.
+//! Between, and while the signal is not known well enough, the part stays.
 //!
 //! Bound: the part is always from the floor to the ceiling of its [`Rule`]; a window lowers it by at most `DECREASE`, and
 //! raises it by at most `INCREASE` of the range. Not here: the clock and the lock (gate), the CPU (app), the rate (policy).
@@ -78,18 +78,28 @@ const INCREASE_NEAR: f64 = 0.1;
 const INCREASE_EXCEEDED: f64 = 0.03;
 const EXCEEDED_FROM: f64 = 0.85;
 
+/// The part of the largest increase while the limit was not used: a part that fell does not stay low for good.
+const INCREASE_UNUSED: f64 = 0.2;
+
 /// A signal so far above the target shows a fault, and no part that is too high without one.
 const FAULT: f64 = 0.5;
 
 /// Below this part of the target a signal is healthy.
 const HEALTHY: f64 = 0.9;
 
-/// The weight of earlier windows in the signal, and the least weight of answers that make one.
+/// The weight of earlier windows in the signal, the least weight of answers that make one, and the weight below which they
+/// do not become fewer: a limit with few answers has a signal, too.
 const DECAY: f64 = 0.75;
 const ANSWERS_MIN: f64 = 10.0;
+const ANSWERS_KEPT: f64 = 20.0;
 
-/// Standard deviations of the sampling error: fewer answers make a wider band around the target.
+/// Standard deviations of the sampling error: fewer answers make a wider band around the target. The longest of few
+/// durations is not in it.
 const CONFIDENCE: f64 = 2.0;
+const RANK_MAX: f64 = 0.97;
+
+/// A weight below this one counts as none.
+const WEIGHT_MIN: f64 = 0.01;
 
 /// A signal below the first multiple of the last one falls, one above the second rises.
 const FALLING: f64 = 0.97;
@@ -219,9 +229,11 @@ impl Controller {
             self.step(estimate, usage.pressed > 0);
         }
         self.last = estimate.map(|estimate| estimate.value);
-        self.answers *= DECAY;
-        self.failures *= DECAY;
-        self.durations.iter_mut().for_each(|weight| *weight *= DECAY);
+        if self.answers * DECAY >= ANSWERS_KEPT {
+            let decayed = |weight: f64| if weight * DECAY < WEIGHT_MIN { 0.0 } else { weight * DECAY };
+            (self.answers, self.failures) = (decayed(self.answers), decayed(self.failures));
+            self.durations.iter_mut().for_each(|weight| *weight = decayed(*weight));
+        }
     }
 
     fn step(&mut self, Estimate { low, value, high }: Estimate, is_used: bool) {
@@ -238,11 +250,12 @@ impl Controller {
             self.part = (self.part * (1.0 - (DECREASE * excess * excess).max(DECREASE_MIN))).max(floor);
             self.is_settling = true;
             self.forget();
-        } else if is_used && high < HEALTHY * target && !rises {
+        } else if high < HEALTHY * target && !rises {
             self.has_risen = true;
             let near = (2.0 * (1.0 - high / (HEALTHY * target))).clamp(INCREASE_NEAR, 1.0);
             let was_exceeded = (self.exceeded * EXCEEDED_FROM..self.exceeded).contains(&self.part);
             let speed = if was_exceeded { INCREASE_EXCEEDED } else { near };
+            let speed = if is_used { speed } else { speed.min(INCREASE_UNUSED) };
             self.part = (self.part + INCREASE * speed * (ceiling - floor)).min(ceiling);
         }
     }
@@ -280,7 +293,8 @@ impl Controller {
             return None;
         }
         let error = CONFIDENCE * (0.9 * 0.1 / total).sqrt();
-        let [low, value, high] = [0.9 - error, 0.9, 0.9 + error].map(|part| quantile(counted, part * total));
+        let [low, value, high] =
+            [0.9 - error, 0.9, (0.9 + error).min(RANK_MAX)].map(|part| quantile(counted, part * total));
         Some(Estimate { low, value, high })
     }
 }

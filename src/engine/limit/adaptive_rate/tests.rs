@@ -44,13 +44,13 @@ fn latency_moves_the_rate() {
         1        500      full  700
         1        500      full  490
         1        900      full  490
-      # an unused limit falls, and does not rise
+      # an unused limit falls, and rises slowly
         60       900      some  200
-        60       100      some  200
-        60       100      none  200
-        60       -        full  200
-        1        50       full  216
-        10       50       full  376
+        60       100      some  370-400
+        60       100      none  370-400
+        60       -        full  370-400
+        1        50       full  386-416
+        10       50       full  546-576
         50       50       full  1000
       # near the target
         60       190      full  1000
@@ -127,8 +127,8 @@ fn cpus_move_the_rate() {
         1    100  full  975-980
         1    100  full  680-690
         60   100  full  200
-        60   50   some  200
-        60   -    full  200
+        60   50   some  370-400
+        60   -    full  370-400
       # slower near the part that was too high
         60   20   full  850-890
         400  20   full  1000
@@ -136,6 +136,27 @@ fn cpus_move_the_rate() {
     check(controller(Signal::Cpu, 800), rows, |controller, percent, used| {
         controller.end_window(used, percent.parse().ok().map(|percent: f64| percent / 100.0));
     });
+}
+
+/// A limit with few answers has a signal too, and one slow answer of many does not keep the part low.
+#[test]
+fn few_answers_raise_the_rate() {
+    for windows_per_answer in [1, 3] {
+        let mut controller = controller(Signal::UpstreamP90, 200 * MS_NS);
+        let mut now = Timestamp::ZERO;
+        let mut end = |controller: &mut Controller, window: u64, slow: bool| {
+            now = now.saturating_add_ns(1000 * MS_NS);
+            if window.is_multiple_of(windows_per_answer) {
+                let ms = if slow { 900 } else { 20 };
+                controller.answered(now.saturating_sub_ns(ms * MS_NS), now.saturating_sub_ns(ms * MS_NS), now);
+            }
+            controller.end_window(usage("full"), None);
+        };
+        (0..600).for_each(|window| end(&mut controller, window, true));
+        assert_eq!(controller.part(), 200, "{windows_per_answer}");
+        (0..1800).for_each(|window| end(&mut controller, window, window == 60));
+        assert_eq!(controller.part(), 1000, "{windows_per_answer}");
+    }
 }
 
 /// A failure is slower than the target, and a failed answer is not fast.
