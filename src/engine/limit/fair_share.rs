@@ -20,7 +20,7 @@ use super::packed::{Packed, Unpacker};
 use super::portable::{Charged, Numbers, Portable};
 use super::rule::{self, Scale, Settings};
 use super::state;
-use super::{Decision, Pace, Quota, QuotaError, Retry, token_bucket};
+use super::{Decision, Pace, Quota, QuotaError, RemainingByRate, Retry, token_bucket};
 use crate::base::time::Timestamp;
 
 /// The pool of a limit.
@@ -191,6 +191,12 @@ impl state::State for State {
 
     fn peek(&self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
         rule.pool(now).peek(self.asker(rule), &rule.0.quota, cost, now)
+    }
+
+    /// A look, after which a sharer counts no longer than before.
+    fn remaining(&self, rule: &Rule, cost: u64, now: Timestamp) -> RemainingByRate {
+        let (pool, asker) = (rule.pool(now), self.asker(rule));
+        [state::remaining_of(|cost| pool.decide(asker, &rule.0.quota, cost, now), cost)].into_iter().collect()
     }
 
     /// An estimate: sharers may come and go.

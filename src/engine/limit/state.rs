@@ -35,7 +35,7 @@ pub trait State: Clone + Debug {
 
     /// The units that remain for a request of `cost` units, for each rate.
     fn remaining(&self, rule: &Self::Rule, cost: u64, now: Timestamp) -> RemainingByRate {
-        SmallVec::from_iter([remaining_of(self, rule, cost, now)])
+        SmallVec::from_iter([remaining_of(|cost| self.peek(rule, cost, now), cost)])
     }
 
     /// The wait of a request of `cost` units behind requests that take `ahead` units, each admitted as early as
@@ -83,11 +83,11 @@ fn spent<S: State>(state: &S, rule: &S::Rule, now: Timestamp) -> (u64, Reverse<u
     (state.over(rule, now), Reverse(remaining), reset_after_ns)
 }
 
-/// The units that remain under `rule` for a request of `cost` units. A cost of 0 counts as 1.
-fn remaining_of<S: State>(state: &S, rule: &S::Rule, cost: u64, now: Timestamp) -> Remaining {
-    let Decision { remaining, reset_after_ns, .. } = state.peek(rule, 0, now);
-    let denied = state.peek(rule, cost.max(1), now).denied;
-    let one_more = || state.peek(rule, remaining.saturating_add(1), now).denied;
+/// The units that remain for a request of `cost` units, if `peek` decides. A cost of 0 counts as 1.
+pub(super) fn remaining_of(peek: impl Fn(u64) -> Decision, cost: u64) -> Remaining {
+    let Decision { remaining, reset_after_ns, .. } = peek(0);
+    let denied = peek(cost.max(1)).denied;
+    let one_more = || peek(remaining.saturating_add(1)).denied;
     let more = denied.or_else(one_more).filter(|retry| *retry != Retry::Never);
     Remaining { units: remaining, reset_after_ns, denied, more }
 }

@@ -64,6 +64,13 @@ struct Sharer {
     waits_until: Timestamp,
 }
 
+impl Sharer {
+    /// Whether it was refused, and may not have retried.
+    fn waits(&self) -> bool {
+        self.waits_until > Timestamp::ZERO
+    }
+}
+
 /// The one that asks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker {
@@ -101,6 +108,9 @@ impl Pool {
         self.at = self.at.max(now);
         while let Some((until, id)) = self.waiting.first().copied().filter(|(until, _)| *until <= now) {
             self.waiting.remove(&(until, id));
+            if let Some(sharer) = self.sharers.get_mut(&id) {
+                sharer.waits_until = Timestamp::ZERO;
+            }
             self.release(id);
         }
         let is_full = now.ns_since(self.full_at) >= PATIENCE_NS;
@@ -120,13 +130,12 @@ impl Pool {
         }
     }
 
-    /// Decides a request of `cost` units at the time of the clock. Nothing is charged. A sharer that is refused and owes
-    /// nothing counts from now on.
+    /// Decides a request of `cost` units at the time of the clock. Nothing is charged. A sharer that is refused counts until
+    /// it may have retried, also once it owes nothing.
     pub(super) fn peek(&mut self, asker: Asker, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
         let decision = self.decide(asker, quota, cost, now);
         if let Some(Retry::AfterNs(ns)) = decision.denied
             && asker.id != 0
-            && self.owed(asker) <= ROUNDING
         {
             let sharer = self.remove(asker);
             let waits_until = now.saturating_add_ns(ns.saturating_add(PATIENCE_NS));
@@ -135,7 +144,8 @@ impl Pool {
         decision
     }
 
-    fn decide(&self, asker: Asker, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+    /// As [`Pool::peek`], of a sharer that does not ask.
+    pub(super) fn decide(&self, asker: Asker, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
         let of_bucket = self.bucket.peek(quota, cost, now);
         let weights = self.weights_with(asker);
         let (owed, part) = (self.owed(asker), Self::part(asker, quota, weights));
@@ -178,7 +188,13 @@ impl Pool {
     /// The wait behind requests of the same sharer that take `ahead` units, if no other sharer is charged meanwhile.
     pub(super) fn wait(&self, asker: Asker, quota: &Quota, ahead: u64, cost: u64, now: Timestamp) -> Retry {
         let of_bucket = self.bucket.wait(quota, ahead, cost, now);
-        of_bucket.max(Retry::AfterNs(self.ns_among(asker, quota, (ahead, cost), self.weights_with(asker), now)))
+        of_bucket.max(Retry::AfterNs(self.ns_among(
+            asker,
+            quota,
+            (ahead, cost),
+            (self.weights_with(asker), Sharer::waits),
+            now,
+        )))
     }
 
     /// Gives a charge back that was made under `quota`. Returns the units that the bucket gets back.
@@ -245,17 +261,24 @@ impl Pool {
     /// as they wait.
     fn ns_until_within(&self, asker: Asker, quota: &Quota, cost: u64, now: Timestamp) -> u64 {
         let weights = self.weights_with(asker);
-        let with_all = self.ns_among(asker, quota, (0, cost), weights, now);
+        let with_all = self.ns_among(asker, quota, (0, cost), (weights, Sharer::waits), now);
         let Some((first, _)) = self.waiting.first() else { return with_all };
-        let weight = |(_, id): &(Timestamp, u64)| self.sharers.get(id).map_or(0, |sharer| u64::from(sharer.weight));
-        let waiting: u64 = self.waiting.iter().take(LEAVING_MAX).map(weight).sum();
-        let without = self.ns_among(asker, quota, (0, cost), weights - units(waiting), now);
+        let others = self.waiting.iter().take(LEAVING_MAX).filter_map(|(_, id)| self.sharers.get(id));
+        let idle = others.filter(|sharer| sharer.paid_at <= self.clock).map(|sharer| u64::from(sharer.weight));
+        let without = self.ns_among(asker, quota, (0, cost), (weights - units(idle.sum()), |_| false), now);
         with_all.min(without.max(first.ns_since(self.at)))
     }
 
     /// Nanoseconds until the sharer, after `ahead` units more, may owe `cost` units, among sharers with these weights. Each
-    /// that has paid leaves larger parts to the others, and the last one has what the bucket has.
-    fn ns_among(&self, asker: Asker, quota: &Quota, (ahead, cost): (u64, u64), weights: f64, now: Timestamp) -> u64 {
+    /// that has paid, and does not stay, leaves larger parts to the others. The last one has what the bucket has.
+    fn ns_among(
+        &self,
+        asker: Asker,
+        quota: &Quota,
+        (ahead, cost): (u64, u64),
+        (weights, stays): (f64, fn(&Sharer) -> bool),
+        now: Timestamp,
+    ) -> u64 {
         let own = f64::from(asker.weight.max(1));
         let paid_at = self.clock + (self.owed(asker) + units(ahead)) / own;
         let target = |weights: f64| paid_at - (Self::part(asker, quota, weights) - units(cost)).max(0.0) / own;
@@ -266,7 +289,8 @@ impl Pool {
                 break;
             }
             all += (next - clock) * weights;
-            let weight = self.sharers.get(id).map_or(0.0, |sharer| f64::from(sharer.weight));
+            let leaving = self.sharers.get(id).filter(|sharer| !stays(sharer));
+            let weight = leaving.map_or(0.0, |sharer| f64::from(sharer.weight));
             (clock, weights) = (next, (weights - weight).max(own));
         }
         let by_part_ns = ns(all + (target(weights) - clock).max(0.0) * weights, quota);
@@ -316,7 +340,7 @@ impl Pool {
     fn release(&mut self, id: u64) {
         if let Some(sharer) = self.sharers.get(&id)
             && sharer.paid_at <= self.clock
-            && sharer.waits_until <= self.at
+            && !sharer.waits()
         {
             self.weights -= u64::from(sharer.weight);
             self.sharers.remove(&id);
