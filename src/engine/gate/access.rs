@@ -67,6 +67,7 @@ impl Gate {
         let is_free = enter_as(&mut request, required, is_free)?;
         if live.policy.overload.is_some()
             && self.is_overloaded()
+            && !facts.is_free_preflight // it names neither the method nor the plan of the request after it
             && let Some(shed) = self.draw_shed(request.priority(false))
         {
             // As for a free request: what limits would verify later.

@@ -289,7 +289,6 @@ impl Gate {
                     plan: requester.plan.map(Into::into),
                     footprint: live.footprint(requester.facts, head_bytes),
                     priority,
-                    may_be_overtaken: is_estimate,
                     now,
                 };
                 candidate.join(&holding).map_err(|(cause, expected_ns)| (cause, Some(expected_ns)))

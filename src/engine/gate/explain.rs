@@ -352,16 +352,8 @@ impl Gate {
             return explained.rejected(Cause::Limit, violated, retry.and_then(retry_ns));
         };
         let footprint = live.footprint(facts, facts.head_bytes());
-        let candidate = Candidate {
-            gate: self,
-            caps: live.caps,
-            items: SmallVec::new(),
-            plan: None,
-            footprint,
-            priority,
-            may_be_overtaken: false, // it does not wait
-            now,
-        };
+        let candidate =
+            Candidate { gate: self, caps: live.caps, items: SmallVec::new(), plan: None, footprint, priority, now };
         match candidate.foresee(&holding) {
             Ok(expected_ns) => {
                 let retry_after_ns = known_ns(expected_ns).max(retry_after_ns);

@@ -206,7 +206,7 @@ impl Gate {
             }
             state.table.set_bound(limit.max_keys, limit.on_full);
             state.persists.store(limit.persist, Ordering::Relaxed);
-            state.queues.set_min_share(policy.priorities.as_ref().map_or(0, |rules| rules.min_share_percent));
+            state.queues.set_priorities(policy.priorities.as_ref().map(|rules| rules.min_share_percent));
             state.queues.set_shared(matches!(limit.allowed.usual, Algorithm::FairShare(_)));
             state.adaptation.follow(&limit.allowed.usual, self.clock.now());
             let remote = self.remote(limit, stores).map(Arc::new);

@@ -75,11 +75,13 @@ impl Priorities {
     }
 }
 
-/// The priority that a header names. None if it has another value, or several: one of them may be the client's own.
+/// The priority that a header names, if the request has it. The lowest if it has another value, or several: one of them may
+/// be the client's own.
 fn in_header(headers: Fields<'_>, name: &HeaderName) -> Option<Priority> {
     let mut values = headers.all(name.as_str());
-    let value = values.next().filter(|_| values.next().is_none())?.trim_ascii();
-    Priority::ALL.into_iter().find(|priority| priority.word().as_bytes() == value)
+    let value = values.next()?.trim_ascii();
+    let known = Priority::ALL.into_iter().find(|priority| priority.word().as_bytes() == value);
+    Some(known.filter(|_| values.next().is_none()).unwrap_or(Priority::Background))
 }
 
 #[cfg(test)]
@@ -124,13 +126,14 @@ mod tests {
     #[test]
     fn only_a_trusted_proxy_names_the_priority() {
         let header = Some(HeaderName::from_static("x-priority"));
-        let rules = vec![rule(Priority::Background, "/{*rest}", &[])];
+        let rules = vec![rule(Priority::Critical, "/{*rest}", &[])];
         let priorities = Priorities { header, rules, ..Priorities::default() };
         for (values, is_proxied, expected) in [
             (&["critical"][..], true, Priority::Critical),
             (&[" normal "], true, Priority::Normal),
-            (&["critical"], false, Priority::Background),
-            (&[], true, Priority::Background),
+            (&["background"], true, Priority::Background),
+            (&["background"], false, Priority::Critical),
+            (&[], true, Priority::Critical),
             (&["Critical"], true, Priority::Background),
             (&["urgent"], true, Priority::Background),
             (&["critical", "critical"], true, Priority::Background),

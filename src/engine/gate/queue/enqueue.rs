@@ -28,8 +28,6 @@ pub(in crate::engine::gate) struct Candidate<'l> {
     pub(in crate::engine::gate) plan: Option<Box<str>>,
     pub(in crate::engine::gate) footprint: Footprint,
     pub(in crate::engine::gate) priority: Priority,
-    /// Whether requests that come later may overtake it.
-    pub(in crate::engine::gate) may_be_overtaken: bool,
     pub(in crate::engine::gate) now: Timestamp,
 }
 
@@ -56,7 +54,7 @@ impl<'l> HoldingLimit<'_, 'l> {
     }
 
     fn backlog(&self, priority: Priority) -> Backlog {
-        self.state().queues.backlog_of(self.check.key, priority)
+        self.state().queues.backlog_of(self.check.key, priority, self.check.cost)
     }
 
     /// The wait behind `backlog` in nanoseconds; [`UNKNOWN_NS`] if it ends with another request.
@@ -130,9 +128,7 @@ impl<'l> Candidate<'l> {
         held_by.metrics.cells.count(LimitDecision::Held);
         held_by.metrics.held_now.inc();
         let mut waiting = self.waiting(longest.index, Joined { rank, wake, reservation }, max_wait_ns, held_by);
-        if waiting.may_be_overtaken {
-            waiting.attend();
-        }
+        waiting.attend();
         Ok(waiting)
     }
 
@@ -187,7 +183,6 @@ impl<'l> Candidate<'l> {
             reservation: RefCell::new(Some(joined.reservation)),
             since: self.now,
             max_wait_ns,
-            may_be_overtaken: self.may_be_overtaken,
             held_by,
         }
     }

@@ -24,6 +24,8 @@ pub(in crate::engine::gate) struct LockedQueues {
     waiting: AtomicUsize,
     /// The least part in percent that each priority below critical gets of the units that pass.
     min_share: AtomicUsize,
+    /// Whether the newest policy gives requests priorities.
+    has_priorities: AtomicBool,
     /// Whether all keys spend from one budget.
     is_shared: AtomicBool,
     queues: Mutex<QueueByKey>,
@@ -55,9 +57,29 @@ impl LockedQueues {
         self.waiting.load(Ordering::Acquire) > 0 && self.lock().get(&key).is_some_and(|queue| !queue.is_empty())
     }
 
-    /// Sets the least part in percent that each priority below critical gets of the units that pass.
-    pub(in crate::engine::gate) fn set_min_share(&self, percent: u8) {
-        self.min_share.store(percent.into(), Ordering::Relaxed);
+    /// Sets whether requests have priorities, and then the least part in percent that each priority below critical gets of
+    /// the units that pass. Requests that can be overtaken from now on are woken.
+    pub(in crate::engine::gate) fn set_priorities(&self, min_share: Option<u8>) {
+        let mut queues = self.lock();
+        let percent = usize::from(min_share.unwrap_or(0));
+        let before = self.min_share.swap(percent, Ordering::Relaxed);
+        let had_priorities = self.has_priorities.swap(min_share.is_some(), Ordering::Relaxed);
+        if before == percent && had_priorities == min_share.is_some() {
+            return;
+        }
+        for queue in queues.values_mut() {
+            queue.set_min_share(percent as u64);
+            queue.wakes().for_each(|wake| wake.notify_one());
+        }
+    }
+
+    /// Whether requests that come later may overtake one of this priority that waits.
+    pub(super) fn may_be_overtaken(&self, priority: Priority) -> bool {
+        match priority {
+            Priority::Critical => self.min_share.load(Ordering::Relaxed) > 0,
+            Priority::Normal => self.has_priorities.load(Ordering::Relaxed),
+            Priority::Background => true, // also if a reload has removed the priorities
+        }
     }
 
     /// Sets whether all keys spend from one budget, so that units of one key may let any request pass.
@@ -73,12 +95,11 @@ impl LockedQueues {
 
     /// Notes that a request of this rank and cost passes, for the shares of lower priorities that wait on `key`.
     pub(super) fn pass(&self, key: Key, rank: Rank, cost: u64) {
-        let min_share = self.min_share.load(Ordering::Relaxed) as u64;
-        if min_share > 0
+        if self.min_share.load(Ordering::Relaxed) > 0
             && self.waiting.load(Ordering::Acquire) > 0
-            && let Some(front) = self.lock().get_mut(&key).and_then(|queue| queue.pass(rank, cost, min_share))
+            && let Some(front) = self.lock().get_mut(&key).and_then(|queue| queue.pass(rank, cost))
         {
-            front.notify_one();
+            front.wake.notify_one();
         }
     }
 
@@ -96,16 +117,16 @@ impl LockedQueues {
     pub(super) fn join<E>(&self, joining: Joining<'_>, agree: impl FnOnce(Backlog) -> Result<(), E>) -> Result<(), E> {
         let Joining { key, rank, cost, wake, timer } = joining;
         let mut queues = self.lock();
-        agree(queues.get(&key).map(|queue| queue.backlog_of(priority_of(rank))).unwrap_or_default())?;
+        agree(queues.get(&key).map(|queue| queue.backlog_of(priority_of(rank), cost)).unwrap_or_default())?;
         let waiter = Waiter { cost, wake: Arc::clone(wake), timer };
-        if let Some(displaced) = queues.entry(key).or_default().push(rank, waiter) {
+        if let Some(displaced) = self.queue(&mut queues, key).push(rank, waiter) {
             displaced.notify_one();
         }
         self.waiting.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
-    /// Removes a request. Returns the new front if it was the front.
+    /// Removes a request. Returns the new front if another request is the front then.
     pub(super) fn leave(&self, key: Key, rank: Rank) -> Option<Waiter<Arc<Notify>>> {
         let mut queues = self.lock();
         let queue = queues.get_mut(&key)?;
@@ -120,11 +141,11 @@ impl LockedQueues {
     /// Notes that a request of this rank needs `cost` units of `key`, wherever it waits, if lower priorities have shares.
     /// Returns whether they have.
     pub(super) fn attend(&self, key: Key, rank: Rank, cost: u64) -> bool {
-        let min_share = self.min_share.load(Ordering::Relaxed) as u64;
-        if min_share > 0 {
-            self.lock().entry(key).or_default().attend(rank, cost, min_share);
+        let has_shares = self.min_share.load(Ordering::Relaxed) > 0;
+        if has_shares {
+            self.queue(&mut self.lock(), key).attend(rank, cost);
         }
-        min_share > 0
+        has_shares
     }
 
     /// Notes that a request of this rank, which attends, waits no more.
@@ -132,7 +153,7 @@ impl LockedQueues {
         let mut queues = self.lock();
         let Some(queue) = queues.get_mut(&key) else { return };
         if let Some(front) = queue.unattend(rank) {
-            front.notify_one();
+            front.wake.notify_one();
         }
         if queue.is_unused() {
             queues.remove(&key);
@@ -172,9 +193,9 @@ impl LockedQueues {
         self.lock().get(&key).map(WaitQueue::backlog).unwrap_or_default()
     }
 
-    /// The requests that wait on `key` before a new one of this priority.
-    pub(super) fn backlog_of(&self, key: Key, priority: Priority) -> Backlog {
-        self.lock().get(&key).map(|queue| queue.backlog_of(priority)).unwrap_or_default()
+    /// What a new request of this priority and cost would wait for on `key`.
+    pub(super) fn backlog_of(&self, key: Key, priority: Priority, cost: u64) -> Backlog {
+        self.lock().get(&key).map(|queue| queue.backlog_of(priority, cost)).unwrap_or_default()
     }
 
     /// The requests that wait on each key.
@@ -186,6 +207,11 @@ impl LockedQueues {
     #[cfg(test)]
     pub(in crate::engine::gate) fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::Acquire) == 0 && self.lock().is_empty()
+    }
+
+    /// The queue of `key`, which is added if there is none.
+    fn queue<'q>(&self, queues: &'q mut QueueByKey, key: Key) -> &'q mut WaitQueue<Arc<Notify>> {
+        queues.entry(key).or_insert_with(|| WaitQueue::new(self.min_share.load(Ordering::Relaxed) as u64))
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueByKey> {

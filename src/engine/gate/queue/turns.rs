@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::locked::Joining;
 use super::wait::{NewestLimits, WaitItem, Waiting};
+use super::wait_queue::priority_of;
 use crate::base::time::Timestamp;
 use crate::engine::gate::state::Newest;
 use crate::engine::limit::{BACKDATE_NS_MAX, Retry};
@@ -24,9 +25,14 @@ impl Waiting<'_> {
         Some((deadline, deadline.saturating_add_ns((max_ns / 10).saturating_add(BACKDATE_NS_MAX))))
     }
 
+    /// Whether requests that began to wait later may overtake it, by the newest policy.
+    pub(super) fn may_be_overtaken(&self) -> bool {
+        self.items[self.index].state.queues.may_be_overtaken(priority_of(self.rank))
+    }
+
     /// The instant until which a request that others may overtake waits behind them.
     pub(super) fn patience(&self) -> Option<Timestamp> {
-        self.deadline().filter(|_| self.may_be_overtaken).map(|(_, latest)| latest)
+        self.deadline().filter(|_| self.may_be_overtaken()).map(|(_, latest)| latest)
     }
 
     /// The index of another of its limits in whose queue a request waits that passes before this one.

@@ -68,8 +68,6 @@ pub struct Waiting<'l> {
     pub(super) reservation: RefCell<Option<Reservation<'l>>>,
     pub(super) since: Timestamp,
     pub(super) max_wait_ns: Option<u64>,
-    /// Whether requests that began to wait later may overtake it.
-    pub(super) may_be_overtaken: bool,
     /// The limit that made it wait first.
     pub(super) held_by: &'l Arc<LimitState>,
 }
@@ -135,7 +133,7 @@ impl<'l> Waiting<'l> {
                 if patience.is_some_and(|patience| patience <= now) {
                     return Err(Box::new(self.refuse(Cause::WaitTooLong, now)));
                 }
-                if self.may_be_overtaken {
+                if self.may_be_overtaken() {
                     self.leave_reserved_turns(now);
                 }
                 now = self.sleep(timer.into_iter().chain(patience).min()).await;
@@ -332,10 +330,10 @@ impl<'l> Waiting<'l> {
         let mut batch: Batch<'_, _> = [self.charge(self.index, &limit)].into_iter().collect();
         batch.peek(now);
         // The backlog includes the request itself.
-        let backlog = here.state.queues.backlog_of(here.key, priority_of(self.rank));
+        let backlog = here.state.queues.backlog_of(here.key, priority_of(self.rank), 0);
         let ahead = backlog.units.saturating_sub(here.cost);
         let expected = batch.charges().iter().map(|charge| expected_ns(charge, ahead, now)).max();
-        Refusal { is_estimate: self.may_be_overtaken, ..Refusal::of(batch.charges().iter(), now, cause, expected) }
+        Refusal { is_estimate: self.may_be_overtaken(), ..Refusal::of(batch.charges().iter(), now, cause, expected) }
     }
 }
 

@@ -83,29 +83,32 @@ fn lower_index(rank: Rank) -> Option<usize> {
     LOWER.iter().position(|priority| *priority == priority_of(rank))
 }
 
-impl<W> Default for WaitQueue<W> {
-    fn default() -> Self {
-        let (backlogs, credits, attendance) = Default::default();
-        Self { waiters: BTreeMap::new(), backlogs, credits, attendance, min_share: 0, is_contended: false }
-    }
-}
-
 impl<W> WaitQueue<W> {
+    /// A queue without waiters, and with this least share in percent.
+    pub(super) fn new(min_share: u64) -> Self {
+        let (backlogs, credits, attendance) = Default::default();
+        Self { waiters: BTreeMap::new(), backlogs, credits, attendance, min_share, is_contended: false }
+    }
+
     /// All waiters.
     pub(super) fn backlog(&self) -> Backlog {
         let units = self.backlogs.iter().fold(0_u64, |sum, backlog| sum.saturating_add(backlog.units));
         Backlog { waiting: self.waiters.len(), units }
     }
 
-    /// The waiters of this priority and of higher ones, with the units that lower ones may take before them.
-    pub(super) fn backlog_of(&self, priority: Priority) -> Backlog {
+    /// What a new request of this priority and cost would wait for: the number of waiters of its priority, and the units
+    /// that they and others may take before it. Its share bounds the units of others.
+    pub(super) fn backlog_of(&self, priority: Priority, cost: u64) -> Backlog {
+        let own = self.backlogs[priority as usize];
         let (before, lower) = self.backlogs.split_at(priority as usize + 1);
-        let waiting = before.iter().map(|backlog| backlog.waiting).sum();
         let units = before.iter().fold(0_u64, |sum, backlog| sum.saturating_add(backlog.units));
         let sharing = lower.iter().filter(|backlog| backlog.waiting > 0).count() as u64 * self.min_share;
         let share = units.saturating_mul(self.min_share) / (100 - sharing.min(99));
         let units = lower.iter().fold(units, |sum, backlog| sum.saturating_add(backlog.units.min(share)));
-        Backlog { waiting, units }
+        let others = self.turn(own.units.saturating_add(cost)).checked_div(self.min_share);
+        let others = others.filter(|_| priority != Priority::Critical);
+        let most = others.map_or(u64::MAX, |others| own.units.saturating_add(others));
+        Backlog { waiting: own.waiting, units: units.min(most) }
     }
 
     /// The waiter that passes next.
@@ -137,27 +140,42 @@ impl<W> WaitQueue<W> {
         cost.saturating_mul(100 - self.min_share)
     }
 
-    /// Notes that a request of this rank and cost passes, and sets the least share in percent. Returns the new front if
-    /// another waiter is the front then.
-    pub(super) fn pass(&mut self, rank: Rank, cost: u64, min_share: u64) -> Option<&W> {
+    /// Applies `change`. Returns the new front if another waiter is the front then.
+    fn change(&mut self, change: impl FnOnce(&mut Self)) -> Option<&Waiter<W>> {
         let before = self.front_with(None);
-        self.min_share = min_share;
-        for ((priority, credit), attending) in LOWER.iter().zip(&mut self.credits).zip(self.attendance) {
-            *credit = if priority_of(rank) == *priority {
-                credit.saturating_sub(cost.saturating_mul(100 - min_share))
-            } else {
-                credit.saturating_add(cost.saturating_mul(min_share))
-            };
-            // One turn, and the rest of one pass.
-            let most = attending.cost_max.saturating_add(cost).saturating_mul(100);
-            *credit = if attending.count > 0 { (*credit).min(most) } else { 0 };
-        }
-        self.front().filter(|(rank, _)| before != Some(*rank)).map(|(_, front)| &front.wake)
+        change(self);
+        self.front().filter(|(rank, _)| before != Some(*rank)).map(|(_, front)| front)
     }
 
-    /// Notes that a request of this rank needs `cost` units, wherever it waits, and sets the least share in percent.
-    pub(super) fn attend(&mut self, rank: Rank, cost: u64, min_share: u64) {
-        self.min_share = min_share;
+    /// Sets the least share in percent. Returns the new front if another waiter is the front then.
+    pub(super) fn set_min_share(&mut self, min_share: u64) -> Option<&Waiter<W>> {
+        self.change(|queue| {
+            queue.min_share = min_share;
+            if min_share == 0 {
+                queue.credits = Default::default();
+            }
+        })
+    }
+
+    /// Notes that a request of this rank and cost passes. Returns the new front if another waiter is the front then.
+    pub(super) fn pass(&mut self, rank: Rank, cost: u64) -> Option<&Waiter<W>> {
+        self.change(|queue| {
+            let (turn, part) = (queue.turn(cost), cost.saturating_mul(queue.min_share));
+            for ((priority, credit), attending) in LOWER.iter().zip(&mut queue.credits).zip(queue.attendance) {
+                *credit = if priority_of(rank) == *priority {
+                    credit.saturating_sub(turn)
+                } else {
+                    credit.saturating_add(part)
+                };
+                // One turn, and the rest of one pass.
+                let most = attending.cost_max.saturating_add(cost).saturating_mul(100);
+                *credit = if attending.count > 0 { (*credit).min(most) } else { 0 };
+            }
+        })
+    }
+
+    /// Notes that a request of this rank needs `cost` units, wherever it waits.
+    pub(super) fn attend(&mut self, rank: Rank, cost: u64) {
         if let Some(index) = lower_index(rank) {
             let attending = &mut self.attendance[index];
             (attending.count, attending.cost_max) = (attending.count + 1, attending.cost_max.max(cost));
@@ -165,14 +183,15 @@ impl<W> WaitQueue<W> {
     }
 
     /// Notes that a request of this rank waits no more. Returns the new front if another waiter is the front then.
-    pub(super) fn unattend(&mut self, rank: Rank) -> Option<&W> {
-        let (index, before) = (lower_index(rank)?, self.front_with(None));
-        let attending = &mut self.attendance[index];
-        attending.count = attending.count.saturating_sub(1);
-        if attending.count == 0 {
-            (attending.cost_max, self.credits[index]) = (0, 0);
-        }
-        self.front().filter(|(rank, _)| before != Some(*rank)).map(|(_, front)| &front.wake)
+    pub(super) fn unattend(&mut self, rank: Rank) -> Option<&Waiter<W>> {
+        let index = lower_index(rank)?;
+        self.change(|queue| {
+            let attending = &mut queue.attendance[index];
+            attending.count = attending.count.saturating_sub(1);
+            if attending.count == 0 {
+                (attending.cost_max, queue.credits[index]) = (0, 0);
+            }
+        })
     }
 
     /// Whether no request waits here.
@@ -203,14 +222,15 @@ impl<W> WaitQueue<W> {
         changed.and_then(|rank| self.waiters.get(&rank)).map(|waiter| &waiter.wake)
     }
 
-    /// Removes a waiter. Returns the new front if the waiter was the front.
+    /// Removes a waiter. Returns the new front if another waiter is the front then: also if the waiter was not the front, as
+    /// one behind it may cost no more than its priority has credit for.
     pub(super) fn cancel(&mut self, rank: Rank) -> Option<&Waiter<W>> {
-        let was_front = self.is_front(rank);
-        let waiter = self.waiters.remove(&rank)?;
-        let backlog = &mut self.backlogs[priority_of(rank) as usize];
-        backlog.waiting -= 1;
-        backlog.units = backlog.units.saturating_sub(waiter.cost);
-        self.front().filter(|_| was_front).map(|(_, front)| front)
+        self.change(|queue| {
+            let Some(waiter) = queue.waiters.remove(&rank) else { return };
+            let backlog = &mut queue.backlogs[priority_of(rank) as usize];
+            backlog.waiting -= 1;
+            backlog.units = backlog.units.saturating_sub(waiter.cost);
+        })
     }
 
     /// Whether `rank` is at the front.
@@ -232,115 +252,4 @@ impl<W> WaitQueue<W> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::split_mix::mix;
-
-    fn waiter(cost: u64, wake: Rank) -> Waiter<Rank> {
-        Waiter { cost, wake, timer: None }
-    }
-
-    #[test]
-    fn a_new_front_displaces_the_old_one() {
-        let mut queue = WaitQueue::default();
-        for (rank, displaced, front) in [(5, None, 5), (7, None, 5), (3, Some(5), 3), (4, None, 3), (1, Some(3), 1)] {
-            assert_eq!(queue.push(rank, waiter(2, rank)).copied(), displaced, "{rank}");
-            assert_eq!(queue.front().map(|(rank, waiter)| (rank, waiter.wake)), Some((front, front)), "{rank}");
-        }
-        assert_eq!(queue.backlog(), Backlog { waiting: 5, units: 10 });
-    }
-
-    #[test]
-    fn a_waiter_that_leaves_the_front_uncovers_the_next() {
-        let mut queue = WaitQueue::default();
-        for rank in [1, 2, 3, 4] {
-            queue.push(rank, waiter(rank, rank));
-        }
-        for (rank, uncovered, units) in [(3, None, 7), (1, Some(2), 6), (9, None, 6), (2, Some(4), 4), (4, None, 0)] {
-            assert_eq!(queue.cancel(rank).map(|waiter| waiter.wake), uncovered, "{rank}");
-            assert_eq!(queue.backlog().units, units, "{rank}");
-        }
-    }
-
-    /// Requests of all priorities wait all the time. Rows: the least share, the costs by priority, and the units in 1000
-    /// passes that each priority gets at least.
-    #[test]
-    fn each_lower_priority_gets_its_share_and_no_more() {
-        for (min_share, costs) in [(0, [1, 1, 1]), (10, [1, 1, 1]), (25, [1, 1, 1]), (10, [3, 1, 7]), (1, [1, 2, 3])] {
-            let (mut queue, mut passed) = (WaitQueue::default(), [0_u64; 3]);
-            for number in 0..1000 {
-                for (priority, cost) in Priority::ALL.into_iter().zip(costs) {
-                    queue.push(rank_of(priority, number), waiter(cost, 0));
-                    queue.attend(rank_of(priority, number), cost, min_share);
-                }
-            }
-            for _ in 0..900 {
-                let (rank, cost) = queue.front().map(|(rank, waiter)| (rank, waiter.cost)).unwrap();
-                queue.pass(rank, cost, min_share);
-                queue.cancel(rank);
-                queue.unattend(rank);
-                passed[priority_of(rank) as usize] += cost;
-            }
-            let all: u64 = passed.iter().sum();
-            for (priority, cost) in LOWER.into_iter().zip(&costs[1..]) {
-                let (got, due) = (passed[priority as usize], all * min_share / 100);
-                assert!(got + 2 * cost >= due && got <= due + 2 * cost, "{min_share} {costs:?}: {passed:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_backlog_is_that_of_its_priority_and_of_higher_ones() {
-        let mut queue = WaitQueue::default();
-        for (priority, count) in Priority::ALL.into_iter().zip([2, 3, 5]) {
-            (0..count).for_each(|number| _ = queue.push(rank_of(priority, number), waiter(10, 0)));
-        }
-        let backlogs = |queue: &WaitQueue<_>| Priority::ALL.map(|priority| queue.backlog_of(priority));
-        let exact = [(2, 20), (5, 50), (10, 100)].map(|(waiting, units)| Backlog { waiting, units });
-        assert_eq!(backlogs(&queue), exact);
-        assert_eq!(queue.backlog(), exact[2]);
-        // With shares, others may take units before: of 20 units 10 % of all twice, which are 2.5 units each.
-        queue.pass(rank_of(Priority::Background, 9), 0, 10);
-        assert_eq!(backlogs(&queue).map(|backlog| backlog.units), [24, 55, 100]);
-    }
-
-    /// Whoever is the front once it joins sees nobody before it, and nobody else does.
-    #[test]
-    fn the_front_has_nobody_before_it() {
-        let mut bits = 7;
-        let mut next = |most: u64| {
-            bits = mix(bits + 1);
-            bits % most
-        };
-        for _ in 0..2000 {
-            let mut queue = WaitQueue::default();
-            for number in 1..next(6) {
-                let priority = Priority::ALL[usize::try_from(next(3)).unwrap()];
-                let cost = next(4);
-                queue.push(rank_of(priority, number), waiter(cost, 0));
-                queue.attend(rank_of(priority, number), cost, 25);
-            }
-            for _ in 0..next(6) {
-                queue.pass(rank_of(Priority::Critical, 99), next(5), 25);
-            }
-            let rank =
-                rank_of(Priority::ALL[usize::try_from(next(3)).unwrap()], [0, 50][usize::try_from(next(2)).unwrap()]);
-            let cost = next(4);
-            let has_before = queue.has_before(rank, cost);
-            queue.push(rank, waiter(cost, 0));
-            assert_eq!(has_before, !queue.is_front(rank), "{queue:?}");
-            assert_eq!(queue.has_before(rank, cost), has_before, "{queue:?}");
-        }
-    }
-
-    #[test]
-    fn a_timer_that_has_fired_is_forgotten() {
-        let mut queue = WaitQueue::default();
-        let at = Timestamp::from_ns;
-        queue.push(1, waiter(1, 1));
-        queue.push(2, Waiter { timer: Some(at(20)), ..waiter(1, 2) });
-        for (rank, now_ns, timer) in [(1, 0, None), (2, 19, Some(20)), (2, 20, None), (2, 19, None), (3, 0, None)] {
-            assert_eq!(queue.timer(rank, at(now_ns)), timer.map(at), "{rank} at {now_ns}");
-        }
-    }
-}
+mod tests;

@@ -21,7 +21,8 @@ async fn higher_priorities_pass_first_and_each_in_order_of_arrival() {
         0ms   ask b1 a=k x-priority=background
         0ms   ask b2 a=k x-priority=background
         100ms ask n1 a=k
-        100ms ask n2 a=k x-priority=urgent
+        100ms ask n2 a=k x-priority=normal
+        100ms ask u  a=k x-priority=urgent
         200ms ask c1 a=k x-priority=critical
         1500ms ask c2 a=k x-priority=critical
         > 0s r  pass
@@ -31,6 +32,7 @@ async fn higher_priorities_pass_first_and_each_in_order_of_arrival() {
         > 4s n2 pass
         > 5s b1 pass
         > 6s b2 pass
+        > 7s u  pass
         ",
     )
     .await;
@@ -82,6 +84,22 @@ async fn a_wait_is_foreseen_by_priority() {
         ",
     )
     .await;
+    check(
+        "
+        # also if it waits already when a reload adds priorities
+        limit a 1 1s 1 hold=1200ms
+        0ms   ask r a=k
+        0ms   ask n a=k
+        priorities 0
+        500ms ask c1 a=k x-priority=critical
+        900ms ask c2 a=k x-priority=critical
+        > 0s r pass
+        > 1s c1 pass
+        > 2s c2 pass
+        > 1330ms n WaitTooLong 1670ms
+        ",
+    )
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,6 +127,27 @@ async fn a_lower_priority_gets_its_share() {
     tell(&mut quarter, "c1 c2 c3 b1 c4 c5 c6 b2 c7 c8");
     quarter += "> 0ms c9 WaitTooLong 1100ms\n";
     check(&quarter).await;
+}
+
+/// Critical requests take all that they can, and more of them come than may wait. Background requests that come later get
+/// their share even so, and are refused at once beyond it.
+#[tokio::test(start_paused = true)]
+async fn a_lower_priority_gets_its_share_though_the_queue_is_full() {
+    for (share, waiting, expected) in [(0, 100, 0..=0), (10, 100, 8..=11), (25, 100, 22..=26), (25, 5, 22..=26)] {
+        let mut rows = format!("priorities {share}\nlimit a 10 1s 1 hold=1s waiting={waiting}\n");
+        for number in 0..20 {
+            writeln!(rows, "0ms ask first{number} a=k x-priority=critical").unwrap();
+        }
+        for number in 1..200 {
+            writeln!(rows, "{}ms ask c{number} a=k x-priority=critical", number * 50).unwrap();
+            writeln!(rows, "{}ms ask b{number} a=k x-priority=background", number * 50).unwrap();
+        }
+        let told = super::run(&rows).await;
+        let is_pass = |told: &super::Told| told.what == "pass" && told.at_ns < 10_000_000_000;
+        let passed = |name: &str| told.iter().filter(|(who, told)| who.starts_with(name) && is_pass(told)).count();
+        assert!(expected.contains(&passed("b")), "{share} {waiting}: {} of 100", passed("b"));
+        assert!((98..=101).contains(&passed("")), "{share} {waiting}: {} of all", passed(""));
+    }
 }
 
 /// Two busy limits with requests of all priorities that need one or both: none is stuck.
@@ -218,6 +257,10 @@ async fn a_request_without_its_identity_is_never_shed() {
     assert_eq!(enter(&["x-seller=s", "x-priority=background"]), Err("background".to_owned()));
     assert_eq!(enter(&["x-seller=s", "x-priority=critical"]), Ok(false));
     assert_eq!(enter(&["x-priority=critical"]), Ok(false), "its limit answers 401");
+    // A browser sends a preflight before each request that it may, without credentials.
+    let preflight = headers(&["x-priority=background"]);
+    let preflight = Facts { is_free_preflight: true, ..facts(&preflight) };
+    assert!(matches!(gate.enter(&live, &[], &preflight, false, gate.clock.now()), Ok(false)));
     gate.set_overload(1000);
     assert_eq!(enter(&["x-seller=s"]), Ok(false));
     assert_eq!(enter(&["x-seller=s", "x-priority=background"]), Err("background".to_owned()));

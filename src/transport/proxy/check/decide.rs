@@ -55,8 +55,8 @@ impl<'v> RequestContext<'v> {
             headers,
             client_ip,
             is_free_preflight: false,
-            // Only trusted proxies may ask.
-            is_proxied: true,
+            // Only trusted proxies may ask, but the headers are those that the client sent.
+            is_proxied: false,
             // The certificate of the connection is that of the asking peer.
             certificate: None,
             cost,
