@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::ops::until;
 use crate::support::{Answer, Client, Upstream, Weir, echo, over_h2};
+use crate::upgrades;
 
 /// Background requests, and a proxy that may name priorities.
 const PRIORITIES: &str = "
@@ -142,11 +143,40 @@ fn a_long_wait_for_a_connection_sheds_until_the_bound_is_gone() {
         format!("{upstream}{overload}[[limit]]\nname = 'all'\nkey = []\nrate = '1000/day'\n")
     };
     let weir = Weir::with(&text("[overload]\nqueue_delay = '100ms'\n"));
-    let mut waiting: Vec<_> = (0..2).map(|_| direct(&weir, "/a", "")).collect();
+    // Two clients: one that waits because of its own requests is no sign of overload.
+    let mut waiting = [direct(&weir, "/a", ""), proxied(&weir, "/a", "")];
     weir.wait_for_metric("weir_overload_level", |level| level == 2.0);
     assert_shed(&direct(&weir, "/a", "").answer(), "normal");
     std::fs::write(weir.config_file(), Weir::text(&text(""))).unwrap();
     weir.wait_for_metric("weir_overload_level", |level| level == 0.0);
+    may_end.store(true, Ordering::SeqCst);
+    assert!(waiting.iter_mut().all(|client| client.answer().status == 200));
+}
+
+/// The level is exactly that of the requests without the WebSockets.
+#[test]
+fn upgraded_connections_are_not_in_flight() {
+    let may_end = Arc::<AtomicBool>::default();
+    let ends = Arc::clone(&may_end);
+    let app = Upstream::serving(move |mut peer| {
+        while let Some(received) = peer.head() {
+            if received.header("upgrade").is_some() {
+                peer.send(upgrades::AGREE);
+                continue;
+            }
+            until("requests may end", || ends.load(Ordering::SeqCst));
+            peer.send("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+        }
+    });
+    let weir = upgrades::start(&app, "", "[overload]\nin_flight = 8\n");
+    let sockets = [(); 4].map(|()| upgrades::upgraded(&weir));
+    let mut waiting: Vec<_> = (0..9).map(|_| direct(&weir, "/a", "")).collect();
+    weir.wait_for_metric("weir_overload_level", |level| level == 1.0);
+    // One that is closed is not subtracted any more.
+    drop(sockets);
+    weir.wait_for_metric(upgrades::OPEN, |open| open == 0.0);
+    waiting.push(direct(&weir, "/a", ""));
+    weir.wait_for_metric("weir_overload_level", |level| level == 2.0);
     may_end.store(true, Ordering::SeqCst);
     assert!(waiting.iter_mut().all(|client| client.answer().status == 200));
 }

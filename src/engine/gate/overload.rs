@@ -29,16 +29,54 @@ const ONE: u64 = 1000;
 
 /// Computes the level from one observation after another, at equal intervals of about 100 ms.
 ///
-/// The requests in flight and the wait follow the admitted requests with a delay, so that their level is proportional to
-/// the excess: 1 at 9/8 of a bound, 2 at 10/8. It moves there by a part of the difference only. CPU time has no excess
-/// that shows how much is too much, so its level grows as long as the bound is exceeded.
+/// The requests in flight follow the admitted requests with a delay, so that their level is proportional to the excess: 1
+/// at 9/8 of the bound, 2 at 10/8. It moves there by a part of the difference only. CPU time has no excess that shows how
+/// much is too much, so its level grows as long as the bound is exceeded. For the wait see [`DelayLevel`].
 #[derive(Debug, Default)]
 pub struct OverloadController {
     /// Smoothed CPU time in use, in thousandths.
     cpu_permille: u64,
     cpu_level: Level,
     load_level: Level,
+    delay_level: DelayLevel,
     is_shedding: bool,
+}
+
+/// The level for the wait for a connection.
+///
+/// A queue sums up the excess of requests, so a level that is proportional to the wait, or only grows and shrinks with it,
+/// swings. A controller with both parts settles, as PIE does (RFC 8033): the sum of past excesses finds the level, and the
+/// present excess dampens its swings.
+#[derive(Debug, Default)]
+struct DelayLevel {
+    smoothed_ns: u64,
+    /// The sum of past excesses, in millionths.
+    sum: i64,
+}
+
+/// The level in thousandths for an excess of the wait by its bound.
+const DELAY_GAIN: i64 = 300;
+/// The time in bounds in which the sum grows by as much as an excess adds at once.
+const DELAY_SUM_TIME: i64 = 8;
+/// The interval of observations, in milliseconds.
+const INTERVAL_MS: i64 = 100;
+/// The least wait in milliseconds by which an excess is measured: the controller sees none shorter than its intervals.
+const DELAY_SCALE_MS_MIN: u64 = 200;
+/// The level in thousandths by which the sum shrinks at each observation that finds no request in wait.
+const IDLE_DECAY: i64 = 10;
+
+impl DelayLevel {
+    fn observe(&mut self, bound_ns: u64, delay_ns: u64) -> Level {
+        let ms = |ns: u64| i64::try_from(ns / 1_000_000).unwrap_or(i64::MAX);
+        self.smoothed_ns = self.smoothed_ns / 2 + delay_ns / 2;
+        let scale_ms = ms(bound_ns.max(DELAY_SCALE_MS_MIN * 1_000_000));
+        let excess = (ms(self.smoothed_ns) - ms(bound_ns)).saturating_mul(1000) / scale_ms;
+        let now = excess.clamp(-1000, 6000) * DELAY_GAIN;
+        let idle = if delay_ns == 0 { IDLE_DECAY * 1000 } else { 0 };
+        let most = LEVEL_MAX.cast_signed() * 1000;
+        self.sum = (self.sum + now * INTERVAL_MS / DELAY_SUM_TIME / scale_ms - idle).clamp(0, most);
+        Level::try_from((self.sum + now) / 1000).unwrap_or(0).min(LEVEL_MAX)
+    }
 }
 
 impl OverloadController {
@@ -49,23 +87,27 @@ impl OverloadController {
             let ratio = self.cpu_permille * 100 / u64::from(percent);
             self.cpu_level = match ratio {
                 1001.. => (self.cpu_level + ((ratio - ONE) / 2).clamp(1, 100)).min(LEVEL_MAX),
-                950.. => self.cpu_level,
+                950.. => self.cpu_level.saturating_sub(1),
                 _ => self.cpu_level.saturating_sub(((950 - ratio) / 5).clamp(1, 50)),
             };
         } else {
             self.cpu_level = 0;
         }
-        let ratio = |load: u64, bound: u64| load.saturating_mul(ONE) / bound.max(1);
-        let in_flight = bounds.in_flight.map(|bound| ratio(load.in_flight as u64, bound as u64));
-        let waiting = bounds.queue_delay_ns.map(|bound| ratio(load.queue_delay_ns, bound));
-        let excess = in_flight.max(waiting).unwrap_or(0).saturating_sub(ONE);
+        let ratio = |bound: usize| (load.in_flight as u64).saturating_mul(ONE) / (bound as u64).max(1);
+        let excess = bounds.in_flight.map_or(0, ratio).saturating_sub(ONE);
         let target = excess.saturating_mul(8).min(LEVEL_MAX);
         self.load_level = if target > self.load_level {
             self.load_level + ((target - self.load_level) * 3).div_ceil(20)
         } else {
             self.load_level - (self.load_level - target).div_ceil(20)
         };
-        let level = self.cpu_level.max(self.load_level);
+        let delay_level = if let Some(bound_ns) = bounds.queue_delay_ns {
+            self.delay_level.observe(bound_ns, load.queue_delay_ns)
+        } else {
+            self.delay_level = DelayLevel::default();
+            0
+        };
+        let level = self.cpu_level.max(self.load_level).max(delay_level);
         self.is_shedding = level >= if self.is_shedding { 10 } else { 50 };
         if self.is_shedding { level } else { 0 }
     }
@@ -98,9 +140,14 @@ impl OverloadLevel {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::VecDeque;
 
-    const BOUNDS: Overload = Overload { cpu_percent: Some(90), in_flight: Some(100), queue_delay_ns: Some(1000) };
+    use super::*;
+    use crate::base::split_mix::mix;
+
+    const BOUNDS: Overload =
+        Overload { cpu_percent: Some(90), in_flight: Some(100), queue_delay_ns: Some(200 * MS_NS) };
+    const MS_NS: u64 = 1_000_000;
 
     /// A service whose requests end at a rate in proportion to their number, and the offered load by priority.
     struct Plant {
@@ -189,12 +236,83 @@ mod tests {
         }
     }
 
+    /// The waits and the levels of 600 observations of a queue for `connections`, after 600 others. Requests take
+    /// `service_ms`, and there are `load_percent` of those that can be served; of these 10 % are critical, and 50 % normal.
+    fn queue(connections: usize, service_ms: u64, bound_ms: u64, load_percent: u64) -> (Vec<u64>, Vec<Level>) {
+        let bounds = Overload { queue_delay_ns: Some(bound_ms * MS_NS), ..Overload::default() };
+        let (mut controller, mut level, mut bits) = (OverloadController::default(), 0, 1);
+        let (mut waiting, mut busy) = (VecDeque::new(), VecDeque::new());
+        let (mut due, mut seen) = (0, (Vec::new(), Vec::new()));
+        for now in 0..120_000 {
+            if now % 100 == 0 {
+                let delay_ms = waiting.front().map_or(0, |since| now - since);
+                level = controller.observe(&bounds, &Load { queue_delay_ns: delay_ms * MS_NS, ..Load::default() });
+                seen.0.push(delay_ms);
+                seen.1.push(level);
+            }
+            due += connections as u64 * load_percent;
+            while due >= service_ms * 100 {
+                due -= service_ms * 100;
+                bits = mix(bits + 1);
+                let priority = Priority::ALL[[0, 1, 1, 1, 1, 1, 2, 2, 2, 2][usize::try_from(bits % 10).unwrap()]];
+                if bits / 10 % 1000 >= shed_permille(level, priority) {
+                    waiting.push_back(now);
+                }
+            }
+            while busy.front().is_some_and(|end| *end <= now) {
+                busy.pop_front();
+            }
+            while busy.len() < connections && waiting.pop_front().is_some() {
+                busy.push_back(now + service_ms);
+            }
+        }
+        (seen.0.split_off(600), seen.1.split_off(600))
+    }
+
+    /// Rows: connections, the time of a request, the bound, the load, and the band of nine in ten levels and waits.
+    #[test]
+    fn the_wait_for_a_connection_settles_near_the_bound_without_swings() {
+        for (connections, service_ms, bound_ms, load_percent, levels, waits) in
+            [(100, 1000, 200, 120, [200, 700], [80, 350]), (20, 50, 200, 150, [650, 1050], [100, 350])]
+        {
+            let (mut delays, mut seen) = queue(connections, service_ms, bound_ms, load_percent);
+            delays.sort_unstable();
+            seen.sort_unstable();
+            let row = format!(
+                "{connections} of {service_ms} ms: {:?} {:?}",
+                [0, 30, 300, 570, 599].map(|index| delays[index]),
+                [0, 30, 300, 570, 599].map(|index| seen[index])
+            );
+            assert!(delays[30] >= waits[0] && delays[570] <= waits[1], "{row}");
+            assert!(seen[30] >= levels[0] && seen[570] <= levels[1], "{row}");
+        }
+    }
+
     #[test]
     fn a_load_at_its_bound_sheds_nothing() {
         let mut controller = OverloadController::default();
-        let load = Load { cpu_permille: Some(900), in_flight: 100, queue_delay_ns: 1000 };
+        let load = Load { cpu_permille: Some(900), in_flight: 100, queue_delay_ns: 200 * MS_NS };
         assert!((0..100).all(|_| controller.observe(&BOUNDS, &load) == 0));
-        let late = Load { queue_delay_ns: 1300, ..load };
-        assert_eq!((0..100).map(|_| controller.observe(&BOUNDS, &late)).max(), Some(LEVEL_MAX));
+        let late = Load { queue_delay_ns: 300 * MS_NS, ..load };
+        assert_eq!((0..300).map(|_| controller.observe(&BOUNDS, &late)).max(), Some(LEVEL_MAX));
+        let idle = Load { queue_delay_ns: 0, ..load };
+        let ticks = (0..200).position(|_| controller.observe(&BOUNDS, &idle) == 0);
+        assert!(ticks.is_some_and(|ticks| ticks < 100), "{ticks:?}");
+        assert!((0..100).any(|_| controller.observe(&BOUNDS, &late) > 0));
+        let unbounded = Overload { queue_delay_ns: None, ..BOUNDS };
+        assert_eq!(controller.observe(&unbounded, &late), 0, "a reload removes the bound");
+    }
+
+    /// CPU time that settles just below its bound sheds nothing in the end.
+    #[test]
+    fn cpu_time_at_its_bound_lets_the_level_decay() {
+        for used in [860, 880, 900] {
+            let mut controller = OverloadController::default();
+            let mut observe = |used| controller.observe(&BOUNDS, &Load { cpu_permille: Some(used), ..Load::default() });
+            let level = (0..40).map(|_| observe(1000)).max().unwrap();
+            assert!(level > 500);
+            let ticks = (0..3000).position(|_| observe(used) == 0);
+            assert!(ticks.is_some_and(|ticks| ticks <= 2100), "{used}: {ticks:?}");
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Sheds requests of low priority under overload, so that others are served.
 //!
 //! A request is shed at random, so that no client is shed again and again, and before any limit of its stage is charged. It
-//! is shed only once all that it must prove is verified: a 401 or 403 never becomes a 503.
+//! is shed only once all that it must prove is verified: a 401, or a 403 of an access list, never becomes a 503. A ban by a
+//! limit of the stage is part of the limit's decision, so its 403 may.
 
 use super::overload::{Level, shed_permille};
 use super::refusal::RetryJitter;

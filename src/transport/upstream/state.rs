@@ -41,6 +41,8 @@ pub(crate) struct EndpointState {
     is_draining: AtomicBool,
     /// Active requests; counted only if the balancing needs the count.
     in_flight: AtomicUsize,
+    /// Those of its active requests that have changed their connections to another protocol.
+    upgraded: AtomicUsize,
     /// Open connections to it.
     open: AtomicUsize,
     /// The result of the health checks.
@@ -118,10 +120,10 @@ impl UpstreamState {
         self.queue.wake_all();
     }
 
-    /// Its requests: at its endpoints, and in wait for a connection.
+    /// Its requests: at its endpoints, and in wait for a connection. Upgraded connections may be idle, and are none.
     pub(crate) fn in_flight(&self) -> usize {
-        let active: u64 = self.endpoints.iter().map(|state| state.cells().active()).sum();
-        self.queue.waiting().saturating_add(usize::try_from(active).unwrap_or(usize::MAX))
+        let active: usize = self.endpoints.iter().map(|state| state.active()).sum();
+        self.queue.waiting().saturating_add(active)
     }
 
     /// The longest wait for a connection until `now`.
@@ -197,6 +199,7 @@ impl EndpointState {
             dns_preference: AtomicU32::new(Preference::default().to_word()),
             is_draining: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
+            upgraded: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             is_healthy: AtomicBool::new(true),
             ejection: AtomicU64::new(0),
@@ -345,6 +348,22 @@ impl EndpointState {
     /// Whether it has fewer connections than this.
     pub(super) fn has_capacity(&self, at_most: usize) -> bool {
         self.open.load(Ordering::SeqCst) < at_most
+    }
+
+    /// Its active requests without upgraded connections.
+    fn active(&self) -> usize {
+        let upgraded = self.upgraded.load(Ordering::Relaxed);
+        usize::try_from(self.cells().active()).unwrap_or(usize::MAX).saturating_sub(upgraded)
+    }
+
+    /// Notes that an active request has changed its connection to another protocol.
+    pub(super) fn upgrade(&self) {
+        self.upgraded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that an upgraded connection is closed.
+    pub(super) fn end_upgrade(&self) {
+        self.upgraded.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Counts one more active request; `is_balanced`: the balancing needs the count.

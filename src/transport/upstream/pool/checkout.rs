@@ -128,7 +128,7 @@ impl Drop for InFlight {
 #[derive(Debug)]
 pub(crate) struct UpgradedConnection {
     _active: Option<ActiveRequest>,
-    _in_flight: InFlight,
+    in_flight: InFlight,
     stream: EndpointStream,
     _permit: ConnectionPermit,
 }
@@ -137,7 +137,14 @@ impl UpgradedConnection {
     /// The connection as bytes, and the bytes that have already arrived.
     pub(crate) fn new(connection: H1Connection, handle: PoolHandle) -> (Self, InputBuffer) {
         let H1Connection { stream, input, permit, .. } = connection;
-        (Self { stream, _permit: permit, _in_flight: handle.in_flight, _active: handle.active }, input)
+        handle.in_flight.pool.state.upgrade();
+        (Self { stream, _permit: permit, in_flight: handle.in_flight, _active: handle.active }, input)
+    }
+}
+
+impl Drop for UpgradedConnection {
+    fn drop(&mut self) {
+        self.in_flight.pool.state.end_upgrade();
     }
 }
 

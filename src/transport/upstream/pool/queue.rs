@@ -100,12 +100,12 @@ impl Queue {
         self.waiting.load(Ordering::SeqCst)
     }
 
-    /// The wait of the oldest waiter until `now`; zero without waiters.
+    /// The wait of the first waiter until `now`; zero without one. Older waiters wait because of their clients.
     pub(crate) fn longest_wait(&self, now: Instant) -> Duration {
         if !self.has_waiters() {
             return Duration::ZERO;
         }
-        self.state().waiters.front().map_or(Duration::ZERO, |oldest| now.saturating_duration_since(oldest.since))
+        self.state().first().map_or(Duration::ZERO, |first| now.saturating_duration_since(first.since))
     }
 
     /// Whether any request waits.
@@ -301,8 +301,11 @@ mod tests {
         assert_eq!(active.len(), 3);
         let first = queue.join(&worker, greedy, 10).unwrap();
         assert!(!first.is_front() && queue.is_front_of(&worker).is_none() && !is_woken(&first));
+        assert_eq!(queue.longest_wait(first.waiter.since + Duration::from_secs(9)), Duration::ZERO);
         let second = queue.join(&worker, good, 10).unwrap();
         assert!(second.is_front() && queue.is_front_of(&worker) == Some(true));
+        let wait = Duration::from_secs(1);
+        assert_eq!(queue.longest_wait(second.waiter.since + wait), wait, "that of a waiter which passes next");
         queue.wake_front();
         assert_eq!([&first, &second].map(is_woken), [false, true]);
         // The end of an active request raises the allowance, and the oldest waiter is the first again.
