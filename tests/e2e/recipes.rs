@@ -875,8 +875,8 @@ fn background_work_is_shed_first() {
     let mut waiting: Vec<_> = (0..9).map(|_| send("/a", "premium")).collect();
     weir.wait_for_metric("weir_overload_level", |level| level == 1.0);
     assert_eq!(
-        [("/a", "free"), ("/export/1", "premium")].map(|(path, plan)| send(path, plan).answer().status),
-        [503; 2]
+        [("/a", "free"), ("/a", ""), ("/export/1", "premium")].map(|(path, plan)| send(path, plan).answer().status),
+        [503; 3]
     );
     waiting.push(send("/checkout/1", "free"));
     upstream.wait_until(|upstream| upstream.received().len() == 10);

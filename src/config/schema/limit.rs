@@ -124,7 +124,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("limit.hold.max_wait", DurationOr("forever"), Toml("\"forever\""),
         "Longest wait; else 429 at once."),
     opt("limit.hold.max_waiting", Count(1, 10_000_000), Toml("1000"),
-        "Requests held or delayed on one key; for `leaky_bucket` the default is `burst`."),
+        "Requests of one priority held or delayed on one key; for `leaky_bucket` the default is `burst`."),
     opt("limit.delay.step", Duration, Toml("\"100ms\""),
         "Delay for each unit over the limit."),
     opt("limit.delay.max", Duration, Toml("\"5s\""),

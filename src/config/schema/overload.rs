@@ -8,7 +8,8 @@ use super::words;
 #[rustfmt::skip]
 pub(super) const OPTIONS: &[Opt] = &[
     opt("priority.header", Text("name of a header"), NONE,
-        "Header in which trusted proxies name the priority, before all rules; they must remove it from requests of clients."),
+        "Header in which trusted proxies name the priority, before all rules; they must remove it from requests of clients. \
+         Another value, or several, is `background`."),
     opt("priority.min_share", Text("percentage"), Toml("\"0%\""),
         "Least part of the units of a limit for held requests of each priority below critical, at most `25%`; with `0%` they \
          can wait for ever."),
@@ -24,9 +25,10 @@ pub(super) const OPTIONS: &[Opt] = &[
         "Plans of which the request has one. A plan in a header counts only from a trusted proxy."),
 
     opt("overload.cpu", Text("percentage"), NONE,
-        "CPU time in use, of the machine or of the cgroup's quota, beyond which requests are shed; `1%` to `99%`."),
+        "CPU time of all processes, of the machine or of the cgroup's quota, beyond which requests are shed; `1%` to `99%`."),
     opt("overload.in_flight", Count(1, 10_000_000), NONE,
-        "Requests at services or in wait for a connection to one beyond which requests are shed."),
+        "Requests at services or in wait for a connection to one beyond which requests are shed; upgraded connections are \
+         none."),
     opt("overload.queue_delay", Duration, NONE,
         "Wait for a connection to a service beyond which requests are shed."),
 ];
