@@ -153,7 +153,7 @@ fn a_long_wait_for_a_connection_sheds_until_the_bound_is_gone() {
     assert!(waiting.iter_mut().all(|client| client.answer().status == 200));
 }
 
-/// The level is exactly that of the requests without the WebSockets.
+/// The level is exactly that of the requests without the upgraded connections.
 #[test]
 fn upgraded_connections_are_not_in_flight() {
     let may_end = Arc::<AtomicBool>::default();

@@ -62,7 +62,7 @@ struct LimitedRow {
 pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
     let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
     let name = query.get("name");
-    let Some((limit, ramp, adapted, top)) = described(&pages, name) else {
+    let Some(((limit, ramp, adapted), top)) = described(&pages, name) else {
         return shell::problem(StatusCode::NOT_FOUND, "The configuration in force has no such limit.");
     };
     // All pages until this one, so that they have one order.
@@ -157,11 +157,14 @@ fn ramp_chart(limit: &Limit) -> Option<Chart> {
     Some(chart.over_days(&at_s, &text(part(ramp.scale(limit.ramp_steps)))))
 }
 
-/// The limit in words, its ramp, its part of the rate, and the keys that it refused most.
-fn described(pages: &Pages, name: &str) -> Option<(Described, Option<Chart>, Option<String>, Vec<RefusedKey>)> {
+/// The limit in words, its ramp, and its part of the rate.
+type LimitParts = (Described, Option<Chart>, Option<String>);
+
+/// The parts of a limit, and the keys that it refused most.
+fn described(pages: &Pages, name: &str) -> Option<(LimitParts, Vec<RefusedKey>)> {
     let live = pages.admin.live.load();
     let (index, limit) = live.policy.limits().iter().enumerate().find(|(_, limit)| *limit.name == *name)?;
     let adapted = live.adapted_rate(index).map(adapted_in_words);
     let top = refused_most(pages.admin.gate.top(&live, Some(name), TOP_KEYS), TOP_SHOWN);
-    Some((Described::of(&live.policy, limit), ramp_chart(limit), adapted, top))
+    Some(((Described::of(&live.policy, limit), ramp_chart(limit), adapted), top))
 }

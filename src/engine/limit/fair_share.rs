@@ -161,7 +161,7 @@ impl State {
     }
 
     /// The sharer, which has an id from now on.
-    fn named(&mut self, rule: &Rule, pool: &mut Pool) -> Asker {
+    fn identified(&mut self, rule: &Rule, pool: &mut Pool) -> Asker {
         if self.0.id == 0 {
             self.0.id = pool.next_id();
             self.0.pool = Some(Arc::clone(rule.handle()));
@@ -183,7 +183,7 @@ impl state::State for State {
 
     fn admit(&mut self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
         let mut pool = rule.pool(now);
-        let asker = self.named(rule, &mut pool);
+        let asker = self.identified(rule, &mut pool);
         let (decision, receipt) = pool.admit(asker, &rule.0.quota, cost, now);
         self.0.receipt = receipt;
         decision
@@ -215,7 +215,7 @@ impl state::State for State {
 
     fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
         let mut pool = rule.pool(now);
-        let asker = self.named(rule, &mut pool);
+        let asker = self.identified(rule, &mut pool);
         pool.settle(asker, &rule.0.quota, (extra, max_debt), now)
     }
 

@@ -76,11 +76,10 @@ impl Policy {
         let changed: HashMap<usize, u64> =
             changed.filter(|(index, part)| *part != self.limits[*index].adapted).collect();
         let shares = self.shares.clone().filter(|_| !changed.is_empty())?;
-        Some(
-            self.with_shares(shares, |index, limit| {
-                limit.adapted = changed.get(&index).copied().unwrap_or(limit.adapted)
-            }),
-        )
+        let adapted = |index: usize, limit: &mut Limit| {
+            limit.adapted = changed.get(&index).copied().unwrap_or(limit.adapted);
+        };
+        Some(self.with_shares(shares, adapted))
     }
 
     /// The next step of a ramp after `now`.

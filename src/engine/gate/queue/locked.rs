@@ -76,6 +76,7 @@ impl LockedQueues {
     /// Whether requests that come later may overtake one of this priority that waits.
     pub(super) fn may_be_overtaken(&self, priority: Priority) -> bool {
         match priority {
+            _ if self.is_shared.load(Ordering::Relaxed) => true,
             Priority::Critical => self.min_share.load(Ordering::Relaxed) > 0,
             Priority::Normal => self.has_priorities.load(Ordering::Relaxed),
             Priority::Background => true, // also if a reload has removed the priorities

@@ -179,7 +179,9 @@ fn a_fault_lowers_the_rate_and_its_end_raises_it() {
     for seed in SEEDS {
         let found = run(&course, seed);
         let spans = [(0, 300), (300, 310), (310, 360), (360, 420), (420, 480), (480, 600)];
-        spans.iter().for_each(|(from, to)| row("fault", &found, *from, *to));
+        for (from, to) in spans {
+            row("fault", &found, from, to);
+        }
         assert_eq!(found.parts(0, 300), (100.0, 100.0));
         assert!(found.parts(320, 360).1 <= 20.0, "{:?}", found.parts(320, 360));
         let [before, after] = [(0, 300), (480, 600)].map(|(from, to)| found.mean(from, to, |one| one.answers));
@@ -194,7 +196,9 @@ fn a_drift_does_not_ratchet() {
     let slowness = |at: f64| 1.0 + 0.6 * (1.0 - ((at - 300.0) / 1800.0 - 1.0).abs()).max(0.0);
     let found = run(&Course { seconds: 4500, slowness, ..STEADY }, SEED);
     let spans = [(100, 300), (1100, 1400), (1950, 2250), (2900, 3200), (3900, 4500)];
-    spans.iter().for_each(|(from, to)| row("drift", &found, *from, *to));
+    for (from, to) in spans {
+        row("drift", &found, from, to);
+    }
     let part = |(from, to): (usize, usize)| found.mean(from, to, |one| one.part);
     let parts = spans.map(part);
     assert!(parts[0] > parts[1] && parts[1] > parts[2] && parts[2] < parts[3] && parts[3] < parts[4], "{parts:?}");
