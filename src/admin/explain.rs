@@ -108,8 +108,9 @@ pub struct LimitBody {
     /// What the limit decides, and why, as a sentence.
     #[serde(default)]
     pub reason: String,
-    /// The part of the rate that is in force, and the signal that it follows; `null` if it follows none.
+    /// The part of the rate that is in force, and the signal that it follows; absent if it follows none.
     #[serde(default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub adapted: Option<String>,
     /// Why the limit does not apply; empty if it does.
     pub why_not: Vec<String>,

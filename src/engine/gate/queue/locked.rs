@@ -179,8 +179,8 @@ impl LockedQueues {
             return;
         }
         let (queues, is_shared) = (self.lock(), self.is_shared.load(Ordering::Relaxed));
-        let all = queues.values().filter(|_| is_shared);
-        let woken = all.chain(queues.get(&key)).filter_map(WaitQueue::front);
+        let others = is_shared.then(|| queues.values()).into_iter().flatten();
+        let woken = others.chain(queues.get(&key)).filter_map(WaitQueue::front);
         woken.for_each(|(_, front)| front.wake.notify_one());
     }
 
