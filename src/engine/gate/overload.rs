@@ -31,7 +31,7 @@ const ONE: u64 = 1000;
 ///
 /// The requests in flight follow the admitted requests with a delay, so that their level is proportional to the excess: 1
 /// at 9/8 of the bound, 2 at 10/8. It moves there by a part of the difference only. CPU time has no excess that shows how
-/// much is too much, so its level grows as long as the bound is exceeded. For the wait see [`DelayLevel`].
+/// much is too much, so its level grows as long as the bound is exceeded. For the wait see `DelayLevel`.
 #[derive(Debug, Default)]
 pub struct OverloadController {
     /// Smoothed CPU time in use, in thousandths.

@@ -1,7 +1,7 @@
 //! Fair shares of one token bucket: max-min fairness between sharers, by weight.
 //!
 //! All sharers of a limit spend from one bucket. Each owes the units that it has spent. The units that come back pay for
-//! sharers that owe some, in proportion to their weights; see [`pool`]. A sharer may spend as long as it owes no more than
+//! sharers that owe some, in proportion to their weights; see `pool.rs`. A sharer may spend as long as it owes no more than
 //! its part of the burst, or if it owes nothing. What one sharer leaves goes to the others, at once.
 //!
 //! Bounds: all sharers together, that of [`token_bucket`]. A sharer that asks for no more than its part of the rate is
