@@ -102,7 +102,7 @@ impl Pool {
         self.last_id
     }
 
-    /// Moves the clock to `now`, unless it is there. Nobody owes anything to a bucket that stays full.
+    /// Moves the clock to `now`, unless it is there.
     pub(super) fn advance(&mut self, now: Timestamp) {
         let mut left = units(now.ns_since(self.at)) / units(self.quota.interval_ns());
         self.at = self.at.max(now);
@@ -113,10 +113,9 @@ impl Pool {
             }
             self.release(id);
         }
-        let is_full = now.ns_since(self.full_at) >= PATIENCE_NS;
         while let Some((bits, id)) = self.owing.first().copied() {
             let needed = (f64::from_bits(bits) - self.clock) * units(self.weights);
-            if needed > left && !is_full {
+            if needed > left {
                 self.clock += left / units(self.weights);
                 break;
             }
@@ -125,8 +124,24 @@ impl Pool {
             self.owing.remove(&(bits, id));
             self.release(id);
         }
+        if now.ns_since(self.full_at) >= PATIENCE_NS {
+            self.full_at = now; // not looked at again for so long
+            self.forgive();
+        }
         if self.clock > CLOCK_MAX {
             self.begin_anew();
+        }
+    }
+
+    /// Ends all debts to a bucket that stays full, unless one is larger than the bucket: its sharer pays for that alone.
+    fn forgive(&mut self) {
+        let burst = units(self.quota.burst());
+        let owed = |sharer: &Sharer| (sharer.paid_at - self.clock) * f64::from(sharer.weight);
+        if self.sharers.values().all(|sharer| owed(sharer) <= burst) {
+            self.owing.clear();
+            self.sharers.retain(|_, sharer| sharer.waits());
+            self.sharers.values_mut().for_each(|sharer| sharer.paid_at = self.clock);
+            self.weights = self.sharers.values().map(|sharer| u64::from(sharer.weight)).sum();
         }
     }
 

@@ -131,6 +131,19 @@ fn waiting_sharers_get_equal_parts() {
     }
 }
 
+/// The bucket is full long before a large debt is paid, and that ends no debt.
+#[test]
+fn a_full_bucket_ends_no_debt_beyond_it() {
+    let mut sharers = sharers(quota(10, 20), &[1]);
+    let (rule, state) = &mut sharers[0];
+    assert_eq!(state.settle(rule, 500, 1000, BEGIN), 500);
+    let at = |seconds: u64| BEGIN.saturating_add_ns(seconds * SECOND);
+    for seconds in 0..48 {
+        assert!(!state.admit(rule, 1, at(seconds)).is_admitted(), "{seconds}");
+    }
+    assert!(state.admit(rule, 1, at(51)).is_admitted());
+}
+
 /// Costs of many units, of one that waits, next to sharers that take each unit at once.
 #[test]
 fn a_large_request_is_not_starved() {
