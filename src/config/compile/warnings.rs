@@ -174,9 +174,12 @@ impl<'l> NamedLimits<'l> {
             let (does, help) = if limit.allowed.usual.is_released() {
                 let help = "a check of `[check]` releases its units at once, so the limit holds nothing back there";
                 ("counts requests in flight, and a check does not see their end", help)
-            } else if limit.after.is_some() {
+            } else if limit.after.as_ref().is_some_and(|after| after.counts.is_some() || after.settle.is_some()) {
                 let help = "a check of `[check]` charges `cost`, and nothing changes that charge later";
                 ("settles by the answer, and a check does not see the answer", help)
+            } else if limit.is_sampled() {
+                let help = "write `by = \"cpu\"`; a check of `[check]` sees no answer";
+                ("adapts by answers, and a check does not see the answer", help)
             } else {
                 continue;
             };

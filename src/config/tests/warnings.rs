@@ -92,6 +92,8 @@ fn charges_that_a_check_never_settles() {
         ("key = ['ip']\nalgorithm = 'concurrency'\nmax = 3", Some("unsettled_check")),
         (&format!("key = ['ip']\nrate = '1/s'\n{settle}"), Some("unsettled_check")),
         ("key = ['ip']\nrate = '1/s'\ncount = { status = ['4xx'] }", Some("unsettled_check")),
+        ("key = ['ip']\nrate = '9/s'\nadapt = { by = 'upstream_p90', target = '9ms' }", Some("unsettled_check")),
+        ("key = ['ip']\nrate = '9/s'\nadapt = { by = 'cpu', target = '90%' }", None),
         (&format!("key = ['ip']\nrate = '1/s'\nmode = 'off'\n{settle}"), None),
     ] {
         let text = limit("a", rest);

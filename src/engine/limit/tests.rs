@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::state::State as _;
 use super::{Algorithm, AlgorithmName, AnyState, Calendar, Decision, Rate, Retry, Settings, Unit};
+use crate::base::split_mix::{STEP, mix};
 use crate::base::time::Timestamp;
 
 /// Midnight in UTC, 2023-11-14.
@@ -139,5 +140,16 @@ pub(in crate::engine::limit) fn check(rule: &str, rows: &str) {
             }
             _ => panic!("not a row: {row}"),
         }
+    }
+}
+
+/// Pseudo-random times with an exponential distribution.
+pub(in crate::engine::limit) struct Times(pub(in crate::engine::limit) u64);
+
+impl Times {
+    #[expect(clippy::cast_precision_loss)]
+    pub(in crate::engine::limit) fn next(&mut self, mean: f64) -> f64 {
+        self.0 = self.0.wrapping_add(STEP);
+        -mean * (((mix(self.0) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64).ln()
     }
 }

@@ -74,7 +74,7 @@ fn a_backlog_is_that_of_its_priority_and_what_others_may_take_before() {
     assert_eq!(queue.backlog_of(Priority::Background, 11).units, 50 + 61 * 9);
 }
 
-/// Whoever is the front once it joins sees nobody before it, and nobody else does. Every change of the front wakes one.
+/// A request that would become the front has nobody before it; all others have. Each change of the front wakes a request.
 #[test]
 fn the_front_has_nobody_before_it() {
     let mut bits = 7;

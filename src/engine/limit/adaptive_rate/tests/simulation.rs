@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::super::{Controller, Rule, Signal, Usage, WHOLE};
-use crate::base::split_mix::{STEP, mix};
 use crate::base::time::Timestamp;
+use crate::engine::limit::tests::Times;
 
 /// The service: 20 workers with a mean of 50 ms have a capacity of 400 requests a second. Without a queue its p90 is 115 ms.
 const WORKERS: usize = 20;
@@ -50,17 +50,6 @@ impl Outcome {
     fn parts(&self, from: usize, to: usize) -> (f64, f64) {
         let parts = self.0[from..to].iter().map(|second| second.part / 10.0);
         (parts.clone().fold(f64::INFINITY, f64::min), parts.fold(0.0, f64::max))
-    }
-}
-
-/// Pseudo-random times with an exponential distribution.
-struct Times(u64);
-
-impl Times {
-    #[expect(clippy::cast_precision_loss)]
-    fn next(&mut self, mean: f64) -> f64 {
-        self.0 = self.0.wrapping_add(STEP);
-        -mean * (((mix(self.0) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64).ln()
     }
 }
 

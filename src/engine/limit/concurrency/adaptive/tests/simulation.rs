@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use super::super::{Controller, Range};
-use crate::base::split_mix::{STEP, mix};
 use crate::base::time::Timestamp;
+use crate::engine::limit::tests::Times;
 
 /// The capacity in requests at once, and the mean time of a request without a queue.
 const WORKERS: f64 = 20.0;
@@ -77,17 +77,6 @@ impl Outcome {
 fn percentile(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() * 99 / 100]
-}
-
-/// Pseudo-random times with an exponential distribution.
-struct Times(u64);
-
-impl Times {
-    #[expect(clippy::cast_precision_loss)]
-    fn next(&mut self, mean: f64) -> f64 {
-        self.0 = self.0.wrapping_add(STEP);
-        -mean * (((mix(self.0) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64).ln()
-    }
 }
 
 /// A time or an amount of work, in order.
