@@ -52,6 +52,29 @@ fn a_request_goes_through_and_says_where_it_stands() {
     assert_eq!(weir.metric("weir_requests_total{verdict=\"refused\"}"), 1.0);
 }
 
+/// Of several limits that refuse, the one with the longest wait sets the status.
+#[test]
+fn limits_set_the_statuses_of_their_refusals() {
+    let busy = limit("busy", "1/h", "status = 503\nban = { after = '2/h', for = '10min', status = 429 }");
+    let paying = limit("paying", "1/min", "match = { path = '/paying' }\nstatus = 402");
+    let held = limit("held", "1/h", "match = { path = '/held' }\nstatus = 420\non_limit = 'hold'");
+    let (_upstream, weir, mut client) = start(&(busy + &paying + &held));
+    let mut ask = |path: &str| {
+        let answer = client.get(path);
+        let kind = (answer.status >= 400).then(|| problem(&answer)["type"].as_str().unwrap().to_owned());
+        (answer.status, kind.map(|kind| kind.rsplit_once('#').unwrap().1.to_owned()), number(&answer, "retry-after"))
+    };
+    assert_eq!(ask("/paying").0, 200);
+    let (status, kind, retry_s) = ask("/paying");
+    assert_eq!((status, kind.as_deref()), (503, Some("quota-exceeded")));
+    assert!(retry_s > Some(3000), "{retry_s:?}");
+    assert_eq!(ask("/held").0, 503);
+    let (status, kind, retry_s) = ask("/");
+    assert_eq!((status, kind.as_deref()), (429, Some("abnormal-usage-detected")));
+    assert!(retry_s > Some(500), "{retry_s:?}");
+    assert_eq!(weir.metric("weir_refused_requests_total{by=\"ban\"}"), 1.0);
+}
+
 #[test]
 fn x_ratelimit_says_limit_remaining_and_when_it_is_full() {
     let (_upstream, _weir, mut client) = start(&limit("l", "6/h", "burst = 2"));

@@ -19,8 +19,8 @@ impl KeyVerdict {
     pub(in crate::admin) fn of(key: &KeyBody, action: &OnLimit, now: Timestamp) -> Self {
         let is_in = |mode: Mode| key.mode == mode.word();
         let (is_good, text) = match &key.banned_until {
-            Some(until) if until == "for good" => (false, "Banned for good: each request gets 403.".to_owned()),
-            Some(until) => (false, format!("Banned until {}: each request gets 403.", words::instant(until))),
+            Some(until) if until == "for good" => (false, "Banned for good: each request is refused.".to_owned()),
+            Some(until) => (false, format!("Banned until {}: each request is refused.", words::instant(until))),
             None if is_in(Mode::Off) => (true, "The limit is off: it refuses no request.".to_owned()),
             None if key.rule.is_none() => (true, "Admitted: this key has no limit.".to_owned()),
             None if !key.limited => (true, admitted(key, now)),
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use crate::engine::policy::HoldRule;
 
-    const BANNED: &str = "Banned for good: each request gets 403.";
+    const BANNED: &str = "Banned for good: each request is refused.";
 
     fn fresh() -> KeyBody {
         KeyBody {

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
+
 use crate::base::time::saturating_ns;
 use crate::config::reader::{Located, Problem, Table, time_units};
 use crate::config::schema::words::{self, OnLimitWord};
 use crate::engine::limit::slow_down::SlowDown;
 use crate::engine::limit::{Algorithm, OnFull, QuotaError, Rate, ban};
-use crate::engine::policy::{Allowed, DelayRule, HoldRule, OnLimit};
+use crate::engine::policy::{Allowed, DelayRule, HoldRule, OnLimit, RefusalStatuses};
 
 use OnLimitWord::{Delay, Hold, Reject};
 
@@ -15,6 +17,7 @@ use OnLimitWord::{Delay, Hold, Reject};
 pub(super) struct Excess {
     pub(super) on_limit: OnLimit,
     pub(super) ban: Option<ban::Rule>,
+    pub(super) statuses: RefusalStatuses,
     pub(super) jitter_percent: u8,
     /// `None` if the option is absent.
     on_full: Option<OnFull>,
@@ -29,7 +32,8 @@ pub(super) fn word(table: &Table<'_>) -> Option<OnLimitWord> {
 /// limits it.
 pub(super) fn compile(table: &Table<'_>, word: Option<OnLimitWord>, queue: Option<u64>) -> Option<Excess> {
     let on_limit = on_limit(table, word, queue);
-    let ban = table.table("ban").if_present(ban);
+    let ban_table = table.table("ban");
+    let (ban, statuses) = (ban_table.if_present(ban), statuses(table, &ban_table));
     if let (Some(OnLimit::Delay(_)), Some(value)) = (on_limit, table.get("ban")) {
         let title = "`limit.ban` needs a limit that refuses requests, and this limit delays them";
         table.context.note(Problem::new(value.span(), title).absence());
@@ -40,7 +44,13 @@ pub(super) fn compile(table: &Table<'_>, word: Option<OnLimitWord>, queue: Optio
         let title = "`limit.on_full`: `reject` needs `on_limit = \"reject\"`";
         table.context.note(Problem::new(table.span_of("on_full"), title).absence());
     }
-    Some(Excess { on_full, on_limit: on_limit?, ban: ban?, jitter_percent: jitter_percent? })
+    Some(Excess { on_full, on_limit: on_limit?, ban: ban?, statuses: statuses?, jitter_percent: jitter_percent? })
+}
+
+fn statuses(table: &Table<'_>, ban: &Table<'_>) -> Option<RefusalStatuses> {
+    let status = |table: &Table<'_>| table.count("status").and_then(|code: u16| StatusCode::from_u16(code).ok());
+    let (refused, banned) = (status(table), status(ban));
+    Some(RefusalStatuses { refused: refused?, banned: banned? })
 }
 
 impl Excess {

@@ -14,7 +14,7 @@ const URL: &str = "the address of the service is `url` of `[upstream]`, as in `u
 const LIMIT: &str = "each limit is a table `[[limit]]` with `name`, `key` and `rate`";
 const DELAY: &str = "`on_limit = \"delay\"` of a limit lets requests wait instead of refusing them";
 const CONNECTIONS: &str = "`server.max_connections` bounds connections of clients, and `max_connections` of an upstream those to each endpoint";
-const REFUSAL: &str = "a limit refuses with 429; with `on_limit = \"hold\"` or `\"delay\"` requests wait instead";
+const REFUSAL: &str = "`status` of a limit is that of its refusals, and 429 by default";
 
 /// Tables in which somebody may configure a limit.
 const LIMITS: &[&str] = &["", "limit"];
@@ -46,7 +46,7 @@ const KEYS: [(&[&str], &str, &str); 21] = [
     (ANY, "health_check healthcheck",
         "`health` of `[upstreams.NAME]` checks endpoints, as in `health = { path = \"/health\" }`"),
     (ANY, "max_conn maxconn max_conns worker_connections", CONNECTIONS),
-    (LIMITS, "status status_code rejected_code limit_req_status error_code", REFUSAL),
+    (LIMITS, "status_code rejected_code limit_req_status error_code", REFUSAL),
     (LIMITS, "ttl expire expiry", "Weir forgets a key when that changes no decision"),
 ];
 

@@ -288,6 +288,18 @@ async fn the_fields_are_lists_of_all_rates_and_limits() {
         ("rate = '10/10s'\nalgorithm = 'sliding_window'", 1, r#""l";q=10;w=12"#, r#""l";r=9"#),
         ("algorithm = 'concurrency'\nmax = 5", 1, r#""l";q=5;qu="concurrent-requests""#, r#""l";r=4"#),
         (
+            "rate = '20/min'\ncost = { header = 'content-length', max = 9, default = 9 }",
+            1,
+            r#""l";q=20;w=60;qu="content-bytes""#,
+            r#""l";r=11;t=3"#,
+        ),
+        (
+            "rate = '20/min'\nmax_debt = 9\nsettle = { by = 'response_bytes' }",
+            1,
+            r#""l";q=20;w=60;qu="content-bytes""#,
+            r#""l";r=19;t=3"#,
+        ),
+        (
             "rate = ['5/min', '1000/day']",
             1,
             r#""l/1";q=5;w=60, "l/2";q=1000;w=86400"#,

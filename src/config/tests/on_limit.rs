@@ -39,7 +39,7 @@ ban = {}"#), @r#"
     5 | ban = { after = "10", for = "0s", forever = true }
       |                                   ^^^^^^^
       |
-      = help: `[limit.ban]` can have after, for, for_max
+      = help: `[limit.ban]` can have after, for, for_max, status
 
     error: `limit.ban.for`: the first ban is longer than `for_max`
       --> weir.toml:10:33
@@ -61,7 +61,7 @@ ban = {}"#), @r#"
     15 | ban = {}
        |       ^^
        |
-       = help: expected duration. Time for which requests of the key under this limit are 403; each further ban is twice as long.
+       = help: expected duration. Time for which requests of the key under this limit are refused; each further ban is twice as long.
     "#);
     let rule = |text: &str| {
         let config = format!("{UPSTREAM}[[limit]]\nname = \"a\"\nkey = []\nrate = \"5/s\"\nban = {{ {text} }}\n");

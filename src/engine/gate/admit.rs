@@ -212,7 +212,9 @@ impl Gate {
         handling: Handling,
         now: Timestamp,
     ) -> Option<Special<'l>> {
-        let banned = |check: &Check<'l>| Some((check.check.state, banned_ns(check, now)?));
+        let banned = |check: &Check<'l>| {
+            Some((check.check.state, check.check.applied.limit.statuses.banned, banned_ns(check, now)?))
+        };
         if let Some(refusal) = bans::refusal(checks.charges().iter().filter_map(banned)) {
             let banning = checks.charges().iter().filter(|check| banned(check).is_some());
             self.note_refused(live, requester, banning);

@@ -176,6 +176,7 @@ impl Gate {
             is_estimate: false,
             jitter: RetryJitter::default(),
             cause: Cause::Banned,
+            status: None,
             budgets,
         }
     }

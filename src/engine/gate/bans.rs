@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::operator_bans;
@@ -12,15 +13,17 @@ use super::refusal::{Cause, Refusal, RetryJitter};
 use super::state::LimitState;
 use crate::base::telemetry::LimitDecision;
 
-/// The refusal of a request that limits ban, for the longest of their bans. `bans` are limits, and the nanoseconds until
-/// their bans end. `None` if there are no bans.
+/// The refusal of a request that limits ban, for the longest of their bans. `bans` are limits, their
+/// statuses for it, and the nanoseconds until their bans end. `None` if there are no bans.
 #[cold]
-pub(super) fn refusal<'l>(bans: impl Iterator<Item = (&'l Arc<LimitState>, u64)>) -> Option<Refusal<'l>> {
-    let (mut longest_ns, mut violated) = (0, SmallVec::new());
-    for (state, ban_ns) in bans {
+pub(super) fn refusal<'l>(bans: impl Iterator<Item = (&'l Arc<LimitState>, StatusCode, u64)>) -> Option<Refusal<'l>> {
+    let (mut longest_ns, mut status, mut violated) = (0, None, SmallVec::new());
+    for (state, banned, ban_ns) in bans {
         state.metrics.cells.count(LimitDecision::Banned);
         violated.push(&*state.name);
-        longest_ns = longest_ns.max(ban_ns);
+        if ban_ns >= longest_ns {
+            (longest_ns, status) = (ban_ns, Some(banned));
+        }
     }
     let (retry, cause) = (operator_bans::retry(longest_ns), Cause::Banned);
     (!violated.is_empty()).then_some(Refusal {
@@ -30,6 +33,7 @@ pub(super) fn refusal<'l>(bans: impl Iterator<Item = (&'l Arc<LimitState>, u64)>
         is_estimate: false,
         jitter: RetryJitter::default(),
         cause,
+        status,
         budgets: Vec::new(),
     })
 }

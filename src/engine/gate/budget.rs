@@ -18,6 +18,7 @@ pub struct Budget<'l> {
     key: Key,
     rule: Algorithm,
     cost: u64,
+    counts_bytes: bool,
     retirement: Option<Arc<Retirement>>,
 }
 
@@ -37,6 +38,8 @@ pub struct BudgetItem<'l> {
     pub pace: Option<Pace>,
     /// The units that remain.
     pub remaining: Remaining,
+    /// Whether the units are bytes of bodies.
+    pub counts_bytes: bool,
 }
 
 impl<'l> Budget<'l> {
@@ -49,8 +52,9 @@ impl<'l> Budget<'l> {
     /// The budget of a charge, whether answers list the limit or not.
     pub(super) fn new<C: Checked<'l>>(charge: &Charge<'_, C>) -> Self {
         let (key, rule, cost) = (charge.key, charge.rule.clone(), charge.cost);
-        let retirement = charge.check.limit().retirement().cloned();
-        Self { state: charge.check.state(), key, rule, cost, retirement }
+        let limit = charge.check.limit();
+        let (counts_bytes, retirement) = (limit.counts_bytes(), limit.retirement().cloned());
+        Self { state: charge.check.state(), key, rule, cost, counts_bytes, retirement }
     }
 
     /// What clients are told of a limit that ends at zero.
@@ -60,7 +64,7 @@ impl<'l> Budget<'l> {
 
     /// The rates as they are now, in the order of the configuration.
     pub fn items(&self) -> impl Iterator<Item = BudgetItem<'l>> {
-        let Self { state, key, ref rule, cost, .. } = *self;
+        let Self { state, key, ref rule, cost, counts_bytes, .. } = *self;
         let now = state.clock.now();
         let by_rate = state.table.remaining(key, rule, cost, now);
         let rates = rule.rates();
@@ -70,7 +74,7 @@ impl<'l> Budget<'l> {
             let remaining = *by_rate.get(index).or(by_rate.first())?;
             let position = (!is_one).then_some(index + 1);
             let (capacity, pace) = (rate.capacity(), rate.pace(now));
-            Some(BudgetItem { limit: &state.name, position, capacity, pace, remaining })
+            Some(BudgetItem { limit: &state.name, position, capacity, pace, remaining, counts_bytes })
         })
     }
 }

@@ -1,5 +1,6 @@
 //! A request that its limits refuse.
 
+use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::budget::{Budget, Budgets};
@@ -26,6 +27,8 @@ pub struct Refusal<'l> {
     pub jitter: RetryJitter,
     /// Why the request does not wait until then.
     pub cause: Cause,
+    /// The status of the answer if a limit sets it; `None` for that of the cause.
+    pub status: Option<StatusCode>,
     /// The budgets that the answer lists.
     pub budgets: Budgets<'l>,
 }
@@ -78,6 +81,13 @@ pub enum Cause {
     Gone,
 }
 
+impl Cause {
+    /// Whether the request is beyond a limit that would admit it later.
+    pub fn is_beyond(self) -> bool {
+        matches!(self, Self::Limit | Self::WaitTooLong | Self::QueueFull)
+    }
+}
+
 impl<'l> Refusal<'l> {
     /// Counts a refusal by the limits of `denials`. The retry is `expected_ns` if that is known, else the longest wait.
     pub(super) fn of<'b, C: Checked<'l> + 'b>(
@@ -87,7 +97,7 @@ impl<'l> Refusal<'l> {
         expected_ns: Option<u64>,
     ) -> Self {
         let mut longest: Option<(Retry, Standing<'l>)> = None;
-        let (mut jitter_percent, mut bits) = (0, 0);
+        let (mut jitter_percent, mut bits, mut status) = (0, 0, None);
         let (mut violated, mut budgets, mut is_gone) = (SmallVec::new(), Budgets::new(), false);
         for charge in denials {
             let (state, decision) = (charge.check.state(), charge.decision());
@@ -104,13 +114,15 @@ impl<'l> Refusal<'l> {
             if longest.as_ref().is_none_or(|(known, _)| known_wait(Some(retry)) > known_wait(Some(*known))) {
                 longest = Some((retry, standing));
                 (jitter_percent, bits) = (charge.check.limit().jitter_percent, charge.key.first ^ now.as_ns());
+                status = Some(charge.check.limit().statuses.refused);
             }
         }
         let (retry, standing) = longest.map_or((Retry::AfterNs(0), None), |(retry, standing)| (retry, Some(standing)));
         let retry = known_wait(expected_ns.map(Retry::AfterNs)).unwrap_or(retry);
         let jitter = RetryJitter::of(jitter_percent, retry, bits);
         let cause = if is_gone && cause != Cause::ShuttingDown { Cause::Gone } else { cause };
-        Self { standing, violated, retry, is_estimate: false, jitter, cause, budgets }
+        let status = status.filter(|_| cause.is_beyond());
+        Self { standing, violated, retry, is_estimate: false, jitter, cause, status, budgets }
     }
 
     /// The value of `Retry-After`: whole seconds until the client should retry, at least 1; `None` if it never can pass.
@@ -132,9 +144,8 @@ impl<'l> Refusal<'l> {
         mut budgets: Budgets<'l>,
         jitter_percent: impl FnOnce(&str) -> u8,
     ) -> Self {
-        let is_beyond = matches!(self.cause, Cause::Limit | Cause::WaitTooLong | Cause::QueueFull);
         if let Some(wait) = standing.and_then(|standing| standing.wait)
-            && is_beyond
+            && self.cause.is_beyond()
             && (known_wait(Some(self.retry)) < Some(wait))
         {
             let percent = standing.map_or(0, |standing| jitter_percent(standing.limit));

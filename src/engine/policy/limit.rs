@@ -3,15 +3,18 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
+use http::header::CONTENT_LENGTH;
+
 use super::allowed::Allowed;
-use super::cost::Cost;
+use super::cost::{Cost, CostSource};
 use super::facts::Facts;
 use super::identity::client_ip::Prefixes;
 use super::keys::key::KeySecret;
 use super::keys::part::KeyPart;
 use super::matching::conditions::{Except, Match};
 use super::ramp::{Ramp, Retirement};
-use super::settle::AfterResponse;
+use super::settle::{AfterResponse, SettleBy};
 use super::stale::StaleRule;
 use super::strategy::Strategy;
 use crate::engine::limit::slow_down::SlowDown;
@@ -55,6 +58,8 @@ pub struct Limit {
     pub after: Option<Arc<AfterResponse>>,
     /// The action for requests that the limit does not admit.
     pub on_limit: OnLimit,
+    /// The statuses of refusals.
+    pub statuses: RefusalStatuses,
     /// The longest random time that refused clients are asked to wait beyond their wait, in percent of it.
     pub jitter_percent: u8,
     /// The ban of keys that are refused too often; `None` if there is none.
@@ -69,6 +74,21 @@ pub struct Limit {
     pub persist: bool,
     /// Whether responses list each rate of the limit.
     pub is_listed: bool,
+}
+
+/// The statuses of the answers of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusalStatuses {
+    /// That to a request beyond the limit.
+    pub refused: StatusCode,
+    /// That to a request of a banned key.
+    pub banned: StatusCode,
+}
+
+impl Default for RefusalStatuses {
+    fn default() -> Self {
+        Self { refused: StatusCode::TOO_MANY_REQUESTS, banned: StatusCode::FORBIDDEN }
+    }
 }
 
 /// The stage at which a limit is decided.
@@ -173,6 +193,16 @@ impl Limit {
     pub fn percentile(&self, texts: &[&str], prefixes: Prefixes) -> u8 {
         let hash = || KeySecret::public().key_of_texts(&self.key, texts, prefixes);
         if self.is_partly_enforced() { hash().map_or(0, Key::percentile) } else { 0 }
+    }
+
+    /// Whether the units are bytes of bodies.
+    pub fn counts_bytes(&self) -> bool {
+        let settles = self.after.as_ref().and_then(|after| after.settle.as_ref());
+        let header = match &self.cost {
+            Cost::FromRequest { by: CostSource::Header(header), .. } => Some(header),
+            _ => None,
+        };
+        header == Some(&CONTENT_LENGTH) || settles.is_some_and(|settle| matches!(settle.by, SettleBy::ResponseBytes))
     }
 
     /// Whether a ramp lowers the limit to zero.

@@ -41,7 +41,7 @@ pub use keys::fleet_secret::{FLEET_SECRET_BYTES_MIN, FleetSecret, PROOF_BYTES, P
 pub use keys::key::{KeySecret, key_of_marked_id};
 pub use keys::part::KeyPart;
 pub use keys::shown::{CREDENTIALS, SHOWN_BYTES_MAX};
-pub use limit::{DelayRule, HoldRule, Limit, Mode, OnLimit, Stage};
+pub use limit::{DelayRule, HoldRule, Limit, Mode, OnLimit, RefusalStatuses, Stage};
 pub use matching::conditions::{Except, HeaderTest, HostPattern, Match};
 pub use matching::notation::Mark;
 pub use matching::path;

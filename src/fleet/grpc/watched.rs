@@ -4,6 +4,7 @@
 
 use std::net::IpAddr;
 
+use http::StatusCode;
 use tokio::time::Instant;
 
 use super::server::Server;
@@ -47,7 +48,7 @@ impl Server {
             at: system_now(),
             client: peer,
             protocol: "HTTP/2",
-            status,
+            status: status.as_u16(),
             outcome,
             duration,
             ..RequestRecord::default()
@@ -61,11 +62,15 @@ impl Server {
 }
 
 /// The status that a request would get, and the outcome.
-fn answered(verdict: &NamedVerdict<'_>) -> (u16, Outcome) {
-    let is_banned = |item: &NamedItem<'_>| item.denial.is_some_and(|denial| denial.cause == Cause::Banned);
-    match verdict.is_admitted {
-        true => (200, Outcome::Forwarded),
-        false if verdict.items.iter().flatten().any(is_banned) => (403, Outcome::Refused(RefusedBy::Ban)),
-        false => (429, Outcome::Refused(RefusedBy::Limit)),
+fn answered(verdict: &NamedVerdict<'_>) -> (StatusCode, Outcome) {
+    let mut denied = verdict.items.iter().flatten().filter(|item| item.denial.is_some());
+    let is_banned = |item: &&NamedItem<'_>| item.denial.is_some_and(|denial| denial.cause == Cause::Banned);
+    match (denied.clone().find(is_banned), denied.next()) {
+        _ if verdict.is_admitted => (StatusCode::OK, Outcome::Forwarded),
+        (Some(item), _) => (item.limit.statuses.banned, Outcome::Refused(RefusedBy::Ban)),
+        (None, item) => {
+            let status = item.map_or(StatusCode::TOO_MANY_REQUESTS, |item| item.limit.statuses.refused);
+            (status, Outcome::Refused(RefusedBy::Limit))
+        }
     }
 }

@@ -73,7 +73,7 @@ fn ms(ns: u64) -> u64 {
 }
 
 impl<'a> CheckReply<'a> {
-    /// The answer for a proxy. A refusal by a limit has the status `refuse`; 429 without one.
+    /// The answer for a proxy. A refusal by a limit has the status `refuse`; that of the limit without one.
     pub fn for_proxy(decision: CheckDecision<'a>, refuse: Option<StatusCode>) -> Self {
         Self { decision: decision.limited_as(refuse), listed: None }
     }

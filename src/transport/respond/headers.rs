@@ -170,8 +170,13 @@ fn write_policy(policy: &mut String, item: &BudgetItem<'_>) {
     write_name(policy, item);
     let _ = match item.pace {
         Some(pace) => write!(policy, ";q={};w={}", integer(pace.units), integer(pace.window_s)),
-        None => write!(policy, ";q={};qu=\"concurrent-requests\"", integer(item.capacity)),
+        None => write!(policy, ";q={}", integer(item.capacity)),
     };
+    policy.push_str(match item.pace {
+        _ if item.counts_bytes => ";qu=\"content-bytes\"",
+        None => ";qu=\"concurrent-requests\"",
+        Some(_) => "",
+    });
 }
 
 fn write_limit(limit: &mut String, item: &BudgetItem<'_>, reset_s: Option<u64>) {

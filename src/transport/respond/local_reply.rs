@@ -99,7 +99,7 @@ impl<'a> LocalReply<'a> {
         }
     }
 
-    /// The response to a request that limits refuse: 429, or 503 during shutdown.
+    /// The response to a request that limits refuse.
     pub fn refusal(refusal: Refusal<'a>, is_grpc: bool) -> Self {
         let retry_after_s = refusal.retry_after_s();
         Self {
@@ -113,7 +113,7 @@ impl<'a> LocalReply<'a> {
             is_grpc,
             retry_after_s,
             pushback: Some(Pushback::of(refusal.retry, refusal.jitter)),
-            status: None,
+            status: refusal.status,
             hint: None,
             standing: refusal.standing.map(|standing| (standing, Disposition::Refused { retry_after_s })),
             budgets: refusal.budgets,
@@ -174,9 +174,9 @@ impl<'a> LocalReply<'a> {
         Self { hint: Some(("allow", allowed)), ..Self::new(ProblemKind::MethodRefused, detail, false) }
     }
 
-    /// Answers with `status` in place of 429, if a limit refuses the request.
+    /// Answers with `status` in place of that of the limit, if the request is beyond a limit.
     pub(super) fn limited_as(self, status: Option<StatusCode>) -> Self {
-        Self { status: status.filter(|_| self.kind == ProblemKind::Limited), ..self }
+        Self { status: status.filter(|_| self.kind == ProblemKind::Limited).or(self.status), ..self }
     }
 
     /// Milliseconds until a retry; none if it is unknown or useless.

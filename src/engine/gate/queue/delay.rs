@@ -210,6 +210,7 @@ impl<'l> Delayed<'l> {
             is_estimate: false,
             jitter: RetryJitter::default(),
             cause: Cause::ShuttingDown,
+            status: None,
             budgets: self.pass.budgets(),
         }
     }
