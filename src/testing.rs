@@ -3,6 +3,8 @@
 //! The parts cannot be copied, so a state is the list of its events. They happen again for each look at it.
 //! Two lists that lead to the same [`Story::digest`] are one state.
 
+pub(crate) mod picture;
+
 use std::collections::hash_map::DefaultHasher;
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher};

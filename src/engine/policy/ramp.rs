@@ -77,6 +77,7 @@ impl Ramp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::picture::{self, Line};
 
     fn at(s: u64) -> Timestamp {
         Timestamp::from_ns(s * 1_000_000_000)
@@ -109,6 +110,15 @@ mod tests {
         let up: Vec<_> = ramp(2, (5, 2)).schedule().map(|(_, scale)| scale.units(10)).collect();
         assert_eq!(up, [10, 17, 25]);
         assert!(Ramp::new(vec![at(1)], Scale { numerator: 0, denominator: 1 }, None).is_none());
+    }
+
+    /// The ramp of the guide: 600/min for a day, then a step a day.
+    #[test]
+    fn the_guide_has_the_curve() {
+        let month = ramp(31, (0, 1));
+        let rate = |s: u64| f64::from(u32::try_from(month.scale(month.reached(at(s))).units(600)).unwrap());
+        let values = (10..=325).step_by(2).map(rate).collect();
+        picture::shows("ramp", ("2027-01-01", "2027-02-01"), &[Line { name: "requests per minute", values }]);
     }
 
     /// Clients hear of the end from the begin on, and of 410 at the end only.

@@ -8,6 +8,7 @@ use std::collections::BinaryHeap;
 use super::super::{Controller, Rule, Signal, Usage, WHOLE};
 use crate::base::time::Timestamp;
 use crate::engine::limit::tests::Times;
+use crate::testing::picture::{self, Line};
 
 /// The service: 20 workers with a mean of 50 ms have a capacity of 400 requests a second. Without a queue its p90 is 115 ms.
 const WORKERS: usize = 20;
@@ -44,6 +45,15 @@ impl Outcome {
     fn mean(&self, from: usize, to: usize, of: impl Fn(&Second) -> f64) -> f64 {
         let seconds = &self.0[from..to];
         seconds.iter().map(of).sum::<f64>() / seconds.iter().map(|_| 1.0).sum::<f64>()
+    }
+
+    /// Checks the picture of the course.
+    #[track_caller]
+    fn is_drawn(&self, file: &str, end: &str) {
+        let line = |name, of: fn(&Second) -> f64| Line { name, values: self.0.iter().map(of).collect() };
+        let part = line("part of the rate in %", |one| one.part / 10.0);
+        let (answers, p90) = (line("answers per second", |one| one.answers), line("p90 in ms", |one| one.p90_ms));
+        picture::shows(file, ("0", end), &[part, answers, p90]);
     }
 
     /// The least and the greatest part of the rate, in percent.
@@ -171,6 +181,9 @@ fn a_fault_lowers_the_rate_and_its_end_raises_it() {
         for (from, to) in spans {
             row("fault", &found, from, to);
         }
+        if seed == SEED {
+            found.is_drawn("adapt-fault", "600 s: the service is eight times as slow from 300 to 360 s");
+        }
         assert_eq!(found.parts(0, 300), (100.0, 100.0));
         assert!(found.parts(320, 360).1 <= 20.0, "{:?}", found.parts(320, 360));
         let [before, after] = [(0, 300), (480, 600)].map(|(from, to)| found.mean(from, to, |one| one.answers));
@@ -188,6 +201,7 @@ fn a_drift_does_not_ratchet() {
     for (from, to) in spans {
         row("drift", &found, from, to);
     }
+    found.is_drawn("adapt-drift", "75 min: the service becomes slower by 60 %, and fast again, from 5 to 65 min");
     let part = |(from, to): (usize, usize)| found.mean(from, to, |one| one.part);
     let parts = spans.map(part);
     assert!(parts[0] > parts[1] && parts[1] > parts[2] && parts[2] < parts[3] && parts[3] < parts[4], "{parts:?}");
