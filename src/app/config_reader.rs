@@ -156,7 +156,7 @@ pub(super) fn log_findings(problems: &Diagnostics) {
 }
 
 /// The result of a compilation.
-fn check_body(compiled: Result<Config, Diagnostics>) -> CheckBody {
+pub fn check_body(compiled: Result<Config, Diagnostics>) -> CheckBody {
     let (limits, found) = match compiled {
         Ok(config) => {
             (Some(config.policy.limits().len()), vec![config.warnings, config.run_time.problems.unwrap_or_default()])

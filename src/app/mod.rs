@@ -39,6 +39,7 @@ mod systemd;
 mod versions;
 
 pub use build::App;
+pub use config_reader::check_body;
 pub use error::AppError;
 pub(crate) use operators::routing;
 pub use signals::ignore_signals;

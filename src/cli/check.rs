@@ -2,14 +2,28 @@
 
 use std::process::ExitCode;
 
-use super::output::{FAILURE, INVALID_CONFIGURATION, announce_large, complain, invalid, say, unusable};
+use clap::Args;
+
+use super::output::{FAILURE, INVALID_CONFIGURATION, announce_large, complain, fail, invalid, say, unusable};
 use super::table::table;
 use crate::admin::{key_parts, mode, on_limit, requests, rfc3339, rule};
+use crate::app;
 use crate::app::remote::{self, ConfigAddress, RemoteOptions};
 use crate::base::time::{Clock, Timestamp};
-use crate::config::{self, Config};
+use crate::config::{self, Config, Origin};
 use crate::engine::policy::route::Route;
 use crate::engine::policy::{Limit, Match, Policy, Stage, Variant};
+
+/// The form of the check.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct CheckArgs {
+    /// Treat warnings as errors.
+    #[arg(long)]
+    strict: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
 
 /// Most rows of a table.
 const ROWS_MAX: usize = 50;
@@ -20,12 +34,16 @@ const PATHS_MAX: usize = 3;
 
 /// Shows errors, or warnings and the result. With `strict`, a warning makes the configuration invalid, and overrides that do
 /// not fit are a failure.
-pub(super) fn check(address: ConfigAddress, options: &RemoteOptions, strict: bool) -> ExitCode {
+pub(super) fn check(address: ConfigAddress, options: &RemoteOptions, form: CheckArgs) -> ExitCode {
+    let CheckArgs { strict, json } = form;
     let file = address.to_string();
     let origin = match remote::origin(address, options) {
         Ok(origin) => origin,
         Err(error) => return unusable(&error),
     };
+    if json {
+        return check_as_json(&origin, strict);
+    }
     announce_large(&origin);
     let config = match config::load(&origin) {
         Ok(config) => config,
@@ -53,6 +71,25 @@ pub(super) fn check(address: ConfigAddress, options: &RemoteOptions, strict: boo
     // Weir starts without these overrides, so they prevent no start.
     complain(&problems, FAILURE);
     if strict { complain(&format_args!("\nweir: {file}: {what}, because of --strict"), FAILURE) } else { said }
+}
+
+/// Prints the result as the API does.
+fn check_as_json(origin: &Origin, strict: bool) -> ExitCode {
+    let compiled = config::load(origin);
+    let is_invalid = match &compiled {
+        Ok(config) => strict && config.warnings.warnings() > 0,
+        Err(_) => true,
+    };
+    let misfits = compiled.as_ref().is_ok_and(|config| config.run_time.problems.is_some());
+    let said = match serde_json::to_string_pretty(&app::check_body(compiled)) {
+        Ok(body) => say(&body),
+        Err(error) => return fail(&error),
+    };
+    match (is_invalid, strict && misfits) {
+        (true, _) => ExitCode::from(INVALID_CONFIGURATION),
+        (false, true) => ExitCode::from(FAILURE),
+        (false, false) => said,
+    }
 }
 
 /// The routes and the limits, as tables.

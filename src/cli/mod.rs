@@ -12,12 +12,13 @@ mod source;
 mod table;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use ask::{AdminAddress, Credentials};
-use output::say;
+use output::{fail, say};
 use source::{ConfigArg, FeedArgs, RemoteArgs};
 
 use crate::config::json_schema;
@@ -48,14 +49,23 @@ enum Action {
     Check {
         #[command(flatten)]
         config: ConfigArg,
-        /// Treat warnings as errors.
-        #[arg(long)]
-        strict: bool,
+        #[command(flatten)]
+        form: check::CheckArgs,
         #[command(flatten)]
         remote: RemoteArgs,
     },
     /// Print a JSON Schema of the configuration, for editors.
     Schema,
+    /// Print the completions of a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages: `weir.1`, and one for each subcommand.
+    Man {
+        /// The folder; it must exist.
+        folder: PathBuf,
+    },
     /// Demonstrate Weir with a built-in service; needs no configuration file.
     Demo {
         /// The address to listen on; by default 127.0.0.1:8080, or a free port if that port is in use.
@@ -108,11 +118,20 @@ pub fn main() -> ExitCode {
             Ok(address) => run::run(address, &remote.options(), &feed.options()),
             Err(code) => code,
         },
-        Action::Check { config, remote, strict } => match config.address() {
-            Ok(address) => check::check(address, &remote.options(), strict),
+        Action::Check { config, remote, form } => match config.address() {
+            Ok(address) => check::check(address, &remote.options(), form),
             Err(code) => code,
         },
         Action::Schema => say(&format_args!("{:#}", json_schema())),
+        Action::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Command::command(), "weir", &mut script);
+            say(&String::from_utf8_lossy(&script).trim_end())
+        }
+        Action::Man { folder } => match clap_mangen::generate_to(Command::command(), &folder) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&format_args!("{}: {error}", folder.display())),
+        },
         Action::Demo { listen, fleet, load } => demo::demo(listen, fleet, load),
         Action::Explain(args) => explain::explain(*args),
         Action::Client(args) => operate::client(*args),
