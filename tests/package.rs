@@ -23,7 +23,7 @@ fn package(version: &str, folder: &Path) -> PathBuf {
     let file = folder.join(format!("weir_{version}.deb"));
     let program = Path::new(env!("CARGO_BIN_EXE_weir"));
     let mut command = Command::new("cargo");
-    command.args(["deb", "--no-build", "--no-strip", "--profile", "dev", "--deb-version", version, "--output"]);
+    command.args(["deb", "--no-build", "--strip", "--fast", "--profile", "dev", "--deb-version", version, "--output"]);
     command.arg(&file).env("CARGO_TARGET_DIR", program.parent().and_then(Path::parent).unwrap());
     run(&mut command);
     file
@@ -58,7 +58,6 @@ impl Drop for Running {
 /// Starts the installed program with the installed configuration, on free ports, and waits until it serves.
 fn start(root: &Path) -> Running {
     let config = root.join(CONFIG);
-    run(Command::new(root.join("usr/bin/weir")).arg("check").arg("--strict").arg(&config));
     let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let state = root.join("state");
     std::fs::create_dir_all(&state).unwrap();
@@ -66,10 +65,11 @@ fn start(root: &Path) -> Running {
     let text = text.replace("/run/weir", state.to_str().unwrap()).replace("0.0.0.0:8080", "127.0.0.1:0");
     let text = text.replace("[admin]\n", &format!("[admin]\nlisten = \"127.0.0.1:{}\"\n", port()));
     std::fs::write(state.join("weir.toml"), text).unwrap();
+    run(Command::new(root.join("usr/bin/weir")).args(["check", "--strict"]).arg(state.join("weir.toml")));
     let mut command = Command::new(root.join("usr/bin/weir"));
-    command.arg("run").arg(state.join("weir.toml")).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    command.arg("run").arg(state.join("weir.toml")).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut weir = Running(command.spawn().unwrap());
-    let mut lines = BufReader::new(weir.0.stdout.take().unwrap()).lines();
+    let mut lines = BufReader::new(weir.0.stderr.take().unwrap()).lines();
     let ready = lines.by_ref().map(Result::unwrap).find(|line| line.contains("\"message\":\"listening\""));
     assert!(ready.is_some(), "weir ended before it served");
     weir
