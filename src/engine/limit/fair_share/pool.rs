@@ -9,6 +9,8 @@
 //! Units on the clock are `f64`: they decide only about fairness. The bound of all sharers is that of the bucket, which
 //! computes with integers.
 
+mod waits;
+
 use std::collections::{BTreeSet, HashMap};
 
 use crate::base::time::Timestamp;
@@ -28,9 +30,6 @@ const CLOCK_MAX: f64 = 1e6;
 /// A refused sharer counts for so long after the time at which it may retry, in nanoseconds. `Retry-After` has whole seconds.
 /// A bucket that is full for so long is not contended.
 pub(super) const PATIENCE_NS: u64 = 1_000_000_000;
-
-/// An estimate of a wait considers so many sharers that will owe nothing before it ends. With more it is too long.
-const LEAVING_MAX: usize = 64;
 
 /// The state of all sharers of one limit.
 #[derive(Debug)]
@@ -200,18 +199,6 @@ impl Pool {
         (decision, Some(self.bucket.receipt(cost, now)))
     }
 
-    /// The wait behind requests of the same sharer that take `ahead` units, if no other sharer is charged meanwhile.
-    pub(super) fn wait(&self, asker: Asker, quota: &Quota, ahead: u64, cost: u64, now: Timestamp) -> Retry {
-        let of_bucket = self.bucket.wait(quota, ahead, cost, now);
-        of_bucket.max(Retry::AfterNs(self.ns_among(
-            asker,
-            quota,
-            (ahead, cost),
-            (self.weights_with(asker), Sharer::waits),
-            now,
-        )))
-    }
-
     /// Gives a charge back that was made under `quota`. Returns the units that the bucket gets back.
     pub(super) fn refund(
         &mut self,
@@ -270,51 +257,6 @@ impl Pool {
     fn weights_with(&self, asker: Asker) -> f64 {
         let own = if self.sharers.contains_key(&asker.id) { 0 } else { asker.weight };
         units(self.weights + u64::from(own))
-    }
-
-    /// Nanoseconds until the sharer may owe `cost` units more, if nobody is charged meanwhile. Refused sharers count as long
-    /// as they wait.
-    fn ns_until_within(&self, asker: Asker, quota: &Quota, cost: u64, now: Timestamp) -> u64 {
-        let weights = self.weights_with(asker);
-        let with_all = self.ns_among(asker, quota, (0, cost), (weights, Sharer::waits), now);
-        let Some((first, _)) = self.waiting.first() else { return with_all };
-        let others = self.waiting.iter().take(LEAVING_MAX).filter_map(|(_, id)| self.sharers.get(id));
-        let idle = others.filter(|sharer| sharer.paid_at <= self.clock).map(|sharer| u64::from(sharer.weight));
-        let without = self.ns_among(asker, quota, (0, cost), (weights - units(idle.sum()), |_| false), now);
-        with_all.min(without.max(first.ns_since(self.at)))
-    }
-
-    /// Nanoseconds until the sharer, after `ahead` units more, may owe `cost` units, among sharers with these weights. Each
-    /// that has paid, and does not stay, leaves larger parts to the others. The last one has what the bucket has.
-    fn ns_among(
-        &self,
-        asker: Asker,
-        quota: &Quota,
-        (ahead, cost): (u64, u64),
-        (weights, stays): (f64, fn(&Sharer) -> bool),
-        now: Timestamp,
-    ) -> u64 {
-        let own = f64::from(asker.weight.max(1));
-        let paid_at = self.clock + (self.owed(asker) + units(ahead)) / own;
-        let target = |weights: f64| paid_at - (Self::part(asker, quota, weights) - units(cost)).max(0.0) / own;
-        let (mut clock, mut weights, mut all) = (self.clock, weights.max(own), 0.0);
-        for (bits, id) in self.owing.iter().filter(|(_, id)| *id != asker.id).take(LEAVING_MAX) {
-            let next = f64::from_bits(*bits);
-            if next >= target(weights) {
-                break;
-            }
-            all += (next - clock) * weights;
-            let leaving = self.sharers.get(id).filter(|sharer| !stays(sharer));
-            let weight = leaving.map_or(0.0, |sharer| f64::from(sharer.weight));
-            (clock, weights) = (next, (weights - weight).max(own));
-        }
-        let by_part_ns = ns(all + (target(weights) - clock).max(0.0) * weights, quota);
-        match self.bucket.wait(quota, ahead.saturating_add(reserve(quota)), cost, now) {
-            Retry::AfterNs(bucket_ns) if weights <= own && self.owed(asker) <= units(quota.burst()) => {
-                by_part_ns.min(bucket_ns.max(ns(all, quota)))
-            }
-            _ => by_part_ns,
-        }
     }
 
     /// Adds units to those that a sharer owes. It waits no more.

@@ -275,3 +275,27 @@ fn a_sharer_that_has_left_does_not_count() {
     let admitted = (0..1000).filter(|tick| state.admit(rule, 1, at(*tick)).is_admitted()).count();
     assert!((99..=105).contains(&admitted), "{admitted}");
 }
+
+/// Asks again at the instant that each refusal names, and returns the seconds until it is admitted.
+fn seconds_until_admitted(rule: &Rule, state: &mut State, cost: u64, from: Timestamp) -> u64 {
+    let mut now = from;
+    while let Some(Retry::AfterNs(ns)) = state.admit(rule, cost, now).denied {
+        now = now.saturating_add_ns(ns);
+    }
+    now.ns_since(from) / SECOND
+}
+
+/// Sharers beyond those that an estimate considers leave too: those that pay, and those that never return.
+#[test]
+fn many_sharers_that_leave_delay_nobody_for_long() {
+    for (cost, count) in [(1, 100), (1000, 1000)] {
+        let mut all = sharers(quota(100, 1000), &[1; 1001]);
+        let [(rule, first), others @ ..] = &mut all[..] else { panic!() };
+        assert_eq!((0..2000).filter(|_| first.admit(rule, 1, BEGIN).is_admitted()).count(), 900);
+        for (rule, state) in &mut others[..count] {
+            assert_eq!(state.admit(rule, cost, BEGIN).is_admitted(), cost == 1);
+        }
+        let waited = seconds_until_admitted(rule, first, 1, BEGIN);
+        assert!(waited <= 12, "{waited} seconds after {count} others");
+    }
+}
