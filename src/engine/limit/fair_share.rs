@@ -178,7 +178,7 @@ impl state::State for State {
         Self(Box::new(Inner { id: 0, pool: None, receipt: None }))
     }
 
-    /// The pool adopts the rule of each charge.
+    /// The pool adopts the rule of each request.
     fn adopt(&mut self, _: &Rule, _: Timestamp) {}
 
     fn admit(&mut self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
@@ -216,7 +216,7 @@ impl state::State for State {
     fn settle(&mut self, rule: &Rule, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
         let mut pool = rule.pool(now);
         let asker = self.identified(rule, &mut pool);
-        pool.settle(asker, &rule.0.quota, (extra, max_debt), now)
+        pool.settle(asker, (extra, max_debt), now)
     }
 
     fn over(&self, rule: &Rule, now: Timestamp) -> u64 {

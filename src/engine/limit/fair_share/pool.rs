@@ -35,7 +35,7 @@ pub(super) const PATIENCE_NS: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub(super) struct Pool {
     bucket: Bucket,
-    /// The quota of the last charge, and the instant at which the bucket is full after it.
+    /// The quota of the last decision, and the instant at which the bucket is full after the last charge.
     quota: Quota,
     full_at: Timestamp,
     /// The instant of the clock.
@@ -132,6 +132,25 @@ impl Pool {
         }
     }
 
+    /// Goes on under `quota`: what sharers owe stays, and from now on units come back at its rate. At a higher rate, refused
+    /// sharers count for less time.
+    fn adopt(&mut self, quota: &Quota) {
+        if self.quota == *quota {
+            return;
+        }
+        let part = (units(quota.interval_ns()) / units(self.quota.interval_ns())).min(1.0);
+        self.quota = *quota;
+        self.bucket.adopt(quota, self.at);
+        self.full_at = self.bucket.peek(quota, 0, self.at).full_at(self.at);
+        for (until, id) in std::mem::take(&mut self.waiting) {
+            let until = self.at.saturating_add_ns(whole((units(until.ns_since(self.at)) * part).ceil()));
+            if let Some(sharer) = self.sharers.get_mut(&id) {
+                sharer.waits_until = until;
+                self.waiting.insert((until, id));
+            }
+        }
+    }
+
     /// Ends all debts to a bucket that stays full, unless one is larger than the bucket: its sharer pays for that alone.
     fn forgive(&mut self) {
         let burst = units(self.quota.burst());
@@ -147,6 +166,9 @@ impl Pool {
     /// Decides a request of `cost` units at the time of the clock. Nothing is charged. A sharer that is refused counts until
     /// it may have retried, also once it owes nothing.
     pub(super) fn peek(&mut self, asker: Asker, quota: &Quota, cost: u64, now: Timestamp) -> Decision {
+        if cost > 0 {
+            self.adopt(quota); // a cost of 0 may be a look by the rule of an earlier policy
+        }
         let decision = self.decide(asker, quota, cost, now);
         if let Some(Retry::AfterNs(ns)) = decision.denied
             && asker.id != 0
@@ -191,7 +213,6 @@ impl Pool {
         if !decision.is_admitted() || cost == 0 {
             return (decision, None);
         }
-        self.quota = *quota;
         self.full_at = self.bucket.admit(quota, cost, now).full_at(now);
         // One that was alone may owe more than the bucket lacks.
         let free = (units(quota.burst()) - self.owed(asker)).max(0.0);
@@ -214,9 +235,8 @@ impl Pool {
 
     /// Charges units whether they fit or not, or gives back what the sharer owes. The bucket has no debt: a sharer pays for
     /// its own. Returns the units.
-    pub(super) fn settle(&mut self, asker: Asker, quota: &Quota, (extra, max_debt): (i64, u64), now: Timestamp) -> i64 {
-        self.quota = *quota;
-        let owed = self.owed(asker);
+    pub(super) fn settle(&mut self, asker: Asker, (extra, max_debt): (i64, u64), now: Timestamp) -> i64 {
+        let (quota, owed) = (self.quota, self.owed(asker)); // the rule of the charge may be that of an earlier policy
         let settled = if extra < 0 {
             -units(extra.unsigned_abs()).min(owed)
         } else {
@@ -224,8 +244,8 @@ impl Pool {
         };
         let magnitude = i64::try_from(whole(settled.abs().round())).unwrap_or(i64::MAX);
         let rounded = if extra < 0 { -magnitude } else { magnitude };
-        self.bucket.settle(quota, rounded, 0, now);
-        self.full_at = self.bucket.peek(quota, 0, now).full_at(now);
+        self.bucket.settle(&quota, rounded, 0, now);
+        self.full_at = self.bucket.peek(&quota, 0, now).full_at(now);
         self.charge(asker, settled);
         rounded
     }

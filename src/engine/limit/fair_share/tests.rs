@@ -262,6 +262,23 @@ fn a_new_rule_goes_on_with_the_pool() {
     }
 }
 
+/// A higher rate applies at once, also if each sharer owes too much to be charged under it.
+#[test]
+fn a_new_rate_applies_to_sharers_that_are_refused() {
+    let pool = SharedPool::default();
+    let slow = Quota::new(Rate { count: 1, period_ns: 3600 * SECOND }, 10).unwrap();
+    let [slow, fast] = [slow, quota(10, 10)].map(|quota| Rule::new(quota, 1, pool.clone()));
+    let [mut state, mut other, mut left] = [(); 3].map(|()| State::fresh(&slow));
+    assert!((0..9).all(|_| state.admit(&slow, 1, BEGIN).is_admitted()) && other.admit(&slow, 1, BEGIN).is_admitted());
+    assert!(!left.admit(&slow, 1, BEGIN).is_admitted());
+    let Some(Retry::AfterNs(ns)) = state.peek(&fast, 1, BEGIN).denied else { panic!("admitted") };
+    assert!(ns <= SECOND, "{ns}");
+    assert!(state.admit(&fast, 1, BEGIN.saturating_add_ns(ns)).is_admitted());
+    for state in [state, other, left] {
+        assert!(state.idle_at() <= BEGIN.saturating_add_ns(ns + 2 * SECOND));
+    }
+}
+
 /// Refused sharers that never return do not slow the others for long.
 #[test]
 fn a_sharer_that_has_left_does_not_count() {
