@@ -136,6 +136,10 @@ impl State for AnyState {
         matched!(self, rule, |state, rule| state.peek(rule, cost, now), else Self::fresh(rule).peek(rule, cost, now))
     }
 
+    fn look(&self, rule: &Algorithm, cost: u64, now: Timestamp) -> Decision {
+        matched!(self, rule, |state, rule| state.look(rule, cost, now), else Self::fresh(rule).look(rule, cost, now))
+    }
+
     fn remaining(&self, rule: &Algorithm, cost: u64, now: Timestamp) -> RemainingByRate {
         matched!(self, rule, |state, rule| state.remaining(rule, cost, now), else Self::fresh(rule).remaining(rule, cost, now))
     }

@@ -193,7 +193,12 @@ impl state::State for State {
         rule.pool(now).peek(self.asker(rule), &rule.0.quota, cost, now)
     }
 
-    /// A look, after which a sharer counts no longer than before.
+    /// A sharer counts no longer than before.
+    fn look(&self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
+        rule.pool(now).decide(self.asker(rule), &rule.0.quota, cost, now)
+    }
+
+    /// A look.
     fn remaining(&self, rule: &Rule, cost: u64, now: Timestamp) -> RemainingByRate {
         let (pool, asker) = (rule.pool(now), self.asker(rule));
         [state::remaining_of(|cost| pool.decide(asker, &rule.0.quota, cost, now), cost)].into_iter().collect()

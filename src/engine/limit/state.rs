@@ -33,6 +33,11 @@ pub trait State: Clone + Debug {
     /// The decision that [`State::admit`] would make. Nothing is charged.
     fn peek(&self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Decision;
 
+    /// As [`State::peek`], for someone who only looks.
+    fn look(&self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Decision {
+        self.peek(rule, cost, now)
+    }
+
     /// The units that remain for a request of `cost` units, for each rate.
     fn remaining(&self, rule: &Self::Rule, cost: u64, now: Timestamp) -> RemainingByRate {
         SmallVec::from_iter([remaining_of(|cost| self.peek(rule, cost, now), cost)])

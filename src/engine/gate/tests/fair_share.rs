@@ -1,6 +1,9 @@
 //! Requests that wait for their shares of one budget.
 
-use super::check;
+use std::time::Duration;
+
+use super::{CAPS, ask, check, headers, install, new_gate, parse_limit};
+use crate::engine::gate::{LimitedKeysQuestion, Step};
 
 /// Each sharer has its turn, in its own order of arrival, also with a burst of one unit.
 #[tokio::test(start_paused = true)]
@@ -46,4 +49,24 @@ async fn units_given_back_wake_all_sharers() {
         ",
     )
     .await;
+}
+
+/// A sharer that has left counts no longer because an operator looks at it again and again.
+#[tokio::test(start_paused = true)]
+async fn a_look_lets_no_sharer_count() {
+    let gate = new_gate();
+    let live = install(gate, [parse_limit(&["a", "10", "1s", "1", "shared"])], CAPS);
+    let is_admitted = |key: &str| {
+        let Step::Pass(mut pass) = ask(gate, live, &headers(&[key])) else { return false };
+        pass.charged.commit(true);
+        true
+    };
+    assert!(is_admitted("a=k") && !is_admitted("a=left"));
+    let mut admitted = 0;
+    for tick in 0..1000 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        admitted += usize::from(is_admitted("a=k") && tick >= 500);
+        gate.limited_keys(live, "a", &LimitedKeysQuestion::default(), gate.clock.now()).unwrap();
+    }
+    assert!(admitted >= 49, "{admitted} of 50");
 }

@@ -292,7 +292,7 @@ impl<S: TableState> Keys<S> {
             let Some(rule) = rule(key).filter(|_| state.idle_at() > now) else { return };
             let mut state = state.clone();
             state.adopt(rule, now);
-            seen(key, state.peek(rule, cost, now));
+            seen(key, state.look(rule, cost, now));
         });
     }
 
