@@ -158,9 +158,10 @@ impl<'l> Candidate<'l> {
     }
 
     /// The instant at which a timer wakes the request, so that the request before it need not. None if that instant
-    /// depends on other requests or on a store, or could differ from what the request before it computes.
+    /// depends on other requests, on other sharers or on a store, or could differ from what the request before it computes.
     fn timer(&self, limit: &HoldingLimit<'_, 'l>, expected_ns: u64) -> Option<Timestamp> {
-        let is_known = expected_ns < NEVER_NS && limit.check.remote().is_none() && self.plan.is_none();
+        let is_alone = limit.check.remote().is_none() && !limit.state().queues.is_shared();
+        let is_known = expected_ns < NEVER_NS && is_alone && self.plan.is_none();
         is_known.then(|| self.now.saturating_add_ns(expected_ns))
     }
 

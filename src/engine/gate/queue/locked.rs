@@ -76,11 +76,16 @@ impl LockedQueues {
     /// Whether requests that come later may overtake one of this priority that waits.
     pub(super) fn may_be_overtaken(&self, priority: Priority) -> bool {
         match priority {
-            _ if self.is_shared.load(Ordering::Relaxed) => true,
+            _ if self.is_shared() => true,
             Priority::Critical => self.min_share.load(Ordering::Relaxed) > 0,
             Priority::Normal => self.has_priorities.load(Ordering::Relaxed),
             Priority::Background => true, // also if a reload has removed the priorities
         }
+    }
+
+    /// Whether all keys spend from one budget.
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Relaxed)
     }
 
     /// Sets whether all keys spend from one budget, so that units of one key may let any request pass.
@@ -178,8 +183,8 @@ impl LockedQueues {
         if self.waiting.load(Ordering::Acquire) == 0 {
             return;
         }
-        let (queues, is_shared) = (self.lock(), self.is_shared.load(Ordering::Relaxed));
-        let others = is_shared.then(|| queues.values()).into_iter().flatten();
+        let queues = self.lock();
+        let others = self.is_shared().then(|| queues.values()).into_iter().flatten();
         let woken = others.chain(queues.get(&key)).filter_map(WaitQueue::front);
         woken.for_each(|(_, front)| front.wake.notify_one());
     }

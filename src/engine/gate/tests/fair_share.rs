@@ -1,8 +1,9 @@
 //! Requests that wait for their shares of one budget.
 
+use std::fmt::Write;
 use std::time::Duration;
 
-use super::{CAPS, ask, check, headers, install, new_gate, parse_limit};
+use super::{CAPS, MS_NS, ask, check, headers, install, new_gate, parse_limit};
 use crate::engine::gate::{LimitedKeysQuestion, Step};
 
 /// Each sharer has its turn, in its own order of arrival, also with a burst of one unit.
@@ -69,4 +70,25 @@ async fn a_look_lets_no_sharer_count() {
         gate.limited_keys(live, "a", &LimitedKeysQuestion::default(), gate.clock.now()).unwrap();
     }
     assert!(admitted >= 49, "{admitted} of 50");
+}
+
+/// What sharers leave goes to the others at once, also to a request that began to wait behind another of its sharer.
+#[tokio::test(start_paused = true)]
+async fn a_request_behind_another_gains_when_sharers_leave() {
+    let mut rows = "limit a 1 1s 1 hold=forever shared\n0ms ask r a=k\n".to_owned();
+    for sharer in 0..4 {
+        for number in 0..4 {
+            writeln!(rows, "0ms ask s{sharer}{number} a=s{sharer}").unwrap();
+        }
+    }
+    rows += "0ms ask first a=k\n0ms ask next a=k\n";
+    for sharer in 0..4 {
+        for number in 1..4 {
+            writeln!(rows, "5100ms leave s{sharer}{number}").unwrap();
+        }
+    }
+    let told = super::run(&rows).await;
+    // At full rate, once the others no longer count.
+    assert_eq!(told["first"].at_ns / MS_NS, 5000);
+    assert!(told["next"].at_ns <= 8_000 * MS_NS, "{:?}", told["next"]);
 }
