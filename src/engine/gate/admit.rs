@@ -279,7 +279,7 @@ impl Gate {
             Some(holding) => {
                 let is_arrival = holding.first().is_some_and(HoldingLimit::is_arrival);
                 let priority = RequestIdentities::new(self, live, requester.facts, now).priority(is_arrival);
-                is_estimate = live.policy.priorities.as_ref().is_some_and(|rules| rules.may_be_overtaken(priority));
+                is_estimate = holding.iter().any(|limit| limit.may_be_overtaken(priority));
                 let item = |check: &Check<'l>| {
                     let LimitCheck { state, percentile, .. } = check.check;
                     WaitItem { state, key: check.key, cost: check.cost, percentile }

@@ -68,11 +68,6 @@ impl Priorities {
         by_proxy
             .unwrap_or_else(|| self.rules.iter().find(|rule| fits(rule)).map(|rule| rule.priority).unwrap_or_default())
     }
-
-    /// Whether a request of this priority that waits can be overtaken by one that comes later.
-    pub fn may_be_overtaken(&self, priority: Priority) -> bool {
-        priority != Priority::Critical || self.min_share_percent > 0
-    }
 }
 
 /// The priority that a header names, if the request has it. The lowest if it has another value, or several: one of them may

@@ -49,6 +49,11 @@ impl<'l> HoldingLimit<'_, 'l> {
         self.check.check.applied.limit.stage == Stage::Arrival
     }
 
+    /// Whether requests that come later may pass before one of this priority.
+    pub(in crate::engine::gate) fn may_be_overtaken(&self, priority: Priority) -> bool {
+        self.state().queues.may_be_overtaken(priority)
+    }
+
     fn state(&self) -> &'l Arc<LimitState> {
         self.check.check.state
     }

@@ -92,3 +92,15 @@ async fn a_request_behind_another_gains_when_sharers_leave() {
     assert_eq!(told["first"].at_ns / MS_NS, 5000);
     assert!(told["next"].at_ns <= 8_000 * MS_NS, "{:?}", told["next"]);
 }
+
+/// The wait for a share is an estimate, also if the request is refused at once.
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_share_is_an_estimate() {
+    let gate = new_gate();
+    let live = install(gate, [parse_limit(&["a", "1", "1s", "1", "hold=500ms", "shared"])], CAPS);
+    let fields = headers(&["a=k"]);
+    let Step::Pass(mut first) = ask(gate, live, &fields) else { panic!("the burst is 1") };
+    first.charged.commit(true);
+    let Step::Refuse(refusal) = ask(gate, live, &fields) else { panic!("the wait is 1 s") };
+    assert!(refusal.is_estimate);
+}
