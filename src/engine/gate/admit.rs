@@ -184,6 +184,7 @@ impl Gate {
                 Handling::Queued => Handling::Queued,
                 _ if check.check.is_queued => Handling::Queued,
                 _ if delays || remote.is_some() || limit.allowed.is_special() => Handling::Special,
+                _ if state.queues.has_sharers() => Handling::Special,
                 _ if banned_ns(check, now).is_some() => Handling::Special,
                 handling => handling,
             };
@@ -232,6 +233,9 @@ impl Gate {
                 LocalDecision::Admitted => Some(Special::Admitted),
                 LocalDecision::Open => Some(Special::Asked),
             };
+        }
+        if would_undo_shares(checks, now) {
+            return None;
         }
         checks.admit(now).then_some(Special::Admitted)
     }
@@ -344,6 +348,15 @@ enum Special<'l> {
     /// By the local limits. Stores decide about the others.
     Asked,
     Refused(Box<Refusal<'l>>),
+}
+
+/// Whether a limit whose sharers wait admits a request that another limit denies. A charge that is undone at once would wake
+/// them all.
+fn would_undo_shares(checks: &mut Checks<'_>, now: Timestamp) -> bool {
+    let is_shared = |check: &Check<'_>| check.check.state.queues.has_sharers();
+    checks.charges().iter().any(is_shared)
+        && !checks.peek(now)
+        && checks.charges().iter().any(|check| is_shared(check) && check.is_admitted())
 }
 
 /// Whether a new request on `key` has to queue behind waiting ones.

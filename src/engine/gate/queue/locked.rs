@@ -88,6 +88,11 @@ impl LockedQueues {
         self.is_shared.load(Ordering::Relaxed)
     }
 
+    /// Whether sharers of one budget wait.
+    pub(in crate::engine::gate) fn has_sharers(&self) -> bool {
+        self.is_shared() && self.waiting.load(Ordering::Acquire) > 0
+    }
+
     /// Sets whether all keys spend from one budget, so that units of one key may let any request pass.
     pub(in crate::engine::gate) fn set_shared(&self, is_shared: bool) {
         self.is_shared.store(is_shared, Ordering::Relaxed);

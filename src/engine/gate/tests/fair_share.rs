@@ -1,8 +1,13 @@
 //! Requests that wait for their shares of one budget.
 
 use std::fmt::Write;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use super::redis::FakeRedis;
 use super::{CAPS, MS_NS, ask, check, headers, install, new_gate, parse_limit};
 use crate::engine::gate::{LimitedKeysQuestion, Step};
 
@@ -52,26 +57,6 @@ async fn units_given_back_wake_all_sharers() {
     .await;
 }
 
-/// A sharer that has left counts no longer because an operator looks at it again and again.
-#[tokio::test(start_paused = true)]
-async fn a_look_lets_no_sharer_count() {
-    let gate = new_gate();
-    let live = install(gate, [parse_limit(&["a", "10", "1s", "1", "shared"])], CAPS);
-    let is_admitted = |key: &str| {
-        let Step::Pass(mut pass) = ask(gate, live, &headers(&[key])) else { return false };
-        pass.charged.commit(true);
-        true
-    };
-    assert!(is_admitted("a=k") && !is_admitted("a=left"));
-    let mut admitted = 0;
-    for tick in 0..1000 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        admitted += usize::from(is_admitted("a=k") && tick >= 500);
-        gate.limited_keys(live, "a", &LimitedKeysQuestion::default(), gate.clock.now()).unwrap();
-    }
-    assert!(admitted >= 49, "{admitted} of 50");
-}
-
 /// What sharers leave goes to the others at once, also to a request that began to wait behind another of its sharer.
 #[tokio::test(start_paused = true)]
 async fn a_request_behind_another_gains_when_sharers_leave() {
@@ -103,4 +88,57 @@ async fn a_wait_for_a_share_is_an_estimate() {
     first.charged.commit(true);
     let Step::Refuse(refusal) = ask(gate, live, &fields) else { panic!("the wait is 1 s") };
     assert!(refusal.is_estimate);
+}
+
+/// A sharer that has left counts no longer because an operator looks at it again and again.
+#[tokio::test(start_paused = true)]
+async fn a_look_lets_no_sharer_count() {
+    let gate = new_gate();
+    let live = install(gate, [parse_limit(&["a", "10", "1s", "1", "shared"])], CAPS);
+    let is_admitted = |key: &str| {
+        let Step::Pass(mut pass) = ask(gate, live, &headers(&[key])) else { return false };
+        pass.charged.commit(true);
+        true
+    };
+    assert!(is_admitted("a=k") && !is_admitted("a=left"));
+    let mut admitted = 0;
+    for tick in 0..1000 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        admitted += usize::from(is_admitted("a=k") && tick >= 500);
+        gate.limited_keys(live, "a", &LimitedKeysQuestion::default(), gate.clock.now()).unwrap();
+    }
+    assert!(admitted >= 49, "{admitted} of 50");
+}
+
+/// A request that another limit refuses wakes no sharer that waits: nothing has come back.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_by_another_limit_wakes_no_sharer() {
+    let gate = new_gate();
+    let shared = parse_limit(&["a", "1", "1min", "10", "hold=forever", "shared"]);
+    let live = install(gate, [shared, parse_limit(&["b", "1", "1h", "1"])], CAPS);
+    let pass = |words: &[&str]| {
+        let Step::Pass(mut pass) = ask(gate, live, &headers(words)) else { panic!("{words:?}") };
+        pass.charged.commit(true);
+    };
+    (0..9).for_each(|_| pass(&["a=k"]));
+    pass(&["b=k"]);
+    let Step::Wait(waiting) = ask(gate, live, &headers(&["a=k"])) else { panic!("it has to wait") };
+    let looks = Arc::<AtomicUsize>::default();
+    let counted = Arc::clone(&looks);
+    let waits = tokio::spawn(async move {
+        let redis = FakeRedis::new(gate.clock);
+        let mut wait = pin!(waiting.wait(&redis));
+        poll_fn(|context| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            wait.as_mut().poll(context)
+        })
+        .await
+        .is_ok()
+    });
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+        assert!(matches!(ask(gate, live, &headers(&["a=other", "b=k"])), Step::Refuse(_)));
+    }
+    assert_eq!(looks.load(Ordering::Relaxed), 1);
+    waits.abort();
 }
