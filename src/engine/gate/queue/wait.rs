@@ -136,6 +136,9 @@ impl<'l> Waiting<'l> {
                 if self.may_be_overtaken() {
                     self.leave_reserved_turns(now);
                 }
+                if self.attended.is_empty() {
+                    self.attend(); // a reload may have given it shares
+                }
                 now = self.sleep(timer.into_iter().chain(patience).min()).await;
                 continue;
             }

@@ -129,6 +129,21 @@ async fn a_lower_priority_gets_its_share() {
     check(&quarter).await;
 }
 
+/// A reload that gives shares gives them to requests that wait already, too.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_gets_its_share_after_a_reload() {
+    let mut rows = "priorities 0\nlimit a 10 1s 1 hold=forever\n".to_owned();
+    rows += "0ms ask r a=k\n0ms ask b a=k x-priority=background\n";
+    for number in 0..200 {
+        if number == 10 {
+            rows += "priorities 10\n";
+        }
+        writeln!(rows, "{}ms ask c{number} a=k x-priority=critical", number * 50).unwrap();
+    }
+    let told = super::run(&rows).await;
+    assert!(told["b"].at_ns < 3_000_000_000, "{:?}", told["b"]);
+}
+
 /// Critical requests take all that they can, and more of them come than may wait. Background requests that come later get
 /// their share even so, and are refused at once beyond it.
 #[tokio::test(start_paused = true)]
