@@ -3,11 +3,16 @@
 //! The controller measures the elasticity of latency: the relative change of the mean latency, divided by the relative
 //! change of the bound. Without a queue in the service it is 0: more requests in flight are answered as fast. In a queue it
 //! is 1: they only wait longer. The bound moves to the point between. Two windows, in which the bound is a tenth higher and
-//! a tenth lower, make one measurement. No latency is remembered beyond that, so no drift of it can mislead the controller.
+//! a tenth lower, make one measurement.
+//!
+//! That is too slow when a service loses its workers. So a latency far above the lowest one is tested: in one window the
+//! bound is lower by as much. If the latency falls with it, requests waited, and the bound stays low; if not, all requests
+//! take longer, and the bound returns. No latency decides more than whether to test, and the test replaces it, so no drift
+//! can mislead the controller.
 //!
 //! Bound: it is always from the least to the greatest bound of its [`Range`], and one pair of windows moves it by at most
-//! the distance of its two bounds, or twice that at the start; failures lower it by a quarter in each window. Not here: the
-//! lock and the clock (gate).
+//! the distance of its two bounds, or twice that at the start; failures lower it by a quarter in each window, and a test by
+//! the rise of the latency. Not here: the lock and the clock (gate).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -63,10 +68,20 @@ impl Eq for Bound {}
 
 /// The wanted elasticity for a large bound, and what is added for a small one, divided by the bound: a few workers are busy
 /// only if some requests wait for them.
-const TARGET: (f64, f64) = (0.8, 0.3);
+const TARGET: (f64, f64) = (0.85, 0.6);
 
 /// Half of the relative difference between the two bounds of a pair.
 const DITHER: f64 = 0.1;
+
+/// The rise of the logarithm of the mean latency that is tested, and what is added for a small bound, divided by the bound:
+/// the latency of few workers varies more.
+const RISE: (f64, f64) = (0.7, 1.5);
+
+/// The greatest fall of the lowest latency in a pair, so that slow requests again and again are not tested each time.
+const LOWEST_FALL: f64 = 0.03;
+
+/// What a test leaves above the bound at which its line of latencies has the elasticity 0. The change is gradual.
+const TEST_MARGIN: f64 = 0.3;
 
 /// A window lasts this long at least, in nanoseconds, and so many mean latencies. Answers of the first part are of requests
 /// from before the window, and do not count.
@@ -86,7 +101,7 @@ const WINDOW_NS_MAX: u64 = 10_000_000_000;
 const FULL_PART: f64 = 0.05;
 
 /// A step downward is smaller: a bound too low costs answers, a bound too high costs a short queue.
-const DOWNWARD: f64 = 0.5;
+const DOWNWARD: f64 = 0.4;
 
 /// Steps become faster while they go in one direction. The last is for the time before the first two steps down.
 const SPEED_FIRST: f64 = 0.3;
@@ -127,6 +142,15 @@ struct Measured {
     trust: f64,
 }
 
+/// A test of a latency: the window before it, the logarithm of its bound, and its window once that has ended. Then one window
+/// has the bound from before, so that slow requests which just ended do not look like an effect of the bound.
+#[derive(Clone, Copy, Debug)]
+struct Test {
+    before: Measured,
+    log_bound: f64,
+    tested: Option<Measured>,
+}
+
 /// Finds the bound. It has the size of a few cache lines, whatever the load is.
 #[derive(Clone, Debug)]
 pub struct Controller {
@@ -138,6 +162,11 @@ pub struct Controller {
     index: u32,
     window: Window,
     first: Option<Measured>,
+    test: Option<Test>,
+    /// Whether the last window showed a latency to test. A second one confirms it.
+    is_doubtful: bool,
+    /// The logarithm of the lowest mean latency of a pair since the last test.
+    log_lowest: Option<f64>,
     /// The mean latency of the last window.
     mean_ns: f64,
     last_step: f64,
@@ -156,6 +185,9 @@ impl Controller {
             index: 0,
             window: Window { began: now, ..Window::default() },
             first: None,
+            test: None,
+            is_doubtful: false,
+            log_lowest: None,
             mean_ns: 0.0,
             last_step: 0.0,
             speed: 1.0,
@@ -174,7 +206,12 @@ impl Controller {
     }
 
     /// Units that may be in flight now.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // from the floor to the bound before the test
     pub fn bound(&self) -> u64 {
+        if let Some(Test { before, log_bound, tested }) = self.test {
+            let log_bound = if tested.is_none() { log_bound } else { before.log_bound };
+            return log_bound.exp().round() as u64;
+        }
         let (high, low) = self.pair();
         if self.index.count_ones().is_multiple_of(2) { high } else { low }
     }
@@ -266,17 +303,46 @@ impl Controller {
             full_part: window.full / window.answers,
             trust: (variance_max / variance).min(1.0),
         };
-        self.mean_ns = mean_ns;
-        self.index = self.index.wrapping_add(1);
         self.window = Window { began: now, ..Window::default() };
-        match self.first.take() {
-            None => self.first = Some(measured),
-            Some(first) => self.step(first, measured),
+        let rise = self.log_lowest.map_or(0.0, |lowest| measured.log_mean - lowest);
+        let is_slow = rise > RISE.0 + RISE.1 / float(self.bound()) && measured.full_part > 0.0;
+        if let Some(Test { before, tested, .. }) = self.test {
+            let log_mean = measured.log_mean.min(before.log_mean);
+            match tested {
+                None => self.test = self.test.map(|test| Test { tested: Some(measured), ..test }),
+                Some(tested) => self.end_test(Measured { log_mean, ..before }, tested, now),
+            }
+        } else if is_slow && self.bound() > self.range.floor {
+            if std::mem::replace(&mut self.is_doubtful, true) {
+                self.mean_ns = mean_ns;
+                let log_bound = (measured.log_bound - rise).max(float(self.range.floor).ln());
+                self.test = Some(Test { before: measured, log_bound, tested: None });
+            }
+        } else {
+            self.mean_ns = mean_ns;
+            self.is_doubtful = false;
+            self.index = self.index.wrapping_add(1);
+            match self.first.take() {
+                None => self.first = Some(measured),
+                Some(first) => self.step(first, measured),
+            }
         }
+    }
+
+    /// Moves the bound to where the requests of a test began to wait.
+    fn end_test(&mut self, around: Measured, tested: Measured, now: Timestamp) {
+        let difference = tested.log_bound - around.log_bound;
+        let elasticity = ((tested.log_mean - around.log_mean) / difference).clamp(0.0, 1.0);
+        self.log_bound = around.log_bound + (elasticity * difference + TEST_MARGIN).min(0.0);
+        self.log_lowest = Some(tested.log_mean);
+        (self.last_step, self.speed) = (0.0, SPEED_FIRST);
+        self.begin_pair(now);
     }
 
     /// Moves the bound by the elasticity that two windows show. An idle service shows none: the bound stays.
     fn step(&mut self, first: Measured, second: Measured) {
+        let (log_mean, lowest) = (first.log_mean.midpoint(second.log_mean), self.log_lowest);
+        self.log_lowest = lowest.map_or(log_mean, |lowest| log_mean.clamp(lowest - LOWEST_FALL, lowest)).into();
         let full_part = first.full_part.min(second.full_part);
         if full_part <= 0.0 {
             return;
@@ -299,7 +365,7 @@ impl Controller {
     }
 
     fn begin_pair(&mut self, now: Timestamp) {
-        self.first = None;
+        (self.first, self.test, self.is_doubtful) = (None, None, false);
         self.index = self.index.wrapping_add(self.index % 2);
         self.window = Window { began: now, ..Window::default() };
     }
