@@ -52,6 +52,14 @@ impl RateAdaptation {
         }
     }
 
+    /// Notes that a client left before the answer to its request, which began at `began`.
+    #[cold]
+    pub(super) fn abandoned(&self, began: Timestamp, now: Timestamp) {
+        if let Some(mut adapted) = self.watched() {
+            adapted.controller.abandoned(began, now);
+        }
+    }
+
     pub(super) fn end_window(&self, rule: Rule, cells: &LimitCells, cpu: Option<f64>) {
         self.follow(rule);
         let Some(mut adapted) = self.watched() else { return };

@@ -4,7 +4,7 @@
 //! which are released at their end, and charges whose real cost is known from the answer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -45,6 +45,8 @@ pub(super) struct Terms {
     meter: Option<Meter>,
     /// What learns from the answer, if anything does.
     learner: Option<Learner>,
+    /// Whether there was an answer or a failure.
+    has_ended: AtomicBool,
 }
 
 /// What learns from answers.
@@ -90,7 +92,7 @@ impl Terms {
             // A limit that is not enforced learns nothing: its bound has no effect that could be measured.
             (is_shown && adaptation::bound(rule).is_some()).then_some(Learner::Bound)
         };
-        Some(Box::new(Self { is_shown, after, cost, began, meter, learner }))
+        Some(Box::new(Self { is_shown, after, cost, began, meter, learner, has_ended: AtomicBool::new(false) }))
     }
 
     /// Units charged so far.
@@ -106,6 +108,7 @@ impl Terms {
         outcome: ServiceOutcome,
         sent: Option<Instant>,
     ) {
+        self.has_ended.store(true, Ordering::Relaxed);
         let Some(learner) = self.learner.filter(|_| outcome != ServiceOutcome::Stream) else { return };
         let now = state.clock.now();
         if learner == Learner::Rate {
@@ -115,6 +118,13 @@ impl Terms {
         let is_full = !state.table.peek(key, rule, self.cost.max(1), now).is_admitted();
         if state.adaptation.adapt(self.began, outcome, is_full, now) {
             state.queues.wake_front(key);
+        }
+    }
+
+    /// Tells the limit that the client left before the answer, if it did.
+    fn abandon(&self, state: &LimitState) {
+        if self.learner == Some(Learner::Rate) && !self.has_ended.load(Ordering::Relaxed) {
+            state.rate.abandoned(self.began, state.clock.now());
         }
     }
 
@@ -259,6 +269,7 @@ impl BillItem {
         if self.is_settled {
             return;
         }
+        self.terms.abandon(&self.state);
         if self.rule.is_released() {
             return self.give_back();
         }

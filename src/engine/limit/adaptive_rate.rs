@@ -204,6 +204,15 @@ impl Controller {
         self.note(self.rule.target.saturating_mul(FAILED_TARGETS), true);
     }
 
+    /// Notes that a client left at `now` before the answer to its request, which began at `began`. Less than the target says
+    /// nothing.
+    pub fn abandoned(&mut self, began: Timestamp, now: Timestamp) {
+        let waited_ns = now.ns_since(began);
+        if self.rule.signal == Signal::UpstreamP90 && waited_ns >= self.rule.target {
+            self.note(waited_ns, false);
+        }
+    }
+
     fn note(&mut self, duration_ns: u64, has_failed: bool) {
         self.has_answers = true;
         self.answers += 1.0;

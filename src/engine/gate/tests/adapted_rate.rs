@@ -94,6 +94,42 @@ async fn failures_move_the_rate() {
     }
 }
 
+/// Clients that leave after more than the target lower the rate by latency: no answer comes that could. Those that leave
+/// earlier do not, nor do those of a stream.
+#[tokio::test(start_paused = true)]
+async fn clients_that_leave_a_slow_service_lower_the_rate() {
+    let rows = [
+        (Signal::UpstreamP90, 1000, false, true),
+        (Signal::UpstreamP90, 100, false, false),
+        (Signal::UpstreamP90, 1000, true, false),
+        (Signal::QueueDelay, 1000, false, false),
+        (Signal::UpstreamErrors, 1000, false, false),
+    ];
+    for (signal, ms, is_stream, falls) in rows {
+        let gate = new_gate();
+        let mut live = installed(gate, adaptive(signal, 200));
+        for _ in 0..20 {
+            let mut in_flight = Vec::new();
+            for _ in 0..50 {
+                if let Step::Pass(mut pass) = ask(gate, live, &headers(&[])) {
+                    pass.charged.commit(true);
+                    in_flight.push(pass);
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            if is_stream {
+                in_flight.iter_mut().for_each(|pass| answered(200, "text/event-stream", ms)(pass));
+            }
+            drop(in_flight);
+            tokio::time::sleep(Duration::from_millis(1000 - ms)).await;
+            if let Some(policy) = gate.end_window(live, None) {
+                live = Box::leak(Box::new(gate.replace(live, policy, &[])));
+            }
+        }
+        assert_eq!(part(live), if falls { 20 } else { 100 }, "{signal:?} {ms} {is_stream}");
+    }
+}
+
 /// Busy CPUs lower the rate. The lower rate refuses at once, a replaced policy refills no bucket, and a reload keeps the part.
 #[tokio::test(start_paused = true)]
 async fn cpus_move_the_rate() {
