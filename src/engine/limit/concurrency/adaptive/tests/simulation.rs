@@ -8,6 +8,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use super::super::{Controller, Range};
 use crate::base::time::Timestamp;
 use crate::engine::limit::tests::Times;
+use crate::testing::picture::{self, Line};
 
 /// The capacity in requests at once, and the mean time of a request without a queue.
 const WORKERS: f64 = 20.0;
@@ -65,6 +66,15 @@ impl Outcome {
 
     fn p99(&self, from: f64, to: f64) -> f64 {
         percentile(self.answers.iter().filter(|(at, _)| (from..to).contains(at)).map(|(_, latency)| *latency).collect())
+    }
+
+    /// Checks the picture of a course.
+    #[track_caller]
+    fn is_drawn(&self, end: &str) {
+        let seconds = (0..self.bounds.len()).map(|second| (count(second), count(second + 1)));
+        let answers = seconds.map(|(from, to)| self.goodput(from, to)).collect();
+        let bound = Line { name: "bound", values: self.bounds.clone() };
+        picture::shows("auto-step", ("0", end), &[bound, Line { name: "answers per second", values: answers }]);
     }
 
     /// The mean of the bound, as a multiple of the capacity.
@@ -263,6 +273,9 @@ fn compare_in(service: Service, name: &str, course: &Course, seed: u64) {
         "{service:?}, {name}, seed {seed}: fixed {fixed:.0?}, goodput {goodput:.3}, p99 {p99:.2}, bound {:.2}",
         found.mean_bound(20, found.bounds.len())
     );
+    if (service, name, seed) == (Service::Queue, "step", SEED) {
+        found.is_drawn("180 s: from 60 to 120 s the service has half of its workers");
+    }
     assert!(goodput >= 0.95, "{service:?}, {name}, seed {seed}: {goodput}");
     assert!(p99 <= 2.0, "{service:?}, {name}, seed {seed}: {p99}");
 }
