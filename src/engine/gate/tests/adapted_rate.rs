@@ -118,7 +118,9 @@ async fn clients_that_leave_a_slow_service_lower_the_rate() {
             }
             tokio::time::sleep(Duration::from_millis(ms)).await;
             if is_stream {
-                in_flight.iter_mut().for_each(|pass| answered(200, "text/event-stream", ms)(pass));
+                for pass in &mut in_flight {
+                    answered(200, "text/event-stream", ms)(pass);
+                }
             }
             drop(in_flight);
             tokio::time::sleep(Duration::from_millis(1000 - ms)).await;

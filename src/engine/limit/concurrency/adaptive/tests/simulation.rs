@@ -39,7 +39,7 @@ const STEADY: Course =
 
 enum Bound {
     Fixed(u64),
-    Found(Controller),
+    Found(Box<Controller>),
 }
 
 impl Bound {
