@@ -61,11 +61,12 @@ fn options_that_need_files_compile_with_them() {
         std::fs::write(folder.path().join(name), text).unwrap();
     }
     std::fs::write(folder.path().join("grafana.token"), "0123456789abcdef").unwrap();
+    std::fs::write(folder.path().join("customers.toml"), "").unwrap();
     std::os::unix::fs::symlink(std::path::absolute("config/keys").unwrap(), folder.path().join("keys")).unwrap();
     let env = |_: &str| Some(SECRET.to_owned());
     let config = config::compile(&full(), "full.toml", folder.path(), &env);
     let config = config.unwrap_or_else(|problems| panic!("{problems}"));
-    assert!(config.proxy.tls.is_some() && config.policy.identities.len() == 4);
+    assert!(config.proxy.tls.is_some() && config.policy.identities.len() == 5);
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod stores;
 mod terms;
 
 mod adapt;
+mod api_keys;
 mod config_reader;
 mod jwks;
 mod listeners;

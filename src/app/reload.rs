@@ -18,6 +18,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 pub(super) use install::install;
 use install::with_tls_sessions;
 
+use super::api_keys;
 use super::config_reader::{ReloadCause, ReloadOutcome, log_findings, log_reloaded, record};
 use super::files::{FileWatch, QUIET};
 use super::fleet::{self, FleetSize};
@@ -310,6 +311,7 @@ impl Reloader {
         }
         self.followers.operators.reload(&mut config);
         self.followers.jwks.adopt(&config.policy);
+        api_keys::adopt(&config.policy, &before.live.policy);
         if let Some((limiter, service)) = self.followers.limiter.as_ref().zip(config.grpc.take()) {
             limiter.reload(service.settings);
         }

@@ -3,6 +3,7 @@
 //! A configuration compiles whole or not at all, and all of its problems are reported at once. Nothing here watches
 //! files, logs or decides about requests.
 
+pub mod api_keys;
 mod change;
 mod load;
 

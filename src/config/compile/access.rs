@@ -70,6 +70,12 @@ fn plan_source(text: &str, root: &Table<'_>, names: &[String]) -> Result<Source,
     })?;
     let tables = root.get("identity").and_then(|value| value.get_ref().as_table());
     let table = tables.and_then(|tables| tables.get(name)).and_then(|value| value.get_ref().as_table());
+    if table.is_some_and(|table| table.contains_key("api_keys")) {
+        return match claim {
+            "plan" => Ok(Source::Claim(index, claim.to_owned())),
+            _ => Err(Fault::new(format!("`{name}` has API keys, whose plan is `{name}.plan`"))),
+        };
+    }
     if table.is_some_and(|table| !table.contains_key("jwt")) {
         let fault = Fault::new(format!("`{name}` is a header, and headers have no claims"));
         let help = "take the plan from an identity with `jwt`, or from a header of its own: \"header:x-plan\"";

@@ -21,7 +21,7 @@ pub(super) fn of_unused_identities(root: &Table<'_>, names: &[String], policy: &
         routes.into_iter().flat_map(|routes| routes.all().iter().flat_map(|route| route.require.iter().copied()));
     let by_headers = policy.identity_headers.iter().filter_map(|header| match header.value {
         IdentityValue::Identity(index) => Some(index),
-        IdentityValue::Plan => None,
+        IdentityValue::Plan | IdentityValue::Removed => None,
     });
     let by_plans = plan_identity(policy);
     for index in by_limits.chain(by_access).chain(by_routes).chain(by_headers).chain(by_plans) {

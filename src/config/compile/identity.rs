@@ -8,9 +8,11 @@ use std::sync::Arc;
 use http::HeaderName;
 
 use super::urls::jwks_url;
+use crate::config::api_keys;
 use crate::config::reader::context::Context;
-use crate::config::reader::{Fault, Located, Problem, Table, time_units, units, whole};
+use crate::config::reader::{Fault, Located, Problem, Table, syntax, time_units, units, whole};
 use crate::config::schema::words;
+use crate::engine::policy::api_keys::ApiKeys;
 use crate::engine::policy::jwt::{Algorithm, FetchedKeys, KeyMaterial, Verifier, VerifierSpec};
 use crate::engine::policy::{CREDENTIALS, CertificateName, Identity, IdentitySource};
 
@@ -35,7 +37,7 @@ fn identity(name: &Located<String>, table: &Table<'_>, shows_certificates: bool)
         return None;
     }
     let on_missing = table.choice("on_missing", &words::ON_MISSING);
-    let kinds: Vec<_> = ["header", "tls", "jwt"].into_iter().filter(|key| table.has(key)).collect();
+    let kinds: Vec<_> = ["header", "tls", "jwt", "api_keys"].into_iter().filter(|key| table.has(key)).collect();
     let source = match kinds[..] {
         ["header"] => {
             let header = table.parsed("header", |name| request_header(table.context, name));
@@ -45,11 +47,12 @@ fn identity(name: &Located<String>, table: &Table<'_>, shows_certificates: bool)
         }
         ["tls"] => certificate_name(table, shows_certificates).map(IdentitySource::Certificate),
         ["jwt"] => jwt(&table.table("jwt")),
+        ["api_keys"] => api_keys(&table.table("api_keys")),
         _ => {
             let what = match kinds[..] {
                 [one, other] => format!("has both `{one}` and `{other}`"),
-                [] => "has none of `header`, `tls` and `jwt`".into(),
-                _ => "has all of `header`, `tls` and `jwt`".into(),
+                [] => "has none of `header`, `tls`, `jwt` and `api_keys`".into(),
+                _ => "has more than two of `header`, `tls`, `jwt` and `api_keys`".into(),
             };
             let problem = Problem::new(name.span(), format!("identity `{}` {what}", name.get_ref()));
             let problem = problem.help("an identity needs exactly one of them");
@@ -64,6 +67,7 @@ fn identity(name: &Located<String>, table: &Table<'_>, shows_certificates: bool)
     let reason = match &source {
         IdentitySource::Header(name, _) if CREDENTIALS.contains(name) => Some("this header has credentials"),
         IdentitySource::Jwt { .. } => Some("the claims of tokens are always shown whole"),
+        IdentitySource::ApiKeys { .. } => Some("the names of API keys are always shown whole"),
         IdentitySource::Header(..) | IdentitySource::Certificate(_) => None,
     };
     if let Some(reason) = reason.filter(|_| is_plain) {
@@ -141,6 +145,19 @@ fn jwt(table: &Table<'_>) -> Option<IdentitySource> {
         table.warn("keys", span(skipped.index), "skipped_keys", skipped.to_string());
     }
     Some(IdentitySource::Jwt { header: header?, verifier: Box::new(verifier) })
+}
+
+fn api_keys(table: &Table<'_>) -> Option<IdentitySource> {
+    let is_forwarded = table.switch("forward");
+    let header = table.parsed("header", |name| request_header(table.context, name));
+    let file = table.text("file")?;
+    let bytes = table.context.file(&file).map_err(|what| {
+        table.fault_at("file", (what, "`weir apikeys new --name NAME` makes the file with a first key"));
+    });
+    let owners = syntax::text(bytes.ok()?).and_then(|text| api_keys::read(&text));
+    let owners = owners.map_err(|what| table.fault_at("file", format!("`{file}` {what}"))).ok()?;
+    let keys = Box::new(ApiKeys::new(table.context.path(&file), owners));
+    Some(IdentitySource::ApiKeys { header: header?, keys, is_forwarded: is_forwarded? })
 }
 
 fn algorithms(table: &Table<'_>) -> Option<Vec<Algorithm>> {

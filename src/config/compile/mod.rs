@@ -223,6 +223,7 @@ fn policy(
     }
     limits.warn_of_unnamed(&policy);
     warnings::of_unknown_plans(root, policy.limits());
+    warnings::of_plans_of_keys(root, &policy);
     if let Some(served) = Served::of(root, routes) {
         limits.warn_of_unserved(&served);
         served.warn_of_access(root);

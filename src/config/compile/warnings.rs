@@ -18,7 +18,9 @@ use crate::config::reader::lists::items_of;
 use crate::config::reader::{Located, Problem, Table, did_you_mean, nearest};
 use crate::engine::policy::access::{AccessRule, AccessSpec, canonical};
 use crate::engine::policy::route::Routes;
-use crate::engine::policy::{HostPattern, IdentitySource, KeyPart, Limit, Match, Mode, PathPattern, Policy};
+use crate::engine::policy::{
+    HostPattern, IdentitySource, KeyPart, Limit, Match, Mode, PathPattern, PlanSource, Policy,
+};
 
 /// The limits of a configuration with the positions of their names. The default limit, which is in no text, is not one.
 pub(super) struct NamedLimits<'l> {
@@ -295,6 +297,34 @@ pub(super) fn of_unknown_plans(root: &Table<'_>, limits: &[Limit]) {
             let title = format!("`{table}.{key}.plan`: no limit has a plan `{plan}`");
             root.context.note(Problem::warning("unknown_plan", item.span(), title).help(help));
         }
+    }
+}
+
+/// Warns of plans of API keys that change nothing.
+pub(super) fn of_plans_of_keys(root: &Table<'_>, policy: &Policy) {
+    let known =
+        |plan: &str| policy.limits().iter().any(|limit| limit.allowed.plans.iter().any(|(name, _)| **name == *plan));
+    let of_identity = |name: &str| root.get("identity")?.get_ref().as_table()?.get(name);
+    for (index, identity) in policy.identities.iter().enumerate() {
+        let (IdentitySource::ApiKeys { keys, .. }, Some(place)) = (&identity.source, of_identity(&identity.name))
+        else {
+            continue;
+        };
+        let plans = keys.owners().iter().filter_map(|owner| Some((&owner.name, owner.plan.as_deref()?)));
+        let name = &identity.name;
+        let (title, help) = if policy.plans != Some(PlanSource::Claim(index)) {
+            if plans.count() == 0 {
+                continue;
+            }
+            let help = format!("write `[plans]` with `from = \"{name}.plan\"`");
+            (format!("the plans of the API keys of `{name}` apply to nothing"), help)
+        } else if let Some((owner, plan)) = plans.into_iter().find(|(_, plan)| !known(plan)) {
+            let title = format!("no limit has the plan `{plan}` of the API key of `{owner}`");
+            (title, "a limit has plans in `plans`; without its plan, a key has the usual numbers".to_owned())
+        } else {
+            continue;
+        };
+        root.context.note(Problem::warning("unknown_plan", place.span(), title).help(help));
     }
 }
 

@@ -326,7 +326,7 @@ const OTHERS: &[Opt] = &[
         "`service.name` of the spans."),
 
     opt("identity.NAME.header", Text("header name"), NONE,
-        "Header with the identity; this, `tls` or `jwt`. Anybody can invent values, and each is a new bucket."),
+        "Header with the identity; this, `tls`, `jwt` or `api_keys`. Anybody can invent values, and each is a new bucket."),
     opt("identity.NAME.tls", OneOf(&words::CERTIFICATE_NAMES), NONE,
         "Name in the client's certificate: common name, alternative DNS name or URI."),
     opt("identity.NAME.several", OneOf(&words::SEVERAL), Toml("\"reject\""),
@@ -361,8 +361,15 @@ const OTHERS: &[Opt] = &[
         "Refuse tokens that never expire."),
     opt("identity.NAME.jwt.leeway", DurationOrZero, Toml("\"0s\""),
         "Accepted difference of clocks."),
+    opt("identity.NAME.api_keys.file", Text("file"), Required,
+        "File of API keys, which `weir apikeys` edits; the name of a key's owner is the identity."),
+    opt("identity.NAME.api_keys.header", Text("header name"), Toml("\"x-api-key\""),
+        "Header with the key; in `authorization` after `Bearer`."),
+    opt("identity.NAME.api_keys.forward", Switch, Toml("false"),
+        "Pass this header on to services."),
+
     opt("plans.from", Text("`IDENTITY.CLAIM` or `header:NAME`"), Required,
-        "Source of the plan's name: another claim of the token of an identity, or a header."),
+        "Source of the plan's name: another claim of the token of an identity, `IDENTITY.plan` of API keys, or a header."),
 
     opt("access.deny.ip", Kind::Some("address or network"), NONE,
         "Clients that get 403, unless `allow.ip` has a longer prefix."),

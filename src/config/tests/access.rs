@@ -312,7 +312,7 @@ fn where_plans_are() {
     1 | [plans]
       | ^^^^^^^
       |
-      = help: expected string (`IDENTITY.CLAIM` or `header:NAME`). Source of the plan's name: another claim of the token of an identity, or a header.
+      = help: expected string (`IDENTITY.CLAIM` or `header:NAME`). Source of the plan's name: another claim of the token of an identity, `IDENTITY.plan` of API keys, or a header.
     "#);
     insta::assert_snapshot!(said(r#"[plans]
 from = "plan""#), @r#"

@@ -67,7 +67,7 @@ on_missing = "rejct""#), @r#"
       |
       = help: an identity needs exactly one of them
 
-    error: identity `b` has none of `header`, `tls` and `jwt`
+    error: identity `b` has none of `header`, `tls`, `jwt` and `api_keys`
      --> weir.toml:4:11
       |
     4 | [identity.b]
@@ -236,4 +236,63 @@ fn a_file_by_its_path() {
     let path = Path::new("config/minimal.toml");
     let overrides = Path::new("config/minimal.overrides.toml");
     assert_eq!(crate::config::load(&path.into()).unwrap().sources.paths().collect::<Vec<_>>(), [path, overrides]);
+}
+
+/// What is said about API keys, for each text of their identity and of their file.
+#[test]
+fn api_keys() {
+    const LIMIT: &str = "[[limit]]\nname = 'l'\nkey = ['partner']\nrate = '1/s'\nplans = { premium = '2/s' }\n";
+    let folder = tempfile::tempdir().unwrap();
+    let said = |text: &str, file: &str| {
+        std::fs::write(folder.path().join("keys.toml"), file).unwrap();
+        let text = format!("{text}\n{LIMIT}{UPSTREAM}");
+        let compiled = super::super::compile(&text, "weir.toml", folder.path(), &|_| None);
+        compiled.map_or_else(|problems| problems.to_string(), |config| config.warnings.to_string())
+    };
+    let with = "[plans]\nfrom = 'partner.plan'\n[identity.partner]\n";
+    for (text, file, expected) in [
+        ("api_keys = { file = 'keys.toml' }", "", ""),
+        ("api_keys = { file = 'keys.toml', header = 'Authorization', forward = true }", "[ACME]\nplan = 'premium'", ""),
+        ("api_keys = { file = 'keys.toml' }\non_missing = 'ip'", "[ACME]", ""),
+        ("api_keys = { }", "", "`identity.NAME.api_keys.file` is missing"),
+        ("api_keys = { file = 'none.toml' }", "", "none.toml`: No such file"),
+        ("api_keys = { file = 'none.toml' }", "", "`weir apikeys new --name NAME` makes the file with a first key"),
+        ("api_keys = { file = 'keys.toml' }", "[ACME", "file`: `keys.toml` is not valid TOML at line 1"),
+        ("api_keys = { file = 'keys.toml' }", "{}", "`keys.toml` is JSON"),
+        ("api_keys = { file = 'keys.toml', header = 'x y' }", "", "header`: `x y` is not a header name"),
+        ("api_keys = { file = 'keys.toml', header = 'host' }", "", "the field `host` may contain another"),
+        ("api_keys = { file = 'keys.toml', key = 'weir_1' }", "", "unknown key `key` in `[identity.NAME.api_keys]`"),
+        (
+            "api_keys = { file = 'keys.toml' }\nheader = 'x-a'",
+            "",
+            "identity `partner` has both `header` and `api_keys`",
+        ),
+        (
+            "api_keys = { file = 'keys.toml' }\nseveral = 'first'",
+            "",
+            "only a `header` without `jwt` may occur several times",
+        ),
+        ("api_keys = { file = 'keys.toml' }\nshow = 'plain'", "", "the names of API keys are always shown whole"),
+        (
+            "api_keys = { file = 'keys.toml' }",
+            "[ACME]\nplan = 'gold'",
+            "warning[unknown_plan]: no limit has the plan `gold` of the API key of `ACME`",
+        ),
+    ] {
+        let said = said(&format!("{with}{text}"), file);
+        assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{text} {file}: {said}");
+        assert!(!said.contains("weir_1"), "{said}");
+    }
+    let without = "[identity.partner]\napi_keys.file = 'keys.toml'\n";
+    for (text, file, expected) in [
+        (without.to_owned(), "[ACME]\nplan = 'premium'", "the plans of the API keys of `partner` apply to nothing"),
+        (
+            format!("{without}[plans]\nfrom = 'partner.tier'"),
+            "",
+            "`partner` has API keys, whose plan is `partner.plan`",
+        ),
+    ] {
+        let said = said(&text, file);
+        assert!(said.contains(expected), "{text}: {said}");
+    }
 }

@@ -138,7 +138,7 @@ name = "a""#), @r#"
     "#);
     insta::assert_snapshot!(said(r#"[identity.seller]
 headr = "hunter2""#), @r#"
-    error: identity `seller` has none of `header`, `tls` and `jwt`
+    error: identity `seller` has none of `header`, `tls`, `jwt` and `api_keys`
      --> weir.toml:1:11
       |
     1 | [identity.seller]

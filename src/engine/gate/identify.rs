@@ -4,12 +4,15 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use http::HeaderName;
+use http::header::AUTHORIZATION;
 use smallvec::SmallVec;
 
 use super::check::Check;
 use super::state::{Gate, Live};
 use super::stated::Stated;
 use crate::base::time::Timestamp;
+use crate::engine::policy::api_keys::ApiKeyError;
 use crate::engine::policy::jwt::{Claimed, TokenError, Verified, Verifier};
 use crate::engine::policy::{
     AmbiguousValue, Applied, CertificateName, Facts, Identity, IdentitySource, OnMissing, Plan, PlanSource, Priority,
@@ -24,8 +27,19 @@ pub struct Unidentified<'l> {
     pub identity: &'l str,
     /// The problem.
     pub why: IdentityError,
-    /// Whether the identity is expected in a bearer token.
-    pub wants_bearer: bool,
+    /// How a request shows the identity.
+    pub credential: Credential,
+}
+
+/// How requests show an identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Credential {
+    /// By a token or an API key in `Authorization`.
+    Bearer,
+    /// By an API key in a header of its own.
+    ApiKey,
+    /// In another way, which has no authentication scheme.
+    Other,
 }
 
 impl fmt::Display for Unidentified<'_> {
@@ -34,6 +48,7 @@ impl fmt::Display for Unidentified<'_> {
             IdentityError::Missing => write!(f, "{}: none given", self.identity),
             IdentityError::Several => write!(f, "{}: more than one given", self.identity),
             IdentityError::Token(error) => write!(f, "{}: {error}", self.identity),
+            IdentityError::ApiKey(error) => write!(f, "{}: {error}", self.identity),
         }
     }
 }
@@ -68,6 +83,8 @@ pub enum IdentityError {
     Several,
     /// The token is not valid.
     Token(TokenError),
+    /// The API key is not valid.
+    ApiKey(ApiKeyError),
 }
 
 /// The identities of a request, in the order of the policy. Identities that no limit needs are anonymous.
@@ -220,16 +237,21 @@ impl RequestIdentities<'_, '_, '_> {
 /// The principal of an identity that an operator states as `text`: as the value of a request is shown and compared.
 pub(super) fn stated_principal(identity: Option<&Identity>, text: &Arc<str>) -> Principal<'static> {
     match identity.map(|identity| &identity.source) {
-        Some(IdentitySource::Jwt { .. }) | None => Principal::Claim(Arc::clone(text)),
+        Some(IdentitySource::Jwt { .. } | IdentitySource::ApiKeys { .. }) | None => Principal::Claim(Arc::clone(text)),
         Some(IdentitySource::Header(..) | IdentitySource::Certificate(_)) => Principal::Joined(text.as_bytes().into()),
     }
 }
 
 /// A request whose identity has this problem.
 pub(super) fn wrong(identity: &Identity, why: IdentityError) -> Unidentified<'_> {
-    let wants_bearer =
-        matches!(&identity.source, IdentitySource::Jwt { header, .. } if *header == http::header::AUTHORIZATION);
-    Unidentified { identity: &identity.name, why, wants_bearer }
+    let credential = match &identity.source {
+        IdentitySource::Jwt { header, .. } | IdentitySource::ApiKeys { header, .. } if *header == AUTHORIZATION => {
+            Credential::Bearer
+        }
+        IdentitySource::ApiKeys { .. } => Credential::ApiKey,
+        IdentitySource::Header(..) | IdentitySource::Certificate(_) | IdentitySource::Jwt { .. } => Credential::Other,
+    };
+    Unidentified { identity: &identity.name, why, credential }
 }
 
 /// Looks an identity up in the request.
@@ -253,21 +275,36 @@ fn look_up<'l, 'f>(
             });
             return Ok(principal.map(|principal| Found { principal, plan: None }));
         }
+        IdentitySource::ApiKeys { header, keys, .. } => {
+            let Some(key) = shown_in(identity, header, facts)? else { return Ok(None) };
+            let owner = keys.verify(compared(key), now);
+            let owner = owner.map_err(|error| wrong(identity, IdentityError::ApiKey(error)))?;
+            let principal = Principal::Claim(Arc::clone(&owner.name));
+            return Ok(Some(Found { principal, plan: owner.plan.clone() }));
+        }
         IdentitySource::Jwt { header, verifier } => (header, verifier),
     };
+    let Some(token) = shown_in(identity, header, facts)? else { return Ok(None) };
+    let claimed = claims(gate, live, index, verifier, token, now);
+    let Claimed { value, plan } = claimed.map_err(|error| wrong(identity, IdentityError::Token(error)))?;
+    Ok(Some(Found { principal: Principal::Claim(value), plan }))
+}
+
+/// The token or the API key in this header.
+fn shown_in<'l, 'f>(
+    identity: &'l Identity,
+    header: &HeaderName,
+    facts: &Facts<'f>,
+) -> Result<Option<&'f [u8]>, Unidentified<'l>> {
     let mut values = facts.headers.all(header.as_str());
     let value = values.next();
     if values.next().is_some() {
         return Err(wrong(identity, IdentityError::Several));
     }
-    let token = match value {
-        Some(value) if *header == http::header::AUTHORIZATION => bearer(value),
+    Ok(match value {
+        Some(value) if *header == AUTHORIZATION => bearer(value),
         value => value.filter(|value| !value.is_empty()),
-    };
-    let Some(token) = token else { return Ok(None) };
-    let claimed = claims(gate, live, index, verifier, token, now);
-    let Claimed { value, plan } = claimed.map_err(|error| wrong(identity, IdentityError::Token(error)))?;
-    Ok(Some(Found { principal: Principal::Claim(value), plan }))
+    })
 }
 
 /// The name in the certificate of the request's connection.

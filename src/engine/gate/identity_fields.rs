@@ -31,6 +31,7 @@ impl Gate {
 
 fn value(request: &mut RequestIdentities<'_, '_, '_>, value: IdentityValue) -> Option<Box<[u8]>> {
     match value {
+        IdentityValue::Removed => None,
         IdentityValue::Plan => Some(request.plan().ok()??.as_bytes().into()),
         IdentityValue::Identity(index) => match &request.find(index).ok()??.principal {
             Principal::Bytes(bytes) => Some((*bytes).into()),

@@ -81,7 +81,7 @@ pub use explain::{
     BudgetExplanation, Explanation, LimitExplanation, Question, QuestionError, RemoteExplanation, RouteExplanation,
     Routing, RuleSource,
 };
-pub use identify::{IdentityError, Unidentified, Unkeyed};
+pub use identify::{Credential, IdentityError, Unidentified, Unkeyed};
 pub use identity_fields::IdentityFields;
 pub use keyed::{KeyedCharge, KeyedLimit, KeyedOutcome, KeyedReceipt, KeyedRefusal, KeyedVerdict};
 pub use keys::{FoundKey, KeyName, KeyOrder, KeyState, LimitedKey, LimitedKeysQuestion, ListPosition};

@@ -8,8 +8,9 @@ use super::access::Access;
 use super::allowed::Shares;
 use super::descriptors::Descriptors;
 use super::facts::Facts;
+use super::identity::api_keys::ApiKeys;
 use super::identity::client_ip::ClientIpRules;
-use super::identity::identity_header::IdentityHeader;
+use super::identity::identity_header::{IdentityHeader, IdentityValue};
 use super::identity::jwt::FetchedKeys;
 use super::identity::sources::{Identity, IdentitySource, OnMissing};
 use super::keys::part::KeyPart;
@@ -126,8 +127,15 @@ impl Policy {
         Self { access: access.map(Arc::new), plans, ..self }.with_beyond_limits()
     }
 
-    /// Sets the headers in which services get identities and the plan.
-    pub fn with_identity_headers(self, headers: Vec<IdentityHeader>) -> Self {
+    /// Sets the headers in which services get identities and the plan. Services get no header of API keys, unless it is
+    /// to be forwarded.
+    pub fn with_identity_headers(self, mut headers: Vec<IdentityHeader>) -> Self {
+        for identity in &*self.identities {
+            let IdentitySource::ApiKeys { header, is_forwarded: false, .. } = &identity.source else { continue };
+            if !headers.iter().any(|known| known.is_read_from(header.as_str().as_bytes())) {
+                headers.push(IdentityHeader { name: header.clone(), value: IdentityValue::Removed });
+            }
+        }
         Self { identity_headers: headers.into(), ..self }
     }
 
@@ -171,6 +179,14 @@ impl Policy {
     pub fn fetched_keys(&self) -> impl Iterator<Item = (&str, &FetchedKeys)> {
         self.identities.iter().filter_map(|identity| match &identity.source {
             IdentitySource::Jwt { verifier, .. } => Some((&*identity.name, verifier.fetched()?)),
+            _ => None,
+        })
+    }
+
+    /// The API keys of identities, each with the name of its identity.
+    pub fn api_keys(&self) -> impl Iterator<Item = (&str, &ApiKeys)> {
+        self.identities.iter().filter_map(|identity| match &identity.source {
+            IdentitySource::ApiKeys { keys, .. } => Some((&*identity.name, &**keys)),
             _ => None,
         })
     }

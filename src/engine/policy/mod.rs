@@ -36,7 +36,7 @@ pub use cost::{Cost, CostLine, CostSource};
 pub use facts::Facts;
 pub use identity::certificates::{Certificate, CertificateName};
 pub use identity::sources::{Identity, IdentitySource, OnMissing, Principal};
-pub use identity::{bearer, client_ip, forwarded, identity_header, jwt};
+pub use identity::{api_keys, bearer, client_ip, forwarded, identity_header, jwt};
 pub use keys::fleet_secret::{FLEET_SECRET_BYTES_MIN, FleetSecret, PROOF_BYTES, ProofKey, WeakSecret};
 pub use keys::key::{KeySecret, key_of_marked_id};
 pub use keys::part::KeyPart;

@@ -12,7 +12,7 @@ use crate::base::fields::Fields;
 /// The source of the plan of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanSource {
-    /// A claim of the token of the identity with this index.
+    /// A claim of the token, or the plan of the API key, of the identity with this index.
     Claim(usize),
     /// A header, trusted without a check.
     Header(HeaderName),
@@ -21,7 +21,7 @@ pub enum PlanSource {
 /// The name of the plan of a request; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan<'f> {
-    /// A claim of a verified token.
+    /// A claim of a verified token, or the plan of an API key.
     Claim(Arc<str>),
     /// A value of a header.
     Header(&'f str),

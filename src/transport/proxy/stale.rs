@@ -149,7 +149,9 @@ impl<'v> RequestContext<'v> {
         let policy = &self.config.running.live.policy;
         let is = |field: &HeaderName| name.eq_ignore_ascii_case(field.as_str().as_bytes());
         let is_of_identity = |identity: &Identity| match &identity.source {
-            IdentitySource::Header(field, _) | IdentitySource::Jwt { header: field, .. } => is(field),
+            IdentitySource::Header(field, _)
+            | IdentitySource::Jwt { header: field, .. }
+            | IdentitySource::ApiKeys { header: field, .. } => is(field),
             IdentitySource::Certificate(_) => false,
         };
         policy.identities.iter().any(is_of_identity)

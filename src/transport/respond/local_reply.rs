@@ -11,7 +11,7 @@ use super::{Disposition, HeaderSink, ProblemKind, Profiles, Reply, limit_headers
 use crate::base::fields::Fields;
 use crate::base::telemetry::RefusedBy;
 use crate::engine::gate::{
-    Budget, BudgetItem, Budgets, Cause, IdentityError, Refusal, RetryJitter, Shed, Standing, Unidentified,
+    Budget, BudgetItem, Budgets, Cause, Credential, IdentityError, Refusal, RetryJitter, Shed, Standing, Unidentified,
 };
 use crate::engine::limit::Retry;
 use crate::engine::policy::access::DenialReason;
@@ -127,11 +127,13 @@ impl<'a> LocalReply<'a> {
             return Self::new(ProblemKind::KeysMissing, missing.to_string(), is_grpc);
         }
         // RFC 6750, section 3: the error code only if the request had a token.
-        let challenge = missing.wants_bearer.then_some(match missing.why {
-            IdentityError::Missing => "Bearer",
-            IdentityError::Several => "Bearer error=\"invalid_request\"",
-            IdentityError::Token(_) => "Bearer error=\"invalid_token\"",
-        });
+        let challenge = match (missing.credential, missing.why) {
+            (Credential::Other, _) => None,
+            (Credential::ApiKey, _) => Some("ApiKey"),
+            (Credential::Bearer, IdentityError::Missing) => Some("Bearer"),
+            (Credential::Bearer, IdentityError::Several) => Some("Bearer error=\"invalid_request\""),
+            (Credential::Bearer, _) => Some("Bearer error=\"invalid_token\""),
+        };
         let hint = challenge.map(|challenge| ("www-authenticate", challenge));
         Self { hint, ..Self::new(ProblemKind::Unidentified, missing.to_string(), is_grpc) }
     }

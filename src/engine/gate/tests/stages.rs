@@ -8,7 +8,7 @@ use super::redis::NoStore;
 use super::{CAPS, MS_NS, ask, assert_at_rest, facts, headers, hold, install, limit, new_gate, policy};
 use crate::base::fields::FieldBuf;
 use crate::base::telemetry::LimitDecision;
-use crate::engine::gate::{Cause, Gate, IdentityError, Live, Question, Routing, Step, Unkeyed, Verdict};
+use crate::engine::gate::{Cause, Credential, Gate, IdentityError, Live, Question, Routing, Step, Unkeyed, Verdict};
 use crate::engine::limit::concurrency;
 use crate::engine::limit::slow_down::SlowDown;
 use crate::engine::limit::{Algorithm, Quota, Rate, Retry};
@@ -44,7 +44,7 @@ fn passes(gate: &Gate, live: &Live, stage: Stage, facts: &Facts<'_>) -> Result<b
         Ok(Step::Wait(_) | Step::Delay(_) | Step::Ask(_)) => panic!("nothing holds"),
         Err(Unkeyed::Several(part)) => panic!("{part:?} several times"),
         Err(Unkeyed::Unidentified(unidentified)) => {
-            assert!(!unidentified.wants_bearer);
+            assert_eq!(unidentified.credential, Credential::Other);
             Err(unidentified.why)
         }
     }

@@ -13,13 +13,15 @@ pub struct IdentityHeader {
     pub value: IdentityValue,
 }
 
-/// The value of an [`IdentityHeader`].
+/// The value of an [`IdentityHeader`] for the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdentityValue {
     /// The value of the identity with this index in the policy.
     Identity(usize),
     /// The name of the plan.
     Plan,
+    /// No value: the header of a client has an API key.
+    Removed,
 }
 
 impl IdentityHeader {

@@ -2,6 +2,7 @@
 //!
 //! Not here: the verification for a request, and the cache of verified tokens (gate).
 
+pub mod api_keys;
 pub mod bearer;
 pub(super) mod certificates;
 pub mod client_ip;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderName;
 
+use super::api_keys::ApiKeys;
 use super::certificates::CertificateName;
 use super::jwt::Verifier;
 use crate::engine::policy::matching::values::Repeated;
@@ -17,7 +18,7 @@ pub struct Identity {
     pub source: IdentitySource,
     /// The treatment of requests without the identity. Requests with an invalid one are always refused.
     pub on_missing: OnMissing,
-    /// Whether operators see its values whole. The claims of tokens are always shown whole.
+    /// Whether operators see its values whole. The claims of tokens and the names of API keys are always shown whole.
     pub is_plain: bool,
 }
 
@@ -34,6 +35,15 @@ pub enum IdentitySource {
         header: HeaderName,
         /// Keys, algorithms and the claim.
         verifier: Box<Verifier>,
+    },
+    /// The owner of an API key that Weir gave out.
+    ApiKeys {
+        /// The header of the key; in `authorization` after `Bearer `, in other headers alone.
+        header: HeaderName,
+        /// The keys.
+        keys: Box<ApiKeys>,
+        /// Whether services get the header, too.
+        is_forwarded: bool,
     },
 }
 
@@ -55,7 +65,7 @@ pub enum Principal<'a> {
     Bytes(&'a [u8]),
     /// Several header values, joined as one list.
     Joined(Arc<[u8]>),
-    /// A value of a verified claim.
+    /// A value of a verified claim, or the name of the owner of an API key.
     Claim(Arc<str>),
     /// No value; all such requests share one principal.
     Anonymous,

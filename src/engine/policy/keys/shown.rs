@@ -158,7 +158,7 @@ impl Policy {
             KeyPart::Path | KeyPart::Route | KeyPart::Host | KeyPart::Method => out.push_str(text),
             KeyPart::Named(_) => escape(out, text.as_bytes()),
             KeyPart::Identity(index) => match self.identities.get(*index).map(|identity| &identity.source) {
-                Some(IdentitySource::Jwt { .. }) => out.push_str(text),
+                Some(IdentitySource::Jwt { .. } | IdentitySource::ApiKeys { .. }) => out.push_str(text),
                 _ => self.write_identity(out, secret, *index, text.as_bytes()),
             },
             KeyPart::Header(name, _) => write_header(out, secret, name, text.as_bytes()),
