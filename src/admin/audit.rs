@@ -21,7 +21,7 @@ use crate::base::visible::visible;
 const LAST_BYTES_MAX: u64 = 128 * 1024;
 
 /// The kinds of changes.
-pub(super) const ACTIONS: [&str; 13] = [
+pub(super) const ACTIONS: [&str; 16] = [
     "override",
     "plan",
     "reset",
@@ -30,6 +30,9 @@ pub(super) const ACTIONS: [&str; 13] = [
     "ban",
     "lift_ban",
     "lift_bans",
+    "new_key",
+    "rotate_key",
+    "revoke_key",
     "drain",
     "undrain",
     "weight",

@@ -12,6 +12,7 @@ mod layers;
 
 mod page;
 
+mod api_keys;
 mod ban_changes;
 mod bans;
 mod client;
@@ -72,6 +73,7 @@ use access::PeerAddress;
 use connections::{Activity, Connections};
 
 pub use access::{Access, OperatorToken, Role};
+pub use api_keys::{ApiKeyOwnerBody, OVERLAP_DEFAULT};
 pub use audit::AuditFile;
 pub use ban_changes::ChangedBanBody;
 pub use ban_file::BanFile;
@@ -89,7 +91,7 @@ pub use reloads::{
 };
 pub use router::HEALTHY;
 pub use series::{History, HistoryBody, LimitHistoryBody};
-pub use state::Admin;
+pub use state::{Admin, EditKeys};
 pub use times::{parse_rfc3339, rfc3339};
 pub use upstreams::{EndpointBody, MinuteBody, OrderBody, UpstreamBody, UpstreamsBody};
 

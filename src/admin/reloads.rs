@@ -188,6 +188,8 @@ pub struct VersionBody {
 pub enum ReloadTarget {
     /// The newest one.
     Newest,
+    /// The one in force, with the files that it names as they are now.
+    Files,
     /// The earlier one of this number, or the one that was in force before that of now.
     Earlier(Option<u64>),
 }

@@ -21,15 +21,15 @@ use super::answer::{Answer, problem, text};
 use super::followed::FollowedClients;
 use super::state::Admin;
 use super::{
-    audit_list, ban_changes, bans, client, configuration, endpoint_orders, explain, exposition, fleet, history, keys,
-    layers, overrides, page, plans, resets, spend, tap, top, upstreams, versions,
+    api_keys, audit_list, ban_changes, bans, client, configuration, endpoint_orders, explain, exposition, fleet,
+    history, keys, layers, overrides, page, plans, resets, spend, tap, top, upstreams, versions,
 };
 
 const DOCUMENT_PATH: &str = "/v1/openapi.json";
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Weir admin API", description = "Health, metrics, explanations, keys, bans, overrides, plans and upstreams of a running Weir."),
+    info(title = "Weir admin API", description = "Health, metrics, explanations, keys, bans, overrides, plans, API keys and upstreams of a running Weir."),
     security(("token" = []))
 )]
 struct Document;
@@ -52,6 +52,7 @@ pub(super) fn router(admin: Admin) -> Router {
         .routes(routes!(bans::list))
         .routes(routes!(overrides::list))
         .routes(routes!(plans::list))
+        .routes(routes!(api_keys::list))
         .routes(routes!(audit_list::list))
         .routes(routes!(configuration::show))
         .routes(routes!(configuration::reloads))
@@ -68,6 +69,9 @@ pub(super) fn router(admin: Admin) -> Router {
         .routes(routes!(plans::assign))
         .routes(routes!(plans::put))
         .routes(routes!(plans::remove))
+        .routes(routes!(api_keys::create))
+        .routes(routes!(api_keys::rotate))
+        .routes(routes!(api_keys::revoke))
         .routes(routes!(endpoint_orders::drain))
         .routes(routes!(endpoint_orders::undrain))
         .routes(routes!(endpoint_orders::weight))

@@ -1,6 +1,7 @@
 //! The state behind the admin listener.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -15,9 +16,13 @@ use super::series::History;
 use crate::base::telemetry::{Metrics, Taps};
 use crate::base::time::Timestamp;
 use crate::engine::gate::{Gate, NewestLive, Routing};
+use crate::engine::policy::api_keys::{EditedKeys, KeyEdit, KeyEditError};
 use crate::engine::store::stream::FleetStatus;
 use crate::transport::net::ListenAddress;
 use crate::transport::upstream::Directory;
+
+/// Edits the file of API keys at a path.
+pub type EditKeys = fn(&Path, &KeyEdit, Timestamp) -> Result<EditedKeys, KeyEditError>;
 
 /// The state behind the admin listener.
 #[derive(Clone, Debug)]
@@ -56,6 +61,8 @@ pub struct Admin {
     pub fleet: Option<Arc<dyn FleetStatus>>,
     /// The file of bans that operators set.
     pub bans: Arc<BanFile>,
+    /// Edits a file of API keys.
+    pub edit_keys: EditKeys,
     /// The file of changes by operators.
     pub audit: Arc<AuditFile>,
 }

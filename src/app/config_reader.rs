@@ -4,8 +4,8 @@ use arc_swap::ArcSwap;
 
 use super::versions::{Version, Versions};
 use crate::admin::{
-    CheckBody, ConfigBody, ConfigReader, DiffBody, DifferenceBody, FindingBody, ReloadBody, SETTINGS_MAX, SettingBody,
-    SettingDiffBody, VersionBody, VersionsBody,
+    CheckBody, ConfigBody, ConfigReader, DiffBody, DifferenceBody, FindingBody, ReloadBody, ReloadTarget, SETTINGS_MAX,
+    SettingBody, SettingDiffBody, VersionBody, VersionsBody,
 };
 use crate::config::{
     self, ChangedSetting, Config, Diagnostics, Difference, Finding, InForce, Origin, OverridesInForce, Setting,
@@ -203,6 +203,16 @@ pub(super) enum ReloadCause {
     Request,
     /// An operator returns to this configuration, or to the one before that in force.
     Return(Option<u64>),
+}
+
+impl From<ReloadTarget> for ReloadCause {
+    fn from(target: ReloadTarget) -> Self {
+        match target {
+            ReloadTarget::Newest => Self::Request,
+            ReloadTarget::Files => Self::File,
+            ReloadTarget::Earlier(number) => Self::Return(number),
+        }
+    }
 }
 
 impl ReloadCause {

@@ -268,6 +268,7 @@ impl Control {
             reloads: operators.reloads.clone(),
             fleet: self.fleet.as_ref().map(|fleet| Arc::clone(&fleet.hub) as Arc<dyn FleetStatus>),
             bans: Arc::clone(&operators.bans),
+            edit_keys: crate::config::api_keys::edit,
             audit: Arc::clone(&operators.audit),
         };
         operators.bans.log();

@@ -127,12 +127,11 @@ impl Reloader {
                     continue;
                 }
                 Some(Order { target, answer: to }) = self.orders.reloads.recv() => {
-                    self.feed.look_again();
                     answer = Some(to);
-                    match target {
-                        ReloadTarget::Newest => ReloadCause::Request,
-                        ReloadTarget::Earlier(number) => ReloadCause::Return(number),
+                    if target != ReloadTarget::Files {
+                        self.feed.look_again();
                     }
+                    ReloadCause::from(target)
                 }
                 replicas = self.fleet_size.changed() => {
                     fleet::resize(&self.shared, replicas);
@@ -149,7 +148,7 @@ impl Reloader {
                     continue;
                 }
             };
-            if cause.is_forced() || self.have_files_changed().await {
+            if cause.is_forced() || answer.is_some() || self.have_files_changed().await {
                 self.attempt(cause, answer).await;
                 watch.follow(self.tried.paths());
                 systemd::notify_ready();

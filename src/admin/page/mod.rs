@@ -12,6 +12,7 @@ mod overview;
 mod limit;
 mod limits;
 
+mod api_keys;
 mod bans;
 mod client;
 mod decisions;
@@ -77,6 +78,10 @@ pub(super) fn router(admin: Arc<Admin>, api: Router, followed: Arc<FollowedClien
         .route("/overrides", get(overrides::show))
         .route("/overrides/set", post(overrides::set))
         .route("/overrides/remove", post(overrides::remove))
+        .route("/apikeys", get(api_keys::show))
+        .route("/apikeys/new", post(api_keys::create))
+        .route("/apikeys/rotate", post(api_keys::rotate))
+        .route("/apikeys/revoke", post(api_keys::revoke))
         .route("/upstreams", get(upstreams::show))
         .route("/upstreams/drain", post(upstreams::drain))
         .route("/upstreams/undrain", post(upstreams::undrain))

@@ -79,6 +79,7 @@ const PAGES: &[(&str, &str)] = &[
     ("/key", "Keys"),
     ("/bans", "Bans"),
     ("/overrides", "Overrides"),
+    ("/apikeys", "API keys"),
     ("/upstreams", "Upstreams"),
     ("/configuration", "Configuration"),
     ("/explain", "Explain"),

@@ -304,6 +304,7 @@ const PAGES: &[(&str, &str)] = &[
     ("/key?limit=sellers&key=abc", "Recent decisions"),
     ("/bans", "There are no bans."),
     ("/overrides", "Overrides and plans"),
+    ("/apikeys", "API keys"),
     ("/upstreams", "requests wait for a connection"),
     ("/configuration", "Options in force"),
     ("/explain", "What Weir would decide"),

@@ -1,5 +1,6 @@
 //! The web page of operators: its requests, and the page in a real browser.
 
+mod api_keys;
 mod browser;
 mod in_browser;
 mod overview;

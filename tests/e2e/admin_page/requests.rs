@@ -14,10 +14,10 @@ pub(super) fn ask(weir: &Weir, method: &str, target: &str, lines: &[&str], form:
     Client::connect(weir.admin()).send(head).send(form).answer()
 }
 
-const ORIGIN: &str = "Origin: http://localhost";
+pub(super) const ORIGIN: &str = "Origin: http://localhost";
 
 /// The value of the first CSRF token of a page.
-fn csrf(page: &Answer) -> String {
+pub(super) fn csrf(page: &Answer) -> String {
     let text = page.text();
     let (_, rest) = text.split_once("name=\"csrf\" value=\"").unwrap_or_else(|| panic!("no form in {text}"));
     rest.split('"').next().unwrap().to_owned()
@@ -45,6 +45,7 @@ fn pages_need_a_session() {
         "/key",
         "/bans",
         "/overrides",
+        "/apikeys",
         "/upstreams",
         "/configuration",
         "/explain",

@@ -1,0 +1,145 @@
+//! API keys: the list, a first key of an owner, a rotation, and the end of keys. A new key is in one answer only.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::Extension;
+use axum::extract::State;
+use http::{StatusCode, Uri};
+
+use super::confirm::{self, Question};
+use super::fields::FormFields;
+use super::pages::Pages;
+use super::paging::{Paging, paged};
+use super::shell::{self, Shell, Visitor, page};
+use super::words;
+use crate::admin::answer::{Answer, Refused};
+use crate::admin::api_keys::{ApiKeyBody, ApiKeyOwnerBody, ApiKeyOwnersBody, ChangedApiKeysBody};
+
+const ENTRY: &str = "API keys";
+
+#[derive(Template)]
+#[template(path = "api_keys.html", config = "src/admin/page/askama.toml")]
+struct ApiKeysPage {
+    shell: Shell,
+    entered: FormFields,
+    /// The names of the identities with API keys.
+    identities: Vec<String>,
+    keys: Vec<ApiKeyRow>,
+    paging: Paging,
+    more: usize,
+    /// The change that was made.
+    changed: Option<ChangedApiKeysBody>,
+}
+
+/// A key in words.
+struct ApiKeyRow {
+    identity: String,
+    name: String,
+    plan: String,
+    state: &'static str,
+    key: ApiKeyBody,
+}
+
+/// The page.
+pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
+    let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
+    view(&pages, &visitor, query, Ok(None)).await
+}
+
+/// Makes the first key of an owner.
+pub(super) async fn create(
+    State(pages): State<Arc<Pages>>,
+    Extension(visitor): Extension<Visitor>,
+    Extension(fields): Extension<FormFields>,
+) -> Answer {
+    let body = fields.object(&["identity", "name", "plan", "expires", "reason"]);
+    let made = pages.api.post(&visitor.operator, "/v1/apikeys", &body).await;
+    let entered = if made.is_ok() { FormFields::default() } else { fields };
+    view(&pages, &visitor, entered, made.map(Some)).await
+}
+
+/// Makes another key of an owner.
+pub(super) async fn rotate(
+    State(pages): State<Arc<Pages>>,
+    Extension(visitor): Extension<Visitor>,
+    Extension(fields): Extension<FormFields>,
+) -> Answer {
+    let question = Question {
+        entry: ENTRY,
+        action: "/apikeys/rotate",
+        title: format!("Make another API key of {}?", fields.get("name")),
+        effect: "The old key stays valid for 24 hours.",
+        button: "Rotate the key".to_owned(),
+        asks_length: false,
+        back: "/apikeys",
+    };
+    if let Some(question) = confirm::ask(&visitor, &fields, question) {
+        return question;
+    }
+    let body = fields.object(&["identity", "name", "reason"]);
+    let made = pages.api.post(&visitor.operator, "/v1/apikeys/rotate", &body).await;
+    view(&pages, &visitor, FormFields::default(), made.map(Some)).await
+}
+
+/// Revokes one key.
+pub(super) async fn revoke(
+    State(pages): State<Arc<Pages>>,
+    Extension(visitor): Extension<Visitor>,
+    Extension(fields): Extension<FormFields>,
+) -> Answer {
+    let question = Question {
+        entry: ENTRY,
+        action: "/apikeys/revoke",
+        title: format!("Revoke the API key {} of {}?", fields.get("id"), fields.get("name")),
+        effect: "Each request with this key gets 401 from now on. It cannot be valid again.",
+        button: "Revoke the key".to_owned(),
+        asks_length: false,
+        back: "/apikeys",
+    };
+    if let Some(question) = confirm::ask(&visitor, &fields, question) {
+        return question;
+    }
+    let asked = ["identity", "name", "id", "reason"].map(|name| (name, fields.get(name)));
+    let made = pages.api.delete(&visitor.operator, "/v1/apikeys", &asked).await;
+    view(&pages, &visitor, FormFields::default(), made.map(Some)).await
+}
+
+async fn view(
+    pages: &Pages,
+    visitor: &Visitor,
+    entered: FormFields,
+    made: Result<Option<ChangedApiKeysBody>, Refused>,
+) -> Answer {
+    let listed = pages.api.get::<ApiKeyOwnersBody>(&visitor.operator, "/v1/apikeys", &[]).await;
+    let ApiKeyOwnersBody { owners, more } = match listed {
+        Ok(listed) => listed,
+        Err((status, detail)) => return shell::problem(status, &detail),
+    };
+    let (changed, refused) = made.map_or_else(|refused| (None, Some(refused)), |changed| (changed, None));
+    let (status, error) = refused.unzip();
+    let shell = Shell::new(visitor, ENTRY, &entered).with_error(error);
+    let live = pages.admin.live.load();
+    let identities = live.policy.api_keys().map(|(identity, _)| identity.to_owned()).collect();
+    let rows = owners.into_iter().flat_map(ApiKeyRow::of).collect();
+    let (keys, paging) = paged(rows, "/apikeys", &entered, |row: &ApiKeyRow| [&*row.name, &*row.plan, &*row.key.id]);
+    page(status.unwrap_or(StatusCode::OK), &ApiKeysPage { shell, entered, identities, keys, paging, more, changed })
+}
+
+impl ApiKeyRow {
+    fn of(owner: ApiKeyOwnerBody) -> impl Iterator<Item = Self> {
+        let ApiKeyOwnerBody { identity, name, plan, disabled, keys } = owner;
+        let plan = plan.unwrap_or_default();
+        keys.into_iter().map(move |mut key| {
+            let state = match (disabled, key.expired) {
+                (true, _) => "disabled",
+                (false, true) => "expired",
+                (false, false) => "valid",
+            };
+            key.created = words::instant(&key.created);
+            key.expires = key.expires.as_deref().map(words::instant);
+            key.last_used = key.last_used.as_deref().map(words::instant);
+            Self { identity: identity.clone(), name: name.clone(), plan: plan.clone(), state, key }
+        })
+    }
+}
