@@ -255,6 +255,7 @@ fn folder() -> tempfile::TempDir {
         std::fs::write(folder.path().join(format!("{name}.pem")), certificate.pem()).unwrap();
         std::fs::write(folder.path().join(format!("{name}.key")), key.serialize_pem()).unwrap();
     }
+    std::fs::write(folder.path().join("keys.toml"), "").unwrap();
     std::os::unix::fs::symlink(std::path::absolute("config/keys").unwrap(), folder.path().join("keys")).unwrap();
     folder
 }

@@ -90,6 +90,9 @@ enum Action {
     Overrides(Box<operate::OverridesArgs>),
     /// List, assign and remove plans of single keys of a running Weir.
     Plans(Box<operate::PlansArgs>),
+    /// Make, list, rotate and revoke API keys, in the file that a configuration names.
+    #[command(name = "apikeys")]
+    ApiKeys(Box<operate::ApiKeysArgs>),
     /// Show the services and endpoints of a running Weir, drain endpoints, and set their weights.
     Upstreams(Box<operate::UpstreamsArgs>),
     /// Show limits, verdicts, headroom, the most refused keys and the endpoints of a running Weir.
@@ -139,6 +142,7 @@ pub fn main() -> ExitCode {
         Action::Bans(args) => operate::bans(*args),
         Action::Overrides(args) => operate::overrides(*args),
         Action::Plans(args) => operate::plans(*args),
+        Action::ApiKeys(args) => operate::api_keys(*args),
         Action::Upstreams(args) => operate::upstreams(*args),
         Action::Top(args) => operate::top(*args),
         Action::Config(args) => operate::config(*args),

@@ -51,6 +51,7 @@ mod access;
 mod access_log;
 mod adapted_rates;
 mod adaptive;
+mod api_keys;
 mod identity;
 mod idle;
 mod limits;

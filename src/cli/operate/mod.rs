@@ -2,6 +2,7 @@
 //!
 //! On a terminal the answer is a table, elsewhere it is the JSON of the API.
 
+mod api_keys;
 mod audit;
 mod bans;
 mod client;
@@ -15,6 +16,7 @@ mod upstreams;
 
 mod target;
 
+pub(super) use api_keys::{ApiKeysArgs, api_keys};
 pub(super) use audit::{AuditArgs, audit};
 pub(super) use bans::{BansArgs, bans};
 pub(super) use client::{ClientArgs, client};

@@ -22,12 +22,12 @@ pub(in crate::cli) struct Target {
     /// The admin listener: a host and a port, a URL, or `unix:` and a path. The default is that of --config, then the
     /// environment variable `WEIR_ADMIN`, then 127.0.0.1:9901.
     #[arg(long, value_name = "URL")]
-    admin: Option<AdminAddress>,
+    pub(super) admin: Option<AdminAddress>,
     /// The configuration file that names the admin listener.
     #[arg(long, value_name = "FILE", conflicts_with = "admin")]
-    config: Option<PathBuf>,
+    pub(super) config: Option<PathBuf>,
     #[command(flatten)]
-    credentials: Credentials,
+    pub(super) credentials: Credentials,
     /// Print JSON, also on a terminal.
     #[arg(long)]
     pub(super) json: bool,

@@ -1,0 +1,188 @@
+//! `weir apikeys`: edits the file of API keys, which a running Weir reads again by itself. Only the list can ask a running
+//! Weir, which knows when keys were used.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::target::{ApiRequest, Target, text};
+use crate::admin::{ApiKeyOwnerBody, OVERLAP_DEFAULT, rfc3339};
+use crate::app::remote::ConfigAddress;
+use crate::base::time::Clock;
+use crate::cli::ask::{AdminAddress, Credentials};
+use crate::cli::output::{complain, fail, say};
+use crate::cli::source::ConfigArg;
+use crate::cli::table::table;
+use crate::config::api_keys;
+use crate::engine::policy::api_keys::{EditedKeys, KeyChange, KeyEdit};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ApiKeysArgs {
+    #[command(subcommand)]
+    action: ApiKeysAction,
+}
+
+#[derive(Debug, Subcommand)]
+enum ApiKeysAction {
+    /// Make the first key of an owner, and print it: it cannot be shown again.
+    New {
+        /// The name of the owner, which is the identity of its requests.
+        #[arg(long)]
+        name: String,
+        /// The plan of the owner.
+        #[arg(long)]
+        plan: Option<String>,
+        /// The life of the key, such as `90d`; without it, it is valid until it is revoked.
+        #[arg(long, value_name = "TIME", value_parser = length)]
+        expires: Option<Duration>,
+        #[command(flatten)]
+        place: KeyFileArgs,
+    },
+    /// List owners and their keys, without the keys themselves.
+    List {
+        #[command(flatten)]
+        place: KeyFileArgs,
+        /// The admin listener of a running Weir, to show its keys with the hour of their last use.
+        #[arg(long, value_name = "URL", conflicts_with_all = ["place", "config", "file"])]
+        admin: Option<AdminAddress>,
+        #[command(flatten)]
+        credentials: Credentials,
+        /// Print JSON, also on a terminal.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make another key for an owner, and print it; the old key stays valid for a while.
+    Rotate {
+        /// The name of the owner.
+        #[arg(long)]
+        name: String,
+        /// The rest of the old key's life; `0s` ends it at once.
+        #[arg(long, value_name = "TIME", default_value = OVERLAP_DEFAULT, value_parser = humantime::parse_duration)]
+        overlap: Duration,
+        /// The life of the new key; by default as long as that of the old one.
+        #[arg(long, value_name = "TIME", value_parser = length)]
+        expires: Option<Duration>,
+        #[command(flatten)]
+        place: KeyFileArgs,
+    },
+    /// Revoke all keys of an owner, or one of them.
+    Revoke {
+        /// The name of the owner.
+        #[arg(long)]
+        name: String,
+        /// The id of one key, as the list shows it.
+        #[arg(long)]
+        id: Option<String>,
+        #[command(flatten)]
+        place: KeyFileArgs,
+    },
+}
+
+/// The file of keys.
+#[derive(Debug, Args)]
+struct KeyFileArgs {
+    #[command(flatten)]
+    config: ConfigArg,
+    /// The name of the identity; needed if several have API keys.
+    #[arg(long, value_name = "NAME")]
+    identity: Option<String>,
+    /// The file of keys, in place of the one that the configuration names.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["place", "config", "identity"])]
+    file: Option<PathBuf>,
+}
+
+impl KeyFileArgs {
+    /// The name of the identity, empty for a file without its configuration, and the file. The error is the exit code.
+    fn find(self) -> Result<(String, PathBuf), ExitCode> {
+        if let Some(file) = self.file {
+            return Ok((String::new(), file));
+        }
+        let ConfigAddress::File(config) = self.config.address()? else {
+            return Err(fail(&"a remote configuration names its file of keys for other machines; name it by --file"));
+        };
+        api_keys::locate(&config, self.identity.as_deref()).map_err(|error| fail(&error))
+    }
+}
+
+fn length(text: &str) -> Result<Duration, String> {
+    let read = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if read.is_zero() { Err("must be above zero".to_owned()) } else { Ok(read) }
+}
+
+pub(in crate::cli) fn api_keys(ApiKeysArgs { action }: ApiKeysArgs) -> ExitCode {
+    match action {
+        ApiKeysAction::New { name, plan, expires: lifetime, place } => {
+            edit(place, &KeyEdit { name, change: KeyChange::New { plan, lifetime } })
+        }
+        ApiKeysAction::Rotate { name, overlap, expires: lifetime, place } => {
+            edit(place, &KeyEdit { name, change: KeyChange::Rotate { overlap, lifetime } })
+        }
+        ApiKeysAction::Revoke { name, id, place } => edit(place, &KeyEdit { name, change: KeyChange::Revoke { id } }),
+        ApiKeysAction::List { place, admin, credentials, json } => {
+            let target = Target { admin, config: None, credentials, json };
+            if target.admin.is_some() {
+                let query = vec![("identity", place.identity)];
+                return target.run(ApiRequest::query(Method::GET, "/v1/apikeys", query), |all| show(&all["owners"]));
+            }
+            list(place, target.wants_json())
+        }
+    }
+}
+
+/// Edits the file. Standard output has a new key and nothing else.
+fn edit(place: KeyFileArgs, edit: &KeyEdit) -> ExitCode {
+    let (_, file) = match place.find() {
+        Ok(found) => found,
+        Err(code) => return code,
+    };
+    let EditedKeys { secret, after, .. } = match api_keys::edit(&file, edit, Clock::start().now()) {
+        Ok(edited) => edited,
+        Err(error) => return fail(&error),
+    };
+    let (name, file) = (&edit.name, file.display());
+    let Some(secret) = secret else {
+        let left = after.map_or_else(String::new, |owner| format!("; it has {} left", owner.keys.len()));
+        return complain(&format_args!("weir: revoked in {file}: API keys of `{name}`{left}"), 0);
+    };
+    let old = after.as_ref().and_then(|owner| owner.keys.iter().rev().nth(1)?.expires);
+    let until = old.map_or_else(String::new, |until| format!("; the old key is valid until {}", rfc3339(until)));
+    complain(&format_args!("weir: `{name}` has a new API key in {file}, which is not shown again{until}"), 0);
+    say(&secret)
+}
+
+fn list(place: KeyFileArgs, wants_json: bool) -> ExitCode {
+    let (identity, file) = match place.find() {
+        Ok(found) => found,
+        Err(code) => return code,
+    };
+    let text = std::fs::read_to_string(&file).map_err(|error| format!("cannot be read: {error}"));
+    let owners = match text.and_then(|text| api_keys::read(&text)) {
+        Ok(owners) => owners,
+        Err(what) => return fail(&format_args!("`{}` {what}", file.display())),
+    };
+    let now = Clock::start().now();
+    let owners: Vec<_> = owners.iter().map(|owner| ApiKeyOwnerBody::of(&identity, owner, None, now)).collect();
+    let all = json!({ "owners": owners, "more": 0 });
+    if wants_json { say(&format_args!("{all:#}")) } else { say(&show(&all["owners"])) }
+}
+
+fn show(owners: &Value) -> String {
+    let row = |(owner, key): (&Value, &Value)| {
+        let state = match (owner["disabled"] == true, key["expired"] == true) {
+            (true, _) => "disabled",
+            (false, true) => "expired",
+            (false, false) => "valid",
+        };
+        let [name, plan] = ["name", "plan"].map(|field| text(&owner[field]));
+        let [id, created, expires, used] = ["id", "created", "expires", "last_used"].map(|field| text(&key[field]));
+        vec![name, plan, id, state.to_owned(), created, expires, used]
+    };
+    let owners = owners.as_array().into_iter().flatten();
+    let keys = owners.flat_map(|owner| owner["keys"].as_array().into_iter().flatten().map(move |key| (owner, key)));
+    let rows: Vec<_> = keys.map(row).collect();
+    table(&["NAME", "PLAN", "ID", "STATE", "CREATED", "EXPIRES", "LAST USED"], &rows)
+}
