@@ -232,7 +232,7 @@ fn answer(
 fn found(service: Service, course: &Course, seed: u64) -> Outcome {
     let mut controller = Controller::new(Range { floor: 15, ceiling: 400 }, Timestamp::ZERO);
     controller.set_range(Range { floor: 5, ceiling: 400 }, Timestamp::ZERO);
-    run(service, course, Bound::Found(controller), seed)
+    run(service, course, Bound::Found(Box::new(controller)), seed)
 }
 
 /// The 99th percentile of a service without load.
