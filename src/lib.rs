@@ -16,6 +16,8 @@ pub mod config;
 
 pub mod app;
 
+pub mod import;
+
 pub mod cli;
 
 #[cfg(test)]

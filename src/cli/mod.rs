@@ -5,6 +5,7 @@ mod check;
 mod demo;
 mod explain;
 mod healthcheck;
+mod import;
 mod operate;
 mod output;
 mod run;
@@ -54,6 +55,8 @@ enum Action {
         #[command(flatten)]
         remote: RemoteArgs,
     },
+    /// Translate the limits of another proxy into a configuration; exit code 3 if a line is not translated exactly.
+    Import(import::ImportArgs),
     /// Print a JSON Schema of the configuration, for editors.
     Schema,
     /// Print the completions of a shell.
@@ -125,6 +128,7 @@ pub fn main() -> ExitCode {
             Ok(address) => check::check(address, &remote.options(), form),
             Err(code) => code,
         },
+        Action::Import(args) => import::import(&args),
         Action::Schema => say(&format_args!("{:#}", json_schema())),
         Action::Completions { shell } => {
             let mut script = Vec::new();

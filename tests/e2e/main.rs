@@ -53,6 +53,7 @@ mod adapted_rates;
 mod adaptive;
 mod api_keys;
 mod identity;
+mod imports;
 mod idle;
 mod limits;
 mod networks;

@@ -30,7 +30,7 @@ const FLOORS: &[(usize, &[&str])] = &[
     (11, &["grpc"]),
     (12, &["admin"]),
     (13, &["config"]),
-    (14, &["app"]),
+    (14, &["app", "import"]),
     (15, &["cli"]),
 ];
 

@@ -1,0 +1,46 @@
+//! `weir import`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+
+use super::output::{INVALID_CONFIGURATION, complain, fail, say};
+use crate::import::{self, FORMATS};
+
+/// The file to translate.
+#[derive(Debug, Args)]
+pub(super) struct ImportArgs {
+    /// The proxy.
+    #[arg(value_parser = PossibleValuesParser::new(FORMATS.map(|format| format.name)))]
+    format: String,
+    /// Its configuration, or a part of it.
+    file: PathBuf,
+    /// The file for the report; by default standard error.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+pub(super) fn import(args: &ImportArgs) -> ExitCode {
+    let Some(format) = FORMATS.into_iter().find(|format| format.name == args.format) else {
+        return fail(&format_args!("there is no format `{}`", args.format));
+    };
+    let imported = match import::import(format, &args.file) {
+        Ok(imported) => imported,
+        Err(error) => return fail(&error),
+    };
+    let said = say(&imported.config.trim_end());
+    let report: String = imported.findings.iter().map(|finding| format!("{finding}\n")).collect();
+    match &args.report {
+        Some(file) => {
+            if let Err(error) = fs::write(file, report) {
+                return fail(&format_args!("{}: {error}", file.display()));
+            }
+        }
+        None if report.is_empty() => {}
+        None => _ = complain(&report.trim_end(), 0),
+    }
+    if imported.is_exact() || said != ExitCode::SUCCESS { said } else { ExitCode::from(INVALID_CONFIGURATION) }
+}

@@ -1,0 +1,218 @@
+//! HAProxy: limits by stick tables, with frontends, backends and services.
+
+mod lines;
+
+mod conditions;
+mod limits;
+mod services;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use conditions::Acls;
+use limits::{Rule, Tables};
+use lines::{Line, Section};
+
+use super::draft::{Block, Draft, Place, list};
+use super::limit::{self, Limit, Match};
+use super::report::{ImportError, Kind};
+use super::services::{Route, Service, write};
+
+/// Translates a configuration, or a part of one without sections.
+pub(super) fn translate(_: &Path, draft: &mut Draft) -> Result<(), ImportError> {
+    let sections = lines::read(draft)?;
+    let acls: Vec<_> = sections.iter().map(acls).collect();
+    let mut reader = Reader { sections: &sections, acls: &acls, ..Reader::default() };
+    for section in &sections {
+        let table = section.lines.iter().find(|line| line.word(0) == "stick-table");
+        if let Some(line) = table {
+            reader.tables.insert(section.name.clone(), limits::table(line));
+        }
+    }
+    for index in 0..sections.len() {
+        reader.section(index, draft);
+    }
+    reader.write(draft);
+    Ok(())
+}
+
+fn acls(section: &Section) -> Acls<'_> {
+    let mut acls = Acls::default();
+    section.lines.iter().filter(|line| line.word(0) == "acl").for_each(|line| acls.add(line));
+    acls
+}
+
+#[derive(Default)]
+struct Reader<'l> {
+    sections: &'l [Section],
+    /// For each section.
+    acls: &'l [Acls<'l>],
+    tables: Tables,
+    /// The limits of each frontend.
+    limits: Vec<Vec<Limit>>,
+    connections: Vec<(Vec<Place>, u64)>,
+    listen: Vec<(Place, String)>,
+    services: BTreeMap<String, Service>,
+    routes: Vec<Route>,
+    /// Backends whose rules are read with those of a frontend.
+    followed: BTreeSet<usize>,
+}
+
+/// The phases of rules in their order.
+const PHASES: [&[&str]; 4] =
+    [&["tcp-request", "connection"], &["tcp-request", "session"], &["tcp-request", "content"], &["http-request"]];
+
+impl<'l> Reader<'l> {
+    fn section(&mut self, index: usize, draft: &mut Draft) {
+        let section = &self.sections[index];
+        let is_tcp = section.lines.iter().any(|line| line.word(0) == "mode" && line.word(1) == "tcp");
+        let is_front = section.kind == "frontend" || section.kind == "listen";
+        let is_back = section.kind == "backend" || section.kind == "listen";
+        let mut service = Service { name: section.name.clone(), ..Service::default() };
+        for line in &section.lines {
+            if is_tcp && is_front {
+                draft.left_out(line.place, "Weir forwards only HTTP");
+                continue;
+            }
+            match line.word(0) {
+                "bind" if is_front => self.bind(line, draft),
+                "use_backend" if is_front => self.route(index, line, draft),
+                "default_backend" | "acl" if is_front => {}
+                _ if is_back && services::read(line, &mut service, draft) => {}
+                _ if (is_front || is_back) && is_rule(line) => {}
+                _ => {
+                    let (is_needed, why) = services::reason(section, line);
+                    let kind = if is_needed { Kind::LeftOut } else { Kind::NotNeeded };
+                    draft.note(kind, line.place, why);
+                }
+            }
+        }
+        if is_back && !service.endpoints.is_empty() {
+            self.services.insert(section.name.clone(), service);
+        }
+        if is_front && !is_tcp {
+            self.front(index, draft);
+        }
+        let lines: Vec<_> = section.lines.iter().collect();
+        for line in self.acls[index].unused(&lines) {
+            draft.note(Kind::NotNeeded, line.place, "no rule uses it");
+        }
+    }
+
+    fn bind(&mut self, line: &Line, draft: &mut Draft) {
+        match services::listen(line) {
+            Ok(addresses) => self.listen.extend(addresses.into_iter().map(|address| (line.place, address))),
+            Err(reason) => draft.left_out(line.place, reason),
+        }
+    }
+
+    /// Reads a `use_backend`.
+    fn route(&mut self, index: usize, line: &Line, draft: &mut Draft) {
+        let alternatives = self.acls[index].of(line).unwrap_or_default();
+        let matches: Result<Vec<_>, _> = alternatives.iter().map(|tests| limits::conditions(tests)).collect();
+        match matches {
+            Ok(all) if !all.is_empty() && all.iter().all(|(_, except, _)| except.is_empty()) => {
+                for (matches, _, differences) in all {
+                    differences.into_iter().for_each(|difference| draft.differs(line.place, difference));
+                    self.push_route(line, line.word(1), matches);
+                }
+            }
+            _ => draft.left_out(line.place, "Weir has no such condition of a route"),
+        }
+    }
+
+    fn push_route(&mut self, line: &Line, service: &str, matches: Match) {
+        self.routes.push(Route { places: vec![line.place], matches, service: service.to_owned(), rewrite: None });
+    }
+
+    /// Reads the rules of a frontend, and those of its backend if it has only one.
+    fn front(&mut self, index: usize, draft: &mut Draft) {
+        let section = &self.sections[index];
+        let default = section.lines.iter().find(|line| line.word(0) == "default_backend");
+        let has_others = section.lines.iter().any(|line| line.word(0) == "use_backend");
+        let own = self.services.contains_key(&section.name).then_some(section.name.as_str());
+        if let Some(line) = default {
+            self.push_route(line, line.word(1), Match::default());
+        } else if let Some(name) = own {
+            self.routes.push(Route {
+                places: Vec::new(),
+                matches: Match::default(),
+                service: name.to_owned(),
+                rewrite: None,
+            });
+        }
+        let is_default = |section: &&Section| default.is_some_and(|line| section.name == line.word(1));
+        let back = (0..self.sections.len())
+            .filter(|at| !has_others && self.sections[*at].kind == "backend")
+            .find(|at| is_default(&&self.sections[*at]));
+        self.followed.extend(back);
+        let rules: Vec<_> = std::iter::once(index).chain(back).flat_map(|at| self.rules(at)).collect();
+        let limits = limits::limits(&rules, &self.tables, draft);
+        self.connections.extend(limits.connections);
+        self.limits.push(limits.limits);
+    }
+
+    fn rules(&self, index: usize) -> Vec<Rule<'l, 'l>> {
+        let (section, acls) = (&self.sections[index], &self.acls[index]);
+        let of_phase = |phase: &'static [&'static str]| {
+            let is_of = move |line: &&'l Line| line.words.iter().zip(phase).filter(|(a, b)| a == *b).count() == phase.len();
+            section.lines.iter().filter(is_of)
+        };
+        let lines = PHASES.into_iter().flat_map(of_phase);
+        lines.map(|line| Rule { line, acls, section: &section.name }).collect()
+    }
+
+    fn write(mut self, draft: &mut Draft) {
+        for (index, section) in self.sections.iter().enumerate() {
+            if section.kind == "backend" && !self.followed.contains(&index) {
+                for line in section.lines.iter().filter(|line| is_rule(line)) {
+                    draft.left_out(line.place, "only a part of the requests reaches this backend");
+                }
+            }
+        }
+        if !self.listen.is_empty() {
+            let (places, addresses): (BTreeSet<_>, BTreeSet<_>) = self.listen.iter().cloned().unzip();
+            let addresses: Vec<_> = addresses.into_iter().collect();
+            draft.push(Block::new("[server]", places).option("listen", list(&addresses)));
+        }
+        self.connections.sort_by_key(|(_, max)| *max);
+        for (index, (places, max)) in std::mem::take(&mut self.connections).into_iter().enumerate() {
+            if index > 0 {
+                draft.differs(places[0], "Weir has one bound on connections: the smallest");
+                continue;
+            }
+            draft.push(Block::new("[server]", places).option("max_connections_per_ip", max));
+        }
+        self.routes.sort_by_key(|route| route.matches == Match::default());
+        write(&self.services, std::mem::take(&mut self.routes), draft);
+        let limits = self.merged(draft);
+        limit::write(limits, draft);
+    }
+
+    /// The limits of all frontends. Weir does not know on which address a request came.
+    fn merged(&mut self, draft: &mut Draft) -> Vec<Limit> {
+        let mut merged: Vec<(Limit, usize)> = Vec::new();
+        for limit in self.limits.iter().flatten() {
+            let is_alike = |other: &Limit| Limit { places: other.places.clone(), ..limit.clone() } == *other;
+            match merged.iter_mut().find(|(other, _)| is_alike(other)) {
+                Some((other, count)) => {
+                    *count += 1;
+                    other.places.extend(&limit.places);
+                    other.places.sort();
+                    other.places.dedup();
+                }
+                None => merged.push((limit.clone(), 1)),
+            }
+        }
+        let is_everywhere = |count: usize| count >= self.limits.len();
+        for (limit, _) in merged.iter().filter(|(_, count)| !is_everywhere(*count)) {
+            draft.differs(limit.places[0], "Weir applies it to the requests of all frontends");
+        }
+        merged.into_iter().map(|(limit, _)| limit).collect()
+    }
+}
+
+/// Whether a line is a rule of a phase.
+fn is_rule(line: &Line) -> bool {
+    PHASES.iter().any(|phase| line.words.iter().zip(*phase).filter(|(a, b)| a == *b).count() == phase.len())
+}

@@ -1,0 +1,81 @@
+//! Limits as the formats know them, and their tables of TOML.
+
+use std::collections::BTreeSet;
+
+use super::draft::{Block, Draft, Place, list, name, quoted, unique};
+
+/// Conditions of limits and routes; all that is empty holds for all requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Match {
+    pub(super) hosts: Vec<String>,
+    pub(super) paths: Vec<String>,
+    pub(super) methods: Vec<String>,
+    /// Names of headers that a request must have.
+    pub(super) headers: Vec<String>,
+}
+
+impl Match {
+    /// The table of TOML; `None` if all requests match.
+    pub(super) fn table(&self) -> Option<String> {
+        let lists = [("host", &self.hosts), ("path", &self.paths), ("method", &self.methods)];
+        let lists = lists.into_iter().filter(|(_, texts)| !texts.is_empty());
+        let mut options: Vec<_> = lists.map(|(option, texts)| format!("{option} = {}", list(texts))).collect();
+        if !self.headers.is_empty() {
+            let headers = self.headers.iter().map(|header| format!("{} = \"*\"", quoted(header)));
+            options.push(format!("header = {{ {} }}", headers.collect::<Vec<_>>().join(", ")));
+        }
+        (!options.is_empty()).then(|| format!("{{ {} }}", options.join(", ")))
+    }
+}
+
+/// One limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Limit {
+    pub(super) name: String,
+    pub(super) places: Vec<Place>,
+    /// Whether it charges requests that another limit refuses later.
+    pub(super) at_arrival: bool,
+    pub(super) is_shadow: bool,
+    pub(super) matches: Match,
+    pub(super) except_ips: Vec<String>,
+    pub(super) except_paths: Vec<String>,
+    pub(super) key: Vec<String>,
+    /// The options of its algorithm, as TOML.
+    pub(super) rule: Vec<(&'static str, String)>,
+}
+
+impl Limit {
+    fn block(self, used: &mut BTreeSet<String>) -> Block {
+        let name = unique(name(&self.name), used);
+        let mut block = Block::new("[[limit]]", self.places).option("name", quoted(&name));
+        if self.at_arrival {
+            block = block.option("stage", "\"arrival\"");
+        }
+        if self.is_shadow {
+            block = block.option("mode", "\"shadow\"");
+        }
+        if let Some(matches) = self.matches.table() {
+            block = block.option("match", matches);
+        }
+        let except = [("ip", &self.except_ips), ("path", &self.except_paths)];
+        let except = except.into_iter().filter(|(_, texts)| !texts.is_empty());
+        let except: Vec<_> = except.map(|(option, texts)| format!("{option} = {}", list(texts))).collect();
+        if !except.is_empty() {
+            block = block.option("except", format!("{{ {} }}", except.join(", ")));
+        }
+        block = block.option("key", list(&self.key));
+        self.rule.iter().fold(block, |block, (option, value)| block.option(option, value))
+    }
+}
+
+/// Writes the limits, and what their decisions need. Clients are single addresses, also of IPv6.
+pub(super) fn write(limits: Vec<Limit>, draft: &mut Draft) {
+    if limits.iter().any(|limit| limit.key.iter().any(|part| part == "ip")) {
+        draft.push(Block::new("[server]", []).option("ipv6_prefix", 128));
+    }
+    draft.push(Block::new("[headers]", []).option("free_preflights", false));
+    let mut used = BTreeSet::new();
+    for limit in limits {
+        draft.push(limit.block(&mut used));
+    }
+}

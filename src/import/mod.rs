@@ -1,0 +1,54 @@
+//! Translates the limits of other proxies into a configuration of Weir.
+//!
+//! A format reads its file into a [`Draft`]: blocks of TOML with the lines that they come from, and findings about all lines
+//! that it does not translate exactly. The compiler of the configuration has the last word about each block. A new format is
+//! one module, and one row of [`FORMATS`]. Not here: the command line.
+
+mod haproxy;
+mod nginx;
+
+mod limit;
+mod path;
+mod services;
+
+mod draft;
+mod report;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+pub use report::{Finding, ImportError, Imported, Kind};
+
+use draft::Draft;
+
+/// A format of another proxy.
+#[derive(Clone, Copy, Debug)]
+pub struct Format {
+    /// The name on the command line.
+    pub name: &'static str,
+    translate: fn(&Path, &mut Draft) -> Result<(), ImportError>,
+}
+
+/// All formats.
+pub const FORMATS: [Format; 2] = [
+    Format { name: "haproxy", translate: haproxy::translate },
+    Format { name: "nginx", translate: nginx::translate },
+];
+
+/// Translates the configuration in `file` and the files that it includes.
+///
+/// # Errors
+/// The file cannot be read, or is not of this format.
+pub fn import(format: Format, file: &Path) -> Result<Imported, ImportError> {
+    let mut draft = Draft::default();
+    draft.read(file).map_err(|error| ImportError(format!("{}: {error}", file.display())))?;
+    translate(format, file, draft)
+}
+
+/// Translates the first file of the draft, whose path is `file`.
+fn translate(format: Format, file: &Path, mut draft: Draft) -> Result<Imported, ImportError> {
+    (format.translate)(file, &mut draft)?;
+    draft.finish(format.name)
+}

@@ -1,0 +1,227 @@
+//! Reads a configuration of nginx into a tree of directives: words, quotes, comments, blocks and includes.
+//!
+//! It accepts what `ngx_conf_file.c` of nginx accepts. Not here: the meaning of a directive.
+
+use std::path::{Path, PathBuf};
+
+use crate::import::draft::{Draft, Place};
+use crate::import::report::ImportError;
+
+/// The most blocks and includes within each other.
+const DEPTH_MAX: usize = 32;
+
+/// A directive with its words, and its block if it has one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Directive {
+    pub(super) place: Place,
+    pub(super) name: String,
+    pub(super) words: Vec<String>,
+    pub(super) block: Option<Vec<Directive>>,
+}
+
+impl Directive {
+    /// The word at `index`; empty without one.
+    pub(super) fn word(&self, index: usize) -> &str {
+        self.words.get(index).map_or("", String::as_str)
+    }
+
+    pub(super) fn directives(&self) -> &[Directive] {
+        self.block.as_deref().unwrap_or_default()
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Token {
+    Word(String),
+    Open,
+    Close,
+    End,
+}
+
+/// Reads the directives of the first file of `draft` and of the files that it includes. A file that cannot be included
+/// is noted.
+pub(super) fn read(path: &Path, draft: &mut Draft) -> Result<Vec<Directive>, ImportError> {
+    file_directives(0, path.parent().unwrap_or(Path::new("")), 0, draft)
+}
+
+fn file_directives(
+    file: usize,
+    folder: &Path,
+    depth: usize,
+    draft: &mut Draft,
+) -> Result<Vec<Directive>, ImportError> {
+    let text = draft.text(file).to_owned();
+    let mut reader = Reader { rest: &text, place: Place { file, line: 1 }, folder };
+    let directives = reader.block(depth, draft)?;
+    match reader.rest {
+        "" => Ok(directives),
+        _ => Err(reader.error("`}` without `{`", draft)),
+    }
+}
+
+struct Reader<'t> {
+    rest: &'t str,
+    place: Place,
+    /// The folder of relative includes.
+    folder: &'t Path,
+}
+
+impl Reader<'_> {
+    fn error(&self, what: &str, draft: &Draft) -> ImportError {
+        ImportError(format!("{}: {what}", draft.name_of(self.place)))
+    }
+
+    /// Reads directives up to the end of the block or of the file. A `}` at depth 0 stays.
+    fn block(&mut self, depth: usize, draft: &mut Draft) -> Result<Vec<Directive>, ImportError> {
+        if depth > DEPTH_MAX {
+            return Err(self.error("blocks or includes are too deep", draft));
+        }
+        let mut directives = Vec::new();
+        let mut next = Directive::default();
+        loop {
+            let before = self.rest;
+            let token = self.token(draft)?;
+            match token {
+                Some(Token::Word(word)) if next.place.line == 0 => {
+                    next = Directive { place: self.place, name: word, ..Directive::default() };
+                }
+                Some(Token::Word(word)) => next.words.push(word),
+                Some(Token::End | Token::Open) if next.place.line == 0 => {
+                    return Err(self.error("a directive has no name", draft));
+                }
+                Some(Token::End) if next.name == "include" => {
+                    directives.extend(self.included(&std::mem::take(&mut next), depth, draft)?);
+                }
+                Some(Token::End) => directives.push(std::mem::take(&mut next)),
+                Some(Token::Open) => {
+                    let block = self.block(depth + 1, draft)?;
+                    if !self.rest.starts_with('}') {
+                        return Err(self.error(&format!("the block of `{}` has no end", next.name), draft));
+                    }
+                    self.rest = &self.rest[1..];
+                    directives.push(Directive { block: Some(block), ..std::mem::take(&mut next) });
+                }
+                Some(Token::Close) | None if next.place.line > 0 => {
+                    return Err(self.error(&format!("`{}` does not end with `;`", next.name), draft));
+                }
+                Some(Token::Close) => {
+                    self.rest = before.trim_start_matches(|c| c != '}');
+                    return Ok(directives);
+                }
+                None => return Ok(directives),
+            }
+        }
+    }
+
+    fn token(&mut self, draft: &Draft) -> Result<Option<Token>, ImportError> {
+        loop {
+            let Some(first) = self.rest.chars().next() else { return Ok(None) };
+            match first {
+                '\n' => self.place.line += 1,
+                '#' => {
+                    self.rest = &self.rest[self.rest.find('\n').unwrap_or(self.rest.len())..];
+                    continue;
+                }
+                c if c.is_ascii_whitespace() => {}
+                '{' | '}' | ';' => {
+                    self.rest = &self.rest[1..];
+                    return Ok(Some(match first {
+                        '{' => Token::Open,
+                        '}' => Token::Close,
+                        _ => Token::End,
+                    }));
+                }
+                _ => return self.word(draft).map(|word| Some(Token::Word(word))),
+            }
+            self.rest = &self.rest[first.len_utf8()..];
+        }
+    }
+
+    /// Reads a word, which does not begin with white space.
+    fn word(&mut self, draft: &Draft) -> Result<String, ImportError> {
+        let quote = self.rest.chars().next().filter(|first| matches!(first, '"' | '\''));
+        let (mut word, mut line_ends) = (String::new(), 0);
+        let mut chars = self.rest.char_indices().skip(usize::from(quote.is_some())).peekable();
+        while let Some((at, c)) = chars.next() {
+            match c {
+                '\\' => match chars.next() {
+                    Some((_, 't')) => word.push('\t'),
+                    Some((_, 'r')) => word.push('\r'),
+                    Some((_, 'n')) => word.push('\n'),
+                    Some((_, next @ ('"' | '\'' | '\\'))) => word.push(next),
+                    Some((_, next)) => word.extend(['\\', next]),
+                    None => word.push('\\'),
+                },
+                c if Some(c) == quote => {
+                    self.rest = &self.rest[at + 1..];
+                    self.place.line += line_ends;
+                    return Ok(word);
+                }
+                '$' if chars.peek().is_some_and(|(_, next)| *next == '{') => {
+                    word.extend(chars.next().map(|_| "${"));
+                    continue;
+                }
+                '}' if word.rfind("${").is_some_and(|start| !word[start..].contains('}')) => word.push('}'),
+                ' ' | '\t' | '\r' | '\n' | ';' | '{' | '}' if quote.is_none() => {
+                    self.rest = &self.rest[at..];
+                    return Ok(word);
+                }
+                c => {
+                    line_ends += usize::from(c == '\n');
+                    word.push(c);
+                }
+            }
+        }
+        match quote {
+            Some(_) => Err(self.error("a quoted text has no end", draft)),
+            None => {
+                self.rest = "";
+                Ok(word)
+            }
+        }
+    }
+
+    /// The directives of the files that `include` names.
+    fn included(
+        &self,
+        include: &Directive,
+        depth: usize,
+        draft: &mut Draft,
+    ) -> Result<Vec<Directive>, ImportError> {
+        let name = include.word(0);
+        if name.ends_with("mime.types") {
+            return Ok(Vec::new());
+        }
+        let mut directives = Vec::new();
+        let paths = matching(&self.folder.join(name)).unwrap_or_else(|error| {
+            draft.left_out(include.place, format!("it cannot be read: {error}"));
+            Vec::new()
+        });
+        for path in paths {
+            match draft.read(&path) {
+                Ok(file) => directives.extend(file_directives(file, self.folder, depth + 1, draft)?),
+                Err(error) => draft.left_out(include.place, format!("it cannot be read: {error}")),
+            }
+        }
+        Ok(directives)
+    }
+}
+
+/// The files of a pattern whose last part may have one `*`, in order.
+fn matching(pattern: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let name = pattern.file_name().unwrap_or_default().to_string_lossy();
+    let (Some((start, end)), Some(folder)) = (name.split_once('*'), pattern.parent()) else {
+        return Ok(vec![pattern.to_owned()]);
+    };
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let fits = name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end);
+        if fits && !name.starts_with('.') && path.is_file() {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}

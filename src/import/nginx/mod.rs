@@ -1,0 +1,237 @@
+//! nginx: `limit_req`, `limit_conn`, `geo` and `map`, with servers, locations and services.
+
+mod directives;
+
+mod keys;
+mod level;
+mod others;
+mod site;
+
+mod services;
+mod zones;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path as FilePath;
+
+use directives::Directive;
+use keys::Variables;
+use level::{Level, is_inherited};
+use services::{Upstreams, proxy_pass};
+use site::{Site, Spot, path_of, routed};
+use zones::Zones;
+
+use super::draft::{Block, Draft, list, quoted};
+use super::limit;
+use super::path::Path;
+use super::report::ImportError;
+use super::services::{Route, Service, write};
+
+/// Translates a configuration, or a part of one without `http`.
+pub(super) fn translate(file: &FilePath, draft: &mut Draft) -> Result<(), ImportError> {
+    let directives = directives::read(file, draft)?;
+    let mut http = Vec::new();
+    for directive in &directives {
+        if directive.name == "http" { http.extend(directive.directives()) } else { http.push(directive) }
+    }
+    let (mut reader, mut variables) = (Reader::default(), Variables::default());
+    for directive in &http {
+        match directive.name.as_str() {
+            "geo" | "map" => variables.add(directive),
+            "upstream" => _ = reader.upstreams.insert(directive.words.first().map_or("", String::as_str), directive),
+            _ => {}
+        }
+    }
+    let mut zones = Zones::default();
+    for directive in http.iter().filter(|directive| directive.name.ends_with("_zone")) {
+        if matches!(directive.name.as_str(), "limit_req_zone" | "limit_conn_zone") {
+            zones.add(directive, &variables, draft);
+        }
+    }
+    variables.note_unused(&http, draft);
+    let own: Vec<_> = http.into_iter().cloned().collect();
+    let level = Level::default().within(&own, draft);
+    let is_location = |directive: &&Directive| directive.name == "location";
+    // A part of a configuration may have locations without a server.
+    let bare: Vec<_> = own.iter().filter(is_location).cloned().collect();
+    if !bare.is_empty() || !own.iter().any(|directive| directive.name == "server") {
+        reader.server(&Directive { block: Some(bare), ..Directive::default() }, &level, draft);
+    }
+    for directive in &own {
+        match directive.name.as_str() {
+            "server" => reader.server(directive, &level, draft),
+            "geo" | "map" | "upstream" | "location" | "limit_req_zone" | "limit_conn_zone" => {}
+            _ => reader.note(directive, draft),
+        }
+    }
+    reader.write(&zones, draft);
+    Ok(())
+}
+
+/// The parts of a configuration.
+#[derive(Default)]
+struct Reader<'d> {
+    upstreams: Upstreams<'d>,
+    sites: Vec<Site>,
+    services: BTreeMap<String, Service>,
+    listen: Vec<(super::draft::Place, String)>,
+    /// `set_real_ip_from`, `real_ip_header`, `real_ip_recursive` and `client_max_body_size`.
+    settings: Vec<Directive>,
+}
+
+impl Reader<'_> {
+    /// Notes a directive that is not translated, or keeps it for [`Self::write`].
+    fn note(&mut self, directive: &Directive, draft: &mut Draft) {
+        match directive.name.as_str() {
+            name if is_inherited(name) => {}
+            "set_real_ip_from" | "real_ip_header" | "real_ip_recursive" | "client_max_body_size" => {
+                self.settings.push(directive.clone());
+            }
+            _ => others::note(directive, draft),
+        }
+    }
+
+    fn server(&mut self, server: &Directive, outer: &Level, draft: &mut Draft) {
+        let level = outer.within(server.directives(), draft);
+        let root = Spot { place: server.place, path: Path::Prefix("/".to_owned()), level: level.clone(), proxy: None };
+        let mut site = Site { place: server.place, spots: vec![root], ..Site::default() };
+        for directive in server.directives() {
+            match directive.name.as_str() {
+                "listen" => self.listen(directive, &mut site, draft),
+                "server_name" => site.add_names(directive, draft),
+                "location" => self.location(directive, (server.directives(), &level), &mut site.spots, draft),
+                _ => self.note(directive, draft),
+            }
+        }
+        let names = server.directives().iter().filter(|directive| directive.name == "server_name");
+        let has_names = names.flat_map(|directive| &directive.words).any(|name| name != "_" && !name.is_empty());
+        site.is_nameless = has_names && site.hosts.is_empty();
+        let is_limited = |spot: &Spot| !spot.level.requests.is_empty() || !spot.level.connections.is_empty();
+        let answers = server.directives().iter().any(|directive| directive.name == "return");
+        if site.spots.iter().any(|spot| spot.proxy.is_some() || is_limited(spot) && !answers) {
+            self.sites.push(site);
+        }
+    }
+
+    /// Reads a location. `around` are the directives of its block, and those in force there.
+    fn location(
+        &mut self,
+        location: &Directive,
+        around: (&[Directive], &Level),
+        spots: &mut Vec<Spot>,
+        draft: &mut Draft,
+    ) {
+        let place = location.place;
+        let path = match path_of(location, around.0) {
+            Ok(path) => path,
+            Err(reason) => {
+                let reason = format!("{reason}; its requests meet the limits of the paths around it");
+                return others::note_all(location, &reason, draft);
+            }
+        };
+        path.difference().into_iter().for_each(|difference| draft.differs(place, difference));
+        let level = around.1.within(location.directives(), draft);
+        let mut proxy = None;
+        for directive in location.directives() {
+            match directive.name.as_str() {
+                "location" => self.location(directive, (location.directives(), &level), spots, draft),
+                "proxy_pass" => {
+                    let how = (&path, level.keeps_host);
+                    proxy = proxy_pass(directive, how, &self.upstreams, &mut self.services, draft);
+                }
+                "client_max_body_size" => draft.left_out(directive.place, "`route.max_body_bytes` is set by hand"),
+                _ => self.note(directive, draft),
+            }
+        }
+        let spot = Spot { place, path, level, proxy };
+        match spots.iter_mut().find(|other| other.path == spot.path) {
+            Some(same) => *same = spot,
+            None => spots.push(spot),
+        }
+    }
+
+    fn listen(&mut self, listen: &Directive, site: &mut Site, draft: &mut Draft) {
+        let has = |flag: &str| listen.words.iter().any(|word| word == flag);
+        site.is_default |= has("default_server") || has("default");
+        if has("ssl") || has("quic") || has("proxy_protocol") {
+            return draft.left_out(listen.place, "set `server.listen`, `server.tls` and `server.proxy_protocol` by hand");
+        }
+        let address = listen.word(0);
+        let is_port = !address.is_empty() && address.bytes().all(|byte| byte.is_ascii_digit());
+        let address = match address.strip_prefix("*:") {
+            _ if is_port => format!("0.0.0.0:{address}"),
+            Some(port) => format!("0.0.0.0:{port}"),
+            None if address.starts_with("unix:") || address.rsplit(']').next().is_some_and(|end| end.contains(':')) => {
+                address.to_owned()
+            }
+            None => format!("{address}:80"),
+        };
+        if !self.listen.iter().any(|(_, other)| *other == address) {
+            self.listen.push((listen.place, address));
+        }
+    }
+
+    fn write(mut self, zones: &Zones, draft: &mut Draft) {
+        self.name_hosts(draft);
+        if !self.listen.is_empty() {
+            let (places, addresses): (Vec<_>, Vec<_>) = self.listen.iter().cloned().unzip();
+            draft.push(Block::new("[server]", places).option("listen", list(&addresses)));
+        }
+        self.write_settings(draft);
+        let routes = routed(&self.sites).into_iter().map(|(matches, spot, proxy)| Route {
+            places: BTreeSet::from([spot.place, proxy.place]).into_iter().filter(|place| place.line > 0).collect(),
+            matches,
+            service: proxy.service.clone(),
+            rewrite: proxy.rewrite.clone(),
+        });
+        write(&self.services, routes.collect(), draft);
+        let limits = zones.limits(&self.sites, draft);
+        limit::write(limits, draft);
+    }
+
+    /// Drops the hosts of a single server, which has all requests, and servers whose hosts Weir cannot match.
+    fn name_hosts(&mut self, draft: &mut Draft) {
+        if let [site] = &mut self.sites[..] {
+            site.hosts.clear();
+            return;
+        }
+        let default = self.sites.iter().position(|site| site.is_default).unwrap_or(0);
+        if let Some(site) = self.sites.get(default).filter(|site| !site.hosts.is_empty()) {
+            draft.differs(site.place, "nginx also gives requests for unknown hosts to this server; Weir answers 404");
+        }
+        for site in self.sites.iter().filter(|site| site.is_nameless) {
+            draft.left_out(site.place, "Weir has no pattern for the hosts of this server, so it is missing");
+        }
+        self.sites.retain(|site| !site.is_nameless);
+    }
+
+    fn write_settings(&self, draft: &mut Draft) {
+        let named = |name: &'static str| self.settings.iter().filter(move |setting| setting.name == name);
+        let last = |name| named(name).last().map_or("", |setting| setting.word(0));
+        let proxies: Vec<_> = named("set_real_ip_from").collect();
+        if last("real_ip_header").eq_ignore_ascii_case("x-forwarded-for") && !proxies.is_empty() {
+            if last("real_ip_recursive") != "on" {
+                draft.differs(proxies[0].place, "Weir passes over all trusted proxies, as `real_ip_recursive on` does");
+            }
+            let places = self.settings.iter().filter(|setting| setting.name != "client_max_body_size");
+            let block = Block::new("[server]", places.map(|setting| setting.place));
+            let addresses: BTreeSet<_> = proxies.iter().map(|setting| setting.word(0)).collect();
+            draft.push(block.option("trusted_proxies", list(&addresses.into_iter().collect::<Vec<_>>())));
+        } else {
+            for setting in self.settings.iter().filter(|setting| setting.name != "client_max_body_size") {
+                draft.left_out(setting.place, "Weir takes addresses from `X-Forwarded-For` or `Forwarded` only");
+            }
+        }
+        let sizes: Vec<_> = named("client_max_body_size").collect();
+        for size in sizes.iter().skip(1) {
+            draft.left_out(size.place, "Weir has one `server.max_body_bytes`: the first");
+        }
+        let block = Block::new("[server]", sizes.first().map(|size| size.place));
+        let size = sizes.first().map_or("1m", |size| size.word(0)).to_ascii_lowercase();
+        let size = match size.strip_suffix(['k', 'm', 'g']).map(|number| (number, &size[number.len()..])) {
+            _ if size.trim_matches('0').is_empty() => "off".to_owned(),
+            Some((number, unit)) => format!("{number}{}iB", unit.to_ascii_uppercase()),
+            None => format!("{size}B"),
+        };
+        draft.push(block.option("max_body_bytes", quoted(&size)));
+    }
+}

@@ -1,0 +1,191 @@
+//! The zones of `limit_req` and `limit_conn`, and their limits.
+//!
+//! `limit_req` becomes a limit of stage `arrival`: nginx charges it before `limit_conn` and before the service, and gives
+//! nothing back. A bucket of nginx with `burst=N` admits N and one more at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::directives::Directive;
+use super::keys::{Key, Variables};
+use super::level::{Level, Use};
+use super::site::{Site, Spot};
+use crate::import::draft::{Draft, Place, quoted};
+use crate::import::limit::{Limit, Match};
+use crate::import::report::Kind;
+
+/// A zone of requests or of connections.
+pub(super) struct Zone {
+    place: Place,
+    key: Key,
+    /// Thousandths of requests a second, and the text of `rate`; `None` of connections.
+    rate: Option<(u64, String)>,
+}
+
+/// All zones that can be translated, by their names.
+#[derive(Default)]
+pub(super) struct Zones(BTreeMap<String, Zone>);
+
+impl Zones {
+    /// Adds a `limit_req_zone` or a `limit_conn_zone`.
+    pub(super) fn add(&mut self, directive: &Directive, variables: &Variables<'_>, draft: &mut Draft) {
+        let place = directive.place;
+        let option = |name: &str| {
+            let found = directive.words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+            found.unwrap_or_default()
+        };
+        let name = option("zone").split(':').next().unwrap_or_default().to_owned();
+        let rate = match directive.name.as_str() {
+            "limit_req_zone" => match rate(option("rate")) {
+                Some(rate) => Some(rate),
+                None => return draft.left_out(place, "its rate is no number of `r/s` or `r/m`"),
+            },
+            _ => None,
+        };
+        match variables.key(directive.word(0)) {
+            Ok(key) => {
+                key.differences.iter().for_each(|difference| draft.differs(place, difference));
+                draft.note(Kind::NotNeeded, place, "the size of the zone: `max_keys` bounds the keys");
+                self.0.insert(name, Zone { place, key, rate });
+            }
+            Err(reason) => draft.left_out(place, format!("the limit is missing: {reason}")),
+        }
+    }
+
+    /// The limits of all zones.
+    pub(super) fn limits(&self, sites: &[Site], draft: &mut Draft) -> Vec<Limit> {
+        for one in sites.iter().flat_map(|site| &site.spots).flat_map(|spot| all_uses(&spot.level)) {
+            if !self.0.contains_key(&one.zone) {
+                draft.left_out(one.place, format!("the zone `{}` is not translated", one.zone));
+            }
+        }
+        let mut limits = Vec::new();
+        for (name, zone) in &self.0 {
+            let users: Vec<_> = sites.iter().filter(|site| site.spots.iter().any(|spot| used(spot, name))).collect();
+            if zone.key.is_by_server {
+                limits.extend(users.iter().map(|site| self.limit(name, zone, &[*site], sites, draft)));
+            } else if !users.is_empty() {
+                limits.push(self.limit(name, zone, &users, sites, draft));
+            }
+        }
+        limits
+    }
+
+    /// The limit of a zone in these servers, which share its budgets.
+    fn limit(&self, name: &str, zone: &Zone, users: &[&Site], all: &[Site], draft: &mut Draft) -> Limit {
+        let spots: Vec<_> = users.iter().flat_map(|site| &site.spots).filter(|spot| used(spot, name)).collect();
+        let mut uses: Vec<_> = spots.iter().filter_map(|spot| use_of(spot, name)).collect();
+        let is_shadow = uses.iter().all(|one| one.is_dry);
+        for one in uses.iter().filter(|one| one.is_dry && !is_shadow) {
+            draft.differs(one.place, "Weir charges nothing here: a limit has one mode");
+        }
+        uses.retain(|one| one.is_dry == is_shadow);
+        let is_in_force = |spot: &Spot| use_of(spot, name).filter(|one| one.is_dry == is_shadow);
+        let enforced = |spot: &&&Spot| spot.level.requests.iter().filter(|one| !one.is_dry).count() > 1;
+        let is_beside_others = spots.iter().filter(enforced).any(|spot| is_in_force(spot).is_some());
+        let strictest = strictest(&uses, is_beside_others, draft);
+        let (matches, except_paths) = requests(&zone.key, users, all, &is_in_force, draft);
+        let places: BTreeSet<_> = uses.iter().map(|one| one.place).chain([zone.place]).collect();
+        Limit {
+            name: name.to_owned(),
+            places: places.into_iter().collect(),
+            at_arrival: zone.rate.is_some(),
+            is_shadow,
+            matches,
+            except_ips: zone.key.except_ips.clone(),
+            except_paths,
+            key: zone.key.parts.clone(),
+            rule: zone.rate.as_ref().map_or_else(|| concurrency(&strictest), |rate| bucket(rate, &strictest)),
+        }
+    }
+}
+
+fn all_uses(level: &Level) -> impl Iterator<Item = &Use> {
+    level.requests.iter().chain(&level.connections)
+}
+
+fn use_of(spot: &Spot, zone: &str) -> Option<Use> {
+    all_uses(&spot.level).find(|one| one.zone == zone).cloned()
+}
+
+fn used(spot: &Spot, zone: &str) -> bool {
+    use_of(spot, zone).is_some()
+}
+
+/// One use with the numbers of the strictest of `uses`, which is not empty. It delays only if all do so alike, and if no
+/// other limit counts the same requests: nginx charges a request before its delay, Weir after it.
+fn strictest(uses: &[Use], is_beside_others: bool, draft: &mut Draft) -> Use {
+    let mut strictest = uses[0].clone();
+    if uses.iter().any(|one| !one.equals(&strictest)) {
+        for one in uses {
+            draft.differs(one.place, "Weir has one burst for all uses of a zone: here the smallest, without delays");
+        }
+        strictest.burst = uses.iter().map(|one| one.burst).min().unwrap_or_default();
+        strictest.max = uses.iter().map(|one| one.max).min().unwrap_or_default();
+        strictest.undelayed = u64::MAX;
+    }
+    if is_beside_others && strictest.delays() {
+        for one in uses {
+            draft.differs(one.place, "Weir refuses the same requests, but delays none, because several limits apply");
+        }
+        strictest.undelayed = u64::MAX;
+    }
+    strictest
+}
+
+/// The requests of a limit, and the paths without it.
+fn requests(
+    key: &Key,
+    users: &[&Site],
+    all: &[Site],
+    is_in_force: &dyn Fn(&Spot) -> Option<Use>,
+    draft: &mut Draft,
+) -> (Match, Vec<String>) {
+    let regions: Vec<_> = users.iter().map(|site| site.region(is_in_force, draft)).collect();
+    let is_same = regions.iter().all(|region| *region == regions[0]);
+    let (paths, except) = if is_same { regions[0].clone() } else { Default::default() };
+    // A server without a name has all hosts that others do not have.
+    let is_of_all = users.len() == all.len() || users.iter().any(|site| site.hosts.is_empty());
+    for site in users.iter().filter(|_| !is_same || is_of_all && users.len() < all.len()) {
+        draft.differs(site.place, "Weir applies a limit of this server to more requests, with one budget for them");
+    }
+    let hosts = if is_of_all { Vec::new() } else { users.iter().flat_map(|site| site.hosts.clone()).collect() };
+    (Match { hosts, paths, methods: key.methods.clone(), headers: key.headers.clone() }, except)
+}
+
+/// Thousandths of requests a second, and the rate of Weir.
+fn rate(text: &str) -> Option<(u64, String)> {
+    let (count, unit) = text.split_once("r/").unwrap_or(("1", "s"));
+    let count: u64 = count.parse().ok().filter(|count| (1..=1_000_000_000).contains(count))?;
+    match unit {
+        "s" => Some((count * 1000, format!("{count}/s"))),
+        "m" if count * 1000 % 60 == 0 => Some((count * 1000 / 60, format!("{count}/min"))),
+        // nginx rounds down to thousandths of a request a second.
+        "m" => Some((count * 1000 / 60, format!("{}/1000s", count * 1000 / 60))),
+        _ => None,
+    }
+}
+
+fn concurrency(one: &Use) -> Vec<(&'static str, String)> {
+    vec![("algorithm", quoted("concurrency")), ("max", one.max.to_string())]
+}
+
+fn bucket((milli_per_s, rate): &(u64, String), one: &Use) -> Vec<(&'static str, String)> {
+    let mut rule = vec![("rate", quoted(rate))];
+    if !one.delays() {
+        rule.push(("burst", one.burst.saturating_add(1).to_string()));
+        return rule;
+    }
+    let waiting = one.burst - one.undelayed;
+    if one.undelayed == 0 {
+        rule.insert(0, ("algorithm", quoted("leaky_bucket")));
+        rule.push(("burst", one.burst.to_string()));
+        rule.push(("on_limit", quoted("hold")));
+        return rule;
+    }
+    let wait_us = (u128::from(waiting) * 1_000_000_000).div_ceil(u128::from(*milli_per_s).max(1));
+    let wait = if wait_us.is_multiple_of(1000) { format!("{}ms", wait_us / 1000) } else { format!("{wait_us}us") };
+    rule.push(("burst", one.undelayed.saturating_add(1).to_string()));
+    rule.push(("on_limit", quoted("hold")));
+    rule.push(("hold", format!("{{ max_wait = {}, max_waiting = {waiting} }}", quoted(&wait))));
+    rule
+}

@@ -1,0 +1,80 @@
+//! Originals with their translation and their report, and garbage.
+
+mod haproxy;
+mod nginx;
+
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::draft::Draft;
+use super::{FORMATS, Imported, Kind, translate};
+
+/// Imports `text` of a file `original`.
+fn import(format: &str, text: &str) -> Imported {
+    let mut draft = Draft::default();
+    draft.add_file(Path::new("original"), text.to_owned());
+    let format = FORMATS.into_iter().find(|known| known.name == format).unwrap();
+    translate(format, Path::new("original"), draft).unwrap()
+}
+
+/// Checks the tables of the translation without comments and usual options, and the report without lines that are not
+/// needed.
+fn check(format: &str, text: &str, tables: &str, report: &str) {
+    let imported = import(format, text);
+    let lines = |text: &str| -> Vec<String> {
+        text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+    };
+    let usual = ["[server]", "ipv6_prefix = 128", "max_body_bytes = \"1MiB\"", "[headers]", "free_preflights = false"];
+    let is_usual = |line: &String| line.starts_with('#') || usual.contains(&line.as_str());
+    let written: Vec<_> = lines(&imported.config).into_iter().filter(|line| !is_usual(line)).collect();
+    assert_eq!(written, lines(tables), "{}", imported.config);
+    let findings = imported.findings.iter().filter(|finding| finding.kind != Kind::NotNeeded);
+    let said: Vec<_> = findings.map(|finding| format!("{} {:?} {}", finding.line, finding.kind, finding.why)).collect();
+    assert_eq!(said, lines(report));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn no_text_breaks_an_import(text in ".{0,200}") {
+        imports(&text)?;
+    }
+
+    #[test]
+    fn configurations_of_nginx_make_valid_ones(directives in proptest::collection::vec(directive(), 0..12)) {
+        imports(&format!("http {{ {} }}", directives.concat()))?;
+    }
+
+    #[test]
+    fn configurations_of_haproxy_make_valid_ones(lines in proptest::collection::vec(line(haproxy::LINES), 0..40)) {
+        imports(&lines.join("\n"))?;
+    }
+}
+
+/// Checks that each format either refuses `text`, or makes a valid configuration of it.
+fn imports(text: &str) -> Result<(), TestCaseError> {
+    for format in FORMATS {
+        let mut draft = Draft::default();
+        draft.add_file(Path::new("original"), text.to_owned());
+        if let Err(error) = translate(format, Path::new("original"), draft) {
+            prop_assert!(!error.to_string().contains("is not valid"), "{}", error);
+        }
+    }
+    Ok(())
+}
+
+fn line(lines: &'static str) -> impl Strategy<Value = String> {
+    let lines: Vec<_> = lines.lines().map(|line| line.trim().to_owned()).collect();
+    prop_oneof![20 => proptest::sample::select(lines), 1 => "[a-z0-9/\\-=$(){}]{1,9}( [ -~&&[^;\"'\\\\#{}]]{1,9}){0,2}"]
+}
+
+fn directive() -> impl Strategy<Value = String> {
+    let leaf = line(nginx::DIRECTIVES).prop_map(|line| format!("{};\n", line.replace(['{', '}'], "")));
+    leaf.prop_recursive(4, 40, 8, |inner| {
+        let block = (line(nginx::BLOCKS), proptest::collection::vec(inner.clone(), 0..8));
+        let block = block.prop_map(|(name, inner)| format!("{} {{\n{}}}\n", name.replace(['{', '}'], ""), inner.concat()));
+        prop_oneof![1 => inner, 3 => block]
+    })
+}

@@ -1,0 +1,197 @@
+//! nginx.
+
+use super::{check, import};
+
+/// Directives of its configurations, and the starts of blocks.
+pub(super) const DIRECTIVES: &str = r#"limit_req_zone $binary_remote_addr zone=a:10m rate=10r/s
+    limit_req_zone $m zone=b:1m rate=7r/m
+    limit_req_zone $server_name zone=c rate=99999999999r/s
+    limit_conn_zone $http_x_key$g zone=d:1m
+    limit_req zone=a burst=20 nodelay
+    limit_req zone=a burst=20 delay=8
+    limit_req zone=b burst=18446744073709551615
+    limit_req zone=b burst=18446744073709551615 delay=3
+    limit_req zone=c
+    limit_conn d 10
+    limit_conn d 0
+    limit_req_dry_run on
+    limit_req_status 503
+    10.0.0.0/8 ""
+    ::1 1
+    default 1
+    default $remote_addr
+    POST $remote_addr
+    ~a "b"
+    server_name a.example.com *.example.com .b.test ä
+    server_name _
+    server_name ~x
+    listen 80 default_server
+    listen [::]:80
+    listen unix:/a
+    listen 127.0.0.1
+    listen 443 ssl
+    server 10.0.0.1:80 weight=2
+    server unix:/run/a
+    server "a b"
+    least_conn
+    hash $x
+    proxy_pass http://127.0.0.1:9000
+    proxy_pass http://u/b/
+    proxy_pass https://u
+    proxy_pass http://unix:/a:/b/
+    proxy_pass http://0.0.0.0:80
+    proxy_pass http://$host
+    proxy_set_header Host $host
+    client_max_body_size 10m
+    client_max_body_size x
+    set_real_ip_from 10.0.0.1
+    set_real_ip_from unix:
+    real_ip_header X-Forwarded-For
+    return 301 /
+    include /nowhere/*.conf"#;
+pub(super) const BLOCKS: &str = "http\nserver\nlocation /\nlocation /a\nlocation /a/\nlocation /a/b\nlocation = /a/\n\
+    location ^~ /a/\nlocation ~ ^/b/\nlocation ~ \\.php$\nlocation @n\nlocation /../a\nupstream u\ngeo $g\nmap $g $m\n\
+    map $request_method $m\nmap $m $g\nif ($a)\ntypes";
+
+const SERVICE: &str = "[upstream]\nurl = \"http://127.0.0.1:9000\"\nhost = \"upstream\"\n";
+
+#[test]
+fn numbers_of_requests_are_those_of_nginx() {
+    for (options, rule) in [
+        ("", "rate = \"10/s\"\nburst = 1"),
+        ("nodelay", "rate = \"10/s\"\nburst = 1"),
+        ("burst=20 nodelay", "rate = \"10/s\"\nburst = 21"),
+        ("burst=20", "algorithm = \"leaky_bucket\"\nrate = \"10/s\"\nburst = 20\non_limit = \"hold\""),
+        (
+            "burst=20 delay=8",
+            "rate = \"10/s\"\nburst = 9\non_limit = \"hold\"\nhold = { max_wait = \"1200ms\", max_waiting = 12 }",
+        ),
+        ("burst=20 delay=20", "rate = \"10/s\"\nburst = 21"),
+    ] {
+        let text = format!(
+            "limit_req_zone $binary_remote_addr zone=one:1m rate=10r/s;\n\
+             location / {{ proxy_pass http://127.0.0.1:9000; limit_req zone=one {options}; }}"
+        );
+        let limit = "[[limit]]\nname = \"one\"\nstage = \"arrival\"\nkey = [\"ip\"]\n";
+        check("nginx", &text, &format!("{SERVICE}{limit}{rule}"), "");
+    }
+}
+
+/// Checks the limits of a configuration with a service.
+fn limits(text: &str, limits: &str, report: &str) {
+    let text = format!("{text}\nserver {{ location / {{ proxy_pass http://127.0.0.1:9000; }} }}");
+    check("nginx", &text, &format!("{SERVICE}{limits}"), report);
+}
+
+#[test]
+fn rates_a_minute_are_rounded_down_as_in_nginx() {
+    for (rate, written) in [("30r/m", "30/min"), ("10r/m", "166/1000s"), ("1r/m", "16/1000s"), ("90r/m", "90/min")] {
+        limits(
+            &format!("limit_req_zone $uri zone=a:1m rate={rate}; limit_req zone=a;"),
+            &format!(
+                "[[limit]]\nname = \"a\"\nstage = \"arrival\"\nkey = [\"path\"]\nrate = \"{written}\"\nburst = 1\n"
+            ),
+            "",
+        );
+    }
+}
+
+#[test]
+fn keys_are_variables_geo_and_map() {
+    let limited = |key: &str, more: &str, report: &str| {
+        let text = format!("{more}\nlimit_conn_zone {key} zone=a:1m; limit_conn a 3;");
+        let (matches, key) = match report.split_once("=>") {
+            Some(parts) => parts,
+            None => ("", report),
+        };
+        let (key, report) = key.split_once("!!").unwrap_or((key, ""));
+        let rule = format!("{key}\nalgorithm = \"concurrency\"\nmax = 3\n");
+        limits(&text, &format!("[[limit]]\nname = \"a\"\n{matches}\n{rule}"), report);
+    };
+    for (key, report) in [
+        ("$binary_remote_addr", r#"key = ["ip"]"#),
+        ("$server_name", "key = []"),
+        ("all", "key = []"),
+        ("$host$uri", r#"key = ["host", "path"]"#),
+        ("$http_x_key", r#"match = { header = { "x-key" = "*" } } => key = ["header:x-key"]"#),
+        ("$remote_addr$http_x_key", r#"key = ["ip", "header:x-key"]"#),
+        ("${arg_k}", r#"key = ["query:k"]!!2 Differs requests without the values of the key share one budget"#),
+        ("$cookie_s$remote_addr", r#"key = ["cookie:s", "ip"]"#),
+        ("$request_uri", r#"key = ["path"]!!2 Differs the part `path` is without the query"#),
+    ] {
+        limited(key, "", report);
+    }
+    let geo = "geo $g { default 1; 10.0.0.0/8 0; 192.0.2.7 0; 198.51.100.0/24 1; }";
+    let map = "map $g $m { 0 \"\"; 1 $binary_remote_addr; }";
+    let except = "except = { ip = [\"10.0.0.0/8\", \"192.0.2.7/32\"] }\nkey = [\"ip\"]";
+    limited("$m", &format!("{geo} {map}"), except);
+    let map = "map $request_method $m { default \"\"; POST $remote_addr; PUT $remote_addr; }";
+    limited("$m", map, "match = { method = [\"POST\", \"PUT\"] } => key = [\"ip\"]");
+}
+
+#[test]
+fn keys_without_a_part_are_reported() {
+    for (key, why) in [
+        ("$remote_user", "Weir has no part of a key for `$remote_user`"),
+        ("\"\"", "an empty key limits nothing"),
+        ("$m", "Weir has no such condition as a `map` of `$http_x`"),
+        ("$e", "its `map` has a regular expression"),
+        ("$g", "Weir cannot limit only the networks that it names"),
+        ("$t", "it has other keys for some networks"),
+        ("$n", "it limits a part of a network without limits"),
+    ] {
+        let text = format!(
+            "limit_req_zone {key} zone=a:1m rate=1r/s; limit_req zone=a;\n\
+             map $http_x $m {{ default $remote_addr; secret \"\"; }} map $http_x $e {{ ~a $remote_addr; }}\n\
+             geo $g {{ 10.0.0.0/8 1; }} geo $t {{ default 1; 10.0.0.0/8 2; }}\n\
+             geo $n {{ default 1; 10.0.0.0/8 \"\"; 10.1.0.0/16 1; }}"
+        );
+        let imported = import("nginx", &text);
+        assert!(!imported.is_exact() && imported.config.contains("mode = \"off\""), "{}", imported.config);
+        let whys: Vec<_> = imported.findings.iter().filter(|finding| finding.line == 1).map(|one| &one.why).collect();
+        assert_eq!(whys, [&format!("the limit is missing: {why}"), "the zone `a` is not translated"]);
+    }
+}
+
+#[test]
+fn the_innermost_level_decides() {
+    let text = "limit_req_zone $remote_addr zone=a:1m rate=1r/s;
+        limit_req_zone $remote_addr zone=b:1m rate=2r/s;
+        limit_conn_zone $remote_addr zone=c:1m;
+        limit_req zone=a burst=5 nodelay;
+        server {
+            limit_conn c 9;
+            location /login/ { limit_req zone=b nodelay; }
+            location = /exact { limit_req zone=b nodelay; }
+            location /free/ { limit_req_dry_run on; }
+            location /more/ { limit_conn c 9; gzip off; }
+        }";
+    check(
+        "nginx",
+        text,
+        r#"[upstream]
+        url = "http://127.0.0.1:9000"
+        [[limit]]
+        name = "a"
+        stage = "arrival"
+        except = { path = ["/login/{*rest}", "/exact", "/free/{*rest}"] }
+        key = ["ip"]
+        rate = "1/s"
+        burst = 6
+        [[limit]]
+        name = "b"
+        stage = "arrival"
+        match = { path = ["/login/{*rest}", "/exact"] }
+        key = ["ip"]
+        rate = "2/s"
+        burst = 1
+        [[limit]]
+        name = "c"
+        key = ["ip"]
+        algorithm = "concurrency"
+        max = 9"#,
+        "0 LeftOut there is no service to forward to; set `upstream.url`
+        4 Differs Weir charges nothing here: a limit has one mode
+        10 LeftOut Weir has no option for it",
+    );
+}

@@ -1,0 +1,201 @@
+//! Configurations of other proxies: the proxy itself and Weir with the imported configuration admit the same requests.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::{Arc, Condvar, Mutex};
+
+use crate::support::{Client, Front, Upstream, Weir, poll};
+
+/// Runs `weir import`.
+fn import(format: &str, file: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_weir")).args(["import", format]).arg(file).output().unwrap()
+}
+
+/// Starts Weir with the imported configuration, on ports of its own.
+fn start(format: &str, text: &str) -> Weir {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("original");
+    std::fs::write(&file, text.replace("$PORT", "8080")).unwrap();
+    let output = import(format, &file);
+    let written = String::from_utf8(output.stdout).unwrap();
+    assert!(!written.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut config: toml::Table = toml::from_str(&written).unwrap();
+    let mut set = |table: &str, option: &str, value: toml::Value| {
+        let table = config.entry(table).or_insert_with(|| toml::Table::new().into());
+        table.as_table_mut().unwrap().insert(option.to_owned(), value);
+    };
+    set("server", "listen", "127.0.0.1:0".into());
+    set("admin", "listen", "127.0.0.1:0".into());
+    set("log", "format", "json".into());
+    std::fs::write(folder.path().join("weir.toml"), config.to_string()).unwrap();
+    Weir::start_in(folder)
+}
+
+/// A service that answers `/slow` once the gate is open, and everything else at once.
+fn service() -> (Upstream, Arc<(Mutex<bool>, Condvar)>) {
+    let gate = Arc::new((Mutex::new(false), Condvar::new()));
+    let own = Arc::clone(&gate);
+    let upstream = Upstream::answering(move |request, stream| {
+        if request.target().contains("slow") {
+            drop(own.1.wait_while(own.0.lock().unwrap(), |is_open| !*is_open).unwrap());
+        }
+        std::io::Write::write_all(stream, b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello").is_ok()
+    });
+    (upstream, gate)
+}
+
+/// Sends the requests of each line at once, and waits for all answers before the next line. Returns how many of each line
+/// are answered with 200. A line is `COUNT CLIENT METHOD PATH HOST HEADER`, with `-` for no header.
+fn admissions(address: SocketAddr, script: &str) -> Vec<usize> {
+    let send = |line: &str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let [count, client, method, path, host, header] = words[..] else { panic!("{line}") };
+        let client: Ipv4Addr = client.parse().unwrap();
+        let header = if header == "-" { String::new() } else { format!("{}\r\n", header.replacen(':', ": ", 1)) };
+        let count = count.parse().unwrap();
+        let mut clients: Vec<_> = (0..count).map(|_| Client::connect_from(client, address)).collect();
+        for client in &mut clients {
+            client.send(format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\ncontent-length: 0\r\n{header}\r\n"));
+        }
+        clients.iter_mut().filter(|client| client.answer().status == 200).count()
+    };
+    script.lines().map(str::trim).filter(|line| !line.is_empty()).map(send).collect()
+}
+
+/// Checks that the proxy and Weir admit the numbers of requests in front of each line of `script`.
+fn compare(format: &str, text: &str, script: &str) {
+    let (upstream, _gate) = service();
+    let text = text.replace("$UPSTREAM", &upstream.address().to_string());
+    let front = if format == "nginx" { Front::nginx(&text) } else { Front::haproxy(&text, "") };
+    let weir = start(format, &text);
+    let rows = script.lines().filter_map(|line| line.trim().split_once(" of "));
+    let (expected, script): (Vec<_>, Vec<_>) =
+        rows.map(|(admitted, line)| (admitted.trim().parse::<usize>().unwrap(), line)).unzip();
+    let script = script.join("\n");
+    assert_eq!(admissions(front.address(), &script), expected, "{format}: {text}");
+    assert_eq!(admissions(weir.address(), &script), expected, "weir: {text}");
+}
+
+/// The blocks of nginx in which the tests place `http` and a location.
+fn nginx(http: &str, location: &str) -> String {
+    format!(
+        "{http}\nserver {{ listen 127.0.0.1:$PORT; location / {{ {location} proxy_pass http://$UPSTREAM; }} }}"
+    )
+}
+
+/// The first example of the module `ngx_http_limit_req_module`.
+#[test]
+fn nginx_limits_a_location_and_delays() {
+    let text = "limit_req_zone $binary_remote_addr zone=one:10m rate=1r/s;
+        server {
+            listen 127.0.0.1:$PORT;
+            location / { proxy_pass http://$UPSTREAM; }
+            location /search/ { limit_req zone=one burst=5; proxy_pass http://$UPSTREAM; }
+        }";
+    compare(
+        "nginx",
+        text,
+        "6 of 10 127.0.0.1 GET /search/?q=1 a -
+         9 of 9 127.0.0.1 GET /search a -
+         2 of 2 127.0.0.2 GET /search/x a -",
+    );
+}
+
+/// Two-stage limiting, as in the article of nginx about rate limits.
+#[test]
+fn nginx_delays_a_part_of_a_burst() {
+    let zone = "limit_req_zone $binary_remote_addr zone=ip:10m rate=1r/s;";
+    compare("nginx", &nginx(zone, "limit_req zone=ip burst=12 delay=8;"), "13 of 20 127.0.0.1 GET / a -");
+}
+
+/// The second example of `ngx_http_limit_req_module`, with slower rates and without delays.
+#[test]
+fn nginx_limits_clients_and_the_server() {
+    let zones = "limit_req_zone $binary_remote_addr zone=perip:10m rate=1r/m;
+        limit_req_zone $server_name zone=perserver:10m rate=10r/m;";
+    let text = nginx(zones, "limit_req zone=perip burst=5 nodelay; limit_req zone=perserver burst=10 nodelay;");
+    compare(
+        "nginx",
+        &text,
+        "6 of 20 127.0.0.1 GET / a -
+         5 of 20 127.0.0.2 GET / b -
+         0 of 5 127.0.0.3 GET / c -",
+    );
+}
+
+/// The list of allowed networks of the same article: two zones, of which one exempts networks.
+#[test]
+fn nginx_exempts_networks() {
+    let zones = "geo $limit { default 1; 127.0.0.2 0; 127.0.3.0/24 0; }
+        map $limit $limit_key { 0 \"\"; 1 $binary_remote_addr; }
+        limit_req_zone $limit_key zone=req_zone:10m rate=5r/m;
+        limit_req_zone $binary_remote_addr zone=req_zone_wl:10m rate=15r/m;";
+    let text = nginx(zones, "limit_req zone=req_zone burst=3 nodelay; limit_req zone=req_zone_wl burst=8 nodelay;");
+    compare(
+        "nginx",
+        &text,
+        "4 of 20 127.0.0.1 GET / a -
+         9 of 20 127.0.0.2 GET / a -
+         9 of 20 127.0.3.9 GET / a -
+         4 of 20 127.0.4.9 GET / a -",
+    );
+}
+
+#[test]
+fn nginx_replaces_limits_of_outer_levels() {
+    let text = "limit_req_zone $binary_remote_addr zone=all:1m rate=1r/m;
+        limit_req_zone $http_x_key zone=key:1m rate=1r/m;
+        map $request_method $post { default \"\"; POST $binary_remote_addr; }
+        limit_req_zone $post zone=post:1m rate=1r/m;
+        limit_req zone=all burst=4 nodelay;
+        server {
+            listen 127.0.0.1:$PORT;
+            location / { proxy_pass http://$UPSTREAM; }
+            location /key/ { limit_req zone=key burst=1 nodelay; proxy_pass http://$UPSTREAM; }
+            location = /post { limit_req zone=post; proxy_pass http://$UPSTREAM; }
+            location /free/ { limit_req_dry_run on; proxy_pass http://$UPSTREAM; }
+            location /docs/ { proxy_pass http://$UPSTREAM/; }
+        }";
+    compare(
+        "nginx",
+        text,
+        "2 of 9 127.0.0.1 GET /key/a a x-key:one
+         2 of 9 127.0.0.2 GET /key/b a x-key:two
+         9 of 9 127.0.0.1 GET /key/ a -
+         1 of 9 127.0.0.1 POST /post a -
+         9 of 9 127.0.0.1 GET /post a -
+         9 of 9 127.0.0.1 GET /free/ a -
+         5 of 9 127.0.0.9 GET /docs/a a -
+         0 of 9 127.0.0.9 GET /a a -",
+    );
+}
+
+/// nginx charges `limit_req` also for requests that `limit_conn` refuses.
+#[test]
+fn nginx_charges_requests_before_connections() {
+    let zones = "limit_req_zone $binary_remote_addr zone=req:1m rate=1r/m;
+        limit_conn_zone $binary_remote_addr zone=conn:1m;";
+    let text = nginx(zones, "limit_req zone=req burst=8 nodelay; limit_conn conn 3;");
+    let admitted = |address: SocketAddr, (upstream, gate): &(Upstream, Arc<(Mutex<bool>, Condvar)>)| {
+        *gate.0.lock().unwrap() = false;
+        let before = upstream.received().len();
+        let mut clients: Vec<_> = (0..8).map(|_| Client::connect(address)).collect();
+        for client in &mut clients {
+            client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+        }
+        poll(|| {
+            let answered = clients.iter_mut().filter_map(|client| client.has_more().then_some(())).count();
+            (answered + upstream.received().len() - before == 8).then_some(())
+        });
+        *gate.0.lock().unwrap() = true;
+        gate.1.notify_all();
+        let slow = clients.iter_mut().filter(|client| client.answer().status == 200).count();
+        (slow, admissions(address, "9 127.0.0.1 GET / a -"))
+    };
+    let service = service();
+    let text = text.replace("$UPSTREAM", &service.0.address().to_string());
+    let front = Front::nginx(&text);
+    assert_eq!(admitted(front.address(), &service), (3, vec![1]));
+    assert_eq!(admitted(start("nginx", &text).address(), &service), (3, vec![1]));
+}
