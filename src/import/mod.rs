@@ -32,10 +32,8 @@ pub struct Format {
 }
 
 /// All formats.
-pub const FORMATS: [Format; 2] = [
-    Format { name: "haproxy", translate: haproxy::translate },
-    Format { name: "nginx", translate: nginx::translate },
-];
+pub const FORMATS: [Format; 2] =
+    [Format { name: "haproxy", translate: haproxy::translate }, Format { name: "nginx", translate: nginx::translate }];
 
 /// Translates the configuration in `file` and the files that it includes.
 ///

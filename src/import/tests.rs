@@ -35,7 +35,7 @@ fn check(format: &str, text: &str, tables: &str, report: &str) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn no_text_breaks_an_import(text in ".{0,200}") {
@@ -74,7 +74,8 @@ fn directive() -> impl Strategy<Value = String> {
     let leaf = line(nginx::DIRECTIVES).prop_map(|line| format!("{};\n", line.replace(['{', '}'], "")));
     leaf.prop_recursive(4, 40, 8, |inner| {
         let block = (line(nginx::BLOCKS), proptest::collection::vec(inner.clone(), 0..8));
-        let block = block.prop_map(|(name, inner)| format!("{} {{\n{}}}\n", name.replace(['{', '}'], ""), inner.concat()));
+        let block =
+            block.prop_map(|(name, inner)| format!("{} {{\n{}}}\n", name.replace(['{', '}'], ""), inner.concat()));
         prop_oneof![1 => inner, 3 => block]
     })
 }

@@ -58,7 +58,7 @@ fn admissions(address: SocketAddr, script: &str) -> Vec<usize> {
         for client in &mut clients {
             client.send(format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\ncontent-length: 0\r\n{header}\r\n"));
         }
-        clients.iter_mut().filter(|client| client.answer().status == 200).count()
+        clients.iter_mut().filter_map(|client| (client.answer().status == 200).then_some(())).count()
     };
     script.lines().map(str::trim).filter(|line| !line.is_empty()).map(send).collect()
 }
@@ -67,7 +67,7 @@ fn admissions(address: SocketAddr, script: &str) -> Vec<usize> {
 fn compare(format: &str, text: &str, script: &str) {
     let (upstream, _gate) = service();
     let text = text.replace("$UPSTREAM", &upstream.address().to_string());
-    let front = if format == "nginx" { Front::nginx(&text) } else { Front::haproxy(&text, "") };
+    let front = front(format, &text);
     let weir = start(format, &text);
     let rows = script.lines().filter_map(|line| line.trim().split_once(" of "));
     let (expected, script): (Vec<_>, Vec<_>) =
@@ -77,11 +77,50 @@ fn compare(format: &str, text: &str, script: &str) {
     assert_eq!(admissions(weir.address(), &script), expected, "weir: {text}");
 }
 
+/// Checks that the proxy and Weir admit `admitted` of `count` requests at once while the service is slow, and then the
+/// numbers of `script`.
+fn compare_slow(format: &str, text: &str, count: usize, admitted: usize, script: &str) {
+    let (upstream, gate) = service();
+    let text = text.replace("$UPSTREAM", &upstream.address().to_string());
+    let (expected, script) = script.split_once(" of ").unwrap();
+    let at_once = |address: SocketAddr| {
+        *gate.0.lock().unwrap() = false;
+        let before = upstream.received().len();
+        let mut clients: Vec<_> = (0..count).map(|_| Client::connect(address)).collect();
+        for client in &mut clients {
+            client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+        }
+        poll(|| {
+            let answered = clients.iter_mut().filter_map(|client| client.has_more().then_some(())).count();
+            (answered + upstream.received().len() - before == count).then_some(())
+        });
+        *gate.0.lock().unwrap() = true;
+        gate.1.notify_all();
+        let slow = clients.iter_mut().filter_map(|client| (client.answer().status == 200).then_some(())).count();
+        (slow, admissions(address, script))
+    };
+    let expected = (admitted, vec![expected.trim().parse::<usize>().unwrap()]);
+    let front = front(format, &text);
+    assert_eq!(at_once(front.address()), expected, "{format}: {text}");
+    assert_eq!(at_once(start(format, &text).address()), expected, "weir: {text}");
+}
+
+fn front(format: &str, text: &str) -> Front {
+    if format == "nginx" { Front::nginx(text) } else { Front::haproxy(text, "") }
+}
+
+/// A configuration of HAProxy with these rules of its frontend.
+fn haproxy(rules: &str) -> String {
+    format!(
+        "global\nnbthread 1\ndefaults\nmode http\ntimeout connect 5s\ntimeout client 1m\ntimeout server 1m\n\
+         timeout tarpit 1s\nfrontend web\nbind 127.0.0.1:$PORT\n{rules}\ndefault_backend app\n\
+         backend app\nserver one $UPSTREAM\n"
+    )
+}
+
 /// The blocks of nginx in which the tests place `http` and a location.
 fn nginx(http: &str, location: &str) -> String {
-    format!(
-        "{http}\nserver {{ listen 127.0.0.1:$PORT; location / {{ {location} proxy_pass http://$UPSTREAM; }} }}"
-    )
+    format!("{http}\nserver {{ listen 127.0.0.1:$PORT; location / {{ {location} proxy_pass http://$UPSTREAM; }} }}")
 }
 
 /// The first example of the module `ngx_http_limit_req_module`.
@@ -177,25 +216,86 @@ fn nginx_charges_requests_before_connections() {
     let zones = "limit_req_zone $binary_remote_addr zone=req:1m rate=1r/m;
         limit_conn_zone $binary_remote_addr zone=conn:1m;";
     let text = nginx(zones, "limit_req zone=req burst=8 nodelay; limit_conn conn 3;");
-    let admitted = |address: SocketAddr, (upstream, gate): &(Upstream, Arc<(Mutex<bool>, Condvar)>)| {
-        *gate.0.lock().unwrap() = false;
-        let before = upstream.received().len();
-        let mut clients: Vec<_> = (0..8).map(|_| Client::connect(address)).collect();
-        for client in &mut clients {
-            client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
-        }
-        poll(|| {
-            let answered = clients.iter_mut().filter_map(|client| client.has_more().then_some(())).count();
-            (answered + upstream.received().len() - before == 8).then_some(())
-        });
-        *gate.0.lock().unwrap() = true;
-        gate.1.notify_all();
-        let slow = clients.iter_mut().filter(|client| client.answer().status == 200).count();
-        (slow, admissions(address, "9 127.0.0.1 GET / a -"))
-    };
-    let service = service();
-    let text = text.replace("$UPSTREAM", &service.0.address().to_string());
-    let front = Front::nginx(&text);
-    assert_eq!(admitted(front.address(), &service), (3, vec![1]));
-    assert_eq!(admitted(start("nginx", &text).address(), &service), (3, vec![1]));
+    compare_slow("nginx", &text, 8, 3, "1 of 9 127.0.0.1 GET / a -");
+}
+
+/// The first example of the article of HAProxy about rate limits, with a longer period.
+#[test]
+fn haproxy_counts_requests_of_clients() {
+    let text = haproxy(
+        "stick-table type ipv6 size 100k expire 2m store http_req_rate(1m)
+         http-request track-sc0 src
+         http-request deny deny_status 429 if { sc_http_req_rate(0) gt 20 }",
+    );
+    compare(
+        "haproxy",
+        &text,
+        "20 of 30 127.0.0.1 GET /a a -
+         0 of 3 127.0.0.1 GET /b a -
+         5 of 5 127.0.0.2 GET /b a -",
+    );
+}
+
+#[test]
+fn haproxy_looks_before_it_counts() {
+    let text = haproxy(
+        "http-request allow if { src 127.0.4.0/24 }
+         acl office src 127.0.0.2 127.0.3.0/24
+         acl fast src_http_req_rate(per_ip) ge 5
+         http-request deny deny_status 429 if fast !office
+         http-request track-sc1 src table per_ip",
+    );
+    compare(
+        "haproxy",
+        &format!("{text}\nbackend per_ip\nstick-table type ip size 1m expire 2m store http_req_rate(1m)\n"),
+        "5 of 9 127.0.0.1 GET / a -
+         9 of 9 127.0.0.2 GET / a -
+         9 of 9 127.0.3.7 GET / a -
+         9 of 9 127.0.4.7 GET / a -
+         0 of 2 127.0.0.1 GET / a -",
+    );
+}
+
+#[test]
+fn haproxy_counts_by_headers_and_paths() {
+    let text = haproxy(
+        "acl api path_beg /api/
+         http-request track-sc0 req.fhdr(x-key) table keys if api
+         http-request track-sc1 base32+src table pages
+         http-request deny deny_status 429 if api { sc_http_req_rate(0,keys) gt 3 }
+         http-request return status 429 if { sc1_http_req_rate gt 6 }",
+    );
+    compare(
+        "haproxy",
+        &format!(
+            "{text}\nbackend keys\nstick-table type string len 32 size 1m expire 2m store http_req_rate(1m)\n\
+             backend pages\nstick-table type binary len 20 size 1m expire 2m store http_req_rate(1m)\n"
+        ),
+        "3 of 5 127.0.0.1 GET /api/a a x-key:one
+         3 of 5 127.0.0.2 GET /api/b a x-key:two
+         4 of 4 127.0.0.3 GET /c a x-key:one
+         6 of 9 127.0.0.4 GET /c a -
+         6 of 9 127.0.0.4 GET /c b -
+         6 of 9 127.0.0.4 GET /api/d b -",
+    );
+}
+
+#[test]
+fn haproxy_counts_requests_in_progress() {
+    let text = haproxy(
+        "stick-table type ip size 100k expire 2m store conn_cur
+         http-request track-sc0 src
+         http-request deny deny_status 429 if { sc_conn_cur(0) gt 3 }",
+    );
+    compare_slow("haproxy", &text, 8, 3, "3 of 3 127.0.0.1 GET / a -");
+}
+
+#[test]
+fn haproxy_refuses_in_the_only_backend() {
+    let text = haproxy("http-request track-sc0 src table app\nhttp-request allow if { src 127.0.0.2 }").replace(
+        "backend app",
+        "backend app\nstick-table type ip size 100k expire 2m store http_req_rate(1m)\n\
+         http-request tarpit deny_status 500 if { sc_http_req_rate(0) gt 4 }",
+    );
+    compare("haproxy", &text, "4 of 9 127.0.0.1 GET / a -\n4 of 9 127.0.0.2 GET / a -");
 }

@@ -15,10 +15,15 @@ const ALTERNATIVES_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Test {
     /// A counter is above a number.
-    Above { counter: Counter, number: u64 },
+    Above {
+        counter: Counter,
+        number: u64,
+    },
     Paths(Vec<Path>),
     Methods(Vec<String>),
     Hosts(Vec<String>),
+    /// The client is in one of these networks.
+    From(Vec<IpNet>),
     /// The client is in none of these networks.
     NotFrom(Vec<IpNet>),
     /// Another test.
@@ -142,13 +147,13 @@ fn test(Term { is_negated, words }: &Term) -> Test {
         return above(*is_negated, values).map_or_else(text, |number| Test::Above { counter, number });
     }
     let flags: BTreeSet<&str> = values.iter().map(String::as_str).take_while(|value| value.starts_with('-')).collect();
-    if fetch == "src" && *is_negated && flags.is_empty() && !values.is_empty() {
+    if fetch == "src" && flags.is_empty() && !values.is_empty() {
         let network = |value: &String| {
             let address = || value.parse::<std::net::IpAddr>().map(IpNet::from);
             value.parse::<IpNet>().or_else(|_| address()).map(|network| network.trunc()).ok()
         };
         let networks: Option<Vec<_>> = values.iter().map(network).collect();
-        return networks.map_or_else(text, Test::NotFrom);
+        return networks.map_or_else(text, if *is_negated { Test::NotFrom } else { Test::From });
     }
     if *is_negated || flags.iter().any(|flag| *flag != "-i") {
         return text();

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use ipnet::IpNet;
+
 use super::conditions::{Acls, Counter, Test};
 use super::lines::Line;
 use crate::import::draft::{Draft, Place, quoted};
@@ -41,6 +43,14 @@ struct Tracker {
     is_of_connections: bool,
 }
 
+/// What the rules of a frontend depend on.
+struct Around<'a> {
+    trackers: &'a [Tracker],
+    tables: &'a Tables,
+    /// Networks that a rule exempts from the later rules of its section and phase.
+    exempt: Vec<([&'a str; 2], usize, Vec<IpNet>)>,
+}
+
 /// The limits of a frontend.
 #[derive(Default)]
 pub(super) struct Limits {
@@ -64,11 +74,21 @@ pub(super) fn table(line: &Line) -> Table {
 pub(super) fn limits(rules: &[Rule<'_, '_>], tables: &Tables, draft: &mut Draft) -> Limits {
     let trackers: Vec<_> = rules.iter().enumerate().filter_map(|(at, rule)| tracker(at, rule, draft)).collect();
     let mut limits = Limits::default();
+    let mut around = Around { trackers: &trackers, tables, exempt: Vec::new() };
     for (at, rule) in rules.iter().enumerate() {
         if tracker_number(rule.line).is_some() {
             continue;
         }
         let place = rule.line.place;
+        if ["allow", "accept"].iter().any(|action| rule.line.words.iter().take(3).any(|word| word == action)) {
+            match rule.acls.of(rule.line).as_deref() {
+                Ok([tests]) if let [Test::From(networks)] = &tests[..] => {
+                    around.exempt.push((phase(rule), at, networks.clone()));
+                }
+                _ => draft.left_out(place, "Weir exempts only networks from limits"),
+            }
+            continue;
+        }
         let Some(refusal) = refusal(rule.line) else {
             draft.left_out(place, "Weir has no such action");
             continue;
@@ -82,7 +102,7 @@ pub(super) fn limits(rules: &[Rule<'_, '_>], tables: &Tables, draft: &mut Draft)
         };
         let count = limits.limits.len() + limits.connections.len();
         for tests in alternatives {
-            if let Err(reason) = limit(at, rule, &tests, (&trackers, tables), &mut limits, draft) {
+            if let Err(reason) = limit(at, rule, &tests, &around, &mut limits, draft) {
                 draft.left_out(place, reason);
             }
         }
@@ -96,6 +116,11 @@ pub(super) fn limits(rules: &[Rule<'_, '_>], tables: &Tables, draft: &mut Draft)
         draft.left_out(tracker.place, "no translated rule uses its counters");
     }
     limits
+}
+
+/// The section and the phase of a rule, which its `allow` or `accept` ends.
+fn phase<'l>(rule: &Rule<'l, '_>) -> [&'l str; 2] {
+    [rule.section, rule.line.word(usize::from(rule.line.word(0) == "tcp-request"))]
 }
 
 /// The difference of an action that refuses a request, if there is one; `None` for other actions.
@@ -202,6 +227,7 @@ pub(super) fn conditions(tests: &[Test]) -> Result<(Match, Vec<String>, Vec<Stri
             Test::Hosts(hosts) if matches.hosts.is_empty() => matches.hosts.clone_from(hosts),
             Test::Paths(_) | Test::Methods(_) | Test::Hosts(_) => return twice(),
             Test::NotFrom(networks) => except.extend(networks.iter().map(ToString::to_string)),
+            Test::From(_) => return Err("Weir cannot limit only some networks".to_owned()),
             Test::Other(text) => return Err(format!("Weir has no condition `{text}`")),
             Test::Above { .. } => return Err("its condition has several counters".to_owned()),
         }
@@ -214,7 +240,7 @@ fn limit(
     at: usize,
     rule: &Rule<'_, '_>,
     tests: &[Test],
-    (trackers, tables): (&[Tracker], &Tables),
+    around: &Around<'_>,
     limits: &mut Limits,
     draft: &mut Draft,
 ) -> Result<(), String> {
@@ -225,21 +251,29 @@ fn limit(
         [] => return Err("set `[access]` by hand: Weir refuses nothing for it".to_owned()),
         _ => return Err("its condition has several counters".to_owned()),
     };
-    let tracker = find(at, rule, counter, trackers)?;
+    let tracker = find(at, rule, counter, around.trackers)?;
     for test in &others {
         match test {
             Test::NotFrom(_) if tracker.parts == ["ip"] => {}
             test if tracker.tests.contains(test) => {}
-            _ => return Err("HAProxy counts more requests than it refuses; Weir counts what a limit matches".to_owned()),
+            _ => {
+                return Err("HAProxy counts more requests than it refuses; Weir counts what a limit matches".to_owned());
+            }
         }
     }
     let mut all: Vec<_> = tracker.tests.clone();
+    for (_, exempt_at, networks) in around.exempt.iter().filter(|(exempt, ..)| *exempt == phase(rule)) {
+        if tracker.parts != ["ip"] && tracker.at < *exempt_at {
+            return Err("HAProxy also counts requests of networks that an earlier rule exempts".to_owned());
+        }
+        all.push(Test::NotFrom(networks.clone()));
+    }
     all.extend(others.into_iter().filter(|test| !tracker.tests.contains(test)).cloned());
     let (mut matches, except_ips, differences) = conditions(&all)?;
     matches.headers.clone_from(&tracker.headers);
     let is_before = at < tracker.at;
     let max = number.saturating_add(u64::from(is_before));
-    let table = tables.get(&tracker.table);
+    let table = around.tables.get(&tracker.table);
     let mut places = vec![tracker.place, rule.line.place];
     places.extend(table.map(|table| table.place));
     places.sort();
@@ -280,12 +314,7 @@ fn limit(
 }
 
 /// The tracker that a counter is of.
-fn find<'t>(
-    at: usize,
-    rule: &Rule<'_, '_>,
-    counter: &Counter,
-    trackers: &'t [Tracker],
-) -> Result<&'t Tracker, String> {
+fn find<'t>(at: usize, rule: &Rule<'_, '_>, counter: &Counter, trackers: &'t [Tracker]) -> Result<&'t Tracker, String> {
     let found = match &counter.tracker {
         Some(number) => trackers.iter().find(|tracker| tracker.number == *number && tracker.at < at),
         None => {

@@ -54,6 +54,8 @@ struct Reader<'l> {
     listen: Vec<(Place, String)>,
     services: BTreeMap<String, Service>,
     routes: Vec<Route>,
+    /// Whether sections without a mode forward TCP.
+    is_tcp: bool,
     /// Backends whose rules are read with those of a frontend.
     followed: BTreeSet<usize>,
 }
@@ -65,13 +67,23 @@ const PHASES: [&[&str]; 4] =
 impl<'l> Reader<'l> {
     fn section(&mut self, index: usize, draft: &mut Draft) {
         let section = &self.sections[index];
-        let is_tcp = section.lines.iter().any(|line| line.word(0) == "mode" && line.word(1) == "tcp");
+        let mode = section.lines.iter().rfind(|line| line.word(0) == "mode").map(|line| line.word(1) == "tcp");
+        let is_tcp = mode.unwrap_or(self.is_tcp);
+        if section.kind == "defaults" {
+            self.is_tcp = is_tcp;
+        }
+        let serves = |line: &Line| {
+            ["server", "default_backend", "use_backend"].contains(&line.word(0))
+                || is_rule(line) && line.word(1) != "return"
+        };
         let is_front = section.kind == "frontend" || section.kind == "listen";
+        let is_idle = is_front && !section.lines.iter().any(serves);
         let is_back = section.kind == "backend" || section.kind == "listen";
         let mut service = Service { name: section.name.clone(), ..Service::default() };
         for line in &section.lines {
-            if is_tcp && is_front {
-                draft.left_out(line.place, "Weir forwards only HTTP");
+            if is_tcp && is_front || is_idle {
+                let why = if is_idle { "this section has no service and no limit" } else { "Weir forwards only HTTP" };
+                draft.left_out(line.place, why);
                 continue;
             }
             match line.word(0) {
@@ -90,7 +102,7 @@ impl<'l> Reader<'l> {
         if is_back && !service.endpoints.is_empty() {
             self.services.insert(section.name.clone(), service);
         }
-        if is_front && !is_tcp {
+        if is_front && !is_tcp && !is_idle {
             self.front(index, draft);
         }
         let lines: Vec<_> = section.lines.iter().collect();
@@ -155,7 +167,8 @@ impl<'l> Reader<'l> {
     fn rules(&self, index: usize) -> Vec<Rule<'l, 'l>> {
         let (section, acls) = (&self.sections[index], &self.acls[index]);
         let of_phase = |phase: &'static [&'static str]| {
-            let is_of = move |line: &&'l Line| line.words.iter().zip(phase).filter(|(a, b)| a == *b).count() == phase.len();
+            let is_of =
+                move |line: &&'l Line| line.words.iter().zip(phase).filter(|(a, b)| a == *b).count() == phase.len();
             section.lines.iter().filter(is_of)
         };
         let lines = PHASES.into_iter().flat_map(of_phase);

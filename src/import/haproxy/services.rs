@@ -28,8 +28,9 @@ fn server(line: &Line, service: &mut Service, draft: &mut Draft) {
     if has("disabled") {
         return;
     }
-    if let Some(option) = line.words.get(3) {
-        draft.left_out(line.place, format!("`{option}`: set `health` and the options of the upstream by hand"));
+    if let Some(options) = line.words.get(3..).filter(|options| !options.is_empty()) {
+        let options = options.join(" ");
+        draft.differs(line.place, format!("`{options}`: set `health` and other options of the upstream by hand"));
     }
     let address = line.word(2);
     let socket = address.strip_prefix("unix@").or(Some(address).filter(|address| address.starts_with('/')));

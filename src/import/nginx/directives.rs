@@ -44,12 +44,7 @@ pub(super) fn read(path: &Path, draft: &mut Draft) -> Result<Vec<Directive>, Imp
     file_directives(0, path.parent().unwrap_or(Path::new("")), 0, draft)
 }
 
-fn file_directives(
-    file: usize,
-    folder: &Path,
-    depth: usize,
-    draft: &mut Draft,
-) -> Result<Vec<Directive>, ImportError> {
+fn file_directives(file: usize, folder: &Path, depth: usize, draft: &mut Draft) -> Result<Vec<Directive>, ImportError> {
     let text = draft.text(file).to_owned();
     let mut reader = Reader { rest: &text, place: Place { file, line: 1 }, folder };
     let directives = reader.block(depth, draft)?;
@@ -182,12 +177,7 @@ impl Reader<'_> {
     }
 
     /// The directives of the files that `include` names.
-    fn included(
-        &self,
-        include: &Directive,
-        depth: usize,
-        draft: &mut Draft,
-    ) -> Result<Vec<Directive>, ImportError> {
+    fn included(&self, include: &Directive, depth: usize, draft: &mut Draft) -> Result<Vec<Directive>, ImportError> {
         let name = include.word(0);
         if name.ends_with("mime.types") {
             return Ok(Vec::new());

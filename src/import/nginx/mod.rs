@@ -96,7 +96,7 @@ impl Reader<'_> {
         let mut site = Site { place: server.place, spots: vec![root], ..Site::default() };
         for directive in server.directives() {
             match directive.name.as_str() {
-                "listen" => self.listen(directive, &mut site, draft),
+                "listen" => site.is_default |= directive.words.iter().any(|word| word.starts_with("default")),
                 "server_name" => site.add_names(directive, draft),
                 "location" => self.location(directive, (server.directives(), &level), &mut site.spots, draft),
                 _ => self.note(directive, draft),
@@ -107,9 +107,15 @@ impl Reader<'_> {
         site.is_nameless = has_names && site.hosts.is_empty();
         let is_limited = |spot: &Spot| !spot.level.requests.is_empty() || !spot.level.connections.is_empty();
         let answers = server.directives().iter().any(|directive| directive.name == "return");
-        if site.spots.iter().any(|spot| spot.proxy.is_some() || is_limited(spot) && !answers) {
-            self.sites.push(site);
+        let is_in_use = site.spots.iter().any(|spot| spot.proxy.is_some() || is_limited(spot) && !answers);
+        for directive in server.directives().iter().filter(|directive| directive.name == "listen") {
+            match listen_address(directive) {
+                _ if !is_in_use => draft.left_out(directive.place, "this server has no service and no limit"),
+                Ok(address) => self.listen.push((directive.place, address)),
+                Err(reason) => draft.left_out(directive.place, reason),
+            }
         }
+        self.sites.extend(is_in_use.then_some(site));
     }
 
     /// Reads a location. `around` are the directives of its block, and those in force there.
@@ -149,31 +155,11 @@ impl Reader<'_> {
         }
     }
 
-    fn listen(&mut self, listen: &Directive, site: &mut Site, draft: &mut Draft) {
-        let has = |flag: &str| listen.words.iter().any(|word| word == flag);
-        site.is_default |= has("default_server") || has("default");
-        if has("ssl") || has("quic") || has("proxy_protocol") {
-            return draft.left_out(listen.place, "set `server.listen`, `server.tls` and `server.proxy_protocol` by hand");
-        }
-        let address = listen.word(0);
-        let is_port = !address.is_empty() && address.bytes().all(|byte| byte.is_ascii_digit());
-        let address = match address.strip_prefix("*:") {
-            _ if is_port => format!("0.0.0.0:{address}"),
-            Some(port) => format!("0.0.0.0:{port}"),
-            None if address.starts_with("unix:") || address.rsplit(']').next().is_some_and(|end| end.contains(':')) => {
-                address.to_owned()
-            }
-            None => format!("{address}:80"),
-        };
-        if !self.listen.iter().any(|(_, other)| *other == address) {
-            self.listen.push((listen.place, address));
-        }
-    }
-
     fn write(mut self, zones: &Zones, draft: &mut Draft) {
         self.name_hosts(draft);
         if !self.listen.is_empty() {
-            let (places, addresses): (Vec<_>, Vec<_>) = self.listen.iter().cloned().unzip();
+            let (places, addresses): (BTreeSet<_>, BTreeSet<_>) = self.listen.iter().cloned().unzip();
+            let addresses: Vec<_> = addresses.into_iter().collect();
             draft.push(Block::new("[server]", places).option("listen", list(&addresses)));
         }
         self.write_settings(draft);
@@ -234,4 +220,21 @@ impl Reader<'_> {
         };
         draft.push(block.option("max_body_bytes", quoted(&size)));
     }
+}
+
+/// The address of a `listen`; errs with the reason why Weir does not listen there.
+fn listen_address(listen: &Directive) -> Result<String, &'static str> {
+    let has = |flag: &str| listen.words.iter().any(|word| word == flag);
+    if has("ssl") || has("quic") || has("proxy_protocol") {
+        return Err("set `server.listen`, `server.tls` and `server.proxy_protocol` by hand");
+    }
+    let address = listen.word(0);
+    let is_port = !address.is_empty() && address.bytes().all(|byte| byte.is_ascii_digit());
+    let has_port = address.rsplit(']').next().is_some_and(|end| end.contains(':'));
+    Ok(match address.strip_prefix("*:") {
+        _ if is_port => format!("0.0.0.0:{address}"),
+        Some(port) => format!("0.0.0.0:{port}"),
+        None if has_port => address.to_owned(),
+        None => format!("{address}:80"),
+    })
 }

@@ -61,16 +61,26 @@ impl Zones {
         let mut limits = Vec::new();
         for (name, zone) in &self.0 {
             let users: Vec<_> = sites.iter().filter(|site| site.spots.iter().any(|spot| used(spot, name))).collect();
-            if zone.key.is_by_server {
-                limits.extend(users.iter().map(|site| self.limit(name, zone, &[*site], sites, draft)));
-            } else if !users.is_empty() {
-                limits.push(self.limit(name, zone, &users, sites, draft));
+            let paths = |site: &Site| site.region(&|spot| use_of(spot, name), &mut Draft::default());
+            let is_alike = users.iter().all(|site| paths(site) == paths(users[0]));
+            if users.is_empty() || is_alike && !zone.key.is_by_server {
+                limits.extend((!users.is_empty()).then(|| self.limit(name, zone, &users, sites, draft)));
+                continue;
+            }
+            for site in users {
+                if !zone.key.is_by_server {
+                    draft.differs(
+                        site.place,
+                        format!("the zone `{name}` has one budget for all servers, in Weir one for each"),
+                    );
+                }
+                limits.push(self.limit(name, zone, &[site], sites, draft));
             }
         }
         limits
     }
 
-    /// The limit of a zone in these servers, which share its budgets.
+    /// The limit of a zone in these servers, which have the same paths with it.
     fn limit(&self, name: &str, zone: &Zone, users: &[&Site], all: &[Site], draft: &mut Draft) -> Limit {
         let spots: Vec<_> = users.iter().flat_map(|site| &site.spots).filter(|spot| used(spot, name)).collect();
         let mut uses: Vec<_> = spots.iter().filter_map(|spot| use_of(spot, name)).collect();
@@ -141,12 +151,11 @@ fn requests(
     draft: &mut Draft,
 ) -> (Match, Vec<String>) {
     let regions: Vec<_> = users.iter().map(|site| site.region(is_in_force, draft)).collect();
-    let is_same = regions.iter().all(|region| *region == regions[0]);
-    let (paths, except) = if is_same { regions[0].clone() } else { Default::default() };
+    let (paths, except) = regions.into_iter().next().unwrap_or_default();
     // A server without a name has all hosts that others do not have.
     let is_of_all = users.len() == all.len() || users.iter().any(|site| site.hosts.is_empty());
-    for site in users.iter().filter(|_| !is_same || is_of_all && users.len() < all.len()) {
-        draft.differs(site.place, "Weir applies a limit of this server to more requests, with one budget for them");
+    for site in users.iter().filter(|_| is_of_all && users.len() < all.len()) {
+        draft.differs(site.place, "Weir applies a limit of this server to the requests of other servers, too");
     }
     let hosts = if is_of_all { Vec::new() } else { users.iter().flat_map(|site| site.hosts.clone()).collect() };
     (Match { hosts, paths, methods: key.methods.clone(), headers: key.headers.clone() }, except)

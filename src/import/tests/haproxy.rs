@@ -103,7 +103,10 @@ fn keys_are_samples() {
 fn rules_without_a_limit_are_reported() {
     for (rule, why) in [
         ("deny if { sc_gpc0(0) gt 0 }", "Weir has no general counters; see `ban` for clients that go on"),
-        ("deny if { sc_http_req_rate(0) gt 9 } { path /a }", "HAProxy counts more requests than it refuses; Weir counts what a limit matches"),
+        (
+            "deny if { sc_http_req_rate(0) gt 9 } { path /a }",
+            "HAProxy counts more requests than it refuses; Weir counts what a limit matches",
+        ),
         ("deny if { path_reg ^/a }", "set `[access]` by hand: Weir refuses nothing for it"),
         ("deny if { sc_http_req_rate(2) gt 9 }", "no translated rule counts for it"),
         ("deny if { sc_http_req_rate(0) gt 9 } { sc_conn_cur(0) gt 1 }", "its condition has several counters"),
