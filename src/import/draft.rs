@@ -50,6 +50,8 @@ impl Block {
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     files: Vec<(PathBuf, String)>,
+    /// The lines of each file, as comments and the report show them.
+    lines: Vec<Vec<String>>,
     blocks: Vec<Block>,
     findings: BTreeSet<(Place, Kind, String)>,
 }
@@ -70,6 +72,7 @@ impl Draft {
 
     /// Adds a file with this text. Returns its index.
     pub(super) fn add_file(&mut self, path: &Path, text: String) -> usize {
+        self.lines.push(text.lines().map(|line| shown(line.trim())).collect());
         self.files.push((path.to_owned(), text));
         self.files.len() - 1
     }
@@ -80,16 +83,13 @@ impl Draft {
 
     /// The name of a place in messages.
     pub(super) fn name_of(&self, Place { file, line }: Place) -> String {
-        let name = self.files.get(file).map_or_else(String::new, |(path, _)| path.display().to_string());
+        let name = self.files.get(file).map_or_else(String::new, |(path, _)| shown(&path.display().to_string()));
         if line == 0 { name } else { format!("{name}:{line}") }
     }
 
-    /// The original line without characters that a comment cannot have.
-    fn line(&self, place: Place) -> String {
-        let line = self.text(place.file).lines().nth(place.line.saturating_sub(1)).unwrap_or_default().trim();
-        let shown = line.chars().take(SHOWN_CHARS_MAX).map(|c| if c.is_control() { ' ' } else { c });
-        let end = if line.chars().count() > SHOWN_CHARS_MAX { "..." } else { "" };
-        shown.chain(end.chars()).collect()
+    fn line(&self, place: Place) -> &str {
+        let lines = self.lines.get(place.file);
+        lines.and_then(|lines| lines.get(place.line.wrapping_sub(1))).map_or("", String::as_str)
     }
 
     pub(super) fn push(&mut self, block: Block) {
@@ -185,11 +185,18 @@ impl Draft {
             kind: *kind,
             file: self.name_of(Place { line: 0, ..*place }),
             line: place.line,
-            text: self.line(*place),
+            text: self.line(*place).to_owned(),
             why: why.clone(),
         };
         self.findings.iter().map(finding).collect()
     }
+}
+
+/// The start of a text without characters that a comment cannot have.
+fn shown(text: &str) -> String {
+    let shown = text.chars().take(SHOWN_CHARS_MAX).map(|c| if c.is_control() { ' ' } else { c });
+    let end = if text.chars().nth(SHOWN_CHARS_MAX).is_some() { "..." } else { "" };
+    shown.chain(end.chars()).collect()
 }
 
 /// A string of TOML.

@@ -8,14 +8,23 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::draft::Draft;
-use super::{FORMATS, Imported, Kind, translate};
+use super::{FORMATS, ImportError, Imported, Kind, translate};
 
 /// Imports `text` of a file `original`.
 fn import(format: &str, text: &str) -> Imported {
+    result(format, text).unwrap()
+}
+
+/// The error of `text`.
+fn error(format: &str, text: &str) -> String {
+    result(format, text).unwrap_err().to_string()
+}
+
+fn result(format: &str, text: &str) -> Result<Imported, ImportError> {
     let mut draft = Draft::default();
     draft.add_file(Path::new("original"), text.to_owned());
     let format = FORMATS.into_iter().find(|known| known.name == format).unwrap();
-    translate(format, Path::new("original"), draft).unwrap()
+    translate(format, Path::new("original"), draft)
 }
 
 /// Checks the tables of the translation without comments and usual options, and the report without lines that are not
@@ -56,9 +65,7 @@ proptest! {
 /// Checks that each format either refuses `text`, or makes a valid configuration of it.
 fn imports(text: &str) -> Result<(), TestCaseError> {
     for format in FORMATS {
-        let mut draft = Draft::default();
-        draft.add_file(Path::new("original"), text.to_owned());
-        if let Err(error) = translate(format, Path::new("original"), draft) {
+        if let Err(error) = result(format.name, text) {
             prop_assert!(!error.to_string().contains("is not valid"), "{}", error);
         }
     }

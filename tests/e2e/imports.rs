@@ -120,7 +120,9 @@ fn haproxy(rules: &str) -> String {
 
 /// The blocks of nginx in which the tests place `http` and a location.
 fn nginx(http: &str, location: &str) -> String {
-    format!("{http}\nserver {{ listen 127.0.0.1:$PORT; location / {{ {location} proxy_pass http://$UPSTREAM; }} }}")
+    format!(
+        "{http}\nserver {{ listen 127.0.0.1:$PORT; server_name a; location / {{ {location} proxy_pass http://$UPSTREAM; }} }}"
+    )
 }
 
 /// The first example of the module `ngx_http_limit_req_module`.
@@ -136,7 +138,7 @@ fn nginx_limits_a_location_and_delays() {
         "nginx",
         text,
         "6 of 10 127.0.0.1 GET /search/?q=1 a -
-         9 of 9 127.0.0.1 GET /search a -
+         9 of 9 127.0.0.1 GET /searches a -
          2 of 2 127.0.0.2 GET /search/x a -",
     );
 }

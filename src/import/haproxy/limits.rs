@@ -219,6 +219,7 @@ pub(super) fn conditions(tests: &[Test]) -> Result<(Match, Vec<String>, Vec<Stri
     for test in tests {
         let twice = || Err("its condition has two tests of one kind".to_owned());
         match test {
+            Test::Paths(paths) if paths.iter().any(Path::is_all) => {}
             Test::Paths(paths) if matches.paths.is_empty() => {
                 matches.paths = paths.iter().flat_map(Path::patterns).collect();
                 differences.extend(paths.iter().filter_map(Path::difference));

@@ -219,7 +219,8 @@ impl<'l> Reader<'l> {
         }
         let is_everywhere = |count: usize| count >= self.limits.len();
         for (limit, _) in merged.iter().filter(|(_, count)| !is_everywhere(*count)) {
-            draft.differs(limit.places[0], "Weir applies it to the requests of all frontends");
+            let place = limit.places.last().copied().unwrap_or_default();
+            draft.differs(place, "Weir applies it to the requests of all frontends");
         }
         merged.into_iter().map(|(limit, _)| limit).collect()
     }

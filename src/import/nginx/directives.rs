@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::import::draft::{Draft, Place};
-use crate::import::report::ImportError;
+use crate::import::report::{ImportError, Kind};
 
 /// The most blocks and includes within each other.
 const DEPTH_MAX: usize = 32;
@@ -180,6 +180,7 @@ impl Reader<'_> {
     fn included(&self, include: &Directive, depth: usize, draft: &mut Draft) -> Result<Vec<Directive>, ImportError> {
         let name = include.word(0);
         if name.ends_with("mime.types") {
+            draft.note(Kind::NotNeeded, include.place, "it changes no decision about requests");
             return Ok(Vec::new());
         }
         let mut directives = Vec::new();

@@ -154,14 +154,20 @@ fn by_network(usual: &str, networks: Vec<(IpNet, String)>) -> Result<Key, String
     if usual.is_empty() {
         return Err(ONLY_SOME.to_owned());
     }
-    let (exempt, limited): (Vec<_>, Vec<_>) = networks.into_iter().partition(|(_, text)| text.is_empty());
-    if limited.iter().any(|(_, text)| text != usual) {
-        return Err("it has other keys for some networks".to_owned());
+    let mut except_ips = Vec::new();
+    // The networks around the next one, which their order puts before it.
+    let mut outer: Vec<(IpNet, String)> = Vec::new();
+    for (network, text) in networks {
+        while outer.pop_if(|(outer, _)| !outer.contains(&network)).is_some() {}
+        let is_exempt = outer.last().is_some_and(|(_, text)| text.is_empty());
+        match text.as_str() {
+            "" => except_ips.push(network.to_string()),
+            text if text != usual => return Err("it has other keys for some networks".to_owned()),
+            _ if is_exempt => return Err("it limits a part of a network without limits".to_owned()),
+            _ => {}
+        }
+        outer.push((network, text));
     }
-    if limited.iter().any(|(inner, _)| exempt.iter().any(|(outer, _)| outer.contains(inner))) {
-        return Err("it limits a part of a network without limits".to_owned());
-    }
-    let except_ips = exempt.into_iter().map(|(network, _)| network.to_string()).collect();
     Ok(Key { except_ips, ..key(usual)? })
 }
 

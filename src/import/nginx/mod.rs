@@ -20,10 +20,10 @@ use services::{Upstreams, proxy_pass};
 use site::{Site, Spot, path_of, routed};
 use zones::Zones;
 
-use super::draft::{Block, Draft, list, quoted};
+use super::draft::{Block, Draft, Place, list, quoted};
 use super::limit;
 use super::path::Path;
-use super::report::ImportError;
+use super::report::{ImportError, Kind};
 use super::services::{Route, Service, write};
 
 /// Translates a configuration, or a part of one without `http`.
@@ -50,6 +50,7 @@ pub(super) fn translate(file: &FilePath, draft: &mut Draft) -> Result<(), Import
     variables.note_unused(&http, draft);
     let own: Vec<_> = http.into_iter().cloned().collect();
     let level = Level::default().within(&own, draft);
+    reader.has_one_server = own.iter().filter(|directive| directive.name == "server").count() <= 1;
     let is_location = |directive: &&Directive| directive.name == "location";
     // A part of a configuration may have locations without a server.
     let bare: Vec<_> = own.iter().filter(is_location).cloned().collect();
@@ -60,7 +61,7 @@ pub(super) fn translate(file: &FilePath, draft: &mut Draft) -> Result<(), Import
         match directive.name.as_str() {
             "server" => reader.server(directive, &level, draft),
             "geo" | "map" | "upstream" | "location" | "limit_req_zone" | "limit_conn_zone" => {}
-            _ => reader.note(directive, draft),
+            _ => reader.note(directive, true, draft),
         }
     }
     reader.write(&zones, draft);
@@ -73,19 +74,21 @@ struct Reader<'d> {
     upstreams: Upstreams<'d>,
     sites: Vec<Site>,
     services: BTreeMap<String, Service>,
-    listen: Vec<(super::draft::Place, String)>,
+    has_one_server: bool,
+    listen: Vec<(Place, String)>,
     /// `set_real_ip_from`, `real_ip_header`, `real_ip_recursive` and `client_max_body_size`.
     settings: Vec<Directive>,
 }
 
 impl Reader<'_> {
-    /// Notes a directive that is not translated, or keeps it for [`Self::write`].
-    fn note(&mut self, directive: &Directive, draft: &mut Draft) {
+    /// Notes a directive that is not translated, or keeps it for [`Self::write`] if it `is_for_all` requests.
+    fn note(&mut self, directive: &Directive, is_for_all: bool, draft: &mut Draft) {
         match directive.name.as_str() {
             name if is_inherited(name) => {}
-            "set_real_ip_from" | "real_ip_header" | "real_ip_recursive" | "client_max_body_size" => {
+            "set_real_ip_from" | "real_ip_header" | "real_ip_recursive" | "client_max_body_size" if is_for_all => {
                 self.settings.push(directive.clone());
             }
+            "client_max_body_size" => draft.left_out(directive.place, "set `route.max_body_bytes` by hand"),
             _ => others::note(directive, draft),
         }
     }
@@ -99,7 +102,7 @@ impl Reader<'_> {
                 "listen" => site.is_default |= directive.words.iter().any(|word| word.starts_with("default")),
                 "server_name" => site.add_names(directive, draft),
                 "location" => self.location(directive, (server.directives(), &level), &mut site.spots, draft),
-                _ => self.note(directive, draft),
+                _ => self.note(directive, self.has_one_server, draft),
             }
         }
         let names = server.directives().iter().filter(|directive| directive.name == "server_name");
@@ -144,8 +147,7 @@ impl Reader<'_> {
                     let how = (&path, level.keeps_host);
                     proxy = proxy_pass(directive, how, &self.upstreams, &mut self.services, draft);
                 }
-                "client_max_body_size" => draft.left_out(directive.place, "`route.max_body_bytes` is set by hand"),
-                _ => self.note(directive, draft),
+                _ => self.note(directive, false, draft),
             }
         }
         let spot = Spot { place, path, level, proxy };
@@ -170,6 +172,10 @@ impl Reader<'_> {
             rewrite: proxy.rewrite.clone(),
         });
         write(&self.services, routes.collect(), draft);
+        let is_used = |name: &str| self.services.values().any(|service| service.name == name);
+        for (_, upstream) in self.upstreams.iter().filter(|(name, _)| !is_used(name)) {
+            draft.note(Kind::NotNeeded, upstream.place, "no location in use has it");
+        }
         let limits = zones.limits(&self.sites, draft);
         limit::write(limits, draft);
     }

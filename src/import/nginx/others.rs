@@ -13,7 +13,9 @@ const NOT_NEEDED: &str = "user worker_processes worker_rlimit_nofile pid events 
     limit_req_log_level limit_conn_log_level";
 
 /// Directives whose names begin like this, and the reason why they are left out.
-const REASONS: [(&str, &str); 14] = [
+const REASONS: [(&str, &str); 16] = [
+    ("set_real_ip_from", "set `server.trusted_proxies` by hand"),
+    ("real_ip_", "set `server.trusted_proxies` by hand"),
     ("ssl_", "set `server.tls` by hand"),
     ("allow", "set `[access]` by hand: Weir refuses nothing for it"),
     ("deny", "set `[access]` by hand: Weir refuses nothing for it"),

@@ -14,6 +14,8 @@ pub(super) struct Site {
     pub(super) place: Place,
     /// Its hosts as patterns of Weir.
     pub(super) hosts: Vec<String>,
+    /// The value of `$server_name`.
+    pub(super) name: String,
     /// Whether it has no name that Weir can match.
     pub(super) is_nameless: bool,
     pub(super) is_default: bool,
@@ -84,6 +86,9 @@ fn parse(modifier: Option<&str>, text: &str) -> Result<Path, &'static str> {
 impl Site {
     /// Reads the names of `server_name`.
     pub(super) fn add_names(&mut self, directive: &Directive, draft: &mut Draft) {
+        if self.name.is_empty() {
+            directive.word(0).clone_into(&mut self.name);
+        }
         for word in &directive.words {
             let name = word.to_ascii_lowercase();
             match name.strip_prefix('.') {

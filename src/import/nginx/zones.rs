@@ -60,52 +60,60 @@ impl Zones {
         }
         let mut limits = Vec::new();
         for (name, zone) in &self.0 {
-            let users: Vec<_> = sites.iter().filter(|site| site.spots.iter().any(|spot| used(spot, name))).collect();
-            let paths = |site: &Site| site.region(&|spot| use_of(spot, name), &mut Draft::default());
-            let is_alike = users.iter().all(|site| paths(site) == paths(users[0]));
-            if users.is_empty() || is_alike && !zone.key.is_by_server {
-                limits.extend((!users.is_empty()).then(|| self.limit(name, zone, &users, sites, draft)));
-                continue;
-            }
-            for site in users {
-                if !zone.key.is_by_server {
-                    draft.differs(
-                        site.place,
-                        format!("the zone `{name}` has one budget for all servers, in Weir one for each"),
-                    );
+            let count = limits.len();
+            for is_dry in [false, true] {
+                let in_force = |spot: &Spot| use_of(spot, name).filter(|one| one.is_dry == is_dry);
+                let is_user = |site: &&Site| site.spots.iter().any(|spot| in_force(spot).is_some());
+                let users: Vec<_> = sites.iter().filter(is_user).collect();
+                let paths = |site: &Site| site.region(&in_force, &mut Draft::default());
+                let is_alike = users.iter().all(|site| paths(site) == paths(users[0]));
+                let groups: Vec<&[&Site]> = match zone.key.is_by_server {
+                    false if is_alike => vec![&users[..]].into_iter().filter(|users| !users.is_empty()).collect(),
+                    _ => users.chunks(1).collect(),
+                };
+                if limits.len() > count || groups.len() > 1 && !zone.key.is_by_server {
+                    let why = format!("the limits of the zone `{name}` share no budget in Weir");
+                    users.iter().for_each(|site| draft.differs(site.place, &why));
                 }
-                limits.push(self.limit(name, zone, &[site], sites, draft));
+                for users in groups {
+                    limits.push(limit((name, zone), users, sites, &in_force, draft));
+                }
+            }
+            if limits.len() == count {
+                draft.note(Kind::NotNeeded, zone.place, "no server in use has the zone");
             }
         }
         limits
     }
+}
 
-    /// The limit of a zone in these servers, which have the same paths with it.
-    fn limit(&self, name: &str, zone: &Zone, users: &[&Site], all: &[Site], draft: &mut Draft) -> Limit {
-        let spots: Vec<_> = users.iter().flat_map(|site| &site.spots).filter(|spot| used(spot, name)).collect();
-        let mut uses: Vec<_> = spots.iter().filter_map(|spot| use_of(spot, name)).collect();
-        let is_shadow = uses.iter().all(|one| one.is_dry);
-        for one in uses.iter().filter(|one| one.is_dry && !is_shadow) {
-            draft.differs(one.place, "Weir charges nothing here: a limit has one mode");
-        }
-        uses.retain(|one| one.is_dry == is_shadow);
-        let is_in_force = |spot: &Spot| use_of(spot, name).filter(|one| one.is_dry == is_shadow);
-        let enforced = |spot: &&&Spot| spot.level.requests.iter().filter(|one| !one.is_dry).count() > 1;
-        let is_beside_others = spots.iter().filter(enforced).any(|spot| is_in_force(spot).is_some());
-        let strictest = strictest(&uses, is_beside_others, draft);
-        let (matches, except_paths) = requests(&zone.key, users, all, &is_in_force, draft);
-        let places: BTreeSet<_> = uses.iter().map(|one| one.place).chain([zone.place]).collect();
-        Limit {
-            name: name.to_owned(),
-            places: places.into_iter().collect(),
-            at_arrival: zone.rate.is_some(),
-            is_shadow,
-            matches,
-            except_ips: zone.key.except_ips.clone(),
-            except_paths,
-            key: zone.key.parts.clone(),
-            rule: zone.rate.as_ref().map_or_else(|| concurrency(&strictest), |rate| bucket(rate, &strictest)),
-        }
+/// The limit of a zone in these servers, which have the same paths with it.
+fn limit(
+    (name, zone): (&str, &Zone),
+    users: &[&Site],
+    all: &[Site],
+    in_force: &dyn Fn(&Spot) -> Option<Use>,
+    draft: &mut Draft,
+) -> Limit {
+    let spots: Vec<_> = users.iter().flat_map(|site| &site.spots).filter(|spot| in_force(spot).is_some()).collect();
+    let uses: Vec<_> = spots.iter().filter_map(|spot| in_force(spot)).collect();
+    let is_beside_others = spots.iter().any(|spot| spot.level.requests.len() > 1);
+    let strictest = strictest(&uses, is_beside_others, draft);
+    if zone.key.is_by_server && zone.key.parts.is_empty() && users.iter().any(|site| site.name.is_empty()) {
+        draft.differs(zone.place, "nginx limits nothing in a server without `server_name`, Weir does");
+    }
+    let (matches, except_paths) = requests(&zone.key, users, all, in_force, draft);
+    let places: BTreeSet<_> = uses.iter().map(|one| one.place).chain([zone.place]).collect();
+    Limit {
+        name: name.to_owned(),
+        places: places.into_iter().collect(),
+        at_arrival: zone.rate.is_some(),
+        is_shadow: strictest.is_dry,
+        matches,
+        except_ips: zone.key.except_ips.clone(),
+        except_paths,
+        key: zone.key.parts.clone(),
+        rule: zone.rate.as_ref().map_or_else(|| concurrency(&strictest), |rate| bucket(rate, &strictest)),
     }
 }
 
@@ -115,10 +123,6 @@ fn all_uses(level: &Level) -> impl Iterator<Item = &Use> {
 
 fn use_of(spot: &Spot, zone: &str) -> Option<Use> {
     all_uses(&spot.level).find(|one| one.zone == zone).cloned()
-}
-
-fn used(spot: &Spot, zone: &str) -> bool {
-    use_of(spot, zone).is_some()
 }
 
 /// One use with the numbers of the strictest of `uses`, which is not empty. It delays only if all do so alike, and if no
@@ -147,10 +151,10 @@ fn requests(
     key: &Key,
     users: &[&Site],
     all: &[Site],
-    is_in_force: &dyn Fn(&Spot) -> Option<Use>,
+    in_force: &dyn Fn(&Spot) -> Option<Use>,
     draft: &mut Draft,
 ) -> (Match, Vec<String>) {
-    let regions: Vec<_> = users.iter().map(|site| site.region(is_in_force, draft)).collect();
+    let regions: Vec<_> = users.iter().map(|site| site.region(in_force, draft)).collect();
     let (paths, except) = regions.into_iter().next().unwrap_or_default();
     // A server without a name has all hosts that others do not have.
     let is_of_all = users.len() == all.len() || users.iter().any(|site| site.hosts.is_empty());

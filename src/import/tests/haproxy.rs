@@ -123,3 +123,83 @@ fn rules_without_a_limit_are_reported() {
         assert!(imported.config.contains("mode = \"off\""), "{}", imported.config);
     }
 }
+
+#[test]
+fn backends_are_services_of_routes() {
+    let text = "defaults
+        mode http
+        timeout client 1m
+        frontend web
+        bind :80
+        bind :443 ssl crt /a
+        acl api path_beg /api/
+        acl new hdr(host) -i new.test
+        use_backend api if api METH_GET or new
+        use_backend api if api !new
+        use_backend api if new
+        default_backend app
+        backend app
+        balance source
+        server a 10.0.0.1:81 check
+        server b unix@/run/b
+        backend api
+        server a 10.0.0.3:80
+        http-request deny if { src_http_req_rate gt 9 }
+        listen stats
+        bind :82
+        stats enable";
+    check(
+        "haproxy",
+        text,
+        r#"listen = ["0.0.0.0:80"]
+        [upstreams.api]
+        endpoints = ["http://10.0.0.3:80"]
+        [upstreams.app]
+        endpoints = ["http://10.0.0.1:81", "unix:/run/b"]
+        balance = "hash"
+        hash_by = "ip"
+        [[route]]
+        match = { host = ["new.test"] }
+        upstream = "api"
+        [[route]]
+        upstream = "app"
+        [[limit]]
+        name = "none"
+        mode = "off"
+        key = []
+        rate = "1/s""#,
+        "3 LeftOut set `[timeouts]` by hand
+        6 LeftOut set `server.tls` and `server.listen` by hand
+        9 LeftOut Weir has no such condition of a route
+        10 LeftOut Weir has no such condition of a route
+        15 Differs `check`: set `health` and other options of the upstream by hand
+        19 LeftOut only a part of the requests reaches this backend
+        21 LeftOut this section has no service and no limit
+        22 LeftOut this section has no service and no limit",
+    );
+}
+
+#[test]
+fn networks_may_be_exempt_and_frontends_share_limits() {
+    let rules = "stick-table type ip size 1m store http_req_rate(10s)\nhttp-request allow if { src 10.0.0.0/8 }\n\
+        http-request track-sc0 src table one\nhttp-request deny deny_status 429 if { sc_http_req_rate(0) gt 9 }";
+    let text = format!("frontend one\n{rules}\nfrontend two\n{rules}\nfrontend three\n{rules}\n");
+    let imported = import("haproxy", &text);
+    let limits: Vec<_> =
+        imported.config.lines().filter(|line| line.starts_with("name") || line.starts_with("except")).collect();
+    assert_eq!(limits, ["name = \"one\"", "except = { ip = [\"10.0.0.0/8\"] }"]);
+    let other = text.replacen("gt 9", "gt 8", 1);
+    let said =
+        import("haproxy", &other).findings.iter().filter(|finding| finding.why.contains("all frontends")).count();
+    assert_eq!(said, 2);
+}
+
+#[test]
+fn errors_name_the_line() {
+    for (text, error) in [
+        ("frontend a\nbind \"b", "original:2: a quoted text has no end"),
+        ("bind a\\", "original:1: a line ends with `\\`"),
+    ] {
+        assert_eq!(super::error("haproxy", text), error, "{text}");
+    }
+}

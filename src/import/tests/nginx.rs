@@ -110,7 +110,7 @@ fn keys_are_variables_geo_and_map() {
     };
     for (key, report) in [
         ("$binary_remote_addr", r#"key = ["ip"]"#),
-        ("$server_name", "key = []"),
+        ("$server_name", "key = []!!2 Differs nginx limits nothing in a server without `server_name`, Weir does"),
         ("all", "key = []"),
         ("$host$uri", r#"key = ["host", "path"]"#),
         ("$http_x_key", r#"match = { header = { "x-key" = "*" } } => key = ["header:x-key"]"#),
@@ -179,6 +179,14 @@ fn the_innermost_level_decides() {
         rate = "1/s"
         burst = 6
         [[limit]]
+        name = "a-2"
+        stage = "arrival"
+        mode = "shadow"
+        match = { path = ["/free/{*rest}"] }
+        key = ["ip"]
+        rate = "1/s"
+        burst = 6
+        [[limit]]
         name = "b"
         stage = "arrival"
         match = { path = ["/login/{*rest}", "/exact"] }
@@ -191,7 +199,132 @@ fn the_innermost_level_decides() {
         algorithm = "concurrency"
         max = 9"#,
         "0 LeftOut there is no service to forward to; set `upstream.url`
-        4 Differs Weir charges nothing here: a limit has one mode
+        5 Differs the limits of the zone `a` share no budget in Weir
         10 LeftOut Weir has no option for it",
     );
+}
+
+#[test]
+fn servers_are_hosts_and_proxies_are_routes() {
+    let text = "limit_req_zone $server_name zone=s:1m rate=5r/s;
+        upstream app { server 10.0.0.1; server 10.0.0.2:81; server unix:/run/a down; least_conn; }
+        server {
+            listen 80; server_name www.a.test .b.test;
+            limit_req zone=s;
+            location / { proxy_pass http://app; proxy_set_header Host $host; }
+            location /v1/ { proxy_pass http://app/api/; proxy_set_header Host $host; }
+            location ~ ^/one\\.x$ { proxy_pass https://other:9443; }
+            location ~ \\.php$ { fastcgi_pass 127.0.0.1:9; }
+        }
+        server { listen 80; server_name *.c.test; location /c/ { limit_req zone=s; proxy_pass http://app; } }
+        server { listen 81; return 301 https://$host$request_uri; }";
+    check(
+        "nginx",
+        text,
+        r#"listen = ["0.0.0.0:80"]
+        [upstreams.other-9443]
+        endpoints = ["https://other:9443"]
+        host = "upstream"
+        [upstreams.app]
+        endpoints = ["http://10.0.0.1", "http://10.0.0.2:81"]
+        balance = "least_connections"
+        [upstreams.app-2]
+        endpoints = ["http://10.0.0.1", "http://10.0.0.2:81"]
+        host = "upstream"
+        balance = "least_connections"
+        [[route]]
+        match = { host = ["www.a.test", "b.test", "*.b.test"], path = ["/one.x"] }
+        upstream = "other-9443"
+        [[route]]
+        match = { host = ["www.a.test", "b.test", "*.b.test"], path = ["/v1/{*rest}"] }
+        upstream = "app"
+        rewrite = { strip = "/v1", add = "/api" }
+        [[route]]
+        match = { host = ["www.a.test", "b.test", "*.b.test"] }
+        upstream = "app"
+        [[route]]
+        match = { host = ["*.c.test"], path = ["/c/{*rest}"] }
+        upstream = "app-2"
+        [[limit]]
+        name = "s"
+        stage = "arrival"
+        match = { host = ["www.a.test", "b.test", "*.b.test"] }
+        key = []
+        rate = "5/s"
+        burst = 1
+        [[limit]]
+        name = "s-2"
+        stage = "arrival"
+        match = { host = ["*.c.test"], path = ["/c/{*rest}"] }
+        key = []
+        rate = "5/s"
+        burst = 1"#,
+        "3 Differs nginx also gives requests for unknown hosts to this server; Weir answers 404
+        9 LeftOut Weir has no regular expressions; its requests meet the limits of the paths around it
+        9 LeftOut it belongs to a block that is left out
+        12 LeftOut Weir only forwards requests to services
+        12 LeftOut this server has no service and no limit",
+    );
+}
+
+#[test]
+fn one_zone_has_the_smallest_burst_and_delays_alone() {
+    let zones = "limit_req_zone $remote_addr zone=a:1m rate=1r/s; limit_req_zone $uri zone=b:1m rate=1r/s;\n";
+    let imported = import(
+        "nginx",
+        &format!("{zones}location /a/ {{ limit_req zone=a burst=9; }}\nlocation /b/ {{ limit_req zone=a burst=5; }}"),
+    );
+    assert!(imported.config.contains("burst = 6\n") && !imported.config.contains("hold"), "{}", imported.config);
+    let imported = import("nginx", &format!("{zones}limit_req zone=a burst=9; limit_req zone=b burst=5;"));
+    assert!(imported.config.contains("burst = 10\n") && !imported.config.contains("hold"), "{}", imported.config);
+    assert!(!imported.is_exact());
+}
+
+#[test]
+fn settings_of_single_places_hold_for_no_others() {
+    let trust = "set_real_ip_from 10.0.0.1; real_ip_header X-Forwarded-For; real_ip_recursive on;";
+    for (text, trusts) in [
+        (trust.to_owned(), true),
+        (format!("server {{ limit_req zone=a; {trust} }}"), true),
+        (format!("server {{ location / {{ {trust} }} }}"), false),
+        (format!("server {{ limit_req zone=a; {trust} }} server {{ limit_req zone=a; }}"), false),
+        ("set_real_ip_from 10.0.0.1; real_ip_recursive on;".to_owned(), false),
+    ] {
+        assert_eq!(import("nginx", &text).config.contains("trusted_proxies = [\"10.0.0.1\"]"), trusts, "{text}");
+    }
+}
+
+#[test]
+fn files_are_included_beside_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("nginx.conf", "http { include zones.conf; include sites/*.conf; include gone.conf; include mime.types; }");
+    write("zones.conf", "limit_conn_zone $remote_addr zone=c:1m;\n");
+    std::fs::create_dir(folder.path().join("sites")).unwrap();
+    write("sites/b.conf", "\nserver { limit_conn c 5; location / { proxy_pass http://127.0.0.1:9000; } }\n");
+    write("sites/off", "nonsense");
+    let format = crate::import::FORMATS.into_iter().find(|format| format.name == "nginx").unwrap();
+    let imported = crate::import::import(format, &folder.path().join("nginx.conf")).unwrap();
+    assert!(
+        imported.config.contains("max = 5\n") && imported.config.contains("b.conf:2: server"),
+        "{}",
+        imported.config
+    );
+    let left_out: Vec<_> =
+        imported.findings.iter().filter(|finding| finding.kind == crate::import::Kind::LeftOut).collect();
+    assert!(left_out.len() == 1 && left_out[0].to_string().contains("nginx.conf:1: left out: `http"), "{left_out:?}");
+}
+
+#[test]
+fn errors_name_the_line() {
+    for (text, error) in [
+        ("http {\nserver {", "original:2: the block of `server` has no end"),
+        ("a b;\n}", "original:2: `}` without `{`"),
+        ("a;\nlisten 80", "original:2: `listen` does not end with `;`"),
+        ("a \"b", "original:1: a quoted text has no end"),
+        ("a;\n;", "original:2: a directive has no name"),
+        (&"a { ".repeat(40), "original:1: blocks or includes are too deep"),
+    ] {
+        assert_eq!(super::error("nginx", text), error, "{text}");
+    }
 }
