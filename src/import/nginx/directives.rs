@@ -47,10 +47,9 @@ pub(super) fn read(path: &Path, draft: &mut Draft) -> Result<Vec<Directive>, Imp
 fn file_directives(file: usize, folder: &Path, depth: usize, draft: &mut Draft) -> Result<Vec<Directive>, ImportError> {
     let text = draft.text(file).to_owned();
     let mut reader = Reader { rest: &text, place: Place { file, line: 1 }, folder };
-    let directives = reader.block(depth, draft)?;
-    match reader.rest {
-        "" => Ok(directives),
-        _ => Err(reader.error("`}` without `{`", draft)),
+    match reader.block(depth, draft)? {
+        (directives, false) => Ok(directives),
+        (_, true) => Err(reader.error("`}` without `{`", draft)),
     }
 }
 
@@ -66,17 +65,15 @@ impl Reader<'_> {
         ImportError(format!("{}: {what}", draft.name_of(self.place)))
     }
 
-    /// Reads directives up to the end of the block or of the file. A `}` at depth 0 stays.
-    fn block(&mut self, depth: usize, draft: &mut Draft) -> Result<Vec<Directive>, ImportError> {
+    /// Reads directives up to a `}` or the end of the file. Returns whether there is a `}`.
+    fn block(&mut self, depth: usize, draft: &mut Draft) -> Result<(Vec<Directive>, bool), ImportError> {
         if depth > DEPTH_MAX {
             return Err(self.error("blocks or includes are too deep", draft));
         }
         let mut directives = Vec::new();
         let mut next = Directive::default();
         loop {
-            let before = self.rest;
-            let token = self.token(draft)?;
-            match token {
+            match self.token(draft)? {
                 Some(Token::Word(word)) if next.place.line == 0 => {
                     next = Directive { place: self.place, name: word, ..Directive::default() };
                 }
@@ -89,21 +86,16 @@ impl Reader<'_> {
                 }
                 Some(Token::End) => directives.push(std::mem::take(&mut next)),
                 Some(Token::Open) => {
-                    let block = self.block(depth + 1, draft)?;
-                    if !self.rest.starts_with('}') {
+                    let (block, has_end) = self.block(depth + 1, draft)?;
+                    if !has_end {
                         return Err(self.error(&format!("the block of `{}` has no end", next.name), draft));
                     }
-                    self.rest = &self.rest[1..];
                     directives.push(Directive { block: Some(block), ..std::mem::take(&mut next) });
                 }
                 Some(Token::Close) | None if next.place.line > 0 => {
                     return Err(self.error(&format!("`{}` does not end with `;`", next.name), draft));
                 }
-                Some(Token::Close) => {
-                    self.rest = before.trim_start_matches(|c| c != '}');
-                    return Ok(directives);
-                }
-                None => return Ok(directives),
+                end => return Ok((directives, end.is_some())),
             }
         }
     }

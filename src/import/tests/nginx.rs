@@ -206,7 +206,7 @@ fn the_innermost_level_decides() {
 
 #[test]
 fn servers_are_hosts_and_proxies_are_routes() {
-    let text = "limit_req_zone $server_name zone=s:1m rate=5r/s;
+    let text = "limit_req_zone $server_name zone=s:1m rate=5r/s; # a comment with } and \"
         upstream app { server 10.0.0.1; server 10.0.0.2:81; server unix:/run/a down; least_conn; }
         server {
             listen 80; server_name www.a.test .b.test;
