@@ -32,7 +32,7 @@ pub(super) fn import(args: &ImportArgs) -> ExitCode {
         Err(error) => return fail(&error),
     };
     let said = say(&imported.config.trim_end());
-    let report: String = imported.findings.iter().map(|finding| format!("{finding}\n")).collect();
+    let report = imported.findings.iter().fold(String::new(), |report, finding| report + &finding.to_string() + "\n");
     match &args.report {
         Some(file) => {
             if let Err(error) = fs::write(file, report) {

@@ -16,7 +16,7 @@ const SHOWN_CHARS_MAX: usize = 160;
 
 /// A line of an original file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct SourceLine {
     /// The index of the file.
     pub(super) file: usize,
     /// From 1; 0 for the file as a whole.
@@ -29,13 +29,13 @@ pub(super) struct Block {
     /// As in `[server]` or `[[limit]]`.
     pub(super) heading: String,
     /// The original lines.
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<SourceLine>,
     /// The options.
     pub(super) lines: Vec<String>,
 }
 
 impl Block {
-    pub(super) fn new(heading: impl Into<String>, places: impl IntoIterator<Item = Place>) -> Self {
+    pub(super) fn new(heading: impl Into<String>, places: impl IntoIterator<Item = SourceLine>) -> Self {
         Self { heading: heading.into(), places: places.into_iter().collect(), lines: Vec::new() }
     }
 
@@ -53,7 +53,7 @@ pub(super) struct Draft {
     /// The lines of each file, as comments and the report show them.
     lines: Vec<Vec<String>>,
     blocks: Vec<Block>,
-    findings: BTreeSet<(Place, Kind, String)>,
+    findings: BTreeSet<(SourceLine, Kind, String)>,
 }
 
 impl Draft {
@@ -82,12 +82,13 @@ impl Draft {
     }
 
     /// The name of a place in messages.
-    pub(super) fn name_of(&self, Place { file, line }: Place) -> String {
+    pub(super) fn name_of(&self, SourceLine { file, line }: SourceLine) -> String {
         let name = self.files.get(file).map_or_else(String::new, |(path, _)| shown(&path.display().to_string()));
         if line == 0 { name } else { format!("{name}:{line}") }
     }
 
-    fn line(&self, place: Place) -> &str {
+    /// The text of a line as it is shown.
+    fn line_text(&self, place: SourceLine) -> &str {
         let lines = self.lines.get(place.file);
         lines.and_then(|lines| lines.get(place.line.wrapping_sub(1))).map_or("", String::as_str)
     }
@@ -97,15 +98,15 @@ impl Draft {
     }
 
     /// Notes a line that is not translated exactly.
-    pub(super) fn note(&mut self, kind: Kind, place: Place, why: impl Into<String>) {
+    pub(super) fn note(&mut self, kind: Kind, place: SourceLine, why: impl Into<String>) {
         self.findings.insert((place, kind, why.into()));
     }
 
-    pub(super) fn left_out(&mut self, place: Place, why: impl Into<String>) {
+    pub(super) fn left_out(&mut self, place: SourceLine, why: impl Into<String>) {
         self.note(Kind::LeftOut, place, why);
     }
 
-    pub(super) fn differs(&mut self, place: Place, why: impl Into<String>) {
+    pub(super) fn differs(&mut self, place: SourceLine, why: impl Into<String>) {
         self.note(Kind::Differs, place, why);
     }
 
@@ -139,7 +140,7 @@ impl Draft {
         let has = |start: &str| self.blocks.iter().any(|block| block.heading.starts_with(start));
         let (has_service, has_limit) = (has("[upstream"), has("[[limit]]"));
         if !has_service {
-            self.left_out(Place::default(), "there is no service to forward to; set `upstream.url`");
+            self.left_out(SourceLine::default(), "there is no service to forward to; set `upstream.url`");
             self.push(Block::new("[upstream]", []).option("url", "\"http://127.0.0.1:9000\""));
         }
         if !has_limit {
@@ -162,7 +163,7 @@ impl Draft {
         for block in &self.blocks {
             let mut shown = String::new();
             let places: BTreeSet<_> = block.places.iter().filter(|place| place.line > 0).collect();
-            let comment = |place: &&Place| format!("# {}: {}\n", self.name_of(**place), self.line(**place));
+            let comment = |place: &&SourceLine| format!("# {}: {}\n", self.name_of(**place), self.line_text(**place));
             let comments: String = places.iter().map(comment).collect();
             if block.heading == heading && !heading.starts_with("[[") {
                 shown.push_str(&comments);
@@ -181,11 +182,11 @@ impl Draft {
     }
 
     fn report(&self) -> Vec<Finding> {
-        let finding = |(place, kind, why): &(Place, Kind, String)| Finding {
+        let finding = |(place, kind, why): &(SourceLine, Kind, String)| Finding {
             kind: *kind,
-            file: self.name_of(Place { line: 0, ..*place }),
+            file: self.name_of(SourceLine { line: 0, ..*place }),
             line: place.line,
-            text: self.line(*place).to_owned(),
+            text: self.line_text(*place).to_owned(),
             why: why.clone(),
         };
         self.findings.iter().map(finding).collect()

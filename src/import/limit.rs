@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::draft::{Block, Draft, Place, list, name, quoted, unique};
+use super::draft::{Block, Draft, SourceLine, list, name, quoted, unique};
 
 /// Conditions of limits and routes; all that is empty holds for all requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +32,7 @@ impl Match {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Limit {
     pub(super) name: String,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<SourceLine>,
     /// Whether it charges requests that another limit refuses later.
     pub(super) at_arrival: bool,
     pub(super) is_shadow: bool,

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::draft::{Block, Draft, Place, list, name, quoted, unique};
+use super::draft::{Block, Draft, SourceLine, list, name, quoted, unique};
 use super::limit::Match;
 
 /// A service with its endpoints.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Service {
     pub(super) name: String,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<SourceLine>,
     pub(super) endpoints: Vec<String>,
     /// `balance`, and `hash_by`, as TOML.
     pub(super) balance: Vec<(&'static str, String)>,
@@ -20,7 +20,7 @@ pub(super) struct Service {
 /// The requests that go to a service.
 #[derive(Clone, Debug)]
 pub(super) struct Route {
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<SourceLine>,
     pub(super) matches: Match,
     /// The key of the service.
     pub(super) service: String,

@@ -1,11 +1,11 @@
-//! Conditions of HAProxy: `if` and `unless` with named and anonymous ACLs, as alternatives of tests.
+//! Conditions of `HAProxy`: `if` and `unless` with named and anonymous ACLs, as alternatives of tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Not;
 
 use ipnet::IpNet;
 
-use super::lines::Line;
+use super::lines::ConfigLine;
 use crate::import::path::Path;
 
 /// The most alternatives of a condition.
@@ -44,30 +44,31 @@ pub(super) struct Counter {
 /// The ACLs of a section by name.
 #[derive(Debug, Default)]
 pub(super) struct Acls<'l> {
-    lines: BTreeMap<&'l str, Vec<&'l Line>>,
+    lines: BTreeMap<&'l str, Vec<&'l ConfigLine>>,
 }
 
 impl<'l> Acls<'l> {
-    pub(super) fn add(&mut self, line: &'l Line) {
+    pub(super) fn add(&mut self, line: &'l ConfigLine) {
         self.lines.entry(line.word(1)).or_default().push(line);
     }
 
     /// The ACLs whose names are in none of `lines`.
-    pub(super) fn unused<'a>(&'a self, lines: &'a [&'l Line]) -> impl Iterator<Item = &'l Line> + 'a {
-        let is_name = |line: &Line, name: &str| line.words.iter().any(|word| word.trim_start_matches('!') == name);
+    pub(super) fn unused<'a>(&'a self, lines: &'a [&'l ConfigLine]) -> impl Iterator<Item = &'l ConfigLine> + 'a {
+        let is_name =
+            |line: &ConfigLine, name: &str| line.words.iter().any(|word| word.trim_start_matches('!') == name);
         let is_used = move |name: &str| lines.iter().any(|line| line.word(0) != "acl" && is_name(line, name));
         self.lines.iter().filter(move |(name, _)| !is_used(name)).flat_map(|(_, lines)| lines.iter().copied())
     }
 
     /// The alternatives of the condition of `line`, each a list of tests that all hold; one without tests if it has no
     /// condition. Errs with the reason why it cannot be read.
-    pub(super) fn of(&self, line: &Line) -> Result<Vec<Vec<Test>>, String> {
+    pub(super) fn of(&self, line: &ConfigLine) -> Result<Vec<Vec<Test>>, String> {
         let Some(at) = line.words.iter().position(|word| word == "if" || word == "unless") else {
             return Ok(vec![Vec::new()]);
         };
         let alternatives = self.alternatives(&line.words[at + 1..])?;
         if line.words[at] == "if" {
-            return all(alternatives);
+            return all(&alternatives);
         }
         // No alternative holds: of each, one test fails.
         let fails = alternatives.into_iter().map(|terms| {
@@ -84,7 +85,7 @@ impl<'l> Acls<'l> {
             });
             unless = joined.take(ALTERNATIVES_MAX + 1).collect();
         }
-        all(unless)
+        all(&unless)
     }
 
     fn alternatives(&self, words: &[String]) -> Result<Vec<Vec<Term>>, String> {
@@ -101,7 +102,7 @@ impl<'l> Acls<'l> {
                     continue;
                 }
                 "{" => vec![words.by_ref().take_while(|word| *word != "}").cloned().collect()],
-                name => self.named(name)?,
+                name => self.definitions(name)?,
             };
             let any: Vec<Vec<Term>> = if is_negated {
                 vec![tests.into_iter().map(|words| Term { is_negated, words }).collect()]
@@ -116,7 +117,7 @@ impl<'l> Acls<'l> {
         Ok(alternatives.concat())
     }
 
-    fn named(&self, name: &str) -> Result<Vec<Vec<String>>, String> {
+    fn definitions(&self, name: &str) -> Result<Vec<Vec<String>>, String> {
         let lines = self.lines.get(name).ok_or_else(|| format!("there is no ACL `{name}`"))?;
         Ok(lines.iter().map(|line| line.words.get(2..).unwrap_or_default().to_vec()).collect())
     }
@@ -128,7 +129,7 @@ struct Term {
     words: Vec<String>,
 }
 
-fn all(alternatives: Vec<Vec<Term>>) -> Result<Vec<Vec<Test>>, String> {
+fn all(alternatives: &[Vec<Term>]) -> Result<Vec<Vec<Test>>, String> {
     if alternatives.len() > ALTERNATIVES_MAX {
         return Err(format!("its condition has more than {ALTERNATIVES_MAX} alternatives"));
     }

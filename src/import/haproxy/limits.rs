@@ -7,24 +7,24 @@ use std::collections::BTreeMap;
 use ipnet::IpNet;
 
 use super::conditions::{Acls, Counter, Test};
-use super::lines::Line;
-use crate::import::draft::{Draft, Place, quoted};
+use super::lines::ConfigLine;
+use crate::import::draft::{Draft, SourceLine, quoted};
 use crate::import::limit::{Limit, Match};
 use crate::import::path::Path;
 
 /// A `stick-table`: its place, and the period of each counter that has one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
     stores: BTreeMap<String, String>,
 }
 
 /// All tables by the names of their sections.
 pub(super) type Tables = BTreeMap<String, Table>;
 
-/// A rule in the order in which HAProxy evaluates them, with the ACLs of its section.
+/// A rule in the order in which `HAProxy` evaluates them, with the ACLs of its section.
 pub(super) struct Rule<'l, 'a> {
-    pub(super) line: &'l Line,
+    pub(super) line: &'l ConfigLine,
     pub(super) acls: &'a Acls<'l>,
     /// The section, which is the default table.
     pub(super) section: &'l str,
@@ -33,7 +33,7 @@ pub(super) struct Rule<'l, 'a> {
 /// A `track-sc` rule.
 struct Tracker {
     at: usize,
-    place: Place,
+    place: SourceLine,
     number: String,
     table: String,
     parts: Vec<String>,
@@ -56,11 +56,11 @@ struct Around<'a> {
 pub(super) struct Limits {
     pub(super) limits: Vec<Limit>,
     /// `server.max_connections_per_ip`.
-    pub(super) connections: Vec<(Vec<Place>, u64)>,
+    pub(super) connections: Vec<(Vec<SourceLine>, u64)>,
 }
 
 /// Reads a `stick-table`.
-pub(super) fn table(line: &Line) -> Table {
+pub(super) fn table(line: &ConfigLine) -> Table {
     let store = line.words.iter().skip_while(|word| *word != "store").nth(1).map_or("", String::as_str);
     // Commas separate counters; none of them has two arguments.
     let counters = store.split(',').map(|counter| {
@@ -107,7 +107,9 @@ pub(super) fn limits(rules: &[Rule<'_, '_>], tables: &Tables, draft: &mut Draft)
             }
         }
         if limits.limits.len() + limits.connections.len() > count {
-            refusal.into_iter().for_each(|difference| draft.differs(place, difference));
+            if let Some(difference) = refusal {
+                draft.differs(place, difference);
+            }
         }
     }
     let used = |tracker: &Tracker| limits.limits.iter().any(|limit| limit.places.contains(&tracker.place));
@@ -125,7 +127,7 @@ fn phase<'l>(rule: &Rule<'l, '_>) -> [&'l str; 2] {
 
 /// The difference of an action that refuses a request, if there is one; `None` for other actions.
 #[allow(clippy::option_option)]
-fn refusal(line: &Line) -> Option<Option<&'static str>> {
+fn refusal(line: &ConfigLine) -> Option<Option<&'static str>> {
     let start = usize::from(line.word(0) == "tcp-request") + 1;
     let has = |text: &str| line.words.iter().any(|word| word == text);
     match line.word(start) {
@@ -140,7 +142,7 @@ fn refusal(line: &Line) -> Option<Option<&'static str>> {
     }
 }
 
-fn tracker_number(line: &Line) -> Option<&str> {
+fn tracker_number(line: &ConfigLine) -> Option<&str> {
     line.words.iter().take(3).find_map(|word| word.strip_prefix("track-sc"))
 }
 
@@ -163,7 +165,9 @@ fn tracker(at: usize, rule: &Rule<'_, '_>, draft: &mut Draft) -> Option<Tracker>
             return None;
         }
     };
-    difference.into_iter().for_each(|difference| draft.differs(place, difference));
+    if let Some(difference) = difference {
+        draft.differs(place, difference);
+    }
     let table = line.words.iter().skip_while(|word| *word != "table").nth(1);
     Some(Tracker {
         at,
@@ -246,30 +250,14 @@ fn limit(
     draft: &mut Draft,
 ) -> Result<(), String> {
     let is_counter = |test: &&Test| matches!(test, Test::Above { .. });
-    let (counters, others): (Vec<_>, Vec<_>) = tests.iter().partition(is_counter);
+    let (counters, others): (Vec<&Test>, Vec<&Test>) = tests.iter().partition(is_counter);
     let (counter, number) = match &counters[..] {
         [Test::Above { counter, number }] => (counter, number),
         [] => return Err("set `[access]` by hand: Weir refuses nothing for it".to_owned()),
         _ => return Err("its condition has several counters".to_owned()),
     };
     let tracker = find(at, rule, counter, around.trackers)?;
-    for test in &others {
-        match test {
-            Test::NotFrom(_) if tracker.parts == ["ip"] => {}
-            test if tracker.tests.contains(test) => {}
-            _ => {
-                return Err("HAProxy counts more requests than it refuses; Weir counts what a limit matches".to_owned());
-            }
-        }
-    }
-    let mut all: Vec<_> = tracker.tests.clone();
-    for (_, exempt_at, networks) in around.exempt.iter().filter(|(exempt, ..)| *exempt == phase(rule)) {
-        if tracker.parts != ["ip"] && tracker.at < *exempt_at {
-            return Err("HAProxy also counts requests of networks that an earlier rule exempts".to_owned());
-        }
-        all.push(Test::NotFrom(networks.clone()));
-    }
-    all.extend(others.into_iter().filter(|test| !tracker.tests.contains(test)).cloned());
+    let all = tests_of_limit(rule, &others, tracker, around)?;
     let (mut matches, except_ips, differences) = conditions(&all)?;
     matches.headers.clone_from(&tracker.headers);
     let is_before = at < tracker.at;
@@ -300,7 +288,9 @@ fn limit(
         }
         name => return Err(reason(name).to_owned()),
     };
-    differences.into_iter().for_each(|difference| draft.differs(tracker.place, difference));
+    for difference in differences {
+        draft.differs(tracker.place, difference);
+    }
     limits.limits.push(Limit {
         name: tracker.table.clone(),
         places,
@@ -314,14 +304,39 @@ fn limit(
     Ok(())
 }
 
+/// The tests for the requests of a limit: those of its tracker and `others` of its rule, without exempt networks.
+fn tests_of_limit(
+    rule: &Rule<'_, '_>,
+    others: &[&Test],
+    tracker: &Tracker,
+    around: &Around<'_>,
+) -> Result<Vec<Test>, String> {
+    let mut all = tracker.tests.clone();
+    for (_, exempt_at, networks) in around.exempt.iter().filter(|(exempt, ..)| *exempt == phase(rule)) {
+        if tracker.parts != ["ip"] && tracker.at < *exempt_at {
+            return Err("HAProxy also counts requests of networks that an earlier rule exempts".to_owned());
+        }
+        all.push(Test::NotFrom(networks.clone()));
+    }
+    for test in others {
+        match test {
+            test if tracker.tests.contains(test) => {}
+            Test::NotFrom(_) if tracker.parts == ["ip"] => all.push((*test).clone()),
+            _ => {
+                return Err("HAProxy counts more requests than it refuses; Weir counts what a limit matches".to_owned());
+            }
+        }
+    }
+    Ok(all)
+}
+
 /// The tracker that a counter is of.
 fn find<'t>(at: usize, rule: &Rule<'_, '_>, counter: &Counter, trackers: &'t [Tracker]) -> Result<&'t Tracker, String> {
-    let found = match &counter.tracker {
-        Some(number) => trackers.iter().find(|tracker| tracker.number == *number && tracker.at < at),
-        None => {
-            let table = counter.table.as_deref().unwrap_or(rule.section);
-            trackers.iter().find(|tracker| tracker.table == table && tracker.parts == ["ip"])
-        }
+    let found = if let Some(number) = &counter.tracker {
+        trackers.iter().find(|tracker| tracker.number == *number && tracker.at < at)
+    } else {
+        let table = counter.table.as_deref().unwrap_or(rule.section);
+        trackers.iter().find(|tracker| tracker.table == table && tracker.parts == ["ip"])
     };
     let is_its = |tracker: &&Tracker| counter.table.as_ref().is_none_or(|table| *table == tracker.table);
     found.filter(is_its).ok_or_else(|| "no translated rule counts for it".to_owned())
@@ -343,7 +358,7 @@ fn reason(counter: &str) -> &'static str {
     }
 }
 
-/// A period of HAProxy as that of a rate of Weir.
+/// A period of `HAProxy` as that of a rate of Weir.
 fn period(text: &str) -> Option<String> {
     let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let unit = match &text[at..] {

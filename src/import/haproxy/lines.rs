@@ -1,8 +1,8 @@
-//! Reads a configuration of HAProxy into sections of lines: words, quotes, escapes and comments.
+//! Reads a configuration of `HAProxy` into sections of lines: words, quotes, escapes and comments.
 //!
 //! Not here: the meaning of a line.
 
-use crate::import::draft::{Draft, Place};
+use crate::import::draft::{Draft, SourceLine};
 use crate::import::report::ImportError;
 
 /// The words that begin a section.
@@ -11,12 +11,12 @@ const SECTIONS: &str = "global defaults frontend backend listen peers resolvers 
 
 /// A line with its words; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Line {
-    pub(super) place: Place,
+pub(super) struct ConfigLine {
+    pub(super) place: SourceLine,
     pub(super) words: Vec<String>,
 }
 
-impl Line {
+impl ConfigLine {
     /// The word at `index`; empty without one.
     pub(super) fn word(&self, index: usize) -> &str {
         self.words.get(index).map_or("", String::as_str)
@@ -28,14 +28,14 @@ impl Line {
 pub(super) struct Section {
     pub(super) kind: String,
     pub(super) name: String,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<ConfigLine>,
 }
 
 /// Reads the sections of the first file of `draft`. Lines before the first section are a `listen` without a name.
 pub(super) fn read(draft: &Draft) -> Result<Vec<Section>, ImportError> {
     let mut sections: Vec<Section> = Vec::new();
     for (line, text) in (1..).zip(draft.text(0).lines()) {
-        let place = Place { file: 0, line };
+        let place = SourceLine { file: 0, line };
         let words = words(text).map_err(|what| ImportError(format!("{}: {what}", draft.name_of(place))))?;
         match words.first() {
             None => {}
@@ -47,9 +47,9 @@ pub(super) fn read(draft: &Draft) -> Result<Vec<Section>, ImportError> {
                 if sections.is_empty() {
                     sections.push(Section { kind: "listen".to_owned(), ..Section::default() });
                 }
-                sections.last_mut().into_iter().for_each(|section| {
-                    section.lines.push(Line { place, words: words.clone() });
-                });
+                if let Some(section) = sections.last_mut() {
+                    section.lines.push(ConfigLine { place, words });
+                }
             }
         }
     }
@@ -68,14 +68,13 @@ fn words(line: &str) -> Result<Vec<String>, &'static str> {
                 word.get_or_insert_default().push(next);
             }
             (c, Some(open)) if c == open => quote = None,
-            (c, Some(_)) => word.get_or_insert_default().push(c),
             ('"' | '\'', None) => {
                 quote = Some(c);
                 word.get_or_insert_default();
             }
             ('#', None) => break,
             (c, None) if c.is_ascii_whitespace() => words.extend(word.take()),
-            (c, None) => word.get_or_insert_default().push(c),
+            (c, _) => word.get_or_insert_default().push(c),
         }
     }
     if quote.is_some() {

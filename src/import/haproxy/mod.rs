@@ -1,4 +1,4 @@
-//! HAProxy: limits by stick tables, with frontends, backends and services.
+//! `HAProxy`: limits by stick tables, with frontends, backends and services.
 
 mod lines;
 
@@ -11,9 +11,9 @@ use std::path::Path;
 
 use conditions::Acls;
 use limits::{Rule, Tables};
-use lines::{Line, Section};
+use lines::{ConfigLine, Section};
 
-use super::draft::{Block, Draft, Place, list};
+use super::draft::{Block, Draft, SourceLine, list};
 use super::limit::{self, Limit, Match};
 use super::report::{ImportError, Kind};
 use super::services::{Route, Service, write};
@@ -22,7 +22,7 @@ use super::services::{Route, Service, write};
 pub(super) fn translate(_: &Path, draft: &mut Draft) -> Result<(), ImportError> {
     let sections = lines::read(draft)?;
     let acls: Vec<_> = sections.iter().map(acls).collect();
-    let mut reader = Reader { sections: &sections, acls: &acls, ..Reader::default() };
+    let mut reader = SectionReader { sections: &sections, acls: &acls, ..SectionReader::default() };
     for section in &sections {
         let table = section.lines.iter().find(|line| line.word(0) == "stick-table");
         if let Some(line) = table {
@@ -43,15 +43,15 @@ fn acls(section: &Section) -> Acls<'_> {
 }
 
 #[derive(Default)]
-struct Reader<'l> {
+struct SectionReader<'l> {
     sections: &'l [Section],
     /// For each section.
     acls: &'l [Acls<'l>],
     tables: Tables,
     /// The limits of each frontend.
     limits: Vec<Vec<Limit>>,
-    connections: Vec<(Vec<Place>, u64)>,
-    listen: Vec<(Place, String)>,
+    connections: Vec<(Vec<SourceLine>, u64)>,
+    listen: Vec<(SourceLine, String)>,
     services: BTreeMap<String, Service>,
     routes: Vec<Route>,
     /// Whether sections without a mode forward TCP.
@@ -64,7 +64,7 @@ struct Reader<'l> {
 const PHASES: [&[&str]; 4] =
     [&["tcp-request", "connection"], &["tcp-request", "session"], &["tcp-request", "content"], &["http-request"]];
 
-impl<'l> Reader<'l> {
+impl<'l> SectionReader<'l> {
     fn section(&mut self, index: usize, draft: &mut Draft) {
         let section = &self.sections[index];
         let mode = section.lines.iter().rfind(|line| line.word(0) == "mode").map(|line| line.word(1) == "tcp");
@@ -72,7 +72,7 @@ impl<'l> Reader<'l> {
         if section.kind == "defaults" {
             self.is_tcp = is_tcp;
         }
-        let serves = |line: &Line| {
+        let serves = |line: &ConfigLine| {
             ["server", "default_backend", "use_backend"].contains(&line.word(0))
                 || is_rule(line) && line.word(1) != "return"
         };
@@ -111,7 +111,7 @@ impl<'l> Reader<'l> {
         }
     }
 
-    fn bind(&mut self, line: &Line, draft: &mut Draft) {
+    fn bind(&mut self, line: &ConfigLine, draft: &mut Draft) {
         match services::listen(line) {
             Ok(addresses) => self.listen.extend(addresses.into_iter().map(|address| (line.place, address))),
             Err(reason) => draft.left_out(line.place, reason),
@@ -119,13 +119,15 @@ impl<'l> Reader<'l> {
     }
 
     /// Reads a `use_backend`.
-    fn route(&mut self, index: usize, line: &Line, draft: &mut Draft) {
+    fn route(&mut self, index: usize, line: &ConfigLine, draft: &mut Draft) {
         let alternatives = self.acls[index].of(line).unwrap_or_default();
         let matches: Result<Vec<_>, _> = alternatives.iter().map(|tests| limits::conditions(tests)).collect();
         match matches {
             Ok(all) if !all.is_empty() && all.iter().all(|(_, except, _)| except.is_empty()) => {
                 for (matches, _, differences) in all {
-                    differences.into_iter().for_each(|difference| draft.differs(line.place, difference));
+                    for difference in differences {
+                        draft.differs(line.place, difference);
+                    }
                     self.push_route(line, line.word(1), matches);
                 }
             }
@@ -133,7 +135,7 @@ impl<'l> Reader<'l> {
         }
     }
 
-    fn push_route(&mut self, line: &Line, service: &str, matches: Match) {
+    fn push_route(&mut self, line: &ConfigLine, service: &str, matches: Match) {
         self.routes.push(Route { places: vec![line.place], matches, service: service.to_owned(), rewrite: None });
     }
 
@@ -167,8 +169,9 @@ impl<'l> Reader<'l> {
     fn rules(&self, index: usize) -> Vec<Rule<'l, 'l>> {
         let (section, acls) = (&self.sections[index], &self.acls[index]);
         let of_phase = |phase: &'static [&'static str]| {
-            let is_of =
-                move |line: &&'l Line| line.words.iter().zip(phase).filter(|(a, b)| a == *b).count() == phase.len();
+            let is_of = move |line: &&'l ConfigLine| {
+                line.words.iter().zip(phase).filter(|(a, b)| a == *b).count() == phase.len()
+            };
             section.lines.iter().filter(is_of)
         };
         let lines = PHASES.into_iter().flat_map(of_phase);
@@ -227,6 +230,6 @@ impl<'l> Reader<'l> {
 }
 
 /// Whether a line is a rule of a phase.
-fn is_rule(line: &Line) -> bool {
+fn is_rule(line: &ConfigLine) -> bool {
     PHASES.iter().any(|phase| line.words.iter().zip(*phase).filter(|(a, b)| a == *b).count() == phase.len())
 }

@@ -1,11 +1,11 @@
-//! Backends, servers and listeners of HAProxy.
+//! Backends, servers and listeners of `HAProxy`.
 
-use super::lines::{Line, Section};
+use super::lines::{ConfigLine, Section};
 use crate::import::draft::{Draft, quoted};
 use crate::import::services::Service;
 
 /// Reads a line of a backend; `false` if it is no such line.
-pub(super) fn read(line: &Line, service: &mut Service, draft: &mut Draft) -> bool {
+pub(super) fn read(line: &ConfigLine, service: &mut Service, draft: &mut Draft) -> bool {
     match line.word(0) {
         "server" => server(line, service, draft),
         "balance" => {
@@ -20,7 +20,7 @@ pub(super) fn read(line: &Line, service: &mut Service, draft: &mut Draft) -> boo
     true
 }
 
-fn server(line: &Line, service: &mut Service, draft: &mut Draft) {
+fn server(line: &ConfigLine, service: &mut Service, draft: &mut Draft) {
     let has = |option: &str| line.words.iter().any(|word| word == option);
     if has("ssl") || has("backup") {
         return draft.left_out(line.place, "set an endpoint with `https` or a second service by hand");
@@ -55,7 +55,7 @@ fn balance(words: &[String]) -> Vec<(&'static str, String)> {
 }
 
 /// The addresses of a `bind`; errs with the reason why Weir does not listen there.
-pub(super) fn listen(line: &Line) -> Result<Vec<String>, &'static str> {
+pub(super) fn listen(line: &ConfigLine) -> Result<Vec<String>, &'static str> {
     if let Some(option) = line.words.iter().find(|word| *word == "ssl" || *word == "accept-proxy") {
         let by_hand = ["set `server.tls` and `server.listen` by hand", "set `server.proxy_protocol` by hand"];
         return Err(by_hand[usize::from(option == "accept-proxy")]);
@@ -76,7 +76,7 @@ pub(super) fn listen(line: &Line) -> Result<Vec<String>, &'static str> {
 }
 
 /// The reason why a line of a section is not translated, and whether it changes decisions about requests.
-pub(super) fn reason(section: &Section, line: &Line) -> (bool, &'static str) {
+pub(super) fn reason(section: &Section, line: &ConfigLine) -> (bool, &'static str) {
     match line.word(0) {
         _ if section.kind == "global" || section.kind == "peers" || section.kind == "resolvers" => {
             (false, "it changes no decision about requests of this process")

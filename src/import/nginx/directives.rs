@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::import::draft::{Draft, Place};
+use crate::import::draft::{Draft, SourceLine};
 use crate::import::report::{ImportError, Kind};
 
 /// The most blocks and includes within each other.
@@ -13,7 +13,7 @@ const DEPTH_MAX: usize = 32;
 /// A directive with its words, and its block if it has one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Directive {
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
     pub(super) name: String,
     pub(super) words: Vec<String>,
     pub(super) block: Option<Vec<Directive>>,
@@ -46,21 +46,21 @@ pub(super) fn read(path: &Path, draft: &mut Draft) -> Result<Vec<Directive>, Imp
 
 fn file_directives(file: usize, folder: &Path, depth: usize, draft: &mut Draft) -> Result<Vec<Directive>, ImportError> {
     let text = draft.text(file).to_owned();
-    let mut reader = Reader { rest: &text, place: Place { file, line: 1 }, folder };
-    match reader.block(depth, draft)? {
+    let mut lexer = Lexer { rest: &text, place: SourceLine { file, line: 1 }, folder };
+    match lexer.block(depth, draft)? {
         (directives, false) => Ok(directives),
-        (_, true) => Err(reader.error("`}` without `{`", draft)),
+        (_, true) => Err(lexer.error("`}` without `{`", draft)),
     }
 }
 
-struct Reader<'t> {
+struct Lexer<'t> {
     rest: &'t str,
-    place: Place,
+    place: SourceLine,
     /// The folder of relative includes.
     folder: &'t Path,
 }
 
-impl Reader<'_> {
+impl Lexer<'_> {
     fn error(&self, what: &str, draft: &Draft) -> ImportError {
         ImportError(format!("{}: {what}", draft.name_of(self.place)))
     }
@@ -146,7 +146,6 @@ impl Reader<'_> {
                 }
                 '$' if chars.peek().is_some_and(|(_, next)| *next == '{') => {
                     word.extend(chars.next().map(|_| "${"));
-                    continue;
                 }
                 '}' if word.rfind("${").is_some_and(|start| !word[start..].contains('}')) => word.push('}'),
                 ' ' | '\t' | '\r' | '\n' | ';' | '{' | '}' if quote.is_none() => {
@@ -159,13 +158,11 @@ impl Reader<'_> {
                 }
             }
         }
-        match quote {
-            Some(_) => Err(self.error("a quoted text has no end", draft)),
-            None => {
-                self.rest = "";
-                Ok(word)
-            }
+        if quote.is_some() {
+            return Err(self.error("a quoted text has no end", draft));
         }
+        self.rest = "";
+        Ok(word)
     }
 
     /// The directives of the files that `include` names.

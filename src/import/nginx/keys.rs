@@ -104,7 +104,7 @@ impl<'d> Variables<'d> {
         let mut cases = Vec::new();
         for case in map.directives() {
             match case.name.as_str() {
-                "default" => usual = case.word(0).to_owned(),
+                "default" => case.word(0).clone_into(&mut usual),
                 "volatile" => {}
                 "hostnames" => return Err("its `map` has `hostnames`".to_owned()),
                 name if name.starts_with('~') => return Err("its `map` has a regular expression".to_owned()),

@@ -1,13 +1,13 @@
 //! Directives that a block of nginx inherits from the block around it.
 
 use super::directives::Directive;
-use crate::import::draft::{Draft, Place};
+use crate::import::draft::{Draft, SourceLine};
 use crate::import::report::Kind;
 
 /// A `limit_req` or a `limit_conn`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Use {
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
     pub(super) zone: String,
     /// Of `limit_req`: requests beyond the rate, and those of them that are not delayed.
     pub(super) burst: u64,
@@ -52,10 +52,12 @@ impl Level {
             level.connections = named("limit_conn").filter_map(|directive| limit_conn(directive, draft)).collect();
         }
         for (name, is_dry) in ["limit_req_dry_run", "limit_conn_dry_run"].into_iter().zip(&mut level.is_dry) {
-            *is_dry = named(name).last().map_or(*is_dry, |directive| directive.word(0) == "on");
+            *is_dry = named(name).next_back().map_or(*is_dry, |directive| directive.word(0) == "on");
         }
         for (uses, is_dry) in [&mut level.requests, &mut level.connections].into_iter().zip(level.is_dry) {
-            uses.iter_mut().for_each(|one| one.is_dry = is_dry);
+            for one in uses {
+                one.is_dry = is_dry;
+            }
         }
         for name in ["limit_req_status", "limit_conn_status"] {
             for directive in named(name).filter(|directive| directive.word(0) != "429") {

@@ -20,7 +20,7 @@ use services::{Upstreams, proxy_pass};
 use site::{Site, Spot, path_of, routed};
 use zones::Zones;
 
-use super::draft::{Block, Draft, Place, list, quoted};
+use super::draft::{Block, Draft, SourceLine, list, quoted};
 use super::limit;
 use super::path::Path;
 use super::report::{ImportError, Kind};
@@ -33,7 +33,7 @@ pub(super) fn translate(file: &FilePath, draft: &mut Draft) -> Result<(), Import
     for directive in &directives {
         if directive.name == "http" { http.extend(directive.directives()) } else { http.push(directive) }
     }
-    let (mut reader, mut variables) = (Reader::default(), Variables::default());
+    let (mut reader, mut variables) = (HttpReader::default(), Variables::default());
     for directive in &http {
         match directive.name.as_str() {
             "geo" | "map" => variables.add(directive),
@@ -70,17 +70,17 @@ pub(super) fn translate(file: &FilePath, draft: &mut Draft) -> Result<(), Import
 
 /// The parts of a configuration.
 #[derive(Default)]
-struct Reader<'d> {
+struct HttpReader<'d> {
     upstreams: Upstreams<'d>,
     sites: Vec<Site>,
     services: BTreeMap<String, Service>,
     has_one_server: bool,
-    listen: Vec<(Place, String)>,
+    listen: Vec<(SourceLine, String)>,
     /// `set_real_ip_from`, `real_ip_header`, `real_ip_recursive` and `client_max_body_size`.
     settings: Vec<Directive>,
 }
 
-impl Reader<'_> {
+impl HttpReader<'_> {
     /// Notes a directive that is not translated, or keeps it for [`Self::write`] if it `is_for_all` requests.
     fn note(&mut self, directive: &Directive, is_for_all: bool, draft: &mut Draft) {
         match directive.name.as_str() {
@@ -137,7 +137,9 @@ impl Reader<'_> {
                 return others::note_all(location, &reason, draft);
             }
         };
-        path.difference().into_iter().for_each(|difference| draft.differs(place, difference));
+        if let Some(difference) = path.difference() {
+            draft.differs(place, difference);
+        }
         let level = around.1.within(location.directives(), draft);
         let mut proxy = None;
         for directive in location.directives() {
@@ -198,7 +200,7 @@ impl Reader<'_> {
 
     fn write_settings(&self, draft: &mut Draft) {
         let named = |name: &'static str| self.settings.iter().filter(move |setting| setting.name == name);
-        let last = |name| named(name).last().map_or("", |setting| setting.word(0));
+        let last = |name| named(name).next_back().map_or("", |setting| setting.word(0));
         let proxies: Vec<_> = named("set_real_ip_from").collect();
         if last("real_ip_header").eq_ignore_ascii_case("x-forwarded-for") && !proxies.is_empty() {
             if last("real_ip_recursive") != "on" {

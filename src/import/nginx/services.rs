@@ -41,7 +41,7 @@ pub(super) fn proxy_pass(
             Some(upstream) => balanced(upstream, scheme, draft),
             None => Service { endpoints: vec![endpoint(scheme, host)], ..Service::default() },
         };
-        service.name = host.to_owned();
+        host.clone_into(&mut service.name);
         // A Unix socket has no host; nginx sends `localhost` as Weir does.
         service.rewrites_host = !keeps_host;
         services.insert(id.clone(), service);

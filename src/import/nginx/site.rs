@@ -4,14 +4,14 @@ use std::ops::Not;
 
 use super::directives::Directive;
 use super::level::{Level, Use};
-use crate::import::draft::{Draft, Place};
+use crate::import::draft::{Draft, SourceLine};
 use crate::import::limit::Match;
 use crate::import::path::Path;
 
 /// A `server` block.
 #[derive(Debug, Default)]
 pub(super) struct Site {
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
     /// Its hosts as patterns of Weir.
     pub(super) hosts: Vec<String>,
     /// The value of `$server_name`.
@@ -26,7 +26,7 @@ pub(super) struct Site {
 /// The requests of a location.
 #[derive(Debug)]
 pub(super) struct Spot {
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
     pub(super) path: Path,
     pub(super) level: Level,
     pub(super) proxy: Option<Proxy>,
@@ -35,7 +35,7 @@ pub(super) struct Spot {
 /// A `proxy_pass`.
 #[derive(Clone, Debug)]
 pub(super) struct Proxy {
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
     pub(super) service: String,
     pub(super) rewrite: Option<(String, String)>,
 }

@@ -9,13 +9,13 @@ use super::directives::Directive;
 use super::keys::{Key, Variables};
 use super::level::{Level, Use};
 use super::site::{Site, Spot};
-use crate::import::draft::{Draft, Place, quoted};
+use crate::import::draft::{Draft, SourceLine, quoted};
 use crate::import::limit::{Limit, Match};
 use crate::import::report::Kind;
 
 /// A zone of requests or of connections.
 pub(super) struct Zone {
-    place: Place,
+    place: SourceLine,
     key: Key,
     /// Thousandths of requests a second, and the text of `rate`; `None` of connections.
     rate: Option<(u64, String)>,
@@ -43,7 +43,9 @@ impl Zones {
         };
         match variables.key(directive.word(0)) {
             Ok(key) => {
-                key.differences.iter().for_each(|difference| draft.differs(place, difference));
+                for difference in &key.differences {
+                    draft.differs(place, difference);
+                }
                 draft.note(Kind::NotNeeded, place, "the size of the zone: `max_keys` bounds the keys");
                 self.0.insert(name, Zone { place, key, rate });
             }
@@ -67,13 +69,13 @@ impl Zones {
                 let users: Vec<_> = sites.iter().filter(is_user).collect();
                 let paths = |site: &Site| site.region(&in_force, &mut Draft::default());
                 let is_alike = users.iter().all(|site| paths(site) == paths(users[0]));
-                let groups: Vec<&[&Site]> = match zone.key.is_by_server {
-                    false if is_alike => vec![&users[..]].into_iter().filter(|users| !users.is_empty()).collect(),
-                    _ => users.chunks(1).collect(),
-                };
+                let is_shared = is_alike && !zone.key.is_by_server;
+                let groups: Vec<_> = users.chunks(if is_shared { users.len().max(1) } else { 1 }).collect();
                 if limits.len() > count || groups.len() > 1 && !zone.key.is_by_server {
                     let why = format!("the limits of the zone `{name}` share no budget in Weir");
-                    users.iter().for_each(|site| draft.differs(site.place, &why));
+                    for site in &users {
+                        draft.differs(site.place, &why);
+                    }
                 }
                 for users in groups {
                     limits.push(limit((name, zone), users, sites, &in_force, draft));
@@ -171,7 +173,7 @@ fn rate(text: &str) -> Option<(u64, String)> {
     let count: u64 = count.parse().ok().filter(|count| (1..=1_000_000_000).contains(count))?;
     match unit {
         "s" => Some((count * 1000, format!("{count}/s"))),
-        "m" if count * 1000 % 60 == 0 => Some((count * 1000 / 60, format!("{count}/min"))),
+        "m" if (count * 1000).is_multiple_of(60) => Some((count * 1000 / 60, format!("{count}/min"))),
         // nginx rounds down to thousandths of a request a second.
         "m" => Some((count * 1000 / 60, format!("{}/1000s", count * 1000 / 60))),
         _ => None,

@@ -1,4 +1,4 @@
-//! HAProxy.
+//! `HAProxy`.
 
 use super::{check, import};
 
