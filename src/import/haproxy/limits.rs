@@ -47,6 +47,8 @@ struct Tracker {
 struct Around<'a> {
     trackers: &'a [Tracker],
     tables: &'a Tables,
+    /// The last rule that refuses requests. Trackers before it count these.
+    last_refusal: Option<usize>,
     /// Networks that a rule exempts from the later rules of its section and phase.
     exempt: Vec<([&'a str; 2], usize, Vec<IpNet>)>,
 }
@@ -74,7 +76,8 @@ pub(super) fn table(line: &ConfigLine) -> Table {
 pub(super) fn limits(rules: &[Rule<'_, '_>], tables: &Tables, draft: &mut Draft) -> Limits {
     let trackers: Vec<_> = rules.iter().enumerate().filter_map(|(at, rule)| tracker(at, rule, draft)).collect();
     let mut limits = Limits::default();
-    let mut around = Around { trackers: &trackers, tables, exempt: Vec::new() };
+    let last_refusal = rules.iter().rposition(|rule| refusal(rule.line).is_some());
+    let mut around = Around { trackers: &trackers, tables, last_refusal, exempt: Vec::new() };
     for (at, rule) in rules.iter().enumerate() {
         if tracker_number(rule.line).is_some() {
             continue;
@@ -260,8 +263,7 @@ fn limit(
     let all = tests_of_limit(rule, &others, tracker, around)?;
     let (mut matches, except_ips, differences) = conditions(&all)?;
     matches.headers.clone_from(&tracker.headers);
-    let is_before = at < tracker.at;
-    let max = number.saturating_add(u64::from(is_before));
+    let max = number.saturating_add(u64::from(at < tracker.at));
     let table = around.tables.get(&tracker.table);
     let mut places = vec![tracker.place, rule.line.place];
     places.extend(table.map(|table| table.place));
@@ -279,7 +281,7 @@ fn limit(
         }
         "conn_cur" => vec![("algorithm", quoted("concurrency")), ("max", max.to_string())],
         "http_req_rate" => {
-            if !is_before {
+            if around.last_refusal > Some(tracker.at) {
                 let what = "HAProxy counts refused requests too, so a client that goes on stays refused; Weir does not";
                 draft.differs(rule.line.place, what);
             }

@@ -58,6 +58,9 @@ fn rates_of_requests_are_windows() {
     limits(&rules, &limit(more, "9/10s"), &format!("8 {GOES_ON}"));
     let before = "http-request deny deny_status 429 if { src_http_req_rate(t) gt 100 }\n";
     limits(&format!("{before}{track}"), &limit("", "101/10s"), "");
+    let after = format!("{before}{track}http-request deny if {{ path /a }}\n");
+    let report = format!("7 {GOES_ON}\n9 LeftOut set `[access]` by hand: Weir refuses nothing for it");
+    limits(&after, &limit("", "101/10s"), &report);
     let path = "http-request track-sc0 src table t if { path_beg /api/ }\n";
     let rules = format!("{path}http-request tarpit if {{ sc_http_req_rate(0) gt 5 }} {{ path_beg /api/ }}");
     let report = format!("8 {GOES_ON}\n8 Differs Weir refuses requests with 429 at once");
