@@ -109,7 +109,7 @@ fn front(format: &str, text: &str) -> Front {
     if format == "nginx" { Front::nginx(text) } else { Front::haproxy(text, "") }
 }
 
-/// A configuration of HAProxy with these rules of its frontend.
+/// A configuration of `HAProxy` with these rules of its frontend.
 fn haproxy(rules: &str) -> String {
     format!(
         "global\nnbthread 1\ndefaults\nmode http\ntimeout connect 5s\ntimeout client 1m\ntimeout server 1m\n\
@@ -221,7 +221,7 @@ fn nginx_charges_requests_before_connections() {
     compare_slow("nginx", &text, 8, 3, "1 of 9 127.0.0.1 GET / a -");
 }
 
-/// The first example of the article of HAProxy about rate limits, with a longer period.
+/// The first example of the article of `HAProxy` about rate limits, with a longer period.
 #[test]
 fn haproxy_counts_requests_of_clients() {
     let text = haproxy(

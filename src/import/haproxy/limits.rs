@@ -109,10 +109,8 @@ pub(super) fn limits(rules: &[Rule<'_, '_>], tables: &Tables, draft: &mut Draft)
                 draft.left_out(place, reason);
             }
         }
-        if limits.limits.len() + limits.connections.len() > count {
-            if let Some(difference) = refusal {
-                draft.differs(place, difference);
-            }
+        if let Some(difference) = refusal.filter(|_| limits.limits.len() + limits.connections.len() > count) {
+            draft.differs(place, difference);
         }
     }
     let used = |tracker: &Tracker| limits.limits.iter().any(|limit| limit.places.contains(&tracker.place));
