@@ -15,6 +15,8 @@ pub(super) struct Use {
     /// Of `limit_conn`.
     pub(super) max: u64,
     pub(super) is_dry: bool,
+    /// That of refusals, if it is written.
+    pub(super) status: Option<u16>,
 }
 
 impl Use {
@@ -37,6 +39,7 @@ pub(super) struct Level {
     /// Whether the service gets the host of the client.
     pub(super) keeps_host: bool,
     is_dry: [bool; 2],
+    statuses: [Option<u16>; 2],
 }
 
 impl Level {
@@ -54,14 +57,13 @@ impl Level {
         for (name, is_dry) in ["limit_req_dry_run", "limit_conn_dry_run"].into_iter().zip(&mut level.is_dry) {
             *is_dry = named(name).next_back().map_or(*is_dry, |directive| directive.word(0) == "on");
         }
-        for (uses, is_dry) in [&mut level.requests, &mut level.connections].into_iter().zip(level.is_dry) {
-            for one in uses {
-                one.is_dry = is_dry;
-            }
+        for (name, status) in ["limit_req_status", "limit_conn_status"].into_iter().zip(&mut level.statuses) {
+            *status = named(name).next_back().map_or(*status, |directive| directive.word(0).parse().ok());
         }
-        for name in ["limit_req_status", "limit_conn_status"] {
-            for directive in named(name).filter(|directive| directive.word(0) != "429") {
-                draft.differs(directive.place, "Weir refuses requests with 429");
+        let kinds = [&mut level.requests, &mut level.connections].into_iter().zip(level.is_dry).zip(level.statuses);
+        for ((uses, is_dry), status) in kinds {
+            for one in uses {
+                (one.is_dry, one.status) = (is_dry, status);
             }
         }
         if named("proxy_set_header").next().is_some() {
@@ -89,7 +91,7 @@ pub(super) fn is_inherited(name: &str) -> bool {
 
 fn limit_req(directive: &Directive, draft: &mut Draft) -> Option<Use> {
     let place = directive.place;
-    let mut one = Use { place, zone: String::new(), burst: 0, undelayed: 0, max: 0, is_dry: false };
+    let mut one = Use { place, zone: String::new(), burst: 0, undelayed: 0, max: 0, is_dry: false, status: None };
     for word in &directive.words {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         let number = value.parse().ok();
@@ -113,5 +115,5 @@ fn limit_conn(directive: &Directive, draft: &mut Draft) -> Option<Use> {
         draft.left_out(place, "its number of connections is missing");
         return None;
     };
-    Some(Use { place, zone, burst: 0, undelayed: 0, max, is_dry: false })
+    Some(Use { place, zone, burst: 0, undelayed: 0, max, is_dry: false, status: None })
 }

@@ -106,6 +106,8 @@ fn limit(
     }
     let (matches, except_paths) = requests(&zone.key, users, all, in_force, draft);
     let places: BTreeSet<_> = uses.iter().map(|one| one.place).chain([zone.place]).collect();
+    let mut rule = zone.rate.as_ref().map_or_else(|| concurrency(&strictest), |rate| bucket(rate, &strictest));
+    rule.extend(strictest.status.map(|status| ("status", status.to_string())));
     Limit {
         name: name.to_owned(),
         places: places.into_iter().collect(),
@@ -115,7 +117,7 @@ fn limit(
         except_ips: zone.key.except_ips.clone(),
         except_paths,
         key: zone.key.parts.clone(),
-        rule: zone.rate.as_ref().map_or_else(|| concurrency(&strictest), |rate| bucket(rate, &strictest)),
+        rule,
     }
 }
 

@@ -97,6 +97,13 @@ fn rates_a_minute_are_rounded_down_as_in_nginx() {
 }
 
 #[test]
+fn a_written_status_is_that_of_refusals() {
+    let limit =
+        "[[limit]]\nname = \"a\"\nstage = \"arrival\"\nkey = [\"path\"]\nrate = \"9/s\"\nburst = 1\nstatus = 444\n";
+    limits("limit_req_zone $uri zone=a:1m rate=9r/s; limit_req zone=a; limit_req_status 444;", limit, "");
+}
+
+#[test]
 fn keys_are_variables_geo_and_map() {
     let limited = |key: &str, more: &str, report: &str| {
         let text = format!("{more}\nlimit_conn_zone {key} zone=a:1m; limit_conn a 3;");
