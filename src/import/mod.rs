@@ -1,6 +1,6 @@
 //! Translates the limits of other proxies into a configuration of Weir.
 //!
-//! A format reads its file into a [`Draft`]: blocks of TOML with the lines that they come from, and findings about all lines
+//! A format reads its file into a `Draft`: blocks of TOML with the lines that they come from, and findings about all lines
 //! that it does not translate exactly. The compiler of the configuration has the last word about each block. A new format is
 //! one module, and one row of [`FORMATS`]. Not here: the command line.
 
