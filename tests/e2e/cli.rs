@@ -78,7 +78,10 @@ fn what_it_is() {
     Commands:
       run          Run Weir with a configuration
       check        Check a configuration and show all errors; exit code 3 if it is invalid
+      import       Translate the limits of another proxy into a configuration; exit code 3 if a line is not translated exactly
       schema       Print a JSON Schema of the configuration, for editors
+      completions  Print the completions of a shell
+      man          Write manual pages: `weir.1`, and one for each subcommand
       demo         Demonstrate Weir with a built-in service; needs no configuration file
       explain      Explain how each limit would decide about a request; charges nothing
       client       Show what all limits of a running Weir know of one client: keys, bans, overrides, plan, last requests
@@ -86,6 +89,7 @@ fn what_it_is() {
       bans         List, set and lift bans of a running Weir
       overrides    List, set and remove overrides of a running Weir
       plans        List, assign and remove plans of single keys of a running Weir
+      apikeys      Make, list, rotate and revoke API keys, in the file that a configuration names
       upstreams    Show the services and endpoints of a running Weir, drain endpoints, and set their weights
       top          Show limits, verdicts, headroom, the most refused keys and the endpoints of a running Weir
       config       Show, check and reload the configuration of a running Weir
@@ -163,7 +167,10 @@ fn a_wrong_command_line_is_2() {
     Commands:
       run          Run Weir with a configuration
       check        Check a configuration and show all errors; exit code 3 if it is invalid
+      import       Translate the limits of another proxy into a configuration; exit code 3 if a line is not translated exactly
       schema       Print a JSON Schema of the configuration, for editors
+      completions  Print the completions of a shell
+      man          Write manual pages: `weir.1`, and one for each subcommand
       demo         Demonstrate Weir with a built-in service; needs no configuration file
       explain      Explain how each limit would decide about a request; charges nothing
       client       Show what all limits of a running Weir know of one client: keys, bans, overrides, plan, last requests
@@ -171,6 +178,7 @@ fn a_wrong_command_line_is_2() {
       bans         List, set and lift bans of a running Weir
       overrides    List, set and remove overrides of a running Weir
       plans        List, assign and remove plans of single keys of a running Weir
+      apikeys      Make, list, rotate and revoke API keys, in the file that a configuration names
       upstreams    Show the services and endpoints of a running Weir, drain endpoints, and set their weights
       top          Show limits, verdicts, headroom, the most refused keys and the endpoints of a running Weir
       config       Show, check and reload the configuration of a running Weir
