@@ -58,6 +58,30 @@ fn the_schema_is_json() {
     assert_eq!(schema["properties"]["limit"]["items"]["properties"]["mode"]["default"], "enforce");
 }
 
+/// A warning makes a configuration invalid with `--strict` only.
+#[test]
+fn a_check_as_json_has_problems_with_their_places() {
+    let folder = folder();
+    let warned = "[upstream]\nurl = \"http://127.0.0.1:9000\"\n[[limit]]\nname = \"a\"\nkey = [\"ip\"]\nrate = \"1/s\"\n\
+                  except = { ip = [\"0.0.0.0/0\"] }\n";
+    std::fs::write(folder.path().join("warned.toml"), warned).unwrap();
+    let check = |file: &str, options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(["check", "--json", file]).args(options).current_dir(folder.path());
+        let output = command.output().unwrap();
+        assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let problems = said["problems"].as_array().unwrap().len();
+        (output.status.code().unwrap(), said["valid"].as_bool().unwrap(), problems, said["problems"][0]["line"].clone())
+    };
+    assert_eq!(check("valid.toml", &["--strict"]), (0, true, 0, serde_json::Value::Null));
+    let (code, is_valid, problems, line) = check("broken.toml", &[]);
+    assert_eq!((code, is_valid, line), (3, false, 2.into()));
+    assert!(problems > 2, "{problems}");
+    assert_eq!(check("warned.toml", &[]), (0, true, 1, 7.into()));
+    assert_eq!(check("warned.toml", &["--strict"]), (3, true, 1, 7.into()));
+}
+
 #[test]
 fn what_it_is() {
     let folder = folder();

@@ -197,3 +197,13 @@ fn a_bucket_is_shared_with_forwarded_requests() {
     assert_eq!([ask(), forward(), ask(), forward(), ask()], [200, 200, 200, 429, 429]);
     assert_eq!(upstream.received().len(), 1);
 }
+
+/// A proxy may ask for another status than that of the limit.
+#[test]
+fn a_refusal_has_the_status_of_the_limit_unless_the_proxy_asks_for_one() {
+    let weir = start("[[limit]]\nname = \"l\"\nkey = [\"ip\"]\nrate = \"1/h\"\nstatus = 420\n");
+    let mut client = connect(&weir);
+    for (target, status) in [("/auth", 200), ("/auth", 420), ("/auth?refuse=403", 403), ("/auth", 420)] {
+        assert_eq!(client.send(GET.bytes(target)).answer().status, status, "{target}");
+    }
+}
