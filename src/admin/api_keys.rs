@@ -19,6 +19,7 @@ use super::access::Operator;
 use super::answer::{Answer, ProblemBody, Refused, json, problem};
 use super::audit::Audited;
 use super::body::{self, Json, Parameters};
+use super::edits::parsed_length;
 use super::reloads::{ReloadBody, ReloadTarget};
 use super::state::Admin;
 use super::times::rfc3339;
@@ -201,7 +202,7 @@ pub(super) async fn create(
 ) -> Answer {
     let read = || {
         let NewApiKeyBody { identity, name, plan, expires, reason } = body::object(&body)?;
-        let lifetime = expires.as_deref().map(|text| duration("expires", text, false)).transpose()?;
+        let lifetime = expires.as_deref().map(|text| parsed_length("expires", text)).transpose()?;
         Ok(("new_key", identity, KeyEdit { name, change: KeyChange::New { plan, lifetime } }, reason))
     };
     change(&admin, &operator, read()).await
@@ -227,8 +228,12 @@ pub(super) async fn rotate(
 ) -> Answer {
     let read = || {
         let RotationBody { identity, name, overlap, expires, reason } = body::object(&body)?;
-        let overlap = duration("overlap", overlap.as_deref().unwrap_or(OVERLAP_DEFAULT), true)?;
-        let lifetime = expires.as_deref().map(|text| duration("expires", text, false)).transpose()?;
+        let overlap = overlap.as_deref().unwrap_or(OVERLAP_DEFAULT);
+        let overlap = match humantime::parse_duration(overlap) {
+            Ok(Duration::ZERO) => Duration::ZERO,
+            _ => parsed_length("overlap", overlap)?,
+        };
+        let lifetime = expires.as_deref().map(|text| parsed_length("expires", text)).transpose()?;
         Ok(("rotate_key", identity, KeyEdit { name, change: KeyChange::Rotate { overlap, lifetime } }, reason))
     };
     change(&admin, &operator, read()).await
@@ -252,11 +257,6 @@ pub(super) async fn revoke(
 ) -> Answer {
     let edit = KeyEdit { name, change: KeyChange::Revoke { id } };
     change(&admin, &operator, Ok(("revoke_key", identity, edit, reason))).await
-}
-
-fn duration(name: &str, text: &str, may_be_zero: bool) -> Result<Duration, String> {
-    let read = humantime::parse_duration(text).ok().filter(|read| may_be_zero || !read.is_zero());
-    read.ok_or_else(|| format!("{name}: expected a duration such as `24h` or `90d`"))
 }
 
 /// The name of an identity with API keys, and their file. Without a name it is the only one.

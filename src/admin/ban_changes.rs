@@ -169,7 +169,7 @@ fn read(admin: &Admin, live: &Live, asked: &Value) -> Result<(Banned, NewBan), R
     let length_ns = match length.as_deref() {
         Some("forever") => None,
         Some(text) => {
-            Some(saturating_ns(parsed_length(text).map_err(|detail| bad(format!("{detail}, or `forever`")))?))
+            Some(saturating_ns(parsed_length("for", text).map_err(|detail| bad(format!("{detail}, or `forever`")))?))
         }
         None => return Err(bad("for: a ban has a length such as `10min` or `24h`, or is `forever`".to_owned())),
     };

@@ -237,10 +237,10 @@ pub(super) fn shown_key(gate: &Gate, live: &Live, limit: &str, text: &str) -> Va
     }
 }
 
-/// Reads a length such as `10min`.
-pub(super) fn parsed_length(text: &str) -> Result<Duration, String> {
+/// Reads a length such as `10min`, above zero. The error names the `parameter`.
+pub(super) fn parsed_length(parameter: &str, text: &str) -> Result<Duration, String> {
     let length = humantime::parse_duration(text).ok().filter(|length| !length.is_zero());
-    length.ok_or_else(|| "for: expected a duration such as `10min` or `24h`".to_owned())
+    length.ok_or_else(|| format!("{parameter}: expected a duration such as `10min` or `24h`"))
 }
 
 /// The seconds until an end by the wall clock, rounded up.
@@ -267,7 +267,7 @@ fn text_of((gate, live): (&Gate, &Live), limit: &str, found: FoundKey) -> Result
 fn shown(gate: &Gate, live: &Live, asked: RequestedEdit) -> Result<ShownEdit, Refused> {
     let RequestedEdit { limit, key, mut allowance, length, replaces, reason } = asked;
     let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
-    let length = length.as_deref().map(parsed_length).transpose().map_err(bad)?;
+    let length = length.as_deref().map(|text| parsed_length("for", text)).transpose().map_err(bad)?;
     // The clock of the date: the end is written to a file, and read by other processes.
     let until = length.map(|length| Clock::start().now().saturating_add_ns(saturating_ns(length)));
     if let (Some(to), Some(until)) = (&mut allowance, until) {

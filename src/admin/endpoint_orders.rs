@@ -17,6 +17,7 @@ use super::access::Operator;
 use super::answer::{Answer, ProblemBody, Refused, json, problem};
 use super::audit::{self, Audited};
 use super::body::{self, Json};
+use super::edits::parsed_length;
 use super::state::Admin;
 use super::times::rfc3339;
 use super::upstreams::{self, UpstreamBody};
@@ -173,11 +174,9 @@ fn order(
     (length, reason): (Option<String>, Option<Box<str>>),
 ) -> Result<EndpointOrder, Refused> {
     let since = admin.gate.clock().now();
-    let until = length.map(|text| match humantime::parse_duration(&text) {
-        Ok(Duration::ZERO) | Err(_) => Err(bad("for: expected a duration such as `10min` or `24h`".to_owned())),
-        Ok(length) => Ok(since.saturating_add_ns(saturating_ns(length))),
-    });
-    let (until, token) = (until.transpose()?, operator.token.clone());
+    let length = length.map(|text| parsed_length("for", &text)).transpose().map_err(bad)?;
+    let until = length.map(|length| since.saturating_add_ns(saturating_ns(length)));
+    let token = operator.token.clone();
     Ok(EndpointOrder { upstream, endpoint, weight: None, since, until, token, reason })
 }
 
