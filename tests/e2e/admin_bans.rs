@@ -28,26 +28,17 @@ rate = "1/h"
 ban = { after = "2/min", for = "10min", for_max = "24h" }
 "#;
 
-fn send(weir: &Weir, method: &str, target: &str, body: &Value) -> Answer {
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    let head = format!(
-        "{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    Client::connect(weir.admin()).send(head).send(body).answer()
-}
-
 fn read(answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{}", answer.text());
     serde_json::from_slice(&answer.body).unwrap()
 }
 
 fn set(weir: &Weir, ban: &Value) -> Value {
-    read(&send(weir, "POST", "/v1/bans", ban))
+    read(&weir.ask_admin("POST", "/v1/bans", ban))
 }
 
 fn listed(weir: &Weir) -> Vec<Value> {
-    read(&send(weir, "GET", "/v1/bans", &Value::Null))["bans"].as_array().unwrap().clone()
+    read(&weir.ask_admin("GET", "/v1/bans", &Value::Null))["bans"].as_array().unwrap().clone()
 }
 
 fn ask(weir: &Weir, path: &str, seller: &str) -> Answer {
@@ -78,20 +69,20 @@ fn a_key_is_banned_and_the_ban_is_lifted() {
     assert_eq!((bans.len(), &bans[0]["reason"], &bans[0]["limit"]), (1, &json!("scrapes prices"), &json!("sellers")));
     let shown = bans[0]["key"]["seller"].as_str().unwrap();
     assert!(shown.starts_with("sho..#") || shown.starts_with("shop..#"), "{shown}");
-    let key = read(&send(&weir, "GET", "/v1/keys?limit=sellers&key=shop-1", &Value::Null));
+    let key = read(&weir.ask_admin("GET", "/v1/keys?limit=sellers&key=shop-1", &Value::Null));
     assert_eq!(key["banned_until"], bans[0]["until"]);
-    let top = read(&send(&weir, "GET", "/v1/top?limit=sellers", &Value::Null));
+    let top = read(&weir.ask_admin("GET", "/v1/top?limit=sellers", &Value::Null));
     assert_eq!(top["limits"][0]["total"], 1, "{top}");
     weir.wait_for_line("\"refused_by\":\"ban\"");
     assert!(weir.wait_for_line("a ban begins").contains("scrapes prices"));
     assert_eq!(weir.metric("weir_operator_bans"), 1.0);
 
-    let lifted = read(&send(&weir, "DELETE", "/v1/bans?limit=sellers&key=shop-1&reason=paid", &Value::Null));
+    let lifted = read(&weir.ask_admin("DELETE", "/v1/bans?limit=sellers&key=shop-1&reason=paid", &Value::Null));
     assert_eq!((&lifted["ban"], &lifted["was"]["reason"]), (&json!(null), &json!("scrapes prices")));
     assert_eq!(ask(&weir, "/", "shop-1").status, 200);
     weir.wait_for_line("a ban was lifted");
     assert_eq!(weir.wait_for_lines("changed by an operator", 2).len(), 2);
-    assert_eq!(send(&weir, "DELETE", "/v1/bans?limit=sellers&key=shop-1", &Value::Null).status, 404);
+    assert_eq!(weir.ask_admin("DELETE", "/v1/bans?limit=sellers&key=shop-1", &Value::Null).status, 404);
 }
 
 #[test]
@@ -106,14 +97,14 @@ fn an_address_is_banned_for_all_limits_and_for_a_time() {
     let refused = ask(&weir, "/none", "a");
     assert_eq!((refused.status, refused.header("retry-after")), (403, None));
     assert!(refused.text().contains("\"detail\":\"banned\""), "{}", refused.text());
-    let top = read(&send(&weir, "GET", "/v1/top", &Value::Null));
+    let top = read(&weir.ask_admin("GET", "/v1/top", &Value::Null));
     assert_eq!(
         (&top["banned_addresses"][0]["key"], &top["banned_addresses"][0]["count"]),
         (&json!("127.0.0.1"), &json!(1))
     );
     assert_eq!(weir.metric("weir_banned_address_requests_total"), 1.0);
     let explained = json!({ "method": "GET", "path": "/", "host": "a", "ip": "127.9.9.9" });
-    let explained = read(&send(&weir, "POST", "/v1/explain", &explained));
+    let explained = read(&weir.ask_admin("POST", "/v1/explain", &explained));
     let said = ["decision", "refused_by", "why"].map(|name| explained[name].clone());
     assert_eq!(said, ["refused", "ban", "it is banned"]);
     // A second ban of a network replaces the first one. It ends after its time.
@@ -165,7 +156,7 @@ fn the_ban_of_a_limit_is_listed_and_lifted() {
     let bans = listed(&weir);
     assert_eq!((bans.len(), &bans[0]["by"], &bans[0]["limit"]), (1, &json!("limit"), &json!("logins")));
     let id = bans[0]["id"].as_str().unwrap();
-    let lifted = read(&send(&weir, "DELETE", &format!("/v1/bans?limit=logins&id={id}"), &Value::Null));
+    let lifted = read(&weir.ask_admin("DELETE", &format!("/v1/bans?limit=logins&id={id}"), &Value::Null));
     assert_eq!(lifted["was"]["by"], "limit");
     // The units stay spent; the refusals are forgotten.
     assert_eq!([ask(&weir, "/login", "shop-7").status, ask(&weir, "/login", "shop-7").status], [429, 429]);
@@ -181,7 +172,7 @@ fn the_ban_of_a_limit_is_listed_and_lifted() {
         (json!({ "address": "::1" }), 400),
         (json!({ "address": "::1", "why": "x" }), 400),
     ] {
-        assert_eq!(send(&weir, "POST", "/v1/bans", &ban).status, status, "{ban}");
+        assert_eq!(weir.ask_admin("POST", "/v1/bans", &ban).status, status, "{ban}");
     }
 }
 

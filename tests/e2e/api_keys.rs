@@ -64,12 +64,7 @@ fn ask(weir: &Weir, key: &str) -> Answer {
 }
 
 fn send(weir: &Weir, method: &str, target: &str, body: &Value) -> (u16, Value) {
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    let length = body.len();
-    let head = format!(
-        "{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
-    );
-    let answer = Client::connect(weir.admin()).send(head).send(body).answer();
+    let answer = weir.ask_admin(method, target, body);
     (answer.status, serde_json::from_slice(&answer.body).unwrap())
 }
 

@@ -8,7 +8,9 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::{Client, PATIENCE, Upstream};
+use serde_json::Value;
+
+use super::{Answer, Client, PATIENCE, Upstream};
 
 /// How long a change may take after its line of the log before it is looked for again.
 const QUIET: Duration = Duration::from_millis(200);
@@ -140,6 +142,16 @@ impl Weir {
     /// The address of the admin listener.
     pub fn admin(&self) -> SocketAddr {
         self.admin
+    }
+
+    /// Sends a request with a JSON body, or none if it is null, to the admin listener.
+    pub fn ask_admin(&self, method: &str, target: &str, body: &Value) -> Answer {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let length = body.len();
+        let head = format!(
+            "{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+        );
+        Client::connect(self.admin).send(head).send(body).answer()
     }
 
     /// The address of the limiter service.

@@ -4,21 +4,12 @@ use serde_json::{Value, json};
 
 use super::{Replicas, balance_at};
 use crate::fleet_stream::TOGETHER;
-use crate::support::{Answer, Client, Link, Upstream, Weir, poll};
+use crate::support::{Client, Link, Upstream, Weir, poll};
 
 /// Two units a day for each client, and a ban after two refusals.
 const LIMIT: &str = "rate = \"2/day\"\nban = { after = \"2/h\", for = \"10min\", for_max = \"1h\" }\n\
                      [[limit]]\nname = \"sellers\"\nkey = [\"seller\"]\nrate = \"1000/s\"\nstrategy = \"local\"\n\
                      [identity.seller]\nheader = \"x-seller\"\non_missing = \"anonymous\"";
-
-fn send(weir: &Weir, method: &str, target: &str, body: &Value) -> Answer {
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    let head = format!(
-        "{method} {target} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    Client::connect(weir.admin()).send(head).send(body).answer()
-}
 
 fn status(weir: &Weir, seller: &str) -> u16 {
     let head = format!("GET /free HTTP/1.1\r\nhost: a\r\nx-seller: {seller}\r\n\r\n");
@@ -27,7 +18,7 @@ fn status(weir: &Weir, seller: &str) -> u16 {
 
 /// The numbers of bans by operators and by limits.
 fn bans(weir: &Weir) -> (usize, usize) {
-    let bans: Value = serde_json::from_str(&send(weir, "GET", "/v1/bans", &Value::Null).text()).unwrap();
+    let bans: Value = serde_json::from_str(&weir.ask_admin("GET", "/v1/bans", &Value::Null).text()).unwrap();
     let by = |by: &str| bans["bans"].as_array().unwrap().iter().filter(|ban| ban["by"] == by).count();
     (by("operator"), by("limit"))
 }
@@ -51,16 +42,16 @@ fn a_ban_by_an_operator_holds_everywhere_and_outlives_each_replica() {
         let seller = format!("shop-{index}");
         let ban =
             json!({ "limit": "sellers", "key": { "seller": seller }, "for": "forever", "reason": "scrapes prices" });
-        assert_eq!(send(&replicas.fleet.weirs[index], "POST", "/v1/bans", &ban).status, 200);
+        assert_eq!(replicas.fleet.weirs[index].ask_admin("POST", "/v1/bans", &ban).status, 200);
         poll(|| replicas.fleet.weirs.iter().all(|weir| status(weir, &seller) == 403).then_some(()));
     }
     let network = json!({ "address": "192.0.2.0/24", "for": "1h" });
-    assert_eq!(send(&replicas.fleet.weirs[0], "POST", "/v1/bans", &network).status, 200);
+    assert_eq!(replicas.fleet.weirs[0].ask_admin("POST", "/v1/bans", &network).status, 200);
     until_banned(&replicas, (4, 0));
 
     // Lifted at another replica.
     let target = "/v1/bans?limit=sellers&key=shop-0";
-    assert_eq!(send(&replicas.fleet.weirs[2], "DELETE", target, &Value::Null).status, 200);
+    assert_eq!(replicas.fleet.weirs[2].ask_admin("DELETE", target, &Value::Null).status, 200);
     until_banned(&replicas, (3, 0));
     assert!(replicas.fleet.weirs.iter().all(|weir| status(weir, "shop-0") == 200 && status(weir, "shop-1") == 403));
 
@@ -78,19 +69,19 @@ fn a_ban_that_was_set_behind_a_partition_counts_afterwards() {
     let upstream = Upstream::start();
     let replicas = start(&upstream, "");
     let ban = |address: &str| json!({ "address": address, "for": "forever" });
-    assert_eq!(send(&replicas.fleet.weirs[0], "POST", "/v1/bans", &ban("192.0.2.1")).status, 200);
+    assert_eq!(replicas.fleet.weirs[0].ask_admin("POST", "/v1/bans", &ban("192.0.2.1")).status, 200);
     until_banned(&replicas, (1, 0));
     replicas.set_links(2, Link::Reset);
     replicas.fleet.weirs[2].wait_for_line("replicas do not hear this one");
-    assert_eq!(send(&replicas.fleet.weirs[2], "POST", "/v1/bans", &ban("192.0.2.2")).status, 200);
-    assert_eq!(send(&replicas.fleet.weirs[0], "DELETE", "/v1/bans?address=192.0.2.1", &Value::Null).status, 200);
-    assert_eq!(send(&replicas.fleet.weirs[1], "POST", "/v1/bans", &ban("192.0.2.3")).status, 200);
+    assert_eq!(replicas.fleet.weirs[2].ask_admin("POST", "/v1/bans", &ban("192.0.2.2")).status, 200);
+    assert_eq!(replicas.fleet.weirs[0].ask_admin("DELETE", "/v1/bans?address=192.0.2.1", &Value::Null).status, 200);
+    assert_eq!(replicas.fleet.weirs[1].ask_admin("POST", "/v1/bans", &ban("192.0.2.3")).status, 200);
     replicas.set_links(2, Link::Clear);
     replicas.wait_until_met();
     for weir in &replicas.fleet.weirs {
         // The replica behind the partition had two bans as well.
         weir.wait_until("it has the bans of both sides", || {
-            let shown = send(weir, "GET", "/v1/bans", &Value::Null).text();
+            let shown = weir.ask_admin("GET", "/v1/bans", &Value::Null).text();
             shown.contains("192.0.2.2") && shown.contains("192.0.2.3") && !shown.contains("192.0.2.1")
         });
         let file = weir.folder().join("weir.bans.jsonl");
@@ -111,7 +102,7 @@ fn a_ban_by_a_limit_holds_everywhere_and_is_lifted_everywhere() {
     until_banned(&replicas, (0, 1));
     replicas.restart(0);
     until_banned(&replicas, (0, 1));
-    let lifted = send(&replicas.fleet.weirs[1], "DELETE", "/v1/bans?limit=all", &Value::Null);
+    let lifted = replicas.fleet.weirs[1].ask_admin("DELETE", "/v1/bans?limit=all", &Value::Null);
     assert_eq!(lifted.status, 200, "{}", lifted.text());
     until_banned(&replicas, (0, 0));
 }
