@@ -129,7 +129,7 @@ fn the_delayed_take_room_and_leave_it() {
     // Its turn would come in five minutes.
     drop(delayed);
     weir.wait_for_metric(held, |held| held == 0.0);
-    assert_eq!(weir.metric("weir_requests_total{verdict=\"abandoned\"}"), 1.0);
+    weir.wait_for_metric("weir_requests_total{verdict=\"abandoned\"}", |count| count == 1.0);
     assert_eq!(upstream.targets(), ["/"]);
 }
 

@@ -119,7 +119,7 @@ fn moves_up(wait: impl FnOnce(SocketAddr) -> Client, leave: impl FnOnce(Client))
     assert_eq!(next.answer().status, 200);
     wait_for_held(&weir, 0.0);
     assert_eq!(upstream.targets(), ["/first", "/next"]);
-    assert_eq!(weir.metric("weir_requests_total{verdict=\"abandoned\"}"), 1.0);
+    weir.wait_for_metric("weir_requests_total{verdict=\"abandoned\"}", |count| count == 1.0);
 }
 
 fn sending(bytes: &str) -> impl FnOnce(SocketAddr) -> Client {

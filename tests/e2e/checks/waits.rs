@@ -50,7 +50,7 @@ fn a_proxy_that_leaves_leaves_the_queue() {
     wait_for_held(&weir, 1.0);
     drop(waiting);
     wait_for_held(&weir, 0.0);
-    assert_eq!(weir.metric("weir_requests_total{verdict=\"abandoned\"}"), 3.0);
+    weir.wait_for_metric("weir_requests_total{verdict=\"abandoned\"}", |count| count == 3.0);
 }
 
 #[test]

@@ -23,6 +23,10 @@ const REST: Duration = Duration::from_secs(5);
 /// Memory that may be more at the end: what an allocator keeps for a busier moment.
 const MORE_MEMORY: usize = 8 << 20;
 
+/// Threads of the runtime for blocking work that may be more at the end: they outlive their work by ten seconds, and a
+/// part has some 40 reloads.
+const BLOCKING_THREADS: usize = 2;
+
 /// Lets clients of all kinds ask, over plain connections and TLS, through reloads, for this `time`. Says what it saw.
 ///
 /// A first part of it brings memory, pools and tables to their size. What there is when all clients have gone is held
@@ -54,7 +58,8 @@ pub fn soak(time: Duration) -> String {
             assert!(last.resident <= first.resident + first.resident / 4 + MORE_MEMORY, "{grown}");
             assert!(late <= early + early / 4 + MORE_MEMORY, "{grown}");
             assert!(last.descriptors <= first.descriptors, "{grown}");
-            assert_eq!((last.threads, last.tasks), (first.threads, first.tasks), "{grown}");
+            assert!(last.threads <= first.threads + BLOCKING_THREADS, "{grown}");
+            assert_eq!(last.tasks, first.tasks, "{grown}");
             lines.push(grown);
         }
     }

@@ -133,7 +133,7 @@ fn leaves_the_queue(leave: impl FnOnce(&mut TlsClient)) {
     wait_for_held(&lab, 1.0);
     leave(&mut client);
     wait_for_held(&lab, 0.0);
-    assert_eq!(lab.weir.metric("weir_requests_total{verdict=\"abandoned\"}"), 1.0);
+    lab.weir.wait_for_metric("weir_requests_total{verdict=\"abandoned\"}", |count| count == 1.0);
 }
 
 /// Sends `close_notify`.
