@@ -5,6 +5,7 @@
 //! (`fleet`), and TOML (`config`). A decision may need the answer of a store, which the engine knows as a trait.
 
 pub mod limit;
+pub mod units;
 
 pub mod policy;
 pub mod store;

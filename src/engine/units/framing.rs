@@ -1,0 +1,137 @@
+//! The documents within a body: one, one in each line, or one in each event of a stream.
+
+/// The form of a body, by its media type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// One document of JSON.
+    Json,
+    /// A document in each line (NDJSON, JSON Lines).
+    Lines,
+    /// A document in the data of each event (HTML, section 9.2.6, `text/event-stream`).
+    Events,
+}
+
+impl Form {
+    /// The form of a Content-Type.
+    pub(super) fn of(content_type: Option<&[u8]>) -> Self {
+        let essence = content_type.and_then(|value| value.split(|byte| *byte == b';').next()).unwrap_or_default();
+        let essence = essence.trim_ascii().to_ascii_lowercase();
+        match &essence[..] {
+            b"text/event-stream" => Self::Events,
+            b"application/x-ndjson" | b"application/ndjson" | b"application/jsonl" | b"application/x-jsonlines" => {
+                Self::Lines
+            }
+            _ => Self::Json,
+        }
+    }
+}
+
+/// A part of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part<'b> {
+    /// More of a document.
+    Data(&'b [u8]),
+    /// The end of a document.
+    End,
+}
+
+/// The name of the field of an event that holds its data.
+const DATA: &[u8] = b"data:";
+
+/// The place within a line of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Behind so many bytes of [`DATA`] that begin the line.
+    Name(usize),
+    /// Behind the name; a space may follow.
+    Space,
+    Data,
+    /// In another field or a comment.
+    Other,
+}
+
+/// Splits bodies into documents.
+#[derive(Debug)]
+pub(super) struct Splitter {
+    form: Form,
+    place: Place,
+    /// The last byte was a carriage return, which a line feed may follow.
+    is_after_cr: bool,
+    /// The event has data.
+    has_data: bool,
+}
+
+impl Splitter {
+    pub(super) fn new(form: Form) -> Self {
+        Self { form, place: Place::Name(0), is_after_cr: false, has_data: false }
+    }
+
+    /// Calls `each` with the parts of the next bytes.
+    pub(super) fn push(&mut self, bytes: &[u8], each: &mut impl FnMut(Part<'_>)) {
+        match self.form {
+            Form::Json => each(Part::Data(bytes)),
+            Form::Lines => {
+                let mut lines = bytes.split(|byte| *byte == b'\n');
+                lines.next().into_iter().for_each(|first| each(Part::Data(first)));
+                for line in lines {
+                    each(Part::End);
+                    each(Part::Data(line));
+                }
+            }
+            Form::Events => self.push_events(bytes, each),
+        }
+    }
+
+    fn push_events(&mut self, mut bytes: &[u8], each: &mut impl FnMut(Part<'_>)) {
+        while let [byte, rest @ ..] = bytes {
+            let is_second = std::mem::take(&mut self.is_after_cr) && *byte == b'\n';
+            if is_second {
+                bytes = rest;
+                continue;
+            }
+            if matches!(byte, b'\r' | b'\n') {
+                self.is_after_cr = *byte == b'\r';
+                self.end_line(each);
+                bytes = rest;
+                continue;
+            }
+            match self.place {
+                Place::Name(at) => {
+                    self.place = match DATA.get(at) {
+                        Some(expected) if expected == byte && at + 1 == DATA.len() => Place::Space,
+                        Some(expected) if expected == byte => Place::Name(at + 1),
+                        _ => Place::Other,
+                    };
+                    if self.place == Place::Space {
+                        // Lines of one event are joined by line feeds, which are white space between tokens.
+                        if std::mem::replace(&mut self.has_data, true) {
+                            each(Part::Data(b"\n"));
+                        }
+                    }
+                    bytes = rest;
+                }
+                Place::Space => {
+                    self.place = Place::Data;
+                    if *byte == b' ' {
+                        bytes = rest;
+                    }
+                }
+                Place::Data | Place::Other => {
+                    let end = memchr::memchr2(b'\r', b'\n', bytes).unwrap_or(bytes.len());
+                    if self.place == Place::Data {
+                        each(Part::Data(&bytes[..end]));
+                    }
+                    bytes = &bytes[end..];
+                }
+            }
+        }
+    }
+
+    /// Ends a line. An empty one ends the event.
+    fn end_line(&mut self, each: &mut impl FnMut(Part<'_>)) {
+        let is_empty = std::mem::replace(&mut self.place, Place::Name(0)) == Place::Name(0);
+        if is_empty && std::mem::take(&mut self.has_data) {
+            each(Part::End);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! JSON pointers (RFC 6901) as one tree, which is followed while a document passes.
+
+use crate::base::fields::decimal;
+
+/// The most segments of a pointer.
+const SEGMENTS_MAX: usize = 16;
+/// The most bytes of a segment.
+const SEGMENT_BYTES_MAX: usize = 256;
+
+/// A pointer to a value of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pointer(Vec<Box<str>>);
+
+impl Pointer {
+    /// Reads the text of a pointer.
+    ///
+    /// # Errors
+    /// The text is no pointer, or too long.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        let Some(text) = text.strip_prefix('/') else {
+            return Err("expected a JSON pointer, such as `/usage/total_tokens`");
+        };
+        let segments: Vec<_> = text.split('/').map(unescape).collect::<Result<_, _>>()?;
+        let is_long = segments.len() > SEGMENTS_MAX || segments.iter().any(|segment| segment.len() > SEGMENT_BYTES_MAX);
+        if is_long { Err("a JSON pointer has at most 16 names of at most 256 bytes") } else { Ok(Self(segments)) }
+    }
+}
+
+fn unescape(segment: &str) -> Result<Box<str>, &'static str> {
+    let mut parts = segment.split('~');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_at_checked(1) {
+            Some(("0", rest)) => text.extend(["~", rest]),
+            Some(("1", rest)) => text.extend(["/", rest]),
+            _ => return Err("in a JSON pointer, write `~` as `~0`, and `/` in a name as `~1`"),
+        }
+    }
+    Ok(text.into())
+}
+
+/// The index of a pointer in its list.
+pub(super) type Slot = usize;
+
+/// All pointers of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PointerTree {
+    nodes: Vec<Node>,
+    /// The longest name, in bytes.
+    pub(super) longest: usize,
+    /// The number of slots.
+    pub(super) slots: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Node {
+    name: Box<[u8]>,
+    /// The name as an index of an array.
+    index: Option<u64>,
+    children: Vec<usize>,
+    slot: Option<Slot>,
+}
+
+/// The root of the tree.
+pub(super) const ROOT: usize = 0;
+
+impl PointerTree {
+    /// The tree of `pointers`, whose positions are the slots. Equal pointers must stand once.
+    pub(super) fn new<'p>(pointers: impl IntoIterator<Item = &'p Pointer>) -> Self {
+        let root = Node { name: Box::default(), index: None, children: Vec::new(), slot: None };
+        let mut tree = Self { nodes: vec![root], longest: 0, slots: 0 };
+        for pointer in pointers {
+            let end = pointer.0.iter().fold(ROOT, |at, name| tree.child_or_new(at, name));
+            tree.nodes[end].slot = Some(tree.slots);
+            tree.slots += 1;
+        }
+        tree
+    }
+
+    fn child_or_new(&mut self, at: usize, name: &str) -> usize {
+        if let Some(child) = self.child(at, name.as_bytes()) {
+            return child;
+        }
+        let is_index = name == "0" || !name.starts_with('0');
+        let index = decimal(name.as_bytes()).filter(|_| is_index);
+        self.nodes.push(Node { name: name.as_bytes().into(), index, children: Vec::new(), slot: None });
+        let child = self.nodes.len() - 1;
+        self.nodes[at].children.push(child);
+        self.longest = self.longest.max(name.len());
+        child
+    }
+
+    /// The node of a member of an object.
+    pub(super) fn child(&self, at: usize, name: &[u8]) -> Option<usize> {
+        self.nodes[at].children.iter().copied().find(|&child| *self.nodes[child].name == *name)
+    }
+
+    /// The node of an element of an array.
+    pub(super) fn element(&self, at: usize, index: u64) -> Option<usize> {
+        self.nodes[at].children.iter().copied().find(|&child| self.nodes[child].index == Some(index))
+    }
+
+    /// Whether a pointer points to a value within that of the node.
+    pub(super) fn has_children(&self, at: usize) -> bool {
+        !self.nodes[at].children.is_empty()
+    }
+
+    /// Whether an array at the top of a document is one value. Otherwise each of its elements is a document.
+    pub(super) fn points_into_array(&self) -> bool {
+        self.nodes[ROOT].children.iter().any(|&child| self.nodes[child].index.is_some())
+    }
+
+    /// The slot of the value of a node.
+    pub(super) fn slot(&self, at: usize) -> Option<Slot> {
+        self.nodes[at].slot
+    }
+
+    /// Calls `each` with the slots of a node and of all below it.
+    pub(super) fn each_slot(&self, at: usize, each: &mut impl FnMut(Slot)) {
+        let node = &self.nodes[at];
+        node.slot.iter().for_each(|slot| each(*slot));
+        node.children.iter().for_each(|child| self.each_slot(*child, each));
+    }
+}

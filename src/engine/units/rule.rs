@@ -1,0 +1,171 @@
+//! The rule by which the numbers of a body become units.
+
+use super::body::Reading;
+use super::number::{Number, Sum, Weight};
+use super::pointers::{Pointer, PointerTree, Slot};
+use super::preset::{INPUT, Preset};
+use super::scanner::{Scanner, Value};
+
+/// The units of a response, as its body names them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BodyUnits {
+    pub(super) tree: PointerTree,
+    quantities: Vec<Quantity>,
+    weights: Weights,
+    /// The quantity of which each event of a stream brings about one.
+    streamed: Option<usize>,
+    /// The units of a body without a number that can be read; `None` if the charge stays.
+    pub default: Option<u64>,
+}
+
+/// A number of the body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Quantity {
+    /// The places of the number, of which the first with one counts.
+    at: Vec<Slot>,
+    /// The places of the part that counts as another quantity.
+    without: Vec<Slot>,
+}
+
+/// The weights of the quantities.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Weights {
+    Same(Vec<Weight>),
+    /// Those of the model whose name stands at the first of the slots that has a text.
+    ByModel(Vec<Slot>, Vec<Tariff>),
+}
+
+/// The weights of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tariff {
+    /// The name of the model, or its start before `*`.
+    model: Box<str>,
+    weights: Vec<Weight>,
+}
+
+impl Tariff {
+    /// The tariff of a model. `weight` has the weights of the quantities; without one a quantity counts as input.
+    pub fn new(preset: Preset, model: &str, weight: impl Fn(&str) -> Option<Weight>) -> Self {
+        let weights = preset.places().iter().map(|(name, ..)| weight(name).or_else(|| weight(INPUT)).unwrap_or(Weight::ONE));
+        Self { model: model.into(), weights: weights.collect() }
+    }
+
+    /// How exactly the tariff is that of a model: the length of the name, and whether it is the whole name.
+    fn fits(&self, model: &[u8]) -> Option<(usize, bool)> {
+        let (start, is_whole) = self.model.strip_suffix('*').map_or((&*self.model, true), |start| (start, false));
+        let fits = if is_whole { model == start.as_bytes() } else { model.starts_with(start.as_bytes()) };
+        fits.then_some((start.len(), is_whole))
+    }
+}
+
+/// Pointers without repetition, whose positions are their slots.
+#[derive(Default)]
+struct Slots(Vec<Pointer>);
+
+impl Slots {
+    fn slot(&mut self, pointer: Pointer) -> Slot {
+        self.0.iter().position(|known| *known == pointer).unwrap_or_else(|| {
+            self.0.push(pointer);
+            self.0.len() - 1
+        })
+    }
+
+    /// The slots of pointers of a preset, which are all valid.
+    fn all(&mut self, texts: &[&str]) -> Vec<Slot> {
+        texts.iter().filter_map(|text| Pointer::parse(text).ok()).map(|pointer| self.slot(pointer)).collect()
+    }
+}
+
+impl BodyUnits {
+    /// The weighted sum of the numbers at `pointers`.
+    pub fn of_pointers(pointers: impl IntoIterator<Item = (Pointer, Weight)>, default: Option<u64>) -> Self {
+        let mut slots = Slots::default();
+        let quantity = |(pointer, weight)| (Quantity { at: vec![slots.slot(pointer)], without: Vec::new() }, weight);
+        let (quantities, weights) = pointers.into_iter().map(quantity).unzip();
+        let tree = PointerTree::new(&slots.0);
+        Self { tree, quantities, weights: Weights::Same(weights), streamed: None, default }
+    }
+
+    /// The weighted sum of the numbers of a preset: by the tariff of the model, if there are any, or by `weight`.
+    pub fn of_preset(
+        preset: Preset,
+        weight: impl Fn(&str) -> Weight,
+        tariffs: Vec<Tariff>,
+        default: Option<u64>,
+    ) -> Self {
+        let (mut slots, places) = (Slots::default(), preset.places());
+        let quantities: Vec<_> =
+            places.iter().map(|(_, at, without)| Quantity { at: slots.all(at), without: slots.all(without) }).collect();
+        let weights = if tariffs.is_empty() {
+            Weights::Same(places.iter().map(|(name, ..)| weight(name)).collect())
+        } else {
+            Weights::ByModel(slots.all(preset.model()), tariffs)
+        };
+        let streamed = places.iter().position(|(name, ..)| *name == Preset::STREAMED);
+        Self { tree: PointerTree::new(&slots.0), quantities, weights, streamed, default }
+    }
+
+    /// The units of a request, of which `charged` are charged, and `base` are those of the request itself. `None` if the
+    /// charge stays.
+    ///
+    /// A body that breaks off costs what it named, and about a unit of output for each event since. So does a whole body
+    /// without a number, unless there is a default.
+    pub fn owed(&self, reading: &Reading, charged: u64, base: u64) -> Option<u64> {
+        match *reading {
+            Reading { units: Some(units), is_whole: true, .. } => Some(units),
+            Reading { units: Some(units), streamed: Some(streamed), .. } => Some(units.saturating_add(streamed)),
+            Reading { units: Some(units), .. } => Some(units.max(charged)),
+            Reading { is_whole: true, .. } if self.default.is_some() => self.default,
+            Reading { streamed: Some(streamed @ 1..), .. } => Some(base.saturating_add(streamed)),
+            _ => self.default,
+        }
+    }
+
+    /// The weights of the answer; `None` if its model has no tariff.
+    fn weights(&self, scanner: &Scanner) -> Option<&[Weight]> {
+        let (models, tariffs) = match &self.weights {
+            Weights::Same(weights) => return Some(weights),
+            Weights::ByModel(models, tariffs) => (models, tariffs),
+        };
+        let model = models.iter().find_map(|slot| match scanner.value(*slot) {
+            Some(Value::Text(text)) => Some(text),
+            _ => None,
+        })?;
+        let fitting = tariffs.iter().filter_map(|tariff| Some((tariff.fits(model)?, tariff)));
+        fitting.max_by_key(|(fit, _)| *fit).map(|(_, tariff)| &*tariff.weights)
+    }
+
+    /// The sum of the newest numbers.
+    ///
+    /// # Errors
+    /// The model has no tariff, a number cannot be read, or there is none.
+    pub(super) fn sum(&self, scanner: &Scanner) -> Result<u64, super::Unreadable> {
+        use super::Unreadable;
+        let (mut sum, mut has_number) = (Sum::default(), false);
+        let weights = self.weights(scanner);
+        for (at, quantity) in self.quantities.iter().enumerate() {
+            let Some(whole) = number(scanner, &quantity.at)? else { continue };
+            has_number = true;
+            let part = number(scanner, &quantity.without)?.unwrap_or_default();
+            sum.add(whole.minus(part), weights.ok_or(Unreadable::Model)?[at]);
+        }
+        if has_number { Ok(sum.units()) } else { Err(Unreadable::Absent) }
+    }
+
+    /// About the units that events without a number have brought; `None` if that is unknown.
+    pub(super) fn streamed(&self, scanner: &Scanner) -> Option<u64> {
+        let weight = self.weights(scanner)?[self.streamed?];
+        let mut sum = Sum::default();
+        sum.add(Number::from(scanner.since()), weight);
+        Some(sum.units())
+    }
+}
+
+/// The first number at these places.
+fn number(scanner: &Scanner, slots: &[Slot]) -> Result<Option<Number>, super::Unreadable> {
+    match slots.iter().find_map(|slot| scanner.value(*slot)) {
+        Some(Value::Number(number)) => Ok(Some(*number)),
+        Some(Value::Unreadable) => Err(super::Unreadable::Number),
+        Some(Value::Text(_)) | None => Ok(None),
+    }
+}
