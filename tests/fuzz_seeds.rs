@@ -17,11 +17,13 @@ mod proxy;
 mod state;
 #[path = "fuzz/bodies/token.rs"]
 mod token;
+#[path = "fuzz/bodies/units.rs"]
+mod units;
 
 #[test]
 fn every_seed_passes() {
     type Body = fn(&[u8]);
-    let targets: [(&str, Body); 7] = [
+    let targets: [(&str, Body); 8] = [
         ("config", config::run),
         ("forwarded", forwarded::run),
         ("head", head::run),
@@ -29,6 +31,7 @@ fn every_seed_passes() {
         ("proxy", proxy::run),
         ("state", state::run),
         ("token", token::run),
+        ("units", units::run),
     ];
     for (name, run) in targets {
         assert!(Path::new(&format!("tests/fuzz/fuzz_targets/{name}.rs")).exists());

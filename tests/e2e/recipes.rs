@@ -13,6 +13,7 @@ use weir::fleet::grpc::proto::weir::v1::CheckRequest;
 
 use crate::adapted_rates;
 use crate::adaptive::SlowService;
+use crate::body_units;
 use crate::limiter::{Caller, rate_limit};
 use crate::support::{Answer, Cert, Client, H2Service, Upstream, Weir, connect_tls, over_h2, trusting};
 
@@ -349,6 +350,32 @@ fn api_keys_have_plans_and_are_rotated() {
     for key in [&first, &second, "invented"] {
         assert_eq!(remaining(key), (401, None));
     }
+}
+
+#[test]
+fn tokens_and_money_are_limited() {
+    let (upstream, folder) = (body_units::models(), tempfile::tempdir().unwrap());
+    let file = folder.path().join("keys.toml");
+    let key = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let output = command.args(["apikeys", "new"]).args(arguments).arg("--file").arg(&file).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    };
+    let (paid, free) = (key(&["--name", "ACME", "--plan", "paid"]), key(&["--name", "other"]));
+    let weir = start_in(folder, "limit-language-model-tokens", upstream.address());
+    let remaining = |limit: &str, name: &str| {
+        let answer = weir.ask_admin("GET", &format!("/v1/keys?limit={limit}&key={name}&plan=paid"), &Value::Null);
+        serde_json::from_slice::<Value>(&answer.body).unwrap()["remaining"].as_u64().unwrap()
+    };
+    let mut client = Client::connect(weir.address());
+    assert_eq!(ask(&mut client, "/chat", &format!("X-API-Key: {paid}\r\n")).status, 200);
+    // 17 tokens of input, 1,000 of the cache, and 100 of output.
+    weir.wait_until("the tokens are charged", || remaining("tokens", "ACME") == 1_000_000 - (17 + 100 + 400));
+    assert_eq!(remaining("money", "ACME"), 200_000_000 - (43 + 250 + 1000));
+    // A stream without numbers keeps its reservation, so ten empty the free tier.
+    let statuses: Vec<_> =
+        (0..11).map(|_| ask(&mut client, "/html", &format!("X-API-Key: {free}\r\n")).status).collect();
+    assert!(statuses[..10].iter().all(|status| *status == 200) && statuses[10] == 429, "{statuses:?}");
 }
 
 #[test]

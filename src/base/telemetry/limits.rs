@@ -23,6 +23,7 @@ pub(super) struct LimitVecs {
     stale_evicted: IntCounterVec,
     stale_count: IntGaugeVec,
     stale_bytes: IntGaugeVec,
+    unreadable: IntCounterVec,
 }
 
 /// The metrics of one limit.
@@ -44,6 +45,14 @@ pub struct LimitMetrics {
     pub bans: IntCounter,
     /// Banned keys.
     pub banned_keys: IntGauge,
+    unreadable: IntCounterVec,
+}
+
+impl LimitMetrics {
+    /// Counts a response of the limit `name` whose body has no units.
+    pub fn unreadable(&self, name: &str, reason: &str) {
+        self.unreadable.with_label_values(&[name, reason]).inc();
+    }
 }
 
 /// The metrics of the stored answers of one limit.
@@ -80,6 +89,7 @@ impl LimitVecs {
             overflow: self.overflow.with_label_values(&[name]),
             bans: self.bans.with_label_values(&[name]),
             banned_keys: self.banned.with_label_values(&[name]),
+            unreadable: self.unreadable.clone(),
         }
     }
 
@@ -155,6 +165,11 @@ impl LimitVecs {
             )?,
             stale_count: make.gauges("weir_stale_stored", "Stored answers.", &["limit"])?,
             stale_bytes: make.gauges("weir_stale_bytes", "Bytes of stored answers.", &["limit"])?,
+            unreadable: make.counters(
+                "weir_unreadable_bodies_total",
+                "Responses without the number that their limit settles by.",
+                &["limit", "reason"],
+            )?,
         })
     }
 }

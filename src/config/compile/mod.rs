@@ -2,6 +2,7 @@
 //!
 //! Each function reads its whole section, also after an error, so that no problem hides another.
 
+mod body_units;
 mod listeners;
 mod route;
 mod server;

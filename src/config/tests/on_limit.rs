@@ -191,7 +191,7 @@ fn settling() {
     5 | count = {}
       |         ^^
 
-    error: `limit.settle.by`: `elapsed` is not one of `elapsed_ms`, `response_bytes`, `status`
+    error: `limit.settle.by`: `elapsed` is not one of `elapsed_ms`, `response_bytes`, `status`, `json`, `openai-chat`, `openai-responses`, `anthropic`, `gemini`
      --> weir.toml:6:17
       |
     6 | settle = { by = "elapsed" }
@@ -206,7 +206,7 @@ fn settling() {
       |
       = help: write it like `units = { "4xx" = 10, "304" = 0 }`
 
-    error: `limit.settle.every`: is valid only with `by = "elapsed_ms"`
+    error: `limit.settle.every`: is valid only with `elapsed_ms` in `by`
      --> weir.toml:5:35
       |
     5 | settle = { by = "status", every = "1s" }
@@ -219,6 +219,14 @@ fn settling() {
     5 | settle = { by = "header:a b", units = { "4xx" = 1 } }
       |                 ^^^^^^^^^^^^
     "#);
+    insta::assert_snapshot!(said(&limit("settle = { by = \"json:usage\", default = -1 }")), @"");
+    insta::assert_snapshot!(said(&limit("settle = { by = \"json:/a\", units = {}, price = {}, every = \"1s\" }")), @"");
+    insta::assert_snapshot!(said(&limit("settle = { by = \"json\" }")), @"");
+    let units = "units = { \"a~2\" = 1, \"/b\" = -1, \"/c\" = \"1/0\", \"/d\" = true }";
+    insta::assert_snapshot!(said(&limit(&format!("settle = {{ by = \"json\", {units} }}"))), @"");
+    insta::assert_snapshot!(said(&limit("settle = { by = \"anthropic\", units = { cached = 1 } }")), @"");
+    let price = "price = { a = { input = 1, output = 2, other = 3 }, b = { input = 1 }, c = 3 }";
+    insta::assert_snapshot!(said(&limit(&format!("settle = {{ by = \"gemini\", {price}, units = {{}} }}"))), @"");
     insta::assert_snapshot!(said(&limit("settle = { by = \"status\", units = { \"4x\" = 1, \"404\" = -1 } }")), @r#"
     error: `limit.settle.units`: expected a status from 100 to 599, or a class such as `"4xx"`
      --> weir.toml:5:37

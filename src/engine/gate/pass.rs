@@ -222,6 +222,13 @@ impl<'l> Charged<'l> {
         }
     }
 
+    /// Whether a charge is settled by numbers of the answer's body.
+    #[inline]
+    pub fn reads_body(&self) -> bool {
+        let reads = |open: &OpenCharge<'_>| open.terms.as_ref().is_some_and(|terms| terms.body_units().is_some());
+        self.open.as_ref().is_some_and(|open| open.iter().any(reads))
+    }
+
     /// The bill of the charges that are settled by the answer or at its end. `None` if there are none, or the charges
     /// are not committed.
     #[inline]

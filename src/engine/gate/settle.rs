@@ -19,6 +19,7 @@ use crate::base::time::{self, Timestamp};
 use crate::engine::limit::{Algorithm, Key};
 use crate::engine::policy::{AfterResponse, Mode, Settle, SettleBy};
 use crate::engine::store::{Charge, Receipt};
+use crate::engine::units::{BodyUnits, UnitReaders};
 
 impl LimitState {
     /// Charges `extra` units that no limit decides: at most `max_debt` beyond the limit, here and in the store.
@@ -136,6 +137,14 @@ impl Terms {
         self.after.as_ref()?.settle.as_ref()
     }
 
+    /// The rule by which the charge is settled, if that is by numbers of the body.
+    pub(super) fn body_units(&self) -> Option<&Arc<BodyUnits>> {
+        match &self.settle()?.by {
+            SettleBy::Body(rule) => Some(rule),
+            _ => None,
+        }
+    }
+
     /// Gives back the units that were charged while the request ran, and stops the task.
     pub(super) fn undo(&mut self, state: &LimitState, key: Key, rule: &Algorithm) {
         let metered = self.metered();
@@ -198,6 +207,8 @@ impl Account<&LimitState, &Algorithm> {
 pub struct Bill {
     items: Vec<BillItem>,
     response_bytes: u64,
+    /// The readers of the body, as far as it has come; none if it was not read.
+    body: Option<Box<UnitReaders>>,
 }
 
 #[derive(Debug)]
@@ -243,7 +254,7 @@ impl BillItem {
         }
         let Some(settle) = &after.settle else { return false };
         let owed = match &settle.by {
-            SettleBy::ElapsedMs | SettleBy::ResponseBytes => None,
+            SettleBy::ElapsedMs | SettleBy::ResponseBytes | SettleBy::Body(_) => None,
             SettleBy::Header(name) => fields.first(name.as_str()).and_then(number),
             SettleBy::Status(units) => units.iter().find(|(set, _)| set.contains(status)).map(|(_, units)| *units),
         };
@@ -265,7 +276,7 @@ impl BillItem {
     }
 
     /// Settles the charge at the end of the response.
-    fn end(&mut self, response_bytes: u64) {
+    fn end(&mut self, response_bytes: u64, body: &UnitReaders) {
         if self.is_settled {
             return;
         }
@@ -280,6 +291,15 @@ impl BillItem {
                 self.correct(elapsed_ns.div_ceil(1_000_000), settle);
             }
             SettleBy::ResponseBytes => self.correct(response_bytes, settle),
+            SettleBy::Body(ref rule) => {
+                let reading = body.reading(rule);
+                if let Some(reason) = reading.unreadable {
+                    self.state.metrics.unreadable(&self.state.name, reason.label());
+                }
+                if let Some(owed) = rule.owed(&reading, self.terms.charged()) {
+                    self.correct(owed, settle);
+                }
+            }
             SettleBy::Header(_) | SettleBy::Status(_) => {}
         }
     }
@@ -288,7 +308,7 @@ impl BillItem {
 impl Bill {
     /// The bill of `items`; `None` if there are none.
     pub(super) fn of(items: Vec<BillItem>) -> Option<Self> {
-        (!items.is_empty()).then_some(Self { items, response_bytes: 0 })
+        (!items.is_empty()).then_some(Self { items, response_bytes: 0, body: None })
     }
 
     /// Settles charges by the head of the answer to a request that got a connection at `sent`. `standing` is the client's
@@ -321,16 +341,27 @@ impl Bill {
         }
     }
 
-    /// Notes the number of bytes of the answer's body that have been sent so far.
-    pub fn sent(&mut self, response_bytes: u64) {
-        self.response_bytes = response_bytes;
+    /// The readers of the body of an answer with these fields; `None` if no charge is settled by its numbers.
+    pub fn readers(&self, fields: Fields<'_>) -> Option<Box<UnitReaders>> {
+        let mut readers: Option<Box<UnitReaders>> = None;
+        for rule in self.items.iter().filter(|item| !item.is_settled).filter_map(|item| item.terms.body_units()) {
+            let [kind, encoding] = ["content-type", "content-encoding"].map(|name| fields.first(name));
+            readers.get_or_insert_default().add(rule, kind, encoding);
+        }
+        readers
+    }
+
+    /// Notes the number of bytes of the answer's body that have been sent so far, and its readers.
+    pub fn sent(&mut self, response_bytes: u64, body: Option<Box<UnitReaders>>) {
+        (self.response_bytes, self.body) = (response_bytes, body);
     }
 }
 
 impl Drop for Bill {
     fn drop(&mut self) {
+        let body = self.body.take().unwrap_or_default();
         for item in &mut self.items {
-            item.end(self.response_bytes);
+            item.end(self.response_bytes, &body);
         }
     }
 }

@@ -1,6 +1,10 @@
 //! The correction of a charge when the response is known.
 
+use std::sync::Arc;
+
 use http::HeaderName;
+
+use crate::engine::units::BodyUnits;
 
 /// The rules for a charge after the request was forwarded.
 #[derive(Clone, Debug)]
@@ -31,6 +35,8 @@ pub enum SettleBy {
     Header(HeaderName),
     /// Bytes of the response body.
     ResponseBytes,
+    /// Numbers in the response body.
+    Body(Arc<BodyUnits>),
     /// The units of the first set that contains the response status; without such a set the charge stays.
     Status(Vec<(StatusSet, u64)>),
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::framing::{Form, Part, Splitter};
 use super::rule::BodyUnits;
 use super::scanner::Scanner;
@@ -34,6 +36,11 @@ pub struct Reading {
     pub unreadable: Option<Unreadable>,
 }
 
+impl Reading {
+    /// The reading of a response without a body.
+    const ABSENT: Self = Self { units: None, streamed: None, is_whole: true, unreadable: Some(Unreadable::Absent) };
+}
+
 /// Why a body has no units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
@@ -52,10 +59,6 @@ pub enum Unreadable {
 }
 
 impl Unreadable {
-    /// All reasons.
-    pub const ALL: [Self; 6] =
-        [Self::Encoded, Self::Syntax, Self::Cut, Self::Absent, Self::Number, Self::Model];
-
     /// The label of the metric.
     pub const fn label(self) -> &'static str {
         match self {
@@ -83,11 +86,6 @@ impl UnitReader {
             is_broken: false,
             is_whole: false,
         }
-    }
-
-    /// The rule that is applied.
-    pub fn rule(&self) -> &Arc<BodyUnits> {
-        &self.rule
     }
 
     /// Reads more of the body.
@@ -118,5 +116,33 @@ impl UnitReader {
         });
         let streamed = self.rule.streamed(&self.scanner).filter(|_| self.form != Form::Json);
         Reading { units: sum.ok(), streamed, is_whole: self.is_whole, unreadable }
+    }
+}
+
+/// The readers of one body: one for each rule.
+#[derive(Debug, Default)]
+pub struct UnitReaders(SmallVec<[UnitReader; 1]>);
+
+impl UnitReaders {
+    /// Adds the reader of a rule, unless there is one.
+    pub fn add(&mut self, rule: &Arc<BodyUnits>, content_type: Option<&[u8]>, content_encoding: Option<&[u8]>) {
+        if !self.0.iter().any(|reader| reader.rule == *rule) {
+            self.0.push(UnitReader::new(Arc::clone(rule), content_type, content_encoding));
+        }
+    }
+
+    /// Reads more of the body.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.0.iter_mut().for_each(|reader| reader.push(bytes));
+    }
+
+    /// Notes that the body came to its end.
+    pub fn end(&mut self) {
+        self.0.iter_mut().for_each(UnitReader::end);
+    }
+
+    /// What the body says by a rule.
+    pub fn reading(&self, rule: &Arc<BodyUnits>) -> Reading {
+        self.0.iter().find(|reader| reader.rule == *rule).map_or(Reading::ABSENT, UnitReader::reading)
     }
 }

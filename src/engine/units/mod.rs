@@ -12,7 +12,7 @@ mod preset;
 mod rule;
 mod scanner;
 
-pub use body::{Reading, UnitReader, Unreadable};
+pub use body::{Reading, UnitReader, UnitReaders, Unreadable};
 pub use number::Weight;
 pub use pointers::Pointer;
 pub use preset::Preset;

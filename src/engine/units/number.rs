@@ -80,7 +80,8 @@ impl Weight {
         let weight = if let Some((numerator, denominator)) = text.split_once('/') {
             (part(numerator), part(denominator).filter(|part| *part > 0))
         } else if let Some((whole, decimals)) = text.split_once('.') {
-            let scale = u32::try_from(decimals.len()).ok().filter(|len| (1..=6).contains(len)).map(|len| 10_u64.pow(len));
+            let scale =
+                u32::try_from(decimals.len()).ok().filter(|len| (1..=6).contains(len)).map(|len| 10_u64.pow(len));
             let parts = part(whole).zip(part(decimals)).zip(scale);
             (parts.map(|((whole, decimals), scale)| whole * scale + decimals), scale)
         } else {

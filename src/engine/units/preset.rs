@@ -25,14 +25,6 @@ const CACHE_READ: &str = "cache_read";
 const CACHE_WRITE: &str = "cache_write";
 
 impl Preset {
-    /// The words of the configuration.
-    pub const WORDS: [(&'static str, Self); 4] = [
-        ("openai-chat", Self::OpenaiChat),
-        ("openai-responses", Self::OpenaiResponses),
-        ("anthropic", Self::Anthropic),
-        ("gemini", Self::Gemini),
-    ];
-
     /// The quantities: a name, the pointers of which the first with a number counts, and those of a number that it
     /// includes and that counts on its own. Quantities of equal names are added.
     pub(super) const fn places(self) -> &'static [Place] {

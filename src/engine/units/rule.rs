@@ -46,7 +46,8 @@ pub struct Tariff {
 impl Tariff {
     /// The tariff of a model. `weight` has the weights of the quantities; without one a quantity counts as input.
     pub fn new(preset: Preset, model: &str, weight: impl Fn(&str) -> Option<Weight>) -> Self {
-        let weights = preset.places().iter().map(|(name, ..)| weight(name).or_else(|| weight(INPUT)).unwrap_or(Weight::ONE));
+        let weights =
+            preset.places().iter().map(|(name, ..)| weight(name).or_else(|| weight(INPUT)).unwrap_or(Weight::ONE));
         Self { model: model.into(), weights: weights.collect() }
     }
 
@@ -105,18 +106,17 @@ impl BodyUnits {
         Self { tree: PointerTree::new(&slots.0), quantities, weights, streamed, default }
     }
 
-    /// The units of a request, of which `charged` are charged, and `base` are those of the request itself. `None` if the
-    /// charge stays.
+    /// The units of a response, for which `charged` units are charged. `None` if the charge stays.
     ///
-    /// A body that breaks off costs what it named, and about a unit of output for each event since. So does a whole body
-    /// without a number, unless there is a default.
-    pub fn owed(&self, reading: &Reading, charged: u64, base: u64) -> Option<u64> {
+    /// A body that breaks off costs what it named, and about a unit of output for each event since. Without a number it
+    /// costs what is charged, or as many units as it had events, if these are more.
+    pub fn owed(&self, reading: &Reading, charged: u64) -> Option<u64> {
         match *reading {
             Reading { units: Some(units), is_whole: true, .. } => Some(units),
             Reading { units: Some(units), streamed: Some(streamed), .. } => Some(units.saturating_add(streamed)),
             Reading { units: Some(units), .. } => Some(units.max(charged)),
             Reading { is_whole: true, .. } if self.default.is_some() => self.default,
-            Reading { streamed: Some(streamed @ 1..), .. } => Some(base.saturating_add(streamed)),
+            Reading { streamed: Some(streamed @ 1..), .. } => Some(streamed.max(charged)),
             _ => self.default,
         }
     }

@@ -6,7 +6,8 @@ use super::*;
 use crate::engine::units::framing::Form;
 
 fn pointers(pointers: &[(&str, &str)]) -> Arc<BodyUnits> {
-    let weighted = |(pointer, weight): &(&str, &str)| (Pointer::parse(pointer).unwrap(), Weight::parse(weight).unwrap());
+    let weighted =
+        |(pointer, weight): &(&str, &str)| (Pointer::parse(pointer).unwrap(), Weight::parse(weight).unwrap());
     Arc::new(BodyUnits::of_pointers(pointers.iter().map(weighted), None))
 }
 
@@ -73,7 +74,10 @@ fn pointers_find_numbers() {
         let syntax = Err(Unreadable::Syntax);
         let found = reading.units.ok_or_else(|| reading.unreadable.unwrap());
         // Numbers of a text that turns out to be no JSON count only in elements before that.
-        assert!(found == expected || expected == syntax && body.starts_with(r#"{"a":1} "#) && found == Ok(1), "{body}: {reading:?}");
+        assert!(
+            found == expected || expected == syntax && body.starts_with(r#"{"a":1} "#) && found == Ok(1),
+            "{body}: {reading:?}"
+        );
     }
 }
 
@@ -165,32 +169,34 @@ fn a_model_has_its_price() {
     }
     let other = r#"{"model":"other","usage":{"prompt_tokens":5}}"#;
     let reading = read(&rule(Preset::OpenaiChat), JSON, other);
-    assert_eq!((reading.unreadable, rule(Preset::OpenaiChat).owed(&reading, 1, 1)), (Some(Unreadable::Model), Some(9)));
+    assert_eq!((reading.unreadable, rule(Preset::OpenaiChat).owed(&reading, 1)), (Some(Unreadable::Model), Some(9)));
     let exact = r#"{"model":"model-2","usage":{"prompt_tokens":5}}"#;
     assert_eq!(read(&rule(Preset::OpenaiChat), JSON, exact).units, Some(5));
 }
 
 #[test]
 fn a_body_that_breaks_off_costs_what_has_come() {
-    // Each event of a stream, and what is owed if the stream breaks off behind it, when 50 units are charged.
-    let owed = |of, body: &str, base| {
+    // What is owed if a stream breaks off behind each of its events, when two units are charged.
+    let owed = |of, body: &str| {
         let events: Vec<_> = body.split_inclusive("\n\n").collect();
         let after = |count: usize| {
             let rule = preset(of);
             let reader = read_pieces(&rule, EVENTS, events[..count].iter().map(|event| event.as_bytes()));
-            rule.owed(&reader.reading(), 50, base)
+            rule.owed(&reader.reading(), 2)
         };
         (0..=events.len()).map(after).collect::<Vec<_>>()
     };
-    let chat = owed(Preset::OpenaiChat, ANSWERS[1].2, 20);
-    assert_eq!(chat, [None, Some(21), Some(22), Some(23), Some(1117), Some(1117)]);
-    let anthropic = owed(Preset::Anthropic, ANSWERS[5].2, 20);
+    let chat = owed(Preset::OpenaiChat, ANSWERS[1].2);
+    assert_eq!(chat, [None, Some(2), Some(2), Some(3), Some(1117), Some(1117)]);
+    let anthropic = owed(Preset::Anthropic, ANSWERS[5].2);
     assert_eq!(anthropic[..5], [None, Some(2051), Some(2052), Some(2053), Some(2054)]);
     assert_eq!(anthropic.last(), Some(&Some(2201)));
     // A rule without a preset keeps the charge, if that is more than what is known.
     let rule = pointers(&[("/n", "1")]);
-    for (body, expected) in [("data: {\"n\":8}\n\n", Some(50)), ("data: {\"n\":80}\n\n", Some(80)), ("data: {}\n\n", None)] {
-        assert_eq!(rule.owed(&read_pieces(&rule, EVENTS, [body.as_bytes()]).reading(), 50, 20), expected);
+    for (body, expected) in
+        [("data: {\"n\":8}\n\n", Some(50)), ("data: {\"n\":80}\n\n", Some(80)), ("data: {}\n\n", None)]
+    {
+        assert_eq!(rule.owed(&read_pieces(&rule, EVENTS, [body.as_bytes()]).reading(), 50), expected);
     }
 }
 
@@ -253,7 +259,11 @@ fn check_against_serde(text: &[u8], reading: Reading) {
     let is_broken = reading.unreadable == Some(Unreadable::Syntax);
     assert!(is_json || is_broken, "{reading:?}");
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(text) else { return };
-    let numbers: Vec<_> = ["/a", "/b/a", "/a/0/b", "/0"].iter().filter_map(|pointer| value.pointer(pointer)).filter(|value| value.is_number()).collect();
+    let numbers: Vec<_> = ["/a", "/b/a", "/a/0/b", "/0"]
+        .iter()
+        .filter_map(|pointer| value.pointer(pointer))
+        .filter(|value| value.is_number())
+        .collect();
     let wholes: Option<Vec<_>> = numbers.iter().map(|number| number.as_u64()).collect();
     match wholes {
         Some(wholes) if wholes.is_empty() => assert_eq!(reading.unreadable, Some(Unreadable::Absent)),

@@ -30,6 +30,9 @@ use crate::transport::upstream::{Checkout, Exchange, FieldWriter, RequestHead, R
 /// The key of a WebSocket handshake (RFC 6455, section 11.3.1).
 const KEY: &[u8] = b"sec-websocket-key";
 
+/// The encodings of a response that the client takes (RFC 9110, section 12.5.3).
+const ACCEPT_ENCODING: &[u8] = b"accept-encoding";
+
 /// The peer that sent the request.
 struct Sender<'a> {
     /// Its address, IPv4 if it is one.
@@ -84,6 +87,8 @@ pub(super) struct ForwardedHead<'a, 'v> {
     id: Option<&'a str>,
     /// The trace that the service gets; none if traces are not exported.
     trace: Option<SpanContext>,
+    /// The body of the response must not be encoded.
+    reads_body: bool,
 }
 
 impl<'v> RequestContext<'v> {
@@ -110,6 +115,7 @@ impl<'v> RequestContext<'v> {
             identity_fields,
             id: self.id(),
             trace: self.trace.get(),
+            reads_body: admitted.reads_body,
         }
     }
 
@@ -187,6 +193,9 @@ impl RequestHead for ForwardedHead<'_, '_> {
         if let Some(trace) = trace {
             out.field_with(TRACEPARENT.as_bytes(), |out| trace_context::write(out, trace));
         }
+        if self.reads_body {
+            out.field(ACCEPT_ENCODING, b"identity");
+        }
         if version == HttpVersion::Http2 {
             join_cookies(out, request.fields);
         }
@@ -219,7 +228,7 @@ impl RequestHead for ForwardedHead<'_, '_> {
 }
 
 impl ForwardedHead<'_, '_> {
-    /// Whether an id or a trace of Weir stands in place of this field. The state of a trace that Weir has begun would be
+    /// Whether an id, a trace or another field of Weir stands in place of this field. The state of a trace that Weir has begun would be
     /// that of another one.
     #[inline]
     fn is_replaced(&self, name: &[u8]) -> bool {
@@ -228,6 +237,7 @@ impl ForwardedHead<'_, '_> {
             10 => self.trace.is_some_and(|trace| trace.parent == 0) && is(TRACESTATE),
             11 => self.trace.is_some() && is(TRACEPARENT),
             12 => self.id.is_some() && is(REQUEST_ID),
+            15 => self.reads_body && name.eq_ignore_ascii_case(ACCEPT_ENCODING),
             _ => false,
         }
     }

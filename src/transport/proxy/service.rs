@@ -56,6 +56,8 @@ pub(super) struct RoutedRequest<'r, 'v> {
     pub(super) authenticates_connection: bool,
     /// Its requirements for a connection.
     pub(super) requirements: Requirements,
+    /// The body of its response is read.
+    pub(super) reads_body: bool,
     /// Its stored answers; none if no limit stores answers.
     pub(super) stale: Option<Box<StaleRequest<'v>>>,
 }
@@ -150,6 +152,7 @@ impl<'v> RequestContext<'v> {
             upgrade,
             authenticates_connection,
             requirements,
+            reads_body: admission.identified.charged.reads_body(),
             stale: stale.filter(|_| !authenticates_connection),
         })
     }

@@ -46,7 +46,7 @@ fn sent_on(gate: &'static Gate, live: &'static Live) -> Option<Bill> {
 fn answer(bill: &mut Bill, answer: Answer) {
     let fields: FieldBuf = answer.field.map(|cost| ("x-cost", cost)).into_iter().collect();
     bill.answered((answer.status, fields.fields()), time::instant_now(), None);
-    bill.sent(answer.bytes);
+    bill.sent(answer.bytes, None);
 }
 
 fn spent(gate: &Gate, live: &Live) -> u64 {

@@ -307,7 +307,9 @@ impl<'w> H1Connection<'w> {
         record.begun(head.status, arrived_at, exchange);
         wire.begin_response();
         let encoder = upstream.write_h1(wire.out(), form, &worker.date, &mut keeps_alive);
+        let units = bill.as_ref().and_then(|bill| bill.readers(fields));
         exchange.begin_body();
+        exchange.read_units(units);
         Some(BegunResponse { record, encoder, bill, keeps_alive, arrived_at })
     }
 
@@ -330,7 +332,7 @@ impl<'w> H1Connection<'w> {
         record.transferred(exchange.bytes_in(), exchange.body_bytes().saturating_sub(wire.pending() as u64));
         drop(record);
         if let Some(mut bill) = bill {
-            bill.sent(exchange.body_bytes());
+            bill.sent(exchange.body_bytes(), exchange.take_units());
         }
         match relayed {
             Ok(()) => {}

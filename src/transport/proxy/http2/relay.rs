@@ -202,7 +202,7 @@ impl Drop for Relay<'_> {
         let bytes_out = self.exchange.body_bytes().saturating_sub(untaken as u64);
         self.record.transferred(self.exchange.bytes_in(), bytes_out);
         if let Some(bill) = &mut self.bill {
-            bill.sent(self.exchange.body_bytes());
+            bill.sent(self.exchange.body_bytes(), self.exchange.take_units());
         }
     }
 }

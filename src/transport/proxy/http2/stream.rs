@@ -296,7 +296,9 @@ fn respond<'s, 'v>(
         upstream.write_limits(form, &mut sink);
     });
     if !is_tunnel {
+        let units = bill.as_ref().and_then(|bill| bill.readers(fields));
         exchange.begin_body();
+        exchange.read_units(units);
     }
     record.transferred(exchange.bytes_in(), 0);
     Ok((is_tunnel || !exchange.has_ended()).then_some(Answered { record, exchange, bill, is_tunnel }))

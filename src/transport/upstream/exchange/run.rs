@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::time::Instant;
 
+use self::record::BodyTaps;
 use super::deadlines::Deadlines;
 use super::error::{Progress, TransportError, closed};
 use super::head::RequestHead;
@@ -26,7 +27,6 @@ use crate::transport::net::Timeouts;
 use crate::transport::net::buffer::InputBuffer;
 use crate::transport::net::deadline::Deadline;
 use crate::transport::net::pace::Pace;
-use crate::transport::stale::Recording;
 use crate::transport::upstream::endpoints::Endpoints;
 use crate::transport::upstream::location::LocationRewrite;
 use crate::transport::upstream::pool::checkout::{Checkout, PoolHandle, Requirements, UpgradedConnection};
@@ -48,8 +48,8 @@ pub(crate) struct Exchange {
     request: RequestTraits,
     /// How `Location` fields of the response are rewritten, if at all.
     locations: Option<Box<LocationRewrite>>,
-    /// The recording of the response; none if the response is not stored.
-    recording: Option<Box<Recording>>,
+    /// What reads the body besides the client; none if nothing does.
+    taps: Option<Box<BodyTaps>>,
     requirements: Requirements,
     head: Option<ResponseHead>,
     /// The response has ended early.
@@ -88,7 +88,7 @@ impl Exchange {
             upload: Upload::new(request, encoder),
             request,
             locations: None,
-            recording: None,
+            taps: None,
             requirements,
             head: None,
             is_broken: false,
@@ -297,10 +297,10 @@ impl Exchange {
         encoder: &Encoder,
     ) -> Poll<Result<bool, &'static str>> {
         let mut progress = Progress::default();
-        let polled = if self.recording.is_none() {
+        let polled = if self.taps.is_none() {
             self.transport.poll_body(cx, out, encoder, self.upstream.buffers(), &mut progress)
         } else {
-            self.poll_recorded(cx, out, encoder, &mut progress)
+            self.poll_tapped(cx, out, encoder, &mut progress)
         };
         self.body_bytes += progress.bytes;
         if progress.has_moved {
@@ -366,7 +366,7 @@ impl Exchange {
         if !self.transport.has_ended() {
             return;
         }
-        if let Some(recording) = self.recording.take() {
+        if let Some(recording) = self.taps.as_mut().and_then(|taps| taps.recording.take()) {
             recording.finish();
         }
         let is_complete = self.is_sent() && self.head.as_ref().is_some_and(|head| head.keeps_alive);
