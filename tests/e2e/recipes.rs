@@ -732,6 +732,20 @@ fn the_middlewares_of_traefik_are_replaced() {
     let mut client = Client::connect(weir.address());
     assert_eq!(passing(&mut client, "/", &from("203.0.113.7, 10.0.0.3"), 52), 50);
     assert_eq!(ask(&mut client, "/", &from("203.0.113.8, 10.0.0.3")).status, 200);
+    // All clients of a host share its requests in flight. The service answers nothing before the test ends.
+    let silent = Upstream::serving(|mut peer| while peer.head().is_some() {});
+    let weir = start("replace-traefik-ratelimit", &silent);
+    let send = |host: &str, last: usize| {
+        let mut client = Client::connect(weir.address());
+        client.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\n{}\r\n", from(&format!("203.0.113.{last}"))));
+        client
+    };
+    let in_flight: Vec<_> = (0..10).map(|last| send("a", last)).collect();
+    silent.wait_until(|upstream| upstream.received().len() == 10);
+    assert_eq!(send("a", 10).answer().status, 429);
+    let _other = send("b", 11);
+    silent.wait_until(|upstream| upstream.received().len() == 11);
+    drop(in_flight);
 }
 
 #[test]
