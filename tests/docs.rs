@@ -387,7 +387,7 @@ fn examples_of_fleets_are_named_and_tested() {
 fn every_recipe_names_a_test_of_its_own() {
     let mut named = BTreeSet::new();
     for (_, _, page) in recipes() {
-        let (_, rest) = page.text.split_once("\nThe test `").unwrap_or_else(|| panic!("{} names no test", page.path));
+        let (_, rest) = page.text.split_once("\nTest: `").unwrap_or_else(|| panic!("{} names no test", page.path));
         let (test, rest) = rest.split_once('`').unwrap();
         let file = rest.split('`').nth(1).unwrap();
         let source = std::fs::read_to_string(file).unwrap();
