@@ -1,11 +1,18 @@
-//! The Debian package: what it installs runs, an upgrade keeps the configuration and restarts nothing, and a purge leaves
-//! nothing. `cargo-deb` packs the program of the tests, and dpkg unpacks it into a folder.
+//! Packages and releases: what they install runs, an upgrade keeps the configuration and restarts nothing, and a release
+//! has all its files. They have the program of the tests.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(unreachable_pub)] // nothing is reachable from outside a test
 
-use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
+#[path = "package/chart.rs"]
+mod chart;
+#[path = "package/release.rs"]
+mod release;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 
 const CONFIG: &str = "etc/weir/weir.toml";
 
@@ -18,14 +25,50 @@ fn run(command: &mut Command) -> String {
     said
 }
 
-/// The package with this version.
-fn package(version: &str, folder: &Path) -> PathBuf {
-    let file = folder.join(format!("weir_{version}.deb"));
-    let program = Path::new(env!("CARGO_BIN_EXE_weir"));
-    let mut command = Command::new("cargo");
-    command.args(["deb", "--no-build", "--strip", "--fast", "--profile", "dev", "--deb-version", version, "--output"]);
-    command.arg(&file).env("CARGO_TARGET_DIR", program.parent().and_then(Path::parent).unwrap());
-    run(&mut command);
+/// A command with the tools of `tests/install-servers`, which runs if one is missing.
+fn tool(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    static TOOLS: OnceLock<()> = OnceLock::new();
+    let folder = std::env::current_dir().unwrap().join("target/tools/bin");
+    TOOLS.get_or_init(|| {
+        let answers = |name: &str, argument: &str| {
+            Command::new(name).arg(argument).output().is_ok_and(|output| output.status.success())
+        };
+        let is_there = answers(folder.join("nfpm").to_str().unwrap(), "--version")
+            && answers("cargo-cyclonedx", "--version")
+            && answers("rpm", "--version")
+            && answers("umoci", "--version");
+        if !is_there {
+            run(&mut Command::new("tests/install-servers"));
+        }
+    });
+    let path = std::env::var("PATH").unwrap();
+    let mut command = Command::new(program);
+    command.env("PATH", format!("{}:{path}", folder.display()));
+    command
+}
+
+/// The program of the tests without debug information, and the parts that it writes.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("weir");
+        run(Command::new("strip").arg("-o").arg(&program).arg(env!("CARGO_BIN_EXE_weir")));
+        run(Command::new("config/packages/prepare").arg(&program));
+        program
+    })
+}
+
+/// The architecture of this machine in the names of deb and OCI.
+fn architecture() -> &'static str {
+    if std::env::consts::ARCH == "aarch64" { "arm64" } else { "amd64" }
+}
+
+/// The package of this kind with this version.
+fn package(kind: &str, version: &str, folder: &Path) -> String {
+    let file = folder.join(format!("weir_{version}.{kind}")).to_str().unwrap().to_owned();
+    let mut command = tool("nfpm");
+    command.args(["package", "--config", "config/packages/nfpm.yaml", "--packager", kind, "--target", &file]);
+    run(command.env("ARCH", architecture()).env("VERSION", version).env("PROGRAM", program()));
     file
 }
 
@@ -37,11 +80,19 @@ fn dpkg(root: &Path, arguments: &[&str]) -> String {
     run(command.args(arguments).stdin(Stdio::null()))
 }
 
-/// All files and links below `root`, except those of dpkg itself.
+/// Runs rpm on the system below `root`.
+fn rpm(root: &Path, arguments: &[&str]) -> String {
+    let mut command = tool("rpm");
+    command.arg("--root").arg(root).args(["--dbpath", "/var/lib/rpm", "--force-debian"]);
+    run(command.args(arguments))
+}
+
+/// All files and links below `root`, except those of dpkg and rpm themselves.
 fn files(root: &Path) -> Vec<String> {
-    let found =
-        run(Command::new("find").current_dir(root).args([".", "!", "-type", "d", "!", "-path", "./var/lib/dpkg/*"]));
-    let mut files: Vec<_> = found.lines().map(str::to_owned).filter(|file| !file.starts_with("./var/log/")).collect();
+    let found = run(Command::new("find").current_dir(root).args([".", "!", "-type", "d"]));
+    let own = ["./var/lib/dpkg/", "./var/lib/rpm/", "./var/log/"];
+    let mut files: Vec<_> =
+        found.lines().filter(|file| !own.iter().any(|own| file.starts_with(own))).map(str::to_owned).collect();
     files.sort();
     files
 }
@@ -55,34 +106,34 @@ impl Drop for Running {
     }
 }
 
-/// Starts the installed program with the installed configuration, on free ports, and waits until it serves.
-fn start(root: &Path) -> Running {
-    let config = root.join(CONFIG);
-    let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let state = root.join("state");
-    std::fs::create_dir_all(&state).unwrap();
-    let text = std::fs::read_to_string(config).unwrap().replace("/var/lib/weir", state.to_str().unwrap());
-    let text = text.replace("/run/weir", state.to_str().unwrap()).replace("0.0.0.0:8080", "127.0.0.1:0");
-    let text = text.replace("[admin]\n", &format!("[admin]\nlisten = \"127.0.0.1:{}\"\n", port()));
-    std::fs::write(state.join("weir.toml"), text).unwrap();
-    run(Command::new(root.join("usr/bin/weir")).args(["check", "--strict"]).arg(state.join("weir.toml")));
-    let mut command = Command::new(root.join("usr/bin/weir"));
-    command.arg("run").arg(state.join("weir.toml")).stdout(Stdio::null()).stderr(Stdio::piped());
+/// Runs the program with the configuration of packages on free ports, until it has served a request.
+fn serve(program: &Path, config: &Path) {
+    let ports = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [clients, admin] = ports.map(|port| port.local_addr().unwrap().to_string());
+    let state = tempfile::tempdir().unwrap();
+    let folder = state.path().to_str().unwrap();
+    let text = std::fs::read_to_string(config).unwrap().replace("/var/lib/weir", folder);
+    let text = text.replace("/run/weir", folder).replace("0.0.0.0:8080", &clients);
+    let text = text.replace("[admin]\n", &format!("[admin]\nlisten = \"{admin}\"\n"));
+    let config = state.path().join("weir.toml");
+    std::fs::write(&config, text).unwrap();
+    run(Command::new(program).args(["check", "--strict"]).arg(&config));
+    let mut command = Command::new(program);
+    command.arg("run").arg(&config).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut weir = Running(command.spawn().unwrap());
     let mut lines = BufReader::new(weir.0.stderr.take().unwrap()).lines();
     let ready = lines.by_ref().map(Result::unwrap).find(|line| line.contains("\"message\":\"listening\""));
     assert!(ready.is_some(), "weir ended before it served");
-    weir
+    let mut connection = TcpStream::connect(clients).unwrap();
+    connection.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    // Nothing listens behind it.
+    assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("x-ratelimit-remaining"), "{answer}");
 }
 
 #[test]
 fn the_debian_package_installs_starts_upgrades_and_purges() {
-    let is_there =
-        Command::new("cargo").args(["deb", "--version"]).output().is_ok_and(|output| output.status.success());
-    if !is_there {
-        run(&mut Command::new("tests/install-servers"));
-    }
-    run(Command::new("config/packages/prepare").arg(env!("CARGO_BIN_EXE_weir")));
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("root");
     for part in ["var/lib/dpkg/info", "var/lib/dpkg/updates", "var/log"] {
@@ -91,36 +142,33 @@ fn the_debian_package_installs_starts_upgrades_and_purges() {
     for part in ["status", "available"] {
         std::fs::write(root.join("var/lib/dpkg").join(part), "").unwrap();
     }
-    let [old, new] = ["0.0.1", "0.0.2"].map(|version| package(version, folder.path()));
-    let before = files(&root);
+    let [old, new] = ["0.0.1", "0.0.2"].map(|version| package("deb", version, folder.path()));
 
-    dpkg(&root, &["--install", old.to_str().unwrap()]);
+    dpkg(&root, &["--install", &old]);
     let installed = files(&root);
     for file in [
         "./etc/weir/weir.toml",
         "./usr/bin/weir",
+        "./usr/lib/systemd/system/weir.service",
         "./usr/share/bash-completion/completions/weir",
         "./usr/share/fish/vendor_completions.d/weir.fish",
+        "./usr/share/man/man1/weir-check.1.gz",
+        "./usr/share/man/man1/weir.1.gz",
         "./usr/share/zsh/vendor-completions/_weir",
     ] {
         assert!(installed.iter().any(|one| one == file), "{file}: {installed:#?}");
     }
-    for (folder, name) in [("/man1/", "weir-check.1"), ("/systemd/system/", "weir.service"), ("/man1/", "weir.1")] {
-        assert!(installed.iter().any(|one| one.contains(folder) && one.contains(name)), "{name}: {installed:#?}");
-    }
     // Nothing starts unasked, neither now nor with the machine.
     assert!(!installed.iter().any(|file| file.contains(".wants/")), "{installed:#?}");
-    drop(start(&root));
-
     let config = root.join(CONFIG);
+    serve(&root.join("usr/bin/weir"), &config);
+
     let changed = std::fs::read_to_string(&config).unwrap().replace("50/s", "51/s");
     std::fs::write(&config, &changed).unwrap();
-    std::fs::remove_dir_all(root.join("state")).unwrap();
-    let said = dpkg(&root, &["--install", new.to_str().unwrap()]);
+    let said = dpkg(&root, &["--install", &new]);
     assert!(!said.contains("estart") && !said.contains("topping"), "{said}");
     assert_eq!(std::fs::read_to_string(&config).unwrap(), changed);
-    drop(start(&root));
-    std::fs::remove_dir_all(root.join("state")).unwrap();
+    serve(&root.join("usr/bin/weir"), &config);
 
     dpkg(&root, &["--remove", "weir"]);
     assert_eq!(std::fs::read_to_string(&config).unwrap(), changed);
@@ -128,5 +176,40 @@ fn the_debian_package_installs_starts_upgrades_and_purges() {
     std::fs::create_dir_all(&state).unwrap();
     std::fs::write(state.join("state"), "spent units").unwrap();
     dpkg(&root, &["--purge", "weir"]);
-    assert_eq!(files(&root), before);
+    assert_eq!(files(&root), Vec::<String>::new());
+}
+
+#[test]
+fn the_rpm_has_the_files_of_the_debian_package_and_keeps_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    std::fs::create_dir_all(root.join("var/lib/rpm")).unwrap();
+    let [old, new] = ["0.0.1", "0.0.2"].map(|version| package("rpm", version, folder.path()));
+    let deb = folder.path().join("deb");
+    run(Command::new("dpkg-deb").arg("--extract").arg(package("deb", "0.0.1", folder.path())).arg(&deb));
+
+    // Without scripts, for which the system has no shell.
+    rpm(&root, &["--install", "--nodeps", "--noscripts", &old]);
+    let mut expected = files(&deb);
+    for file in &mut expected {
+        *file = file.replace("zsh/vendor-completions", "zsh/site-functions");
+    }
+    expected.sort();
+    assert_eq!(files(&root), expected);
+    let config = root.join(CONFIG);
+    serve(&root.join("usr/bin/weir"), &config);
+    // Upgrades have the arguments 1 (old) and 2 (new), and a removal 0.
+    let scripts = rpm(&root, &["--query", "--scripts", "weir"]);
+    let mut commands = scripts.lines().filter(|line| !line.starts_with('#'));
+    assert!(commands.all(|line| !line.contains("start") && !line.contains(" enable")), "{scripts}");
+    assert!(scripts.contains("remove | 0)"), "{scripts}");
+
+    let changed = std::fs::read_to_string(&config).unwrap().replace("50/s", "51/s");
+    std::fs::write(&config, &changed).unwrap();
+    rpm(&root, &["--upgrade", "--nodeps", "--noscripts", &new]);
+    assert_eq!(std::fs::read_to_string(&config).unwrap(), changed);
+    assert_eq!(rpm(&root, &["--query", "weir"]).trim(), format!("weir-0.0.2-1.{}", std::env::consts::ARCH));
+
+    rpm(&root, &["--erase", "--noscripts", "weir"]);
+    assert_eq!(files(&root), ["./etc/weir/weir.toml.rpmsave"]);
 }

@@ -108,6 +108,7 @@ const TOP_LEVEL: &[&str] = &[
     "README.md",
     "CHANGELOG.md",
     "target",
+    "dist",
 ];
 
 /// A rule that does not hold somewhere.
