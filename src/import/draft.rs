@@ -138,7 +138,7 @@ impl Draft {
     /// Adds tables without which Weir has no service, or a limit of its own.
     fn complete(&mut self) {
         let has = |start: &str| self.blocks.iter().any(|block| block.heading.starts_with(start));
-        let (has_service, has_limit) = (has("[upstream"), has("[[limit]]"));
+        let (has_service, has_limit) = (has("[upstream") || has("[grpc]"), has("[[limit]]"));
         if !has_service {
             self.left_out(SourceLine::default(), "there is no service to forward to; set `upstream.url`");
             self.push(Block::new("[upstream]", []).option("url", "\"http://127.0.0.1:9000\""));
@@ -148,7 +148,7 @@ impl Draft {
             self.push(none.option("key", "[]").option("rate", "\"1/s\""));
         }
         let rank = |block: &Block| {
-            let starts = ["[server]", "[headers]", "[upstream", "[[route]]"];
+            let starts = ["[server]", "[headers]", "[upstream", "[grpc]", "[[route]]"];
             starts.iter().position(|start| block.heading.starts_with(start)).unwrap_or(starts.len())
         };
         self.blocks.sort_by_key(rank);

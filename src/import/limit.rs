@@ -10,8 +10,8 @@ pub(super) struct Match {
     pub(super) hosts: Vec<String>,
     pub(super) paths: Vec<String>,
     pub(super) methods: Vec<String>,
-    /// Names of headers that a request must have.
-    pub(super) headers: Vec<String>,
+    /// Headers that a request must have, with their values or `*`.
+    pub(super) headers: Vec<(String, String)>,
 }
 
 impl Match {
@@ -21,7 +21,7 @@ impl Match {
         let lists = lists.into_iter().filter(|(_, texts)| !texts.is_empty());
         let mut options: Vec<_> = lists.map(|(option, texts)| format!("{option} = {}", list(texts))).collect();
         if !self.headers.is_empty() {
-            let headers = self.headers.iter().map(|header| format!("{} = \"*\"", quoted(header)));
+            let headers = self.headers.iter().map(|(name, value)| format!("{} = {}", quoted(name), quoted(value)));
             options.push(format!("header = {{ {} }}", headers.collect::<Vec<_>>().join(", ")));
         }
         (!options.is_empty()).then(|| format!("{{ {} }}", options.join(", ")))

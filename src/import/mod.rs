@@ -4,12 +4,17 @@
 //! that it does not translate exactly. The compiler of the configuration has the last word about each block. A new format is
 //! one module, and one row of [`FORMATS`]. Not here: the command line.
 
+mod envoy;
 mod haproxy;
 mod nginx;
+mod ratelimit;
 
 mod limit;
 mod path;
+mod rates;
+mod regions;
 mod services;
+mod yaml;
 
 mod draft;
 mod report;
@@ -32,8 +37,12 @@ pub struct Format {
 }
 
 /// All formats.
-pub const FORMATS: [Format; 2] =
-    [Format { name: "haproxy", translate: haproxy::translate }, Format { name: "nginx", translate: nginx::translate }];
+pub const FORMATS: [Format; 4] = [
+    Format { name: "envoy", translate: envoy::translate },
+    Format { name: "haproxy", translate: haproxy::translate },
+    Format { name: "nginx", translate: nginx::translate },
+    Format { name: "ratelimit", translate: ratelimit::translate },
+];
 
 /// Translates the configuration in `file` and the files that it includes.
 ///

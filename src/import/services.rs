@@ -67,3 +67,12 @@ pub(super) fn write(services: &BTreeMap<String, Service>, routes: Vec<Route>, dr
         draft.push(block);
     }
 }
+
+/// Writes the addresses for clients.
+pub(super) fn listen(addresses: &[(SourceLine, String)], draft: &mut Draft) {
+    if !addresses.is_empty() {
+        let (places, addresses): (BTreeSet<_>, BTreeSet<_>) = addresses.iter().cloned().unzip();
+        let addresses: Vec<_> = addresses.into_iter().collect();
+        draft.push(Block::new("[server]", places).option("listen", list(&addresses)));
+    }
+}

@@ -1,7 +1,9 @@
 //! Originals with their translation and their report, and garbage.
 
+mod envoy;
 mod haproxy;
 mod nginx;
+mod ratelimit;
 
 use std::path::Path;
 

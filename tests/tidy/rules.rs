@@ -54,6 +54,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("prometheus", &["telemetry"]),
     ("toml", &["config"]),
     ("toml_edit", &["config"]),
+    ("granit_parser", &["import"]),
     ("clap", &["cli", MAIN]),
     ("ratatui", &["cli"]),
     ("jsonwebtoken", &["policy", "cli"]),

@@ -37,7 +37,7 @@ struct Tracker {
     number: String,
     table: String,
     parts: Vec<String>,
-    headers: Vec<String>,
+    headers: Vec<(String, String)>,
     tests: Vec<Test>,
     /// Whether it counts connections, not requests.
     is_of_connections: bool,
@@ -183,7 +183,7 @@ fn tracker(at: usize, rule: &Rule<'_, '_>, draft: &mut Draft) -> Option<Tracker>
 }
 
 /// The parts of a key, headers that it needs, and a difference.
-type KeyParts = (Vec<String>, Vec<String>, Option<&'static str>);
+type KeyParts = (Vec<String>, Vec<(String, String)>, Option<&'static str>);
 
 fn key(expression: &str) -> Result<KeyParts, String> {
     let parts = |parts: &[&str]| Ok((parts.iter().map(|part| (*part).to_owned()).collect(), Vec::new(), None));
@@ -206,7 +206,7 @@ fn key(expression: &str) -> Result<KeyParts, String> {
             return Err("set `server.trusted_proxies`, and use the part `ip`".to_owned());
         }
         "hdr" | "req.hdr" | "fhdr" | "req.fhdr" => {
-            return Ok((vec![format!("header:{argument}")], vec![argument], None));
+            return Ok((vec![format!("header:{argument}")], vec![(argument, "*".to_owned())], None));
         }
         "url_param" | "urlp" | "cook" | "req.cook" => {
             let kind = if name.starts_with("url") { "query" } else { "cookie" };

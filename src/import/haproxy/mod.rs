@@ -13,10 +13,10 @@ use conditions::Acls;
 use limits::{Rule, Tables};
 use lines::{ConfigLine, Section};
 
-use super::draft::{Block, Draft, SourceLine, list};
+use super::draft::{Block, Draft, SourceLine};
 use super::limit::{self, Limit, Match};
 use super::report::{ImportError, Kind};
-use super::services::{Route, Service, write};
+use super::services::{Route, Service, listen, write};
 
 /// Translates a configuration, or a part of one without sections.
 pub(super) fn translate(_: &Path, draft: &mut Draft) -> Result<(), ImportError> {
@@ -186,11 +186,7 @@ impl<'l> SectionReader<'l> {
                 }
             }
         }
-        if !self.listen.is_empty() {
-            let (places, addresses): (BTreeSet<_>, BTreeSet<_>) = self.listen.iter().cloned().unzip();
-            let addresses: Vec<_> = addresses.into_iter().collect();
-            draft.push(Block::new("[server]", places).option("listen", list(&addresses)));
-        }
+        listen(&self.listen, draft);
         self.connections.sort_by_key(|(_, max)| *max);
         for (index, (places, max)) in std::mem::take(&mut self.connections).into_iter().enumerate() {
             if index > 0 {

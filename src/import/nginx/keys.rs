@@ -20,7 +20,7 @@ pub(super) struct Key {
     pub(super) except_ips: Vec<String>,
     pub(super) methods: Vec<String>,
     /// Headers without which a request has no key.
-    pub(super) headers: Vec<String>,
+    pub(super) headers: Vec<(String, String)>,
     /// The differences between this key and that of nginx.
     pub(super) differences: Vec<String>,
 }
@@ -234,7 +234,7 @@ fn key(text: &str) -> Result<Key, String> {
     if !is_sure {
         match &key.parts[..] {
             [] => return Err("an empty key limits nothing".to_owned()),
-            [part] if let Some(header) = part.strip_prefix("header:") => key.headers.push(header.to_owned()),
+            [part] if let Some(header) = part.strip_prefix("header:") => key.headers.push((header.to_owned(), "*".to_owned())),
             _ => key.differences.push("requests without the values of the key share one budget".to_owned()),
         }
     }

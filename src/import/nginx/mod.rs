@@ -24,7 +24,7 @@ use super::draft::{Block, Draft, SourceLine, list, quoted};
 use super::limit;
 use super::path::Path;
 use super::report::{ImportError, Kind};
-use super::services::{Route, Service, write};
+use super::services::{Route, Service, listen, write};
 
 /// Translates a configuration, or a part of one without `http`.
 pub(super) fn translate(file: &FilePath, draft: &mut Draft) -> Result<(), ImportError> {
@@ -161,11 +161,7 @@ impl HttpReader<'_> {
 
     fn write(mut self, zones: &Zones, draft: &mut Draft) {
         self.name_hosts(draft);
-        if !self.listen.is_empty() {
-            let (places, addresses): (BTreeSet<_>, BTreeSet<_>) = self.listen.iter().cloned().unzip();
-            let addresses: Vec<_> = addresses.into_iter().collect();
-            draft.push(Block::new("[server]", places).option("listen", list(&addresses)));
-        }
+        listen(&self.listen, draft);
         self.write_settings(draft);
         let routes = routed(&self.sites).into_iter().map(|(matches, spot, proxy)| Route {
             places: BTreeSet::from([spot.place, proxy.place]).into_iter().filter(|place| place.line > 0).collect(),

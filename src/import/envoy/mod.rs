@@ -1,0 +1,118 @@
+//! Envoy: local rate limits of a static configuration, with listeners, routes and clusters.
+
+mod actions;
+
+mod local;
+mod routes;
+mod services;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use local::LocalFilter;
+use routes::RouteReader;
+
+use super::draft::{Draft, SourceLine};
+use super::limit::{self, Limit};
+use super::report::ImportError;
+use super::services::{Service, listen, write};
+use super::yaml::{self, Node, Reasons};
+
+/// Translates a bootstrap configuration, or its `static_resources`.
+pub(super) fn translate(_: &Path, draft: &mut Draft) -> Result<(), ImportError> {
+    let documents = yaml::read(draft)?;
+    let mut services = BTreeMap::new();
+    let (mut addresses, mut limits) = (Vec::new(), Vec::new());
+    let mut reader = RouteReader::default();
+    for document in &documents {
+        let resources = document.get("static_resources").unwrap_or(document);
+        for cluster in resources.list("clusters") {
+            if let Some(service) = services::cluster(cluster, draft) {
+                services.insert(service.name.clone(), service);
+            }
+        }
+        for listener in resources.list("listeners") {
+            read_listener(listener, &mut reader, &mut addresses, &mut limits, draft);
+        }
+    }
+    add_rewritten(&reader, &mut services);
+    listen(&addresses, draft);
+    write(&services, reader.routes(), draft);
+    limit::write(limits, draft);
+    for document in &documents {
+        document.report(&REASONS, draft);
+    }
+    Ok(())
+}
+
+fn read_listener<'n>(
+    listener: &'n Node,
+    reader: &mut RouteReader<'n>,
+    addresses: &mut Vec<(SourceLine, String)>,
+    limits: &mut Vec<Limit>,
+    draft: &mut Draft,
+) {
+    let chains = listener.list("filter_chains");
+    let is_plain = !chains.iter().any(|chain| chain.has("transport_socket"));
+    let address = listener.at(&["address", "socket_address"]);
+    if let Some(address) = address.filter(|_| is_plain) {
+        let (host, port) = (address.word("address"), address.word("port_value"));
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        addresses.push((address.place, format!("{host}:{port}")));
+    }
+    for filter in chains.iter().flat_map(|chain| chain.list("filters")) {
+        let config = filter.get("typed_config");
+        let is_manager = |config: &&Node| config.word("@type").ends_with(".HttpConnectionManager");
+        let Some(manager) = config.filter(is_manager) else {
+            filter.left_out("Weir forwards only HTTP", draft);
+            continue;
+        };
+        if reader.is_in_use() {
+            draft.differs(listener.place, "Weir applies the routes and limits of all listeners to each of them");
+        }
+        let first = reader.read(manager, draft);
+        let filters = manager.list("http_filters").iter().filter_map(|filter| LocalFilter::of(filter, draft));
+        let filters: Vec<_> = filters.collect();
+        for filter in &filters {
+            limits.extend(local::limits(filter, &reader.entries[first..], reader, draft));
+        }
+    }
+}
+
+/// Adds the services that get the host of their address.
+fn add_rewritten(reader: &RouteReader<'_>, services: &mut BTreeMap<String, Service>) {
+    for (id, cluster) in reader.rewritten() {
+        if let Some(service) = services.get(cluster).cloned() {
+            services.insert(id, Service { rewrites_host: true, ..service });
+        }
+    }
+}
+
+const REASONS: Reasons = Reasons {
+    not_needed: "@type name stat_prefix access_log admin node stats_sinks stats_config codec_type server_name \
+        generate_request_id tracing dns_lookup_family connect_timeout alt_stat_name layered_runtime runtime_key \
+        enable_x_ratelimit_headers per_connection_buffer_limit_bytes validate_clusters upgrade_configs \
+        server_header_transformation disable_key detailed_metric",
+    left_out: &[
+        ("dynamic_resources", "Weir takes a whole configuration, for example from etcd"),
+        ("rds", "the routes are in another file"),
+        ("transport_socket", "set `server.tls` or `https` of an upstream by hand"),
+        ("use_remote_address", "set `server.trusted_proxies` by hand"),
+        ("xff_num_trusted_hops", "set `server.trusted_proxies` by hand"),
+        ("timeout", "set `[timeouts]` by hand"),
+        ("idle_timeout", "set `[timeouts]` by hand"),
+        ("stream_idle_timeout", "set `[timeouts]` by hand"),
+        ("request_timeout", "set `[timeouts]` by hand"),
+        ("retry_policy", "Weir retries a request only if no byte of it was sent"),
+        ("health_checks", "set `health` of the upstream by hand"),
+        ("outlier_detection", "set `eject` of the upstream by hand"),
+        ("circuit_breakers", "set `max_connections` and `max_queued` of the upstream by hand"),
+        ("typed_extension_protocol_options", "set `protocol` of the upstream by hand"),
+        ("http2_protocol_options", "set `protocol` of the upstream by hand"),
+        ("rate_limits", "no filter of this file uses it; `weir import ratelimit` reads limits of the rate limit service"),
+        ("typed_per_filter_config", "Weir has no such filter"),
+        ("response_headers_to_add", "Weir does not add this header"),
+        ("request_headers_to_add", "Weir does not add this header"),
+        ("request_headers_to_add_when_not_enforced", "Weir does not add this header"),
+    ],
+};
