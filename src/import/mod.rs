@@ -6,8 +6,11 @@
 
 mod envoy;
 mod haproxy;
+mod ingress;
+mod kong;
 mod nginx;
 mod ratelimit;
+mod traefik;
 
 mod limit;
 mod path;
@@ -37,11 +40,14 @@ pub struct Format {
 }
 
 /// All formats.
-pub const FORMATS: [Format; 4] = [
+pub const FORMATS: [Format; 7] = [
     Format { name: "envoy", translate: envoy::translate },
     Format { name: "haproxy", translate: haproxy::translate },
+    Format { name: "ingress", translate: ingress::translate },
+    Format { name: "kong", translate: kong::translate },
     Format { name: "nginx", translate: nginx::translate },
     Format { name: "ratelimit", translate: ratelimit::translate },
+    Format { name: "traefik", translate: traefik::translate },
 ];
 
 /// Translates the configuration in `file` and the files that it includes.

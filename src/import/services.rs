@@ -30,7 +30,10 @@ pub(super) struct Route {
 
 /// Writes the services with a route, and the routes in their order.
 pub(super) fn write(services: &BTreeMap<String, Service>, routes: Vec<Route>, draft: &mut Draft) {
-    let routes: Vec<_> = routes.into_iter().filter(|route| services.contains_key(&route.service)).collect();
+    let (routes, lost): (Vec<_>, Vec<_>) = routes.into_iter().partition(|route| services.contains_key(&route.service));
+    for place in lost.into_iter().flat_map(|route| route.places) {
+        draft.left_out(place, "its service is not translated");
+    }
     let Some(first) = routes.first() else { return };
     let (only, service) = (routes.len() == 1 && first.rewrite.is_none(), &services[&first.service]);
     if only && first.matches == Match::default() && service.endpoints.len() == 1 && service.balance.is_empty() {

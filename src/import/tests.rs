@@ -2,8 +2,11 @@
 
 mod envoy;
 mod haproxy;
+mod ingress;
+mod kong;
 mod nginx;
 mod ratelimit;
+mod traefik;
 
 use std::path::Path;
 

@@ -115,6 +115,10 @@ impl Node {
         self.word(name) == "true"
     }
 
+    pub(super) fn is_read(&self) -> bool {
+        self.is_read.get()
+    }
+
     /// Marks the node and all below it as read.
     pub(super) fn skip(&self) {
         self.is_read.set(true);
@@ -137,7 +141,7 @@ impl Node {
     }
 
     fn report_as(&self, name: &str, reasons: &Reasons, draft: &mut Draft) {
-        if !self.is_read.get() {
+        if !self.is_read() {
             let (kind, why) = reasons.of(name);
             return draft.note(kind, self.place, if name.is_empty() { why.to_owned() } else { format!("`{name}`: {why}") });
         }

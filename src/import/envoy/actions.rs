@@ -2,6 +2,7 @@
 
 use super::routes::add_header;
 use crate::import::limit::Match;
+use crate::import::path::Path;
 use crate::import::yaml::Node;
 
 /// The requests that have a descriptor, and the parts of its key.
@@ -43,6 +44,7 @@ pub(super) fn keyed(rate_limit: &Node, entries: &[Entry], cluster: &str) -> Resu
 
 /// Adds an action; `false` if it makes another entry.
 fn add(keyed: &mut Keyed, kind: &str, action: &Node, (key, value): &Entry, cluster: &str) -> Result<bool, String> {
+    action.members();
     let own = |default: &str| {
         let own = action.word("descriptor_key");
         (if own.is_empty() { default } else { own }) == key
@@ -92,7 +94,7 @@ fn add_request_header(keyed: &mut Keyed, name: &str, value: &str) -> Result<(), 
     match name.as_str() {
         ":path" if is_any => keyed.add("path".to_owned()),
         ":path" => {
-            matches.paths = crate::import::path::Path::exact(value)?.patterns();
+            matches.paths = Path::exact(value)?.patterns();
         }
         ":method" if is_any => keyed.add("method".to_owned()),
         ":method" => matches.methods = vec![value.to_owned()],

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::actions::{self, Keyed, keyed};
 use super::routes::{Entry, RouteReader};
-use crate::import::draft::Draft;
+use crate::import::draft::{Draft, quoted};
 use crate::import::limit::{Limit, Match};
 use crate::import::rates;
 use crate::import::regions::regions;
@@ -234,7 +234,7 @@ fn both(routes: Match, descriptor: &Match) -> Option<Match> {
 fn rule(bucket: &Node, status: Option<u16>) -> Vec<(&'static str, String)> {
     let tokens: u64 = bucket.number("tokens_per_fill").unwrap_or(1);
     let interval_us = rates::duration_us(bucket.word("fill_interval")).unwrap_or_default();
-    let mut rule = vec![("rate", crate::import::draft::quoted(&rates::rate(tokens, interval_us)))];
+    let mut rule = vec![("rate", quoted(&rates::rate(tokens, interval_us)))];
     rule.push(("burst", bucket.word("max_tokens").parse::<u64>().unwrap_or_default().to_string()));
     rule.extend(status.filter(|status| *status != 429 && *status >= 400).map(|status| ("status", status.to_string())));
     rule

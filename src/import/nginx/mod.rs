@@ -19,6 +19,7 @@ use level::{Level, is_inherited};
 use services::{Upstreams, proxy_pass};
 use site::{Site, Spot, path_of, routed};
 use zones::Zones;
+pub(super) use zones::rate;
 
 use super::draft::{Block, Draft, SourceLine, list, quoted};
 use super::limit;

@@ -170,7 +170,7 @@ fn requests(
 }
 
 /// Thousandths of requests a second, and the rate of Weir.
-fn rate(text: &str) -> Option<(u64, String)> {
+pub(in crate::import) fn rate(text: &str) -> Option<(u64, String)> {
     let (count, unit) = text.split_once("r/").unwrap_or(("1", "s"));
     let count: u64 = count.parse().ok().filter(|count| (1..=1_000_000_000).contains(count))?;
     match unit {

@@ -72,3 +72,134 @@ fn a_listener_has_one_bucket() {
     let unknown = format!("{bucket}{ON}a_new_option: true");
     check("envoy", &bootstrap(ALL, &unknown), &limit(""), "24 LeftOut `a_new_option`: Weir has no option for it");
 }
+
+/// Routes, with limits of their own and descriptors.
+#[test]
+fn routes_have_buckets_and_descriptors() {
+    check(
+        "envoy",
+        r#"admin: { address: { socket_address: { address: 127.0.0.1, port_value: 9902 } } }
+static_resources:
+  listeners:
+  - name: main
+    address: { socket_address: { address: 0.0.0.0, port_value: 8080 } }
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: in
+          route_config:
+            name: r
+            virtual_hosts:
+            - name: all
+              domains: ["*"]
+              rate_limits:
+              - actions: [{ request_headers: { header_name: x-api-key, descriptor_key: api_key } }]
+              routes:
+              - match: { path_separated_prefix: /api }
+                route:
+                  cluster: app
+                  prefix_rewrite: /v1
+                  rate_limits:
+                  - actions: [{ remote_address: {} }]
+                  - actions:
+                    - generic_key: { descriptor_value: post }
+                    - header_value_match: { descriptor_value: yes, headers: [{ name: ":method", string_match: { exact: POST } }] }
+                  - actions: [{ source_cluster: {} }]
+              - match: { path: /login, headers: [{ name: ":method", exact_match: POST }] }
+                route: { cluster: app, timeout: 5s }
+                typed_per_filter_config:
+                  envoy.filters.http.local_ratelimit:
+                    "@type": type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit
+                    stat_prefix: login
+                    token_bucket: { max_tokens: 3, tokens_per_fill: 1, fill_interval: 60s }
+                    filter_enabled: { default_value: { numerator: 100 } }
+                    filter_enforced: { default_value: { numerator: 100 } }
+                  other: {}
+              - match: { prefix: /old }
+                redirect: { path_redirect: /new }
+              - match: { prefix: / }
+                route: { cluster: app }
+          http_filters:
+          - name: envoy.filters.http.local_ratelimit
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit
+              stat_prefix: http
+              token_bucket: { max_tokens: 100, tokens_per_fill: 10, fill_interval: 0.5s }
+              filter_enabled: { default_value: { numerator: 100, denominator: HUNDRED } }
+              filter_enforced: { default_value: { numerator: 100, denominator: HUNDRED } }
+              descriptors:
+              - entries: [{ key: remote_address }]
+                token_bucket: { max_tokens: 20, tokens_per_fill: 20, fill_interval: 60s }
+              - entries: [{ key: generic_key, value: post }, { key: header_match, value: yes }]
+                token_bucket: { max_tokens: 5, tokens_per_fill: 5, fill_interval: 60s }
+              - entries: [{ key: api_key, value: gold }]
+                token_bucket: { max_tokens: 50, tokens_per_fill: 50, fill_interval: 60s }
+          - name: envoy.filters.http.router
+            typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
+  clusters:
+  - name: app
+    connect_timeout: 1s
+    lb_policy: LEAST_REQUEST
+    load_assignment:
+      cluster_name: app
+      endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: 9000 } } } }] }]
+    health_checks: [{ timeout: 1s }]
+"#,
+        r#"listen = ["0.0.0.0:8080"]
+        [upstreams.app]
+        endpoints = ["http://127.0.0.1:9000"]
+        balance = "p2c"
+        [[route]]
+        match = { path = ["/api", "/api/{*rest}"] }
+        upstream = "app"
+        rewrite = { strip = "/api", add = "/v1" }
+        [[route]]
+        match = { path = ["/login"], method = ["POST"] }
+        upstream = "app"
+        [[route]]
+        upstream = "app"
+        [[limit]]
+        name = "remote_address"
+        stage = "arrival"
+        match = { path = ["/api", "/api/{*rest}"] }
+        key = ["ip"]
+        rate = "20/min"
+        burst = 20
+        [[limit]]
+        name = "post-yes"
+        stage = "arrival"
+        match = { path = ["/api", "/api/{*rest}"], method = ["POST"] }
+        key = []
+        rate = "5/min"
+        burst = 5
+        [[limit]]
+        name = "gold"
+        stage = "arrival"
+        match = { header = { "x-api-key" = "gold" } }
+        except = { path = ["/api", "/api/{*rest}"] }
+        key = []
+        rate = "50/min"
+        burst = 50
+        [[limit]]
+        name = "http"
+        key = []
+        rate = "10/500ms"
+        burst = 100
+        [[limit]]
+        name = "login"
+        match = { path = ["/login"], method = ["POST"] }
+        key = []
+        rate = "1/min"
+        burst = 3"#,
+        "29 LeftOut Weir has no part of a key for `source_cluster`
+        30 Differs Weir applies limits of later routes here, too
+        31 LeftOut `timeout`: set `[timeouts]` by hand
+        39 LeftOut `other`: Weir has no option for it
+        40 LeftOut Weir only forwards requests to services
+        52 Differs Envoy charges a descriptor also if another one refuses; Weir charges all or none
+        53 Differs Envoy forgets all but the last values of this descriptor, 20 by default; Weir forgets none
+        68 LeftOut `health_checks`: set `health` of the upstream by hand",
+    );
+}

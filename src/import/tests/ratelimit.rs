@@ -7,7 +7,7 @@ use super::check;
 fn descriptors_are_tables_and_windows() {
     check(
         "ratelimit",
-        "domain: mongo_cps
+        r#"domain: mongo_cps
 descriptors:
   - key: database
     value: users
@@ -36,12 +36,66 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 5 }
   - key: c
     rate_limit: { unit: year, requests_per_unit: 5 }
-",
+"#,
         r#"[grpc]
         listen = "127.0.0.1:8081"
         [[grpc.descriptor]]
         domain = "mongo_cps"
-        "#,
-        "",
+        entries = [{ key = "database", value = "users" }]
+        limits = { "users" = {} }
+        [[grpc.descriptor]]
+        domain = "mongo_cps"
+        entries = [{ key = "database", value = "default" }]
+        limits = { "default" = {} }
+        [[grpc.descriptor]]
+        domain = "mongo_cps"
+        entries = [{ key = "remote_address", value = "50.0.0.5" }]
+        limits = { "50-0-0-5" = {} }
+        [[grpc.descriptor]]
+        domain = "mongo_cps"
+        entries = [{ key = "remote_address", value = "50.0.0.6" }]
+        limits = { "50-0-0-6" = {} }
+        [[grpc.descriptor]]
+        domain = "mongo_cps"
+        entries = [{ key = "message_type", value = "marketing" }, { key = "to_number" }]
+        limits = { "marketing-to_number" = { "name:to_number" = "{to_number}" } }
+        [[grpc.descriptor]]
+        domain = "mongo_cps"
+        entries = [{ key = "remote_address" }]
+        limits = { "remote_address" = { "name:remote_address" = "{remote_address}" } }
+        [[limit]]
+        name = "users"
+        key = []
+        algorithm = "fixed_window"
+        rate = "500/s"
+        [[limit]]
+        name = "default"
+        mode = "shadow"
+        key = []
+        algorithm = "fixed_window"
+        rate = "500/s"
+        [[limit]]
+        name = "50-0-0-5"
+        key = []
+        mode = "off"
+        rate = "1/s"
+        [[limit]]
+        name = "50-0-0-6"
+        key = []
+        mode = "off"
+        rate = "1/s"
+        [[limit]]
+        name = "marketing-to_number"
+        key = ["name:to_number"]
+        algorithm = "fixed_window"
+        rate = "5/day"
+        [[limit]]
+        name = "remote_address"
+        key = ["name:remote_address"]
+        algorithm = "fixed_window"
+        rate = "10/min""#,
+        "24 LeftOut `replaces`: Weir charges all limits of a request; each descriptor has the limit of its table
+        25 LeftOut Weir has no pattern of values
+        29 LeftOut Weir has no rate by the unit `year`",
     );
 }

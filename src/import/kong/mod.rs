@@ -1,0 +1,228 @@
+//! Kong: plugins that limit requests, with routes, services and upstreams of a declarative configuration.
+//!
+//! Of the instances of a plugin, the one of the route counts a request, else that of the service, else the global one.
+
+mod plugins;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path as FilePath;
+
+use plugins::{Plugin, is_limit};
+
+use super::draft::Draft;
+use super::limit::{self, Limit, Match};
+use super::path::Path;
+use super::regions::{Region, regions};
+use super::report::ImportError;
+use super::services::{Route, Service, write};
+use super::yaml::{self, Node, Reasons};
+
+/// Translates a declarative configuration of Kong 3.
+pub(super) fn translate(_: &FilePath, draft: &mut Draft) -> Result<(), ImportError> {
+    let documents = yaml::read(draft)?;
+    let mut reader = KongReader::default();
+    for document in &documents {
+        document.word("_format_version");
+        for upstream in document.list("upstreams") {
+            let targets = upstream.list("targets").iter().map(|target| target.word("target").to_owned());
+            reader.upstreams.insert(upstream.word("name"), targets.collect());
+        }
+        for service in document.list("services") {
+            reader.service(service, draft);
+        }
+        for route in document.list("routes") {
+            let service = reference(route, "service").to_owned();
+            reader.route(route, &service, draft);
+        }
+        reader.plugins(document, &[], draft);
+    }
+    reader.write(draft);
+    for document in &documents {
+        document.report(&REASONS, draft);
+    }
+    Ok(())
+}
+
+const REASONS: Reasons = Reasons {
+    not_needed: "_transform _comment tags id name regex_priority hide_client_headers instance_name https_redirect_status_code \
+        request_buffering response_buffering path_handling namespace created_at updated_at",
+    left_out: &[
+        ("consumers", "set `[identity]`, and create keys by `weir apikeys new`"),
+        ("keyauth_credentials", "create keys by `weir apikeys new`"),
+        ("consumer_groups", "set `plans` by hand"),
+        ("connect_timeout", "set `[timeouts]` by hand"),
+        ("read_timeout", "set `[timeouts]` by hand"),
+        ("write_timeout", "set `[timeouts]` by hand"),
+        ("retries", "Weir retries a request only if no byte of it was sent"),
+        ("healthchecks", "set `health` of the upstream by hand"),
+        ("algorithm", "set `balance` by hand"),
+        ("weight", "endpoints of Weir have equal weights"),
+        ("protocols", "set `server.tls` by hand"),
+        ("fault_tolerant", "set `on_failure` of `[store]` by hand"),
+        ("redis", "set `[store]` and `strategy` by hand"),
+        ("sync_rate", "set `[store]` and `strategy` by hand"),
+        ("strategy", "set `[store]` and `strategy` by hand"),
+        ("error_message", "Weir writes its own answers"),
+        ("certificates", "set `server.tls` by hand"),
+        ("snis", "set `server.tls` by hand"),
+    ],
+};
+
+/// The name of the entity that `node` refers to.
+fn reference<'n>(node: &'n Node, kind: &str) -> &'n str {
+    let Some(other) = node.get(kind) else { return "" };
+    Some(other.word("name")).filter(|name| !name.is_empty()).unwrap_or_else(|| other.text())
+}
+
+/// The name of a service or a route, or its line.
+fn name_of(node: &Node) -> String {
+    match node.word("name") {
+        "" => format!("line-{}", node.place.line),
+        name => name.to_owned(),
+    }
+}
+
+#[derive(Default)]
+struct KongReader<'n> {
+    upstreams: BTreeMap<&'n str, Vec<String>>,
+    services: BTreeMap<String, Service>,
+    /// The path that a service adds, by its name.
+    added: BTreeMap<String, String>,
+    /// Each path of a route, with its rank.
+    paths: Vec<(Rank, Region, Route)>,
+    /// The names of the route and of the service of each of these paths.
+    owners: Vec<(String, String)>,
+    plugins: Vec<Plugin<'n>>,
+}
+
+/// Routes with more kinds of conditions go first, then longer paths.
+type Rank = (std::cmp::Reverse<usize>, std::cmp::Reverse<usize>);
+
+impl<'n> KongReader<'n> {
+    fn service(&mut self, node: &'n Node, draft: &mut Draft) {
+        let name = name_of(node);
+        let (mut scheme, mut host, mut path) = (node.word("protocol"), node.word("host"), node.word("path"));
+        let mut port = node.word("port").to_owned();
+        if let Some((of_url, rest)) = node.get("url").and_then(|url| url.text().split_once("://")) {
+            let at = rest.find('/').unwrap_or(rest.len());
+            (scheme, path) = (of_url, &rest[at..]);
+            (host, port) = rest[..at].rsplit_once(':').map_or((&rest[..at], String::new()), |(host, port)| (host, port.to_owned()));
+        }
+        let scheme = if scheme.is_empty() { "http" } else { scheme };
+        if port.is_empty() {
+            (if scheme == "https" { "443" } else { "80" }).clone_into(&mut port);
+        }
+        let targets = self.upstreams.get(host).cloned().filter(|targets| !targets.is_empty());
+        let endpoints = targets.unwrap_or_else(|| vec![format!("{host}:{port}")]);
+        let endpoints = endpoints.into_iter().map(|target| format!("{scheme}://{target}")).collect();
+        let places = vec![node.place];
+        let service = Service { name: name.clone(), places, endpoints, rewrites_host: true, ..Service::default() };
+        let kept = Service { rewrites_host: false, ..service.clone() };
+        self.services.insert(name.clone(), service);
+        self.services.insert(format!("{name} with its host"), kept);
+        self.added.insert(name.clone(), path.trim_end_matches('/').to_owned());
+        for route in node.list("routes") {
+            self.route(route, &name, draft);
+        }
+        self.plugins(node, &[("service", &name)], draft);
+    }
+
+    fn route(&mut self, node: &'n Node, service: &str, draft: &mut Draft) {
+        let mut matches =
+            Match { hosts: node.words("hosts"), methods: node.words("methods"), ..Match::default() };
+        for (header, values) in node.get("headers").map_or(&[][..], Node::members) {
+            match values.items() {
+                [value] => matches.headers.push((header.to_ascii_lowercase(), value.text().to_owned())),
+                _ => return node.left_out("Weir has no header with one of several values", draft),
+            }
+        }
+        if ["snis", "sources", "destinations", "expression"].iter().any(|name| node.has(name)) {
+            return node.left_out("Weir has no such condition of a route", draft);
+        }
+        let paths = node.words("paths");
+        let kinds = [matches.hosts.is_empty(), matches.methods.is_empty(), matches.headers.is_empty(), paths.is_empty()];
+        let kinds = kinds.into_iter().filter(|is_empty| !is_empty).count();
+        let strips = node.word("strip_path") != "false";
+        let id = if node.is_true("preserve_host") { format!("{service} with its host") } else { service.to_owned() };
+        let all = if paths.is_empty() { vec!["/".to_owned()] } else { paths };
+        for text in all {
+            let path = match Path::prefix(&text) {
+                Ok(path) => path,
+                Err(reason) => {
+                    draft.left_out(node.place, format!("`{text}`: {reason}"));
+                    continue;
+                }
+            };
+            if let Some(difference) = path.difference() {
+                draft.differs(node.place, difference);
+            }
+            let strip = if strips { path.text().trim_end_matches('/').to_owned() } else { String::new() };
+            let add = self.added.get(service).cloned().unwrap_or_default();
+            let rewrite = Some((strip, add)).filter(|(strip, add)| strip != add);
+            let matches = Match { paths: path.patterns(), ..matches.clone() };
+            let (place, rank) = (node.place, (std::cmp::Reverse(kinds), std::cmp::Reverse(text.len())));
+            let route = Route { places: vec![place], matches: matches.clone(), service: id.clone(), rewrite };
+            let at = self.paths.partition_point(|(other, ..)| *other <= rank);
+            self.paths.insert(at, (rank, Region { place, matches }, route));
+            self.owners.insert(at, (name_of(node), service.to_owned()));
+        }
+        self.plugins(node, &[("route", &name_of(node)), ("service", service)], draft);
+    }
+
+    /// Reads the plugins of a service, a route, or the whole configuration.
+    fn plugins(&mut self, node: &'n Node, owner: &[(&str, &str)], draft: &mut Draft) {
+        for plugin in node.list("plugins") {
+            let of = |kind: &str| {
+                let own = owner.first().filter(|(known, _)| *known == kind).map(|(_, name)| *name);
+                own.unwrap_or_else(|| reference(plugin, kind)).to_owned()
+            };
+            if plugin.word("enabled") == "false" {
+                plugin.skip();
+            } else if plugin.has("consumer") || plugin.has("consumer_group") {
+                plugin.left_out("set `plans` or `overrides` of a limit by hand", draft);
+            } else if is_limit(plugin.word("name")) {
+                self.plugins.push(Plugin { node: plugin, route: of("route"), service: of("service") });
+            } else {
+                plugins::note(plugin, draft);
+            }
+        }
+    }
+
+    fn write(mut self, draft: &mut Draft) {
+        let (mut all, mut routes) = (Vec::new(), Vec::new());
+        for (_, region, route) in std::mem::take(&mut self.paths) {
+            all.push(region);
+            routes.push(route);
+        }
+        write(&self.services, routes, draft);
+        let mut limits = Vec::new();
+        for plugin in &self.plugins {
+            let is_of = |index: &usize| self.plugin_of(*index, plugin.node.word("name")).is_some_and(|of| {
+                std::ptr::eq(of, plugin)
+            });
+            let users: BTreeSet<_> = (0..all.len()).filter(is_of).collect();
+            if users.is_empty() {
+                draft.left_out(plugin.node.place, "no translated route has it");
+            }
+            let Some(limit) = plugins::limit(plugin, draft).filter(|_| !users.is_empty()) else { continue };
+            for (matches, except_paths) in regions(&all, &users, draft) {
+                limits.push(Limit { matches, except_paths, ..limit.clone() });
+            }
+        }
+        plugins::write_identities(&limits, draft);
+        limit::write(limits, draft);
+    }
+
+    /// The instance of a plugin that counts the requests of a path.
+    fn plugin_of(&self, index: usize, name: &str) -> Option<&Plugin<'n>> {
+        let (route, service) = self.owners.get(index)?;
+        let is = |plugin: &&Plugin<'_>, of: &str, by: &str| {
+            plugin.node.word("name") == name && plugin.route == of && plugin.service == by
+        };
+        let own = self.plugins.iter().find(|plugin| {
+            !plugin.route.is_empty() && plugin.route == *route && plugin.node.word("name") == name
+        });
+        let of_service = || self.plugins.iter().find(|plugin| !service.is_empty() && is(plugin, "", service));
+        own.or_else(of_service).or_else(|| self.plugins.iter().find(|plugin| is(plugin, "", "")))
+    }
+}

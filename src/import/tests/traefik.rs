@@ -1,0 +1,80 @@
+//! Traefik.
+
+use super::check;
+
+/// Middlewares in chains, by files and without a router.
+#[test]
+fn routers_have_limits_of_their_own() {
+    check(
+        "traefik",
+        r#"http:
+  routers:
+    api:
+      rule: Host(`example.com`) && PathPrefix(`/api/`)
+      entryPoints: [web]
+      middlewares: [limit, flight@file]
+      service: app
+    site:
+      rule: Host(`example.com`)
+      middlewares: [all]
+      service: app
+    bad:
+      rule: "!Host(`x`)"
+      service: app
+  middlewares:
+    limit: { rateLimit: { average: 100, period: 1m, burst: 50, sourceCriterion: { ipStrategy: { depth: 1 } } } }
+    flight: { inFlightReq: { amount: 10 } }
+    all: { chain: { middlewares: [key, allow, strip] } }
+    key: { rateLimit: { average: 5, sourceCriterion: { requestHeaderName: X-Key } } }
+    allow: { ipAllowList: { sourceRange: [10.0.0.0/8] } }
+    strip: { stripPrefix: { prefixes: [/site] } }
+    unused: { compress: {} }
+  services:
+    app:
+      loadBalancer:
+        servers: [{ url: "http://127.0.0.1:9000/" }, { url: "http://127.0.0.1:9001", weight: 3 }]
+        healthCheck: { path: /health }
+"#,
+        r#"[upstreams.app]
+        endpoints = ["http://127.0.0.1:9000", "http://127.0.0.1:9001"]
+        [[route]]
+        match = { host = ["example.com"], path = ["/api/{*rest}"] }
+        upstream = "app"
+        [[route]]
+        match = { host = ["example.com"] }
+        upstream = "app"
+        rewrite = { strip = "/site" }
+        [[limit]]
+        name = "api-rateLimit"
+        stage = "arrival"
+        match = { host = ["example.com"], path = ["/api/{*rest}"] }
+        key = ["ip"]
+        rate = "100/min"
+        burst = 50
+        on_limit = "hold"
+        hold = { max_wait = "500ms" }
+        [[limit]]
+        name = "api-inFlightReq"
+        match = { host = ["example.com"], path = ["/api/{*rest}"] }
+        key = ["host"]
+        algorithm = "concurrency"
+        max = 10
+        [[limit]]
+        name = "site-rateLimit"
+        match = { host = ["example.com"] }
+        except = { path = ["/api/{*rest}"] }
+        key = ["header:x-key"]
+        rate = "5/s"
+        burst = 1
+        on_limit = "hold"
+        hold = { max_wait = "100ms" }"#,
+        "5 LeftOut `entryPoints`: set `server.listen` by hand
+        12 LeftOut Weir has no negated condition of a route
+        16 LeftOut set `server.trusted_proxies` by hand; until then, the address is that of the peer
+        19 Differs requests without this header share one budget in Traefik and in Weir
+        20 LeftOut set `[access]` by hand: Weir refuses nothing for it
+        22 LeftOut no translated router uses it
+        26 LeftOut `weight`: endpoints of Weir have equal weights
+        27 LeftOut `healthCheck`: set `health` of the upstream by hand",
+    );
+}
