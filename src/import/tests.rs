@@ -67,6 +67,32 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn changed_examples_make_valid_configurations(changes in proptest::collection::vec(change(), 1..12)) {
+        for example in [envoy::EXAMPLE, ingress::EXAMPLE, kong::EXAMPLE, ratelimit::EXAMPLE, traefik::EXAMPLE] {
+            let mut lines: Vec<_> = example.lines().map(str::to_owned).collect();
+            for (at, pick, text) in &changes {
+                let at = at.index(lines.len());
+                let mut words: Vec<_> = lines[at].split(' ').map(str::to_owned).collect();
+                let word = pick.index(words.len());
+                if text.is_empty() { words.remove(word); } else { words[word].clone_from(text); }
+                lines[at] = words.join(" ");
+            }
+            imports(&lines.join("\n"))?;
+        }
+    }
+}
+
+/// A line, a word of it, and the text in its place.
+fn change() -> impl Strategy<Value = (proptest::sample::Index, proptest::sample::Index, String)> {
+    let texts = ["", "", "x", "0", "-1", "99999999999999999999", "{}", "[]", "~", "*a", "&a", "null", "1.5s", "/a/", "\"\"", "ä:"];
+    let index = any::<proptest::sample::Index>;
+    (index(), index(), proptest::sample::select(texts.map(str::to_owned).to_vec()))
+}
+
 /// Checks that each format either refuses `text`, or makes a valid configuration of it.
 fn imports(text: &str) -> Result<(), TestCaseError> {
     for format in FORMATS {

@@ -55,7 +55,7 @@ fn a_listener_has_one_bucket() {
     let limit = |more: &str| {
         format!("{SERVICE}[[limit]]\nname = \"http_local\"\n{more}key = []\nrate = \"1000/s\"\nburst = 10000\n")
     };
-    let said = "24 LeftOut `response_headers_to_add`: Weir does not add this header";
+    let said = "23 LeftOut `response_headers_to_add`: Weir does not add this header";
     check("envoy", &bootstrap(ALL, &format!("{bucket}{ON}{headers}")), &limit(""), said);
     let status = format!("{}status = 503", limit(""));
     check("envoy", &bootstrap(ALL, &format!("{bucket}{ON}status: {{ code: 503 }}")), &status, "");
@@ -64,21 +64,16 @@ fn a_listener_has_one_bucket() {
     let none = "[[limit]]\nname = \"none\"\nmode = \"off\"\nkey = []\nrate = \"1/s\"";
     check("envoy", &bootstrap(ALL, bucket), &format!("{SERVICE}{none}"), "");
     let part = ON.replace("1000000", "500000");
-    let said = "19 Differs Envoy limits a part of the requests, Weir all of them";
+    let said = "17 Differs Envoy limits a part of the requests, Weir all of them";
     check("envoy", &bootstrap(ALL, &format!("{bucket}{part}")), &limit(""), said);
     let connection = format!("{bucket}{ON}local_rate_limit_per_downstream_connection: true");
-    let said = "19 LeftOut Weir has no budget of a connection";
+    let said = "17 LeftOut Weir has no budget of a connection";
     check("envoy", &bootstrap(ALL, &connection), &format!("{SERVICE}{none}"), said);
     let unknown = format!("{bucket}{ON}a_new_option: true");
-    check("envoy", &bootstrap(ALL, &unknown), &limit(""), "24 LeftOut `a_new_option`: Weir has no option for it");
+    check("envoy", &bootstrap(ALL, &unknown), &limit(""), "23 LeftOut `a_new_option`: Weir has no option for it");
 }
 
-/// Routes, with limits of their own and descriptors.
-#[test]
-fn routes_have_buckets_and_descriptors() {
-    check(
-        "envoy",
-        r#"admin: { address: { socket_address: { address: 127.0.0.1, port_value: 9902 } } }
+pub(super) const EXAMPLE: &str = r#"admin: { address: { socket_address: { address: 127.0.0.1, port_value: 9902 } } }
 static_resources:
   listeners:
   - name: main
@@ -146,7 +141,14 @@ static_resources:
       cluster_name: app
       endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: 9000 } } } }] }]
     health_checks: [{ timeout: 1s }]
-"#,
+"#;
+
+/// Routes, with limits of their own and descriptors.
+#[test]
+fn routes_have_buckets_and_descriptors() {
+    check(
+        "envoy",
+        EXAMPLE,
         r#"listen = ["0.0.0.0:8080"]
         [upstreams.app]
         endpoints = ["http://127.0.0.1:9000"]

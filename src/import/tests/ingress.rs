@@ -2,12 +2,7 @@
 
 use super::check;
 
-/// Two ingresses.
-#[test]
-fn annotations_are_limits_of_an_ingress() {
-    check(
-        "ingress",
-        r#"apiVersion: networking.k8s.io/v1
+pub(super) const EXAMPLE: &str = r#"apiVersion: networking.k8s.io/v1
 kind: Ingress
 metadata:
   name: app
@@ -34,7 +29,14 @@ spec:
   defaultBackend: { service: { name: web, port: { number: 8080 } } }
 ---
 kind: Service
-"#,
+"#;
+
+/// Two ingresses.
+#[test]
+fn annotations_are_limits_of_an_ingress() {
+    check(
+        "ingress",
+        EXAMPLE,
         r#"[upstreams.app]
         endpoints = ["http://app.default.svc:80"]
         [upstreams.web]

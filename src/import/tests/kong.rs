@@ -2,12 +2,7 @@
 
 use super::check;
 
-/// Plugins of all levels.
-#[test]
-fn plugins_of_routes_replace_those_of_services() {
-    check(
-        "kong",
-        r#"_format_version: "3.0"
+pub(super) const EXAMPLE: &str = r#"_format_version: "3.0"
 services:
 - name: app
   url: http://127.0.0.1:9000/base
@@ -35,7 +30,14 @@ consumers:
 upstreams:
 - name: u
   targets: [{ target: "a:80" }]
-"#,
+"#;
+
+/// Plugins of all levels.
+#[test]
+fn plugins_of_routes_replace_those_of_services() {
+    check(
+        "kong",
+        EXAMPLE,
         r#"[upstreams.app]
         endpoints = ["http://127.0.0.1:9000"]
         host = "upstream"

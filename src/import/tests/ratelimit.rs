@@ -2,12 +2,7 @@
 
 use super::check;
 
-/// Examples of the documentation of the service.
-#[test]
-fn descriptors_are_tables_and_windows() {
-    check(
-        "ratelimit",
-        r#"domain: mongo_cps
+pub(super) const EXAMPLE: &str = r#"domain: mongo_cps
 descriptors:
   - key: database
     value: users
@@ -36,7 +31,14 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 5 }
   - key: c
     rate_limit: { unit: year, requests_per_unit: 5 }
-"#,
+"#;
+
+/// Examples of the documentation of the service.
+#[test]
+fn descriptors_are_tables_and_windows() {
+    check(
+        "ratelimit",
+        EXAMPLE,
         r#"[grpc]
         listen = "127.0.0.1:8081"
         [[grpc.descriptor]]

@@ -2,12 +2,7 @@
 
 use super::check;
 
-/// Middlewares in chains, by files and without a router.
-#[test]
-fn routers_have_limits_of_their_own() {
-    check(
-        "traefik",
-        r#"http:
+pub(super) const EXAMPLE: &str = r#"http:
   routers:
     api:
       rule: Host(`example.com`) && PathPrefix(`/api/`)
@@ -34,7 +29,14 @@ fn routers_have_limits_of_their_own() {
       loadBalancer:
         servers: [{ url: "http://127.0.0.1:9000/" }, { url: "http://127.0.0.1:9001", weight: 3 }]
         healthCheck: { path: /health }
-"#,
+"#;
+
+/// Middlewares in chains, by files and without a router.
+#[test]
+fn routers_have_limits_of_their_own() {
+    check(
+        "traefik",
+        EXAMPLE,
         r#"[upstreams.app]
         endpoints = ["http://127.0.0.1:9000", "http://127.0.0.1:9001"]
         [[route]]
