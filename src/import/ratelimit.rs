@@ -91,7 +91,10 @@ impl DescriptorReader<'_> {
             let is_default = |other: &Node| other.word("key") == one.word("key") && other.word("value").is_empty();
             let default = all.iter().find(|other| !one.word("value").is_empty() && is_default(other));
             if default.is_some_and(|default| default.has("descriptors")) {
-                draft.differs(one.place, "for this value, Weir also takes the descriptors below the key without a value");
+                draft.differs(
+                    one.place,
+                    "for this value, Weir also takes the descriptors below the key without a value",
+                );
             }
             self.read(one, outer, default.is_some(), draft);
         }

@@ -1,13 +1,8 @@
 //! Durations and rates of other systems as text of Weir.
 
 /// Units of time by their names in Go, protobuf and Weir, longest first, with their microseconds.
-const UNITS: [(&str, &str, u64); 5] = [
-    ("h", "h", 3_600_000_000),
-    ("m", "min", 60_000_000),
-    ("s", "s", 1_000_000),
-    ("ms", "ms", 1000),
-    ("us", "us", 1),
-];
+const UNITS: [(&str, &str, u64); 5] =
+    [("h", "h", 3_600_000_000), ("m", "min", 60_000_000), ("s", "s", 1_000_000), ("ms", "ms", 1000), ("us", "us", 1)];
 
 /// The microseconds of a duration such as `1h30m`, `0.5s` or `100ms`; `None` if it is none, or zero.
 pub(super) fn duration_us(text: &str) -> Option<u64> {

@@ -90,9 +90,8 @@ fn meets(one: &Match, other: &Match) -> bool {
         one == other || covers(one, other) || covers(other, one)
     };
     let is_path = |one: &str, other: &str| {
-        let covers = |pattern: &str, path: &str| {
-            pattern.strip_suffix("{*rest}").is_some_and(|start| path.starts_with(start))
-        };
+        let covers =
+            |pattern: &str, path: &str| pattern.strip_suffix("{*rest}").is_some_and(|start| path.starts_with(start));
         one == other || covers(one, other) || covers(other, one)
     };
     meet(&one.hosts, &other.hosts, is_host)

@@ -88,7 +88,24 @@ proptest! {
 
 /// A line, a word of it, and the text in its place.
 fn change() -> impl Strategy<Value = (proptest::sample::Index, proptest::sample::Index, String)> {
-    let texts = ["", "", "x", "0", "-1", "99999999999999999999", "{}", "[]", "~", "*a", "&a", "null", "1.5s", "/a/", "\"\"", "ä:"];
+    let texts = [
+        "",
+        "",
+        "x",
+        "0",
+        "-1",
+        "99999999999999999999",
+        "{}",
+        "[]",
+        "~",
+        "*a",
+        "&a",
+        "null",
+        "1.5s",
+        "/a/",
+        "\"\"",
+        "ä:",
+    ];
     let index = any::<proptest::sample::Index>;
     (index(), index(), proptest::sample::select(texts.map(str::to_owned).to_vec()))
 }

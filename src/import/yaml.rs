@@ -143,7 +143,11 @@ impl Node {
     fn report_as(&self, name: &str, reasons: &Reasons, draft: &mut Draft) {
         if !self.is_read() {
             let (kind, why) = reasons.of(name);
-            return draft.note(kind, self.place, if name.is_empty() { why.to_owned() } else { format!("`{name}`: {why}") });
+            return draft.note(
+                kind,
+                self.place,
+                if name.is_empty() { why.to_owned() } else { format!("`{name}`: {why}") },
+            );
         }
         match &self.value {
             Value::Null | Value::Text(_) => {}

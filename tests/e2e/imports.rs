@@ -1,9 +1,13 @@
 //! Configurations of other proxies: the proxy itself and Weir with the imported configuration admit the same requests.
+//!
+//! Traefik, Kong and ingress-nginx are in no package registry: Weir admits the numbers of their documentation.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::{Arc, Condvar, Mutex};
+
+use weir::fleet::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
 use crate::support::{Client, Front, Upstream, Weir, poll};
 
@@ -14,6 +18,11 @@ fn import(format: &str, file: &Path) -> Output {
 
 /// Starts Weir with the imported configuration, on ports of its own.
 fn start(format: &str, text: &str) -> Weir {
+    start_before(format, text, None)
+}
+
+/// Starts Weir with the imported configuration in front of `service`, if there is one.
+fn start_before(format: &str, text: &str, service: Option<SocketAddr>) -> Weir {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("original");
     std::fs::write(&file, text.replace("$PORT", "8080")).unwrap();
@@ -28,6 +37,12 @@ fn start(format: &str, text: &str) -> Weir {
     set("server", "listen", "127.0.0.1:0".into());
     set("admin", "listen", "127.0.0.1:0".into());
     set("log", "format", "json".into());
+    if let Some(service) = service {
+        set("upstream", "url", format!("http://{service}").into());
+    }
+    if format == "ratelimit" {
+        set("grpc", "listen", "127.0.0.1:0".into());
+    }
     std::fs::write(folder.path().join("weir.toml"), config.to_string()).unwrap();
     Weir::start_in(folder)
 }
@@ -63,18 +78,33 @@ fn admissions(address: SocketAddr, script: &str) -> Vec<usize> {
     script.lines().map(str::trim).filter(|line| !line.is_empty()).map(send).collect()
 }
 
+/// The numbers in front of each line of `script`, and the lines for [`admissions`].
+fn rows(script: &str) -> (Vec<usize>, String) {
+    let rows = script.lines().filter_map(|line| line.trim().split_once(" of "));
+    let (expected, script): (Vec<_>, Vec<_>) =
+        rows.map(|(admitted, line)| (admitted.trim().parse::<usize>().unwrap(), line)).unzip();
+    (expected, script.join("\n"))
+}
+
 /// Checks that the proxy and Weir admit the numbers of requests in front of each line of `script`.
 fn compare(format: &str, text: &str, script: &str) {
     let (upstream, _gate) = service();
     let text = text.replace("$UPSTREAM", &upstream.address().to_string());
+    let text = text.replace("$SERVICE_PORT", &upstream.address().port().to_string());
     let front = front(format, &text);
     let weir = start(format, &text);
-    let rows = script.lines().filter_map(|line| line.trim().split_once(" of "));
-    let (expected, script): (Vec<_>, Vec<_>) =
-        rows.map(|(admitted, line)| (admitted.trim().parse::<usize>().unwrap(), line)).unzip();
-    let script = script.join("\n");
+    let (expected, script) = rows(script);
     assert_eq!(admissions(front.address(), &script), expected, "{format}: {text}");
     assert_eq!(admissions(weir.address(), &script), expected, "weir: {text}");
+}
+
+/// Checks that Weir admits the numbers of requests in front of each line of `script`.
+fn admits(format: &str, text: &str, script: &str) {
+    let (upstream, _gate) = service();
+    let text = text.replace("$UPSTREAM", &upstream.address().to_string());
+    let weir = start_before(format, &text, (format == "ingress").then(|| upstream.address()));
+    let (expected, script) = rows(script);
+    assert_eq!(admissions(weir.address(), &script), expected, "{text}");
 }
 
 /// Checks that the proxy and Weir admit `admitted` of `count` requests at once while the service is slow, and then the
@@ -106,7 +136,11 @@ fn compare_slow(format: &str, text: &str, count: usize, admitted: usize, script:
 }
 
 fn front(format: &str, text: &str) -> Front {
-    if format == "nginx" { Front::nginx(text) } else { Front::haproxy(text, "") }
+    match format {
+        "nginx" => Front::nginx(text),
+        "envoy" => Front::envoy(text),
+        _ => Front::haproxy(text, ""),
+    }
 }
 
 /// A configuration of `HAProxy` with these rules of its frontend.
@@ -300,4 +334,220 @@ fn haproxy_refuses_in_the_only_backend() {
          http-request tarpit deny_status 500 if { sc_http_req_rate(0) gt 4 }",
     );
     compare("haproxy", &text, "4 of 9 127.0.0.1 GET / a -\n4 of 9 127.0.0.2 GET / a -");
+}
+
+/// A bootstrap configuration of Envoy with these routes, and these options of its local rate limit filter.
+fn envoy(routes: &str, filter: &str) -> String {
+    format!(
+        "static_resources:
+  listeners:
+  - address: {{ socket_address: {{ address: 127.0.0.1, port_value: $PORT }} }}
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          \"@type\": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: in
+          route_config: {{ virtual_hosts: [{{ name: all, domains: [\"*\"], routes: [{routes}] }}] }}
+          http_filters:
+          - name: envoy.filters.http.local_ratelimit
+            typed_config: {{ {LOCAL}, {filter} }}
+          - name: envoy.filters.http.router
+            typed_config: {{ \"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }}
+  clusters:
+  - name: app
+    type: STATIC
+    load_assignment:
+      cluster_name: app
+      endpoints: [{{ lb_endpoints: [{{ endpoint: {{ address: {ADDRESS} }} }}] }}]
+",
+        ADDRESS = "{ socket_address: { address: 127.0.0.1, port_value: $SERVICE_PORT } }"
+    )
+}
+
+/// The start of a configuration of the local rate limit filter that refuses requests.
+const LOCAL: &str = "\"@type\": type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit, \
+    stat_prefix: local, filter_enabled: { default_value: { numerator: 100, denominator: HUNDRED } }, \
+    filter_enforced: { default_value: { numerator: 100, denominator: HUNDRED } }";
+
+/// A token bucket of Envoy that gets a token each hour.
+fn tokens(max: u32) -> String {
+    format!("token_bucket: {{ max_tokens: {max}, tokens_per_fill: 1, fill_interval: 3600s }}")
+}
+
+#[test]
+fn envoy_limits_the_listener_and_routes() {
+    let login = format!(
+        "{{ match: {{ path: /login }}, route: {{ cluster: app }}, typed_per_filter_config: {{ \
+         envoy.filters.http.local_ratelimit: {{ {LOCAL}, {}, status: {{ code: 503 }} }} }} }}",
+        tokens(2)
+    );
+    let off = LOCAL.replacen("numerator: 100", "numerator: 0", 1);
+    let free = format!(
+        "{{ match: {{ path_separated_prefix: /free }}, route: {{ cluster: app }}, typed_per_filter_config: {{ \
+         envoy.filters.http.local_ratelimit: {{ {off}, {} }} }} }}",
+        tokens(1)
+    );
+    let routes = format!("{login}, {free}, {{ match: {{ prefix: / }}, route: {{ cluster: app }} }}");
+    compare(
+        "envoy",
+        &envoy(&routes, &tokens(5)),
+        "2 of 5 127.0.0.1 GET /login a -
+         9 of 9 127.0.0.1 GET /free/a a -
+         5 of 9 127.0.0.2 GET /login/a a -
+         0 of 3 127.0.0.1 GET / b -
+         0 of 3 127.0.0.3 GET /login b -",
+    );
+}
+
+#[test]
+fn envoy_limits_descriptors() {
+    let actions = "{ actions: [{ remote_address: {} }] }, \
+        { actions: [{ request_headers: { header_name: x-key, descriptor_key: key } }] }, \
+        { actions: [{ generic_key: { descriptor_value: write } }, \
+          { request_headers: { header_name: \":method\", descriptor_key: method } }] }, \
+        { actions: [{ header_value_match: { descriptor_value: old, headers: [{ name: x-old, present_match: true }] } }] }";
+    let routes = format!(
+        "{{ match: {{ prefix: /api/ }}, route: {{ cluster: app, rate_limits: [{actions}] }} }}, \
+         {{ match: {{ prefix: / }}, route: {{ cluster: app }} }}"
+    );
+    let descriptor = |entries: &str, max: u32| format!("{{ entries: [{entries}], {} }}", tokens(max));
+    let descriptors = [
+        descriptor("{ key: remote_address }", 6),
+        descriptor("{ key: key, value: gold }", 4),
+        descriptor("{ key: generic_key, value: write }, { key: method, value: POST }", 2),
+        descriptor("{ key: header_match, value: old }", 1),
+    ];
+    let filter = format!("{}, descriptors: [{}]", tokens(30), descriptors.join(", "));
+    compare(
+        "envoy",
+        &envoy(&routes, &filter),
+        "6 of 9 127.0.0.1 GET /api/a a -
+         4 of 9 127.0.0.2 GET /api/a a x-key:gold
+         2 of 9 127.0.0.3 POST /api/b a x-key:iron
+         1 of 5 127.0.0.4 GET /api/b a x-old:1
+         9 of 9 127.0.0.5 GET /b a x-key:gold
+         6 of 9 127.0.0.6 GET /api/b a -
+         2 of 9 127.0.0.7 GET /api/b a -
+         0 of 9 127.0.0.8 GET / a -",
+    );
+}
+
+/// The rate limit service of Envoy: `remote_address` by value, and nested descriptors.
+#[test]
+fn ratelimit_limits_descriptors() {
+    let text = "domain: edge
+descriptors:
+  - key: remote_address
+    rate_limit: { unit: day, requests_per_unit: 2 }
+  - key: remote_address
+    value: 192.0.2.1
+    rate_limit: { unlimited: true }
+  - key: message_type
+    value: marketing
+    descriptors:
+      - key: to_number
+        rate_limit: { unit: day, requests_per_unit: 1 }
+";
+    let (upstream, _gate) = service();
+    let weir = start_before("ratelimit", text, Some(upstream.address()));
+    let codes = |words: &str| -> Vec<bool> {
+        let answers = (0..3).map(|_| crate::limiter::rate_limit::ask(&weir, 0, &[(words, None)]).unwrap());
+        answers.map(|answer| crate::limiter::rate_limit::told(&answer).0 == Code::Ok).collect()
+    };
+    for (words, admitted) in [
+        ("remote_address=192.0.2.7", [true, true, false]),
+        ("remote_address=192.0.2.8", [true, true, false]),
+        ("remote_address=192.0.2.1", [true; 3]),
+        ("message_type=marketing to_number=1", [true, false, false]),
+        ("message_type=marketing to_number=2", [true, false, false]),
+        ("message_type=marketing", [true; 3]),
+        ("message_type=other to_number=2", [true; 3]),
+    ] {
+        assert_eq!(codes(words), admitted, "{words}");
+    }
+}
+
+/// `average` requests in a `period`, and `burst` at once, of each address and each router; in flight by host.
+#[test]
+fn traefik_limits_routers() {
+    let text = "http:
+  routers:
+    api: { rule: PathPrefix(`/api/`) || Path(`/login`), middlewares: [rate], service: app }
+    site: { rule: PathPrefix(`/`), middlewares: [rate, flight], service: app }
+  middlewares:
+    rate: { rateLimit: { average: 1, period: 1h, burst: 4 } }
+    flight: { inFlightReq: { amount: 2 } }
+  services:
+    app: { loadBalancer: { servers: [{ url: 'http://$UPSTREAM' }] } }
+";
+    admits(
+        "traefik",
+        text,
+        "4 of 6 127.0.0.1 GET /api/a a -
+         0 of 3 127.0.0.1 GET /api/b b -",
+    );
+    let (upstream, gate) = service();
+    let weir = start("traefik", &text.replace("$UPSTREAM", &upstream.address().to_string()));
+    let mut clients: Vec<_> =
+        (1..=3).map(|last| Client::connect_from([127, 0, 1, last].into(), weir.address())).collect();
+    for client in &mut clients {
+        client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    poll(|| clients.iter_mut().any(Client::has_more).then_some(()));
+    assert_eq!(admissions(weir.address(), "1 127.0.1.4 GET / b -"), [1], "another host");
+    *gate.0.lock().unwrap() = true;
+    gate.1.notify_all();
+    let admitted = clients.iter_mut().filter_map(|client| (client.answer().status == 200).then_some(())).count();
+    assert_eq!(admitted, 2);
+}
+
+/// Windows of the calendar; the plugin of a route replaces that of its service.
+#[test]
+fn kong_limits_routes_and_services() {
+    let text = "_format_version: '3.0'
+services:
+- name: app
+  url: http://$UPSTREAM
+  plugins:
+  - { name: rate-limiting, config: { day: 5, month: 100, limit_by: header, header_name: X-Client } }
+  routes:
+  - name: api
+    paths: [/api/]
+    plugins: [{ name: rate-limiting, config: { day: 2, limit_by: ip } }]
+  - { name: all, paths: [/] }
+";
+    admits(
+        "kong",
+        text,
+        "2 of 4 127.0.0.1 GET /api/a a x-client:one
+         5 of 7 127.0.0.1 GET /a a x-client:one
+         5 of 7 127.0.0.2 GET /b a x-client:two
+         0 of 2 127.0.0.3 GET /b a x-client:two
+         2 of 4 127.0.0.3 GET /api/b a x-client:two
+         5 of 7 127.0.0.3 GET /b a -",
+    );
+}
+
+/// `limit-rpm` with the burst of 5 times its count, and nginx's request beyond it; `limit-whitelist`.
+#[test]
+fn ingress_limits_addresses() {
+    let text = "apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata:
+  name: app
+  annotations:
+    nginx.ingress.kubernetes.io/limit-rpm: '1'
+    nginx.ingress.kubernetes.io/limit-whitelist: 127.0.1.0/24
+spec:
+  rules:
+  - http: { paths: [{ path: /, pathType: Prefix, backend: { service: { name: app, port: { number: 80 } } } }] }
+";
+    admits(
+        "ingress",
+        text,
+        "6 of 9 127.0.0.1 GET /a a -
+         9 of 9 127.0.1.1 GET /a a -
+         6 of 9 127.0.0.2 GET /a b -",
+    );
 }

@@ -208,8 +208,7 @@ fn rate_limits<'n>(config: &'n Node, entry: &Entry<'n>) -> Vec<&'n Node> {
 fn both(routes: Match, descriptor: &Match) -> Option<Match> {
     let of = |routes: Vec<String>, own: &[String]| {
         let is_within = |own: &String| {
-            let is_start =
-                |outer: &String| outer.strip_suffix("{*rest}").is_some_and(|start| own.starts_with(start));
+            let is_start = |outer: &String| outer.strip_suffix("{*rest}").is_some_and(|start| own.starts_with(start));
             routes.iter().any(|outer| outer == own || is_start(outer))
         };
         match () {

@@ -109,7 +109,10 @@ const REASONS: Reasons = Reasons {
         ("circuit_breakers", "set `max_connections` and `max_queued` of the upstream by hand"),
         ("typed_extension_protocol_options", "set `protocol` of the upstream by hand"),
         ("http2_protocol_options", "set `protocol` of the upstream by hand"),
-        ("rate_limits", "no filter of this file uses it; `weir import ratelimit` reads limits of the rate limit service"),
+        (
+            "rate_limits",
+            "no filter of this file uses it; `weir import ratelimit` reads limits of the rate limit service",
+        ),
         ("typed_per_filter_config", "Weir has no such filter"),
         ("response_headers_to_add", "Weir does not add this header"),
         ("request_headers_to_add", "Weir does not add this header"),

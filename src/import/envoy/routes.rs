@@ -115,7 +115,8 @@ fn domains(host: &Node, draft: &mut Draft) -> Option<Vec<String>> {
     let mut hosts = Vec::new();
     for domain in host.list("domains") {
         let text = domain.text().to_ascii_lowercase();
-        let name = text.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(&*text, |(name, _)| name);
+        let name =
+            text.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(&*text, |(name, _)| name);
         if name == "*" {
             return Some(Vec::new());
         }

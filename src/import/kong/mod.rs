@@ -106,7 +106,9 @@ impl<'n> KongReader<'n> {
         if let Some((of_url, rest)) = node.get("url").and_then(|url| url.text().split_once("://")) {
             let at = rest.find('/').unwrap_or(rest.len());
             (scheme, path) = (of_url, &rest[at..]);
-            (host, port) = rest[..at].rsplit_once(':').map_or((&rest[..at], String::new()), |(host, port)| (host, port.to_owned()));
+            (host, port) = rest[..at]
+                .rsplit_once(':')
+                .map_or((&rest[..at], String::new()), |(host, port)| (host, port.to_owned()));
         }
         let scheme = if scheme.is_empty() { "http" } else { scheme };
         if port.is_empty() {
@@ -128,8 +130,7 @@ impl<'n> KongReader<'n> {
     }
 
     fn route(&mut self, node: &'n Node, service: &str, draft: &mut Draft) {
-        let mut matches =
-            Match { hosts: node.words("hosts"), methods: node.words("methods"), ..Match::default() };
+        let mut matches = Match { hosts: node.words("hosts"), methods: node.words("methods"), ..Match::default() };
         for (header, values) in node.get("headers").map_or(&[][..], Node::members) {
             match values.items() {
                 [value] => matches.headers.push((header.to_ascii_lowercase(), value.text().to_owned())),
@@ -140,7 +141,8 @@ impl<'n> KongReader<'n> {
             return node.left_out("Weir has no such condition of a route", draft);
         }
         let paths = node.words("paths");
-        let kinds = [matches.hosts.is_empty(), matches.methods.is_empty(), matches.headers.is_empty(), paths.is_empty()];
+        let kinds =
+            [matches.hosts.is_empty(), matches.methods.is_empty(), matches.headers.is_empty(), paths.is_empty()];
         let kinds = kinds.into_iter().filter(|is_empty| !is_empty).count();
         let strips = node.word("strip_path") != "false";
         let id = if node.is_true("preserve_host") { format!("{service} with its host") } else { service.to_owned() };
@@ -197,9 +199,9 @@ impl<'n> KongReader<'n> {
         write(&self.services, routes, draft);
         let mut limits = Vec::new();
         for plugin in &self.plugins {
-            let is_of = |index: &usize| self.plugin_of(*index, plugin.node.word("name")).is_some_and(|of| {
-                std::ptr::eq(of, plugin)
-            });
+            let is_of = |index: &usize| {
+                self.plugin_of(*index, plugin.node.word("name")).is_some_and(|of| std::ptr::eq(of, plugin))
+            };
             let users: BTreeSet<_> = (0..all.len()).filter(is_of).collect();
             if users.is_empty() {
                 draft.left_out(plugin.node.place, "no translated route has it");
@@ -219,9 +221,10 @@ impl<'n> KongReader<'n> {
         let is = |plugin: &&Plugin<'_>, of: &str, by: &str| {
             plugin.node.word("name") == name && plugin.route == of && plugin.service == by
         };
-        let own = self.plugins.iter().find(|plugin| {
-            !plugin.route.is_empty() && plugin.route == *route && plugin.node.word("name") == name
-        });
+        let own = self
+            .plugins
+            .iter()
+            .find(|plugin| !plugin.route.is_empty() && plugin.route == *route && plugin.node.word("name") == name);
         let of_service = || self.plugins.iter().find(|plugin| !service.is_empty() && is(plugin, "", service));
         own.or_else(of_service).or_else(|| self.plugins.iter().find(|plugin| is(plugin, "", "")))
     }

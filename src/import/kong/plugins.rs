@@ -57,7 +57,10 @@ pub(super) fn limit(plugin: &Plugin<'_>, draft: &mut Draft) -> Option<Limit> {
         "ip" => vec!["ip".to_owned()],
         "service" => Vec::new(),
         "" | "consumer" | "credential" => {
-            draft.differs(node.place, "Weir counts addresses until `[identity]` has the keys or tokens of the consumers");
+            draft.differs(
+                node.place,
+                "Weir counts addresses until `[identity]` has the keys or tokens of the consumers",
+            );
             vec!["ip".to_owned()]
         }
         "header" => vec![identity(config.word("header_name"))],

@@ -50,8 +50,10 @@ const ON: &str = "filter_enabled: { runtime_key: a, default_value: { numerator: 
 /// The example of the documentation of the local rate limit filter.
 #[test]
 fn a_listener_has_one_bucket() {
-    let bucket = "stat_prefix: http_local\ntoken_bucket: { max_tokens: 10000, tokens_per_fill: 1000, fill_interval: 1s }\n";
-    let headers = "response_headers_to_add:\n- append_action: OVERWRITE_IF_EXISTS_OR_ADD\n  header: { key: x-l, value: a }\n";
+    let bucket =
+        "stat_prefix: http_local\ntoken_bucket: { max_tokens: 10000, tokens_per_fill: 1000, fill_interval: 1s }\n";
+    let headers =
+        "response_headers_to_add:\n- append_action: OVERWRITE_IF_EXISTS_OR_ADD\n  header: { key: x-l, value: a }\n";
     let limit = |more: &str| {
         format!("{SERVICE}[[limit]]\nname = \"http_local\"\n{more}key = []\nrate = \"1000/s\"\nburst = 10000\n")
     };

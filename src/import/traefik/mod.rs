@@ -204,7 +204,8 @@ fn part(criterion: &Node, draft: &mut Draft) -> Result<String, &'static str> {
 fn rate(node: &Node) -> Option<Vec<(&'static str, String)>> {
     let (average, burst): (u64, u64) = (node.number("average")?, node.number("burst").unwrap_or(1));
     let period = node.get("period").map_or("1s", Node::text);
-    let period_us = period.parse().map_or_else(|_| rates::duration_us(period), |seconds: u64| seconds.checked_mul(1_000_000));
+    let period_us =
+        period.parse().map_or_else(|_| rates::duration_us(period), |seconds: u64| seconds.checked_mul(1_000_000));
     let period_us = period_us.filter(|period| *period > 0 && average > 0)?;
     // Traefik lets a request wait for half of the interval between two, and for 500 ms at most.
     let per_second = average.saturating_mul(1_000_000) / period_us;
@@ -226,7 +227,10 @@ fn limits_of(
     draft: &mut Draft,
 ) -> Vec<Limit> {
     if limits.len() > 2 {
-        draft.differs(router.place, "Traefik charges earlier limits also if a later one refuses; Weir charges all or none");
+        draft.differs(
+            router.place,
+            "Traefik charges earlier limits also if a later one refuses; Weir charges all or none",
+        );
     }
     let last = limits.len().saturating_sub(1);
     let mut written = Vec::new();

@@ -38,6 +38,12 @@ impl Front {
         Self::start("haproxy", &["-db", "-f", "haproxy.cfg"], &files)
     }
 
+    /// An Envoy with this bootstrap configuration; `$PORT` in it is its port.
+    pub fn envoy(text: &str) -> Self {
+        let arguments = &["-c", "envoy.yaml", "--disable-hot-restart", "--concurrency", "1", "--log-level", "error"];
+        Self::start("envoy", arguments, &[("envoy.yaml", text)])
+    }
+
     /// Takes another port if this one is in use.
     fn start(program: &str, arguments: &[&str], files: &[(&str, &str)]) -> Self {
         for _ in 0..10 {
