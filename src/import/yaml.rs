@@ -106,13 +106,18 @@ impl Node {
         self.list(name).iter().map(|item| item.text().to_owned()).collect()
     }
 
-    /// The member `name` as a number; `None` if it is absent or no such number.
+    /// The member `name` as a value of this type; `None` if it is absent. One that is no such value stays unread.
     pub(super) fn number<T: FromStr>(&self, name: &str) -> Option<T> {
-        self.word(name).parse().ok()
+        let member = self.get(name)?;
+        let Value::Text(text) = &member.value else { return None };
+        let number = text.parse().ok()?;
+        member.is_read.set(true);
+        Some(number)
     }
 
+    /// The member `name` as a boolean; `false` if it is absent or none.
     pub(super) fn is_true(&self, name: &str) -> bool {
-        self.word(name) == "true"
+        self.number(name).unwrap_or(false)
     }
 
     pub(super) fn is_read(&self) -> bool {

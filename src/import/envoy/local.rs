@@ -98,7 +98,7 @@ fn limits_of(config: &Node, users: &[&Entry<'_>], reader: &RouteReader<'_>, draf
     let mut limits = descriptors(config, users, reader, &of, draft);
     let prefix = config.word("stat_prefix");
     let Some(bucket) = config.get("token_bucket") else { return limits };
-    if !limits.is_empty() && config.word("always_consume_default_token_bucket") == "false" {
+    if !limits.is_empty() && config.number("always_consume_default_token_bucket") == Some(false) {
         draft.differs(bucket.place, "Weir also charges this bucket for requests with a descriptor");
     }
     for (matches, except_paths) in regions(&reader.regions, &all, draft) {

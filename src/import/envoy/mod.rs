@@ -73,9 +73,14 @@ fn read_listener<'n>(
         let first = reader.read(manager, draft);
         let filters = manager.list("http_filters").iter().filter_map(|filter| LocalFilter::of(filter, draft));
         let filters: Vec<_> = filters.collect();
-        for filter in &filters {
-            limits.extend(local::limits(filter, &reader.entries[first..], reader, draft));
+        let of_filter = |filter| local::limits(filter, &reader.entries[first..], reader, draft);
+        let own: Vec<_> = filters.iter().flat_map(of_filter).collect();
+        let is_of_peer = manager.is_true("use_remote_address");
+        if !is_of_peer && own.iter().any(|limit| limit.key.iter().any(|part| part.starts_with("ip"))) {
+            let why = "Envoy takes the last address of `X-Forwarded-For`; set `server.trusted_proxies` by hand";
+            draft.differs(manager.place, why);
         }
+        limits.extend(own);
     }
 }
 
@@ -90,14 +95,14 @@ fn add_rewritten(reader: &RouteReader<'_>, services: &mut BTreeMap<String, Servi
 
 const REASONS: Reasons = Reasons {
     not_needed: "@type name stat_prefix access_log admin node stats_sinks stats_config codec_type server_name \
-        generate_request_id tracing dns_lookup_family connect_timeout alt_stat_name layered_runtime runtime_key \
+        generate_request_id tracing dns_lookup_family connect_timeout alt_stat_name runtime_key \
         enable_x_ratelimit_headers per_connection_buffer_limit_bytes validate_clusters upgrade_configs \
         server_header_transformation disable_key detailed_metric",
     left_out: &[
         ("dynamic_resources", "Weir takes a whole configuration, for example from etcd"),
+        ("layered_runtime", "Weir has no runtime values; the values of the file hold"),
         ("rds", "the routes are in another file"),
         ("transport_socket", "set `server.tls` or `https` of an upstream by hand"),
-        ("use_remote_address", "set `server.trusted_proxies` by hand"),
         ("xff_num_trusted_hops", "set `server.trusted_proxies` by hand"),
         ("timeout", "set `[timeouts]` by hand"),
         ("idle_timeout", "set `[timeouts]` by hand"),

@@ -13,7 +13,7 @@ use super::draft::Draft;
 use super::limit::{self, Limit, Match};
 use super::path::Path;
 use super::regions::{Region, regions};
-use super::report::ImportError;
+use super::report::{ImportError, Kind};
 use super::services::{Route, Service, write};
 use super::yaml::{self, Node, Reasons};
 
@@ -144,7 +144,7 @@ impl<'n> KongReader<'n> {
         let kinds =
             [matches.hosts.is_empty(), matches.methods.is_empty(), matches.headers.is_empty(), paths.is_empty()];
         let kinds = kinds.into_iter().filter(|is_empty| !is_empty).count();
-        let strips = node.word("strip_path") != "false";
+        let strips = node.number("strip_path") != Some(false);
         let id = if node.is_true("preserve_host") { format!("{service} with its host") } else { service.to_owned() };
         let all = if paths.is_empty() { vec!["/".to_owned()] } else { paths };
         for text in all {
@@ -178,7 +178,8 @@ impl<'n> KongReader<'n> {
                 let own = owner.first().filter(|(known, _)| *known == kind).map(|(_, name)| *name);
                 own.unwrap_or_else(|| reference(plugin, kind)).to_owned()
             };
-            if plugin.word("enabled") == "false" {
+            if plugin.number("enabled") == Some(false) {
+                draft.note(Kind::NotNeeded, plugin.place, "it is disabled");
                 plugin.skip();
             } else if plugin.has("consumer") || plugin.has("consumer_group") {
                 plugin.left_out("set `plans` or `overrides` of a limit by hand", draft);

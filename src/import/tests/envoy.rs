@@ -197,7 +197,8 @@ fn routes_have_buckets_and_descriptors() {
         key = []
         rate = "1/min"
         burst = 3"#,
-        "29 LeftOut Weir has no part of a key for `source_cluster`
+        "9 Differs Envoy takes the last address of `X-Forwarded-For`; set `server.trusted_proxies` by hand
+        29 LeftOut Weir has no part of a key for `source_cluster`
         30 Differs Weir applies limits of later routes here, too
         31 LeftOut `timeout`: set `[timeouts]` by hand
         39 LeftOut `other`: Weir has no option for it

@@ -12,7 +12,7 @@ use super::draft::{Draft, quoted};
 use super::limit::{self, Limit};
 use super::rates;
 use super::regions::{Region, regions};
-use super::report::ImportError;
+use super::report::{ImportError, Kind};
 use super::services::{Route, Service, write};
 use super::yaml::{self, Node, Reasons};
 
@@ -138,7 +138,7 @@ fn service(name: &str, node: &Node, draft: &mut Draft) -> Option<Service> {
         return None;
     };
     let mut service = Service { name: name.to_owned(), places: vec![node.place], ..Service::default() };
-    service.rewrites_host = balancer.word("passHostHeader") == "false";
+    service.rewrites_host = balancer.number("passHostHeader") == Some(false);
     for server in balancer.list("servers") {
         service.endpoints.push(server.word("url").trim_end_matches('/').to_owned());
         service.places.push(server.place);
@@ -154,9 +154,10 @@ fn read_middleware(
     draft: &mut Draft,
 ) -> Option<Limit> {
     let rule = match kind {
-        "rateLimit" => rate(node)?,
+        "rateLimit" => rate(node),
         "inFlightReq" => {
-            vec![("algorithm", quoted("concurrency")), ("max", node.number::<u64>("amount")?.to_string())]
+            let max = node.number("amount").filter(|max: &u64| *max > 0);
+            max.map(|max| vec![("algorithm", quoted("concurrency")), ("max", max.to_string())])
         }
         "addPrefix" => {
             rewrite.get_or_insert_default().1 = node.word("prefix").to_owned();
@@ -171,6 +172,10 @@ fn read_middleware(
             node.left_out(reason.unwrap_or("Weir has no such middleware"), draft);
             return None;
         }
+    };
+    let Some(rule) = rule else {
+        draft.note(Kind::NotNeeded, node.place, "it limits nothing");
+        return None;
     };
     let default = if kind == "rateLimit" { "ip" } else { "host" };
     let part = match node.get("sourceCriterion").map_or(Ok(default.to_owned()), |criterion| part(criterion, draft)) {
