@@ -13,7 +13,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::draft::Draft;
-use super::{FORMATS, ImportError, Imported, Kind, translate};
+use super::{FORMATS, ImportError, Imported, Kind, rates, translate};
 
 /// Imports `text` of a file `original`.
 fn import(format: &str, text: &str) -> Imported {
@@ -46,6 +46,44 @@ fn check(format: &str, text: &str, tables: &str, report: &str) {
     let findings = imported.findings.iter().filter(|finding| finding.kind != Kind::NotNeeded);
     let said: Vec<_> = findings.map(|finding| format!("{} {:?} {}", finding.line, finding.kind, finding.why)).collect();
     assert_eq!(said, lines(report));
+}
+
+#[test]
+fn yaml_has_bounds() {
+    let table = |deep: usize| format!("a: {}{}", "[".repeat(deep), "]".repeat(deep));
+    let names: Vec<char> = ('a'..='h').collect();
+    let laughs =
+        names.windows(2).map(|pair| format!("{}: &{} [{}]\n", pair[1], pair[1], format!("*{},", pair[0]).repeat(10)));
+    let laughs = format!("a: &a [{}]\n{}", "x,".repeat(10), laughs.collect::<String>());
+    for (text, wanted) in [
+        ("a: b\n- c", "original:2: "),
+        ("a:\n  b: *c", "original:2: "),
+        ("a: &a\n- *a", "original:2: an alias of a value that has not ended"),
+        (&table(200), "original:1: there are too many values"),
+        (&table(5000), "original:1: "),
+        (&laughs, "original:6: there are too many values"),
+    ] {
+        let error = error("kong", text);
+        assert!(error.starts_with(wanted), "{error}: {wanted}");
+    }
+}
+
+#[test]
+fn durations_are_those_of_go_and_protobuf() {
+    for (text, rate) in [
+        ("1s", "5/s"),
+        ("0.5s", "5/500ms"),
+        ("1h30m", "5/90min"),
+        ("100ms", "5/100ms"),
+        ("60s", "5/min"),
+        ("0.0005s", "5000/500ms"),
+        ("24h", "5/24h"),
+    ] {
+        assert_eq!(rates::rate(5, rates::duration_us(text).unwrap()), rate, "{text}");
+    }
+    for text in ["", "0s", "s", "1", "-1s", "1x", "1.2.3s", "9999999999999h", "1.5"] {
+        assert_eq!(rates::duration_us(text), None, "{text}");
+    }
 }
 
 proptest! {

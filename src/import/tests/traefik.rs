@@ -45,7 +45,6 @@ fn routers_have_limits_of_their_own() {
         [[route]]
         match = { host = ["example.com"] }
         upstream = "app"
-        rewrite = { strip = "/site" }
         [[limit]]
         name = "api-rateLimit"
         stage = "arrival"
@@ -71,6 +70,7 @@ fn routers_have_limits_of_their_own() {
         on_limit = "hold"
         hold = { max_wait = "100ms" }"#,
         "5 LeftOut `entryPoints`: set `server.listen` by hand
+        8 LeftOut Weir removes only a start that all paths of a route have
         12 LeftOut Weir has no negated condition of a route
         16 LeftOut set `server.trusted_proxies` by hand; until then, the address is that of the peer
         19 Differs requests without this header share one budget in Traefik and in Weir

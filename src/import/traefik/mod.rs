@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::draft::{Draft, quoted};
-use super::limit::{self, Limit};
+use super::limit::{self, Limit, Match};
 use super::rates;
 use super::regions::{Region, regions};
 use super::report::{ImportError, Kind};
@@ -47,6 +47,14 @@ pub(super) fn translate(_: &Path, draft: &mut Draft) -> Result<(), ImportError> 
             limits.extend(read_middleware(&router, middleware, &mut rewrite, draft));
         }
         let service = own_name(router.node.word("service")).to_owned();
+        let strip = rewrite.as_ref().map_or("", |(strip, _)| strip.trim_end_matches('/')).to_owned();
+        let has_start =
+            |path: &String| path.strip_prefix(&strip).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let has_all = |one: &Match| !one.paths.is_empty() && one.paths.iter().all(has_start);
+        if !strip.is_empty() && !matches.iter().all(has_all) {
+            draft.left_out(router.node.place, "Weir removes only a start that all paths of a route have");
+            rewrite = None;
+        }
         for matches in matches {
             all.push(Region { place: router.node.place, matches: matches.clone() });
             let (places, rewrite) = (vec![router.node.place], rewrite.clone());
