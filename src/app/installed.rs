@@ -131,7 +131,6 @@ impl RestartOnly {
             ("snapshot", self.snapshot != new.snapshot),
             ("fleet.secret", self.fleet_secret != new.fleet_secret),
             ("log.format", self.log.format != new.log.format),
-            ("log.level", self.log.level != new.log.level),
             ("log.access_file", self.log.access_file != new.log.access_file),
             ("log.access_format", self.log.access_format != new.log.access_format),
         ];

@@ -161,6 +161,8 @@ impl Bound {
 /// All listening sockets.
 pub(super) struct Listeners {
     pub(super) requests: Vec<Bound>,
+    /// For requests over TLS, if `requests` have none.
+    tls_requests: Vec<Bound>,
     /// The listener for checks.
     pub(super) checks: Option<Bound>,
     /// The limiter service.
@@ -185,10 +187,11 @@ impl Listeners {
     /// Binds the sockets of `config` that are not inherited.
     pub(super) fn bind(config: &Config, inherited: &mut Inherited) -> Result<Self, AppError> {
         let (workers, mode) = (config.fixed.workers, config.fixed.unix_mode);
-        let requests = config.fixed.listen.iter();
-        let requests = requests
-            .map(|place| Bound::new(Purpose::Requests, place, mode, workers, inherited))
-            .collect::<Result<_, _>>()?;
+        let mut all = |places: &[ListenAddress]| {
+            let bound = places.iter().map(|place| Bound::new(Purpose::Requests, place, mode, workers, inherited));
+            bound.collect::<Result<_, _>>()
+        };
+        let (requests, tls_requests) = (all(&config.fixed.listen)?, all(&config.fixed.tls_listen)?);
         let checks = config.check_listener.as_ref().map(|listener| &listener.listen);
         let checks = checks.map(|place| Bound::new(Purpose::Checks, place, mode, workers, inherited)).transpose()?;
         let grpc = config.grpc.as_ref().map(|grpc| &grpc.listener.listen);
@@ -201,27 +204,32 @@ impl Listeners {
         let takeover =
             takeover.map(|place| Bound::new(Purpose::Takeover, &place, TAKEOVER_MODE, 1, inherited)).transpose()?;
         inherited.check_used()?;
-        Ok(Self { requests, checks, grpc, fleet, operators, takeover })
+        Ok(Self { requests, tls_requests, checks, grpc, fleet, operators, takeover })
     }
 
     /// Binds removed Unix sockets again, after the end of the predecessor.
     pub(super) fn mend(&mut self) -> Result<(), AppError> {
-        let Self { requests, checks, grpc, fleet, operators, takeover } = self;
+        let Self { requests, tls_requests, checks, grpc, fleet, operators, takeover } = self;
         let beside = grpc.iter_mut().chain(fleet).chain(operators).chain(takeover);
-        requests.iter_mut().chain(checks).chain(beside).try_for_each(Bound::mend)
+        requests.iter_mut().chain(tls_requests).chain(checks).chain(beside).try_for_each(Bound::mend)
     }
 
     /// The addresses for requests, with the ports that the system chose.
     pub(super) fn places(&self) -> Vec<ListenAddress> {
-        self.requests.iter().map(|bound| bound.address.clone()).collect()
+        self.requests.iter().chain(&self.tls_requests).map(|bound| bound.address.clone()).collect()
     }
 
     /// Shares the sockets out. Errs only if there are too few file descriptors.
     pub(super) fn open(mut self, workers: usize) -> io::Result<Open> {
-        let Self { requests, checks, grpc, fleet, operators, takeover } = &mut self;
-        requests.iter_mut().chain(&mut *checks).chain(&mut *grpc).for_each(|bound| bound.grow(workers));
+        let Self { requests, tls_requests, checks, grpc, fleet, operators, takeover } = &mut self;
+        requests
+            .iter_mut()
+            .chain(&mut *tls_requests)
+            .chain(&mut *checks)
+            .chain(&mut *grpc)
+            .for_each(|bound| bound.grow(workers));
         let beside = || grpc.iter().chain(&*fleet).chain(&*operators).chain(&*takeover);
-        let all = || requests.iter().chain(&*checks).chain(beside());
+        let all = || requests.iter().chain(&*tls_requests).chain(&*checks).chain(beside());
         let offered = match &*takeover {
             Some(_) => all().map(Bound::offer).collect::<io::Result<_>>()?,
             None => Arc::default(),
@@ -231,6 +239,7 @@ impl Listeners {
             file.take_ownership();
         }
         let requests = requests.iter().map(|bound| (ListenerKind::Requests, bound));
+        let requests = requests.chain(tls_requests.iter().map(|bound| (ListenerKind::TlsRequests, bound)));
         let by_worker = share_out(requests.chain(checks.iter().map(|bound| (ListenerKind::Checks, bound))), workers)?;
         let grpc = share_out(grpc.iter().map(|bound| ((), bound)), workers)?;
         let grpc = grpc.into_iter().map(|sockets| sockets.into_iter().map(|((), socket)| socket).collect()).collect();

@@ -31,6 +31,7 @@ use super::signals::Hangups;
 use super::systemd;
 use super::terms::{Accepted, Loaded, Terms};
 use crate::admin::{Order, ReloadBody, ReloadTarget, rfc3339};
+use crate::base::telemetry::set_log_level;
 use crate::base::time::{Clock, Timestamp};
 use crate::config::{Diagnostics, Origin, Sources};
 use crate::engine::store::snapshot::file;
@@ -319,6 +320,7 @@ impl Reloader {
         }
         config.policy = self.fleet_size.apply(config.policy);
         let SharedState { gate, metrics, running_config, ceiling, reloads, .. } = &*self.shared;
+        set_log_level(config.log.level);
         let next = install(gate, (config, stores.all.clone()), metrics, ceiling, Some(&before), only_overrides);
         running_config.store(Arc::new(next));
         reloads.send_replace(());

@@ -108,6 +108,7 @@ fn of_kind(kind: Kind, table: &Value) -> Value {
         Kind::Switch => json!({ "type": "boolean" }),
         Kind::OneOf(words) => json!({ "enum": words.all() }),
         Kind::OneOfOrTable(words) => json!({ "anyOf": [{ "enum": words.all() }, table] }),
+        Kind::TextOrTable(_) => json!({ "anyOf": [text(), table] }),
         Kind::Map(_) => json!({ "type": "object", "additionalProperties": { "type": ["integer", "string"] } }),
         Kind::Tables(_) => json!({ "type": "array", "items": table, "minItems": 1 }),
     }

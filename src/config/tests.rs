@@ -46,7 +46,8 @@ use crate::engine::limit::{Algorithm, OnFull, Quota, Rate};
 use crate::engine::policy::KeyPart;
 use crate::engine::policy::client_ip::AddressHeader;
 use crate::engine::policy::{
-    Cost, DelayRule, HeaderTest, HoldRule, HostPattern, IdentitySource, Mode, OnLimit, OnMissing, Repeated, Stage,
+    Cost, DelayRule, HeaderTest, HoldRule, HostPattern, IdentitySource, Mode, OnLimit, OnMissing, RefusalAnswer,
+    Repeated, Stage,
 };
 use crate::engine::store::Usage;
 use crate::transport::net::ListenAddress;
@@ -157,7 +158,7 @@ fn a_full_configuration_becomes_what_it_says() {
     assert_eq!(config.proxy.upstreams[0].endpoints[0].to_string(), "http://127.0.0.1:9000");
     assert_eq!(config.proxy.timeouts.keep_alive, Duration::from_secs(75));
     assert_eq!(config.proxy.bounds.max_h2_streams, 128);
-    assert!(config.proxy.profiles.x_ratelimit && config.proxy.profiles.ietf && !config.proxy.profiles.wildberries);
+    assert!(config.proxy.profiles.x_ratelimit && config.proxy.profiles.ietf && !config.proxy.profiles.github);
     let Usage { count, bytes } = config.hold.all;
     assert_eq!((count, bytes, config.max_tokens), (10_000, 64 << 20, 10_000));
     assert_eq!(config.hold.per_client, Usage { count: 2000, bytes: 16 << 20 });
@@ -196,6 +197,8 @@ fn a_full_configuration_becomes_what_it_says() {
     assert_eq!(reports.matches.hosts, hosts);
     assert_eq!(reports.matches.headers[0].1, HeaderTest::Is("full".parse().unwrap()));
     assert_eq!(reports.matches.headers[1].1, HeaderTest::Present);
+    assert!(matches!(&reports.matches.headers[2].1, HeaderTest::Matches(regex) if regex.as_str() == "(?i)bot"));
+    assert_eq!((reports.matches.path_regexes.len(), reports.matches.networks.len()), (2, 1));
 }
 
 proptest! {

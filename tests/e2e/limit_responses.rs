@@ -138,9 +138,78 @@ fn the_ietf_fields_are_lists_of_one_policy() {
 }
 
 #[test]
-fn wildberries_says_remaining_or_all_the_rest() {
+fn the_profile_github_has_the_fields_of_its_api() {
+    let (_upstream, _weir, mut client) = start(&format!("{}[headers]\nprofiles = [\"github\"]", limit("l", "2/h", "")));
+    for (status, remaining, used) in [(200, 1, 1), (200, 0, 2), (429, 0, 2)] {
+        let answer = client.get("/");
+        let shown = ["limit", "remaining", "used"].map(|name| number(&answer, &format!("x-ratelimit-{name}")));
+        assert_eq!((answer.status, shown), (status, [Some(2), Some(remaining), Some(used)]));
+        assert_eq!(answer.header("x-ratelimit-resource"), Some("l"));
+        assert!(number(&answer, "x-ratelimit-reset").is_some_and(|at| at > 1_700_000_000));
+    }
+}
+
+/// A browser gets the body, and a program the problem document; gRPC stays as it is.
+#[test]
+fn refusals_have_the_body_of_the_limit() {
+    let body = "body = { text = \"<p>{limit}: wait {retry_after} s, {other}</p>\" }\nstatus = 503";
+    let (_upstream, weir, mut client) = start(&limit("l", "1/h", body));
+    assert_eq!(client.get("/").status, 200);
+    let ask = |method: &str, fields: &str| {
+        let head = format!("{method} /<b> HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n{fields}\r\n");
+        Client::connect(weir.address()).send(head).answer()
+    };
+    let page = ask("GET", "Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n");
+    let retry = page.header("retry-after").unwrap().to_owned();
+    assert_eq!((page.status, page.header("content-type")), (503, Some("text/html; charset=utf-8")));
+    assert_eq!(page.text(), format!("<p>l: wait {retry} s, {{other}}</p>"));
+    assert_eq!(number(&page, "x-ratelimit-remaining"), Some(0));
+    for fields in ["", "Accept: */*\r\n", "Accept: application/json, text/html;q=0.9\r\n"] {
+        let answer = ask("GET", fields);
+        assert_eq!((answer.status, answer.header("content-type")), (503, Some("application/problem+json")), "{fields}");
+    }
+    let answer = ask("POST", "Content-Type: application/grpc\r\nAccept: text/html\r\n");
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/grpc")));
+}
+
+/// A body in a file is read again; another type than HTML is for all clients.
+#[test]
+fn refusals_have_the_body_of_a_file() {
+    let upstream = Upstream::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("busy.json");
+    std::fs::write(&file, "{\"retry\":{retry_after}}").unwrap();
+    let body = format!("body = {{ file = \"{}\", content_type = \"application/json\" }}", file.display());
+    let weir = Weir::start(&upstream, &limit("l", "1/h", &body));
+    let mut client = Client::connect(weir.address());
+    assert_eq!(client.get("/").status, 200);
+    let answer = client.get("/");
+    let retry = answer.header("retry-after").unwrap().to_owned();
+    assert_eq!(
+        (answer.header("content-type"), answer.text()),
+        (Some("application/json"), format!("{{\"retry\":{retry}}}"))
+    );
+    std::fs::write(&file, "busy").unwrap();
+    weir.wait_until("the new body", || Client::connect(weir.address()).get("/").text() == "busy");
+}
+
+#[test]
+fn refusals_redirect() {
+    for (status, url) in [(302, "https://a.test/busy?from=weir"), (303, "/busy"), (307, "http://b.test")] {
+        let redirect = format!("redirect = {{ url = \"{url}\", status = {status} }}");
+        let (_upstream, weir, mut client) = start(&limit("l", "1/h", &redirect));
+        assert_eq!(client.get("/").status, 200);
+        let answer = client.get("/");
+        assert_eq!((answer.status, answer.header("location")), (status, Some(url)));
+        assert!(answer.header("retry-after").is_some());
+        assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"refused\",limit=\"l\"}"), 1.0);
+    }
+}
+
+#[test]
+fn the_profile_x_ratelimit_retry_has_remaining_or_the_rest() {
     let (_upstream, _weir, mut client) =
-        start(&format!("{}[headers]\nprofiles = [\"wildberries\"]", limit("l", "2/h", "")));
+        start(&format!("{}[headers]\nprofiles = [\"x-ratelimit-retry\"]", limit("l", "2/h", "")));
     let mut ask = || {
         let answer = client.get("/");
         ["remaining", "retry", "limit", "reset"].map(|name| number(&answer, &format!("x-ratelimit-{name}")))

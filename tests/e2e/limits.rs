@@ -37,6 +37,44 @@ fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
+/// No encoding of a path, and no spelling of a header, passes by a regular expression.
+#[test]
+fn regular_expressions_match_all_spellings() {
+    let by = |matches: &str| limit(&format!("key = []\nrate = \"1/h\"\nmatch = {{ {matches} }}"));
+    let upstream = Upstream::start();
+    let agent = |value: &str| format!("User-Agent: {value}\r\n");
+    for (matches, counted, others) in [
+        (
+            "path_regex = \"^/api/.*[.]csv$\"",
+            vec![
+                ("/api/a.csv", String::new()),
+                ("/api//b%2Ecs%76?q=1", String::new()),
+                ("/x/../%61pi/.csv", String::new()),
+            ],
+            vec![("/api/a.csv/", String::new()), ("/a?/api/a.csv", String::new())],
+        ),
+        (
+            "header = { user-agent = { regex = \"(?i)^bot\" } }",
+            vec![("/", agent("Bot/1")), ("/", agent(" \tbot")), ("/", agent("a") + &agent("BOT"))],
+            vec![("/", agent("robot")), ("/", String::new())],
+        ),
+        ("ip = \"127.0.0.0/8\"", vec![("/", String::new()), ("/a", String::new())], vec![]),
+        ("ip = \"192.0.2.0/24\"", vec![], vec![("/", String::new()), ("/", String::new())]),
+    ] {
+        let weir = Weir::start(&upstream, &by(matches));
+        let status = |(target, fields): &(&str, String)| {
+            let head = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+            Client::connect(weir.address()).send(head).answer().status
+        };
+        let statuses: Vec<_> = counted.iter().map(status).collect();
+        assert!(
+            statuses.iter().enumerate().all(|(at, status)| *status == if at == 0 { 200 } else { 429 }),
+            "{matches}"
+        );
+        assert!(others.iter().chain(&others).all(|request| status(request) == 200), "{matches}");
+    }
+}
+
 /// Three requests pass and the fourth does not; says when that one may come back, and at which second all is new.
 fn three_pass(rest: &str) -> (u64, u64) {
     let (upstream, _weir, mut client) = start(rest);

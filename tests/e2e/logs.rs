@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{EncodingKey, Header};
 use serde_json::{Value, json};
 
-use crate::ops::until;
+use crate::ops::{replace, until};
 use crate::support::{Client, PATIENCE, Upstream, Weir};
 
 fn log(access: &str, level: &str) -> String {
@@ -91,6 +91,39 @@ fn access_lines_do_not_depend_on_the_level() {
     let said = quiet("format = \"json\"\naccess = \"all\"\nlevel = \"error\"");
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.contains("\"message\":\"request\""), "{said}");
+}
+
+/// By a signal and by the API of operators.
+#[test]
+fn a_reload_changes_the_level() {
+    let weir = Weir::start(&Upstream::start(), &log("off", "info"));
+    let debug_lines = || weir.lines().iter().filter(|line| line.contains("\"level\":\"DEBUG\"")).count();
+    let ask = || Client::connect(weir.address()).send("GET / HTTP/1.1\r\n: a\r\n\r\n").answer().status;
+    let change = |from: &str, to: &str| {
+        let text = std::fs::read_to_string(weir.config_file()).unwrap();
+        assert!(text.contains(from), "{text}");
+        replace(&weir.config_file(), &text.replace(from, to));
+    };
+    // Lines have the order in which they are logged.
+    let reload = || {
+        let reloads = weir.lines().iter().filter(|line| line.contains("\"reloaded\"")).count();
+        weir.signal("HUP");
+        weir.wait_for_lines("\"reloaded\"", reloads + 1);
+    };
+    assert_eq!(ask(), 400);
+    change("level = \"info\"", "level = \"debug\"");
+    reload();
+    assert_eq!(debug_lines(), 0);
+    weir.wait_until("a line of level debug", || ask() == 400 && debug_lines() > 0);
+    assert!(!weir.lines().iter().any(|line| line.contains("only after a restart")));
+
+    change("level = \"debug\"", "level = \"info\"");
+    assert_eq!(weir.ask_admin("POST", "/v1/reload", &json!({ "reason": "test" })).status, 200);
+    reload();
+    let before = debug_lines();
+    assert_eq!((ask(), ask()), (400, 400));
+    reload();
+    assert_eq!(debug_lines(), before);
 }
 
 #[test]

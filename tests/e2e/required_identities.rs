@@ -57,6 +57,7 @@ fn no_limit_and_no_exemption_opens_a_request() {
         ("key", "reject", key.clone()),
         ("key, off", "reject", limit("mode = \"off\"")),
         ("key, shadow", "reject", limit("mode = \"shadow\"")),
+        ("key, match.ip", "reject", limit("match = { ip = \"192.0.2.1\" }")),
         ("key, except.ip", "reject", limit("except = { ip = \"127.0.0.1\" }")),
         ("key, off, except.ip", "reject", limit("mode = \"off\"\nexcept = { ip = \"127.0.0.1\" }")),
         ("key, allow.ip", "reject", format!("{key}{}", allow("ip = \"127.0.0.1\""))),

@@ -57,6 +57,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("granit_parser", &["import"]),
     ("clap", &["cli", MAIN]),
     ("ratatui", &["cli"]),
+    ("regex", &["policy"]),
     ("jsonwebtoken", &["policy", "cli"]),
     ("jiff", &["limit"]),
     ("loom", &["sync", "store", "gate", "stores"]),

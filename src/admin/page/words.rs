@@ -8,7 +8,7 @@ use crate::admin::explain::in_words;
 use crate::admin::times::rfc3339;
 use crate::base::time::Timestamp;
 use crate::engine::limit::Algorithm;
-use crate::engine::policy::{Allowed, HeaderTest, HostPattern, Limit, Match, OnLimit, Policy, Variant};
+use crate::engine::policy::{Allowed, HeaderTest, HostPattern, Limit, Match, OnLimit, Policy, TextRegex, Variant};
 
 /// A number with a narrow space between groups of three digits.
 pub(super) fn number(number: f64) -> String {
@@ -132,10 +132,14 @@ pub fn requests(matches: &Match) -> Vec<String> {
         HeaderTest::Present => name.to_string(),
         // The value may be a credential.
         HeaderTest::Is(_) => format!("{name}: (a fixed value)"),
+        HeaderTest::Matches(_) => format!("{name}: (a regular expression)"),
     };
+    let regex = |regex: &TextRegex| regex.as_str().to_owned();
     [
+        list("path matches", &matches.path_regexes.iter().map(regex).collect::<Vec<_>>()),
         list("method", &matches.methods.iter().map(ToString::to_string).collect::<Vec<_>>()),
         list("host", &matches.hosts.iter().map(host).collect::<Vec<_>>()),
+        list("client", &matches.networks.iter().map(ToString::to_string).collect::<Vec<_>>()),
         list("header", &matches.headers.iter().map(header).collect::<Vec<_>>()),
     ]
     .into_iter()

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::{fmt, registry};
+use tracing_subscriber::{Registry, fmt, registry, reload};
 
 use self::file::LogFile;
 use self::queue::LineQueue;
@@ -107,8 +107,7 @@ pub fn start_logs(settings: &LogSettings) -> Result<LogGuard, Box<dyn Error>> {
     let access = file.transpose()?.map(LineQueue::start).transpose()?;
     let queue = LineQueue::start(io::stderr())?;
     let for_lines = Arc::clone(&queue);
-    // Events of libraries are left out: at the lower levels they contain text from clients.
-    let filter = Targets::new().with_target(env!("CARGO_CRATE_NAME"), LevelFilter::from_level(settings.level));
+    let (filter, level) = reload::Layer::new(targets(settings.level));
     let writer = move || QueueWriter(Arc::clone(&for_lines));
     let lines = fmt::layer().with_writer(writer).with_ansi(is_terminal).with_target(false);
     let as_text = match settings.format {
@@ -117,14 +116,32 @@ pub fn start_logs(settings: &LogSettings) -> Result<LogGuard, Box<dyn Error>> {
         LogFormat::Json => false,
     };
     if as_text {
-        tracing::subscriber::set_global_default(registry().with(lines).with(filter))?;
+        tracing::subscriber::set_global_default(registry().with(filter).with(lines))?;
     } else {
-        tracing::subscriber::set_global_default(registry().with(lines.json().flatten_event(true)).with(filter))?;
+        tracing::subscriber::set_global_default(registry().with(filter).with(lines.json().flatten_event(true)))?;
     }
+    // The log of a process is started once.
+    let _ = LEVEL.set(level);
     let usual = if as_text && access.is_none() { LineFormat::Text } else { LineFormat::Json };
     let format = settings.access_format.clone().unwrap_or(usual);
     write_access_to(access.as_ref().unwrap_or(&queue), format);
     Ok(LogGuard { queue, access })
+}
+
+/// The level of the log of the process. Each place in the code keeps whether it logs, until the level changes.
+static LEVEL: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
+
+/// Changes the least severe level that is logged, if the log was started.
+pub fn set_log_level(level: tracing::Level) {
+    if let Some(handle) = LEVEL.get() {
+        // The subscriber lives as long as the process.
+        let _ = handle.reload(targets(level));
+    }
+}
+
+/// Events of libraries are left out: at the lower levels they contain text from clients.
+fn targets(level: tracing::Level) -> Targets {
+    Targets::new().with_target(env!("CARGO_CRATE_NAME"), LevelFilter::from_level(level))
 }
 
 impl LogGuard {

@@ -89,7 +89,14 @@ pub(super) fn of_evaded_denials(root: &Table<'_>, policy: &Policy, routes: Optio
 
 /// The requests of each route that does not require the identity at `index` itself; all requests without `[[route]]`.
 fn open_routes(routes: Option<&Routes>, index: usize) -> Vec<&Match> {
-    static ALL: Match = Match { paths: Vec::new(), hosts: Vec::new(), methods: Vec::new(), headers: Vec::new() };
+    static ALL: Match = Match {
+        paths: Vec::new(),
+        path_regexes: Vec::new(),
+        hosts: Vec::new(),
+        methods: Vec::new(),
+        headers: Vec::new(),
+        networks: Vec::new(),
+    };
     let Some(routes) = routes else { return vec![&ALL] };
     routes.all().iter().filter(|route| !route.require.contains(&index)).map(|route| &route.matches).collect()
 }

@@ -17,7 +17,7 @@ use crate::engine::policy::jwt::{Algorithm, FetchedKeys, KeyMaterial, Verifier, 
 use crate::engine::policy::{CREDENTIALS, CertificateName, Identity, IdentitySource};
 
 /// The parts of a key that are not an identity.
-pub(super) const BUILT_IN_PARTS: [&str; 5] = ["ip", "path", "route", "host", "method"];
+pub(super) const BUILT_IN_PARTS: [&str; 6] = ["ip", "path", "uri", "route", "host", "method"];
 
 /// RFC 7518, section 3.2: a key of HS256 has at least the length of its hash.
 const HS256_SECRET_BYTES_MIN: usize = 32;

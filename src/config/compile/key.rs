@@ -66,6 +66,7 @@ pub(super) fn part(text: &str, identities: &[String]) -> Option<KeyPart> {
     match text {
         "ip" => Some(KeyPart::Ip),
         "path" => Some(KeyPart::Path),
+        "uri" => Some(KeyPart::Uri),
         "route" => Some(KeyPart::Route),
         "host" => Some(KeyPart::Host),
         "method" => Some(KeyPart::Method),

@@ -149,7 +149,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
         after: adapt::sampled(adapt?, after?),
         on_limit,
         jitter_percent: excess.jitter_percent,
-        statuses: excess.statuses,
+        refusals: excess.refusals.clone(),
         ban: excess.ban,
         stale: stale?,
         max_keys: max_keys?,

@@ -16,6 +16,8 @@ use crate::transport::proxy::settings::{CheckListener, CheckSettings};
 pub(super) struct Listeners {
     /// For requests; empty if Weir only answers checks.
     pub(super) requests: Option<Vec<Located<ListenAddress>>>,
+    /// For requests over TLS, if `requests` have none.
+    pub(super) tls_requests: Option<Vec<Located<ListenAddress>>>,
     /// For checks; the inner option is `None` without `[check]`.
     pub(super) checks: Optional<(Located<CheckListener>, CheckSettings)>,
     /// For callers of the limiter service, with TLS; the inner option is `None` without `[grpc]`.
@@ -37,9 +39,13 @@ impl Listeners {
     ) -> Self {
         let dir = root.context.dir;
         let requests = server.list_at("listen", |text| units::listen(text, dir));
+        let tls = server.table("tls");
+        let tls_requests = tls.optional("listen", |key| tls.list_at(key, |text| units::listen(text, dir)));
+        // Without a service there is nothing to forward to.
+        let if_served = |places| if upstream::is_omitted(root) { Some(Vec::new()) } else { places };
         let listeners = Self {
-            // Without a service there is nothing to forward to.
-            requests: if upstream::is_omitted(root) { Some(Vec::new()) } else { requests },
+            requests: if_served(requests),
+            tls_requests: if_served(tls_requests.map(Option::unwrap_or_default)),
             checks: root.table("check").if_present(|table| check(table, server)),
             grpc: grpc.if_present(listener),
             fleet: peers::listener(fleet),
@@ -66,9 +72,11 @@ impl Listeners {
     }
 
     fn all(&self) -> impl Iterator<Item = (&'static str, Range<usize>, ListenAddress)> {
-        let Self { requests, checks, grpc, fleet, operators, takeover } = self;
+        let Self { requests, tls_requests, checks, grpc, fleet, operators, takeover } = self;
         let requests = requests.iter().flatten();
         let requests = requests.map(|place| ("server.listen", place.span(), place.get_ref().clone()));
+        let tls_requests = tls_requests.iter().flatten();
+        let tls_requests = tls_requests.map(|place| ("server.tls.listen", place.span(), place.get_ref().clone()));
         let checks = checks.iter().flatten();
         let checks = checks.map(|(one, _)| ("check.listen", one.span(), one.get_ref().listen.clone()));
         let grpc = grpc.iter().flatten();
@@ -78,7 +86,7 @@ impl Listeners {
         let operators = operators.filter_map(|one| Some(("admin.listen", one.span(), one.get_ref().clone()?)));
         let takeover = takeover.iter().flatten();
         let takeover = takeover.map(|one| ("server.takeover", one.span(), ListenAddress::Unix(one.get_ref().clone())));
-        requests.chain(checks).chain(grpc).chain(fleet).chain(operators).chain(takeover)
+        requests.chain(tls_requests).chain(checks).chain(grpc).chain(fleet).chain(operators).chain(takeover)
     }
 }
 

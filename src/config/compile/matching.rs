@@ -1,11 +1,13 @@
-//! `match` of limits and routes: paths, hosts, methods and headers.
+//! `match` of limits and routes: paths, hosts, methods, headers and addresses of clients.
 
-use http::{HeaderValue, Method};
+use http::{HeaderName, HeaderValue, Method};
+use toml::Spanned;
+use toml::de::DeValue;
 
 use super::identity::request_header;
-use crate::config::reader::{Fault, Located, Table, did_you_mean, nearest};
+use crate::config::reader::{Fault, Located, Table, did_you_mean, nearest, units};
 use crate::engine::policy::path::PathRules;
-use crate::engine::policy::{HeaderTest, HostPattern, Match, PathPattern, PatternError};
+use crate::engine::policy::{HeaderTest, HostPattern, Match, PathPattern, PatternError, TextRegex};
 
 /// Compiles a `match` table. Notes and leaves out invalid entries; the configuration is invalid then.
 pub(super) fn matches(table: &Table<'_>) -> Match {
@@ -17,9 +19,11 @@ pub(super) fn matches(table: &Table<'_>) -> Match {
     }
     Match {
         paths: table.list("path", |text| path_pattern(table, text)).unwrap_or_default(),
+        path_regexes: table.list("path_regex", |text| path_regex(table, text)).unwrap_or_default(),
         hosts: table.list("host", host).unwrap_or_default(),
         methods: methods.into_iter().map(Located::into_inner).collect(),
         headers: headers(table),
+        networks: table.list("ip", units::network).unwrap_or_default(),
     }
 }
 
@@ -101,20 +105,10 @@ pub(super) fn method(text: &str) -> Result<Method, Fault> {
     Ok(method)
 }
 
-fn headers(table: &Table<'_>) -> Vec<(http::HeaderName, HeaderTest)> {
-    let mut headers: Vec<(http::HeaderName, HeaderTest)> = Vec::new();
-    for (name, value) in table.pairs("header") {
-        let test = match value.get_ref().as_str() {
-            "*" => Some(HeaderTest::Present),
-            text => {
-                // The value may be a credential.
-                table.context.hide(value.span());
-                HeaderValue::from_str(text).map(HeaderTest::Is).ok()
-            }
-        };
-        if test.is_none() {
-            table.fault("header", value.span(), "this is not a valid header value");
-        }
+fn headers(table: &Table<'_>) -> Vec<(HeaderName, HeaderTest)> {
+    let mut headers: Vec<(HeaderName, HeaderTest)> = Vec::new();
+    for (name, value) in table.table("header").entries() {
+        let test = header_test(table, value);
         match request_header(table.context, name.get_ref()) {
             Err(fault) => table.fault("header", name.span(), fault),
             Ok(header) if headers.iter().any(|(other, _)| *other == header) => {
@@ -124,4 +118,33 @@ fn headers(table: &Table<'_>) -> Vec<(http::HeaderName, HeaderTest)> {
         }
     }
     headers
+}
+
+fn header_test<'a>(table: &Table<'a>, value: &'a Spanned<DeValue<'a>>) -> Option<HeaderTest> {
+    if value.get_ref().as_str() == Some("*") {
+        return Some(HeaderTest::Present);
+    }
+    // The value may be a credential.
+    table.hide_all(value);
+    let Some(text) = value.get_ref().as_str() else {
+        let test = table.table("header").table_of("NAME", value);
+        return test.parsed("regex", |text| regex(text, false)).map(HeaderTest::Matches);
+    };
+    let test = HeaderValue::from_str(text).map(HeaderTest::Is).ok();
+    if test.is_none() {
+        table.fault("header", value.span(), "this is not a valid header value");
+    }
+    test
+}
+
+/// Parses a regular expression of the paths of requests, folded as they are.
+fn path_regex(table: &Table<'_>, text: &str) -> Result<TextRegex, Fault> {
+    if !text.is_ascii() {
+        return Err("paths are in ASCII: `é` is `%C3%A9`".into());
+    }
+    regex(text, table.context.paths.get().fold.case)
+}
+
+fn regex(text: &str, ignores_case: bool) -> Result<TextRegex, Fault> {
+    TextRegex::new(units::not_empty(text)?, ignores_case).map_err(|error| error.to_string().into())
 }

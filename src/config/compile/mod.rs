@@ -39,6 +39,7 @@ mod on_limit;
 mod override_key;
 mod overrides;
 mod ramp;
+mod refusal_answer;
 mod remote;
 mod rule;
 mod settle;
@@ -151,11 +152,12 @@ pub(in crate::config) fn config(
     let limiters = limiters.into_iter().map(RemoteSettings::Service);
     let (check_listener, check) = listeners.checks.map(Option::unzip).unzip();
     whole!(Config {
-        fixed: server::fixed(&server, requests, listeners.takeover),
+        fixed: server::fixed(&server, (requests, listeners.tls_requests.as_deref()), listeners.takeover),
         check_listener: check_listener.map(|listener| listener.map(Located::into_inner)),
         proxy: whole!(Settings {
             proxied_from,
             tls: Some(tls), // an error of it is noted
+            plain: tls::plain(&tls_table),
             upstreams: compiled.upstreams,
             name_servers,
             routes,

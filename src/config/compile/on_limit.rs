@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use http::StatusCode;
 
+use super::refusal_answer;
 use crate::base::time::saturating_ns;
 use crate::config::reader::{Located, Problem, Table, time_units};
 use crate::config::schema::words::{self, OnLimitWord};
 use crate::engine::limit::slow_down::SlowDown;
 use crate::engine::limit::{Algorithm, OnFull, QuotaError, Rate, ban};
-use crate::engine::policy::{Allowed, DelayRule, HoldRule, OnLimit, RefusalStatuses};
+use crate::engine::policy::{Allowed, DelayRule, HoldRule, OnLimit, RefusalRules};
 
 use OnLimitWord::{Delay, Hold, Reject};
 
@@ -17,7 +18,7 @@ use OnLimitWord::{Delay, Hold, Reject};
 pub(super) struct Excess {
     pub(super) on_limit: OnLimit,
     pub(super) ban: Option<ban::Rule>,
-    pub(super) statuses: RefusalStatuses,
+    pub(super) refusals: RefusalRules,
     pub(super) jitter_percent: u8,
     /// `None` if the option is absent.
     on_full: Option<OnFull>,
@@ -33,7 +34,7 @@ pub(super) fn word(table: &Table<'_>) -> Option<OnLimitWord> {
 pub(super) fn compile(table: &Table<'_>, word: Option<OnLimitWord>, queue: Option<u64>) -> Option<Excess> {
     let on_limit = on_limit(table, word, queue);
     let ban_table = table.table("ban");
-    let (ban, statuses) = (ban_table.if_present(ban), statuses(table, &ban_table));
+    let (ban, refusals) = (ban_table.if_present(ban), refusals(table, &ban_table));
     if let (Some(OnLimit::Delay(_)), Some(value)) = (on_limit, table.get("ban")) {
         let title = "`limit.ban` needs a limit that refuses requests, and this limit delays them";
         table.context.note(Problem::new(value.span(), title).absence());
@@ -44,13 +45,13 @@ pub(super) fn compile(table: &Table<'_>, word: Option<OnLimitWord>, queue: Optio
         let title = "`limit.on_full`: `reject` needs `on_limit = \"reject\"`";
         table.context.note(Problem::new(table.span_of("on_full"), title).absence());
     }
-    Some(Excess { on_full, on_limit: on_limit?, ban: ban?, statuses: statuses?, jitter_percent: jitter_percent? })
+    Some(Excess { on_full, on_limit: on_limit?, ban: ban?, refusals: refusals?, jitter_percent: jitter_percent? })
 }
 
-fn statuses(table: &Table<'_>, ban: &Table<'_>) -> Option<RefusalStatuses> {
+fn refusals(table: &Table<'_>, ban: &Table<'_>) -> Option<RefusalRules> {
     let status = |table: &Table<'_>| table.count("status").and_then(|code: u16| StatusCode::from_u16(code).ok());
-    let (refused, banned) = (status(table), status(ban));
-    Some(RefusalStatuses { refused: refused?, banned: banned? })
+    let (refused, banned, answer) = (status(table), status(ban), refusal_answer::answer(table));
+    Some(RefusalRules { refused: refused?, banned: banned?, answer: answer? })
 }
 
 impl Excess {

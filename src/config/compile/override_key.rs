@@ -62,7 +62,7 @@ pub(super) fn note_same_key(table: &Table<'_>, span: Range<usize>, first: Range<
 
 /// Whether a value of this part may be a credential.
 fn may_be_secret(part: &KeyPart) -> bool {
-    matches!(part, KeyPart::Header(..) | KeyPart::Query(..) | KeyPart::Cookie(..) | KeyPart::Identity(_))
+    matches!(part, KeyPart::Uri | KeyPart::Header(..) | KeyPart::Query(..) | KeyPart::Cookie(..) | KeyPart::Identity(_))
 }
 
 /// Describes the error of a text. The message repeats the text only if it cannot be a secret. A text that was set at run
@@ -99,7 +99,9 @@ pub(super) fn check_text(text: &str, keyed: &Keyed<'_>, is_shown: bool) -> Resul
 fn unrepeated(part: &KeyPart) -> Fault {
     let (what, help) = match part {
         KeyPart::Ip | KeyPart::Network { .. } => ("this is not an address", Some(ONE_ADDRESS)),
-        KeyPart::Path => ("no request can have this path", Some("Weir normalises paths before limits count them")),
+        KeyPart::Path | KeyPart::Uri => {
+            ("no request can have this path", Some("Weir normalises paths before limits count them"))
+        }
         KeyPart::Route => ("this is not one of `match.path`", None),
         KeyPart::Host => ("this is not a host", Some("an override applies to one host; write it in lower case")),
         KeyPart::Method => ("this is not a method", Some("methods are in upper case")),
@@ -130,14 +132,8 @@ pub(super) fn check_part(text: &str, part: &KeyPart, keyed: &Keyed<'_>) -> Resul
             let what = if address.is_some() { "a network that this key counts as one" } else { "an address" };
             Err((format!("`{text}` is not {what}"), help).into())
         }
-        KeyPart::Path => match keyed.paths.matched(text) {
-            Ok(normal) if *normal == *text => Ok(()),
-            Ok(normal) => {
-                let what = format!("no path is `{text}`: Weir normalises paths before limits count them");
-                Err((what, did_you_mean(Some(&normal))).into())
-            }
-            Err(_) => Err(format!("no path can be `{text}`").into()),
-        },
+        KeyPart::Path => check_path(text, keyed.paths.matched(text)),
+        KeyPart::Uri => check_path(text, keyed.paths.matched_uri(text)),
         KeyPart::Route if !routes.iter().any(|route| route.as_str() == text) => {
             let help = did_you_mean(nearest(text, routes.iter().map(PathPattern::as_str)));
             Err((format!("`{text}` is not one of `match.path`"), help).into())
@@ -152,5 +148,17 @@ pub(super) fn check_part(text: &str, part: &KeyPart, keyed: &Keyed<'_>) -> Resul
         }
         KeyPart::Method => matching::method(text).map(drop),
         _ => Ok(()),
+    }
+}
+
+/// Checks that a request can have this path.
+fn check_path(text: &str, normal: Result<String, path::PathError>) -> Result<(), Fault> {
+    match normal {
+        Ok(normal) if *normal == *text => Ok(()),
+        Ok(normal) => {
+            let what = format!("no path is `{text}`: Weir normalises paths before limits count them");
+            Err((what, did_you_mean(Some(&normal))).into())
+        }
+        Err(_) => Err(format!("no path can be `{text}`").into()),
     }
 }

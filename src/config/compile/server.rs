@@ -34,12 +34,14 @@ pub(super) fn paths(server: &Table<'_>) {
 
 pub(super) fn fixed(
     server: &Table<'_>,
-    listen: Option<&[Located<ListenAddress>]>,
+    (listen, tls_listen): (Option<&[Located<ListenAddress>]>, Option<&[Located<ListenAddress>]>),
     takeover: Optional<Located<PathBuf>>,
 ) -> Option<StartupSettings> {
+    let places = |all: &[Located<ListenAddress>]| all.iter().map(|place| place.get_ref().clone()).collect();
     let cpus = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     whole!(StartupSettings {
-        listen: listen.map(|places| places.iter().map(|place| place.get_ref().clone()).collect()),
+        listen: listen.map(places),
+        tls_listen: tls_listen.map(places),
         unix_mode: server.parsed("unix_mode", units::mode),
         takeover: takeover.map(|takeover| takeover.map(Located::into_inner)),
         workers: Some(server.count("workers").unwrap_or_else(cpus)),

@@ -2,12 +2,13 @@
 //! for the upstream, and the client certificate. `tls` of stores and of `[fleet]` has the same options.
 
 use super::identity::key_file;
-use crate::config::reader::{Fault, Problem, Table};
+use crate::config::reader::{Fault, Optional, Problem, Table};
 use crate::config::schema::words;
 use crate::transport::net::Protocol;
 use crate::transport::net::tls::{
     CertificateProblem, ClientAuth, ClientTls, OwnCertificate, PeerTls, ServerCertificate, ServerTls, StoreTls,
 };
+use crate::transport::proxy::settings::PlainListeners;
 
 /// Compiles the table. Returns `None` if it is absent, or notes an error and returns `None`.
 pub(super) fn tls(table: &Table<'_>) -> Option<ServerTls> {
@@ -25,6 +26,18 @@ pub(super) fn tls(table: &Table<'_>) -> Option<ServerTls> {
     })?;
     let tls = ServerTls::new(certificates?, clients);
     tls.map_err(|what| table.context.note(Problem::new(table.span(), format!("`{}`: {what}", table.path())))).ok()
+}
+
+/// Compiles the listeners of `server.listen` where `server.tls.listen` has those with TLS; the inner option is `None` if
+/// all listeners are alike.
+pub(super) fn plain(table: &Table<'_>) -> Optional<PlainListeners> {
+    if !table.has("listen") {
+        let fault = Fault::new("needs `listen`: without it all requests have TLS").absence();
+        table.fault_if_present("redirect_port", fault);
+        return Some(None);
+    }
+    let redirect_port = table.optional("redirect_port", |key| table.count(key))?;
+    Some(Some(PlainListeners { redirect_port }))
 }
 
 /// Compiles all certificates; `None` if one has an error.

@@ -60,6 +60,8 @@ pub enum Kind {
     OneOf(&'static dyn Words),
     /// One of these words, or a table.
     OneOfOrTable(&'static dyn Words),
+    /// A string, or a table.
+    TextOrTable(&'static str),
     /// Names and strings.
     Map(&'static str),
     /// A list of tables, not empty.
@@ -124,6 +126,7 @@ impl fmt::Display for Kind {
             Self::DurationOrOneOf(words) => write!(f, "duration, `{}`", words.all().join("`, `")),
             Self::OneOf(words) => write!(f, "`{}`", words.all().join("`, `")),
             Self::OneOfOrTable(words) => write!(f, "`{}`, or table", words.all().join("`, `")),
+            Self::TextOrTable(what) => write!(f, "string ({what}), or table"),
             Self::Map(what) => write!(f, "table ({what})"),
             Self::Tables(what) => write!(f, "non-empty list of tables ({what})"),
         }

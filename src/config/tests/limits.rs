@@ -23,7 +23,7 @@ fn limits() {
     1 | [[limit]]
       | ^^^^^^^^^
       |
-      = help: expected list of strings (part of a key). Owner of a budget: `ip`, `path`, `route`, `host`, `method`, an identity, `header:NAME`, `query:NAME`, `cookie:NAME`, or `name:NAME` for callers of the limiter service; `[]` for one budget for all.
+      = help: expected list of strings (part of a key). Owner of a budget: `ip`, `path`, `uri` (path and query), `route`, `host`, `method`, an identity, `header:NAME`, `query:NAME`, `cookie:NAME`, or `name:NAME` for callers of the limiter service; `[]` for one budget for all.
 
     error: `limit.rate` is missing
      --> weir.toml:1:1
@@ -117,7 +117,7 @@ header = "x-a""#), @r#"
     3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
       |                                     ^^^^^^^^^
       |
-      = help: a key can have ip, path, route, host, method, seller, ip/24, header:NAME, query:NAME, cookie:NAME, name:NAME
+      = help: a key can have ip, path, uri, route, host, method, seller, ip/24, header:NAME, query:NAME, cookie:NAME, name:NAME
 
     error: `limit.key`: `sellr` is not a part of a key
      --> weir.toml:3:48
@@ -291,6 +291,65 @@ except = { ip = [] }"#), @r#"
     6 | except = { ip = [] }
       |                 ^^
     "#);
+}
+
+#[test]
+fn answers_to_refused_requests() {
+    let limit = |rest: &str| format!("{UPSTREAM}[[limit]]\nname = 'a'\nkey = []\nrate = '1/s'\n{rest}");
+    for (rest, hint) in [
+        ("body = { text = '' }", "`limit.body.text`: must not be empty"),
+        ("body = {}", "`limit.body` needs either `text` or `file`"),
+        ("body = { text = 'a', file = 'b' }", "`limit.body` needs either `text` or `file`"),
+        ("body = { file = 'no-such-file' }", "`limit.body.file`: "),
+        ("body = { text = 'a', content_type = 'html' }", "`html` is not a media type"),
+        ("body = { text = 'a', content_type = \"a/b\\r\\nx: y\" }", "is not a media type"),
+        (&format!("body = {{ text = '{}' }}", "a".repeat(65_537)), "a body has at most 64KiB"),
+        ("redirect = { url = 'a.test' }", "`a.test` is not a place for a redirect"),
+        ("redirect = { url = '//a.test' }", "is not a place for a redirect"),
+        ("redirect = { url = 'ftp://a.test/' }", "is not a place for a redirect"),
+        ("redirect = { url = \"/a\\r\\nx: y\" }", "is not a place for a redirect"),
+        ("redirect = { url = '/', status = 304 }", "`limit.redirect.status`: can be 302, 303 or 307"),
+        ("redirect = { url = '/', status = 301 }", "expected whole number from 302 to 307"),
+        ("redirect = { url = '/' }\nstatus = 503", "`limit.status`: has no effect with `redirect`"),
+        ("redirect = { url = '/' }\nbody = { text = 'a' }", "a redirect has no `body`; choose one"),
+    ] {
+        let said = said(&limit(rest));
+        assert!(said.contains(hint), "{rest}\n{said}");
+    }
+    let answer = |rest: &str| compile(&limit(rest)).unwrap().policy.limits()[0].refusals.answer.clone();
+    assert_eq!(answer(""), None);
+    let body = answer("body = { text = '{limit} {retry_after}', content_type = 'Text/HTML' }");
+    let body = body.unwrap();
+    let RefusalAnswer::Body { content_type, text, is_html: true } = &*body else { panic!("{body:?}") };
+    assert_eq!((&**content_type, &**text), ("Text/HTML", "a {retry_after}"));
+}
+
+#[test]
+fn regular_expressions() {
+    let limit = |rest: &str| format!("{UPSTREAM}[[limit]]\nname = 'a'\nkey = []\nrate = '1/s'\nmatch = {{ {rest} }}");
+    for (rest, hint) in [
+        ("path_regex = '('", "`limit.match.path_regex`: not a regular expression: unclosed group"),
+        ("path_regex = ''", "`limit.match.path_regex`: must not be empty"),
+        ("path_regex = '/é'", "`limit.match.path_regex`: paths are in ASCII: `é` is `%C3%A9`"),
+        ("path_regex = '((a{100}){100}){100}'", "this regular expression is too large"),
+        (&format!("path_regex = '{}'", "a".repeat(1001)), "a regular expression has at most 1000 bytes"),
+        ("header = { x-a = { regex = '[' } }", "`limit.match.header.NAME.regex`: not a regular expression"),
+        ("header = { x-a = {} }", "`limit.match.header.NAME.regex` is missing"),
+        ("header = { x-a = { prefix = 'a' } }", "unknown key `prefix`"),
+        ("header = { x-a = 1 }", "expected table"),
+        ("ip = '10.0.0.0/33'", "`limit.match.ip`"),
+        ("ip = []", "`limit.match.ip`: an empty list has no effect; remove it"),
+    ] {
+        let said = said(&limit(rest));
+        assert!(said.contains(hint), "{rest}\n{said}");
+    }
+    let said = said(&limit("header = { x-a = { regex = 'secret-[' } }"));
+    assert!(!said.contains("secret-["), "{said}");
+
+    let config =
+        compile(&limit("path_regex = '^/A'").replace("[[limit]]", "[server.paths]\nignore_case = true\n[[limit]]"));
+    let config = config.unwrap();
+    assert!(config.policy.limits()[0].matches.path_regexes[0].matches(b"/a"), "folded like paths");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::engine::policy::{Facts, Stage};
 use crate::transport::respond::{Disposition, LocalReply, Profiles, Reply, limit_headers};
 
 const NS_PER_S: u64 = 1_000_000_000;
-const PROFILES: Profiles = Profiles { x_ratelimit: true, ietf: true, wildberries: false, retirements: false };
+const PROFILES: Profiles = Profiles { x_ratelimit: true, ietf: true, ..Profiles::NONE };
 
 /// Units that every request takes from every limit, and the limits.
 const ROWS: [(u64, &str); 34] = [
@@ -168,7 +168,8 @@ impl Server {
                 Step::Pass(pass) => pass,
                 Step::Refuse(refusal) => {
                     let refusal = refusal.charged_before(standing, budgets, |_| 0);
-                    LocalReply::refusal(refusal, false).write_headers(&mut head, PROFILES);
+                    LocalReply::refusal(refusal, FieldBuf::default().fields(), false)
+                        .write_headers(&mut head, PROFILES);
                     return Told::read(head, true);
                 }
                 other => panic!("{other:?}"),

@@ -159,23 +159,25 @@ listen = "127.0.0.1:8080""#), @r#"
       = help: write the host without a port
     "#);
     insta::assert_snapshot!(said(r#"[headers]
-profiles = ["x-ratelimit", "ieft", "wildberries"]"#), @r#"
-    error: `headers.profiles`: `ieft` is not one of `x-ratelimit`, `wildberries`, `ietf`, `ietf-10`, `ietf-11`
+profiles = ["x-ratelimit", "ieft", "x-ratelimit-retry"]"#), @r#"
+    error: `headers.profiles`: `ieft` is not one of `x-ratelimit`, `x-ratelimit-retry`, `github`, `ietf`, `ietf-10`, `ietf-11`
      --> weir.toml:2:28
       |
-    2 | profiles = ["x-ratelimit", "ieft", "wildberries"]
+    2 | profiles = ["x-ratelimit", "ieft", "x-ratelimit-retry"]
       |                            ^^^^^^
       |
       = help: did you mean `ietf`?
 
-    error: `headers.profiles`: `x-ratelimit` and `wildberries` write the same fields; choose one
+    error: `headers.profiles`: `x-ratelimit` and `x-ratelimit-retry` write the same fields; choose one
      --> weir.toml:2:36
       |
-    2 | profiles = ["x-ratelimit", "ieft", "wildberries"]
-      |             ------------- and here ^^^^^^^^^^^^^
+    2 | profiles = ["x-ratelimit", "ieft", "x-ratelimit-retry"]
+      |             ------------- and here ^^^^^^^^^^^^^^^^^^^
     "#);
     for (profiles, expected) in [
         ("'ietf-11', 'ietf'", "`ietf` and `ietf-11` write the same fields; choose one"),
+        ("'github', 'x-ratelimit'", "`x-ratelimit` and `github` write the same fields; choose one"),
+        ("'wildberries', 'github'", "`x-ratelimit-retry` and `github` write the same fields; choose one"),
         ("'ietf-10', 'ietf-11'", "`ietf-10` and `ietf-11` write the same fields; choose one"),
     ] {
         let said = said(&format!("[headers]\nprofiles = [{profiles}]"));

@@ -214,7 +214,7 @@ impl Gate {
         now: Timestamp,
     ) -> Option<Special<'l>> {
         let banned = |check: &Check<'l>| {
-            Some((check.check.state, check.check.applied.limit.statuses.banned, banned_ns(check, now)?))
+            Some((check.check.state, check.check.applied.limit.refusals.banned, banned_ns(check, now)?))
         };
         if let Some(refusal) = bans::refusal(checks.charges().iter().filter_map(banned)) {
             let banning = checks.charges().iter().filter(|check| banned(check).is_some());

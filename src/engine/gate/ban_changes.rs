@@ -177,6 +177,7 @@ impl Gate {
             jitter: RetryJitter::default(),
             cause: Cause::Banned,
             status: None,
+            answer: None,
             budgets,
         }
     }

@@ -34,6 +34,7 @@ pub(super) fn refusal<'l>(bans: impl Iterator<Item = (&'l Arc<LimitState>, Statu
         jitter: RetryJitter::default(),
         cause,
         status,
+        answer: None,
         budgets: Vec::new(),
     })
 }

@@ -183,6 +183,7 @@ pub(super) fn normal(live: &Live, index: usize, part: &KeyPart, value: &str) -> 
             part.prefixes(live.policy.client_ip.prefixes).parse(value).map(|_| value.to_owned())
         }
         KeyPart::Path => live.policy.paths.matched(value).ok(),
+        KeyPart::Uri => live.policy.paths.matched_uri(value).ok(),
         KeyPart::Route => is_route(live, index, value).then(|| value.to_owned()),
         KeyPart::Header(..) => {
             let is_field = value.trim_ascii() == value && HeaderValue::from_bytes(value.as_bytes()).is_ok();

@@ -258,7 +258,7 @@ impl<'l> Deciding<'l> {
         let charges = self.charged.checks.charges();
         let banned = |(index, check): (usize, &Check<'l>)| {
             let (state, limit) = (check.check.state, check.check.applied.limit);
-            Some((state, limit.statuses.banned, self.charge_of(index)?.banned_ns(state, limit, now)?))
+            Some((state, limit.refusals.banned, self.charge_of(index)?.banned_ns(state, limit, now)?))
         };
         let is_banned = bans::refusal(charges.iter().enumerate().filter_map(banned)).is_some();
         for (index, check) in charges.iter().enumerate() {

@@ -1,5 +1,7 @@
 //! A request that its limits refuse.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use smallvec::SmallVec;
 
@@ -10,6 +12,7 @@ use crate::base::split_mix::{STEP, mix};
 use crate::base::telemetry::LimitDecision;
 use crate::base::time::Timestamp;
 use crate::engine::limit::Retry;
+use crate::engine::policy::RefusalAnswer;
 use crate::engine::store::Charge;
 
 /// A request that is refused.
@@ -29,6 +32,8 @@ pub struct Refusal<'l> {
     pub cause: Cause,
     /// The status of the answer if a limit sets it; `None` for that of the cause.
     pub status: Option<StatusCode>,
+    /// The answer of the limit that sets the status.
+    pub answer: Option<Arc<RefusalAnswer>>,
     /// The budgets that the answer lists.
     pub budgets: Budgets<'l>,
 }
@@ -97,7 +102,7 @@ impl<'l> Refusal<'l> {
         expected_ns: Option<u64>,
     ) -> Self {
         let mut longest: Option<(Retry, Standing<'l>)> = None;
-        let (mut jitter_percent, mut bits, mut status) = (0, 0, None);
+        let (mut jitter_percent, mut bits, mut rules) = (0, 0, None);
         let (mut violated, mut budgets, mut is_gone) = (SmallVec::new(), Budgets::new(), false);
         for charge in denials {
             let (state, decision) = (charge.check.state(), charge.decision());
@@ -114,15 +119,16 @@ impl<'l> Refusal<'l> {
             if longest.as_ref().is_none_or(|(known, _)| known_wait(Some(retry)) > known_wait(Some(*known))) {
                 longest = Some((retry, standing));
                 (jitter_percent, bits) = (charge.check.limit().jitter_percent, charge.key.first ^ now.as_ns());
-                status = Some(charge.check.limit().statuses.refused);
+                rules = Some(&charge.check.limit().refusals);
             }
         }
         let (retry, standing) = longest.map_or((Retry::AfterNs(0), None), |(retry, standing)| (retry, Some(standing)));
         let retry = known_wait(expected_ns.map(Retry::AfterNs)).unwrap_or(retry);
         let jitter = RetryJitter::of(jitter_percent, retry, bits);
         let cause = if is_gone && cause != Cause::ShuttingDown { Cause::Gone } else { cause };
-        let status = status.filter(|_| cause.is_beyond());
-        Self { standing, violated, retry, is_estimate: false, jitter, cause, status, budgets }
+        let rules = rules.filter(|_| cause.is_beyond());
+        let (status, answer) = (rules.map(|rules| rules.refused), rules.and_then(|rules| rules.answer.clone()));
+        Self { standing, violated, retry, is_estimate: false, jitter, cause, status, answer, budgets }
     }
 
     /// The value of `Retry-After`: whole seconds until the client should retry, at least 1; `None` if it never can pass.

@@ -28,6 +28,13 @@ pub struct Standing<'l> {
 }
 
 impl<'l> Standing<'l> {
+    /// A standing without a charge, whose units are back at once.
+    #[cfg(test)]
+    pub(crate) fn of(limit: &'l str, burst: u64, remaining: u64) -> Self {
+        let at = Timestamp::from_ns(0);
+        Self { limit, burst, remaining, reset_after_ns: 0, at, wait: None, cost: 0, cost_ns: 0 }
+    }
+
     /// The standing after `decision` about `charge`, which was made at `at`.
     #[inline]
     pub(super) fn new<C>(limit: &'l str, charge: &Charge<'_, C>, decision: &Decision, at: Timestamp) -> Self {

@@ -55,7 +55,7 @@ use crate::engine::policy::KeyPart;
 use crate::engine::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};
 use crate::engine::policy::{
     Allowed, Cost, DelayRule, Except, Facts, HeaderTest, HoldRule, Identity, Limit, Match, Mode, OnLimit, PlanSource,
-    Policy, Priorities, RefusalStatuses, Repeated, Stage, Strategy,
+    Policy, Priorities, RefusalRules, Repeated, Stage, Strategy,
 };
 use crate::engine::store::backend::{OnFailure, Unavailable};
 use crate::engine::store::{RemoteStore, TokenCache, Usage};
@@ -87,7 +87,7 @@ fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) ->
         cost: Cost::Units(1),
         after: None,
         on_limit,
-        statuses: RefusalStatuses::default(),
+        refusals: RefusalRules::default(),
         ban: None,
         stale: None,
         max_keys: 1000,

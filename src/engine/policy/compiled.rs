@@ -15,7 +15,6 @@ use super::identity::jwt::FetchedKeys;
 use super::identity::sources::{Identity, IdentitySource, OnMissing};
 use super::keys::part::KeyPart;
 use super::limit::{Limit, Mode, OnLimit, Stage};
-use super::matching::conditions::Match;
 use super::matching::matcher::Matcher;
 use super::matching::path;
 use super::overload::Overload;
@@ -31,7 +30,7 @@ pub struct Policy {
     pub(super) traits: Vec<LimitTraits>,
     /// The matcher of each stage. It leaves out limits that are off.
     pub(super) matchers: [Matcher; 2],
-    /// The matcher of limits that need an identity and may not decide: limits that are off or exempt clients.
+    /// The matcher of limits that need an identity and may not decide: limits that are off, or select or exempt clients.
     pub(super) guards: Matcher,
     /// The identities; [`KeyPart::Identity`] has an index into them.
     pub identities: Arc<[Identity]>,
@@ -228,7 +227,7 @@ impl Policy {
         self.beyond_limits[usize::from(is_free)]
     }
 
-    /// Calls `each` with every limit that guards the request, but may not decide about it: it is off, or exempts clients.
+    /// Calls `each` with every limit that guards the request, but may not decide about it: it is off, or selects or exempts clients.
     pub fn for_each_guard<'p>(&'p self, facts: &Facts<'_>, mut each: impl FnMut(&'p Limit)) {
         self.guards.for_each_candidate(facts, |leaf| {
             let limit = &self.limits[leaf.number];
@@ -266,7 +265,8 @@ fn matcher(limits: &[Limit], stage: Stage) -> Matcher {
 
 /// The matcher of limits that need an identity and may not decide about a request.
 fn guards(limits: &[Limit]) -> Matcher {
-    let may_not_decide = |limit: &Limit| limit.mode == Mode::Off || !limit.except.networks.is_empty();
+    let selects_clients = |limit: &Limit| !limit.except.networks.is_empty() || !limit.matches.networks.is_empty();
+    let may_not_decide = |limit: &Limit| limit.mode == Mode::Off || selects_clients(limit);
     let guards = limits.iter().enumerate().filter(|(_, limit)| limit.needs_identity() && may_not_decide(limit));
     Matcher::of(guards.map(|(index, limit)| (index, &limit.matches)))
 }
@@ -274,8 +274,7 @@ fn guards(limits: &[Limit]) -> Matcher {
 impl LimitTraits {
     fn of(limits: &[Limit], index: usize) -> Self {
         let limit = &limits[index];
-        let Match { hosts, methods, headers, .. } = &limit.matches;
-        let path_only = hosts.is_empty() && methods.is_empty() && headers.is_empty() && limit.except.is_empty();
+        let path_only = limit.matches.is_path_only() && limit.except.is_empty();
         // Two limits may match one request by different patterns.
         let has_own_key = limit.key.contains(&KeyPart::Route);
         let alike = limits[..index].iter().position(|other| !has_own_key && other.key == limit.key);

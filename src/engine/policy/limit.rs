@@ -14,6 +14,7 @@ use super::keys::key::KeySecret;
 use super::keys::part::KeyPart;
 use super::matching::conditions::{Except, Match};
 use super::ramp::{Ramp, Retirement};
+use super::refusal_answer::RefusalAnswer;
 use super::settle::{AfterResponse, SettleBy};
 use super::stale::StaleRule;
 use super::strategy::Strategy;
@@ -58,8 +59,8 @@ pub struct Limit {
     pub after: Option<Arc<AfterResponse>>,
     /// The action for requests that the limit does not admit.
     pub on_limit: OnLimit,
-    /// The statuses of refusals.
-    pub statuses: RefusalStatuses,
+    /// The answers to refused requests.
+    pub refusals: RefusalRules,
     /// The longest random time that refused clients are asked to wait beyond their wait, in percent of it.
     pub jitter_percent: u8,
     /// The ban of keys that are refused too often; `None` if there is none.
@@ -76,18 +77,20 @@ pub struct Limit {
     pub is_listed: bool,
 }
 
-/// The statuses of the answers of a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RefusalStatuses {
-    /// That to a request beyond the limit.
+/// The answers of a limit to requests that it refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusalRules {
+    /// The status for a request beyond the limit.
     pub refused: StatusCode,
-    /// That to a request of a banned key.
+    /// The status for a request of a banned key.
     pub banned: StatusCode,
+    /// The answer to a request beyond the limit; `None` for a problem document.
+    pub answer: Option<Arc<RefusalAnswer>>,
 }
 
-impl Default for RefusalStatuses {
+impl Default for RefusalRules {
     fn default() -> Self {
-        Self { refused: StatusCode::TOO_MANY_REQUESTS, banned: StatusCode::FORBIDDEN }
+        Self { refused: StatusCode::TOO_MANY_REQUESTS, banned: StatusCode::FORBIDDEN, answer: None }
     }
 }
 
@@ -240,13 +243,15 @@ impl Limit {
     /// Whether all conditions but the path are met, and neither the client nor the path is exempt.
     #[inline(never)]
     pub(super) fn applies_beyond_path(&self, facts: &Facts<'_>) -> bool {
-        self.guards_beyond_path(facts) && self.except.network(facts.client_ip).is_none()
+        self.guards_beyond_path(facts)
+            && self.matches.has_client(facts)
+            && self.except.network(facts.client_ip).is_none()
     }
 
     /// Whether the limit guards the request, if a pattern matches its path: its identities are verified whatever the mode
-    /// of the limit is, and whether the client is exempt or not.
+    /// of the limit is, and whether the limit selects or exempts the client or not.
     pub(super) fn guards_beyond_path(&self, facts: &Facts<'_>) -> bool {
-        self.matches.matches_beyond_path(facts) && self.except.path(facts.path).is_none()
+        self.matches.fits_any_client(facts) && self.except.path(facts.path).is_none()
     }
 
     /// Whether a decision of the limit needs an identity or a plan of the request.

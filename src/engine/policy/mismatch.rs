@@ -22,12 +22,16 @@ pub enum Mismatch {
     Preflight,
     /// No pattern matches the path.
     Path,
+    /// No regular expression matches the path.
+    PathRegex,
     /// The limit does not list the method.
     Method,
     /// The limit does not list the host.
     Host,
     /// The condition for this header is not met.
     Header(HeaderName),
+    /// The limit does not list a network of the client.
+    Client,
     /// The client is in this exempt network.
     Except(IpNet),
     /// The path matches this exempt pattern.
@@ -41,9 +45,11 @@ impl fmt::Display for Mismatch {
             Self::Named => f.write_str("its key has a `name:` part, which only callers of the limiter service have"),
             Self::Preflight => f.write_str("CORS preflights are free"),
             Self::Path => f.write_str("match.path has no pattern for this path"),
+            Self::PathRegex => f.write_str("match.path_regex does not match this path"),
             Self::Method => f.write_str("match.method does not have this method"),
             Self::Host => f.write_str("match.host does not have this host"),
             Self::Header(name) => write!(f, "match.header: {name} does not have the required value"),
+            Self::Client => f.write_str("match.ip does not have the client"),
             Self::Except(net) => write!(f, "except.ip has the client in {net}"),
             Self::ExceptPath(pattern) => write!(f, "except.path has {pattern}"),
         }
@@ -82,9 +88,12 @@ impl Limit {
         let host = (!self.matches.has_host(facts)).then_some(Mismatch::Host);
         let headers = self.matches.headers.iter().filter(|header| !has_header(header, facts));
         let headers = headers.map(|(name, _)| Mismatch::Header(name.clone()));
+        let regex = (!self.matches.has_path_regex(facts)).then_some(Mismatch::PathRegex);
+        let client = (!self.matches.has_client(facts)).then_some(Mismatch::Client);
         let network = self.except.network(facts.client_ip).copied().map(Mismatch::Except);
         let path = self.except.path(facts.path).map(|pattern| Mismatch::ExceptPath(pattern.as_str().into()));
-        method.into_iter().chain(host).chain(headers).chain(network).chain(path)
+        let own = regex.into_iter().chain(method).chain(host).chain(headers).chain(client);
+        own.chain(network).chain(path)
     }
 }
 
@@ -97,7 +106,7 @@ mod tests {
     use crate::base::fields::FieldBuf;
     use crate::engine::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};
     use crate::engine::policy::testing::{facts, limit};
-    use crate::engine::policy::{Except, HeaderTest, HostPattern, Match, PathPattern, Stage};
+    use crate::engine::policy::{Except, HeaderTest, HostPattern, Match, PathPattern, Stage, TextRegex};
 
     fn limits() -> Vec<Limit> {
         let matches = || limit("l", &["/a/{x}"]).matches;
@@ -105,6 +114,7 @@ mod tests {
             networks: vec!["192.0.2.0/24".parse().unwrap()],
             paths: vec![PathPattern::parse("/c").unwrap()],
         };
+        let regex = |text: &str| TextRegex::new(text, false).unwrap();
         let header = |test| vec![(HeaderName::from_static("x-a"), test)];
         let with = |matches| Limit { matches, ..limit("l", &[]) };
         vec![
@@ -118,6 +128,9 @@ mod tests {
             with(Match { hosts: vec![HostPattern::Exact("h".into())], ..matches() }),
             with(Match { headers: header(HeaderTest::Present), ..Match::default() }),
             with(Match { headers: header(HeaderTest::Is(HeaderValue::from_static("1"))), ..matches() }),
+            with(Match { headers: header(HeaderTest::Matches(regex("^1$"))), ..Match::default() }),
+            with(Match { path_regexes: vec![regex("/[ab]$")], ..Match::default() }),
+            with(Match { networks: except().networks, ..Match::default() }),
         ]
     }
 

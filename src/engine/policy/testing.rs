@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::{Allowed, Cost, Except, Facts, Limit, Match, Mode, OnLimit, PathPattern, RefusalStatuses, Stage, Strategy};
+use super::{Allowed, Cost, Except, Facts, Limit, Match, Mode, OnLimit, PathPattern, RefusalRules, Stage, Strategy};
 use crate::base::fields::FieldBuf;
 use crate::engine::limit::adaptive_rate::WHOLE;
 use crate::engine::limit::{Algorithm, OnFull, Quota, Rate};
@@ -41,7 +41,7 @@ pub(crate) fn limit(name: &str, paths: &[&str]) -> Limit {
         cost: Cost::Units(1),
         after: None,
         on_limit: OnLimit::Reject,
-        statuses: RefusalStatuses::default(),
+        refusals: RefusalRules::default(),
         ban: None,
         stale: None,
         max_keys: 1,

@@ -199,6 +199,41 @@ fn methods_hosts_and_headers() {
 }
 
 #[test]
+fn regular_expressions_and_networks() {
+    let regex = |text| TextRegex::new(text, false).unwrap();
+    let name = HeaderName::from_static("user-agent");
+    let limits = [
+        Limit {
+            matches: Match { path_regexes: vec![regex("[.]csv$"), regex("^/b/")], ..Match::default() },
+            ..limit("path", &[])
+        },
+        Limit {
+            matches: Match { path_regexes: vec![regex("[.]csv$")], ..limit("l", &["/a/{*rest}"]).matches },
+            ..limit("both", &[])
+        },
+        Limit {
+            matches: Match { headers: vec![(name, HeaderTest::Matches(regex("^curl/")))], ..Match::default() },
+            ..limit("header", &[])
+        },
+        Limit {
+            matches: Match { networks: vec!["192.0.2.0/24".parse().unwrap()], ..Match::default() },
+            ..limit("client", &[])
+        },
+    ];
+    for (path, agent, client, expected) in [
+        ("/a/x.csv", "a", "198.51.100.1", "path= both=/a/{*rest}"),
+        ("/x.csv", "a", "198.51.100.1", "path="),
+        ("/b/x", "curl/8", "192.0.2.255", "path= header= client="),
+        ("/a/x.csv/", "a curl/8", "192.0.3.1", ""),
+        ("/c", " curl/8", "198.51.100.1", "header="),
+    ] {
+        let mut request = MatchedRequest { ip: client.parse().unwrap(), ..MatchedRequest::to(path) };
+        request.headers.push(b"user-agent", agent.as_bytes());
+        assert_eq!(request.meets(Stage::Identified, &limits), expected, "{path} {agent} {client}");
+    }
+}
+
+#[test]
 fn stages_modes_exceptions_and_preflights() {
     let limits = [
         Limit { stage: Stage::Arrival, ..limit("early", &[]) },
@@ -253,6 +288,7 @@ fn matches() -> impl Strategy<Value = Match> {
     let test = prop_oneof![
         Just(HeaderTest::Present),
         header_value().prop_map(|value| HeaderTest::Is(HeaderValue::from_bytes(value).unwrap())),
+        Just(HeaderTest::Matches(TextRegex::new("1|a", false).unwrap())),
     ];
     let headers = prop::collection::vec((header_name().prop_map(|name| name.parse().unwrap()), test), 0..3);
     (paths, hosts, methods, headers).prop_map(|(paths, hosts, methods, headers)| Match {
@@ -260,6 +296,7 @@ fn matches() -> impl Strategy<Value = Match> {
         hosts,
         methods,
         headers,
+        ..Match::default()
     })
 }
 

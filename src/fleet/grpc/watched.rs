@@ -67,9 +67,9 @@ fn answered(verdict: &NamedVerdict<'_>) -> (StatusCode, Outcome) {
     let is_banned = |item: &&NamedItem<'_>| item.denial.is_some_and(|denial| denial.cause == Cause::Banned);
     match (denied.clone().find(is_banned), denied.next()) {
         _ if verdict.is_admitted => (StatusCode::OK, Outcome::Forwarded),
-        (Some(item), _) => (item.limit.statuses.banned, Outcome::Refused(RefusedBy::Ban)),
+        (Some(item), _) => (item.limit.refusals.banned, Outcome::Refused(RefusedBy::Ban)),
         (None, item) => {
-            let status = item.map_or(StatusCode::TOO_MANY_REQUESTS, |item| item.limit.statuses.refused);
+            let status = item.map_or(StatusCode::TOO_MANY_REQUESTS, |item| item.limit.refusals.refused);
             (status, Outcome::Refused(RefusedBy::Limit))
         }
     }

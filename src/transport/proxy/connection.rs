@@ -42,13 +42,14 @@ pub(super) async fn serve(
     let by = since + config.timeouts.request_head;
     let settings = &config.running.settings;
     let tls = match (kind, &settings.check) {
-        (ListenerKind::Requests, _) => settings.tls.clone(),
+        (ListenerKind::Requests, _) => settings.tls.clone().filter(|_| settings.plain.is_none()),
+        (ListenerKind::TlsRequests, _) if settings.tls.is_some() => settings.tls.clone(),
         (ListenerKind::Checks, Some(check)) => check.tls.clone(),
-        // A reload has removed the checks; the listener stays until a restart.
-        (ListenerKind::Checks, None) => return,
+        // A reload has removed the checks, or TLS; the listener stays until a restart.
+        (ListenerKind::Checks, None) | (ListenerKind::TlsRequests, _) => return,
     };
     let bounds = settings.bounds.clone();
-    let sends_proxy_header = kind == ListenerKind::Requests && sends_proxy_header(&settings.proxied_from, peer.ip());
+    let sends_proxy_header = kind != ListenerKind::Checks && sends_proxy_header(&settings.proxied_from, peer.ip());
     let needs_local_address = settings.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some());
     drop(config); // a connection may outlive several configurations
     // Boxed, so that connections are smaller once they are open.
@@ -60,7 +61,7 @@ pub(super) async fn serve(
             client = None;
         }
         let handle = count_connection(&worker, client, &bounds)?;
-        let preface = if tls.is_none() && kind == ListenerKind::Requests { PREFACE } else { &[] };
+        let preface = if tls.is_none() && kind != ListenerKind::Checks { PREFACE } else { &[] };
         let ready = open(&worker, (socket, first), tls, preface, client.unwrap_or(peer), by).await?;
         Some((handle, ready))
     });

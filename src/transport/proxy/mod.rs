@@ -27,6 +27,7 @@ mod request_id;
 mod running_config;
 mod service;
 mod stale;
+mod tls_redirect;
 mod trace_context;
 mod tunnel;
 mod untaken;

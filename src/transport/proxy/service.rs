@@ -120,6 +120,7 @@ impl<'v> RequestContext<'v> {
             certificate: self.peer.certificate.as_deref(),
             cost: None,
         };
+        self.redirect_to_tls(&facts, authority, &path, form.is_grpc)?;
         let now = gate.clock().at(self.began);
         // Over HTTP/2 a body may come without a field that announces it.
         facts.is_free_preflight = request.is_bodyless() && gate.frees_preflight(policy, &facts, now);
@@ -204,7 +205,7 @@ impl<'v> RequestContext<'v> {
         let now = clock.at(self.began);
         if let Some(refusal) = self.worker.shared.gate.refuse_address(facts.client_ip, now) {
             input.record.refused(&refusal);
-            return Err(LocalReply::refusal(refusal, is_grpc).into());
+            return Err(LocalReply::refusal(refusal, facts.headers, is_grpc).into());
         }
         let policy = &self.config.running.live.policy;
         let access = policy.access.as_deref();
@@ -345,7 +346,8 @@ impl<'v> RequestContext<'v> {
             }
             Err(refusal) => {
                 record.refused(&refusal);
-                return Err(LocalReply::refusal(admission.complete_refusal(*refusal, &live.policy), is_grpc).into());
+                let refusal = admission.complete_refusal(*refusal, &live.policy);
+                return Err(LocalReply::refusal(refusal, facts.headers, is_grpc).into());
             }
         }
         Ok(())

@@ -20,6 +20,8 @@ use crate::transport::upstream::settings::Upstream;
 pub struct StartupSettings {
     /// Addresses to accept requests on; none if Weir only answers checks.
     pub listen: Vec<ListenAddress>,
+    /// Addresses to accept requests over TLS on, if `listen` has no TLS.
+    pub tls_listen: Vec<ListenAddress>,
     /// Permissions of the files of Unix sockets.
     pub unix_mode: u32,
     /// Path of the Unix socket on which a successor asks to take over, if it may.
@@ -69,6 +71,8 @@ pub struct Settings {
     pub proxied_from: Box<[IpNet]>,
     /// TLS for clients; none for plain TCP.
     pub tls: Option<ServerTls>,
+    /// The listeners without TLS; none if all are alike.
+    pub plain: Option<PlainListeners>,
     /// The upstreams; none if Weir only answers checks.
     pub upstreams: Vec<Upstream>,
     /// The name servers that resolve their names; those of the system if empty.
@@ -89,6 +93,13 @@ pub struct Settings {
     pub profiles: Profiles,
     /// Checks of other proxies; none if Weir answers none.
     pub check: Option<CheckSettings>,
+}
+
+/// The listeners without TLS beside those with TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlainListeners {
+    /// The port of `https` to which their requests are redirected; none if they are served.
+    pub redirect_port: Option<u16>,
 }
 
 /// The export of traces.

@@ -50,6 +50,8 @@ pub struct SharedState {
 pub enum ListenerKind {
     /// Requests, which Weir forwards.
     Requests,
+    /// Requests over TLS, where other listeners have no TLS.
+    TlsRequests,
     /// Checks: questions of other proxies whether a request may pass.
     Checks,
 }
@@ -85,7 +87,7 @@ impl ConnectionCount {
 impl SharedState {
     fn count_of(&self, kind: ListenerKind) -> &ConnectionCount {
         match kind {
-            ListenerKind::Requests => &self.connections,
+            ListenerKind::Requests | ListenerKind::TlsRequests => &self.connections,
             ListenerKind::Checks => &self.checks,
         }
     }

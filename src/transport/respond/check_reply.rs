@@ -80,7 +80,11 @@ impl<'a> CheckReply<'a> {
 
     /// The answer for a service, with a JSON body that lists `budgets`.
     pub fn in_json(decision: CheckDecision<'a>, refuse: Option<StatusCode>, budgets: Budgets<'a>) -> Self {
-        Self { decision: decision.limited_as(refuse), listed: Some(budgets) }
+        let decision = match decision.limited_as(refuse) {
+            CheckDecision::Refused(reply) => CheckDecision::Refused(Box::new(reply.without_redirect())),
+            allowed @ CheckDecision::Allowed { .. } => allowed,
+        };
+        Self { decision, listed: Some(budgets) }
     }
 
     fn body<'s>(&'s self, listed: &'s [Budget<'a>]) -> Body<'s> {

@@ -1,6 +1,7 @@
 //! The limit headers of a response, and the destination of headers: the text of an HTTP/1 head, or a map for HTTP/2.
 
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -38,21 +39,70 @@ pub struct Profiles {
     /// `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers, revisions 10 and 11).
     pub ietf: bool,
     /// X-Ratelimit-Remaining on all statuses but 429; on 429 -Retry, -Limit and -Reset, in seconds.
-    pub wildberries: bool,
+    pub x_ratelimit_retry: bool,
+    /// The fields of the API of GitHub: those of `x_ratelimit`, -Used, and -Resource (the name of the limit).
+    pub github: bool,
     /// `Deprecation`, `Sunset` and `Link` of limits that ramps lower to zero.
     pub retirements: bool,
 }
 
+impl Profiles {
+    /// No profile.
+    pub const NONE: Self =
+        Self { x_ratelimit: false, ietf: false, x_ratelimit_retry: false, github: false, retirements: false };
+}
+
 impl Default for Profiles {
     fn default() -> Self {
-        Self { x_ratelimit: true, ietf: false, wildberries: false, retirements: false }
+        Self { x_ratelimit: true, ..Self::NONE }
     }
 }
+
+/// A profile, and the fields that it may write.
+struct ProfileFields {
+    is_on: fn(Profiles) -> bool,
+    fields: &'static [&'static str],
+    /// The value of `Access-Control-Expose-Headers`.
+    exposed: &'static str,
+}
+
+/// All profiles. The fields of an upstream with these names are not forwarded, and browser scripts may read them.
+static PROFILES: [ProfileFields; 4] = [
+    ProfileFields {
+        is_on: |profiles| profiles.x_ratelimit,
+        fields: &[LIMIT, REMAINING, RESET],
+        exposed: "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After",
+    },
+    ProfileFields {
+        is_on: |profiles| profiles.github,
+        fields: &[LIMIT, REMAINING, RESET, USED, RESOURCE],
+        exposed: "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Used, X-RateLimit-Resource, \
+                  Retry-After",
+    },
+    ProfileFields {
+        is_on: |profiles| profiles.ietf,
+        fields: &[IETF_POLICY, IETF],
+        exposed: "RateLimit-Policy, RateLimit, Retry-After",
+    },
+    ProfileFields {
+        is_on: |profiles| profiles.x_ratelimit_retry,
+        fields: &[REMAINING, RETRY, LIMIT, RESET],
+        exposed: "X-Ratelimit-Remaining, X-Ratelimit-Retry, X-Ratelimit-Limit, X-Ratelimit-Reset, Retry-After",
+    },
+];
+
+/// The lengths of all fields of profiles, as bits.
+static LENGTHS: LazyLock<u64> = LazyLock::new(|| {
+    let fields = PROFILES.iter().flat_map(|profile| profile.fields);
+    fields.fold(0, |bits, field| bits | length_bit(field.as_bytes()))
+});
 
 const LIMIT: &str = "x-ratelimit-limit";
 const REMAINING: &str = "x-ratelimit-remaining";
 const RESET: &str = "x-ratelimit-reset";
 const RETRY: &str = "x-ratelimit-retry";
+const USED: &str = "x-ratelimit-used";
+const RESOURCE: &str = "x-ratelimit-resource";
 const IETF_POLICY: &str = "ratelimit-policy";
 const IETF: &str = "ratelimit";
 const DEPRECATION: &str = "deprecation";
@@ -83,12 +133,16 @@ pub fn limit_headers(
     let burst = standing.burst;
     // A concurrency limit resets when its requests end, at an unknown time.
     let reset_ns = Some(standing.reset_after_ns).filter(|ns| *ns != Decision::UNKNOWN_NS);
-    if profiles.x_ratelimit {
+    if profiles.x_ratelimit || profiles.github {
         number(sink, LIMIT, burst);
         number(sink, REMAINING, standing.remaining);
         if let Some(reset_ns) = reset_ns {
             number(sink, RESET, standing.at.saturating_add_ns(reset_ns).as_secs_ceil());
         }
+    }
+    if profiles.github {
+        number(sink, USED, burst.saturating_sub(standing.remaining));
+        sink.put(RESOURCE, standing.limit);
     }
     if profiles.ietf {
         ietf(sink, budgets, verdict);
@@ -96,7 +150,7 @@ pub fn limit_headers(
     if profiles.retirements {
         retirement(sink, budgets);
     }
-    if profiles.wildberries {
+    if profiles.x_ratelimit_retry {
         match verdict {
             Disposition::Forwarded => number(sink, REMAINING, standing.remaining),
             Disposition::Refused { retry_after_s } => {
@@ -199,12 +253,14 @@ fn integer(value: u64) -> u64 {
 
 /// Whether [`limit_headers`] may write this header. The upstream's header of this name is then not forwarded.
 pub fn is_limit_header(profiles: Profiles, name: &[u8]) -> bool {
-    let is_x = || [LIMIT, REMAINING, RESET].iter().any(|x| name.eq_ignore_ascii_case(x.as_bytes()));
-    match name.len() {
-        9 | 16 if profiles.ietf => [IETF, IETF_POLICY].iter().any(|ietf| name.eq_ignore_ascii_case(ietf.as_bytes())),
-        17 | 21 => (profiles.x_ratelimit || profiles.wildberries) && is_x(),
-        _ => false,
-    }
+    let has_field = |profile: &ProfileFields| {
+        (profile.is_on)(profiles) && profile.fields.iter().any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
+    };
+    length_bit(name) & *LENGTHS != 0 && PROFILES.iter().any(has_field)
+}
+
+fn length_bit(name: &[u8]) -> u64 {
+    u32::try_from(name.len()).ok().and_then(|length| 1_u64.checked_shl(length)).unwrap_or(0)
 }
 
 /// Writes a number as a header.
@@ -214,12 +270,50 @@ pub(super) fn number(sink: &mut impl HeaderSink, name: &'static str, value: u64)
 
 /// Exposes the limit headers to browser scripts (Fetch standard, section 3.2.5).
 pub fn expose(sink: &mut impl HeaderSink, profiles: Profiles) {
-    const X: &str = "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After";
-    const IETF: &str = "RateLimit-Policy, RateLimit, Retry-After";
-    const WB: &str = "X-Ratelimit-Remaining, X-Ratelimit-Retry, X-Ratelimit-Limit, X-Ratelimit-Reset, Retry-After";
-    for (is_on, names) in [(profiles.x_ratelimit, X), (profiles.ietf, IETF), (profiles.wildberries, WB)] {
-        if is_on {
-            sink.put("access-control-expose-headers", names);
+    for profile in PROFILES.iter().filter(|profile| (profile.is_on)(profiles)) {
+        sink.put("access-control-expose-headers", profile.exposed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A field that a profile writes is one of its own, so that no field of an upstream stands beside it.
+    #[test]
+    fn every_written_field_is_known() {
+        let none = Profiles::NONE;
+        for (profiles, names) in [
+            (Profiles { x_ratelimit: true, ..none }, "limit remaining reset"),
+            (Profiles { github: true, ..none }, "limit remaining reset used resource"),
+            (Profiles { x_ratelimit_retry: true, ..none }, "remaining limit reset retry"),
+        ] {
+            let mut written = HeaderMap::new();
+            for verdict in [Disposition::Forwarded, Disposition::Refused { retry_after_s: Some(3) }] {
+                limit_headers(&mut written, profiles, &Standing::of("a", 10, 4), &[], verdict);
+            }
+            let mut exposed = HeaderMap::new();
+            expose(&mut exposed, profiles);
+            let exposed = exposed["access-control-expose-headers"].to_str().unwrap().to_ascii_lowercase();
+            for name in written.keys() {
+                assert!(is_limit_header(profiles, name.as_str().to_ascii_uppercase().as_bytes()), "{name}");
+                assert!(exposed.split(", ").any(|one| one == name.as_str()), "{name}: {exposed}");
+                assert!(!is_limit_header(none, name.as_str().as_bytes()), "{name}");
+            }
+            let all: Vec<_> = names.split(' ').map(|name| format!("x-ratelimit-{name}")).collect();
+            assert!(all.iter().all(|name| written.contains_key(name.as_str())) && written.keys().count() == all.len());
         }
+        for profile in &PROFILES {
+            let fields = profile.fields.iter().chain(&["retry-after"]);
+            assert!(
+                fields.clone().all(|field| profile.exposed.to_ascii_lowercase().split(", ").any(|one| one == *field))
+            );
+            assert_eq!(profile.exposed.split(", ").count(), fields.count());
+        }
+        let all = Profiles { ietf: true, x_ratelimit_retry: true, github: true, ..Profiles::default() };
+        for name in ["x-ratelimit", "retry-after", "", "x-ratelimit-limits", "x-ratelimit-limiu"] {
+            assert!(!is_limit_header(all, name.as_bytes()), "{name}");
+        }
+        assert!(!is_limit_header(all, &[b'x'; 100]));
     }
 }

@@ -1,10 +1,12 @@
 //! Local replies: problem+json (RFC 9457), or trailers only for a gRPC client.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::{Method, StatusCode};
 use smallvec::SmallVec;
 
+use super::accept::prefers_html;
 use super::escapes::{escape, grpc_message, write_names};
 use super::headers::number;
 use super::{Disposition, HeaderSink, ProblemKind, Profiles, Reply, limit_headers};
@@ -14,6 +16,7 @@ use crate::engine::gate::{
     Budget, BudgetItem, Budgets, Cause, Credential, IdentityError, Refusal, RetryJitter, Shed, Standing, Unidentified,
 };
 use crate::engine::limit::Retry;
+use crate::engine::policy::RefusalAnswer;
 use crate::engine::policy::access::DenialReason;
 use crate::engine::policy::jwt::TokenError;
 
@@ -29,6 +32,8 @@ pub struct LocalReply<'a> {
     pushback: Option<Pushback>,
     /// Another status than that of its kind.
     status: Option<StatusCode>,
+    /// The answer of a limit in place of the problem document.
+    answer: Option<Arc<RefusalAnswer>>,
     /// A field that explains the status, with its name.
     hint: Option<(&'static str, &'static str)>,
     standing: Option<(Standing<'a>, Disposition)>,
@@ -92,6 +97,7 @@ impl<'a> LocalReply<'a> {
             retry_after_s: kind.retry_after_s(),
             pushback: kind.retry_after_s().map(|s| Pushback::AfterMs(s.saturating_mul(1000))),
             status: None,
+            answer: None,
             hint: None,
             standing: None,
             budgets: Vec::new(),
@@ -99,9 +105,13 @@ impl<'a> LocalReply<'a> {
         }
     }
 
-    /// The response to a request that limits refuse.
-    pub fn refusal(refusal: Refusal<'a>, is_grpc: bool) -> Self {
+    /// The response to a request with these headers that limits refuse.
+    pub fn refusal(refusal: Refusal<'a>, headers: Fields<'_>, is_grpc: bool) -> Self {
         let retry_after_s = refusal.retry_after_s();
+        let is_wanted = |answer: &Arc<RefusalAnswer>| match &**answer {
+            RefusalAnswer::Body { is_html, .. } => !is_html || prefers_html(headers),
+            RefusalAnswer::Redirect { .. } => true,
+        };
         Self {
             kind: refusal.cause.into(),
             detail: Detail::Beyond {
@@ -114,6 +124,7 @@ impl<'a> LocalReply<'a> {
             retry_after_s,
             pushback: Some(Pushback::of(refusal.retry, refusal.jitter)),
             status: refusal.status,
+            answer: refusal.answer.filter(|_| !is_grpc).filter(is_wanted),
             hint: None,
             standing: refusal.standing.map(|standing| (standing, Disposition::Refused { retry_after_s })),
             budgets: refusal.budgets,
@@ -178,7 +189,18 @@ impl<'a> LocalReply<'a> {
 
     /// Answers with `status` in place of that of the limit, if the request is beyond a limit.
     pub(super) fn limited_as(self, status: Option<StatusCode>) -> Self {
-        Self { status: status.filter(|_| self.kind == ProblemKind::Limited).or(self.status), ..self }
+        let Some(status) = status.filter(|_| self.kind == ProblemKind::Limited) else { return self };
+        Self { status: Some(status), ..self }.without_redirect()
+    }
+
+    /// Answers in place of the problem document.
+    pub(crate) fn answered_by(self, answer: RefusalAnswer) -> Self {
+        Self { answer: Some(Arc::new(answer)), ..self }
+    }
+
+    /// Answers with the status of the refusal in place of a redirect.
+    pub(super) fn without_redirect(self) -> Self {
+        Self { answer: self.answer.filter(|answer| matches!(**answer, RefusalAnswer::Body { .. })), ..self }
     }
 
     /// Milliseconds until a retry; none if it is unknown or useless.
@@ -280,7 +302,11 @@ impl Reply for LocalReply<'_> {
 
     /// 200 for a gRPC client, which reads `grpc-status`.
     fn status(&self) -> StatusCode {
-        if self.is_grpc { StatusCode::OK } else { self.status.unwrap_or_else(|| self.kind.status()) }
+        match self.answer.as_deref() {
+            _ if self.is_grpc => StatusCode::OK,
+            Some(RefusalAnswer::Redirect { status, .. }) => *status,
+            _ => self.status.unwrap_or_else(|| self.kind.status()),
+        }
     }
 
     fn closes(&self) -> bool {
@@ -300,7 +326,14 @@ impl Reply for LocalReply<'_> {
                 None => {}
             }
         } else {
-            sink.put("content-type", "application/problem+json");
+            let content_type = match self.answer.as_deref() {
+                Some(RefusalAnswer::Body { content_type, .. }) => content_type,
+                _ => "application/problem+json",
+            };
+            sink.put("content-type", content_type);
+        }
+        if let Some(RefusalAnswer::Redirect { url, .. }) = self.answer.as_deref() {
+            sink.put("location", url);
         }
         self.write_fields(sink, profiles);
     }
@@ -308,6 +341,9 @@ impl Reply for LocalReply<'_> {
     fn write_body(&self, body: &mut Vec<u8>) {
         if self.is_grpc {
             return;
+        }
+        if let Some(RefusalAnswer::Body { text, .. }) = self.answer.as_deref() {
+            return RefusalAnswer::write(text, self.retry_after_s, body);
         }
         let status = self.status();
         let problem_type = problem_type(self.kind);
@@ -418,10 +454,7 @@ mod tests {
 
     fn pushback(answer: &LocalReply<'_>) -> Option<String> {
         let mut headers = http::HeaderMap::new();
-        answer.write_headers(
-            &mut headers,
-            Profiles { x_ratelimit: false, ietf: false, wildberries: false, retirements: false },
-        );
+        answer.write_headers(&mut headers, Profiles::NONE);
         headers.get(PUSHBACK).map(|value| value.to_str().unwrap_or_default().to_owned())
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Not here: sending the response (proxy), and the reason for the verdict (gate).
 
+mod accept;
 mod check_reply;
 mod escapes;
 mod headers;

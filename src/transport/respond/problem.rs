@@ -47,6 +47,8 @@ pub enum ProblemKind {
     Limited,
     /// Refused by a limit that a ramp has lowered to zero.
     Gone,
+    /// Without TLS, which the address needs.
+    NoTls,
     /// The client has too many requests in flight.
     ClientBusy,
     /// The request head is too large.
@@ -88,7 +90,7 @@ struct ProblemRow {
 
 impl ProblemKind {
     /// The kinds that `weir_problems_total` counts: all but those of limits.
-    pub const COUNTED: [Self; 22] = [
+    pub const COUNTED: [Self; 23] = [
         Self::Malformed,
         Self::BadCheck,
         Self::UntrustedPeer,
@@ -104,6 +106,7 @@ impl ProblemKind {
         Self::RequestTimeout,
         Self::BodyTooLarge,
         Self::UriTooLong,
+        Self::NoTls,
         Self::ClientBusy,
         Self::HeadTooLarge,
         Self::BadGateway,
@@ -134,6 +137,7 @@ impl ProblemKind {
             Self::UriTooLong => row(StatusCode::URI_TOO_LONG, "13", Level::DEBUG, "uri_too_long", true),
             Self::Limited => row(StatusCode::TOO_MANY_REQUESTS, "8", Level::DEBUG, "limited", false),
             Self::Gone => row(StatusCode::GONE, "12", Level::DEBUG, "gone", false),
+            Self::NoTls => row(StatusCode::PERMANENT_REDIRECT, "9", Level::DEBUG, "no_tls", false),
             Self::ClientBusy => row(StatusCode::TOO_MANY_REQUESTS, "8", Level::DEBUG, "client_busy", false),
             Self::HeadTooLarge => {
                 row(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "13", Level::DEBUG, "head_too_large", true)

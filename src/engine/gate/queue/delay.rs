@@ -211,6 +211,7 @@ impl<'l> Delayed<'l> {
             jitter: RetryJitter::default(),
             cause: Cause::ShuttingDown,
             status: None,
+            answer: None,
             budgets: self.pass.budgets(),
         }
     }

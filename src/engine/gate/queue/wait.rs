@@ -191,7 +191,7 @@ impl<'l> Waiting<'l> {
         let mut limits = self.newest_limits();
         let banned = limits.iter().filter_map(|(index, limit)| {
             let WaitItem { state, key, percentile, .. } = self.items[*index];
-            Some((state, limit.statuses.banned, state.banned_ns(limit, limit.mode_of(percentile), key, now)?))
+            Some((state, limit.refusals.banned, state.banned_ns(limit, limit.mode_of(percentile), key, now)?))
         });
         if let Some(refusal) = bans::refusal(banned) {
             return Some(Test::Refused(Box::new(refusal)));

@@ -170,6 +170,7 @@ impl KeySecret {
                     message.write_address(facts.client_ip, part.prefixes(prefixes));
                 }
                 KeyPart::Path => message.write_text(facts.path.as_bytes()),
+                KeyPart::Uri => message.write_uri(facts.path, facts.query),
                 KeyPart::Route => message.write_text(route.as_bytes()),
                 KeyPart::Host => message.write_text(facts.host.as_bytes()),
                 KeyPart::Method => message.write_text(facts.method.as_str().as_bytes()),
@@ -214,8 +215,8 @@ impl KeySecret {
                 }
                 KeyPart::Identity(_) | KeyPart::Header(..) => message.write_text(&as_read(text)),
                 KeyPart::Query(..) | KeyPart::Cookie(..) => message.write_value(Some(text)),
-                KeyPart::Path | KeyPart::Route | KeyPart::Host | KeyPart::Method | KeyPart::Named(_) => {
-                    message.write_text(text);
+                KeyPart::Path | KeyPart::Uri | KeyPart::Route | KeyPart::Host | KeyPart::Method | KeyPart::Named(_) => {
+                    message.write_text(text)
                 }
             }
         }
@@ -279,6 +280,15 @@ impl Message {
     fn write_text(&mut self, bytes: &[u8]) {
         self.write_numbered(tag::TEXT, bytes.len());
         self.write(bytes);
+    }
+
+    /// Writes the text of a path and a query. A path has no `?`.
+    fn write_uri(&mut self, path: &str, query: Option<&str>) {
+        let Some(query) = query.filter(|query| !query.is_empty()) else { return self.write_text(path.as_bytes()) };
+        self.write_numbered(tag::TEXT, path.len() + 1 + query.len());
+        for piece in [path, "?", query] {
+            self.write(piece.as_bytes());
+        }
     }
 
     /// Writes the value of a query parameter or a cookie.
@@ -561,6 +571,22 @@ mod tests {
             let parts = [KeyPart::Query("k".into(), Repeated::First)];
             check(&parts, &KeyedRequest { query: left, ..NOTHING }, &KeyedRequest { query: right, ..NOTHING }, equal);
         }
+    }
+
+    #[test]
+    fn uris() {
+        for (left, right, equal) in [
+            (("/a", None), ("/a", Some("")), true),
+            (("/a", Some("b")), ("/a", Some("b")), true),
+            (("/a", Some("b")), ("/a", Some("c")), false),
+            (("/a", Some("b")), ("/a", None), false),
+            (("/ab", None), ("/a", Some("b")), false),
+        ] {
+            let of = |(path, query)| KeyedRequest { path, query, ..NOTHING };
+            check(&[KeyPart::Uri], &of(left), &of(right), equal);
+        }
+        let named = KeySecret::new([7; 16]).key_of_texts(&[KeyPart::Uri], &["/a?b"], Prefixes::default());
+        assert_eq!(named, Some(key_of(&[KeyPart::Uri], 64, &KeyedRequest { path: "/a", query: Some("b"), ..NOTHING })));
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub enum KeyPart {
     },
     /// The normalised path, without the query.
     Path,
+    /// The normalised path, and the query if it is not empty.
+    Uri,
     /// The pattern that matched the path.
     Route,
     /// The host in lower case, without its port.

@@ -26,6 +26,8 @@ pub const SHOWN_BYTES_MAX: usize = 128;
 /// The text of a part that the request does not have.
 const ABSENT: &str = "(none)";
 const PREFIX_CHARS_MAX: usize = 4;
+/// The bytes of a path before a query. The rest of a part has room for the masked query, with its characters escaped.
+const URI_PATH_BYTES_MAX: usize = SHOWN_BYTES_MAX - 28;
 
 /// The headers whose values are never shown.
 pub const CREDENTIALS: [HeaderName; 3] = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE];
@@ -38,6 +40,7 @@ impl Policy {
             KeyPart::Network { v4, v6: None } => format!("ip/{v4}").into(),
             KeyPart::Network { v4, v6: Some(v6) } => format!("ip/{v4}/{v6}").into(),
             KeyPart::Path => "path".into(),
+            KeyPart::Uri => "uri".into(),
             KeyPart::Route => "route".into(),
             KeyPart::Host => "host".into(),
             KeyPart::Method => "method".into(),
@@ -101,6 +104,7 @@ impl Policy {
                 part.prefixes(self.client_ip.prefixes).write(out, facts.client_ip);
             }
             KeyPart::Path => escape(out, facts.path.as_bytes()),
+            KeyPart::Uri => write_uri(out, secret, facts.path, facts.query.unwrap_or_default()),
             KeyPart::Route => escape(out, route.as_bytes()),
             KeyPart::Host => escape(out, facts.host.as_bytes()),
             KeyPart::Method => escape(out, facts.method.as_str().as_bytes()),
@@ -156,6 +160,10 @@ impl Policy {
                 }
             }
             KeyPart::Path | KeyPart::Route | KeyPart::Host | KeyPart::Method => out.push_str(text),
+            KeyPart::Uri => {
+                let (path, query) = text.split_once('?').unwrap_or((text, ""));
+                write_uri(out, secret, path, query);
+            }
             KeyPart::Named(_) => escape(out, text.as_bytes()),
             KeyPart::Identity(index) => match self.identities.get(*index).map(|identity| &identity.source) {
                 Some(IdentitySource::Jwt { .. } | IdentitySource::ApiKeys { .. }) => out.push_str(text),
@@ -189,6 +197,16 @@ impl KeySecret {
 fn write_header(out: &mut String, secret: &KeySecret, name: &HeaderName, value: &[u8]) {
     let value = &as_read(value);
     if CREDENTIALS.contains(name) { write_fingerprint(out, secret, value) } else { write_masked(out, secret, value) }
+}
+
+/// Appends the path, and after `?` the masked query, which may have credentials.
+fn write_uri(out: &mut String, secret: &KeySecret, path: &str, query: &str) {
+    if query.is_empty() {
+        return escape(out, path.as_bytes());
+    }
+    escape(out, path.as_bytes().get(..URI_PATH_BYTES_MAX).unwrap_or(path.as_bytes()));
+    out.push('?');
+    write_masked(out, secret, query.as_bytes());
 }
 
 /// Appends the first characters of a [`compared`] value, at most half of them, and a fingerprint.
@@ -307,6 +325,8 @@ mod tests {
         for (part, headers, query, principals, expected) in [
             (KeyPart::Ip, &[][..], None, &[][..], "2001:db8::/64".to_owned()),
             (KeyPart::Path, &[], None, &[], "/a".to_owned()),
+            (KeyPart::Uri, &[], None, &[], "/a".to_owned()),
+            (KeyPart::Uri, &[], Some("sk-0123456789"), &[], format!("/a?{masked}")),
             (header("x-api-key"), &[("X-Api-Key", secret)], None, &[], masked.clone()),
             (header("x-api-key"), &[("x-api-key", &b"abc"[..])], None, &[], format!("a..{}", hash("abc"))),
             (header("x-api-key"), &[], None, &[], ABSENT.to_owned()),

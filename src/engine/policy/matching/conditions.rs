@@ -1,4 +1,4 @@
-//! The conditions of a limit or a route: path, host, method and headers.
+//! The conditions of a limit or a route: path, host, method, headers and the address of the client.
 
 use std::net::IpAddr;
 
@@ -6,6 +6,7 @@ use http::{HeaderName, HeaderValue, Method};
 use ipnet::IpNet;
 
 use super::pattern::PathPattern;
+use super::regex::TextRegex;
 use super::values::compared;
 use crate::engine::policy::facts::Facts;
 
@@ -14,12 +15,16 @@ use crate::engine::policy::facts::Facts;
 pub struct Match {
     /// Patterns of the normalised path.
     pub paths: Vec<PathPattern>,
+    /// Regular expressions of the normalised path.
+    pub path_regexes: Vec<TextRegex>,
     /// Hosts without port.
     pub hosts: Vec<HostPattern>,
     /// Methods.
     pub methods: Vec<Method>,
     /// Headers; all of them must fit.
     pub headers: Vec<(HeaderName, HeaderTest)>,
+    /// Networks of clients.
+    pub networks: Vec<IpNet>,
 }
 
 /// The requests that a limit or a requirement leaves out, of those that its conditions fit.
@@ -47,6 +52,8 @@ pub enum HeaderTest {
     Present,
     /// One of the values of the header is this value.
     Is(HeaderValue),
+    /// One of the values of the header matches.
+    Matches(TextRegex),
 }
 
 impl Match {
@@ -61,8 +68,31 @@ impl Match {
         has_path && self.matches_beyond_path(facts)
     }
 
+    /// Whether all conditions but the path patterns fit the request.
     pub(crate) fn matches_beyond_path(&self, facts: &Facts<'_>) -> bool {
-        self.has_method(facts) && self.has_host(facts) && self.headers.iter().all(|header| has_header(header, facts))
+        self.fits_any_client(facts) && self.has_client(facts)
+    }
+
+    /// Whether all conditions but the path patterns and the networks fit the request.
+    pub(crate) fn fits_any_client(&self, facts: &Facts<'_>) -> bool {
+        self.has_method(facts)
+            && self.has_host(facts)
+            && self.headers.iter().all(|header| has_header(header, facts))
+            && self.has_path_regex(facts)
+    }
+
+    /// Whether the path patterns are the only conditions.
+    pub(crate) fn is_path_only(&self) -> bool {
+        let Self { paths: _, path_regexes, hosts, methods, headers, networks } = self;
+        path_regexes.is_empty() && hosts.is_empty() && methods.is_empty() && headers.is_empty() && networks.is_empty()
+    }
+
+    pub(crate) fn has_path_regex(&self, facts: &Facts<'_>) -> bool {
+        self.path_regexes.is_empty() || self.path_regexes.iter().any(|regex| regex.matches(facts.path.as_bytes()))
+    }
+
+    pub(crate) fn has_client(&self, facts: &Facts<'_>) -> bool {
+        self.networks.is_empty() || self.networks.iter().any(|network| network.contains(&facts.client_ip))
     }
 
     pub(crate) fn has_method(&self, facts: &Facts<'_>) -> bool {
@@ -73,7 +103,7 @@ impl Match {
         self.hosts.is_empty() || self.hosts.iter().any(|host| host.matches(facts.host))
     }
 
-    /// Whether some request may fit both conditions. Headers do not count.
+    /// Whether some request may fit both conditions. Headers and regular expressions do not count.
     pub fn overlaps(&self, other: &Self) -> bool {
         fn any<T>(own: &[T], other: &[T], overlaps: impl Fn(&T, &T) -> bool) -> bool {
             own.is_empty() || other.is_empty() || own.iter().any(|one| other.iter().any(|two| overlaps(one, two)))
@@ -81,6 +111,7 @@ impl Match {
         any(&self.paths, &other.paths, PathPattern::overlaps)
             && any(&self.hosts, &other.hosts, |one, two| one.covers(two) || two.covers(one))
             && any(&self.methods, &other.methods, |one, two| one == two)
+            && any(&self.networks, &other.networks, |one, two| one.contains(two) || two.contains(one))
     }
 
     /// Whether these conditions fit every request that `later` fits. `false` also if that is unknown.
@@ -89,8 +120,10 @@ impl Match {
             later.headers.iter().any(|(other, other_test)| other == name && (other_test == test || is_presence(test)))
         };
         within(&later.paths, &self.paths, PathPattern::covers)
+            && within(&later.path_regexes, &self.path_regexes, |wide, narrow| wide == narrow)
             && within(&later.hosts, &self.hosts, HostPattern::covers)
             && within(&later.methods, &self.methods, |wide, narrow| wide == narrow)
+            && within(&later.networks, &self.networks, |wide, narrow| wide.contains(narrow))
             && self.headers.iter().all(is_implied)
     }
 }
@@ -126,6 +159,7 @@ pub(crate) fn has_header((name, test): &(HeaderName, HeaderTest), facts: &Facts<
             let value = compared(value.as_bytes());
             facts.headers.all(name.as_str()).any(|found| compared(found) == value)
         }
+        HeaderTest::Matches(regex) => facts.headers.all(name.as_str()).any(|found| regex.matches(compared(found))),
     }
 }
 

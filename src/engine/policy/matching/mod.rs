@@ -9,4 +9,5 @@ pub(super) mod matcher;
 pub(super) mod notation;
 pub mod path;
 pub(super) mod pattern;
+pub(super) mod regex;
 pub(super) mod values;

@@ -119,6 +119,13 @@ impl PathRules {
         Ok(self.fold(&normal).into_owned())
     }
 
+    /// The form of a path and a query for keys: an empty query is none.
+    pub fn matched_uri(self, raw: &str) -> Result<String, PathError> {
+        let (path, query) = raw.split_once('?').unwrap_or((raw, ""));
+        let path = self.matched(path)?;
+        Ok(if query.is_empty() { path } else { format!("{path}?{}", escaped_query(query)) })
+    }
+
     fn is_normal(self, path: &[u8]) -> bool {
         path.first() == Some(&b'/')
             && path.iter().enumerate().all(|(at, &byte)| match class(byte) {

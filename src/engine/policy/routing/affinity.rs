@@ -26,6 +26,7 @@ pub fn affinity(part: &KeyPart, facts: &Facts<'_>) -> u64 {
         KeyPart::Cookie(name, _) => in_cookie(facts.headers, name, FIRST).map(|value| value.as_deref().map(hash)),
         KeyPart::Ip
         | KeyPart::Network { .. }
+        | KeyPart::Uri
         | KeyPart::Route
         | KeyPart::Method
         | KeyPart::Identity(_)

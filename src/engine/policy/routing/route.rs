@@ -177,6 +177,7 @@ mod tests {
             hosts: next().map(host).collect(),
             methods: next().map(|method| method.parse().unwrap()).collect(),
             headers: next().map(header).collect(),
+            ..Match::default()
         }
     }
 
