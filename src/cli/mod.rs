@@ -6,6 +6,7 @@ mod demo;
 mod explain;
 mod healthcheck;
 mod import;
+mod init;
 mod operate;
 mod output;
 mod run;
@@ -57,6 +58,8 @@ enum Action {
     },
     /// Translate the limits of another proxy into a configuration; exit code 3 if a line is not translated exactly.
     Import(import::ImportArgs),
+    /// Ask a few questions and write a first configuration; an existing file stays.
+    Init(init::InitArgs),
     /// Print a JSON Schema of the configuration, for editors.
     Schema,
     /// Print the completions of a shell.
@@ -129,6 +132,7 @@ pub fn main() -> ExitCode {
             Err(code) => code,
         },
         Action::Import(args) => import::import(&args),
+        Action::Init(args) => init::init(&args),
         Action::Schema => say(&format_args!("{:#}", json_schema())),
         Action::Completions { shell } => {
             let mut script = Vec::new();

@@ -1,5 +1,6 @@
 //! The command line: what is asked, the exit code, and every line that is said.
 
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -103,6 +104,7 @@ fn what_it_is() {
       run          Run Weir with a configuration
       check        Check a configuration and show all errors; exit code 3 if it is invalid
       import       Translate the limits of another proxy into a configuration; exit code 3 if a line is not translated exactly
+      init         Ask a few questions and write a first configuration; an existing file stays
       schema       Print a JSON Schema of the configuration, for editors
       completions  Print the completions of a shell
       man          Write manual pages: `weir.1`, and one for each subcommand
@@ -177,6 +179,54 @@ fn what_it_is() {
     "#);
 }
 
+/// Runs `weir init` with these answers, and returns its exit code and standard error.
+fn init(folder: &Path, answers: &str) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["init", "new.toml"]).current_dir(folder);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    // It may end before it reads all answers.
+    let _ = child.stdin.take().unwrap().write_all(answers.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn init_writes_a_valid_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("new.toml");
+    let check = || transcript(folder.path(), &["check", "--strict", "new.toml"]);
+    for (answers, expected) in [
+        ("", ["listen = \"127.0.0.1:8080\"", "url = \"http://127.0.0.1:9000\"", "key = [\"ip\"]"]),
+        ("\n\n\n\n\n", ["rate = \"100/min\"", "on_limit = \"reject\"", "listen = \"127.0.0.1:9901\""]),
+        (
+            "http://127.0.0.1:9001\nunix:/run/weir.sock\n ip , path \n5/s\nhold",
+            ["listen = \"unix:/run/weir.sock\"", "key = [\"ip\", \"path\"]", "on_limit = \"hold\""],
+        ),
+    ] {
+        let (code, said) = init(folder.path(), answers);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.starts_with("URL of the service [http://127.0.0.1:9000]: "), "{said}");
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(expected.iter().all(|line| text.contains(line)), "{text}");
+        let checked = check();
+        assert!(checked.contains("exit code 0") && checked.contains("valid; limits: 1"), "{checked}");
+        let (code, said) = init(folder.path(), "http://127.0.0.1:1\n");
+        assert_eq!((code, said.trim()), (Some(1), "weir: new.toml exists; nothing was changed"));
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+        std::fs::remove_file(&file).unwrap();
+    }
+    for (answers, error) in [
+        ("ftp://a\n", "`upstream.url`"),
+        ("\n\nip\n10\n", "`limit.rate`"),
+        ("\n\n\" = 1\n", "`limit.key`"),
+        ("\n\n\n\nrefuse\n", "`limit.on_limit`"),
+    ] {
+        let (code, said) = init(folder.path(), answers);
+        assert!(code == Some(3) && said.contains(error), "{said}");
+        assert!(!file.exists());
+    }
+}
+
 #[test]
 fn a_wrong_command_line_is_2() {
     let folder = folder();
@@ -192,6 +242,7 @@ fn a_wrong_command_line_is_2() {
       run          Run Weir with a configuration
       check        Check a configuration and show all errors; exit code 3 if it is invalid
       import       Translate the limits of another proxy into a configuration; exit code 3 if a line is not translated exactly
+      init         Ask a few questions and write a first configuration; an existing file stays
       schema       Print a JSON Schema of the configuration, for editors
       completions  Print the completions of a shell
       man          Write manual pages: `weir.1`, and one for each subcommand

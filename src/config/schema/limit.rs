@@ -25,7 +25,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("limit.match.path", Kind::Some("path pattern"), Unset("all"),
         "Paths: literal, `{name}` for a segment, `{*rest}` for the rest."),
     opt("limit.match.path_regex", Kind::Some("regular expression"), Unset("all"),
-        "Normal form of paths, or a part of it; `^` and `$` are its ends. With `path`, both must match."),
+        "Expressions that match in the normal form of a path; with `path`, both must match."),
     opt("limit.match.host", Kind::Some("host or `*.host`"), Unset("all"),
         "Hosts."),
     opt("limit.match.method", Kind::Some("method"), Unset("all"),

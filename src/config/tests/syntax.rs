@@ -117,7 +117,7 @@ quux = 1"#), @r#"
     6 | quux = 1
       | ^^^^
       |
-      = help: `[[limit]]` can have name, stage, mode, enforce, match, except, key, share_by, weights, several, algorithm, rate, burst, max, floor, ceiling, align, time_zone, sub_windows, strategy, cost, plans, overrides, count, settle, max_debt, on_limit, hold, delay, status, jitter, stale, stale_on, ramp, adapt, candidate, ban, max_keys, on_full, persist
+      = help: `[[limit]]` can have name, stage, mode, enforce, match, except, key, share_by, weights, several, algorithm, rate, burst, max, floor, ceiling, align, time_zone, sub_windows, strategy, cost, plans, overrides, count, settle, max_debt, on_limit, hold, delay, status, body, redirect, jitter, stale, stale_on, ramp, adapt, candidate, ban, max_keys, on_full, persist
     "#);
     insta::assert_snapshot!(said(r#"[[limits]]
 name = "a""#), @r#"
@@ -240,7 +240,7 @@ match = { header = "x" }"#), @r#"
       |
       = help: write `"5/s"`
 
-    error: `limit.match.header`: expected table (header names, and values or `*`)
+    error: `limit.match.header`: expected table
      --> weir.toml:5:20
       |
     5 | match = { header = "x" }

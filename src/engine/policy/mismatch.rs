@@ -164,6 +164,9 @@ mod tests {
         match.path has no pattern for this path; match.host does not have this host
         match.header: x-a does not have the required value
         match.path has no pattern for this path; match.header: x-a does not have the required value
+        match.header: x-a does not have the required value
+        match.path_regex does not match this path
+        l applies
         "#);
     }
 

@@ -1,7 +1,6 @@
 //! The limit headers of a response, and the destination of headers: the text of an HTTP/1 head, or a map for HTTP/2.
 
 use std::fmt::Write as _;
-use std::sync::LazyLock;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -67,7 +66,7 @@ struct ProfileFields {
 }
 
 /// All profiles. The fields of an upstream with these names are not forwarded, and browser scripts may read them.
-static PROFILES: [ProfileFields; 4] = [
+const PROFILES: [ProfileFields; 4] = [
     ProfileFields {
         is_on: |profiles| profiles.x_ratelimit,
         fields: &[LIMIT, REMAINING, RESET],
@@ -92,10 +91,18 @@ static PROFILES: [ProfileFields; 4] = [
 ];
 
 /// The lengths of all fields of profiles, as bits.
-static LENGTHS: LazyLock<u64> = LazyLock::new(|| {
-    let fields = PROFILES.iter().flat_map(|profile| profile.fields);
-    fields.fold(0, |bits, field| bits | length_bit(field.as_bytes()))
-});
+const LENGTHS: u64 = {
+    let (mut bits, mut profile) = (0, 0);
+    while profile < PROFILES.len() {
+        let (fields, mut field) = (PROFILES[profile].fields, 0);
+        while field < fields.len() {
+            bits |= 1 << fields[field].len();
+            field += 1;
+        }
+        profile += 1;
+    }
+    bits
+};
 
 const LIMIT: &str = "x-ratelimit-limit";
 const REMAINING: &str = "x-ratelimit-remaining";
@@ -256,11 +263,7 @@ pub fn is_limit_header(profiles: Profiles, name: &[u8]) -> bool {
     let has_field = |profile: &ProfileFields| {
         (profile.is_on)(profiles) && profile.fields.iter().any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
     };
-    length_bit(name) & *LENGTHS != 0 && PROFILES.iter().any(has_field)
-}
-
-fn length_bit(name: &[u8]) -> u64 {
-    u32::try_from(name.len()).ok().and_then(|length| 1_u64.checked_shl(length)).unwrap_or(0)
+    name.len() < 64 && LENGTHS & (1 << name.len()) != 0 && PROFILES.iter().any(has_field)
 }
 
 /// Writes a number as a header.

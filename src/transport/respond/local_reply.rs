@@ -9,11 +9,12 @@ use smallvec::SmallVec;
 use super::accept::prefers_html;
 use super::escapes::{escape, grpc_message, write_names};
 use super::headers::number;
+use super::pushback::Pushback;
 use super::{Disposition, HeaderSink, ProblemKind, Profiles, Reply, limit_headers};
 use crate::base::fields::Fields;
 use crate::base::telemetry::RefusedBy;
 use crate::engine::gate::{
-    Budget, BudgetItem, Budgets, Cause, Credential, IdentityError, Refusal, RetryJitter, Shed, Standing, Unidentified,
+    Budget, BudgetItem, Budgets, Cause, Credential, IdentityError, Refusal, Shed, Standing, Unidentified,
 };
 use crate::engine::limit::Retry;
 use crate::engine::policy::RefusalAnswer;
@@ -40,27 +41,6 @@ pub struct LocalReply<'a> {
     budgets: Budgets<'a>,
     /// The id of the request, if requests have ids.
     id: Option<Box<str>>,
-}
-
-/// When a gRPC client may retry. It retries by itself if its service configuration has a retry policy for the status.
-#[derive(Clone, Copy, Debug)]
-enum Pushback {
-    AfterMs(u64),
-    Never,
-}
-
-/// gRFC A6, section "Pushback": milliseconds, or a negative number to forbid retries.
-const PUSHBACK: &str = "grpc-retry-pushback-ms";
-
-impl Pushback {
-    fn of(retry: Retry, jitter: RetryJitter) -> Self {
-        let wait_ns = match retry {
-            Retry::ON_RELEASE => 1_000_000_000,
-            Retry::AfterNs(ns) => ns,
-            Retry::Never => return Self::Never,
-        };
-        Self::AfterMs(wait_ns.saturating_add(jitter.ns).div_ceil(1_000_000).max(1))
-    }
 }
 
 /// The detail for people; it contains no secret.
@@ -320,10 +300,8 @@ impl Reply for LocalReply<'_> {
             let mut detail = Vec::new();
             self.write_detail(&mut detail);
             sink.put("grpc-message", &grpc_message(&detail));
-            match self.pushback {
-                Some(Pushback::AfterMs(ms)) => number(sink, PUSHBACK, ms),
-                Some(Pushback::Never) => sink.put(PUSHBACK, "-1"),
-                None => {}
+            if let Some(pushback) = self.pushback {
+                pushback.write(sink);
             }
         } else {
             let content_type = match self.answer.as_deref() {
@@ -415,7 +393,9 @@ fn write_seconds(text: &mut Vec<u8>, before: &[u8], s: u64, after: &[u8]) {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::pushback::PUSHBACK;
     use super::*;
+    use crate::engine::gate::RetryJitter;
 
     proptest! {
         #[test]

@@ -8,6 +8,7 @@ mod escapes;
 mod headers;
 mod local_reply;
 mod problem;
+mod pushback;
 mod reply;
 mod stored_reply;
 
