@@ -17,6 +17,9 @@ pub(super) struct Service {
     pub(super) rewrites_host: bool,
 }
 
+/// The starts of a path that are removed and added.
+pub(super) type Rewrite = (String, String);
+
 /// The requests that go to a service.
 #[derive(Clone, Debug)]
 pub(super) struct Route {
@@ -24,8 +27,7 @@ pub(super) struct Route {
     pub(super) matches: Match,
     /// The key of the service.
     pub(super) service: String,
-    /// The starts of the path that are removed and added.
-    pub(super) rewrite: Option<(String, String)>,
+    pub(super) rewrite: Option<Rewrite>,
 }
 
 /// Writes the services with a route, and the routes in their order.

@@ -6,7 +6,7 @@ use crate::import::draft::Draft;
 use crate::import::limit::Match;
 use crate::import::path::Path;
 use crate::import::regions::Region;
-use crate::import::services::Route;
+use crate::import::services::{Rewrite, Route};
 use crate::import::yaml::Node;
 
 /// A route with its configurations around it.
@@ -26,7 +26,7 @@ pub(super) struct RouteReader<'n> {
     pub(super) entries: Vec<Entry<'n>>,
     pub(super) regions: Vec<Region>,
     /// The service of each route, and the change of its path.
-    actions: Vec<(String, Option<(String, String)>)>,
+    actions: Vec<(String, Option<Rewrite>)>,
     rewritten: BTreeMap<String, String>,
 }
 
@@ -41,7 +41,7 @@ impl<'n> RouteReader<'n> {
     }
 
     pub(super) fn routes(&self) -> Vec<Route> {
-        let route = |(region, (service, rewrite)): (&Region, &(String, Option<(String, String)>))| Route {
+        let route = |(region, (service, rewrite)): (&Region, &(String, Option<Rewrite>))| Route {
             places: vec![region.place],
             matches: region.matches.clone(),
             service: service.clone(),
@@ -182,7 +182,7 @@ pub(super) fn add_header(header: &Node, matches: &mut Match) -> Option<()> {
 }
 
 /// The change of the start of a path; `None` if Weir has no such change.
-fn rewrite(from: &str, to: &str) -> Option<(String, String)> {
+fn rewrite(from: &str, to: &str) -> Option<Rewrite> {
     let is_alike = from.ends_with('/') == to.ends_with('/') && to.starts_with('/') && !to.contains('?');
     is_alike.then(|| (from.trim_end_matches('/').to_owned(), to.trim_end_matches('/').to_owned()))
 }

@@ -235,7 +235,7 @@ fn key(text: &str) -> Result<Key, String> {
         match &key.parts[..] {
             [] => return Err("an empty key limits nothing".to_owned()),
             [part] if let Some(header) = part.strip_prefix("header:") => {
-                key.headers.push((header.to_owned(), "*".to_owned()))
+                key.headers.push((header.to_owned(), "*".to_owned()));
             }
             _ => key.differences.push("requests without the values of the key share one budget".to_owned()),
         }

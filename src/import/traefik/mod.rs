@@ -168,7 +168,7 @@ fn read_middleware(
             max.map(|max| vec![("algorithm", quoted("concurrency")), ("max", max.to_string())])
         }
         "addPrefix" => {
-            rewrite.get_or_insert_default().1 = node.word("prefix").to_owned();
+            node.word("prefix").clone_into(&mut rewrite.get_or_insert_default().1);
             return None;
         }
         "stripPrefix" if rewrite.is_none() && node.list("prefixes").len() == 1 => {
@@ -186,31 +186,25 @@ fn read_middleware(
         return None;
     };
     let default = if kind == "rateLimit" { "ip" } else { "host" };
-    let part = match node.get("sourceCriterion").map_or(Ok(default.to_owned()), |criterion| part(criterion, draft)) {
-        Ok(part) => part,
-        Err(reason) => {
-            node.left_out(reason, draft);
-            return None;
-        }
-    };
+    let part = node.get("sourceCriterion").map_or(default.to_owned(), |criterion| part(criterion, draft));
     let name = format!("{}-{kind}", router.name);
     Some(Limit { name, places: vec![router.node.place, node.place], key: vec![part], rule, ..Limit::default() })
 }
 
-/// The part of a key; errs with the reason why Weir has none.
-fn part(criterion: &Node, draft: &mut Draft) -> Result<String, &'static str> {
+/// The part of a key.
+fn part(criterion: &Node, draft: &mut Draft) -> String {
     if criterion.is_true("requestHost") {
-        return Ok("host".to_owned());
+        return "host".to_owned();
     }
     let header = criterion.word("requestHeaderName").to_ascii_lowercase();
     if !header.is_empty() {
         draft.differs(criterion.place, "requests without this header share one budget in Traefik and in Weir");
-        return Ok(format!("header:{header}"));
+        return format!("header:{header}");
     }
     if let Some(strategy) = criterion.get("ipStrategy").filter(|strategy| !strategy.members().is_empty()) {
         strategy.left_out("set `server.trusted_proxies` by hand; until then, the address is that of the peer", draft);
     }
-    Ok("ip".to_owned())
+    "ip".to_owned()
 }
 
 /// The rule of a `rateLimit`; `None` if it limits nothing.
