@@ -41,15 +41,15 @@ const REASONS: Reasons = Reasons {
 };
 
 /// An entry of a descriptor; without a value for any value.
-type Entry = (String, Option<String>);
+type ServiceEntry = (String, Option<String>);
 
 /// A descriptor with its limit.
-struct Table {
-    entries: Vec<Entry>,
+struct DescriptorTable {
+    entries: Vec<ServiceEntry>,
     limit: Limit,
 }
 
-impl Table {
+impl DescriptorTable {
     /// The values and keys of its entries.
     fn name(&self) -> String {
         let texts: Vec<_> = self.entries.iter().map(|(key, value)| value.as_deref().unwrap_or(key)).collect();
@@ -57,7 +57,7 @@ impl Table {
     }
 
     fn block(&self, domain: &str, limit: &str) -> Block {
-        let entry = |(key, value): &Entry| match value {
+        let entry = |(key, value): &ServiceEntry| match value {
             Some(value) => format!("{{ key = {}, value = {} }}", quoted(key), quoted(value)),
             None => format!("{{ key = {} }}", quoted(key)),
         };
@@ -80,12 +80,12 @@ fn part(key: &str) -> String {
 
 struct DescriptorReader<'n> {
     domain: &'n str,
-    tables: Vec<Table>,
+    tables: Vec<DescriptorTable>,
 }
 
 impl DescriptorReader<'_> {
     /// Reads the descriptors of `node`, whose entries are `outer`.
-    fn read_all(&mut self, node: &Node, outer: &[Entry], draft: &mut Draft) {
+    fn read_all(&mut self, node: &Node, outer: &[ServiceEntry], draft: &mut Draft) {
         let all = node.list("descriptors");
         for one in all {
             let is_default = |other: &Node| other.word("key") == one.word("key") && other.word("value").is_empty();
@@ -101,7 +101,7 @@ impl DescriptorReader<'_> {
     }
 
     /// Reads a descriptor below the entries `outer`. It `has_default` if the key also has a limit for any value.
-    fn read(&mut self, node: &Node, outer: &[Entry], has_default: bool, draft: &mut Draft) {
+    fn read(&mut self, node: &Node, outer: &[ServiceEntry], has_default: bool, draft: &mut Draft) {
         let value = node.get("value").map(|value| value.text().to_owned());
         if value.as_ref().is_some_and(|value| value.ends_with('*')) {
             return node.left_out("Weir has no pattern of values", draft);
@@ -115,7 +115,7 @@ impl DescriptorReader<'_> {
         if is_unlimited {
             let rule = vec![("mode", quoted("off")), ("rate", quoted("1/s"))];
             let limit = Limit { places: vec![node.place], rule, ..Limit::default() };
-            return self.tables.push(Table { entries, limit });
+            return self.tables.push(DescriptorTable { entries, limit });
         }
         let Some(rate_limit) = rate_limit else { return };
         let count: u64 = rate_limit.number("requests_per_unit").unwrap_or_default();
@@ -139,6 +139,6 @@ impl DescriptorReader<'_> {
         let key = any.map(|(key, _)| part(key)).collect();
         let rule = vec![("algorithm", quoted("fixed_window")), ("rate", quoted(&format!("{count}/{unit}")))];
         let limit = Limit { places: vec![node.place, rate_limit.place], is_shadow, key, rule, ..Limit::default() };
-        self.tables.push(Table { entries, limit });
+        self.tables.push(DescriptorTable { entries, limit });
     }
 }

@@ -22,14 +22,14 @@ const DEPTH_MAX: usize = 128;
 pub(super) struct Node {
     /// The line of its name, or of itself in a list.
     pub(super) place: SourceLine,
-    value: Value,
+    value: NodeValue,
     is_read: Cell<bool>,
     nodes: usize,
     depth: usize,
 }
 
 #[derive(Debug, Default)]
-enum Value {
+enum NodeValue {
     #[default]
     Null,
     Text(String),
@@ -62,7 +62,7 @@ impl Node {
 
     /// Whether a table has the member `name`. Reads nothing.
     pub(super) fn has(&self, name: &str) -> bool {
-        matches!(&self.value, Value::Table(members) if members.iter().any(|(known, _)| known == name))
+        matches!(&self.value, NodeValue::Table(members) if members.iter().any(|(known, _)| known == name))
     }
 
     /// The member at the end of this path of names.
@@ -72,21 +72,21 @@ impl Node {
 
     /// All members of a table, with their names.
     pub(super) fn members(&self) -> &[(String, Rc<Self>)] {
-        let Value::Table(members) = &self.value else { return &[] };
+        let NodeValue::Table(members) = &self.value else { return &[] };
         self.is_read.set(true);
         members
     }
 
     /// The items of a list.
     pub(super) fn items(&self) -> &[Rc<Self>] {
-        let Value::List(items) = &self.value else { return &[] };
+        let NodeValue::List(items) = &self.value else { return &[] };
         self.is_read.set(true);
         items
     }
 
     /// The text of a scalar; empty for any other value.
     pub(super) fn text(&self) -> &str {
-        let Value::Text(text) = &self.value else { return "" };
+        let NodeValue::Text(text) = &self.value else { return "" };
         self.is_read.set(true);
         text
     }
@@ -109,7 +109,7 @@ impl Node {
     /// The member `name` as a value of this type; `None` if it is absent. One that is no such value stays unread.
     pub(super) fn number<T: FromStr>(&self, name: &str) -> Option<T> {
         let member = self.get(name)?;
-        let Value::Text(text) = &member.value else { return None };
+        let NodeValue::Text(text) = &member.value else { return None };
         let number = text.parse().ok()?;
         member.is_read.set(true);
         Some(number)
@@ -128,9 +128,9 @@ impl Node {
     pub(super) fn skip(&self) {
         self.is_read.set(true);
         match &self.value {
-            Value::Null | Value::Text(_) => {}
-            Value::List(items) => items.iter().for_each(|item| item.skip()),
-            Value::Table(members) => members.iter().for_each(|(_, member)| member.skip()),
+            NodeValue::Null | NodeValue::Text(_) => {}
+            NodeValue::List(items) => items.iter().for_each(|item| item.skip()),
+            NodeValue::Table(members) => members.iter().for_each(|(_, member)| member.skip()),
         }
     }
 
@@ -155,9 +155,9 @@ impl Node {
             );
         }
         match &self.value {
-            Value::Null | Value::Text(_) => {}
-            Value::List(items) => items.iter().for_each(|item| item.report_as(name, reasons, draft)),
-            Value::Table(members) => members.iter().for_each(|(name, node)| node.report_as(name, reasons, draft)),
+            NodeValue::Null | NodeValue::Text(_) => {}
+            NodeValue::List(items) => items.iter().for_each(|item| item.report_as(name, reasons, draft)),
+            NodeValue::Table(members) => members.iter().for_each(|(name, node)| node.report_as(name, reasons, draft)),
         }
     }
 }
@@ -185,16 +185,16 @@ pub(super) fn read(draft: &Draft) -> Result<Vec<Rc<Node>>, ImportError> {
         let new = |value| Node { place, value, nodes: 1, depth: 1, ..Node::default() };
         let (ended, anchor) = match event {
             Event::SequenceStart(_, anchor, _) => {
-                open.push(Open { node: new(Value::List(Vec::new())), anchor, name: None });
+                open.push(Open { node: new(NodeValue::List(Vec::new())), anchor, name: None });
                 continue;
             }
             Event::MappingStart(_, anchor, _) => {
-                open.push(Open { node: new(Value::Table(Vec::new())), anchor, name: None });
+                open.push(Open { node: new(NodeValue::Table(Vec::new())), anchor, name: None });
                 continue;
             }
             Event::Scalar(text, style, anchor, _) => {
                 let is_null = style == ScalarStyle::Plain && ["", "~", "null"].contains(&&*text);
-                let node = new(if is_null { Value::Null } else { Value::Text(text.into_owned()) });
+                let node = new(if is_null { NodeValue::Null } else { NodeValue::Text(text.into_owned()) });
                 (with_place_of(node, &open), anchor)
             }
             Event::SequenceEnd | Event::MappingEnd => {
@@ -220,9 +220,9 @@ pub(super) fn read(draft: &Draft) -> Result<Vec<Rc<Node>>, ImportError> {
             return Err(fail(place.line, "there are too many values"));
         }
         match (&mut parent.node.value, parent.name.take()) {
-            (Value::Table(members), Some((name, _))) => members.push((name, ended)),
-            (Value::Table(_), None) => parent.name = Some((key(&ended), ended.place)),
-            (Value::List(items), _) => items.push(ended),
+            (NodeValue::Table(members), Some((name, _))) => members.push((name, ended)),
+            (NodeValue::Table(_), None) => parent.name = Some((key(&ended), ended.place)),
+            (NodeValue::List(items), _) => items.push(ended),
             _ => {}
         }
     }
@@ -237,5 +237,5 @@ fn with_place_of(mut node: Node, open: &[Open]) -> Rc<Node> {
 
 /// The name of a member. A table has no member whose name is not a text.
 fn key(node: &Node) -> String {
-    if let Value::Text(text) = &node.value { text.clone() } else { String::new() }
+    if let NodeValue::Text(text) = &node.value { text.clone() } else { String::new() }
 }

@@ -21,13 +21,13 @@ impl Keyed {
 }
 
 /// An entry of a descriptor: its key, and its value, empty for any.
-pub(super) type Entry = (String, String);
+pub(super) type DescriptorEntry = (String, String);
 
 /// The requests of which `rate_limit` makes the descriptor with `entries`; `None` if it makes others.
 ///
 /// # Errors
 /// The reason why Weir has no such key.
-pub(super) fn keyed(rate_limit: &Node, entries: &[Entry], cluster: &str) -> Result<Option<Keyed>, String> {
+pub(super) fn keyed(rate_limit: &Node, entries: &[DescriptorEntry], cluster: &str) -> Result<Option<Keyed>, String> {
     let actions = rate_limit.list("actions");
     if actions.len() != entries.len() {
         return Ok(None);
@@ -43,7 +43,13 @@ pub(super) fn keyed(rate_limit: &Node, entries: &[Entry], cluster: &str) -> Resu
 }
 
 /// Adds an action; `false` if it makes another entry.
-fn add(keyed: &mut Keyed, kind: &str, action: &Node, (key, value): &Entry, cluster: &str) -> Result<bool, String> {
+fn add(
+    keyed: &mut Keyed,
+    kind: &str,
+    action: &Node,
+    (key, value): &DescriptorEntry,
+    cluster: &str,
+) -> Result<bool, String> {
     action.members();
     let own = |default: &str| {
         let own = action.word("descriptor_key");

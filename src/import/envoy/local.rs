@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::actions::{self, Keyed, keyed};
-use super::routes::{Entry, RouteReader};
+use super::routes::{RouteEntry, RouteReader};
 use crate::import::draft::{Draft, quoted};
 use crate::import::limit::{Limit, Match};
 use crate::import::rates;
@@ -41,7 +41,7 @@ impl<'n> LocalFilter<'n> {
     }
 
     /// The configuration of the filter for the requests of a route.
-    fn config_of(&self, entry: &Entry<'n>) -> Option<&'n Node> {
+    fn config_of(&self, entry: &RouteEntry<'n>) -> Option<&'n Node> {
         for node in [entry.route, entry.host, entry.table] {
             let Some(own) = node.at(&["typed_per_filter_config", self.name]) else { continue };
             if own.word("@type").ends_with(".FilterConfig") {
@@ -56,11 +56,11 @@ impl<'n> LocalFilter<'n> {
 /// The limits of a filter for the requests of these routes.
 pub(super) fn limits<'n>(
     filter: &LocalFilter<'n>,
-    entries: &[Entry<'n>],
+    entries: &[RouteEntry<'n>],
     reader: &RouteReader<'n>,
     draft: &mut Draft,
 ) -> Vec<Limit> {
-    let mut configs: Vec<(&Node, Vec<&Entry<'n>>)> = Vec::new();
+    let mut configs: Vec<(&Node, Vec<&RouteEntry<'n>>)> = Vec::new();
     for entry in entries {
         let Some(config) = filter.config_of(entry) else { continue };
         match configs.iter_mut().find(|(known, _)| std::ptr::eq(*known, config)) {
@@ -72,7 +72,7 @@ pub(super) fn limits<'n>(
 }
 
 /// The limits of one configuration of the filter, which these routes share.
-fn limits_of(config: &Node, users: &[&Entry<'_>], reader: &RouteReader<'_>, draft: &mut Draft) -> Vec<Limit> {
+fn limits_of(config: &Node, users: &[&RouteEntry<'_>], reader: &RouteReader<'_>, draft: &mut Draft) -> Vec<Limit> {
     let (enabled, enforced) = (percent(config, "filter_enabled"), percent(config, "filter_enforced"));
     if enabled <= 0.0 {
         draft.note(Kind::NotNeeded, config.place, "the filter is enabled for no request");
@@ -111,7 +111,7 @@ fn limits_of(config: &Node, users: &[&Entry<'_>], reader: &RouteReader<'_>, draf
 /// The limits of all descriptors of a configuration.
 fn descriptors(
     config: &Node,
-    users: &[&Entry<'_>],
+    users: &[&RouteEntry<'_>],
     reader: &RouteReader<'_>,
     of: &dyn Fn(&Node) -> Limit,
     draft: &mut Draft,
@@ -163,8 +163,8 @@ fn descriptors(
 /// The routes whose actions make a descriptor, by the requests that have it.
 fn uses(
     config: &Node,
-    users: &[&Entry<'_>],
-    entries: &[actions::Entry],
+    users: &[&RouteEntry<'_>],
+    entries: &[actions::DescriptorEntry],
     draft: &mut Draft,
 ) -> BTreeMap<Keyed, BTreeSet<usize>> {
     let mut uses: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
@@ -182,7 +182,7 @@ fn uses(
 }
 
 /// The `rate_limits` in force for a route.
-fn rate_limits<'n>(config: &'n Node, entry: &Entry<'n>) -> Vec<&'n Node> {
+fn rate_limits<'n>(config: &'n Node, entry: &RouteEntry<'n>) -> Vec<&'n Node> {
     let of = |node: Option<&'n Node>| -> Vec<&'n Node> {
         node.map_or(&[][..], |node| node.list("rate_limits")).iter().map(|node| &**node).collect()
     };

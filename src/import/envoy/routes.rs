@@ -11,7 +11,7 @@ use crate::import::yaml::Node;
 
 /// A route with its configurations around it.
 #[derive(Clone, Debug)]
-pub(super) struct Entry<'n> {
+pub(super) struct RouteEntry<'n> {
     /// Its place in [`RouteReader::regions`].
     pub(super) index: usize,
     pub(super) route: &'n Node,
@@ -23,7 +23,7 @@ pub(super) struct Entry<'n> {
 /// The routes of all listeners.
 #[derive(Default)]
 pub(super) struct RouteReader<'n> {
-    pub(super) entries: Vec<Entry<'n>>,
+    pub(super) entries: Vec<RouteEntry<'n>>,
     pub(super) regions: Vec<Region>,
     /// The service of each route, and the change of its path.
     actions: Vec<(String, Option<Rewrite>)>,
@@ -68,7 +68,7 @@ impl<'n> RouteReader<'n> {
             for route in host.list("routes") {
                 self.add(route, (host, table), domains, draft);
             }
-            let has_all = |route: &Entry<'_>| self.regions[route.index].matches.paths.is_empty();
+            let has_all = |route: &RouteEntry<'_>| self.regions[route.index].matches.paths.is_empty();
             let of_host = self.entries.iter().filter(|entry| std::ptr::eq(entry.host, &raw const ***host));
             if !domains.is_empty() && hosts.len() > 1 && !of_host.into_iter().any(has_all) {
                 draft.differs(host.place, "Envoy answers 404 to other paths, Weir goes on to later hosts");
@@ -104,7 +104,7 @@ impl<'n> RouteReader<'n> {
             service = format!("{cluster} by its host");
             self.rewritten.insert(service.clone(), cluster.clone());
         }
-        self.entries.push(Entry { index: self.regions.len(), route, host, table, cluster });
+        self.entries.push(RouteEntry { index: self.regions.len(), route, host, table, cluster });
         self.regions.push(Region { place: route.place, matches });
         self.actions.push((service, rewrite.flatten().filter(|(strip, add)| strip != add)));
     }
