@@ -85,6 +85,9 @@ fn a_release_has_all_files_and_they_run() {
     refuses(&mut release(&tree, &tag), "the tree has changes without a commit");
     std::fs::remove_file(tree.join("config/new")).unwrap();
 
+    let mut without_tools = release(&tree, &tag);
+    refuses(without_tools.env("PATH", "/usr/bin:/bin"), "cargo-cyclonedx is missing: run tests/install-servers");
+
     run(&mut release(&tree, &tag));
     let dist = tree.join("dist");
     let mut names: Vec<String> =
