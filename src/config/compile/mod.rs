@@ -152,7 +152,7 @@ pub(in crate::config) fn config(
     let limiters = limiters.into_iter().map(RemoteSettings::Service);
     let (check_listener, check) = listeners.checks.map(Option::unzip).unzip();
     whole!(Config {
-        fixed: server::fixed(&server, (requests, listeners.tls_requests.as_deref()), listeners.takeover),
+        fixed: server::fixed(&server, [requests, listeners.tls_requests.as_deref()], listeners.takeover),
         check_listener: check_listener.map(|listener| listener.map(Located::into_inner)),
         proxy: whole!(Settings {
             proxied_from,

@@ -34,7 +34,7 @@ pub(super) fn paths(server: &Table<'_>) {
 
 pub(super) fn fixed(
     server: &Table<'_>,
-    (listen, tls_listen): (Option<&[Located<ListenAddress>]>, Option<&[Located<ListenAddress>]>),
+    [listen, tls_listen]: [Option<&[Located<ListenAddress>]>; 2],
     takeover: Optional<Located<PathBuf>>,
 ) -> Option<StartupSettings> {
     let places = |all: &[Located<ListenAddress>]| all.iter().map(|place| place.get_ref().clone()).collect();

@@ -216,7 +216,7 @@ impl KeySecret {
                 KeyPart::Identity(_) | KeyPart::Header(..) => message.write_text(&as_read(text)),
                 KeyPart::Query(..) | KeyPart::Cookie(..) => message.write_value(Some(text)),
                 KeyPart::Path | KeyPart::Uri | KeyPart::Route | KeyPart::Host | KeyPart::Method | KeyPart::Named(_) => {
-                    message.write_text(text)
+                    message.write_text(text);
                 }
             }
         }
