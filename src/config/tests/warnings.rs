@@ -188,6 +188,13 @@ fn methods_that_no_rfc_names() {
 }
 
 #[test]
+fn a_profile_has_an_old_name() {
+    let text = "upstream.url = 'http://a'\nheaders.profiles = 'wildberries'";
+    assert_eq!(warned(text), [("old_name", Some((2, 20)))]);
+    assert!(compile(text).unwrap().proxy.profiles.x_ratelimit_retry);
+}
+
+#[test]
 fn plans_that_are_required_and_that_no_limit_has() {
     let plans = limit("a", "key = ['ip']\nrate = '1/s'\nplans = { premium = '2/s', gold = '3/s' }");
     let text = |plan: &str, limits: &str| {
