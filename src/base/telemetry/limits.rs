@@ -49,9 +49,9 @@ pub struct LimitMetrics {
 }
 
 impl LimitMetrics {
-    /// Counts a response of the limit `name` whose body has no units.
-    pub fn unreadable(&self, name: &str, reason: &str) {
-        self.unreadable.with_label_values(&[name, reason]).inc();
+    /// Responses of the limit `name` without units, for this reason.
+    pub fn unreadable(&self, name: &str, reason: &str) -> IntCounter {
+        self.unreadable.with_label_values(&[name, reason])
     }
 }
 

@@ -139,10 +139,7 @@ impl Terms {
 
     /// The rule by which the charge is settled, if that is by numbers of the body.
     pub(super) fn body_units(&self) -> Option<&Arc<BodyUnits>> {
-        match &self.settle()?.by {
-            SettleBy::Body(rule) => Some(rule),
-            _ => None,
-        }
+        self.after.as_ref()?.body_units()
     }
 
     /// Gives back the units that were charged while the request ran, and stops the task.
@@ -294,7 +291,7 @@ impl BillItem {
             SettleBy::Body(ref rule) => {
                 let reading = body.reading(rule);
                 if let Some(reason) = reading.unreadable {
-                    self.state.metrics.unreadable(&self.state.name, reason.label());
+                    self.state.metrics.unreadable(&self.state.name, reason.label()).inc();
                 }
                 if let Some(owed) = rule.owed(&reading, self.terms.charged()) {
                     self.correct(owed, settle);

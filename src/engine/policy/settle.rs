@@ -15,6 +15,16 @@ pub struct AfterResponse {
     pub settle: Option<Settle>,
 }
 
+impl AfterResponse {
+    /// The rule of a charge that numbers of the response body correct.
+    pub fn body_units(&self) -> Option<&Arc<BodyUnits>> {
+        match &self.settle.as_ref()?.by {
+            SettleBy::Body(rule) => Some(rule),
+            _ => None,
+        }
+    }
+}
+
 /// The correction of a charge to the real cost of the request.
 #[derive(Clone, Debug)]
 pub struct Settle {

@@ -59,6 +59,9 @@ pub enum Unreadable {
 }
 
 impl Unreadable {
+    /// All reasons.
+    pub const ALL: [Self; 6] = [Self::Encoded, Self::Syntax, Self::Cut, Self::Absent, Self::Number, Self::Model];
+
     /// The label of the metric.
     pub const fn label(self) -> &'static str {
         match self {
