@@ -132,7 +132,7 @@ fn every_metric_is_there_and_no_other() {
     metrics.show_remote_config().unwrap();
     metrics.remote_config.in_force("1");
     metrics.show_fleet().unwrap().peer("any", true, 0, Some(Timestamp::ZERO), Some(0));
-    metrics.limit("any");
+    metrics.limit("any").unreadable("any", "any");
     metrics.stale("any", ["any"; 3]);
     metrics.endpoint("any", "any");
     metrics.upstream("any");

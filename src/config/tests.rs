@@ -177,7 +177,7 @@ fn a_full_configuration_becomes_what_it_says() {
         matches!(&config.policy.identities[2].source, IdentitySource::Header(header, Repeated::Reject) if header == "x-api-key")
     );
 
-    let [_, per_ip, _, slowed, reports, search, ..] = config.policy.limits() else { panic!("several limits") };
+    let [_, per_ip, _, _, _, slowed, reports, search, ..] = config.policy.limits() else { panic!("several limits") };
     assert!(matches!(slowed.on_limit, OnLimit::Delay(_)) && reports.ban.is_some());
     assert_eq!(
         (per_ip.stage, per_ip.on_limit, per_ip.allowed.usual.capacity()),

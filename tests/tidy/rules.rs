@@ -8,7 +8,7 @@ use super::source::{CratePath, Source};
 /// The storeys with their rooms. The other folders of `src` are rooms by themselves.
 const STOREYS: &[(&str, &[&str])] = &[
     ("base", &["cpu", "digits", "fields", "split_mix", "sync", "telemetry", "time", "visible"]),
-    ("engine", &["gate", "limit", "policy", "store"]),
+    ("engine", &["gate", "limit", "policy", "store", "units"]),
     ("transport", &["http1", "http2", "net", "proxy", "respond", "stale", "upstream"]),
     ("fleet", &["etcd", "grpc", "stores"]),
 ];
@@ -19,7 +19,7 @@ const FLOORS: &[(usize, &[&str])] = &[
     (0, &["digits", "split_mix", "sync", "visible"]),
     (1, &["time"]),
     (2, &["cpu", "fields", "telemetry"]),
-    (3, &["limit"]),
+    (3, &["limit", "units"]),
     (4, &["policy", "store"]),
     (5, &["gate"]),
     (6, &["http1", "http2", "net", "stale"]),

@@ -3,17 +3,26 @@
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::settle::By;
 use crate::config::reader::{Fault, Table};
 use crate::engine::units::{BodyUnits, Pointer, Preset, Tariff, Weight};
 
+/// The places of the numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum NumberSource {
+    /// This pointer, or those in `units`.
+    Pointers(Option<Pointer>),
+    /// Those of a published form.
+    Preset(Preset),
+}
+
 /// Compiles the rule. Notes an error and returns `None`.
-pub(super) fn body_units(table: &Table<'_>, by: &By, default: Option<u64>) -> Option<BodyUnits> {
-    match by {
-        By::Json(Some(pointer)) => Some(BodyUnits::of_pointers([(pointer.clone(), Weight::ONE)], default)),
-        By::Json(None) => weighted_pointers(table).map(|pointers| BodyUnits::of_pointers(pointers, default)),
-        By::Preset(preset) => of_preset(table, *preset, default),
-        _ => None,
+pub(super) fn body_units(table: &Table<'_>, source: NumberSource, default: Option<u64>) -> Option<BodyUnits> {
+    match source {
+        NumberSource::Pointers(Some(pointer)) => Some(BodyUnits::of_pointers([(pointer, Weight::ONE)], default)),
+        NumberSource::Pointers(None) => {
+            weighted_pointers(table).map(|pointers| BodyUnits::of_pointers(pointers, default))
+        }
+        NumberSource::Preset(preset) => of_preset(table, preset, default),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::body_units::body_units;
+use super::body_units::{NumberSource, body_units};
 use super::identity::header_name;
 use crate::base::fields::decimal;
 use crate::base::time::saturating_ns;
@@ -16,32 +16,25 @@ use crate::engine::units::{Pointer, Preset};
 
 /// The source of the actual cost, without its options.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum By {
+enum By {
     ElapsedMs,
     ResponseBytes,
     Status,
     Header(http::HeaderName),
-    /// The number at this pointer, or those in `units`.
-    Json(Option<Pointer>),
-    Preset(Preset),
+    /// Numbers in the body.
+    Body(NumberSource),
 }
 
 static BY: [(&str, By); 8] = [
     ("elapsed_ms", By::ElapsedMs),
     ("response_bytes", By::ResponseBytes),
     ("status", By::Status),
-    ("json", By::Json(None)),
-    ("openai-chat", By::Preset(Preset::OpenaiChat)),
-    ("openai-responses", By::Preset(Preset::OpenaiResponses)),
-    ("anthropic", By::Preset(Preset::Anthropic)),
-    ("gemini", By::Preset(Preset::Gemini)),
+    ("json", By::Body(NumberSource::Pointers(None))),
+    ("openai-chat", By::Body(NumberSource::Preset(Preset::OpenaiChat))),
+    ("openai-responses", By::Body(NumberSource::Preset(Preset::OpenaiResponses))),
+    ("anthropic", By::Body(NumberSource::Preset(Preset::Anthropic))),
+    ("gemini", By::Body(NumberSource::Preset(Preset::Gemini))),
 ];
-
-impl By {
-    fn is_of_body(&self) -> bool {
-        matches!(self, Self::Json(_) | Self::Preset(_))
-    }
-}
 
 const STATUS: &str = "expected a status from 100 to 599, or a class such as `\"4xx\"`";
 
@@ -106,31 +99,34 @@ fn range(text: &str) -> Option<(u16, u16)> {
 fn settle(table: &Table<'_>, max_debt: u64) -> Option<Settle> {
     let by = table.parsed("by", |text| match text.split_once(':') {
         Some(("header", name)) => header_name(name).map(By::Header),
-        Some(("json", pointer)) => Pointer::parse(pointer).map(|pointer| By::Json(Some(pointer))).map_err(Into::into),
+        Some(("json", pointer)) => {
+            let pointer = Pointer::parse(pointer)?;
+            Ok(By::Body(NumberSource::Pointers(Some(pointer))))
+        }
         _ => units::one_of(&BY)(text),
     });
     let every = table.duration("every");
     let default = table.count("default");
     if let Some(by) = &by {
-        let takes_units = matches!(by, By::Status | By::Json(None) | By::Preset(_));
+        let is_preset = matches!(by, By::Body(NumberSource::Preset(_)));
+        let takes_units = is_preset || matches!(by, By::Status | By::Body(NumberSource::Pointers(None)));
         for (key, is_valid, words) in [
             ("every", *by == By::ElapsedMs, "`elapsed_ms`"),
             ("units", takes_units, "`status`, `json` or a preset"),
-            ("price", matches!(by, By::Preset(_)), "a preset"),
-            ("default", by.is_of_body(), "`json` or a preset"),
+            ("price", is_preset, "a preset"),
+            ("default", matches!(by, By::Body(_)), "`json` or a preset"),
         ] {
             if !is_valid {
                 table.fault_if_present(key, format!("is valid only with {words} in `by`"));
             }
         }
     }
-    let by = by?;
-    let by = match by {
+    let by = match by? {
         By::ElapsedMs => SettleBy::ElapsedMs,
         By::ResponseBytes => SettleBy::ResponseBytes,
         By::Header(name) => SettleBy::Header(name),
         By::Status => SettleBy::Status(units(table)?),
-        By::Json(_) | By::Preset(_) => SettleBy::Body(Arc::new(body_units(table, &by, default)?)),
+        By::Body(source) => SettleBy::Body(Arc::new(body_units(table, source, default)?)),
     };
     Some(Settle { by, every_ns: every.map(saturating_ns), max_debt })
 }

@@ -219,14 +219,106 @@ fn settling() {
     5 | settle = { by = "header:a b", units = { "4xx" = 1 } }
       |                 ^^^^^^^^^^^^
     "#);
-    insta::assert_snapshot!(said(&limit("settle = { by = \"json:usage\", default = -1 }")), @"");
-    insta::assert_snapshot!(said(&limit("settle = { by = \"json:/a\", units = {}, price = {}, every = \"1s\" }")), @"");
-    insta::assert_snapshot!(said(&limit("settle = { by = \"json\" }")), @"");
+    insta::assert_snapshot!(said(&limit("settle = { by = \"json:usage\", default = -1 }")), @r#"
+    error: `limit.settle.by`: expected a JSON pointer, such as `/usage/total_tokens`
+     --> weir.toml:5:17
+      |
+    5 | settle = { by = "json:usage", default = -1 }
+      |                 ^^^^^^^^^^^^
+
+    error: `limit.settle.default`: expected whole number from 0
+     --> weir.toml:5:41
+      |
+    5 | settle = { by = "json:usage", default = -1 }
+      |                                         ^^
+    "#);
+    insta::assert_snapshot!(said(&limit("settle = { by = \"json:/a\", units = {}, price = {}, every = \"1s\" }")), @r#"
+    error: `limit.settle.units`: is valid only with `status`, `json` or a preset in `by`
+     --> weir.toml:5:36
+      |
+    5 | settle = { by = "json:/a", units = {}, price = {}, every = "1s" }
+      |                                    ^^
+
+    error: `limit.settle.price`: is valid only with a preset in `by`
+     --> weir.toml:5:48
+      |
+    5 | settle = { by = "json:/a", units = {}, price = {}, every = "1s" }
+      |                                                ^^
+
+    error: `limit.settle.every`: is valid only with `elapsed_ms` in `by`
+     --> weir.toml:5:60
+      |
+    5 | settle = { by = "json:/a", units = {}, price = {}, every = "1s" }
+      |                                                            ^^^^
+    "#);
+    insta::assert_snapshot!(said(&limit("settle = { by = \"json\" }")), @r#"
+    error: `limit.settle.units`: is missing
+     --> weir.toml:5:10
+      |
+    5 | settle = { by = "json" }
+      |          ^^^^^^^^^^^^^^^
+      |
+      = help: write it like `units = { "/usage/input_tokens" = 1 }`
+    "#);
     let units = "units = { \"a~2\" = 1, \"/b\" = -1, \"/c\" = \"1/0\", \"/d\" = true }";
-    insta::assert_snapshot!(said(&limit(&format!("settle = {{ by = \"json\", {units} }}"))), @"");
-    insta::assert_snapshot!(said(&limit("settle = { by = \"anthropic\", units = { cached = 1 } }")), @"");
+    insta::assert_snapshot!(said(&limit(&format!("settle = {{ by = \"json\", {units} }}"))), @r#"
+    error: `limit.settle.units`: expected a JSON pointer, such as `/usage/total_tokens`
+     --> weir.toml:5:35
+      |
+    5 | settle = { by = "json", units = { "a~2" = 1, "/b" = -1, "/c" = "1/0", "/d" = true } }
+      |                                   ^^^^^
+
+    error: `limit.settle.units`: expected a number from 0 to 1000000000 with at most six decimals, or a fraction such as `1/10`
+     --> weir.toml:5:53
+      |
+    5 | settle = { by = "json", units = { "a~2" = 1, "/b" = -1, "/c" = "1/0", "/d" = true } }
+      |                                                     ^^
+
+    error: `limit.settle.units`: expected a number from 0 to 1000000000 with at most six decimals, or a fraction such as `1/10`
+     --> weir.toml:5:64
+      |
+    5 | settle = { by = "json", units = { "a~2" = 1, "/b" = -1, "/c" = "1/0", "/d" = true } }
+      |                                                                ^^^^^
+
+    error: `limit.settle.units`: expected a number from 0 to 1000000000 with at most six decimals, or a fraction such as `1/10`
+     --> weir.toml:5:78
+      |
+    5 | settle = { by = "json", units = { "a~2" = 1, "/b" = -1, "/c" = "1/0", "/d" = true } }
+      |                                                                              ^^^^
+    "#);
+    insta::assert_snapshot!(said(&limit("settle = { by = \"anthropic\", units = { cached = 1 } }")), @r#"
+    error: `limit.settle.units`: expected one of `input`, `cache_write`, `cache_read`, `output`
+     --> weir.toml:5:40
+      |
+    5 | settle = { by = "anthropic", units = { cached = 1 } }
+      |                                        ^^^^^^
+    "#);
     let price = "price = { a = { input = 1, output = 2, other = 3 }, b = { input = 1 }, c = 3 }";
-    insta::assert_snapshot!(said(&limit(&format!("settle = {{ by = \"gemini\", {price}, units = {{}} }}"))), @"");
+    insta::assert_snapshot!(said(&limit(&format!("settle = {{ by = \"gemini\", {price}, units = {{}} }}"))), @r#"
+    error: `limit.settle.price`: expected one of `input`, `cache_read`, `output`
+     --> weir.toml:5:66
+      |
+    5 | settle = { by = "gemini", price = { a = { input = 1, output = 2, other = 3 }, b = { input = 1 }, c = 3 }, units = {} }
+      |                                                                  ^^^^^
+
+    error: `limit.settle.price`: needs `input` and `output`
+     --> weir.toml:5:83
+      |
+    5 | settle = { by = "gemini", price = { a = { input = 1, output = 2, other = 3 }, b = { input = 1 }, c = 3 }, units = {} }
+      |                                                                                   ^^^^^^^^^^^^^
+
+    error: `limit.settle.price`: expected a table of names and weights
+     --> weir.toml:5:102
+      |
+    5 | settle = { by = "gemini", price = { a = { input = 1, output = 2, other = 3 }, b = { input = 1 }, c = 3 }, units = {} }
+      |                                                                                                      ^
+
+    error: `limit.settle.units`: is the same for all models: give `units` or `price`
+     --> weir.toml:5:115
+      |
+    5 | settle = { by = "gemini", price = { a = { input = 1, output = 2, other = 3 }, b = { input = 1 }, c = 3 }, units = {} }
+      |                                                                                                                   ^^
+    "#);
     insta::assert_snapshot!(said(&limit("settle = { by = \"status\", units = { \"4x\" = 1, \"404\" = -1 } }")), @r#"
     error: `limit.settle.units`: expected a status from 100 to 599, or a class such as `"4xx"`
      --> weir.toml:5:37

@@ -208,7 +208,9 @@ impl Gate {
             state.table.set_bound(limit.max_keys, limit.on_full);
             if limit.after.as_ref().is_some_and(|after| after.body_units().is_some()) {
                 // So that each series exists.
-                Unreadable::ALL.iter().for_each(|reason| _ = state.metrics.unreadable(&limit.name, reason.label()));
+                for reason in Unreadable::ALL {
+                    state.metrics.unreadable(&limit.name, reason.label());
+                }
             }
             state.persists.store(limit.persist, Ordering::Relaxed);
             state.queues.set_priorities(policy.priorities.as_ref().map(|rules| rules.min_share_percent));

@@ -6,10 +6,10 @@ pub(super) type Place = (&'static str, &'static [&'static str], &'static [&'stat
 /// The published form of a service's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
-    /// Chat completions of OpenAI. A stream has `usage` in its last chunk, if the request asks for it by
+    /// Chat completions of `OpenAI`. A stream has `usage` in its last chunk, if the request asks for it by
     /// `stream_options.include_usage`; it is null in all others.
     OpenaiChat,
-    /// Responses of OpenAI. A stream has `usage` in `response.completed`.
+    /// Responses of `OpenAI`. A stream has `usage` in `response.completed`.
     OpenaiResponses,
     /// Messages of Anthropic. A stream has `usage` in `message_start`, and totals in `message_delta`. `input_tokens`
     /// excludes those of the cache.

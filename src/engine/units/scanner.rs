@@ -1,6 +1,6 @@
 //! A scanner of JSON (RFC 8259) that takes the text in pieces of any size, and keeps the values of some pointers.
 //!
-//! It accepts what serde_json accepts, and text that is no UTF-8 or has halves of surrogate pairs within strings: answers
+//! It accepts what `serde_json` accepts, and text that is no UTF-8 or has halves of surrogate pairs within strings: answers
 //! are cut at any byte by the programs that stream them. Of equal names in an object the last counts.
 
 mod string;

@@ -222,7 +222,7 @@ fn texts() -> impl Strategy<Value = Vec<u8>> {
         "[-]?[0-9]{1,3}([.][0-9]{0,2})?([eE][+-]?[0-9]{0,2})?",
         "\"[a\\\\u0-9b\"]{0,6}\"",
     ];
-    let names = std::sync::Arc::new(names.boxed());
+    let names = std::rc::Rc::new(names.boxed());
     let values = leaves.prop_recursive(5, 40, 5, move |inner| {
         let member = (names.as_ref().clone(), inner.clone()).prop_map(|(name, value)| format!("\"{name}\" : {value}"));
         prop_oneof![

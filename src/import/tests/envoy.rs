@@ -17,7 +17,8 @@ const TYPE: &str = "type.googleapis.com/envoy.extensions.filters.http.local_rate
 /// A configuration with these virtual hosts, and this configuration of the local filter.
 fn bootstrap(hosts: &str, filter: &str) -> String {
     let indent = |text: &str, by: usize| {
-        text.lines().map(|line| format!("{}{}\n", " ".repeat(by), line.trim_end())).collect::<String>()
+        let lines: Vec<_> = text.lines().map(|line| format!("{}{}\n", " ".repeat(by), line.trim_end())).collect();
+        lines.concat()
     };
     let hosts = indent(hosts, 12);
     format!(

@@ -2,7 +2,7 @@
 
 use super::check;
 
-pub(super) const EXAMPLE: &str = r#"domain: mongo_cps
+pub(super) const EXAMPLE: &str = r"domain: mongo_cps
 descriptors:
   - key: database
     value: users
@@ -31,7 +31,7 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 5 }
   - key: c
     rate_limit: { unit: year, requests_per_unit: 5 }
-"#;
+";
 
 /// Examples of the documentation of the service.
 #[test]

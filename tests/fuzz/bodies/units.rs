@@ -13,7 +13,9 @@ pub fn run(bytes: &[u8]) {
     let cut = usize::from(u16::from_le_bytes([*first, *second])) % (text.len() + 1);
     let read = |kind: &str, pieces: &[&[u8]]| {
         let mut reader = UnitReader::new(Arc::clone(&rule), Some(kind.as_bytes()), None);
-        pieces.iter().for_each(|piece| reader.push(piece));
+        for piece in pieces {
+            reader.push(piece);
+        }
         reader.end();
         reader.reading()
     };

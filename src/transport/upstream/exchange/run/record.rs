@@ -38,8 +38,8 @@ impl Exchange {
     /// The readers of units, which have read what has come of the body.
     pub(crate) fn take_units(&mut self) -> Option<Box<UnitReaders>> {
         let mut units = self.taps.as_mut()?.units.take();
-        if self.has_ended() && !self.is_broken {
-            units.iter_mut().for_each(|units| units.end());
+        if let Some(units) = units.as_mut().filter(|_| self.has_ended() && !self.is_broken) {
+            units.end();
         }
         units
     }
@@ -61,7 +61,9 @@ impl Exchange {
             let BodyTaps { recording, units } = &mut **taps;
             let is_recorded = |recording: &mut Box<Recording>| !is_broken && recording.push(&out[before..]);
             *recording = recording.take().and_then(|mut one| is_recorded(&mut one).then_some(one));
-            units.iter_mut().for_each(|units| units.push(&out[before..]));
+            if let Some(units) = units {
+                units.push(&out[before..]);
+            }
         }
         if !matches!(encoder, Encoder::Raw) {
             let data = out.split_off(before);
