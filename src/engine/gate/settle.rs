@@ -17,11 +17,20 @@ use super::state::LimitState;
 use crate::base::fields::{Fields, decimal};
 use crate::base::time::{self, Timestamp};
 use crate::engine::limit::{Algorithm, Key};
-use crate::engine::policy::{AfterResponse, Mode, Settle, SettleBy};
+use crate::engine::policy::{AfterResponse, Limit, Mode, Settle, SettleBy};
 use crate::engine::store::{Charge, Receipt};
-use crate::engine::units::{BodyUnits, UnitReaders};
+use crate::engine::units::{BodyUnits, UnitReaders, Unreadable};
 
 impl LimitState {
+    /// Makes the series of the responses without units, if bodies name the units of the limit.
+    pub(super) fn show_unreadable(&self, limit: &Limit) {
+        if limit.after.as_ref().is_some_and(|after| after.body_units().is_some()) {
+            for reason in Unreadable::ALL {
+                self.metrics.unreadable(&self.name, reason.label());
+            }
+        }
+    }
+
     /// Charges `extra` units that no limit decides: at most `max_debt` beyond the limit, here and in the store.
     pub(super) fn settle(&self, key: Key, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) {
         let charged = self.table.settle(key, rule, extra, max_debt, now);

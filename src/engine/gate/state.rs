@@ -27,7 +27,6 @@ use crate::engine::policy::jwt::Claimed;
 use crate::engine::policy::{Applied, Facts, KeySecret, Limit, Mode, Policy, Strategy, Variant};
 use crate::engine::store::stream::Link;
 use crate::engine::store::{Bans, RemoteLimit, RemoteStore, Table, TokenCache};
-use crate::engine::units::Unreadable;
 
 /// The state that outlives every policy: the keys' secret, the state of all limits, and waiting requests.
 #[derive(Debug)]
@@ -206,12 +205,7 @@ impl Gate {
                 self.end_leases(&old, false);
             }
             state.table.set_bound(limit.max_keys, limit.on_full);
-            if limit.after.as_ref().is_some_and(|after| after.body_units().is_some()) {
-                // So that each series exists.
-                for reason in Unreadable::ALL {
-                    state.metrics.unreadable(&limit.name, reason.label());
-                }
-            }
+            state.show_unreadable(limit);
             state.persists.store(limit.persist, Ordering::Relaxed);
             state.queues.set_priorities(policy.priorities.as_ref().map(|rules| rules.min_share_percent));
             state.queues.set_shared(matches!(limit.allowed.usual, Algorithm::FairShare(_)));

@@ -38,9 +38,9 @@ pub(super) enum Part<'b> {
 /// The name of the field of an event that holds its data.
 const DATA: &[u8] = b"data:";
 
-/// The place within a line of events.
+/// The position within a line of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum LinePosition {
     /// Behind so many bytes of [`DATA`] that begin the line.
     Name(usize),
     /// Behind the name; a space may follow.
@@ -54,7 +54,7 @@ enum Place {
 #[derive(Debug)]
 pub(super) struct Splitter {
     form: Form,
-    place: Place,
+    position: LinePosition,
     /// The last byte was a carriage return, which a line feed may follow.
     is_after_cr: bool,
     /// The event has data.
@@ -63,7 +63,7 @@ pub(super) struct Splitter {
 
 impl Splitter {
     pub(super) fn new(form: Form) -> Self {
-        Self { form, place: Place::Name(0), is_after_cr: false, has_data: false }
+        Self { form, position: LinePosition::Name(0), is_after_cr: false, has_data: false }
     }
 
     /// Calls `each` with the parts of the next bytes.
@@ -95,14 +95,14 @@ impl Splitter {
                 bytes = rest;
                 continue;
             }
-            match self.place {
-                Place::Name(at) => {
-                    self.place = match DATA.get(at) {
-                        Some(expected) if expected == byte && at + 1 == DATA.len() => Place::Space,
-                        Some(expected) if expected == byte => Place::Name(at + 1),
-                        _ => Place::Other,
+            match self.position {
+                LinePosition::Name(at) => {
+                    self.position = match DATA.get(at) {
+                        Some(expected) if expected == byte && at + 1 == DATA.len() => LinePosition::Space,
+                        Some(expected) if expected == byte => LinePosition::Name(at + 1),
+                        _ => LinePosition::Other,
                     };
-                    if self.place == Place::Space {
+                    if self.position == LinePosition::Space {
                         // Lines of one event are joined by line feeds, which are white space between tokens.
                         if std::mem::replace(&mut self.has_data, true) {
                             each(Part::Data(b"\n"));
@@ -110,15 +110,15 @@ impl Splitter {
                     }
                     bytes = rest;
                 }
-                Place::Space => {
-                    self.place = Place::Data;
+                LinePosition::Space => {
+                    self.position = LinePosition::Data;
                     if *byte == b' ' {
                         bytes = rest;
                     }
                 }
-                Place::Data | Place::Other => {
+                LinePosition::Data | LinePosition::Other => {
                     let end = memchr::memchr2(b'\r', b'\n', bytes).unwrap_or(bytes.len());
-                    if self.place == Place::Data {
+                    if self.position == LinePosition::Data {
                         each(Part::Data(&bytes[..end]));
                     }
                     bytes = &bytes[end..];
@@ -129,7 +129,7 @@ impl Splitter {
 
     /// Ends a line. An empty one ends the event.
     fn end_line(&mut self, each: &mut impl FnMut(Part<'_>)) {
-        let is_empty = std::mem::replace(&mut self.place, Place::Name(0)) == Place::Name(0);
+        let is_empty = std::mem::replace(&mut self.position, LinePosition::Name(0)) == LinePosition::Name(0);
         if is_empty && std::mem::take(&mut self.has_data) {
             each(Part::End);
         }

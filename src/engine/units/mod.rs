@@ -9,13 +9,15 @@ mod framing;
 mod number;
 mod pointers;
 mod preset;
+mod reading;
 mod rule;
 mod scanner;
 
-pub use body::{Reading, UnitReader, UnitReaders, Unreadable};
+pub use body::{UnitReader, UnitReaders};
 pub use number::Weight;
 pub use pointers::Pointer;
 pub use preset::Preset;
+pub use reading::{Reading, Unreadable};
 pub use rule::{BodyUnits, Tariff};
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The places of the numbers in answers of services of language models.
 
 /// A quantity: its name, its pointers, and those of the part that counts as another quantity.
-pub(super) type Place = (&'static str, &'static [&'static str], &'static [&'static str]);
+pub(super) type PresetQuantity = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 /// The published form of a service's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ const CACHE_WRITE: &str = "cache_write";
 impl Preset {
     /// The quantities: a name, the pointers of which the first with a number counts, and those of a number that it
     /// includes and that counts on its own. Quantities of equal names are added.
-    pub(super) const fn places(self) -> &'static [Place] {
+    pub(super) const fn quantities(self) -> &'static [PresetQuantity] {
         match self {
             Self::OpenaiChat => &[
                 (INPUT, &["/usage/prompt_tokens"], &["/usage/prompt_tokens_details/cached_tokens"]),
@@ -85,9 +85,9 @@ impl Preset {
 
     /// The names of the quantities, in the order of errors.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
-        let places = self.places();
-        let is_first = move |&at: &usize| places[..at].iter().all(|(name, ..)| *name != places[at].0);
-        (0..places.len()).filter(is_first).map(move |at| places[at].0)
+        let quantities = self.quantities();
+        let is_first = move |&at: &usize| quantities[..at].iter().all(|(name, ..)| *name != quantities[at].0);
+        (0..quantities.len()).filter(is_first).map(move |at| quantities[at].0)
     }
 
     /// The quantity of which each event of a stream brings about one.

@@ -1,9 +1,9 @@
 //! The rule by which the numbers of a body become units.
 
-use super::body::Reading;
 use super::number::{Number, Sum, Weight};
 use super::pointers::{Pointer, PointerTree, Slot};
 use super::preset::{INPUT, Preset};
+use super::reading::{Reading, Unreadable};
 use super::scanner::{Scanner, Value};
 
 /// The units of a response, as its body names them.
@@ -47,7 +47,7 @@ impl Tariff {
     /// The tariff of a model. `weight` has the weights of the quantities; without one a quantity counts as input.
     pub fn new(preset: Preset, model: &str, weight: impl Fn(&str) -> Option<Weight>) -> Self {
         let weights =
-            preset.places().iter().map(|(name, ..)| weight(name).or_else(|| weight(INPUT)).unwrap_or(Weight::ONE));
+            preset.quantities().iter().map(|(name, ..)| weight(name).or_else(|| weight(INPUT)).unwrap_or(Weight::ONE));
         Self { model: model.into(), weights: weights.collect() }
     }
 
@@ -94,7 +94,7 @@ impl BodyUnits {
         tariffs: Vec<Tariff>,
         default: Option<u64>,
     ) -> Self {
-        let (mut slots, places) = (Slots::default(), preset.places());
+        let (mut slots, places) = (Slots::default(), preset.quantities());
         let quantities: Vec<_> =
             places.iter().map(|(_, at, without)| Quantity { at: slots.all(at), without: slots.all(without) }).collect();
         let weights = if tariffs.is_empty() {
@@ -139,8 +139,7 @@ impl BodyUnits {
     ///
     /// # Errors
     /// The model has no tariff, a number cannot be read, or there is none.
-    pub(super) fn sum(&self, scanner: &Scanner) -> Result<u64, super::Unreadable> {
-        use super::Unreadable;
+    pub(super) fn sum(&self, scanner: &Scanner) -> Result<u64, Unreadable> {
         let (mut sum, mut has_number) = (Sum::default(), false);
         let weights = self.weights(scanner);
         for (at, quantity) in self.quantities.iter().enumerate() {
@@ -162,10 +161,10 @@ impl BodyUnits {
 }
 
 /// The first number at these places.
-fn number(scanner: &Scanner, slots: &[Slot]) -> Result<Option<Number>, super::Unreadable> {
+fn number(scanner: &Scanner, slots: &[Slot]) -> Result<Option<Number>, Unreadable> {
     match slots.iter().find_map(|slot| scanner.value(*slot)) {
         Some(Value::Number(number)) => Ok(Some(*number)),
-        Some(Value::Unreadable) => Err(super::Unreadable::Number),
+        Some(Value::Unreadable) => Err(Unreadable::Number),
         Some(Value::Text(_)) | None => Ok(None),
     }
 }

@@ -1,3 +1,5 @@
+//! Units of bodies, however they are cut, of published forms, and beside `serde_json`.
+
 use std::sync::Arc;
 
 use proptest::prelude::*;

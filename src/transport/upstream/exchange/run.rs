@@ -5,13 +5,14 @@
 
 mod record;
 mod report;
+mod taps;
 
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use tokio::time::Instant;
 
-use self::record::BodyTaps;
+use self::taps::BodyTaps;
 use super::deadlines::Deadlines;
 use super::error::{Progress, TransportError, closed};
 use super::head::RequestHead;

@@ -3,6 +3,7 @@
 use std::task::{Context, Poll, Waker};
 
 use super::Exchange;
+use super::taps::BodyTaps;
 use crate::engine::units::UnitReaders;
 use crate::transport::http1::encode::Encoder;
 use crate::transport::stale::Recording;
@@ -10,15 +11,6 @@ use crate::transport::upstream::exchange::error::{Cause, Progress};
 
 /// Bytes of a body that are read to keep its connection.
 const DISCARDED_MAX: usize = 64 * 1024;
-
-/// What reads the body of a response besides the client.
-#[derive(Debug, Default)]
-pub(super) struct BodyTaps {
-    /// The recording of the response; none if the response is not stored.
-    pub(super) recording: Option<Box<Recording>>,
-    /// The readers of its numbers; none if no charge depends on them.
-    units: Option<Box<UnitReaders>>,
-}
 
 impl Exchange {
     /// Records the response whose head has arrived, if there is a recording.
