@@ -13,6 +13,7 @@ fn fits(schema: &Value, value: &Value) -> bool {
         "array" => value.is_array(),
         "string" => value.is_string(),
         "boolean" => value.is_boolean(),
+        "number" => value.is_number(),
         "integer" => value.is_u64() || value.is_i64(),
         other => unreachable!("type {other}"),
     };
