@@ -27,7 +27,8 @@ pub(super) struct Drain {
     pub(super) progress: watch::Receiver<HandoverProgress>,
 }
 
-/// The time in which refusals of waiting requests must be written.
+/// The time in which refusals of waiting requests must be written. There is more while a second brings some of them, as
+/// on a busy machine.
 pub(super) const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Drain {
@@ -62,7 +63,14 @@ impl Drain {
         if !is_done {
             tracing::warn!(waiting = self.shared.gate.waiting(), "the grace period is over");
             self.shared.gate.close();
-            let _ = timeout(REFUSAL_TIMEOUT, self.endings.recv()).await;
+            let mut waiting = usize::MAX;
+            while timeout(REFUSAL_TIMEOUT, self.endings.recv()).await.is_err() {
+                let left = self.shared.gate.waiting();
+                if left == 0 || left >= waiting {
+                    break;
+                }
+                waiting = left;
+            }
             self.stage.send_replace(Lifecycle::Stopped);
             let _ = timeout(REFUSAL_TIMEOUT, self.endings.recv()).await;
         }
