@@ -92,7 +92,7 @@ impl Weight {
     }
 }
 
-/// The sum of weighted numbers.
+/// The sum of weighted numbers. Beyond the range of its parts it is the largest number of units.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sum {
     /// In [`PARTS`] of a unit divided by `denominator`.
@@ -112,14 +112,21 @@ impl Sum {
         // Sums with different denominators are extended to the product of both, divided by what they share.
         let shared = greatest_divisor(self.denominator, denominator);
         let (own, other) = (denominator / shared, self.denominator / shared);
-        let term = number.0.saturating_mul(numerator).saturating_mul(other);
-        self.parts = self.parts.saturating_mul(own).saturating_add(term);
-        self.denominator = self.denominator.saturating_mul(own);
+        let sum = || {
+            let term = number.0.checked_mul(numerator)?.checked_mul(other)?;
+            let parts = self.parts.checked_mul(own)?.checked_add(term)?;
+            Some(Self { parts, denominator: self.denominator.checked_mul(own)? })
+        };
+        *self = sum().unwrap_or(Self { parts: u128::MAX, denominator: 1 });
     }
 
     /// Whole units, rounded up.
     pub(super) fn units(self) -> u64 {
-        u64::try_from(self.parts.div_ceil(self.denominator.saturating_mul(PARTS))).unwrap_or(u64::MAX)
+        if self.parts == u128::MAX {
+            return u64::MAX;
+        }
+        // Two divisions, because the product may be out of range; both round up.
+        u64::try_from(self.parts.div_ceil(self.denominator).div_ceil(PARTS)).unwrap_or(u64::MAX)
     }
 }
 
@@ -181,6 +188,10 @@ mod tests {
         assert_eq!(units(&[("1", "1/10"), ("1", "1/4"), ("1", "0.650001")]), 2);
         assert_eq!(units(&[("100", "2.5"), ("3", "10")]), 280);
         assert_eq!(units(&[("5", "0")]), 0);
+        // Numbers out of range cost too much, never too little.
+        let large = ["1/999999937", "1/999999929", "1/999999893", "1/999999883"].map(|weight| ("1000000", weight));
+        assert_eq!((units(&large[..2]), units(&large)), (1, u64::MAX));
+        assert_eq!(units(&[("18446744073709551615", "0.000001"), ("1e300", "1/3")]), u64::MAX);
         for text in ["", "-1", "1/0", "/2", "1/", "1.", ".5", "1.1234567", "1000000001", "1e3", "1/2/3", "+1"] {
             assert_eq!(Weight::parse(text), Err(WEIGHT), "{text}");
         }
