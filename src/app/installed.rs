@@ -12,7 +12,7 @@ use crate::engine::store::snapshot;
 use crate::fleet::grpc::fleet::settings::{EtcdMembers, MemberSource};
 use crate::fleet::grpc::settings::ServiceListener;
 use crate::transport::net::ListenAddress;
-use crate::transport::proxy::settings::{CheckListener, StartupSettings};
+use crate::transport::proxy::settings::{CheckListener, PlainListeners, StartupSettings};
 
 /// The parts of the configuration in force that a reload compares with the new configuration.
 pub(super) struct Installed {
@@ -117,6 +117,17 @@ impl RestartOnly {
             snapshot: config.snapshot.clone(),
             fleet_secret: config.fleet_secret.clone(),
             log: config.log.clone(),
+        }
+    }
+
+    /// The listeners without TLS after a reload to `new`. The addresses with TLS beside them are those of the start: if
+    /// there are none, the listeners keep what they have, so that none with TLS loses it, and nothing is redirected.
+    pub(super) fn plain(&self, new: Option<PlainListeners>, have_tls: bool) -> Option<PlainListeners> {
+        match new {
+            Some(_) if self.fixed.tls_listen.is_empty() => {
+                (!have_tls).then_some(PlainListeners { redirect_port: None })
+            }
+            new => new,
         }
     }
 

@@ -300,6 +300,8 @@ impl Reloader {
         if !restart.is_empty() {
             tracing::warn!(tables = ?restart, "changed, but in force only after a restart");
         }
+        let have_tls = before.settings.tls.is_some() && before.settings.plain.is_none();
+        config.proxy.plain = self.installed.restart_only.plain(config.proxy.plain, have_tls);
         // Overrides do not affect the verification of tokens. Fetched keys may have changed in between.
         let file = new.overrides.place.file();
         let only_overrides =

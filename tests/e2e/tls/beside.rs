@@ -101,6 +101,23 @@ fn reloads_never_serve_plain_requests_over_the_tls_listener() {
     assert!(Client::connect(address).send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").try_answer().is_none());
 }
 
+/// The listener with TLS beside it would be bound by a restart only.
+#[test]
+fn a_reload_takes_tls_from_no_listener() {
+    let upstream = Upstream::start();
+    let (folder, cert) = (tempfile::tempdir().unwrap(), Cert::of_hosts(&[HOST]));
+    cert.write(folder.path(), "own");
+    let text = |tls: &str| config(&upstream, &["own"], tls, "", "");
+    std::fs::write(folder.path().join("weir.toml"), text("")).unwrap();
+    let weir = Weir::start_in(folder);
+    replace(&weir.config_file(), &text(&format!("{LISTEN}, redirect_port = 443")));
+    weir.signal("HUP");
+    weir.wait_for_line("in force only after a restart");
+    weir.wait_for_line("\"reloaded\"");
+    assert_eq!(over_tls(weir.address(), &cert).unwrap().get("/").status, 200);
+    assert!(Client::connect(weir.address()).send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").try_answer().is_none());
+}
+
 #[test]
 fn a_successor_takes_over_both_kinds() {
     let upstream = Upstream::start();
