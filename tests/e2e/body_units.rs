@@ -130,10 +130,11 @@ fn a_body_without_a_number_costs_the_default() {
         let prices = if reason == "model" { prices } else { "units = { input = 1 }" };
         let settle = format!("{{ by = \"openai-chat\", default = 300, {prices} }}");
         let weir = Weir::start(&upstream, &tokens(&settle));
+        let series = format!("weir_unreadable_bodies_total{{limit=\"tokens\",reason=\"{reason}\"}}");
+        assert_eq!(weir.metric(&series), 0.0, "each series is there from the start");
         let mut client = Client::connect(weir.address());
         client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n")).answer();
         wait_for_spent(&weir, 300);
-        let series = format!("weir_unreadable_bodies_total{{limit=\"tokens\",reason=\"{reason}\"}}");
         assert_eq!(weir.metric(&series), 1.0, "{target}");
         over_h2(weir.address(), async |mut client, _| {
             client.get(target).await.unwrap();

@@ -15,7 +15,6 @@ pub struct UnitReader {
     rule: Arc<BodyUnits>,
     splitter: Splitter,
     scanner: Scanner,
-    form: Form,
     /// The body has a Content-Encoding.
     is_encoded: bool,
     /// A document was no JSON.
@@ -28,12 +27,10 @@ impl UnitReader {
     /// A reader of a body with these fields.
     pub fn new(rule: Arc<BodyUnits>, content_type: Option<&[u8]>, content_encoding: Option<&[u8]>) -> Self {
         let is_plain = |encoding: &[u8]| encoding.is_empty() || encoding.eq_ignore_ascii_case(b"identity");
-        let form = Form::of(content_type);
         Self {
             scanner: Scanner::new(&rule.tree),
             rule,
-            splitter: Splitter::new(form),
-            form,
+            splitter: Splitter::new(Form::of(content_type)),
             is_encoded: !content_encoding.is_none_or(|encoding| is_plain(encoding.trim_ascii())),
             is_broken: false,
             is_whole: false,
@@ -66,7 +63,7 @@ impl UnitReader {
             Unreadable::Absent if self.is_broken => Unreadable::Syntax,
             reason => reason,
         });
-        let streamed = self.rule.streamed(&self.scanner).filter(|_| self.form != Form::Json);
+        let streamed = self.rule.streamed(&self.scanner).filter(|_| self.splitter.form() != Form::Json);
         Reading { units: sum.ok(), streamed, is_whole: self.is_whole, unreadable }
     }
 }

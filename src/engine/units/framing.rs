@@ -66,6 +66,10 @@ impl Splitter {
         Self { form, position: LinePosition::Name(0), is_after_cr: false, has_data: false }
     }
 
+    pub(super) fn form(&self) -> Form {
+        self.form
+    }
+
     /// Calls `each` with the parts of the next bytes.
     pub(super) fn push(&mut self, bytes: &[u8], each: &mut impl FnMut(Part<'_>)) {
         match self.form {

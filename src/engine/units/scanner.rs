@@ -1,7 +1,7 @@
 //! A scanner of JSON (RFC 8259) that takes the text in pieces of any size, and keeps the values of some pointers.
 //!
-//! It accepts what `serde_json` accepts, and text that is no UTF-8 or has halves of surrogate pairs within strings: answers
-//! are cut at any byte by the programs that stream them. Of equal names in an object the last counts.
+//! It accepts what `serde_json` accepts, and text that is no UTF-8 or has halves of surrogate pairs within strings:
+//! programs that stream answers cut them anywhere. Of equal names in an object the last counts.
 
 mod string;
 

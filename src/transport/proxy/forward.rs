@@ -228,8 +228,8 @@ impl RequestHead for ForwardedHead<'_, '_> {
 }
 
 impl ForwardedHead<'_, '_> {
-    /// Whether an id, a trace or another field of Weir stands in place of this field. The state of a trace that Weir has begun would be
-    /// that of another one.
+    /// Whether an id, a trace or another field of Weir stands in place of this field. The state of a trace that Weir has
+    /// begun would be that of another one.
     #[inline]
     fn is_replaced(&self, name: &[u8]) -> bool {
         let is = |lower: &str| name.eq_ignore_ascii_case(lower.as_bytes());
