@@ -662,6 +662,15 @@ fn tenants_have_a_limit_each() {
         let head = format!("GET / HTTP/1.1\r\nHost: {tenant}.example.com\r\n{}\r\n", from(ip));
         assert_eq!(client.send(head).answer().header("x-ratelimit-limit"), Some(burst));
     }
+    let mut left = |path: &str, ip: &str| {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{}\r\n", from(ip));
+        client.send(head).answer().header("x-ratelimit-remaining").unwrap().to_owned()
+    };
+    // Their addresses have 50 requests each, so the tenant's 100 are the smaller part after 60.
+    for at in 0..60 {
+        left(["/t/a/x", "/t/%61/y"][at % 2], &format!("198.51.100.{at}"));
+    }
+    assert_eq!([left("/t/a/", "203.0.113.3"), left("/t/b/", "203.0.113.4")], ["39", "49"]);
     let explained = |host: &str| {
         let body = json!({ "method": "GET", "path": "/", "host": host, "ip": "203.0.113.7" }).to_string();
         let answer = post(&weir, "/v1/explain", &body);

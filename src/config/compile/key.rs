@@ -4,14 +4,14 @@ use super::fair_share;
 use super::identity::{BUILT_IN_PARTS, check_request_header};
 use crate::config::reader::{Fault, Located, Problem, Table, did_you_mean, nearest};
 use crate::config::schema::{own_value, words};
-use crate::engine::policy::{KeyPart, Mode, Repeated, Stage};
+use crate::engine::policy::{KeyPart, Mode, PathPattern, Repeated, Stage};
 
 pub(super) fn key(
     table: &Table<'_>,
     identities: &[String],
     stage: Option<Stage>,
     (mode, is_partial): (Option<Mode>, bool),
-    has_path: bool,
+    paths: Option<&[PathPattern]>,
 ) -> Option<Vec<KeyPart>> {
     let option = fair_share::key_option(table);
     let parts = table.list_at(option, |text| part(text, identities).ok_or_else(|| unknown_part(text, identities)))?;
@@ -22,8 +22,15 @@ pub(super) fn key(
             table.fault(option, part.span(), fault);
         }
         let what = match part.get_ref() {
-            KeyPart::Route if !has_path => "`route` is the matching pattern, so it needs `match.path`",
-            KeyPart::Identity(_) if stage == Some(Stage::Arrival) => "an identity is unknown at stage `arrival`",
+            KeyPart::Route if paths.is_none() => "`route` is the matching pattern, so it needs `match.path`".to_owned(),
+            KeyPart::Identity(_) if stage == Some(Stage::Arrival) => {
+                "an identity is unknown at stage `arrival`".to_owned()
+            }
+            KeyPart::Parameter(name) => match paths.map(|all| all.iter().find(|path| !path.has_parameter(name))) {
+                None => format!("`path:{name}` is a parameter of the matching pattern, so it needs `match.path`"),
+                Some(None) => continue,
+                Some(Some(path)) => format!("`{}` of `match.path` has no parameter `{{{name}}}`", path.as_str()),
+            },
             _ => continue,
         };
         table.context.note(Problem::new(part.span(), format!("`limit.{option}`: {what}")).absence());
@@ -56,6 +63,7 @@ pub(super) fn part(text: &str, identities: &[String]) -> Option<KeyPart> {
             "header" => name.parse().ok().map(|name| KeyPart::Header(name, Repeated::First)),
             "query" => Some(KeyPart::Query(name.into(), Repeated::First)),
             "cookie" => Some(KeyPart::Cookie(name.into(), Repeated::First)),
+            "path" => Some(KeyPart::Parameter(name.into())),
             "name" => Some(KeyPart::Named(name.into())),
             _ => None,
         };
@@ -96,12 +104,14 @@ fn unknown_part(text: &str, identities: &[String]) -> Fault {
     }
     let known = || BUILT_IN_PARTS.into_iter().chain(identities.iter().map(String::as_str));
     let suggestion = match text.split_once(':') {
-        Some((kind, name)) => nearest(kind, ["header", "query", "cookie", "name"]).map(|kind| format!("{kind}:{name}")),
+        Some((kind, name)) => {
+            nearest(kind, ["header", "query", "cookie", "path", "name"]).map(|kind| format!("{kind}:{name}"))
+        }
         None => own_value(text, known()).or_else(|| nearest(text, known())).map(str::to_owned),
     };
     let all = || {
         let named = known().collect::<Vec<_>>().join(", ");
-        format!("a key can have {named}, ip/24, header:NAME, query:NAME, cookie:NAME, name:NAME")
+        format!("a key can have {named}, ip/24, path:NAME, header:NAME, query:NAME, cookie:NAME, name:NAME")
     };
     let suggestion = suggestion.filter(|suggestion| suggestion != text);
     let help = did_you_mean(suggestion.as_deref()).unwrap_or_else(all);

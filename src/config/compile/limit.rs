@@ -105,7 +105,8 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
     let except = except(&table.table("except"));
     let enforced_percent = enforced_percent(table, mode);
     let is_partial = enforced_percent.is_some_and(|percent| percent < 100);
-    let key = key::key(table, identities, stage, (mode, is_partial), match_table.has("path"));
+    let key =
+        key::key(table, identities, stage, (mode, is_partial), match_table.has("path").then_some(&*matches.paths));
     let (word, sharing) = (on_limit::word(table), fleet.strategy(table));
     let scheme = Scheme::of(table, word.map(|word| word == OnLimitWord::Hold), sharing.as_ref());
     // After an error in a part of the key, the texts of keys cannot be checked.

@@ -99,9 +99,8 @@ pub(super) fn check_text(text: &str, keyed: &Keyed<'_>, is_shown: bool) -> Resul
 fn unrepeated(part: &KeyPart) -> Fault {
     let (what, help) = match part {
         KeyPart::Ip | KeyPart::Network { .. } => ("this is not an address", Some(ONE_ADDRESS)),
-        KeyPart::Path | KeyPart::Uri => {
-            ("no request can have this path", Some("Weir normalises paths before limits count them"))
-        }
+        KeyPart::Path | KeyPart::Uri => ("no request can have this path", Some(NORMAL_PATHS)),
+        KeyPart::Parameter(_) => ("no path can have this part", Some(NORMAL_PATHS)),
         KeyPart::Route => ("this is not one of `match.path`", None),
         KeyPart::Host => ("this is not a host", Some("an override applies to one host; write it in lower case")),
         KeyPart::Method => ("this is not a method", Some("methods are in upper case")),
@@ -111,6 +110,9 @@ fn unrepeated(part: &KeyPart) -> Fault {
     };
     Fault::new(what).help(help.map(str::to_owned))
 }
+
+/// The help for the text of a path.
+const NORMAL_PATHS: &str = "Weir normalises paths before limits count them";
 
 /// The help for the text of an address.
 const ONE_ADDRESS: &str = "an override applies to one address, as in \"192.0.2.7\"";
@@ -134,6 +136,13 @@ pub(super) fn check_part(text: &str, part: &KeyPart, keyed: &Keyed<'_>) -> Resul
         }
         KeyPart::Path => check_path(text, keyed.paths.matched(text)),
         KeyPart::Uri => check_path(text, keyed.paths.matched_uri(text)),
+        KeyPart::Parameter(_) => match keyed.paths.matched_part(text) {
+            Some(normal) if *normal == *text => Ok(()),
+            Some(normal) => {
+                Err((format!("no path has the part `{text}`: {NORMAL_PATHS}"), did_you_mean(Some(&normal))).into())
+            }
+            None => Err(format!("no path can have the part `{text}`").into()),
+        },
         KeyPart::Route if !routes.iter().any(|route| route.as_str() == text) => {
             let help = did_you_mean(nearest(text, routes.iter().map(PathPattern::as_str)));
             Err((format!("`{text}` is not one of `match.path`"), help).into())
@@ -156,7 +165,7 @@ fn check_path(text: &str, normal: Result<String, path::PathError>) -> Result<(),
     match normal {
         Ok(normal) if *normal == *text => Ok(()),
         Ok(normal) => {
-            let what = format!("no path is `{text}`: Weir normalises paths before limits count them");
+            let what = format!("no path is `{text}`: {NORMAL_PATHS}");
             Err((what, did_you_mean(Some(&normal))).into())
         }
         Err(_) => Err(format!("no path can be `{text}`").into()),

@@ -142,7 +142,9 @@ impl<'l> NamedLimits<'l> {
     pub(super) fn warn_of_invented_keys(&self, policy: &Policy) {
         let is_exact = |host: &HostPattern| matches!(host, HostPattern::Exact(_));
         let is_invented = |limit: &Limit, part: &KeyPart| match part {
-            KeyPart::Uri | KeyPart::Header(..) | KeyPart::Query(..) | KeyPart::Cookie(..) => true,
+            KeyPart::Uri | KeyPart::Parameter(_) | KeyPart::Header(..) | KeyPart::Query(..) | KeyPart::Cookie(..) => {
+                true
+            }
             // A client may send any host and any method, unless the limit matches some only.
             KeyPart::Host => !limit.matches.hosts.iter().all(is_exact) || limit.matches.hosts.is_empty(),
             KeyPart::Method => limit.matches.methods.is_empty(),

@@ -41,8 +41,8 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("limit.except.path", Kind::Some("path pattern"), NONE,
         "Paths of `match` to which it does not apply."),
     opt("limit.key", List("part of a key"), Required,
-        "Owner of a budget: `ip`, `path`, `uri` (path and query), `route`, `host`, `method`, an identity, `header:NAME`, `query:NAME`, \
-         `cookie:NAME`, or `name:NAME` for callers of the limiter service; `[]` for one budget for all."),
+        "Owner of a budget: `ip`, `path`, `uri` (path and query), `route`, `path:NAME` (a parameter of `match.path`), `host`, \
+         `method`, an identity, `header:NAME`, `query:NAME`, `cookie:NAME`, or `name:NAME` for callers of the limiter service; `[]` for one budget for all."),
     opt("limit.share_by", List("part of a key"), NONE,
         "With `key = []`: those who share the budget, each by its fair part."),
     opt("limit.weights.NAME", Count(1, 1000), NONE,

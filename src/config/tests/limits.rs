@@ -23,7 +23,7 @@ fn limits() {
     1 | [[limit]]
       | ^^^^^^^^^
       |
-      = help: expected list of strings (part of a key). Owner of a budget: `ip`, `path`, `uri` (path and query), `route`, `host`, `method`, an identity, `header:NAME`, `query:NAME`, `cookie:NAME`, or `name:NAME` for callers of the limiter service; `[]` for one budget for all.
+      = help: expected list of strings (part of a key). Owner of a budget: `ip`, `path`, `uri` (path and query), `route`, `path:NAME` (a parameter of `match.path`), `host`, `method`, an identity, `header:NAME`, `query:NAME`, `cookie:NAME`, or `name:NAME` for callers of the limiter service; `[]` for one budget for all.
 
     error: `limit.rate` is missing
      --> weir.toml:1:1
@@ -117,7 +117,7 @@ header = "x-a""#), @r#"
     3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
       |                                     ^^^^^^^^^
       |
-      = help: a key can have ip, path, uri, route, host, method, seller, ip/24, header:NAME, query:NAME, cookie:NAME, name:NAME
+      = help: a key can have ip, path, uri, route, host, method, seller, ip/24, path:NAME, header:NAME, query:NAME, cookie:NAME, name:NAME
 
     error: `limit.key`: `sellr` is not a part of a key
      --> weir.toml:3:48
@@ -132,6 +132,41 @@ header = "x-a""#), @r#"
       |
     3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
       |                                                         ^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said(r#"[[limit]]
+name = "a"
+key = ["path:tenant"]
+rate = "1/s"
+[[limit]]
+name = "b"
+match = { path = ["/t/{tenant}", "/u/{id}"] }
+key = ["path:tenant"]
+rate = "1/s"
+[[limit]]
+name = "c"
+match = { path = "/t/{tenant}" }
+key = ["path:tenant"]
+rate = "1/s"
+overrides = { "%61cme" = { rate = "2/s" } }"#), @r#"
+    error: `limit.key`: `path:tenant` is a parameter of the matching pattern, so it needs `match.path`
+     --> weir.toml:3:8
+      |
+    3 | key = ["path:tenant"]
+      |        ^^^^^^^^^^^^^
+
+    error: `limit.key`: `/u/{id}` of `match.path` has no parameter `{tenant}`
+     --> weir.toml:8:8
+      |
+    8 | key = ["path:tenant"]
+      |        ^^^^^^^^^^^^^
+
+    error: `limit.overrides.NAME`: no path has the part `%61cme`: Weir normalises paths before limits count them
+      --> weir.toml:15:15
+       |
+    15 | overrides = { "%61cme" = { rate = "2/s" } }
+       |               ^^^^^^^^
+       |
+       = help: did you mean `acme`?
     "#);
     insta::assert_snapshot!(said(r#"[[limit]]
 name = "a"

@@ -72,7 +72,9 @@ fn words_of_other_products_in_other_tables() {
     for part in ["$binary_remote_addr", "src", "client_ip", "remote_addr"] {
         assert!(key(part).contains("did you mean `ip`?"), "{part}");
     }
-    assert!(key("user").contains("a key can have ip, path, uri, route, host, method, shop, ip/24, header:NAME"));
+    assert!(
+        key("user").contains("a key can have ip, path, uri, route, host, method, shop, ip/24, path:NAME, header:NAME")
+    );
 }
 
 #[test]

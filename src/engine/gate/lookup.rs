@@ -183,6 +183,7 @@ pub(super) fn normal(live: &Live, index: usize, part: &KeyPart, value: &str) -> 
             part.prefixes(live.policy.client_ip.prefixes).parse(value).map(|_| value.to_owned())
         }
         KeyPart::Path => live.policy.paths.matched(value).ok(),
+        KeyPart::Parameter(_) => live.policy.paths.matched_part(value),
         KeyPart::Uri => live.policy.paths.matched_uri(value).ok(),
         KeyPart::Route => is_route(live, index, value).then(|| value.to_owned()),
         KeyPart::Header(..) => {

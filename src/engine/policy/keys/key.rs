@@ -32,6 +32,7 @@ use crate::engine::limit::Key;
 use crate::engine::policy::facts::Facts;
 use crate::engine::policy::identity::client_ip::Prefixes;
 use crate::engine::policy::identity::sources::Principal;
+use crate::engine::policy::matching::pattern::parameter;
 use crate::engine::policy::matching::values::{AmbiguousValue, as_read, compared, in_cookie, in_header, in_query};
 
 /// The secret under which keys are hashed.
@@ -172,6 +173,10 @@ impl KeySecret {
                 KeyPart::Path => message.write_text(facts.path.as_bytes()),
                 KeyPart::Uri => message.write_uri(facts.path, facts.query),
                 KeyPart::Route => message.write_text(route.as_bytes()),
+                KeyPart::Parameter(name) => match parameter(route, name, facts.path) {
+                    Some(value) => message.write_text(value.as_bytes()),
+                    None => message.write_absent(),
+                },
                 KeyPart::Host => message.write_text(facts.host.as_bytes()),
                 KeyPart::Method => message.write_text(facts.method.as_str().as_bytes()),
                 KeyPart::Identity(index) => match principals.get(*index).unwrap_or(&Principal::Anonymous) {
@@ -215,9 +220,13 @@ impl KeySecret {
                 }
                 KeyPart::Identity(_) | KeyPart::Header(..) => message.write_text(&as_read(text)),
                 KeyPart::Query(..) | KeyPart::Cookie(..) => message.write_value(Some(text)),
-                KeyPart::Path | KeyPart::Uri | KeyPart::Route | KeyPart::Host | KeyPart::Method | KeyPart::Named(_) => {
-                    message.write_text(text);
-                }
+                KeyPart::Path
+                | KeyPart::Uri
+                | KeyPart::Route
+                | KeyPart::Parameter(_)
+                | KeyPart::Host
+                | KeyPart::Method
+                | KeyPart::Named(_) => message.write_text(text),
             }
         }
         Some(message.key())
@@ -401,6 +410,15 @@ mod tests {
                 check(&[], &base, other, true);
             }
         }
+    }
+
+    #[test]
+    fn a_parameter_is_the_text_of_its_value() {
+        let parts = [KeyPart::Parameter("tenant".into())];
+        let of = |path| key_of(&parts, 64, &KeyedRequest { path, route: "/t/{tenant}/{*rest}", ..NOTHING });
+        let text = KeySecret::new([7; 16]).key_of_texts(&parts, &["a"], Prefixes::default());
+        assert_eq!((Some(of("/t/a/")), of("/t/a/b")), (text, of("/t/a/c/d")));
+        assert_ne!(of("/t/a/b"), of("/t/b/a"));
     }
 
     /// Snapshots contain keys, so keys must not change between versions.

@@ -24,6 +24,8 @@ pub enum KeyPart {
     Uri,
     /// The pattern that matched the path.
     Route,
+    /// A parameter of the pattern that matched the path.
+    Parameter(Box<str>),
     /// The host in lower case, without its port.
     Host,
     /// The method.

@@ -18,6 +18,7 @@ use crate::base::visible::is_hidden;
 use crate::engine::policy::compiled::{Applied, Policy};
 use crate::engine::policy::facts::Facts;
 use crate::engine::policy::identity::sources::{Identity, IdentitySource, Principal};
+use crate::engine::policy::matching::pattern::parameter;
 use crate::engine::policy::matching::values::{as_read, compared, in_cookie, in_header, in_query};
 
 /// The maximum length of the text of one part, in bytes.
@@ -42,6 +43,7 @@ impl Policy {
             KeyPart::Path => "path".into(),
             KeyPart::Uri => "uri".into(),
             KeyPart::Route => "route".into(),
+            KeyPart::Parameter(name) => format!("path:{name}").into(),
             KeyPart::Host => "host".into(),
             KeyPart::Method => "method".into(),
             KeyPart::Identity(index) => self.identities.get(*index).map_or("", |identity| &identity.name).into(),
@@ -106,6 +108,10 @@ impl Policy {
             KeyPart::Path => escape(out, facts.path.as_bytes()),
             KeyPart::Uri => write_uri(out, secret, facts.path, facts.query.unwrap_or_default()),
             KeyPart::Route => escape(out, route.as_bytes()),
+            KeyPart::Parameter(name) => match parameter(route, name, facts.path) {
+                Some(value) => escape(out, value.as_bytes()),
+                None => out.push_str(ABSENT),
+            },
             KeyPart::Host => escape(out, facts.host.as_bytes()),
             KeyPart::Method => escape(out, facts.method.as_str().as_bytes()),
             KeyPart::Identity(index) => {
@@ -164,7 +170,7 @@ impl Policy {
                 let (path, query) = text.split_once('?').unwrap_or((text, ""));
                 write_uri(out, secret, path, query);
             }
-            KeyPart::Named(_) => escape(out, text.as_bytes()),
+            KeyPart::Parameter(_) | KeyPart::Named(_) => escape(out, text.as_bytes()),
             KeyPart::Identity(index) => match self.identities.get(*index).map(|identity| &identity.source) {
                 Some(IdentitySource::Jwt { .. } | IdentitySource::ApiKeys { .. }) => out.push_str(text),
                 _ => self.write_identity(out, secret, *index, text.as_bytes()),

@@ -126,6 +126,11 @@ impl PathRules {
         Ok(if query.is_empty() { path } else { format!("{path}?{}", escaped_query(query)) })
     }
 
+    /// The form for keys of the part of a path that a parameter of a pattern takes; none if no path has it.
+    pub fn matched_part(self, raw: &str) -> Option<String> {
+        self.matched(&format!("/{raw}")).ok()?.strip_prefix('/').map(str::to_owned)
+    }
+
     fn is_normal(self, path: &[u8]) -> bool {
         path.first() == Some(&b'/')
             && path.iter().enumerate().all(|(at, &byte)| match class(byte) {

@@ -208,6 +208,12 @@ impl PathPattern {
         self.segments.len() >= wanted.clone().count() && self.segments.iter().zip(wanted).all(is_literal)
     }
 
+    /// Whether the pattern has a parameter of this name.
+    pub fn has_parameter(&self, name: &str) -> bool {
+        let is_named = |segment| parameter_name(segment).is_some_and(|own| own.trim_start_matches('*') == name);
+        self.text.split('/').any(is_named)
+    }
+
     /// A text that is equal for two patterns that match the same paths.
     pub fn shape(&self) -> String {
         let segment = |segment: &Segment| match segment {
@@ -223,9 +229,29 @@ impl PathPattern {
     }
 }
 
+/// The value in `path` of the first parameter `name` of a pattern that matches it; none if the path ends before it.
+pub(in crate::engine::policy) fn parameter<'p>(pattern: &str, name: &str, path: &'p str) -> Option<&'p str> {
+    let mut left = path.strip_prefix('/');
+    for segment in pattern.split('/').skip(1) {
+        let path = left?;
+        let (here, tail) = path.split_once('/').map_or((path, None), |(here, tail)| (here, Some(tail)));
+        match parameter_name(segment) {
+            Some(own) if own == name => return Some(here),
+            Some(own) if own.strip_prefix('*') == Some(name) => return Some(path),
+            _ => left = tail,
+        }
+    }
+    None
+}
+
+/// The name of the parameter that a segment is, with the `*` of a rest.
+fn parameter_name(segment: &str) -> Option<&str> {
+    segment.strip_prefix('{')?.strip_suffix('}')
+}
+
 impl Segment {
     fn parse(text: &str) -> Result<Self, PatternError> {
-        match text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
+        match parameter_name(text) {
             None if text.contains(['{', '}']) => Err(PatternError::Braces),
             None => Ok(Self::Literal(text.into())),
             Some(name) => {

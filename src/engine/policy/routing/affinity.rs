@@ -28,6 +28,7 @@ pub fn affinity(part: &KeyPart, facts: &Facts<'_>) -> u64 {
         | KeyPart::Network { .. }
         | KeyPart::Uri
         | KeyPart::Route
+        | KeyPart::Parameter(_)
         | KeyPart::Method
         | KeyPart::Identity(_)
         | KeyPart::Named(_) => Ok(None),

@@ -1,6 +1,6 @@
 //! Patterns, and the paths that they match.
 
-use super::PathPattern;
+use super::{PathPattern, parameter};
 
 #[test]
 fn a_pattern_matches_whole_segments() {
@@ -20,6 +20,25 @@ fn a_pattern_matches_whole_segments() {
         assert_eq!(paths.iter().copied().find(|path| !matched(path)), None, "{pattern} does not match this");
         assert_eq!(others.iter().copied().find(matched), None, "{pattern} matches this");
     }
+}
+
+#[test]
+fn a_parameter_is_a_part_of_the_path() {
+    for (pattern, name, path, value) in [
+        ("/t/{tenant}/{*rest}", "tenant", "/t/a%2Fb/", Some("a%2Fb")),
+        ("/t/{tenant}/{*rest}", "rest", "/t/a/b/c", Some("b/c")),
+        ("/t/{tenant}/{*rest}", "rest", "/t/a/", Some("")),
+        ("/{x}/{x}", "x", "/a/b", Some("a")),
+        ("/t/{tenant}", "rest", "/t/a", None),
+        // With `trailing_slash = "same"` the rest may be absent.
+        ("/t/{*rest}", "rest", "/t", None),
+        ("/t/", "t", "/t/", None),
+    ] {
+        assert_eq!(parameter(pattern, name, path), value, "{pattern} {name} {path}");
+        let has = PathPattern::parse(pattern).unwrap().has_parameter(name);
+        assert!(has || value.is_none(), "{pattern} {name}");
+    }
+    assert!(!PathPattern::parse("/{a}/{*b}").unwrap().has_parameter("c"));
 }
 
 #[test]
