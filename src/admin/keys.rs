@@ -21,6 +21,7 @@ use crate::engine::gate::{
     FoundKey, KeyError, KeyName, KeyOrder, KeyState, LimitedKey, LimitedKeysQuestion, ListPosition, Live,
 };
 use crate::engine::limit::Algorithm;
+use crate::engine::policy::Variant;
 
 /// The default number of keys of a page.
 const PAGE_DEFAULT: usize = 100;
@@ -283,7 +284,7 @@ async fn page(admin: Arc<Admin>, asked: KeysQuery) -> Result<LimitedPage, Refuse
 fn check_plan(live: &Live, limit: &str, plan: Option<&str>) -> Result<(), Refused> {
     let Some((plan, applied)) = plan.zip(live.policy.by_name(limit)) else { return Ok(()) };
     let plans = &applied.limit.allowed.plans;
-    if plans.iter().any(|(name, _)| **name == *plan) {
+    if applied.limit.allowed.plan(plan) != Variant::Usual {
         return Ok(());
     }
     let names: Vec<_> = plans.iter().map(|(name, _)| format!("`{name}`")).collect();

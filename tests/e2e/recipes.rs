@@ -312,6 +312,9 @@ fn sellers_have_plans() {
         (json!({ "sub": "1" }), Some("20")),
         (json!({ "sub": "2", "plan": "pro" }), Some("200")),
         (json!({ "sub": "3", "plan": "internal" }), None),
+        (json!({ "sub": "4", "plan": "15/h" }), Some("30")),
+        (json!({ "sub": "5", "plan": 5 }), Some("10")),
+        (json!({ "sub": "6", "plan": "9999/h" }), Some("2000")),
         (json!({ "sub": "4711", "plan": "pro" }), Some("50")),
     ] {
         let answer = ask(&mut client, "/", &token(&claims));

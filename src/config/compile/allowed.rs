@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use toml::Spanned;
 use toml::de::{DeInteger, DeValue};
 
-use super::fair_share;
 use super::override_key::{self, Keyed};
 use super::rule::Scheme;
+use super::{fair_share, plan_rates};
 use crate::config::reader::time_units::{self, Factor, WrittenRate};
 use crate::config::reader::{Fault, Located, Optional, Problem, Table, did_you_mean, nearest};
 use crate::config::schema::{self, UNLIMITED};
@@ -100,7 +100,8 @@ pub(super) fn compile(table: &Table<'_>, scheme: &Scheme, keyed: &Keyed<'_>) -> 
         capacities
             .extend(rules.map(|rule| Capacity { place: Some(text.span()), ..Capacity::new(rule, " of an override") }));
     }
-    let allowed = alike(usual, plans, overrides).map(|allowed| Allowed { assigned, written, ..allowed });
+    let plan_rates = plan_rates::compile(table, scheme, usual.as_ref());
+    let allowed = alike(usual, plans, overrides).map(|allowed| Allowed { assigned, written, plan_rates, ..allowed });
     let allowed = fair_share::share(table, scheme, allowed);
     CompiledAllowed { allowed, capacities, dropping }
 }

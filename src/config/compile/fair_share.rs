@@ -43,6 +43,7 @@ fn check(table: &Table<'_>, scheme: &Scheme) {
     }
     for (option, instead) in [
         ("plans", "`weights` give plans larger parts"),
+        ("max_plan_rate", "`weights` give plans larger parts"),
         ("overrides", "an override at run time gives a key a budget of its own"),
         ("candidate", "a limit of its own in shadow mode tries other numbers"),
     ] {

@@ -121,7 +121,7 @@ fn is_covered(requests: &Match, parts: &[&Match]) -> bool {
 
 /// Whether a decision of the limit needs the identity at `index`.
 fn needs(policy: &Policy, limit: &Limit, index: usize) -> bool {
-    let for_plan = || plan_identity(policy) == Some(index) && !limit.allowed.plans.is_empty();
+    let for_plan = || plan_identity(policy) == Some(index) && limit.allowed.has_plans();
     limit.needs_identity() && (has_key(limit, index) || for_plan())
 }
 

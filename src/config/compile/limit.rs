@@ -182,7 +182,7 @@ fn enforced_percent(table: &Table<'_>, mode: Option<Mode>) -> Option<u8> {
 }
 
 /// The options with numbers for plans.
-const BY_PLAN: [&str; 2] = ["plans", "weights"];
+const BY_PLAN: [&str; 3] = ["plans", "max_plan_rate", "weights"];
 
 /// Notes what a limit of its stage cannot do, and plans of a limit whose requests never have a plan.
 fn check_stage(table: &Table<'_>, stage: Option<Stage>, allowed: Option<&Allowed>, has_plans: bool) {

@@ -38,6 +38,7 @@ mod matching;
 mod on_limit;
 mod override_key;
 mod overrides;
+mod plan_rates;
 mod ramp;
 mod refusal_answer;
 mod remote;

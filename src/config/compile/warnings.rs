@@ -304,8 +304,7 @@ pub(super) fn of_unknown_plans(root: &Table<'_>, limits: &[Limit]) {
 
 /// Warns of plans of API keys that change nothing.
 pub(super) fn of_plans_of_keys(root: &Table<'_>, policy: &Policy) {
-    let known =
-        |plan: &str| policy.limits().iter().any(|limit| limit.allowed.plans.iter().any(|(name, _)| **name == *plan));
+    let known = |plan: &str| policy.has_plan(plan);
     let of_identity = |name: &str| root.get("identity")?.get_ref().as_table()?.get(name);
     for (index, identity) in policy.identities.iter().enumerate() {
         let (IdentitySource::ApiKeys { keys, .. }, Some(place)) = (&identity.source, of_identity(&identity.name))

@@ -105,6 +105,8 @@ pub(super) const OPTIONS: &[Opt] = &[
         "As `limit.burst`."),
     opt("limit.plans.NAME.max", Count(1, u64::MAX), Unset("required for `concurrency`"),
         "As `limit.max`."),
+    opt("limit.max_plan_rate", Text("rate"), NONE,
+        "Plans that are rates, such as `250/min` or `250`, are the rate of the limit, up to this one."),
     opt("limit.overrides.NAME", Kind::Allowance(UNLIMITED), NONE,
         "Numbers for the key with this text, before any plan; a vertical bar joins its parts."),
     opt("limit.overrides.NAME.rate", Rates(WINDOWS_MAX), Required,

@@ -17,7 +17,7 @@ fn said_of(rest: &str) -> String {
 
 /// Where plans are, if `rest` has any.
 fn source(rest: &str) -> &'static str {
-    if rest.contains("plans") { "[plans]\nfrom = \"header:x-plan\"\n" } else { "" }
+    if rest.contains("plan") { "[plans]\nfrom = \"header:x-plan\"\n" } else { "" }
 }
 
 /// The limit that `rest` makes.
@@ -42,6 +42,65 @@ fn rate(count: u64, period_ns: u64) -> Rate {
 fn calendar(count: u64, unit: Unit, every: u32, zone: &str) -> Algorithm {
     let calendar = Calendar::new(unit, every, zone).unwrap();
     Algorithm::FixedWindow(fixed_window::Rule::in_calendar(count, calendar).unwrap())
+}
+
+#[test]
+fn rates_of_tokens_need_one_rate_that_this_process_counts() {
+    for (rest, problem) in [
+        ("rate = '9/s'\nmax_plan_rate = 7", "expected"),
+        ("rate = '9/s'\nmax_plan_rate = 'fast'", "`fast` is not a rate"),
+        ("rate = '9/s'\nmax_plan_rate = '8/s'", "is less than the rate, `9/s`"),
+        ("rate = '9/s'\nmax_plan_rate = '99999999/s'", "is more than this limit can count"),
+        ("rate = ['9/s', '90/min']\nmax_plan_rate = '99/s'", "needs a limit with one rate"),
+        ("max = 9\nalgorithm = 'concurrency'\nmax_plan_rate = '99/s'", "needs a limit with one rate"),
+        ("rate = '9/day'\nalgorithm = 'fixed_window'\nmax_plan_rate = '9/month'", "cannot be compared with `9/day`"),
+        ("rate = '9/s'\nmax_plan_rate = '99/s'\ncandidate = { rate = '8/s' }", "does not go with `max_plan_rate`"),
+        ("rate = '9/s'\nmax_plan_rate = '99/s'\nstage = 'arrival'", "is unknown at stage `arrival`"),
+        (
+            "rate = '9/s'\nmax_plan_rate = '99/s'\nstrategy = 'redis'\n[store.a]\nredis = 'redis://127.0.0.1:1'\n[fleet]\nstrategy = 'local'\nreplicas = 2\nsecret = { env = 'WEIR_FLEET_SECRET' }",
+            "does not know the rates of tokens",
+        ),
+    ] {
+        let said = said_of(rest);
+        assert!(said.contains(problem) && said.contains("max_plan_rate"), "{rest}\n{said}");
+    }
+}
+
+/// The burst, the interval and the text of each plan.
+#[test]
+fn plans_are_rates() {
+    let rules = "rate = '100/min'\nburst = 50\nmax_plan_rate = '1000/min'\nplans = { big = '7/s', 250 = '9/s' }";
+    let Limit { allowed, .. } = limit(rules);
+    let of = |plan: &str| {
+        let variant = allowed.plan(plan);
+        let rule = allowed.rule(variant).unwrap();
+        let written = allowed.written(variant).and_then(|rule| rule.text(None)).unwrap_or_default();
+        (rule.capacity(), MIN_NS / rule.interval_ns(), written)
+    };
+    let usual = "100/min, burst 50, token bucket";
+    for (plan, burst, per_minute, part) in [
+        ("200/min", 100, 200, "x2"),
+        ("200", 100, 200, "x2"),
+        ("12000 / 1h", 100, 200, "x2"),
+        ("1/min", 1, 1, "x0.01"),
+        ("1000/min", 500, 1000, "x10"),
+        ("1001/min", 500, 1000, "x10"),
+        ("4294967295/s", 500, 1000, "x10"),
+    ] {
+        assert_eq!(of(plan), (burst, per_minute, format!("{part} of {usual}")), "{plan}");
+    }
+    for plan in ["", "premium", "0", "0/min", "-1", "1/month", "2.5", "9/parsec", &"9".repeat(40), "x2"] {
+        assert_eq!(of(plan), (50, 100, usual.to_owned()), "{plan}");
+    }
+    let named = ["big", "250"].map(|plan| of(plan).0);
+    assert_eq!(named, [7, 9]);
+    // Each rate has a rule of its own, up to 1024.
+    let made: Vec<_> = (101..=1200).map(|count| of(&format!("{count}/2min")).2 != usual).collect();
+    assert_eq!(made.iter().filter(|made| **made).count(), 1024 - 3 + 1, "beside those above, of which one is here too");
+    assert!(made[..1000].iter().all(|made| *made));
+    // A copy may have another usual rule, so it has no rules yet.
+    assert_eq!(of("1200/2min").2, usual);
+    assert_ne!(allowed.clone().plan("1200/2min"), Variant::Usual);
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn verify_guards<'l>(request: &mut RequestIdentities<'_, 'l, '_>, is_free: bool)
         policy.for_each_applied(Stage::Identified, facts, |applied| guards.push(applied.limit));
     }
     for limit in guards {
-        if !limit.allowed.plans.is_empty() {
+        if limit.allowed.has_plans() {
             request.plan()?;
         }
         for part in &limit.key {

@@ -115,7 +115,7 @@ pub(super) fn identify_for<'l, 'f>(
     request: &mut RequestIdentities<'_, 'l, 'f>,
     checks: &[Check<'l>],
 ) -> Result<(Principals<'f>, Option<Plan<'f>>), Unidentified<'l>> {
-    let has_plans = |check: &Check<'_>| !check.check.applied.limit.allowed.plans.is_empty();
+    let has_plans = |check: &Check<'_>| check.check.applied.limit.allowed.has_plans();
     let plan = if checks.iter().any(has_plans) { request.plan()? } else { None };
     Ok((identify(request, &checks.iter().map(|check| check.check.applied))?, plan))
 }

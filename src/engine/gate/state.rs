@@ -233,7 +233,7 @@ impl Gate {
             }
             state.wake_all();
         }
-        let has_plans = policy.limits().iter().any(|limit| !limit.allowed.plans.is_empty());
+        let has_plans = policy.limits().iter().any(|limit| limit.allowed.has_plans());
         let needs_identity = has_plans || !policy.identities.is_empty();
         let live = Live { policy, states, remotes, needs_identity, overrides, tokens, caps };
         drop(known);

@@ -30,7 +30,7 @@ impl Stated {
         let identities: Result<_, _> = identities.iter().map(index).collect();
         let identities = identities.map_err(|error| ("identities", error))?;
         let plans = plans(&live.policy);
-        if let Some(plan) = plan.filter(|plan| !plans.contains(plan)) {
+        if let Some(plan) = plan.filter(|plan| !plans.contains(plan) && !live.policy.has_plan(plan)) {
             return Err(("plan", absent("plan", plan, plans.into_iter())));
         }
         Ok(Self { identities, plan: plan.map(Into::into) })

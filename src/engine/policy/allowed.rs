@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::plan_rates::{PlanRate, PlanRates};
+use super::written_rule::WrittenRule;
 use crate::engine::limit::{Algorithm, Scale};
 
 /// The rule of a limit that decides a request.
@@ -15,6 +17,8 @@ pub enum Variant {
     Plan(u16),
     /// The rule of the key at this index of [`Allowed::overrides`].
     Override(u16),
+    /// The rule of a plan that is a rate, at this index of [`Allowed::plan_rates`].
+    PlanRate(u16),
 }
 
 /// The amount that a limit allows.
@@ -32,6 +36,8 @@ pub struct Allowed {
     pub assigned: HashMap<Box<str>, Box<str>>,
     /// The rules as they are written.
     pub written: WrittenRules,
+    /// The rules of plans that are rates, if the limit has such rules.
+    pub plan_rates: Option<PlanRates>,
 }
 
 /// The rules of a limit as they are written, for operators.
@@ -47,38 +53,12 @@ pub struct WrittenRules {
 
 impl WrittenRules {
     /// The rules times `scale`.
-    pub(super) fn scaled(&self, Scale { numerator, denominator }: Scale) -> Self {
-        #[expect(clippy::cast_precision_loss)] // six digits for the eye
-        let factor = format!("x{:.6}", numerator as f64 / denominator as f64);
-        let factor = factor.trim_end_matches('0').trim_end_matches('.');
-        let scaled = |rule: &WrittenRule| {
-            let rates = rule.rates.iter().map(|rate| format!("{factor} of {rate}").into()).collect();
-            WrittenRule { rates, rest: rule.rest.clone() }
-        };
+    pub(super) fn scaled(&self, scale: Scale) -> Self {
+        let scaled = |rule: &WrittenRule| rule.scaled(scale);
         let all = |rules: &HashMap<Box<str>, WrittenRule>| {
             rules.iter().map(|(name, rule)| (name.clone(), scaled(rule))).collect()
         };
         Self { usual: scaled(&self.usual), plans: all(&self.plans), overrides: all(&self.overrides) }
-    }
-}
-
-/// A rule as it is written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WrittenRule {
-    /// The rates, such as `5/15min`. Empty if the rule was not written, but requested by a caller.
-    pub rates: Box<[Box<str>]>,
-    /// The rest, such as `, burst 20, token bucket`.
-    pub rest: Box<str>,
-}
-
-impl WrittenRule {
-    /// The rule as text, or one of its rates with the rest; `None` if nothing is written.
-    pub fn text(&self, rate: Option<usize>) -> Option<String> {
-        let rates = match rate.and_then(|rate| self.rates.get(rate..=rate)) {
-            Some(rate) => rate.concat(),
-            None => self.rates.join(" and "),
-        };
-        (!rates.is_empty()).then(|| format!("{rates}{}", self.rest))
     }
 }
 
@@ -101,6 +81,7 @@ impl Allowed {
             set_from: usize::MAX,
             assigned: HashMap::new(),
             written: WrittenRules::default(),
+            plan_rates: None,
         }
     }
 
@@ -111,6 +92,7 @@ impl Allowed {
             Variant::Usual => return Some(&self.usual),
             Variant::Plan(place) => self.plans.get(usize::from(place)),
             Variant::Override(place) => self.overrides.get(usize::from(place)),
+            Variant::PlanRate(place) => return Some(self.plan_rate(place).map_or(&self.usual, |rate| &rate.rule)),
         };
         special.map_or(Some(&self.usual), |(_, rule)| rule.as_ref())
     }
@@ -134,18 +116,40 @@ impl Allowed {
             Variant::Usual => return Some(usual),
             Variant::Plan(place) => return plans.get(&self.plans.get(usize::from(place))?.0),
             Variant::Override(place) => &self.overrides.get(usize::from(place))?.0,
+            Variant::PlanRate(place) => return self.plan_rate(place).map(|rate| &rate.written),
         };
         self.assigned.get(name).map_or_else(|| overrides.get(name), |plan| plans.get(plan))
     }
 
+    fn plan_rate(&self, place: u16) -> Option<&PlanRate> {
+        self.plan_rates.as_ref()?.get(place)
+    }
+
+    /// Whether the limit has rules for plans.
+    pub fn has_plans(&self) -> bool {
+        !self.plans.is_empty() || self.plan_rates.is_some()
+    }
+
     /// Whether the limit has rules for plans or for single keys.
     pub fn is_special(&self) -> bool {
-        !(self.plans.is_empty() && self.overrides.is_empty())
+        self.has_plans() || !self.overrides.is_empty()
     }
 
     /// The variant of a plan; the usual variant if the limit has no rule for the plan.
     pub fn plan(&self, name: &str) -> Variant {
         let place = self.plans.iter().position(|(known, _)| **known == *name);
-        place.and_then(|place| u16::try_from(place).ok()).map_or(Variant::Usual, Variant::Plan)
+        let known = place.and_then(|place| u16::try_from(place).ok()).map(Variant::Plan);
+        let usual = (&self.usual, &self.written.usual);
+        let rate = || self.plan_rates.as_ref()?.index_of(name, usual).map(Variant::PlanRate);
+        known.or_else(rate).unwrap_or_default()
+    }
+
+    /// The plan that a variant is the rule of; none if it is that of a limit or a key.
+    pub fn plan_of(&self, variant: Variant) -> Option<&str> {
+        match variant {
+            Variant::Plan(place) => self.plans.get(usize::from(place)).map(|(name, _)| &**name),
+            Variant::PlanRate(place) => self.plan_rate(place).map(|rate| &*rate.plan),
+            Variant::Usual | Variant::Override(_) => None,
+        }
     }
 }

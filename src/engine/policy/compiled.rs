@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::Method;
 
 use super::access::Access;
-use super::allowed::Shares;
+use super::allowed::{Shares, Variant};
 use super::descriptors::Descriptors;
 use super::facts::Facts;
 use super::identity::api_keys::ApiKeys;
@@ -190,6 +190,11 @@ impl Policy {
         })
     }
 
+    /// Whether a limit has a rule for this plan.
+    pub fn has_plan(&self, plan: &str) -> bool {
+        self.limits.iter().any(|limit| limit.allowed.plan(plan) != Variant::Usual)
+    }
+
     /// The limit of this name, as if it applied to a request.
     pub fn by_name(&self, name: &str) -> Option<Applied<'_>> {
         self.at(self.limits.iter().position(|limit| *limit.name == *name)?)
@@ -252,7 +257,7 @@ impl Policy {
             |index: &usize| self.identities.get(*index).is_some_and(|one| one.on_missing == OnMissing::Reject);
         let by_plan = matches!(&self.plans, Some(PlanSource::Claim(index)) if rejects(index));
         limit.key.iter().any(|part| matches!(part, KeyPart::Identity(index) if rejects(index)))
-            || by_plan && !limit.allowed.plans.is_empty()
+            || by_plan && limit.allowed.has_plans()
     }
 }
 

@@ -257,7 +257,7 @@ impl Limit {
     /// Whether a decision of the limit needs an identity or a plan of the request.
     pub fn needs_identity(&self) -> bool {
         let has_identity = self.key.iter().any(|part| matches!(part, KeyPart::Identity(_)));
-        self.stage == Stage::Identified && (has_identity || !self.allowed.plans.is_empty()) && !self.is_for_callers()
+        self.stage == Stage::Identified && (has_identity || self.allowed.has_plans()) && !self.is_for_callers()
     }
 
     /// Whether this limit refuses every request that `other` refuses. `false` also if that is unknown.

@@ -17,6 +17,7 @@ mod mismatch;
 mod overload;
 pub mod overrides;
 mod plan;
+mod plan_rates;
 mod priority;
 mod ramp;
 mod refusal_answer;
@@ -25,13 +26,14 @@ mod settle;
 mod shares;
 mod stale;
 mod strategy;
+mod written_rule;
 
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use allowed::{Allowed, Variant, WrittenRule, WrittenRules};
+pub use allowed::{Allowed, Variant, WrittenRules};
 pub use compiled::{Applied, LimitTraits, Policy};
 pub use cost::{Cost, CostLine, CostSource};
 pub use facts::Facts;
@@ -52,6 +54,7 @@ pub use matching::values::{AmbiguousValue, Repeated, compared, in_header, is_emp
 pub use mismatch::Mismatch;
 pub use overload::Overload;
 pub use plan::{Plan, PlanSource};
+pub use plan_rates::{PlanRates, ReadRate};
 pub use priority::{Priorities, Priority, PriorityRule};
 pub use ramp::{Ramp, Retirement};
 pub use refusal_answer::RefusalAnswer;
@@ -59,3 +62,4 @@ pub use routing::{affinity, host, route, upgrades};
 pub use settle::{AfterResponse, Settle, SettleBy, StatusSet};
 pub use stale::{StaleCause, StaleRule};
 pub use strategy::Strategy;
+pub use written_rule::WrittenRule;

@@ -83,8 +83,8 @@ pub(in crate::engine::gate) fn budget_of<'l>(
     let (check, limit) = (&charge.check, charge.check.applied.limit);
     let source = match check.variant {
         Variant::Usual => RuleSource::Limit,
-        Variant::Plan(index) => {
-            RuleSource::Plan(limit.allowed.plans.get(usize::from(index)).map_or("", |(name, _)| name))
+        Variant::Plan(_) | Variant::PlanRate(_) => {
+            RuleSource::Plan(limit.allowed.plan_of(check.variant).unwrap_or_default())
         }
         Variant::Override(_) => match (limit.allowed.is_set(check.variant), limit.allowed.assigned(check.variant)) {
             (true, Some(plan)) => RuleSource::RuntimePlan(plan),

@@ -115,7 +115,7 @@ fn seller() -> Value {
 }
 
 #[test]
-fn a_plan_is_text_in_another_claim() {
+fn a_plan_is_text_or_a_number_in_another_claim() {
     let long = "x".repeat(257);
     let plan = |claim: &str, claims: Value| {
         let mut verifier = Verifier::new(hmac_spec()).unwrap();
@@ -132,12 +132,13 @@ fn a_plan_is_text_in_another_claim() {
         ("iss", json!({ "sellerId": 1, "iss": "issuer" }), Some("issuer")),
         ("plan", json!({ "sellerId": 1 }), None),
         ("plan", json!({ "sellerId": 1, "plan": "" }), None),
-        ("plan", json!({ "sellerId": 1, "plan": 7 }), None),
+        ("plan", json!({ "sellerId": 1, "plan": 7 }), Some("7")),
+        ("plan", json!({ "sellerId": 1, "plan": 7.5 }), None),
         ("plan", json!({ "sellerId": 1, "plan": null }), None),
         ("plan", json!({ "sellerId": 1, "plan": ["premium"] }), None),
         ("plan", json!({ "sellerId": 1, "plan": { "name": "premium" } }), None),
         ("plan", json!({ "sellerId": 1, "plan": long }), None),
-        ("sellerId", json!({ "sellerId": 7 }), None),
+        ("sellerId", json!({ "sellerId": 7 }), Some("7")),
     ] {
         assert_eq!(plan(claim, claims.clone()), Ok(expected.map(str::to_owned)), "{claims}");
     }

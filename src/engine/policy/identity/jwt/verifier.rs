@@ -66,7 +66,7 @@ pub struct Verified {
 pub struct Claimed {
     /// The claim of the client; an integer in decimal.
     pub value: Arc<str>,
-    /// The claim of the plan, if it is configured and is text.
+    /// The claim of the plan, if it is configured; an integer in decimal.
     pub plan: Option<Arc<str>>,
 }
 
@@ -140,7 +140,7 @@ impl Verifier {
         let expires = self.check_times(&claims, now)?;
         self.check_parties(&claims)?;
         let value = claims.configured(0).and_then(claims::ClaimValue::client).ok_or(TokenError::Claim)?;
-        let plan = claims.configured(1).and_then(claims::ClaimValue::name);
+        let plan = claims.configured(1).and_then(claims::ClaimValue::client);
         Ok(Verified { claimed: Claimed { value, plan }, expires })
     }
 
