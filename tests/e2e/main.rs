@@ -35,6 +35,7 @@ mod body_units;
 mod bounds;
 mod checks;
 mod clients;
+mod comparison;
 mod etcd_leases;
 mod failures;
 mod fair_share;

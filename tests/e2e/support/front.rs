@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-use super::poll;
 use super::servers::{free_port, installed};
+use super::{Client, poll};
 
 /// Another proxy on a port of 127.0.0.1; killed on drop.
 pub struct Front {
@@ -17,6 +17,11 @@ pub struct Front {
 const NGINX: &str = "daemon off; master_process off; pid pid;\nevents {}\nhttp {\naccess_log seen;\n\
     client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; \
     scgi_temp_path scgi;\n";
+
+/// The static configuration of Traefik.
+const TRAEFIK: &str = "global: { checkNewVersion: false, sendAnonymousUsage: false }\nlog: { level: ERROR }\n\
+    ping: { manualRouting: true }\nentryPoints: { front: { address: '127.0.0.1:$PORT' } }\n\
+    providers: { file: { directory: dynamic, watch: false } }\n";
 
 impl Front {
     /// An nginx with these blocks within `http`; `$PORT` in them is its port.
@@ -44,11 +49,31 @@ impl Front {
         Self::start("envoy", arguments, &[("envoy.yaml", text)])
     }
 
+    /// A Traefik with this dynamic configuration.
+    pub fn traefik(text: &str) -> Self {
+        let front = Self::start(
+            "traefik",
+            &["--configFile=traefik.yml"],
+            &[
+                ("traefik.yml", TRAEFIK),
+                ("dynamic/limits.yml", text),
+                (
+                    "dynamic/ready.yml",
+                    "http: { routers: { ready: { rule: Path(`/is-ready`), service: ping@internal } } }",
+                ),
+            ],
+        );
+        // It accepts before it knows its routes.
+        poll(|| (Client::connect(front.address).get("/is-ready").status == 200).then_some(()));
+        front
+    }
+
     /// Takes another port if this one is in use.
     fn start(program: &str, arguments: &[&str], files: &[(&str, &str)]) -> Self {
         for _ in 0..10 {
             let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
             for (name, text) in files {
+                std::fs::create_dir_all(folder.path().join(name).parent().unwrap()).unwrap();
                 std::fs::write(folder.path().join(name), text.replace("$PORT", &port.to_string())).unwrap();
             }
             let said = std::fs::File::create(folder.path().join("said")).unwrap();
