@@ -1,13 +1,17 @@
 //! What `config/deploy` says fits what Weir does, and what the systems that read it accept.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(unreachable_pub)] // nothing is reachable from outside a test
+
+#[path = "e2e/support/programs.rs"]
+mod programs;
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use programs::installed;
 use serde_json::Value;
 use weir::base::time::instant_now;
 use weir::config::{self, Config};
@@ -100,19 +104,13 @@ fn systemd_takes_the_units() {
         let text = read(name).replace("/usr/local/bin/weir", env!("CARGO_BIN_EXE_weir"));
         std::fs::write(folder.path().join(name), text).unwrap();
     }
-    let analyze = |arguments: &[&str]| {
-        let ran = Command::new("systemd-analyze").args(arguments).current_dir(folder.path()).output();
-        match ran {
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            ran => Some(ran.unwrap()),
-        }
-    };
     for arguments in [
         &["verify", "./weir.service", "./weir.socket"][..],
         // 2.0 of 10; what is left of it is the network.
         &["security", "--offline=true", "--threshold=20", "./weir.service"],
     ] {
-        let Some(output) = analyze(arguments) else { return };
+        let analyze = installed("systemd-analyze");
+        let output = Command::new(analyze).args(arguments).current_dir(folder.path()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{arguments:?}: {said}");
         assert!(output.stderr.is_empty(), "{arguments:?}: {said}");
@@ -167,14 +165,9 @@ fn the_fleet_has_a_store_and_a_balancer() {
     assert!(page.contains(configs["weir"]["content"].as_str().unwrap()), "docs/fleet/index.md shows another one");
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("haproxy.cfg"), balancer).unwrap();
-    let checked = Command::new("haproxy").args(["-c", "-f", "haproxy.cfg"]).current_dir(folder.path()).output();
-    match checked {
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        checked => {
-            let checked = checked.unwrap();
-            assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
-        }
-    }
+    let haproxy = installed("haproxy");
+    let checked = Command::new(haproxy).args(["-c", "-f", "haproxy.cfg"]).current_dir(folder.path()).output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 }
 
 /// Starts Redis with the command of its container. It stores nothing on disk, and evicts nothing.
@@ -182,14 +175,14 @@ fn check_redis(command: &Value) {
     let words: Vec<&str> = command.as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
-    let mut server = Command::new(words[0])
+    let mut server = Command::new(installed(words[0]))
         .args(&words[1..])
         .args(["--port", "0", "--unixsocket"])
         .arg(&socket)
         .current_dir(folder.path())
         .stdout(Stdio::null())
         .spawn()
-        .expect("redis-server is installed by tests/install-servers");
+        .unwrap();
     let client = redis::Client::open(format!("unix:{}", socket.display())).unwrap();
     let deadline = instant_now() + Duration::from_secs(20);
     let mut connection = loop {

@@ -5,6 +5,8 @@
 
 #[path = "package/chart.rs"]
 mod chart;
+#[path = "e2e/support/programs.rs"]
+mod programs;
 #[path = "package/release.rs"]
 mod release;
 
@@ -19,28 +21,19 @@ const CONFIG: &str = "etc/weir/weir.toml";
 /// Runs a command that must succeed. Returns its output.
 #[track_caller]
 fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}; see tests/install-servers"));
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {said}");
     said
 }
 
-/// A command with the tools of `tests/install-servers`, which runs if one is missing.
+/// A command with the tools of `tests/install-servers`.
 fn tool(program: impl AsRef<std::ffi::OsStr>) -> Command {
-    static TOOLS: OnceLock<()> = OnceLock::new();
     let folder = std::env::current_dir().unwrap().join("target/tools/bin");
-    TOOLS.get_or_init(|| {
-        let answers = |name: &str, argument: &str| {
-            Command::new(name).arg(argument).output().is_ok_and(|output| output.status.success())
-        };
-        let is_there = answers(folder.join("nfpm").to_str().unwrap(), "--version")
-            && answers("cargo-cyclonedx", "--version")
-            && answers("rpm", "--version")
-            && answers("umoci", "--version");
-        if !is_there {
-            run(&mut Command::new("tests/install-servers"));
-        }
-    });
+    assert!(folder.join("nfpm").is_file(), "nfpm is missing: run tests/install-servers");
+    for program in ["cargo-cyclonedx", "rpm", "umoci"] {
+        programs::installed(program);
+    }
     let path = std::env::var("PATH").unwrap();
     let mut command = Command::new(program);
     command.env("PATH", format!("{}:{path}", folder.display()));

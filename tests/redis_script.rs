@@ -5,6 +5,8 @@
 
 #[path = "redis_script/model.rs"]
 mod model;
+#[path = "e2e/support/programs.rs"]
+mod programs;
 #[path = "redis_script/properties.rs"]
 mod properties;
 #[path = "redis_script/random.rs"]

@@ -1,5 +1,6 @@
 //! A Redis server of a test, and calls of scripts on it.
 
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -9,6 +10,8 @@ use weir::engine::limit::Key;
 use weir::engine::store::backend::{Decided, RemoteCharge, Unavailable};
 use weir::fleet::stores::driver::Generation;
 use weir::fleet::stores::redis::script::{self, Call, Caller, Names};
+
+use crate::programs::installed;
 
 /// A server on a Unix socket, ended on drop. `WEIR_REDIS_SERVER` is its program, such as another version of it.
 pub struct Server {
@@ -26,14 +29,14 @@ impl Server {
     pub fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
-        let program = std::env::var("WEIR_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+        let program = std::env::var_os("WEIR_REDIS_SERVER").map_or_else(|| installed("redis-server"), PathBuf::from);
         let mut child = Command::new(program)
             .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
             .arg(&socket)
             .current_dir(folder.path())
             .stdout(Stdio::null())
             .spawn()
-            .expect("redis-server is installed by tests/install-servers");
+            .unwrap();
         let client = redis::Client::open(format!("unix:{}", socket.display())).unwrap();
         let connection = loop {
             // No event tells when a server listens.

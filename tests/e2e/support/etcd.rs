@@ -4,7 +4,8 @@ use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Output, Stdio};
 
-use super::servers::{free_port, installed};
+use super::programs::installed;
+use super::servers::free_port;
 use super::{Cert, poll};
 
 /// An etcd of one member on ports of 127.0.0.1, with a data folder of its own; killed on drop.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::servers::library;
+use super::programs::library;
 use super::{Client, PATIENCE, Upstream, Weir};
 
 /// The secret of every fleet, in the environment variable `WEIR_FLEET_SECRET`.

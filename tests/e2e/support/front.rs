@@ -3,7 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-use super::servers::{free_port, installed};
+use super::programs::installed;
+use super::servers::free_port;
 use super::{Client, poll};
 
 /// Another proxy on a port of 127.0.0.1; killed on drop.

@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::poll;
+use super::programs::installed;
 
 /// The kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,38 +145,6 @@ impl Drop for Server {
         let _ = Command::new("kill").arg(self.child.id().to_string()).status();
         let _ = self.child.wait();
     }
-}
-
-/// The path of a program; some are outside the users' PATH.
-fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
-    folders.map(|folder| folder.join(program)).find(|file| file.is_file())
-}
-
-/// The path of a program that `tests/install-servers` installs.
-pub fn installed(program: &str) -> PathBuf {
-    found(program, || find(program))
-}
-
-/// The path of a shared library that `tests/install-servers` installs, by its path below `/usr/lib/ARCHITECTURE`.
-pub(super) fn library(name: &str) -> PathBuf {
-    found(name, || {
-        let folders = std::fs::read_dir("/usr/lib").ok()?.flatten();
-        folders.map(|folder| folder.path().join(name)).find(|file| file.is_file())
-    })
-}
-
-/// What `find` finds. Runs `tests/install-servers` once if that is nothing.
-fn found(name: &str, find: impl Fn() -> Option<PathBuf>) -> PathBuf {
-    static ONCE: Once = Once::new();
-    if find().is_none() {
-        ONCE.call_once(|| {
-            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/install-servers");
-            let _ = Command::new(script).status();
-        });
-    }
-    find().unwrap_or_else(|| panic!("{name} is missing; tests/install-servers installs it"))
 }
 
 /// A free port that the kernel gives to no connection and to no listener without a port, so that a server can be

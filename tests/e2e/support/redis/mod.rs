@@ -15,7 +15,8 @@ pub use cluster::Cluster;
 pub use sentinel::Sentinels;
 pub use session::{Reply, Session};
 
-use super::servers::{free_port, installed};
+use super::programs::installed;
+use super::servers::free_port;
 use super::{Cert, poll};
 
 /// A server without persistence on a port of 127.0.0.1; killed on drop.
