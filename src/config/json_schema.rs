@@ -95,6 +95,15 @@ fn of_kind(kind: Kind, table: &Value) -> Value {
         | Kind::DurationOrOneOf(_) => text(),
         Kind::List(_) => list(0, text()),
         Kind::Some(_) => list(1, text()),
+        Kind::Rows(_) => list(
+            1,
+            json!({ "anyOf": [text(), {
+            "type": "object",
+            "properties": { "file": text() },
+            "required": ["file"],
+            "additionalProperties": false,
+        }] }),
+        ),
         Kind::Statuses(_) => list(1, json!({ "type": ["integer", "string"] })),
         Kind::Count(min, max) => count(min, max),
         Kind::CountOr(min, max, word) => json!({ "anyOf": [count(min, max), { "const": word }] }),

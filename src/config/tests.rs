@@ -17,6 +17,7 @@ mod identities;
 mod json_schema;
 mod limiters;
 mod limits;
+mod list_files;
 mod obedient;
 mod on_limit;
 mod overrides;
@@ -46,8 +47,8 @@ use crate::engine::limit::{Algorithm, OnFull, Quota, Rate};
 use crate::engine::policy::KeyPart;
 use crate::engine::policy::client_ip::AddressHeader;
 use crate::engine::policy::{
-    Cost, DelayRule, HeaderTest, HoldRule, HostPattern, IdentitySource, Mode, OnLimit, OnMissing, RefusalAnswer,
-    Repeated, Stage,
+    Cost, DelayRule, HeaderTest, HoldRule, HostPattern, IdentitySource, Mode, Networks, OnLimit, OnMissing,
+    RefusalAnswer, Repeated, Stage,
 };
 use crate::engine::store::Usage;
 use crate::transport::net::ListenAddress;
@@ -183,7 +184,7 @@ fn a_full_configuration_becomes_what_it_says() {
         (per_ip.stage, per_ip.on_limit, per_ip.allowed.usual.capacity()),
         (Stage::Arrival, OnLimit::Reject, 100)
     );
-    assert_eq!(per_ip.except.networks, ["192.0.2.0/24".parse().unwrap()]);
+    assert_eq!(per_ip.except.networks, Networks::from_iter(["192.0.2.0/24".parse().unwrap()]));
     assert_eq!(reports.allowed.usual, bucket(10, 120_000_000_000, 20));
     assert!(matches!(&search.allowed.usual, Algorithm::Several(rules) if rules.len() == 2));
     assert_eq!((search.allowed.plans.len(), search.allowed.overrides.len(), search.cost.max()), (3, 3, 10));
@@ -198,7 +199,7 @@ fn a_full_configuration_becomes_what_it_says() {
     assert_eq!(reports.matches.headers[0].1, HeaderTest::Is("full".parse().unwrap()));
     assert_eq!(reports.matches.headers[1].1, HeaderTest::Present);
     assert!(matches!(&reports.matches.headers[2].1, HeaderTest::Matches(regex) if regex.as_str() == "(?i)bot"));
-    assert_eq!((reports.matches.path_regexes.len(), reports.matches.networks.len()), (2, 1));
+    assert_eq!((reports.matches.path_regexes.len(), reports.matches.networks.iter().len()), (2, 1));
 }
 
 proptest! {

@@ -195,7 +195,7 @@ fn paths_that_need_a_plan() {
 }
 
 #[test]
-fn a_plan_in_a_header_is_trusted() {
+fn a_plan_in_a_header_of_a_proxy_is_trusted() {
     let access = "[access]\nrequire = [{ path = \"/pro\", plan = \"premium\" }]\n[plans]\nfrom = \"header:x-plan\"\n";
     let upstream = Upstream::start();
     let weir = start(&upstream, &format!("{NEVER}{access}"));
@@ -208,6 +208,49 @@ fn a_plan_in_a_header_is_trusted() {
     ] {
         assert_eq!(get(&weir, "/pro", headers).status, status, "{headers}");
     }
+}
+
+/// A plan that an override assigns opens a path, whatever the limit of the override is for; a header opens it only if a
+/// trusted proxy sent it.
+#[test]
+fn a_required_plan_is_assigned_or_proven() {
+    let config = "[identity.partner]\nheader = \"x-partner\"\non_missing = \"ip\"\n\
+        [identity.seller]\non_missing = \"ip\"\n[identity.seller.jwt]\nclaim = \"sellerId\"\n\
+        algorithms = [\"HS256\"]\nkeys = [{ secret = { env = \"JWT_SECRET\" } }]\n\
+        [plans]\nfrom = \"header:x-plan\"\n[access]\nrequire = [{ path = \"/pro\", plan = \"gold\" }]\n\
+        [[limit]]\nname = \"sellers\"\nkey = [\"seller\"]\nrate = \"9/h\"\nmode = \"off\"\nmatch = { path = \"/other\" }\n\
+        plans = { gold = \"unlimited\", iron = \"1/h\" }\n\
+        overrides = { 7 = { plan = \"gold\" }, 8 = { plan = \"iron\" }, 9 = \"99/h\" }\n\
+        [[limit]]\nname = \"partners\"\nkey = [\"partner\"]\nrate = \"999/h\"\nplans = { gold = \"999/h\" }\n\
+        overrides = { acme = { plan = \"gold\" } }\n\
+        [[limit]]\nname = \"queries\"\nkey = [\"query:k\"]\nrate = \"999/h\"\nplans = { gold = \"999/h\" }\n\
+        overrides = { acme = { plan = \"gold\" } }\n";
+    let upstream = Upstream::start();
+    let weir = start(&upstream, config);
+    let seller = |id: u32| bearer(json!({ "sellerId": id }));
+    for (target, headers, direct, proxied) in [
+        ("/pro", seller(7), 200, 200),
+        ("/pro", seller(8) + "X-Plan: gold\r\n", 403, 403),
+        ("/pro", seller(9), 403, 403),
+        ("/pro", seller(9) + "X-Plan: gold\r\n", 403, 200),
+        ("/pro", "X-Plan: gold\r\n".to_owned(), 403, 200),
+        ("/pro", "X-Partner: acme\r\n".to_owned(), 403, 200),
+        ("/pro", "X-Partner: other\r\n".to_owned(), 403, 403),
+        ("/pro?k=acme", String::new(), 403, 403),
+        ("/pro", "Authorization: Bearer wrong\r\n".to_owned(), 403, 403),
+        ("/free", String::new(), 200, 200),
+    ] {
+        // Only the first address is a trusted proxy.
+        for (ip, status) in [([127, 0, 0, 2], direct), ([127, 0, 0, 1], proxied)] {
+            let mut client = Client::connect_from(ip.into(), weir.address());
+            let answer = client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n{headers}\r\n")).answer();
+            assert_eq!(answer.status, status, "{target} {headers} {ip:?}");
+        }
+    }
+    // An operator assigns a plan at run time.
+    let assign = json!({ "limit": "sellers", "key": { "seller": "9" }, "plan": "gold" });
+    assert_eq!(weir.ask_admin("POST", "/v1/plans", &assign).status, 200);
+    weir.wait_until("the plan opens the path", || get(&weir, "/pro", &seller(9)).status == 200);
 }
 
 #[test]
@@ -261,6 +304,26 @@ fn a_denial_keeps_the_connection_and_a_reload_changes_the_lists() {
     std::fs::write(weir.config_file(), Weir::config(&upstream, TRUSTED, &access("/b"))).unwrap();
     weir.wait_until("the new list", || client.get("/b").status == 403);
     assert_eq!(client.get("/a").status, 200);
+}
+
+#[test]
+fn files_of_networks_are_read_again_when_they_change() {
+    let upstream = Upstream::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("blocked.txt");
+    std::fs::write(&file, "198.51.100.0/24 # spam\n").unwrap();
+    let access = format!("{NEVER}[access]\ndeny = {{ ip = {{ file = \"blocked.txt\" }} }}");
+    std::fs::write(folder.path().join("weir.toml"), Weir::config(&upstream, TRUSTED, &access)).unwrap();
+    let weir = Weir::start_in(folder);
+    let status = |ip: &str| get(&weir, "/", &from(ip)).status;
+    assert_eq!([status("198.51.100.9"), status("203.0.113.9")], [403, 200]);
+    std::fs::write(&file, "203.0.113.0/24\n").unwrap();
+    weir.wait_until("the new list", || status("203.0.113.9") == 403);
+    assert_eq!(status("198.51.100.9"), 200);
+    // A wrong row changes nothing.
+    std::fs::write(&file, "198.51.100.0/24\nspam\n").unwrap();
+    assert!(weir.wait_for_line("`spam` is neither").contains("line 2"));
+    assert_eq!([status("198.51.100.9"), status("203.0.113.9")], [200, 403]);
 }
 
 #[test]

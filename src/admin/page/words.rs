@@ -8,7 +8,9 @@ use crate::admin::explain::in_words;
 use crate::admin::times::rfc3339;
 use crate::base::time::Timestamp;
 use crate::engine::limit::Algorithm;
-use crate::engine::policy::{Allowed, HeaderTest, HostPattern, Limit, Match, OnLimit, Policy, TextRegex, Variant};
+use crate::engine::policy::{
+    Allowed, HeaderTest, HostPattern, Limit, Match, Networks, OnLimit, Policy, TextRegex, Variant,
+};
 
 /// A number with a narrow space between groups of three digits.
 pub(super) fn number(number: f64) -> String {
@@ -113,9 +115,17 @@ pub(super) fn value(json: &Value) -> String {
 
 /// The requests to which a limit applies, a line for each condition but the paths.
 pub(super) fn conditions(limit: &Limit) -> Vec<String> {
-    let networks: Vec<_> = limit.except.networks.iter().map(ToString::to_string).collect();
+    let networks = networks(&limit.except.networks);
     let paths: Vec<_> = limit.except.paths.iter().map(|path| path.as_str().to_owned()).collect();
     requests(&limit.matches).into_iter().chain(list("except", &networks)).chain(list("except", &paths)).collect()
+}
+
+/// The first networks, and how many there are beside them: a file may list many.
+fn networks(all: &Networks) -> Vec<String> {
+    const SHOWN: usize = 20;
+    let more = all.iter().len().saturating_sub(SHOWN);
+    let more = (more > 0).then(|| format!("{more} more"));
+    all.iter().take(SHOWN).map(ToString::to_string).chain(more).collect()
 }
 
 fn list(name: &str, all: &[String]) -> Option<String> {
@@ -132,6 +142,7 @@ pub fn requests(matches: &Match) -> Vec<String> {
         HeaderTest::Present => name.to_string(),
         // The value may be a credential.
         HeaderTest::Is(_) => format!("{name}: (a fixed value)"),
+        HeaderTest::OneOf(values) => format!("{name}: ({} values)", values.len()),
         HeaderTest::Matches(_) => format!("{name}: (a regular expression)"),
     };
     let regex = |regex: &TextRegex| regex.as_str().to_owned();
@@ -139,7 +150,7 @@ pub fn requests(matches: &Match) -> Vec<String> {
         list("path matches", &matches.path_regexes.iter().map(regex).collect::<Vec<_>>()),
         list("method", &matches.methods.iter().map(ToString::to_string).collect::<Vec<_>>()),
         list("host", &matches.hosts.iter().map(host).collect::<Vec<_>>()),
-        list("client", &matches.networks.iter().map(ToString::to_string).collect::<Vec<_>>()),
+        list("client", &networks(&matches.networks)),
         list("header", &matches.headers.iter().map(header).collect::<Vec<_>>()),
     ]
     .into_iter()

@@ -137,7 +137,7 @@ pub(super) fn access(root: &Table<'_>, identities: &[String]) -> (Option<Access>
             spec.identities.push((index, value, rule));
         }
     }
-    spec.require = require(&table, identities, root.has("plans"));
+    spec.require = require(&table, identities, &Sources::of(root));
     warn_of_spellings(root, &table);
     let bypass = Bypass::of(&spec);
     (Some(Access::new(spec)), bypass)
@@ -212,19 +212,47 @@ fn identity_values(
     all
 }
 
-fn require(table: &Table<'_>, identities: &[String], has_plans: bool) -> Vec<Requirement> {
+/// The sources of plans.
+struct Sources {
+    /// `[plans]`, or a limit with plans, which overrides assign.
+    any: bool,
+    /// A header that no trusted proxy sends.
+    unproven: bool,
+}
+
+impl Sources {
+    fn of(root: &Table<'_>) -> Self {
+        let text = |table, key| root.get(table)?.get_ref().as_table()?.get(key)?.get_ref().as_str();
+        let has = |table, key| root.get(table).is_some_and(|one| one.get_ref().get(key).is_some());
+        let has_plans = |limit: &Spanned<DeValue<'_>>| limit.get_ref().get("plans").is_some();
+        Self {
+            any: root.has("plans") || root.items("limit").iter().any(has_plans),
+            unproven: text("plans", "from").is_some_and(|from| from.starts_with("header:"))
+                && !has("server", "trusted_proxies"),
+        }
+    }
+}
+
+fn require(table: &Table<'_>, identities: &[String], sources: &Sources) -> Vec<Requirement> {
     if table.items("require").is_empty() {
         table.fault_if_present("require", "an empty list has no effect; remove it");
     }
     let tables = table.tables("require");
-    tables.iter().filter(|table| !table.is_broken()).map(|table| requirement(table, identities, has_plans)).collect()
+    tables.iter().filter(|table| !table.is_broken()).map(|table| requirement(table, identities, sources)).collect()
 }
 
-fn requirement(table: &Table<'_>, names: &[String], has_plans: bool) -> Requirement {
+fn requirement(table: &Table<'_>, names: &[String], sources: &Sources) -> Requirement {
     let plans = table.list("plan", value);
-    if plans.is_some() && !has_plans {
-        let problem = Problem::new(table.span(), "`access.require.plan` needs `[plans]`").absence();
-        let help = "without it no request has a plan; set the source of plans, as in `[plans] from =  \"seller.plan\"`";
+    if plans.is_some() && sources.unproven {
+        let what = "a plan in a header counts from `server.trusted_proxies` only, and there are none";
+        let help = "name the proxies, or take the plan from a token or an API key";
+        table.warn("plan", table.span_of("plan"), "unproven_plan", (what, help));
+    }
+    if plans.is_some() && !sources.any {
+        let problem =
+            Problem::new(table.span(), "`access.require.plan` needs `[plans]`, or a limit with `plans`").absence();
+        let help =
+            "without them no request has a plan; set the source of plans, as in `[plans] from = \"seller.plan\"`";
         table.context.note(problem.help(help));
     }
     if !table.has("identity") && !table.has("plan") {
@@ -269,6 +297,10 @@ impl AccessEntry<'_> {
             seen.insert(about, (self.rule, self.span.clone()));
             return true;
         };
+        let listed = table.context.listed.borrow();
+        if *said == self.rule && (listed.contains(&self.span) || listed.contains(first)) {
+            return false;
+        }
         let what = self.name.map_or("this value".to_owned(), |name| format!("`{name}`"));
         let how = if *said == self.rule { "occurs twice" } else { "is both denied and allowed" };
         let problem = Problem::new(self.span.clone(), format!("`{}`: {what} {how}", table.path_of(key)));

@@ -1,5 +1,7 @@
 //! Warnings about identities: identities that nothing uses, and identities that guard a part of a route.
 
+use std::sync::LazyLock;
+
 use super::warnings::NamedLimits;
 use crate::config::reader::{Problem, Table};
 use crate::engine::policy::identity_header::IdentityValue;
@@ -89,15 +91,8 @@ pub(super) fn of_evaded_denials(root: &Table<'_>, policy: &Policy, routes: Optio
 
 /// The requests of each route that does not require the identity at `index` itself; all requests without `[[route]]`.
 fn open_routes(routes: Option<&Routes>, index: usize) -> Vec<&Match> {
-    static ALL: Match = Match {
-        paths: Vec::new(),
-        path_regexes: Vec::new(),
-        hosts: Vec::new(),
-        methods: Vec::new(),
-        headers: Vec::new(),
-        networks: Vec::new(),
-    };
-    let Some(routes) = routes else { return vec![&ALL] };
+    static ALL: LazyLock<Match> = LazyLock::new(Match::default);
+    let Some(routes) = routes else { return vec![&*ALL] };
     routes.all().iter().filter(|route| !route.require.contains(&index)).map(|route| &route.matches).collect()
 }
 

@@ -1,5 +1,7 @@
 //! `match` of limits and routes: paths, hosts, methods, headers and addresses of clients.
 
+use std::sync::Arc;
+
 use http::{HeaderName, HeaderValue, Method};
 use toml::Spanned;
 use toml::de::DeValue;
@@ -7,7 +9,7 @@ use toml::de::DeValue;
 use super::identity::request_header;
 use crate::config::reader::{Fault, Located, Table, did_you_mean, nearest, units};
 use crate::engine::policy::path::PathRules;
-use crate::engine::policy::{HeaderTest, HostPattern, Match, PathPattern, PatternError, TextRegex};
+use crate::engine::policy::{HeaderTest, HostPattern, Match, Networks, PathPattern, PatternError, TextRegex, compared};
 
 /// Compiles a `match` table. Notes and leaves out invalid entries; the configuration is invalid then.
 pub(super) fn matches(table: &Table<'_>) -> Match {
@@ -23,8 +25,17 @@ pub(super) fn matches(table: &Table<'_>) -> Match {
         hosts: table.list("host", host).unwrap_or_default(),
         methods: methods.into_iter().map(Located::into_inner).collect(),
         headers: headers(table),
-        networks: table.list("ip", units::network).unwrap_or_default(),
+        networks: networks(table),
     }
+}
+
+/// The networks of `ip`. Without a row in its files, all clients would match.
+fn networks(table: &Table<'_>) -> Networks {
+    let networks: Networks = table.list("ip", units::network).into_iter().flatten().collect();
+    if networks.is_empty() && table.items("ip").iter().any(|item| item.get_ref().is_table()) {
+        table.fault_if_present("ip", "the file has no row, so every client would match");
+    }
+    networks
 }
 
 /// Compiles the paths of an `except` table.
@@ -128,13 +139,35 @@ fn header_test<'a>(table: &Table<'a>, value: &'a Spanned<DeValue<'a>>) -> Option
     table.hide_all(value);
     let Some(text) = value.get_ref().as_str() else {
         let test = table.table("header").table_of("NAME", value);
-        return test.parsed("regex", |text| regex(text, false)).map(HeaderTest::Matches);
+        return match (test.has("regex"), test.has("file")) {
+            (true, false) => test.parsed("regex", |text| regex(text, false)).map(HeaderTest::Matches),
+            (false, true) => listed_values(&test),
+            _ if test.is_broken() => None,
+            _ => {
+                table.fault("header", value.span(), "needs either `regex` or `file`");
+                None
+            }
+        };
     };
     let test = HeaderValue::from_str(text).map(HeaderTest::Is).ok();
     if test.is_none() {
         table.fault("header", value.span(), "this is not a valid header value");
     }
     test
+}
+
+/// The values in the rows of `file`.
+fn listed_values(test: &Table<'_>) -> Option<HeaderTest> {
+    let file = test.text_at("file")?;
+    let value = |text: &str| {
+        let value = HeaderValue::from_str(text).map_err(|_| Fault::new("this is not a valid header value"))?;
+        Ok(Box::from(compared(value.as_bytes())))
+    };
+    let rows = test.rows("file", &file.span(), file.get_ref(), value);
+    if rows.is_empty() {
+        test.fault("file", file.span(), "the file has no row, so no request would match");
+    }
+    Some(HeaderTest::OneOf(Arc::new(rows.into_iter().map(|(_, value)| value).collect())))
 }
 
 /// Parses a regular expression of the paths of requests, folded as they are.

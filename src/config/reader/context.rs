@@ -3,6 +3,7 @@
 //! It is independent of TOML and of options.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,8 @@ pub(in crate::config) struct Context<'a> {
     pub(in crate::config) has_underscores: Cell<bool>,
     /// The configuration's own file, if it is in one.
     pub(in crate::config) own: Option<&'a Path>,
+    /// The positions of files with rows. Their rows may repeat other entries.
+    pub(in crate::config) listed: RefCell<HashSet<Range<usize>>>,
     /// Whether keys of tables may be secrets, so that no message repeats them.
     pub(in crate::config) hides_keys: bool,
 }
@@ -39,7 +42,8 @@ impl<'a> Context<'a> {
     ) -> Self {
         let (problems, secrets, sources) = (RefCell::default(), RefCell::default(), RefCell::default());
         let (paths, has_underscores) = (Cell::default(), Cell::new(true));
-        Self { dir, env, problems, secrets, sources, kept: None, paths, has_underscores, own, hides_keys: false }
+        let (kept, listed) = (None, RefCell::default());
+        Self { dir, env, problems, secrets, sources, kept, paths, has_underscores, own, listed, hides_keys: false }
     }
 
     /// For the file of overrides beside that configuration.

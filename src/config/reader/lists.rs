@@ -1,5 +1,6 @@
 //! Reads lists of strings, and tables of lists whose keys the user chooses.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::ops::Range;
@@ -9,6 +10,9 @@ use toml::de::DeValue;
 
 use super::{Fault, Located, Problem, Table};
 use crate::config::schema::{self, Kind, Opt, Preset};
+
+/// The most invalid rows of a file that are noted.
+const ROW_FAULTS_MAX: usize = 20;
 
 /// The values of a list, or the value alone.
 pub(in crate::config) fn items_of<'v>(value: &'v Spanned<DeValue<'v>>) -> &'v [Spanned<DeValue<'v>>] {
@@ -61,12 +65,15 @@ impl Table<'_> {
         let mut found: Vec<Located<T>> = Vec::new();
         let mut by_hash: HashMap<u64, Vec<usize>> = HashMap::new();
         let hasher = RandomState::new();
+        let is_listed = |span: &Range<usize>| self.context.listed.borrow().contains(span);
         for (text, read) in self.strings(key, option, value, parse)? {
             let alike = by_hash.entry(hasher.hash_one(read.get_ref())).or_default();
             let first =
                 alike.iter().filter_map(|index| found.get(*index)).find(|other| other.get_ref() == read.get_ref());
             if let Some(first) = first {
-                self.note_twice(key, text, read.span(), first.span());
+                if !is_listed(&read.span()) && !is_listed(&first.span()) {
+                    self.note_twice(key, &text, read.span(), first.span());
+                }
             } else {
                 alike.push(found.len());
                 found.push(read);
@@ -106,22 +113,72 @@ impl Table<'_> {
         option: &Opt,
         value: &'v Spanned<DeValue<'v>>,
         parse: impl Fn(&str) -> Result<T, Fault>,
-    ) -> Option<Vec<(&'v str, Located<T>)>> {
+    ) -> Option<Vec<(Cow<'v, str>, Located<T>)>> {
         let items = items_of(value);
         if items.is_empty() && !matches!(option.kind, Kind::List(_)) {
-            let is_optional = matches!(option.kind, Kind::Some(_)) && !matches!(option.default, Preset::Required);
+            let is_optional =
+                matches!(option.kind, Kind::Some(_) | Kind::Rows(_)) && !matches!(option.default, Preset::Required);
             let what = if is_optional { "an empty list has no effect; remove it" } else { "must not be empty" };
             self.fault(key, value.span(), what);
             return None;
         }
-        let read = |item: &'v Spanned<DeValue<'v>>| match item.get_ref() {
-            DeValue::String(text) => {
-                let read = self.parse(key, item.span(), text, &parse)?;
-                Some((&**text, Spanned::new(item.span(), read)))
+        let mut all = Vec::new();
+        for item in items {
+            let file =
+                item.get_ref().as_table().filter(|table| matches!(option.kind, Kind::Rows(_)) && table.len() == 1);
+            match (item.get_ref(), file.and_then(|table| table.get("file")?.get_ref().as_str())) {
+                (DeValue::String(text), _) => {
+                    let read = self.parse(key, item.span(), text, &parse);
+                    all.extend(read.map(|read| (Cow::Borrowed(&**text), Spanned::new(item.span(), read))));
+                }
+                (_, Some(path)) => {
+                    let rows = self.rows(key, &item.span(), path, &parse);
+                    all.extend(
+                        rows.into_iter().map(|(text, read)| (Cow::Owned(text), Spanned::new(item.span(), read))),
+                    );
+                }
+                _ => _ = self.mismatched::<T>(key, option, item),
             }
-            _ => self.mismatched(key, option, item),
+        }
+        Some(all)
+    }
+
+    /// Parses each row of a file: a string, and `#` before a comment. Notes invalid rows with their lines.
+    pub(in crate::config) fn rows<T>(
+        &self,
+        key: &str,
+        span: &Range<usize>,
+        path: &str,
+        parse: impl Fn(&str) -> Result<T, Fault>,
+    ) -> Vec<(String, T)> {
+        self.context.listed.borrow_mut().insert(span.clone());
+        let decoded = |bytes| String::from_utf8(bytes).map_err(|_| format!("`{path}` is not UTF-8"));
+        let text = match self.context.file(path).and_then(decoded) {
+            Ok(text) => text,
+            Err(what) => {
+                self.fault(key, span.clone(), what);
+                return Vec::new();
+            }
         };
-        Some(items.iter().filter_map(read).collect())
+        let (mut rows, mut faults) = (Vec::new(), 0);
+        for (number, row) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
+            let is_comment = |at: usize| row.get(..at).is_some_and(|before| before.trim_end().len() < at || at == 0);
+            let end = row.match_indices('#').find(|(at, _)| is_comment(*at)).map_or(row.len(), |(at, _)| at);
+            let row = row.get(..end).unwrap_or(row).trim();
+            match parse(row) {
+                _ if row.is_empty() => {}
+                Ok(read) => rows.push((row.to_owned(), read)),
+                Err(fault) => {
+                    let what = format!("`{path}`, line {number}: {}", fault.what);
+                    self.fault(key, span.clone(), Fault { what, ..fault });
+                    faults += 1;
+                }
+            }
+            if faults == ROW_FAULTS_MAX {
+                break;
+            }
+        }
+        rows
     }
 
     /// Notes a repeated entry.

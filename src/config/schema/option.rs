@@ -26,6 +26,8 @@ pub enum Kind {
     List(&'static str),
     /// A list of strings, or a single one; not empty.
     Some(&'static str),
+    /// A list of strings or of files with rows, or a single one; not empty.
+    Rows(&'static str),
     /// A list of statuses as strings or numbers, or a single one; not empty.
     Statuses(&'static str),
     /// A whole number in a range, both ends included.
@@ -108,6 +110,7 @@ impl fmt::Display for Kind {
             Self::Text(what) => write!(f, "string ({what})"),
             Self::List(what) => write!(f, "list of strings ({what})"),
             Self::Some(what) | Self::Statuses(what) => write!(f, "non-empty list of strings ({what})"),
+            Self::Rows(what) => write!(f, "non-empty list of strings ({what}) or of `{{ file = \"PATH\" }}`"),
             Self::Count(min, u64::MAX) => write!(f, "whole number from {min}"),
             Self::Count(min, max) => write!(f, "whole number from {min} to {max}"),
             Self::CountOr(min, u64::MAX, word) => write!(f, "whole number from {min}, or `{word}`"),

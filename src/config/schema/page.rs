@@ -91,6 +91,7 @@ impl fmt::Display for Brief {
             Kind::Text(what) => f.write_str(what),
             Kind::Some(PLACE) => f.write_str("list: address"),
             Kind::List(what) | Kind::Some(what) | Kind::Statuses(what) => write!(f, "list: {what}"),
+            Kind::Rows(what) => write!(f, "list: {what}, or file"),
             Kind::Count(min, u64::MAX) => write!(f, "from {min}"),
             Kind::Count(min, max) => write!(f, "{min}–{max}"),
             Kind::CountOr(min, u64::MAX, word) => write!(f, "from {min}, or `{word}`"),

@@ -66,7 +66,7 @@ allow = { ip = ["203.0.113.7/32", "::ffff:198.51.100.0/120", 5], path = ["/a/{z}
     3 | allow = { ip = ["203.0.113.7/32", "::ffff:198.51.100.0/120", 5], path = ["/a/{z}", "/a/{*z}"], paths = "/b" }
       |                                   ^^^^^^^^^^^^^^^^^^^^^^^^^
 
-    error: `access.allow.ip`: expected non-empty list of strings (address or network)
+    error: `access.allow.ip`: expected non-empty list of strings (address or network) or of `{ file = "PATH" }`
      --> weir.toml:3:62
       |
     3 | allow = { ip = ["203.0.113.7/32", "::ffff:198.51.100.0/120", 5], path = ["/a/{z}", "/a/{*z}"], paths = "/b" }
@@ -275,13 +275,13 @@ from = "header:x-plan""#), @r#"
     "#);
     insta::assert_snapshot!(said(r#"[access]
 require = [{ path = "/pro", plan = "premium" }]"#), @r#"
-    error: `access.require.plan` needs `[plans]`
+    error: `access.require.plan` needs `[plans]`, or a limit with `plans`
      --> weir.toml:2:12
       |
     2 | require = [{ path = "/pro", plan = "premium" }]
       |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
       |
-      = help: without it no request has a plan; set the source of plans, as in `[plans] from =  "seller.plan"`
+      = help: without them no request has a plan; set the source of plans, as in `[plans] from = "seller.plan"`
     "#);
     insta::assert_snapshot!(said(r#"[access]
 require = { path = "/pro", plan = "premium" }

@@ -107,7 +107,7 @@ fn charges_that_a_check_never_settles() {
 #[test]
 fn lists_of_paths_without_their_spellings() {
     let deny = "[access]\ndeny.path = '/a'\n";
-    let require = "[plans]\nfrom = 'header:x-plan'\n[[access.require]]\npath = '/a'\nplan = 'b'\n";
+    let require = "[identity.shop]\nheader = 'x-shop'\n[[access.require]]\npath = '/a'\nidentity = 'shop'\n";
     let upstream = "[upstream]\nurl = 'http://a'\n";
     assert_eq!(warned(&format!("{deny}{upstream}")), [("path_spellings", Some((2, 13)))]);
     assert_eq!(warned(&format!("{require}{upstream}")), [("path_spellings", Some((3, 1)))]);
@@ -199,7 +199,7 @@ fn plans_that_are_required_and_that_no_limit_has() {
     let plans = limit("a", "key = ['ip']\nrate = '1/s'\nplans = { premium = '2/s', gold = '3/s' }");
     let text = |plan: &str, limits: &str| {
         format!(
-            "server.paths = {{}}\nupstream.url = 'http://a'\nplans.from = 'header:x-plan'\n\
+            "server = {{ paths = {{}}, trusted_proxies = ['192.0.2.1'] }}\nupstream.url = 'http://a'\nplans.from = 'header:x-plan'\n\
              [[access.require]]\npath = '/a'\nplan = {plan}\n{limits}"
         )
     };
@@ -328,6 +328,14 @@ fn identities_that_guard_a_part_of_a_route() {
         let open = identity.replace("'x-shop'", "'x-shop'\non_missing = 'ip'");
         assert_eq!(warned(&format!("{service}{open}{by_address}{rest}")), [], "{rest}");
     }
+}
+
+#[test]
+fn plans_of_headers_without_a_proxy() {
+    let require =
+        "[upstream]\nurl = 'http://a'\n[access]\nrequire = [{ plan = 'b' }]\n[plans]\nfrom = 'header:x-plan'\n";
+    assert_eq!(warned(require), [("unproven_plan", Some((4, 21)))]);
+    assert_eq!(warned(&format!("{require}[server]\ntrusted_proxies = ['192.0.2.1']\n")), []);
 }
 
 #[test]

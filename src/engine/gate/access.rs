@@ -5,12 +5,13 @@
 
 use smallvec::SmallVec;
 
+use super::assigned_plans::assigned_plans;
 use super::identify::{IdentityError, RequestIdentities, Unidentified, wrong};
 use super::shed::Shed;
 use super::state::{Gate, Live};
 use crate::base::time::Timestamp;
 use crate::engine::policy::access::{Access, AccessRule, DenialReason, Requirement};
-use crate::engine::policy::{Facts, KeyPart, Limit, Stage};
+use crate::engine::policy::{Facts, KeyPart, Limit, PlanSource, Stage};
 
 /// Why access control rejects a request.
 #[derive(Clone, Copy, Debug)]
@@ -122,10 +123,23 @@ fn is_allowed<'l>(request: &mut RequestIdentities<'_, 'l, '_>, access: &Access) 
 
 fn meet<'l>(request: &mut RequestIdentities<'_, 'l, '_>, one: &'l Requirement) -> Result<(), AccessError<'l>> {
     meet_identities(request, &one.identities)?;
-    if one.plans.is_empty() || one.is_met_by(request.plan()?.as_deref()) {
+    if one.plans.is_empty() || has_plan(request, one)? {
         return Ok(());
     }
     Err(AccessError::Denied(DenialReason::Plan(&one.plans)))
+}
+
+/// Whether the request has a plan that `one` requires. As in a limit, plans that overrides assign to its keys go before
+/// its own plan. A plan in a header counts from a trusted proxy only: a client can send any.
+fn has_plan<'l>(request: &mut RequestIdentities<'_, 'l, '_>, one: &Requirement) -> Result<bool, Unidentified<'l>> {
+    let assigned = assigned_plans(request);
+    if !assigned.is_empty() {
+        return Ok(assigned.into_iter().any(|plan| one.is_met_by(Some(plan))));
+    }
+    if matches!(request.live.policy.plans, Some(PlanSource::Header(_))) && !request.facts.is_proxied {
+        return Ok(false);
+    }
+    Ok(one.is_met_by(request.plan()?.as_deref()))
 }
 
 /// Tests that the request has one of the identities, if there are any.

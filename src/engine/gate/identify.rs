@@ -122,7 +122,7 @@ pub(super) fn identify_for<'l, 'f>(
 
 /// The identities of one request. Each is looked up once, when it is first needed.
 pub(super) struct RequestIdentities<'a, 'l, 'f> {
-    gate: &'a Gate,
+    pub(super) gate: &'a Gate,
     pub(super) live: &'l Live,
     pub(super) facts: &'a Facts<'f>,
     now: Timestamp,

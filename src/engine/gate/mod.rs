@@ -6,6 +6,7 @@
 mod admit;
 mod answered;
 mod ask;
+mod assigned_plans;
 mod check;
 mod identify;
 mod identity_fields;

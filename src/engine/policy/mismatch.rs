@@ -111,7 +111,7 @@ mod tests {
     fn limits() -> Vec<Limit> {
         let matches = || limit("l", &["/a/{x}"]).matches;
         let except = || Except {
-            networks: vec!["192.0.2.0/24".parse().unwrap()],
+            networks: ["192.0.2.0/24".parse().unwrap()].into_iter().collect(),
             paths: vec![PathPattern::parse("/c").unwrap()],
         };
         let regex = |text: &str| TextRegex::new(text, false).unwrap();

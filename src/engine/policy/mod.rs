@@ -46,6 +46,7 @@ pub use keys::part::KeyPart;
 pub use keys::shown::{CREDENTIALS, SHOWN_BYTES_MAX};
 pub use limit::{DelayRule, HoldRule, Limit, Mode, OnLimit, RefusalRules, Stage};
 pub use matching::conditions::{Except, HeaderTest, HostPattern, Match};
+pub use matching::networks::Networks;
 pub use matching::notation::Mark;
 pub use matching::path;
 pub use matching::pattern::{PathPattern, PatternError};

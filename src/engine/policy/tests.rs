@@ -216,7 +216,7 @@ fn regular_expressions_and_networks() {
             ..limit("header", &[])
         },
         Limit {
-            matches: Match { networks: vec!["192.0.2.0/24".parse().unwrap()], ..Match::default() },
+            matches: Match { networks: ["192.0.2.0/24".parse().unwrap()].into_iter().collect(), ..Match::default() },
             ..limit("client", &[])
         },
     ];
@@ -241,7 +241,7 @@ fn stages_modes_exceptions_and_preflights() {
         Limit { mode: Mode::Off, ..limit("off", &[]) },
         Limit {
             except: crate::engine::policy::Except {
-                networks: vec!["192.0.2.0/24".parse().unwrap()],
+                networks: ["192.0.2.0/24".parse().unwrap()].into_iter().collect(),
                 ..Default::default()
             },
             ..limit("except", &[])

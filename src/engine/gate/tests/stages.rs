@@ -129,7 +129,7 @@ async fn preflights_and_excepted_networks_are_free() {
         everywhere("inner", Stage::Identified, vec![KeyPart::Identity(0)]),
     ];
     for limit in &mut limits {
-        limit.except.networks = vec!["192.0.2.0/24".parse().unwrap()];
+        limit.except.networks = ["192.0.2.0/24".parse().unwrap()].into_iter().collect();
     }
     let live = gate.install(policy(limits, vec![identity("id", OnMissing::Reject)]), CAPS, 10);
     let excepted = FieldBuf::default();

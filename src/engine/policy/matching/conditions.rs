@@ -1,10 +1,13 @@
 //! The conditions of a limit or a route: path, host, method, headers and the address of the client.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Method};
 use ipnet::IpNet;
 
+use super::networks::Networks;
 use super::pattern::PathPattern;
 use super::regex::TextRegex;
 use super::values::compared;
@@ -24,14 +27,14 @@ pub struct Match {
     /// Headers; all of them must fit.
     pub headers: Vec<(HeaderName, HeaderTest)>,
     /// Networks of clients.
-    pub networks: Vec<IpNet>,
+    pub networks: Networks,
 }
 
 /// The requests that a limit or a requirement leaves out, of those that its conditions fit.
 #[derive(Clone, Debug, Default)]
 pub struct Except {
     /// Networks of exempt clients.
-    pub networks: Vec<IpNet>,
+    pub networks: Networks,
     /// Patterns of exempt paths.
     pub paths: Vec<PathPattern>,
 }
@@ -52,6 +55,8 @@ pub enum HeaderTest {
     Present,
     /// One of the values of the header is this value.
     Is(HeaderValue),
+    /// One of the values of the header is one of these values, in the form of [`compared`].
+    OneOf(Arc<HashSet<Box<[u8]>>>),
     /// One of the values of the header matches.
     Matches(TextRegex),
 }
@@ -92,7 +97,7 @@ impl Match {
     }
 
     pub(crate) fn has_client(&self, facts: &Facts<'_>) -> bool {
-        self.networks.is_empty() || self.networks.iter().any(|network| network.contains(&facts.client_ip))
+        self.networks.is_empty() || self.networks.find(facts.client_ip).is_some()
     }
 
     pub(crate) fn has_method(&self, facts: &Facts<'_>) -> bool {
@@ -111,7 +116,7 @@ impl Match {
         any(&self.paths, &other.paths, PathPattern::overlaps)
             && any(&self.hosts, &other.hosts, |one, two| one.covers(two) || two.covers(one))
             && any(&self.methods, &other.methods, |one, two| one == two)
-            && any(&self.networks, &other.networks, |one, two| one.contains(two) || two.contains(one))
+            && (self.networks.is_empty() || other.networks.is_empty() || self.networks.overlap(&other.networks))
     }
 
     /// Whether these conditions fit every request that `later` fits. `false` also if that is unknown.
@@ -123,7 +128,7 @@ impl Match {
             && within(&later.path_regexes, &self.path_regexes, |wide, narrow| wide == narrow)
             && within(&later.hosts, &self.hosts, HostPattern::covers)
             && within(&later.methods, &self.methods, |wide, narrow| wide == narrow)
-            && within(&later.networks, &self.networks, |wide, narrow| wide.contains(narrow))
+            && (self.networks.is_empty() || !later.networks.is_empty() && self.networks.cover(&later.networks))
             && self.headers.iter().all(is_implied)
     }
 }
@@ -136,7 +141,7 @@ impl Except {
 
     /// The exempt network that contains the address.
     pub fn network(&self, ip: IpAddr) -> Option<&IpNet> {
-        self.networks.iter().find(|network| network.contains(&ip))
+        self.networks.find(ip)
     }
 
     /// The exempt pattern that matches the normalised path.
@@ -146,7 +151,7 @@ impl Except {
 
     /// Whether everything that is exempt here is exempt in `other`. `false` also if that is unknown.
     pub fn is_within(&self, other: &Self) -> bool {
-        self.networks.iter().all(|network| other.networks.contains(network))
+        other.networks.cover(&self.networks)
             && self.paths.iter().all(|path| other.paths.iter().any(|wide| wide.covers(path)))
     }
 }
@@ -159,6 +164,7 @@ pub(crate) fn has_header((name, test): &(HeaderName, HeaderTest), facts: &Facts<
             let value = compared(value.as_bytes());
             facts.headers.all(name.as_str()).any(|found| compared(found) == value)
         }
+        HeaderTest::OneOf(values) => facts.headers.all(name.as_str()).any(|found| values.contains(compared(found))),
         HeaderTest::Matches(regex) => facts.headers.all(name.as_str()).any(|found| regex.matches(compared(found))),
     }
 }

@@ -136,7 +136,7 @@ fn terms(matches: &Match) -> Vec<SmallVec<[Term<'_>; 1]>> {
         HostPattern::Below(end) => end.starts_with('.').then_some(Term::HostEnd(end)),
     });
     let headers = matches.headers.iter().map(|(name, test)| match test {
-        HeaderTest::Present | HeaderTest::Matches(_) => Term::Header(name),
+        HeaderTest::Present | HeaderTest::OneOf(_) | HeaderTest::Matches(_) => Term::Header(name),
         HeaderTest::Is(value) => Term::Value(name, compared(value.as_bytes())),
     });
     let hosts = hosts.collect::<Option<SmallVec<_>>>().filter(|hosts| !hosts.is_empty());

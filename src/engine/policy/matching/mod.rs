@@ -6,6 +6,7 @@ pub(super) mod conditions;
 pub(super) mod escapes;
 mod leaves;
 pub(super) mod matcher;
+pub(super) mod networks;
 pub(super) mod notation;
 pub mod path;
 pub(super) mod pattern;
