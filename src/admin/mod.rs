@@ -25,6 +25,7 @@ mod history;
 mod keys;
 mod overrides;
 mod plans;
+mod refusals;
 mod resets;
 mod spend;
 mod tap;
@@ -85,6 +86,7 @@ pub use explain::{BudgetBody, ExplanationBody, LimitBody, QuestionBody, RouteBod
 pub use history::keep_history;
 pub use keys::{KeyBody, LimitedBody, LimitedPage};
 pub use page::{key_parts, mode, on_limit, requests, rule};
+pub use refusals::{OtherRefusalBody, RefusalBody, RefusalsBody};
 pub use reloads::{
     CheckBody, ConfigBody, ConfigReader, DiffBody, DifferenceBody, FindingBody, Order, ReloadBody, ReloadTarget,
     Reloads, SETTINGS_MAX, SettingBody, SettingDiffBody, VersionBody, VersionsBody,

@@ -22,7 +22,7 @@ use super::followed::FollowedClients;
 use super::state::Admin;
 use super::{
     api_keys, audit_list, ban_changes, bans, client, configuration, endpoint_orders, explain, exposition, fleet,
-    history, keys, layers, overrides, page, plans, resets, spend, tap, top, upstreams, versions,
+    history, keys, layers, overrides, page, plans, refusals, resets, spend, tap, top, upstreams, versions,
 };
 
 const DOCUMENT_PATH: &str = "/v1/openapi.json";
@@ -48,6 +48,7 @@ pub(super) fn router(admin: Admin) -> Router {
         .routes(routes!(upstreams::list))
         .routes(routes!(explain::explain))
         .routes(routes!(keys::show))
+        .routes(routes!(refusals::show))
         .routes(routes!(client::client))
         .routes(routes!(bans::list))
         .routes(routes!(overrides::list))

@@ -1,4 +1,5 @@
-//! `weir explain`: explains a request with a configuration file, or with the state of a running Weir.
+//! `weir explain`: explains a request with a configuration file, or with the state of a running Weir; or a refusal that a
+//! running Weir keeps.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -12,7 +13,9 @@ use http::{Request, header};
 use super::ask::{AdminAddress, Credentials, ask, refusal};
 use super::output::{complain, fail, invalid, say, unusable};
 use super::source::{RemoteArgs, address};
-use crate::admin::{BudgetBody, ExplanationBody, LimitBody, QuestionBody, RouteBody, parse_rfc3339};
+use crate::admin::{
+    BudgetBody, ExplanationBody, LimitBody, QuestionBody, RefusalBody, RefusalsBody, RouteBody, parse_rfc3339,
+};
 use crate::app;
 use crate::app::remote::{self, ConfigAddress, RemoteOptions};
 use crate::base::telemetry::Metrics;
@@ -22,6 +25,11 @@ use crate::engine::gate::Gate;
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
+    /// The id of a refusal, as a client got it in `refusal_id` or `request_id`; a running Weir explains it.
+    #[arg(conflicts_with_all = [
+        "config", "method", "path", "host", "ip", "header", "token", "identity", "plan", "at",
+    ])]
+    id: Option<String>,
     /// A configuration to explain offline, with full buckets: a file, `etcd://HOST:PORT/KEY` or an https URL. Not read
     /// with --admin.
     #[arg(long, value_name = "CONFIG", value_parser = address())]
@@ -84,6 +92,9 @@ fn identity(text: &str) -> Result<(String, String), &'static str> {
 const AT_MOST: Duration = Duration::from_secs(10);
 
 pub(super) fn explain(asked: ExplainArgs) -> ExitCode {
+    if let Some(id) = &asked.id {
+        return explain_refusal(id, &asked);
+    }
     let ExplainArgs { config, admin, credentials, method, path, host, ip, header: mut headers, token, .. } = asked;
     let ExplainArgs { identity, plan, at, json, remote, .. } = asked;
     let identities = identity.into_iter().map(|(name, text)| (name, text.into())).collect();
@@ -119,6 +130,46 @@ pub(super) fn explain(asked: ExplainArgs) -> ExitCode {
         Ok(text) => say(&text),
         Err(error) => fail(&error),
     }
+}
+
+fn explain_refusal(id: &str, asked: &ExplainArgs) -> ExitCode {
+    let admin = asked.admin.clone().map_or_else(AdminAddress::of_environment, Ok);
+    let admin = match admin {
+        Ok(admin) => admin,
+        Err(error) => return fail(&error),
+    };
+    let query = form_urlencoded::Serializer::new(String::new()).append_pair("id", id).finish();
+    let head = Request::get(format!("/v1/refusals?{query}"));
+    match ask(&admin, &asked.credentials, head, Vec::new(), AT_MOST) {
+        Err(error) => fail(&error),
+        Ok((status, body)) if !status.is_success() => {
+            fail(&refusal(&admin, status, &serde_json::from_slice(&body).unwrap_or_default()))
+        }
+        Ok((_, body)) if asked.json => say(&String::from_utf8_lossy(&body).trim_end()),
+        Ok((_, body)) => match serde_json::from_slice::<RefusalsBody>(&body) {
+            Ok(found) => {
+                let refusals: Vec<_> = found.refusals.iter().map(refusal_in_words).collect();
+                say(&format_args!("refusal {id}\n{}", refusals.join("\n")))
+            }
+            Err(error) => fail(&error),
+        },
+    }
+}
+
+fn refusal_in_words(refusal: &RefusalBody) -> String {
+    let RefusalBody { limit, key, key_id, at, cause, capacity, remaining, reset_after_ms, .. } = refusal;
+    let limit = limit.as_ref().map_or_else(|| "ban of an address".to_owned(), |limit| format!("limit {limit}"));
+    let mut says = vec![format!("at {at}"), format!("cause {cause}")];
+    says.extend(remaining.zip(*capacity).map(|(left, all)| format!("remaining {left} of {all}")));
+    says.extend(reset_after_ms.map(|ms| format!("reset after {}", duration(ms))));
+    says.extend(refusal.retry_after_s.map(|s| format!("retry after {s}s")));
+    let key = key.as_deref().filter(|key| !key.is_empty()).unwrap_or("-");
+    let mut lines = vec![limit, format!("  key: {key} (id {key_id})"), format!("  {}", says.join(", "))];
+    lines.push(format!("  other refusals of the key: {}", refusal.others_count));
+    let left = |left: u64| format!("; remaining {left}");
+    let others = refusal.others.iter();
+    lines.extend(others.map(|one| format!("    {} {}{}", one.at, one.id, one.remaining.map(left).unwrap_or_default())));
+    lines.join("\n")
 }
 
 type Explained = Result<ExplanationBody, Box<dyn Error>>;

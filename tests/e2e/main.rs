@@ -90,6 +90,7 @@ mod plans;
 mod proxy_protocol;
 mod recipes;
 mod redis;
+mod refusals;
 mod reliability;
 mod reload;
 mod reload_by_hand;

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use askama::Template;
 use axum::Extension;
 use axum::extract::State;
-use http::StatusCode;
+use http::{StatusCode, Uri};
 use serde_json::Value;
 
-use super::fields::FormFields;
+use super::fields::{FormFields, link};
 use super::pages::Pages;
 use super::shell::{Shell, Visitor, page};
 use super::words;
 use crate::admin::answer::Answer;
 use crate::admin::explain::{ExplanationBody, LimitBody};
+use crate::admin::refusals::{RefusalBody, RefusalsBody};
 
 #[derive(Template)]
 #[template(path = "explain.html", config = "src/admin/page/askama.toml")]
@@ -27,6 +28,17 @@ struct ExplainPage {
     /// Milliseconds in words.
     retry: String,
     limits: Vec<ExplainedRow>,
+    /// The refusal with the id that was asked for.
+    refusals: Vec<RefusalRow>,
+}
+
+struct RefusalRow {
+    body: RefusalBody,
+    /// The page of the key; `None` for the ban of an address.
+    link: Option<String>,
+    reset: String,
+    /// The page of each other refusal.
+    others: Vec<(String, String)>,
 }
 
 struct ExplainedRow {
@@ -35,13 +47,35 @@ struct ExplainedRow {
     retry: String,
 }
 
-/// The form.
-pub(super) async fn show(Extension(visitor): Extension<Visitor>) -> Answer {
-    let entered = FormFields::parse(b"method=GET&path=/");
+/// The form, and the refusal whose id the query has.
+pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
+    let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
+    let (mut status, mut missing, mut refusals) = (StatusCode::OK, None, Vec::new());
+    if let Some(id) = query.filled("id") {
+        match pages.api.get::<RefusalsBody>(&visitor.operator, "/v1/refusals", &[("id", id)]).await {
+            Ok(found) => refusals = found.refusals.into_iter().map(RefusalRow::of).collect(),
+            Err((refused, detail)) => (status, missing) = (refused, Some(words::sentence(detail))),
+        }
+    }
+    let mut entered = String::from("method=GET&path=/&");
+    entered.push_str(uri.query().unwrap_or_default());
+    let entered = FormFields::parse(entered.as_bytes());
     let shell = Shell::new(&visitor, "Explain", &entered);
-    let template =
-        ExplainPage { shell, entered, missing: None, explained: None, retry: String::new(), limits: Vec::new() };
-    page(StatusCode::OK, &template)
+    let (retry, limits) = (String::new(), Vec::new());
+    page(status, &ExplainPage { shell, entered, missing, explained: None, retry, limits, refusals })
+}
+
+impl RefusalRow {
+    fn of(body: RefusalBody) -> Self {
+        let key = |limit: &String| link("/key", &[("limit", limit), ("id", &body.key_id)]);
+        let other = |id: &str, at: &str| (link("/explain", &[("id", id)]), words::instant(at));
+        Self {
+            link: body.limit.as_ref().map(key),
+            reset: words::wait(body.reset_after_ms, "–"),
+            others: body.others.iter().map(|one| other(&one.id, &one.at)).collect(),
+            body: RefusalBody { at: words::instant(&body.at), ..body },
+        }
+    }
 }
 
 /// The form and the explanation.
@@ -84,5 +118,5 @@ pub(super) async fn explain(
     let limits = explained.iter().flat_map(|explained| explained.limits.iter().map(row)).collect();
     let retry = words::wait(explained.as_ref().and_then(|explained| explained.retry_after_ms), "–");
     let shell = Shell::new(&visitor, "Explain", &entered);
-    page(status, &ExplainPage { shell, entered, missing, explained, retry, limits })
+    page(status, &ExplainPage { shell, entered, missing, explained, retry, limits, refusals: Vec::new() })
 }

@@ -210,7 +210,8 @@ fn policy(
         Policy::new(limits, identities, client_ip).with_paths(root.context.paths.get())
     });
     let descriptors = grpc::descriptors(grpc, policy.as_ref());
-    let policy = policy?.with_free_preflights(free_preflights?).with_access(access, plans?);
+    let kept = server::refusals(&root.table("refusals"));
+    let policy = policy?.with_kept_refusals(kept?).with_free_preflights(free_preflights?).with_access(access, plans?);
     let (priorities, overload) = (priority::priorities(root, server), priority::overload(root));
     let policy = policy.with_descriptors(descriptors?).with_identity_headers(identity_headers);
     let policy = policy.with_priorities(priorities, overload);

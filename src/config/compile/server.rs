@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 
 use super::warnings::{of_everyone, together};
+use crate::base::time::saturating_ns;
 use crate::config::reader::{Fault, Located, Optional, Table, units, whole};
 use crate::config::schema::words;
 use crate::engine::gate::HoldCaps;
+use crate::engine::policy::KeepRefusals;
 use crate::engine::policy::access::canonical;
 use crate::engine::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};
 use crate::engine::policy::path::{EncodedSlashes, Fold, PathRules, Slashes};
@@ -157,6 +159,14 @@ pub(super) fn timeouts(table: &Table<'_>) -> Option<Timeouts> {
         min_read: min_rate("min_read_rate"),
         total: table.duration_or("total"),
         upgraded_idle: table.duration("upgraded_idle"),
+    })
+}
+
+/// The bounds on kept refusals.
+pub(super) fn refusals(table: &Table<'_>) -> Option<KeepRefusals> {
+    whole!(KeepRefusals {
+        keep_ns: table.duration_or("keep").map(|keep| keep.map_or(0, saturating_ns)),
+        max: table.count("max"),
     })
 }
 

@@ -119,7 +119,7 @@ impl Gate {
             Handling::Plain => None,
             handling => self.decide_special(live, requester, &mut pass.charged.checks, handling, now),
         };
-        let step = match special {
+        let mut step = match special {
             Some(Special::Refused(refusal)) => Some(Step::Refuse(refusal)),
             Some(Special::Admitted) => self.pass_or_delay(pass, live, facts, head_bytes, now),
             Some(Special::Asked) => {
@@ -131,6 +131,9 @@ impl Gate {
             }
             None => Some(self.deny(live, requester, &mut pass.charged.checks, head_bytes(), now)),
         };
+        if let Some(Step::Refuse(refusal)) = &mut step {
+            self.show_keys(refusal, live, requester, pass.charged.checks.charges());
+        }
         // A request that waits counts at its turn.
         if let Some(record) = record.filter(|_| !matches!(step, Some(Step::Wait(_)))) {
             shadow::describe(&pass.charged.checks, record);
@@ -214,9 +217,9 @@ impl Gate {
         now: Timestamp,
     ) -> Option<Special<'l>> {
         let banned = |check: &Check<'l>| {
-            Some((check.check.state, check.check.applied.limit.refusals.banned, banned_ns(check, now)?))
+            Some((check.check.state, check.key, check.check.applied.limit.refusals.banned, banned_ns(check, now)?))
         };
-        if let Some(refusal) = bans::refusal(checks.charges().iter().filter_map(banned)) {
+        if let Some(refusal) = bans::refusal(checks.charges().iter().filter_map(banned), now) {
             let banning = checks.charges().iter().filter(|check| banned(check).is_some());
             self.note_refused(live, requester, banning);
             return Some(Special::Refused(Box::new(refusal)));

@@ -26,7 +26,10 @@ impl<'l> Asking<'l> {
         let identified = needs_identity.then(|| gate.identify(live, facts, checks.charges(), now).ok()).flatten();
         let (identities, plan) = identified.unwrap_or_default();
         let requester = Requester { facts, identities: &identities, plan: plan.as_deref() };
-        let step = gate.deny(live, requester, checks, head_bytes(), now);
+        let mut step = gate.deny(live, requester, checks, head_bytes(), now);
+        if let Step::Refuse(refusal) = &mut step {
+            gate.show_keys(refusal, live, requester, checks.charges());
+        }
         checks.retain(|_| false);
         step
     }

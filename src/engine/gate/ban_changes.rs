@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError};
 
 use smallvec::SmallVec;
 
+use super::kept_refusals::Receipt;
 use super::keys::{FoundKey, KeyName};
 use super::operator_bans::{BanInForce, BanTarget, OperatorBan, retry};
 use super::refusal::{Cause, Refusal, RetryJitter};
@@ -159,16 +160,17 @@ impl Gate {
     #[inline]
     pub fn refuse_address<'l>(&self, address: IpAddr, now: Timestamp) -> Option<Refusal<'l>> {
         let ban_ns = self.operator_bans.address_ns(address, now)?;
-        Some(self.refuse_banned(address, ban_ns))
+        Some(self.refuse_banned(address, ban_ns, now))
     }
 
     #[cold]
-    fn refuse_banned<'l>(&self, address: IpAddr, ban_ns: u64) -> Refusal<'l> {
+    fn refuse_banned<'l>(&self, address: IpAddr, ban_ns: u64, now: Timestamp) -> Refusal<'l> {
         self.metrics.banned_addresses.inc();
         let key = self.secret.of_address(address, Prefixes::WHOLE);
         self.operator_bans.refused.count(key, || address.to_string());
         self.refused_networks.count(&self.secret, address);
         let (violated, budgets) = (SmallVec::new(), Vec::new());
+        let receipt = self.keeps_refusals().then(|| Receipt::of_address(now, key, address.to_string()));
         Refusal {
             standing: None,
             violated,
@@ -179,6 +181,7 @@ impl Gate {
             status: None,
             answer: None,
             budgets,
+            receipt,
         }
     }
 

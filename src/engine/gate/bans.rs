@@ -8,19 +8,28 @@ use std::sync::Arc;
 use http::StatusCode;
 use smallvec::SmallVec;
 
+use super::kept_refusals::Receipt;
 use super::operator_bans;
 use super::refusal::{Cause, Refusal, RetryJitter};
 use super::state::LimitState;
 use crate::base::telemetry::LimitDecision;
+use crate::base::time::Timestamp;
+use crate::engine::limit::Key;
 
-/// The refusal of a request that limits ban, for the longest of their bans. `bans` are limits, their
+/// The refusal of a request that limits ban, for the longest of their bans. `bans` are limits, their banned keys, their
 /// statuses for it, and the nanoseconds until their bans end. `None` if there are no bans.
 #[cold]
-pub(super) fn refusal<'l>(bans: impl Iterator<Item = (&'l Arc<LimitState>, StatusCode, u64)>) -> Option<Refusal<'l>> {
-    let (mut longest_ns, mut status, mut violated) = (0, None, SmallVec::new());
-    for (state, banned, ban_ns) in bans {
+pub(super) fn refusal<'l>(
+    bans: impl Iterator<Item = (&'l Arc<LimitState>, Key, StatusCode, u64)>,
+    now: Timestamp,
+) -> Option<Refusal<'l>> {
+    let (mut longest_ns, mut status, mut violated, mut receipt) = (0, None, SmallVec::new(), None);
+    for (state, key, banned, ban_ns) in bans {
         state.metrics.cells.count(LimitDecision::Banned);
         violated.push(&*state.name);
+        if state.kept_refusals.is_on() {
+            receipt.get_or_insert_with(|| Receipt::new(now, Cause::Banned.word())).add(&state.name, key, None);
+        }
         if ban_ns >= longest_ns {
             (longest_ns, status) = (ban_ns, Some(banned));
         }
@@ -36,5 +45,6 @@ pub(super) fn refusal<'l>(bans: impl Iterator<Item = (&'l Arc<LimitState>, Statu
         status,
         answer: None,
         budgets: Vec::new(),
+        receipt,
     })
 }

@@ -14,7 +14,9 @@ mod lease;
 
 mod queue;
 
+mod kept_refusals;
 mod pass;
+mod receipts;
 mod refusal;
 mod settle;
 mod shadow;
@@ -84,6 +86,7 @@ pub use explain::{
 };
 pub use identify::{Credential, IdentityError, Unidentified, Unkeyed};
 pub use identity_fields::IdentityFields;
+pub use kept_refusals::{KeptRefusal, Receipt, RefusedState};
 pub use keyed::{KeyedCharge, KeyedLimit, KeyedOutcome, KeyedReceipt, KeyedRefusal, KeyedVerdict};
 pub use keys::{FoundKey, KeyName, KeyOrder, KeyState, LimitedKey, LimitedKeysQuestion, ListPosition};
 pub use lease::Refill;

@@ -258,9 +258,9 @@ impl<'l> Deciding<'l> {
         let charges = self.charged.checks.charges();
         let banned = |(index, check): (usize, &Check<'l>)| {
             let (state, limit) = (check.check.state, check.check.applied.limit);
-            Some((state, limit.refusals.banned, self.charge_of(index)?.banned_ns(state, limit, now)?))
+            Some((state, check.key, limit.refusals.banned, self.charge_of(index)?.banned_ns(state, limit, now)?))
         };
-        let is_banned = bans::refusal(charges.iter().enumerate().filter_map(banned)).is_some();
+        let is_banned = bans::refusal(charges.iter().enumerate().filter_map(banned), now).is_some();
         for (index, check) in charges.iter().enumerate() {
             let is_denying = if is_banned { banned((index, check)).is_some() } else { is_denied(check) };
             if let Some(charge) = self.charge_of(index).filter(|_| is_denying) {

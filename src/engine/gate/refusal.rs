@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::budget::{Budget, Budgets};
 use super::check::Checked;
+use super::kept_refusals::{Receipt, RefusedState};
 use super::standing::{Standing, known_wait};
 use crate::base::split_mix::{STEP, mix};
 use crate::base::telemetry::LimitDecision;
@@ -36,6 +37,8 @@ pub struct Refusal<'l> {
     pub answer: Option<Arc<RefusalAnswer>>,
     /// The budgets that the answer lists.
     pub budgets: Budgets<'l>,
+    /// The facts that are kept under the id of the refusal; `None` if none are kept.
+    pub receipt: Option<Box<Receipt<'l>>>,
 }
 
 /// A random time beyond the time at which a request could pass, so that clients do not return at the same instant.
@@ -87,6 +90,18 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// The cause in one word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Limit => "limit",
+            Self::WaitTooLong => "wait_too_long",
+            Self::QueueFull => "queue_full",
+            Self::Banned => "banned",
+            Self::ShuttingDown => "shutting_down",
+            Self::Gone => "gone",
+        }
+    }
+
     /// Whether the request is beyond a limit that would admit it later.
     pub fn is_beyond(self) -> bool {
         matches!(self, Self::Limit | Self::WaitTooLong | Self::QueueFull)
@@ -102,7 +117,7 @@ impl<'l> Refusal<'l> {
         expected_ns: Option<u64>,
     ) -> Self {
         let mut longest: Option<(Retry, Standing<'l>)> = None;
-        let (mut jitter_percent, mut bits, mut rules) = (0, 0, None);
+        let (mut jitter_percent, mut bits, mut rules, mut receipt) = (0, 0, None, None::<Box<Receipt<'l>>>);
         let (mut violated, mut budgets, mut is_gone) = (SmallVec::new(), Budgets::new(), false);
         for charge in denials {
             let (state, decision) = (charge.check.state(), charge.decision());
@@ -115,6 +130,11 @@ impl<'l> Refusal<'l> {
             budgets.extend(Budget::of(charge));
             let retry = decision.denied.unwrap_or(Retry::AfterNs(0));
             let standing = Standing::new(&state.name, charge, &decision, now);
+            if state.kept_refusals.is_on() {
+                let receipt = receipt.get_or_insert_with(|| Receipt::new(now, cause.word()));
+                let Standing { burst: capacity, remaining, reset_after_ns, .. } = standing;
+                receipt.add(&state.name, charge.key, Some(RefusedState { capacity, remaining, reset_after_ns }));
+            }
             // A known wait goes before an unknown one: a release by another request.
             if longest.as_ref().is_none_or(|(known, _)| known_wait(Some(retry)) > known_wait(Some(*known))) {
                 longest = Some((retry, standing));
@@ -128,7 +148,7 @@ impl<'l> Refusal<'l> {
         let cause = if is_gone && cause != Cause::ShuttingDown { Cause::Gone } else { cause };
         let rules = rules.filter(|_| cause.is_beyond());
         let (status, answer) = (rules.map(|rules| rules.refused), rules.and_then(|rules| rules.answer.clone()));
-        Self { standing, violated, retry, is_estimate: false, jitter, cause, status, answer, budgets }
+        Self { standing, violated, retry, is_estimate: false, jitter, cause, status, answer, budgets, receipt }
     }
 
     /// The value of `Retry-After`: whole seconds until the client should retry, at least 1; `None` if it never can pass.

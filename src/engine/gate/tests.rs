@@ -11,6 +11,7 @@ mod fair_share;
 mod handover;
 mod hold;
 mod jitter;
+mod kept_refusals;
 mod keyed;
 mod keys;
 mod lease;

@@ -13,6 +13,7 @@ use super::identity::client_ip::ClientIpRules;
 use super::identity::identity_header::{IdentityHeader, IdentityValue};
 use super::identity::jwt::FetchedKeys;
 use super::identity::sources::{Identity, IdentitySource, OnMissing};
+use super::keep_refusals::KeepRefusals;
 use super::keys::part::KeyPart;
 use super::limit::{Limit, Mode, OnLimit, Stage};
 use super::matching::matcher::Matcher;
@@ -38,6 +39,8 @@ pub struct Policy {
     pub client_ip: ClientIpRules,
     /// The rate of free CORS preflights for each client address; `None` if limits charge all of them.
     pub free_preflights: Option<Algorithm>,
+    /// The bounds on kept refusals.
+    pub keep_refusals: KeepRefusals,
     /// The rules for reading paths.
     pub paths: path::PathRules,
     /// The access lists.
@@ -98,6 +101,7 @@ impl Policy {
             identities,
             client_ip,
             free_preflights,
+            keep_refusals: KeepRefusals::default(),
             paths,
             access,
             plans,
@@ -114,6 +118,11 @@ impl Policy {
     /// Sets the rate of free CORS preflights for each client address; `None` charges all of them.
     pub fn with_free_preflights(self, free_preflights: Option<Algorithm>) -> Self {
         Self { free_preflights, ..self }
+    }
+
+    /// Sets the bounds on kept refusals.
+    pub fn with_kept_refusals(self, keep_refusals: KeepRefusals) -> Self {
+        Self { keep_refusals, ..self }
     }
 
     /// Sets the rules for reading paths.

@@ -18,7 +18,7 @@ use crate::base::telemetry::SpanContext;
 use crate::base::time;
 use crate::transport::http1::HeadFault;
 use crate::transport::net::peer::Peer;
-use crate::transport::respond::{LocalReply, ProblemKind, StoredReply};
+use crate::transport::respond::{LocalReply, ProblemKind, ReplyId, StoredReply};
 use crate::transport::upstream::{Endpoints, Exchange, ExchangeError};
 
 /// A request that is not forwarded: answered by Weir, or abandoned by its client.
@@ -97,11 +97,20 @@ impl<'v> RequestContext<'v> {
         self.config.running.settings.request_id.then(|| &**self.id.get_or_init(made))
     }
 
-    /// Names the request in a response of Weir.
+    /// Names the request in a response of Weir. A refusal of a limit is kept under this id, or else under one of its own.
     pub(super) fn name(&self, own: &mut LocalReply<'_>, record: &mut AccessRecord<'_>) {
-        if let Some(id) = self.id() {
-            own.set_id(id);
+        let id = self.id();
+        if let Some(id) = id {
+            own.set_id(ReplyId::Request, id);
             record.set_id(id);
+        }
+        if let Some((receipt, retry_after_s)) = own.take_receipt() {
+            let made = if id.is_none() { Some(request_id::short()) } else { None };
+            if let Some(made) = &made {
+                own.set_id(ReplyId::Refusal, made);
+            }
+            let id = id.or(made.as_deref()).unwrap_or_default();
+            self.worker.shared.gate.keep_refusal(id, receipt, retry_after_s);
         }
     }
 

@@ -30,6 +30,11 @@ pub(super) fn made(now: Timestamp) -> Box<str> {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-").into()
 }
 
+/// A short random id of a refusal.
+pub(super) fn short() -> Box<str> {
+    format!("{:016x}", random()).into()
+}
+
 thread_local! {
     static RANDOM: Cell<u64> = Cell::new(seed());
 }

@@ -14,7 +14,7 @@ use super::{Disposition, HeaderSink, ProblemKind, Profiles, Reply, limit_headers
 use crate::base::fields::Fields;
 use crate::base::telemetry::RefusedBy;
 use crate::engine::gate::{
-    Budget, BudgetItem, Budgets, Cause, Credential, IdentityError, Refusal, Shed, Standing, Unidentified,
+    Budget, BudgetItem, Budgets, Cause, Credential, IdentityError, Receipt, Refusal, Shed, Standing, Unidentified,
 };
 use crate::engine::limit::Retry;
 use crate::engine::policy::RefusalAnswer;
@@ -39,8 +39,34 @@ pub struct LocalReply<'a> {
     hint: Option<(&'static str, &'static str)>,
     standing: Option<(Standing<'a>, Disposition)>,
     budgets: Budgets<'a>,
-    /// The id of the request, if requests have ids.
-    id: Option<Box<str>>,
+    id: Option<(ReplyId, Box<str>)>,
+    /// The facts of a refusal, to be kept under its id.
+    receipt: Option<Box<Receipt<'a>>>,
+}
+
+/// What the id of a response names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyId {
+    /// The request.
+    Request,
+    /// The refusal, if requests have no ids.
+    Refusal,
+}
+
+impl ReplyId {
+    fn header(self) -> &'static str {
+        match self {
+            Self::Request => "x-request-id",
+            Self::Refusal => "x-refusal-id",
+        }
+    }
+
+    fn member(self) -> &'static str {
+        match self {
+            Self::Request => ",\"request_id\":\"",
+            Self::Refusal => ",\"refusal_id\":\"",
+        }
+    }
 }
 
 /// The detail for people; it contains no secret.
@@ -82,6 +108,7 @@ impl<'a> LocalReply<'a> {
             standing: None,
             budgets: Vec::new(),
             id: None,
+            receipt: None,
         }
     }
 
@@ -109,6 +136,7 @@ impl<'a> LocalReply<'a> {
             standing: refusal.standing.map(|standing| (standing, Disposition::Refused { retry_after_s })),
             budgets: refusal.budgets,
             id: None,
+            receipt: refusal.receipt,
         }
     }
 
@@ -139,9 +167,14 @@ impl<'a> LocalReply<'a> {
         Self { retry_after_s, pushback, ..Self::new(ProblemKind::Overloaded, detail, is_grpc) }
     }
 
-    /// Sets the id of the request, which has no characters that JSON escapes.
-    pub fn set_id(&mut self, id: &str) {
-        self.id = Some(id.into());
+    /// Sets the id, which has no characters that JSON escapes.
+    pub fn set_id(&mut self, of: ReplyId, id: &str) {
+        self.id = Some((of, id.into()));
+    }
+
+    /// The facts to keep under the id, with the seconds of `Retry-After`; `None` if there are none to keep.
+    pub fn take_receipt(&mut self) -> Option<(Box<Receipt<'a>>, Option<u64>)> {
+        Some((self.receipt.take()?, self.retry_after_s))
     }
 
     /// The row of the problem table.
@@ -203,8 +236,8 @@ impl<'a> LocalReply<'a> {
 
     /// Writes the headers that do not describe the body.
     pub(super) fn write_fields(&self, sink: &mut impl HeaderSink, profiles: Profiles) {
-        if let Some(id) = &self.id {
-            sink.put("x-request-id", id);
+        if let Some((of, id)) = &self.id {
+            sink.put(of.header(), id);
         }
         if let Some((name, value)) = self.hint {
             sink.put(name, value);
@@ -347,8 +380,8 @@ impl Reply for LocalReply<'_> {
             }
             body.push(b']');
         }
-        if let Some(id) = &self.id {
-            body.extend_from_slice(b",\"request_id\":\"");
+        if let Some((of, id)) = &self.id {
+            body.extend_from_slice(of.member().as_bytes());
             body.extend_from_slice(id.as_bytes());
             body.push(b'"');
         }

@@ -14,7 +14,7 @@ mod stored_reply;
 
 pub use check_reply::{CheckDecision, CheckReply};
 pub use headers::{Disposition, HeaderSink, Profiles, expose, is_limit_header, is_retirement_header, limit_headers};
-pub use local_reply::{LocalReply, is_grpc};
+pub use local_reply::{LocalReply, ReplyId, is_grpc};
 pub use problem::ProblemKind;
 pub use reply::Reply;
 pub use stored_reply::StoredReply;

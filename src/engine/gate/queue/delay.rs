@@ -213,6 +213,7 @@ impl<'l> Delayed<'l> {
             status: None,
             answer: None,
             budgets: self.pass.budgets(),
+            receipt: None,
         }
     }
 }

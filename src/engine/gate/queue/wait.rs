@@ -191,9 +191,9 @@ impl<'l> Waiting<'l> {
         let mut limits = self.newest_limits();
         let banned = limits.iter().filter_map(|(index, limit)| {
             let WaitItem { state, key, percentile, .. } = self.items[*index];
-            Some((state, limit.refusals.banned, state.banned_ns(limit, limit.mode_of(percentile), key, now)?))
+            Some((state, key, limit.refusals.banned, state.banned_ns(limit, limit.mode_of(percentile), key, now)?))
         });
-        if let Some(refusal) = bans::refusal(banned) {
+        if let Some(refusal) = bans::refusal(banned, now) {
             return Some(Test::Refused(Box::new(refusal)));
         }
         self.retain_limited(&mut limits);

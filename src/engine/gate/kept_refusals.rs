@@ -1,0 +1,173 @@
+//! The last refusals by limits and bans, in bounded memory, so that an operator can explain one by its id.
+//!
+//! A key has a place in one of [`SHARDS`] rings, by its hash. So a flood on few keys displaces the refusals of few others.
+//! A refusal never waits for a lock: it is left out if another thread has the ring of its key at that moment. Not here:
+//! the ids, which the proxy makes, and charges of admitted requests, which nothing keeps.
+
+use std::array;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
+
+use crate::base::time::Timestamp;
+use crate::engine::limit::Key;
+use crate::engine::policy::KeepRefusals;
+
+const SHARDS: usize = 64;
+
+/// The most bytes of the text of a key that are kept.
+const SHOWN_BYTES_MAX: usize = 256;
+
+/// The facts of a refusal that are kept under its id.
+#[derive(Debug)]
+pub struct Receipt<'l> {
+    at: Timestamp,
+    cause: &'static str,
+    pub(super) keys: SmallVec<[RefusedKey<'l>; 1]>,
+}
+
+/// A key for which a request is refused.
+#[derive(Debug)]
+pub(super) struct RefusedKey<'l> {
+    /// The name of the limit; empty for the ban of an address.
+    pub(super) limit: &'l str,
+    pub(super) key: Key,
+    /// Its parts without secrets; `None` if they are not known.
+    pub(super) shown: Option<String>,
+    /// The state; `None` for a ban.
+    state: Option<RefusedState>,
+}
+
+/// A refusal by one limit, as it is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeptRefusal {
+    /// The id. Refusals of one request by several limits have the same.
+    pub id: String,
+    /// The instant of the decision.
+    pub at: Timestamp,
+    /// Why the request was refused, in a word.
+    pub cause: &'static str,
+    /// The name of the limit; empty for the ban of an address.
+    pub limit: String,
+    /// The hash of the key.
+    pub key: Key,
+    /// The parts of the key without secrets, with `|` between them; `None` if they are not known.
+    pub shown: Option<String>,
+    /// The state of the key; `None` for a ban.
+    pub state: Option<RefusedState>,
+    /// The seconds of `Retry-After`; `None` if there was none.
+    pub retry_after_s: Option<u64>,
+}
+
+/// The state of a key when it was refused; of several rates that of the tightest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusedState {
+    /// Units that can be spent at once.
+    pub capacity: u64,
+    /// Whole units that remained.
+    pub remaining: u64,
+    /// Nanoseconds until all units are back, or [`crate::engine::limit::Decision::UNKNOWN_NS`].
+    pub reset_after_ns: u64,
+}
+
+/// The refusals that are kept.
+#[derive(Debug)]
+pub(super) struct KeptRefusals {
+    /// The time for which a refusal is kept; 0 keeps none.
+    keep_ns: AtomicU64,
+    per_shard: AtomicUsize,
+    shards: [Mutex<VecDeque<KeptRefusal>>; SHARDS],
+}
+
+impl Default for KeptRefusals {
+    fn default() -> Self {
+        let shards = array::from_fn(|_| Mutex::default());
+        Self { keep_ns: AtomicU64::new(0), per_shard: AtomicUsize::new(0), shards }
+    }
+}
+
+impl<'l> Receipt<'l> {
+    /// The receipt of a refusal without keys yet.
+    pub(super) fn new(at: Timestamp, cause: &'static str) -> Box<Self> {
+        Box::new(Self { at, cause, keys: SmallVec::new() })
+    }
+
+    /// Adds a key of a limit.
+    pub(super) fn add(&mut self, limit: &'l str, key: Key, state: Option<RefusedState>) {
+        self.keys.push(RefusedKey { limit, key, shown: None, state });
+    }
+
+    /// The receipt of a banned address.
+    pub(super) fn of_address(at: Timestamp, key: Key, address: String) -> Box<Self> {
+        let banned = RefusedKey { limit: "", key, shown: Some(address), state: None };
+        Box::new(Self { at, cause: "banned", keys: [banned].into_iter().collect() })
+    }
+}
+
+impl KeptRefusals {
+    /// Whether refusals are kept.
+    #[inline]
+    pub(super) fn is_on(&self) -> bool {
+        self.keep_ns.load(Ordering::Relaxed) > 0
+    }
+
+    /// Keeps refusals as the policy says.
+    pub(super) fn follow(&self, keep: KeepRefusals) {
+        self.per_shard.store(keep.max / SHARDS, Ordering::Relaxed);
+        self.keep_ns.store(keep.keep_ns, Ordering::Relaxed);
+    }
+
+    /// Forgets refusals that are too old or too many at `now`.
+    pub(super) fn sweep(&self, now: Timestamp) {
+        let most = self.per_shard.load(Ordering::Relaxed);
+        for mut kept in self.shards() {
+            while kept.len() > most || kept.front().is_some_and(|first| !self.is_fresh(first, now)) {
+                kept.pop_front();
+            }
+            if kept.is_empty() {
+                *kept = VecDeque::new(); // without its memory
+            }
+        }
+    }
+
+    /// Keeps a refusal of each key of `receipt`.
+    pub(super) fn keep(&self, id: &str, receipt: &mut Receipt<'_>, retry_after_s: Option<u64>) {
+        let most = self.per_shard.load(Ordering::Relaxed);
+        for RefusedKey { limit, key, shown, state } in &mut receipt.keys {
+            let Ok(mut kept) = self.shards[usize::from(key.second as u8) % SHARDS].try_lock() else { continue };
+            // In the memory of the refusal that it displaces.
+            let mut one = if kept.len() < most { KeptRefusal::default() } else { kept.pop_front().unwrap_or_default() };
+            id.clone_into(&mut one.id);
+            (*limit).clone_into(&mut one.limit);
+            one.shown = shown.take().map(shortened);
+            (one.at, one.cause, one.key, one.retry_after_s) = (receipt.at, receipt.cause, *key, retry_after_s);
+            one.state = *state;
+            kept.push_back(one);
+        }
+    }
+
+    /// Copies of the refusals that `is_wanted` selects.
+    pub(super) fn find(&self, now: Timestamp, is_wanted: impl Fn(&KeptRefusal) -> bool) -> Vec<KeptRefusal> {
+        let mut found = Vec::new();
+        for shard in self.shards() {
+            found.extend(shard.iter().filter(|kept| is_wanted(kept) && self.is_fresh(kept, now)).cloned());
+        }
+        found
+    }
+
+    fn is_fresh(&self, kept: &KeptRefusal, now: Timestamp) -> bool {
+        now.ns_since(kept.at) < self.keep_ns.load(Ordering::Relaxed)
+    }
+
+    fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, VecDeque<KeptRefusal>>> {
+        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// As much of the text of a key as is kept.
+fn shortened(mut shown: String) -> String {
+    shown.truncate(shown.floor_char_boundary(SHOWN_BYTES_MAX));
+    shown
+}

@@ -1,0 +1,53 @@
+//! Receipts of refusals: the texts of their keys, and the refusals that are kept.
+
+use std::cmp::Reverse;
+
+use super::admit::Requester;
+use super::check::Check;
+use super::kept_refusals::{KeptRefusal, Receipt};
+use super::refusal::Refusal;
+use super::state::{Gate, Live};
+use crate::base::time::Timestamp;
+use crate::engine::limit::Key;
+
+impl Gate {
+    /// Keeps a refusal under its id.
+    #[cold]
+    pub fn keep_refusal(&self, id: &str, mut receipt: Box<Receipt<'_>>, retry_after_s: Option<u64>) {
+        self.kept_refusals.keep(id, &mut receipt, retry_after_s);
+    }
+
+    /// Whether refusals are kept.
+    pub fn keeps_refusals(&self) -> bool {
+        self.kept_refusals.is_on()
+    }
+
+    /// The refusals with this id: one for each limit that refused the request.
+    pub fn refusals_of_id(&self, id: &str, now: Timestamp) -> Vec<KeptRefusal> {
+        self.kept_refusals.find(now, |kept| kept.id == id)
+    }
+
+    /// The refusals of a key, the newest first.
+    pub fn refusals_of_key(&self, limit: &str, key: Key, now: Timestamp) -> Vec<KeptRefusal> {
+        let mut found = self.kept_refusals.find(now, |kept| kept.key == key && kept.limit == limit);
+        found.sort_by_key(|kept| Reverse(kept.at));
+        found
+    }
+
+    /// Adds the texts of the keys to the receipt of a refusal.
+    pub(super) fn show_keys<'l>(
+        &self,
+        refusal: &mut Refusal<'l>,
+        live: &Live,
+        Requester { facts, identities, .. }: Requester<'_, '_>,
+        checks: &[Check<'l>],
+    ) {
+        for refused in refusal.receipt.iter_mut().flat_map(|receipt| &mut receipt.keys) {
+            let is_refused = |check: &&Check<'l>| check.key == refused.key && *check.check.state.name == *refused.limit;
+            if let Some(check) = checks.iter().find(is_refused) {
+                let shown = refused.shown.get_or_insert_default();
+                live.policy.write_shown(shown, &self.secret, &check.check.applied, facts, identities);
+            }
+        }
+    }
+}
