@@ -84,7 +84,7 @@ enum Action {
         #[arg(long, conflicts_with = "fleet")]
         load: bool,
     },
-    /// Explain how each limit would decide about a request; charges nothing.
+    /// Explain how each limit would decide about a request, or a refusal by its id; charges nothing.
     Explain(Box<explain::ExplainArgs>),
     /// Show what all limits of a running Weir know of one client: keys, bans, overrides, plan, last requests.
     Client(Box<operate::ClientArgs>),

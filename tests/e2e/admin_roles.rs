@@ -47,6 +47,8 @@ fn a_role_says_what_a_token_may_do() {
     for (method, target, body, by_reader, by_writer) in [
         ("GET", "/metrics", "", 200, 200),
         ("GET", "/v1/top", "", 200, 200),
+        ("GET", "/v1/refusals?id=0123456789abcdef", "", 404, 404),
+        ("POST", "/v1/refusals?id=0123456789abcdef", "", 405, 405),
         ("GET", "/v1/overrides", "", 200, 200),
         ("GET", "/v1/openapi.json", "", 200, 200),
         ("POST", "/v1/explain", QUESTION, 200, 200),

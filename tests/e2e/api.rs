@@ -194,6 +194,23 @@ fn tap_one(weir: &Weir, target: &str) {
     assert!(String::from_utf8(client.rest()).unwrap().contains("event: decision\ndata: {"), "{target}");
 }
 
+/// The names of all fields of the JSON at the begin of a text, in their order.
+fn fields(text: &str) -> Vec<String> {
+    let json = text.split("```").next().unwrap();
+    let names = json.split('"').skip(1).step_by(2).zip(json.split('"').skip(2).step_by(2));
+    names.filter(|(_, next)| next.starts_with(':')).map(|(name, _)| name.to_owned()).collect()
+}
+
+/// The names of the fields that explain a refusal after another one.
+fn fields_of_refusal(weir: &Weir) -> Vec<String> {
+    ask(weir, "12345");
+    let refused = ask(weir, "12345");
+    let target = format!("/v1/refusals?id={}", refused.header("x-refusal-id").unwrap());
+    let mut shown = fields(&send(weir, "GET", &target, "Host: localhost\r\n", "").text());
+    shown.truncate(16); // those of one other refusal
+    shown
+}
+
 /// Each `curl` line of the page about the admin API gets the answer that follows it.
 #[test]
 fn the_examples_of_the_admin_page_come_true() {
@@ -209,6 +226,11 @@ fn the_examples_of_the_admin_page_come_true() {
         if target(line).starts_with("/v1/tap") {
             tap_one(&weir, target(line));
             checked.insert(("/v1/tap".to_owned(), "get"));
+            continue;
+        }
+        if target(line).starts_with("/v1/refusals") {
+            assert_eq!(fields_of_refusal(&weir), fields(&rest.split_once("```json\n").unwrap().1), "{line}");
+            checked.insert(("/v1/refusals".to_owned(), "get"));
             continue;
         }
         let answer = curl(&weir, line);

@@ -109,7 +109,7 @@ fn what_it_is() {
       completions  Print the completions of a shell
       man          Write manual pages: `weir.1`, and one for each subcommand
       demo         Demonstrate Weir with a built-in service; needs no configuration file
-      explain      Explain how each limit would decide about a request; charges nothing
+      explain      Explain how each limit would decide about a request, or a refusal by its id; charges nothing
       client       Show what all limits of a running Weir know of one client: keys, bans, overrides, plan, last requests
       keys         Show or reset keys of a running Weir, or list those that are limited
       bans         List, set and lift bans of a running Weir
@@ -247,7 +247,7 @@ fn a_wrong_command_line_is_2() {
       completions  Print the completions of a shell
       man          Write manual pages: `weir.1`, and one for each subcommand
       demo         Demonstrate Weir with a built-in service; needs no configuration file
-      explain      Explain how each limit would decide about a request; charges nothing
+      explain      Explain how each limit would decide about a request, or a refusal by its id; charges nothing
       client       Show what all limits of a running Weir know of one client: keys, bans, overrides, plan, last requests
       keys         Show or reset keys of a running Weir, or list those that are limited
       bans         List, set and lift bans of a running Weir

@@ -86,6 +86,7 @@ mod logs;
 mod metrics;
 mod monitoring;
 mod overrides;
+mod own_limits;
 mod plans;
 mod proxy_protocol;
 mod recipes;

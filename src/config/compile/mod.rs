@@ -3,6 +3,7 @@
 //! Each function reads its whole section, also after an error, so that no problem hides another.
 
 mod body_units;
+mod client_api;
 mod listeners;
 mod route;
 mod server;
@@ -210,8 +211,13 @@ fn policy(
         Policy::new(limits, identities, client_ip).with_paths(root.context.paths.get())
     });
     let descriptors = grpc::descriptors(grpc, policy.as_ref());
+    let client_api = client_api::client_api(&root.table("client_api"), policy.as_ref());
     let kept = server::refusals(&root.table("refusals"));
-    let policy = policy?.with_kept_refusals(kept?).with_free_preflights(free_preflights?).with_access(access, plans?);
+    let policy = policy?
+        .with_kept_refusals(kept?)
+        .with_client_api(client_api?)
+        .with_free_preflights(free_preflights?)
+        .with_access(access, plans?);
     let (priorities, overload) = (priority::priorities(root, server), priority::overload(root));
     let policy = policy.with_descriptors(descriptors?).with_identity_headers(identity_headers);
     let policy = policy.with_priorities(priorities, overload);

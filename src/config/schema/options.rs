@@ -294,11 +294,6 @@ const OTHERS: &[Opt] = &[
     opt("headers.free_preflights", Kind::RateOrFalse, Toml("\"50/s\""),
         "Rate of free CORS preflights of each client; few limits charge these."),
 
-    opt("refusals.keep", DurationOr("off"), Toml("\"1h\""),
-        "Time for which refusals by limits and bans can be explained by their ids."),
-    opt("refusals.max", Count(64, 1_000_000), Toml("10000"),
-        "Refusals that are kept, with up to 1 KiB each; older ones are displaced."),
-
     opt("hold.max_waiting", Count(1, 10_000_000), Toml("10000"),
         "Requests held or delayed at once, over all limits."),
     opt("hold.max_waiting_bytes", Size(1, 1 << 40), Toml("\"64MiB\""),

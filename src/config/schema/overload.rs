@@ -1,12 +1,22 @@
-//! The options of `[priority]` and `[overload]`.
+//! The options of `[client_api]`, `[refusals]`, `[priority]` and `[overload]`.
 
-use super::option::Kind::{self, Count, Duration, OneOf, Text};
+use super::option::Kind::{self, Count, Duration, DurationOr, OneOf, Text};
 use super::option::Preset::{Required, Toml, Unset};
 use super::option::{NONE, Opt, opt};
 use super::words;
 
 #[rustfmt::skip]
 pub(super) const OPTIONS: &[Opt] = &[
+    opt("client_api.path", Text("path"), Required,
+        "Path at which a client with a verified identity sees its own limits, such as `/.well-known/ratelimit`."),
+    opt("client_api.rate", Text("rate"), Toml("\"10/10s\""),
+        "Requests of each client address for it; further ones are 429."),
+
+    opt("refusals.keep", DurationOr("off"), Toml("\"1h\""),
+        "Time for which refusals by limits and bans can be explained by their ids."),
+    opt("refusals.max", Count(64, 1_000_000), Toml("10000"),
+        "Refusals that are kept, with up to 1 KiB each; older ones are displaced."),
+
     opt("priority.header", Text("name of a header"), NONE,
         "Header in which trusted proxies name the priority, before all rules; they must remove it from requests of clients. \
          Another value, or several, is `background`."),

@@ -1,6 +1,7 @@
 //! `[server]` and `[upstream]`: where Weir listens, whom it believes, and what is behind it.
 
 use super::*;
+use crate::engine::policy::KeepRefusals;
 
 #[test]
 fn places_that_are_none() {
@@ -334,4 +335,52 @@ fn the_host_field_is_nowhere_named_as_a_header() {
         let said = compile(&text).err().map_or_else(String::new, |problems| problems.to_string());
         assert_eq!(said.matches("and the field `host` may contain another").count(), places, "{text}: {said}");
     }
+}
+
+#[test]
+fn refusals_are_kept_for_an_hour() {
+    let of = |text: &str| {
+        let text = format!("{text}\n{UPSTREAM}");
+        compile(&text).unwrap_or_else(|problems| panic!("{problems}")).policy.keep_refusals
+    };
+    let hour_ns = 3_600_000_000_000;
+    for (text, keep_ns, max) in [
+        ("", hour_ns, 10_000),
+        ("[refusals]\nkeep = '1min'\nmax = 64", 60_000_000_000, 64),
+        ("[refusals]\nkeep = 'off'", 0, 10_000),
+    ] {
+        assert_eq!(of(text), KeepRefusals { keep_ns, max }, "{text}");
+    }
+    for (text, why) in [("keep = '0s'", "above zero"), ("max = 63", "64"), ("for = '1h'", "unknown key")] {
+        let said = said(&format!("[refusals]\n{text}"));
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+#[test]
+fn clients_see_their_limits_only_with_a_verified_identity() {
+    let identity = "[identity.partner]\napi_keys = { file = 'partners.toml' }\n\
+                    [[limit]]\nname = 'l'\nkey = ['partner']\nrate = '1/s'\n";
+    let compiled = |text: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("partners.toml"), "").unwrap();
+        let text = format!("{identity}[client_api]\n{text}\n{UPSTREAM}");
+        super::super::compile(&text, "weir.toml", folder.path(), &|_| None)
+    };
+    let api = compiled("path = '/.well-known/ratelimit'").unwrap_or_else(|problems| panic!("{problems}"));
+    let api = api.policy.client_api.unwrap();
+    assert_eq!((&*api.path, &api.rate), ("/.well-known/ratelimit", &bucket(10, 10_000_000_000, 10)));
+    assert_eq!(compile(UPSTREAM).unwrap().policy.client_api, None);
+    for (text, why) in [
+        ("", "`client_api.path`"),
+        ("path = 'limits'", "expected a path in its normal form"),
+        ("path = '/a//b'", "expected a path in its normal form"),
+        ("path = '/a?b'", "expected a path in its normal form"),
+        ("path = '/a'\nrate = '5'", "is not a rate"),
+        ("path = '/a'\nrate = false", "expected"),
+    ] {
+        let said = compiled(text).unwrap_err().to_string();
+        assert!(said.contains(why), "{text}: {said}");
+    }
+    insta::assert_snapshot!(said("[client_api]\npath = '/limits'"), @"");
 }

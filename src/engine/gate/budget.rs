@@ -57,6 +57,11 @@ impl<'l> Budget<'l> {
         Self { state: charge.check.state(), key, rule, cost, counts_bytes, retirement }
     }
 
+    /// The name of the limit.
+    pub fn limit(&self) -> &'l str {
+        &self.state.name
+    }
+
     /// What clients are told of a limit that ends at zero.
     pub fn retirement(&self) -> Option<&Retirement> {
         self.retirement.as_deref()

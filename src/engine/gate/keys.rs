@@ -356,7 +356,7 @@ impl KeySearch {
 const ID_DIGITS: usize = 32;
 
 /// A charge of no units to a key.
-fn check<'l>(live: &'l Live, found: &FoundKey, plan: Option<&str>) -> Option<Check<'l>> {
+pub(super) fn check<'l>(live: &'l Live, found: &FoundKey, plan: Option<&str>) -> Option<Check<'l>> {
     let applied = live.policy.at(found.limit)?;
     let (limit, state) = (applied.limit, live.states.get(found.limit)?);
     let variant = live.variant(&applied, found.key, plan);

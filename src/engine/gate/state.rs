@@ -43,6 +43,8 @@ pub struct Gate {
     pub(super) jitter: Jitter,
     /// CORS preflights by client address; made for the first preflight.
     pub(super) preflights: OnceLock<Table>,
+    /// Requests for the limits of clients by their addresses; made for the first such request.
+    pub(super) own_limits_asked: OnceLock<Table>,
     closed: AtomicBool,
     pub(super) listeners: Arc<Listeners>,
     pub(super) operator_bans: Arc<OperatorBans>,
@@ -152,6 +154,7 @@ impl Gate {
             overload: OverloadLevel::default(),
             jitter: Jitter::new(clock.now().as_ns()),
             preflights: OnceLock::new(),
+            own_limits_asked: OnceLock::new(),
             closed: AtomicBool::new(false),
             listeners: Arc::default(),
             operator_bans: Arc::default(),
@@ -283,6 +286,7 @@ impl Gate {
         let states: Vec<_> =
             self.states.lock().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect();
         self.preflights.get().map(|table| table.sweep(earliest));
+        self.own_limits_asked.get().map(|table| table.sweep(earliest));
         for state in states {
             let idle = state.table.sweep(earliest);
             state.metrics.evicted_idle.inc_by(idle as u64);

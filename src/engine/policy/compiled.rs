@@ -6,6 +6,7 @@ use http::Method;
 
 use super::access::Access;
 use super::allowed::{Shares, Variant};
+use super::client_api::ClientApi;
 use super::descriptors::Descriptors;
 use super::facts::Facts;
 use super::identity::api_keys::ApiKeys;
@@ -39,6 +40,8 @@ pub struct Policy {
     pub client_ip: ClientIpRules,
     /// The rate of free CORS preflights for each client address; `None` if limits charge all of them.
     pub free_preflights: Option<Algorithm>,
+    /// The path under which clients see their own limits; `None` if there is none.
+    pub client_api: Option<Arc<ClientApi>>,
     /// The bounds on kept refusals.
     pub keep_refusals: KeepRefusals,
     /// The rules for reading paths.
@@ -101,6 +104,7 @@ impl Policy {
             identities,
             client_ip,
             free_preflights,
+            client_api: None,
             keep_refusals: KeepRefusals::default(),
             paths,
             access,
@@ -118,6 +122,11 @@ impl Policy {
     /// Sets the rate of free CORS preflights for each client address; `None` charges all of them.
     pub fn with_free_preflights(self, free_preflights: Option<Algorithm>) -> Self {
         Self { free_preflights, ..self }
+    }
+
+    /// Sets the path under which clients see their own limits.
+    pub fn with_client_api(self, client_api: Option<ClientApi>) -> Self {
+        Self { client_api: client_api.map(Arc::new), ..self }
     }
 
     /// Sets the bounds on kept refusals.

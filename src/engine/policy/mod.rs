@@ -5,6 +5,7 @@
 
 pub mod access;
 mod allowed;
+mod client_api;
 mod compiled;
 mod cost;
 pub mod descriptors;
@@ -35,6 +36,7 @@ pub(crate) mod testing;
 mod tests;
 
 pub use allowed::{Allowed, Variant, WrittenRules};
+pub use client_api::ClientApi;
 pub use compiled::{Applied, LimitTraits, Policy};
 pub use cost::{Cost, CostLine, CostSource};
 pub use facts::Facts;

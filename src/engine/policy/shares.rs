@@ -107,6 +107,7 @@ impl Policy {
         let shared = Self::new(limits.collect(), Arc::clone(&self.identities), self.client_ip.clone());
         Self {
             free_preflights: self.free_preflights.clone(),
+            client_api: self.client_api.clone(),
             keep_refusals: self.keep_refusals,
             paths: self.paths,
             access: self.access.clone(),

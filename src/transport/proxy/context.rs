@@ -18,7 +18,7 @@ use crate::base::telemetry::SpanContext;
 use crate::base::time;
 use crate::transport::http1::HeadFault;
 use crate::transport::net::peer::Peer;
-use crate::transport::respond::{LocalReply, ProblemKind, ReplyId, StoredReply};
+use crate::transport::respond::{LocalReply, OwnLimitsReply, ProblemKind, ReplyId, StoredReply};
 use crate::transport::upstream::{Endpoints, Exchange, ExchangeError};
 
 /// A request that is not forwarded: answered by Weir, or abandoned by its client.
@@ -26,6 +26,8 @@ pub(super) enum NotForwarded<'v> {
     Reply(Box<LocalReply<'v>>),
     /// It gets a stored answer.
     Stored(Box<StoredReply<'v>>),
+    /// Its client sees its limits.
+    OwnLimits(Box<OwnLimitsReply>),
     Abandoned,
 }
 

@@ -22,6 +22,7 @@ mod http1;
 mod http2;
 mod leaving;
 mod own_fields;
+mod own_limits;
 mod request;
 mod request_id;
 mod running_config;

@@ -120,7 +120,7 @@ impl<'v> RequestContext<'v> {
             certificate: self.peer.certificate.as_deref(),
             cost: None,
         };
-        self.redirect_to_tls(&facts, authority, &path, form.is_grpc)?;
+        self.answer_itself(request, &facts, (authority, &*path), form.is_grpc, record)?;
         let now = gate.clock().at(self.began);
         // Over HTTP/2 a body may come without a field that announces it.
         facts.is_free_preflight = request.is_bodyless() && gate.frees_preflight(policy, &facts, now);
@@ -285,7 +285,7 @@ impl<'v> RequestContext<'v> {
         access.on_arrival(facts.client_ip, facts.path).map_err(|ground| self.denied(ground, is_grpc))
     }
 
-    fn denied(&self, ground: DenialReason<'_>, is_grpc: bool) -> NotForwarded<'v> {
+    pub(super) fn denied(&self, ground: DenialReason<'_>, is_grpc: bool) -> NotForwarded<'v> {
         self.count(ProblemKind::AccessRefused);
         LocalReply::denied(ground, is_grpc).into()
     }
@@ -297,7 +297,7 @@ impl<'v> RequestContext<'v> {
         LocalReply::shed(shed, is_grpc).into()
     }
 
-    fn unkeyed(&self, unkeyed: Unkeyed<'_>, is_grpc: bool) -> NotForwarded<'v> {
+    pub(super) fn unkeyed(&self, unkeyed: Unkeyed<'_>, is_grpc: bool) -> NotForwarded<'v> {
         let answer = match unkeyed {
             Unkeyed::Unidentified(missing) => LocalReply::unidentified(&missing, is_grpc),
             Unkeyed::Several(part) => {

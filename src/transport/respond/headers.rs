@@ -227,6 +227,13 @@ fn reset_s(item: &BudgetItem<'_>) -> Option<u64> {
     }
 }
 
+/// The item of a rate in `RateLimit-Policy`.
+pub(super) fn policy_item(item: &BudgetItem<'_>) -> String {
+    let mut policy = String::new();
+    write_policy(&mut policy, item);
+    policy
+}
+
 fn write_policy(policy: &mut String, item: &BudgetItem<'_>) {
     write_name(policy, item);
     let _ = match item.pace {

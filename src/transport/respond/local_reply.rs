@@ -10,11 +10,13 @@ use super::accept::prefers_html;
 use super::escapes::{escape, grpc_message, write_names};
 use super::headers::number;
 use super::pushback::Pushback;
+use super::reply_id::ReplyId;
 use super::{Disposition, HeaderSink, ProblemKind, Profiles, Reply, limit_headers};
 use crate::base::fields::Fields;
 use crate::base::telemetry::RefusedBy;
 use crate::engine::gate::{
-    Budget, BudgetItem, Budgets, Cause, Credential, IdentityError, Receipt, Refusal, Shed, Standing, Unidentified,
+    Budget, BudgetItem, Budgets, Cause, Credential, IdentityError, Receipt, Refusal, RetryJitter, Shed, Standing,
+    Unidentified,
 };
 use crate::engine::limit::Retry;
 use crate::engine::policy::RefusalAnswer;
@@ -42,31 +44,6 @@ pub struct LocalReply<'a> {
     id: Option<(ReplyId, Box<str>)>,
     /// The facts of a refusal, to be kept under its id.
     receipt: Option<Box<Receipt<'a>>>,
-}
-
-/// What the id of a response names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplyId {
-    /// The request.
-    Request,
-    /// The refusal, if requests have no ids.
-    Refusal,
-}
-
-impl ReplyId {
-    fn header(self) -> &'static str {
-        match self {
-            Self::Request => "x-request-id",
-            Self::Refusal => "x-refusal-id",
-        }
-    }
-
-    fn member(self) -> &'static str {
-        match self {
-            Self::Request => ",\"request_id\":\"",
-            Self::Refusal => ",\"refusal_id\":\"",
-        }
-    }
 }
 
 /// The detail for people; it contains no secret.
@@ -155,6 +132,16 @@ impl<'a> LocalReply<'a> {
         };
         let hint = challenge.map(|challenge| ("www-authenticate", challenge));
         Self { hint, ..Self::new(ProblemKind::Unidentified, missing.to_string(), is_grpc) }
+    }
+
+    /// The response to a client that asks for its limits too often: 429.
+    pub fn too_often(retry: Retry) -> Self {
+        let retry_after_s = match retry {
+            Retry::AfterNs(ns) => Some(ns.div_ceil(1_000_000_000).max(1)),
+            Retry::Never => None,
+        };
+        let pushback = Some(Pushback::of(retry, RetryJitter::default()));
+        Self { retry_after_s, pushback, ..Self::new(ProblemKind::Limited, "asked too often", false) }
     }
 
     /// The response to a request that is shed: 503.

@@ -87,8 +87,8 @@ async fn a_ban_is_kept_with_its_key() {
     let refusal = gate.refuse_address(local, gate.clock.now()).unwrap();
     gate.keep_refusal("2", refusal.receipt.unwrap(), None);
     let found = |id: &str| told(&gate.refusals_of_id(id, gate.clock.now()));
-    insta::assert_snapshot!(found("1"), @"");
-    insta::assert_snapshot!(found("2"), @"");
+    insta::assert_snapshot!(found("1"), @r#"x-a banned Some("aaaa") None None"#);
+    insta::assert_snapshot!(found("2"), @r#" banned Some("127.0.0.1") None None"#);
 }
 
 #[tokio::test(start_paused = true)]

@@ -47,6 +47,13 @@ pub enum IdentitySource {
     },
 }
 
+impl IdentitySource {
+    /// Whether Weir verifies the value, and does not take it from the client.
+    pub fn is_verified(&self) -> bool {
+        !matches!(self, Self::Header(..))
+    }
+}
+
 /// The treatment of requests without an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnMissing {

@@ -28,6 +28,7 @@ impl<'w> H1Connection<'w> {
                 // Boxed, so that connections are smaller.
                 Box::pin(self.send_stored(context, &stored, form, record)).await
             }
+            NotForwarded::OwnLimits(own) => self.reply(context, &*own, form, record).await,
             NotForwarded::Abandoned => AfterResponse::Close,
         }
     }

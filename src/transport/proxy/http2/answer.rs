@@ -25,7 +25,7 @@ impl HeaderSink for BlockSink<'_, '_> {
 /// Writes the head of an answer of our own, and returns its body.
 pub(super) fn write_own(
     stream: &StreamHandle,
-    own: &respond::LocalReply<'_>,
+    own: &impl Reply,
     form: ResponseForm,
     profiles: Profiles,
     date: &Date,

@@ -114,11 +114,21 @@ fn read<'i>(incoming: &'i mut Incoming, settings: &Settings) -> Result<Request<'
 fn own(context: &RequestContext<'_>, course: Course<'_, '_>, stop: NotForwarded<'_>) -> Vec<u8> {
     let Course { stream, form, mut record, admission } = course;
     drop(admission); // refunds come first: the client may ask again at once
-    let NotForwarded::Reply(mut own) = stop else { return Vec::new() };
-    context.name(&mut own, &mut record);
-    let body = answer::write_own(stream, &own, form, context.config.running.settings.profiles, &context.worker.date);
-    record.replied(&*own, body.len());
-    body
+    let (profiles, date) = (context.config.running.settings.profiles, &context.worker.date);
+    match stop {
+        NotForwarded::Reply(mut own) => {
+            context.name(&mut own, &mut record);
+            let body = answer::write_own(stream, &*own, form, profiles, date);
+            record.replied(&*own, body.len());
+            body
+        }
+        NotForwarded::OwnLimits(own) => {
+            let body = answer::write_own(stream, &*own, form, profiles, date);
+            record.replied(&*own, body.len());
+            body
+        }
+        NotForwarded::Stored(_) | NotForwarded::Abandoned => Vec::new(),
+    }
 }
 
 /// Sends a stored answer.
