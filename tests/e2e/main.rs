@@ -78,6 +78,7 @@ mod admin_roles;
 mod admin_tap;
 mod api;
 mod command_clients;
+mod cut_streams;
 mod drain;
 mod explanations;
 mod jwks;

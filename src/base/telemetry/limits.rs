@@ -24,6 +24,7 @@ pub(super) struct LimitVecs {
     stale_count: IntGaugeVec,
     stale_bytes: IntGaugeVec,
     unreadable: IntCounterVec,
+    cut: IntCounterVec,
 }
 
 /// The metrics of one limit.
@@ -46,12 +47,18 @@ pub struct LimitMetrics {
     /// Banned keys.
     pub banned_keys: IntGauge,
     unreadable: IntCounterVec,
+    cut: IntCounterVec,
 }
 
 impl LimitMetrics {
     /// Responses of the limit `name` without units, for this reason.
     pub fn unreadable(&self, name: &str, reason: &str) -> IntCounter {
         self.unreadable.with_label_values(&[name, reason])
+    }
+
+    /// Streams that the limit `name` has cut.
+    pub fn cut(&self, name: &str) -> IntCounter {
+        self.cut.with_label_values(&[name])
     }
 }
 
@@ -90,6 +97,7 @@ impl LimitVecs {
             bans: self.bans.with_label_values(&[name]),
             banned_keys: self.banned.with_label_values(&[name]),
             unreadable: self.unreadable.clone(),
+            cut: self.cut.clone(),
         }
     }
 
@@ -170,6 +178,7 @@ impl LimitVecs {
                 "Responses without the number that their limit settles by.",
                 &["limit", "reason"],
             )?,
+            cut: make.counters("weir_cut_streams_total", "Streams that ended because their budget did.", &["limit"])?,
         })
     }
 }

@@ -11,6 +11,7 @@ use crate::base::fields::decimal;
 use crate::base::time::saturating_ns;
 use crate::config::reader::values::whole_number;
 use crate::config::reader::{Fault, Optional, Problem, Table, units};
+use crate::config::schema::words;
 use crate::engine::policy::{AfterResponse, Settle, SettleBy, Stage, StatusSet};
 use crate::engine::units::{Pointer, Preset};
 
@@ -51,7 +52,7 @@ pub(super) fn after(table: &Table<'_>, stage: Option<Stage>) -> Optional<Arc<Aft
         table.context.note(Problem::new(part.span(), title).absence());
     }
     let counts = counted.if_present(statuses);
-    let settle = settled.if_present(|table| settle(table, max_debt.unwrap_or(u64::MAX)));
+    let settle = settled.if_present(|table| settle(table, max_debt));
     let (counts, settle) = (counts?, settle?);
     let is_any = counts.is_some() || settle.is_some();
     Some(is_any.then(|| Arc::new(AfterResponse { counts, settle })))
@@ -96,7 +97,7 @@ fn range(text: &str) -> Option<(u16, u16)> {
     }
 }
 
-fn settle(table: &Table<'_>, max_debt: u64) -> Option<Settle> {
+fn settle(table: &Table<'_>, max_debt: Option<u64>) -> Option<Settle> {
     let by = table.parsed("by", |text| match text.split_once(':') {
         Some(("header", name)) => header_name(name).map(By::Header),
         Some(("json", pointer)) => {
@@ -107,6 +108,7 @@ fn settle(table: &Table<'_>, max_debt: u64) -> Option<Settle> {
     });
     let every = table.duration("every");
     let default = table.count("default");
+    let cuts = table.choice("on_exhausted", &words::ON_EXHAUSTED);
     if let Some(by) = &by {
         let is_preset = matches!(by, By::Body(NumberSource::Preset(_)));
         let takes_units = is_preset || matches!(by, By::Status | By::Body(NumberSource::Pointers(None)));
@@ -115,6 +117,7 @@ fn settle(table: &Table<'_>, max_debt: u64) -> Option<Settle> {
             ("units", takes_units, "`status`, `json` or a preset"),
             ("price", is_preset, "a preset"),
             ("default", matches!(by, By::Body(_)), "`json` or a preset"),
+            ("on_exhausted", matches!(by, By::Body(_)), "`json` or a preset"),
         ] {
             if !is_valid {
                 table.fault_if_present(key, format!("is valid only with {words} in `by`"));
@@ -128,7 +131,8 @@ fn settle(table: &Table<'_>, max_debt: u64) -> Option<Settle> {
         By::Status => SettleBy::Status(units(table)?),
         By::Body(source) => SettleBy::Body(Arc::new(body_units(table, source, default)?)),
     };
-    Some(Settle { by, every_ns: every.map(saturating_ns), max_debt })
+    let cut_debt = (cuts == Some(true)).then_some(max_debt.unwrap_or(0));
+    Some(Settle { by, every_ns: every.map(saturating_ns), max_debt: max_debt.unwrap_or(u64::MAX), cut_debt })
 }
 
 /// Reads `{ "4xx" = 10, "304" = 0 }`. A single status has precedence over its class.

@@ -131,6 +131,8 @@ pub(super) const OPTIONS: &[Opt] = &[
         "With a preset: price in USD of a million tokens for each model, in place of `units`; the units are micro-USD."),
     opt("limit.settle.default", Count(0, u64::MAX), NONE,
         "With `json` or a preset: units of a response without a number; otherwise the charge stays."),
+    opt("limit.settle.on_exhausted", OneOf(&words::ON_EXHAUSTED), Toml("\"finish\""),
+        "With `json` or a preset: a stream whose budget ends, beyond `max_debt`, is finished as a debt, or cut behind an event `error`."),
     opt("limit.max_debt", Count(0, u64::MAX), NONE,
         "With `settle`: most units that a key may owe; no request passes until they are paid."),
     opt("limit.on_limit", OneOf(&words::ON_LIMIT), Toml("\"reject\""),

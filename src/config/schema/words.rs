@@ -136,6 +136,8 @@ pub(in crate::config) static SIGNALS: WordTable<Signal, 4> = [
     (Signal::QueueDelay.word(), Signal::QueueDelay),
 ];
 
+/// Whether a stream is cut when its budget ends.
+pub(in crate::config) static ON_EXHAUSTED: WordTable<bool, 2> = [("finish", false), ("cut", true)];
 /// Whether requests at zero are gone.
 pub(in crate::config) static AT_ZERO: WordTable<bool, 2> = [("gone", true), ("limited", false)];
 

@@ -18,6 +18,7 @@ mod kept_refusals;
 mod pass;
 mod receipts;
 mod refusal;
+mod body_meter;
 mod settle;
 mod shadow;
 
@@ -77,6 +78,7 @@ pub use adapted_rate::AdaptedRate;
 pub use admit::Step;
 pub use ask::{Asking, Decider};
 pub use ban_changes::LimitBans;
+pub use body_meter::BodyMeter;
 pub use bound::Bound;
 pub use budget::{Budget, BudgetItem, Budgets};
 pub use client_keys::ClientKeys;

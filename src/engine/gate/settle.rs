@@ -11,26 +11,18 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::adaptation::{self, ServiceOutcome};
+use super::body_meter::{BodyMeter, RunningCharge};
 use super::check::Checked;
 use super::standing::Standing;
 use super::state::LimitState;
 use crate::base::fields::{Fields, decimal};
 use crate::base::time::{self, Timestamp};
 use crate::engine::limit::{Algorithm, Key};
-use crate::engine::policy::{AfterResponse, Limit, Mode, Settle, SettleBy};
+use crate::engine::policy::{AfterResponse, Mode, Settle, SettleBy};
 use crate::engine::store::{Charge, Receipt};
-use crate::engine::units::{BodyUnits, UnitReaders, Unreadable};
+use crate::engine::units::{BodyUnits, UnitReaders};
 
 impl LimitState {
-    /// Makes the series of the responses without units, if bodies name the units of the limit.
-    pub(super) fn show_unreadable(&self, limit: &Limit) {
-        if limit.after.as_ref().is_some_and(|after| after.body_units().is_some()) {
-            for reason in Unreadable::ALL {
-                self.metrics.unreadable(&self.name, reason.label());
-            }
-        }
-    }
-
     /// Charges `extra` units that no limit decides: at most `max_debt` beyond the limit, here and in the store.
     pub(super) fn settle(&self, key: Key, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) {
         let charged = self.table.settle(key, rule, extra, max_debt, now);
@@ -53,6 +45,8 @@ pub(super) struct Terms {
     cost: u64,
     began: Timestamp,
     meter: Option<Meter>,
+    /// Units that were charged while a stream ran.
+    grown: u64,
     /// What learns from the answer, if anything does.
     learner: Option<Learner>,
     /// Whether there was an answer or a failure.
@@ -102,7 +96,8 @@ impl Terms {
             // A limit that is not enforced learns nothing: its bound has no effect that could be measured.
             (is_shown && adaptation::bound(rule).is_some()).then_some(Learner::Bound)
         };
-        Some(Box::new(Self { is_shown, after, cost, began, meter, learner, has_ended: AtomicBool::new(false) }))
+        let has_ended = AtomicBool::new(false);
+        Some(Box::new(Self { is_shown, after, cost, began, meter, grown: 0, learner, has_ended }))
     }
 
     /// Units charged so far.
@@ -139,7 +134,7 @@ impl Terms {
     }
 
     fn metered(&self) -> u64 {
-        self.meter.as_ref().map_or(0, |meter| meter.charged.load(Ordering::Relaxed))
+        self.meter.as_ref().map_or(self.grown, |meter| meter.charged.load(Ordering::Relaxed))
     }
 
     fn settle(&self) -> Option<&Settle> {
@@ -149,6 +144,11 @@ impl Terms {
     /// The rule by which the charge is settled, if that is by numbers of the body.
     pub(super) fn body_units(&self) -> Option<&Arc<BodyUnits>> {
         self.after.as_ref()?.body_units()
+    }
+
+    /// The debt beyond which the limit cuts a stream, if it does.
+    fn cut_debt(&self) -> Option<u64> {
+        self.settle()?.cut_debt.filter(|_| self.is_shown)
     }
 
     /// Gives back the units that were charged while the request ran, and stops the task.
@@ -213,8 +213,8 @@ impl Account<&LimitState, &Algorithm> {
 pub struct Bill {
     items: Vec<BillItem>,
     response_bytes: u64,
-    /// The readers of the body, as far as it has come; none if it was not read.
-    body: Option<Box<UnitReaders>>,
+    /// The meter of the body, as far as it has come; none if it was not read.
+    body: Option<Box<BodyMeter>>,
 }
 
 #[derive(Debug)]
@@ -347,18 +347,25 @@ impl Bill {
         }
     }
 
-    /// The readers of the body of an answer with these fields; `None` if no charge is settled by its numbers.
-    pub fn readers(&self, fields: Fields<'_>) -> Option<Box<UnitReaders>> {
-        let mut readers: Option<Box<UnitReaders>> = None;
-        for rule in self.items.iter().filter(|item| !item.is_settled).filter_map(|item| item.terms.body_units()) {
-            let [kind, encoding] = ["content-type", "content-encoding"].map(|name| fields.first(name));
-            readers.get_or_insert_default().add(rule, kind, encoding);
+    /// The meter of the body of an answer with these fields; `None` if no charge is settled by its numbers. A body of
+    /// known length cannot be cut.
+    pub fn meter(&self, fields: Fields<'_>, has_length: bool) -> Option<Box<BodyMeter>> {
+        let mut meter: Option<Box<BodyMeter>> = None;
+        for (at, item) in self.items.iter().enumerate().filter(|(_, item)| !item.is_settled) {
+            let Some(units) = item.terms.body_units() else { continue };
+            let meter = meter.get_or_insert_default();
+            meter.read(units, fields);
+            if let Some(debt) = item.terms.cut_debt().filter(|_| !has_length) {
+                let (state, units, rule) = (Arc::clone(&item.state), Arc::clone(units), item.rule.clone());
+                let charged = item.terms.cost;
+                meter.watch(RunningCharge { item: at, state, key: item.key, rule, units, debt, charged });
+            }
         }
-        readers
+        meter
     }
 
-    /// Notes the number of bytes of the answer's body that have been sent so far, and its readers.
-    pub fn sent(&mut self, response_bytes: u64, body: Option<Box<UnitReaders>>) {
+    /// Notes the number of bytes of the answer's body that have been sent so far, and its meter.
+    pub fn sent(&mut self, response_bytes: u64, body: Option<Box<BodyMeter>>) {
         (self.response_bytes, self.body) = (response_bytes, body);
     }
 }
@@ -366,8 +373,9 @@ impl Bill {
 impl Drop for Bill {
     fn drop(&mut self) {
         let body = self.body.take().unwrap_or_default();
-        for item in &mut self.items {
-            item.end(self.response_bytes, &body);
+        for (at, item) in self.items.iter_mut().enumerate() {
+            item.terms.grown = body.grown(at, item.terms.cost);
+            item.end(self.response_bytes, body.readers());
         }
     }
 }

@@ -213,7 +213,7 @@ impl Gate {
                 self.end_leases(&old, false);
             }
             state.table.set_bound(limit.max_keys, limit.on_full);
-            state.show_unreadable(limit);
+            state.show_body_units(limit);
             state.persists.store(limit.persist, Ordering::Relaxed);
             state.queues.set_priorities(policy.priorities.as_ref().map(|rules| rules.min_share_percent));
             state.queues.set_shared(matches!(limit.allowed.usual, Algorithm::FairShare(_)));

@@ -34,6 +34,8 @@ pub struct Settle {
     pub every_ns: Option<u64>,
     /// The maximum debt of a key, in units.
     pub max_debt: u64,
+    /// For [`SettleBy::Body`]: the debt of the key, in units, beyond which a stream is cut; `None` if it is finished.
+    pub cut_debt: Option<u64>,
 }
 
 /// The source of the real cost.

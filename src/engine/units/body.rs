@@ -39,14 +39,25 @@ impl UnitReader {
 
     /// Reads more of the body.
     pub fn push(&mut self, bytes: &[u8]) {
+        self.push_until(bytes, false);
+    }
+
+    /// Reads more of the body; with `stops`, up to the end of a document. Returns the number of bytes read, and
+    /// whether a document has ended.
+    fn push_until(&mut self, bytes: &[u8], stops: bool) -> (usize, bool) {
         if self.is_encoded {
-            return;
+            return (bytes.len(), false);
         }
+        let mut has_ended = false;
         let Self { rule, splitter, scanner, is_broken, .. } = self;
-        splitter.push(bytes, &mut |part| match part {
+        let rest = splitter.push(bytes, stops, &mut |part| match part {
             Part::Data(data) => scanner.push(&rule.tree, data),
-            Part::End => *is_broken |= !scanner.end(),
+            Part::End => {
+                has_ended = true;
+                *is_broken |= !scanner.end();
+            }
         });
+        (bytes.len() - rest.len(), has_ended)
     }
 
     /// Notes that the body came to its end.
@@ -83,6 +94,25 @@ impl UnitReaders {
     /// Reads more of the body.
     pub fn push(&mut self, bytes: &[u8]) {
         self.0.iter_mut().for_each(|reader| reader.push(bytes));
+    }
+
+    /// Reads more of the body, up to the end of a document. Returns the number of bytes read, and whether it has ended.
+    pub fn push_document(&mut self, bytes: &[u8]) -> (usize, bool) {
+        let Some((first, others)) = self.0.split_first_mut() else { return (bytes.len(), false) };
+        let (read, has_ended) = first.push_until(bytes, true);
+        others.iter_mut().for_each(|reader| reader.push(&bytes[..read]));
+        (read, has_ended)
+    }
+
+    /// The form of the body, if it is a stream of documents that can be read.
+    pub fn stream_form(&self) -> Option<Form> {
+        let first = self.0.first().filter(|reader| !reader.is_encoded)?;
+        Some(first.splitter.form()).filter(|form| *form != Form::Json)
+    }
+
+    /// Whether the newest document has a number of a rule.
+    pub fn has_new_number(&self, rule: &Arc<BodyUnits>) -> bool {
+        self.0.iter().any(|reader| reader.rule == *rule && reader.scanner.since() == 0)
     }
 
     /// Notes that the body came to its end.

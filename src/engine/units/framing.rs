@@ -2,7 +2,7 @@
 
 /// The form of a body, by its media type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub enum Form {
     /// One document of JSON.
     Json,
     /// A document in each line (NDJSON, JSON Lines).
@@ -70,23 +70,19 @@ impl Splitter {
         self.form
     }
 
-    /// Calls `each` with the parts of the next bytes.
-    pub(super) fn push(&mut self, bytes: &[u8], each: &mut impl FnMut(Part<'_>)) {
+    /// Calls `each` with the parts of the next bytes; with `stops`, up to the end of a document. Returns the other bytes.
+    pub(super) fn push<'b>(&mut self, bytes: &'b [u8], stops: bool, each: &mut impl FnMut(Part<'_>)) -> &'b [u8] {
         match self.form {
-            Form::Json => each(Part::Data(bytes)),
-            Form::Lines => {
-                let mut lines = bytes.split(|byte| *byte == b'\n');
-                lines.next().into_iter().for_each(|first| each(Part::Data(first)));
-                for line in lines {
-                    each(Part::End);
-                    each(Part::Data(line));
-                }
+            Form::Json => {
+                each(Part::Data(bytes));
+                &[]
             }
-            Form::Events => self.push_events(bytes, each),
+            Form::Lines => push_lines(bytes, stops, each),
+            Form::Events => self.push_events(bytes, stops, each),
         }
     }
 
-    fn push_events(&mut self, mut bytes: &[u8], each: &mut impl FnMut(Part<'_>)) {
+    fn push_events<'b>(&mut self, mut bytes: &'b [u8], stops: bool, each: &mut impl FnMut(Part<'_>)) -> &'b [u8] {
         while let [byte, rest @ ..] = bytes {
             let is_second = std::mem::take(&mut self.is_after_cr) && *byte == b'\n';
             if is_second {
@@ -95,8 +91,10 @@ impl Splitter {
             }
             if matches!(byte, b'\r' | b'\n') {
                 self.is_after_cr = *byte == b'\r';
-                self.end_line(each);
                 bytes = rest;
+                if self.end_line(each) && stops {
+                    return bytes;
+                }
                 continue;
             }
             match self.position {
@@ -129,13 +127,29 @@ impl Splitter {
                 }
             }
         }
+        bytes
     }
 
-    /// Ends a line. An empty one ends the event.
-    fn end_line(&mut self, each: &mut impl FnMut(Part<'_>)) {
+    /// Ends a line. An empty one ends the event. Returns whether an event with data has ended.
+    fn end_line(&mut self, each: &mut impl FnMut(Part<'_>)) -> bool {
         let is_empty = std::mem::replace(&mut self.position, LinePosition::Name(0)) == LinePosition::Name(0);
-        if is_empty && std::mem::take(&mut self.has_data) {
+        let ends = is_empty && std::mem::take(&mut self.has_data);
+        if ends {
             each(Part::End);
         }
+        ends
     }
+}
+
+fn push_lines<'b>(mut bytes: &'b [u8], stops: bool, each: &mut impl FnMut(Part<'_>)) -> &'b [u8] {
+    while let Some(end) = memchr::memchr(b'\n', bytes) {
+        each(Part::Data(&bytes[..end]));
+        each(Part::End);
+        bytes = &bytes[end + 1..];
+        if stops {
+            return bytes;
+        }
+    }
+    each(Part::Data(bytes));
+    &[]
 }

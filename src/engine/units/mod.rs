@@ -14,6 +14,7 @@ mod rule;
 mod scanner;
 
 pub use body::{UnitReader, UnitReaders};
+pub use framing::Form;
 pub use number::Weight;
 pub use pointers::Pointer;
 pub use preset::Preset;

@@ -254,6 +254,13 @@ impl<'m> AccessRecord<'m> {
         }
     }
 
+    /// Sets the limit that has cut the response, if one has.
+    pub(super) fn cut(&mut self, exchange: &Exchange) {
+        if let Some(limit) = exchange.cut_by() {
+            self.limited(limit);
+        }
+    }
+
     fn count(&mut self) {
         if !std::mem::replace(&mut self.is_counted, true) {
             self.shared.metrics.count(self.outcome);

@@ -97,7 +97,7 @@ fields!(
     Text("refused_by", "reason of a refusal: `limit`, `ban`, `access`, `identity`, `overload` or `other`", |request| {
         request.outcome.refused_by().map_or(Value::Absent, |by| Value::Text(by.label()))
     }),
-    Text("limit", "limit that held or refused the request", |request| request.of(Text::Limit)),
+    Text("limit", "limit that held or refused the request, or cut its stream", |request| request.of(Text::Limit)),
     Text(
         "shadow_limits",
         "limits in shadow mode that would have refused or held the request, with commas",

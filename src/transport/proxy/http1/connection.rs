@@ -166,6 +166,26 @@ struct BegunResponse<'w> {
     arrived_at: Instant,
 }
 
+/// A response that is relayed. It is settled at its end, or if its task is dropped before.
+struct Relayed<'e> {
+    exchange: &'e mut Exchange,
+    bill: Option<Bill>,
+}
+
+impl Relayed<'_> {
+    fn settle(&mut self) {
+        if let Some(mut bill) = self.bill.take() {
+            bill.sent(self.exchange.body_bytes(), self.exchange.take_meter());
+        }
+    }
+}
+
+impl Drop for Relayed<'_> {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
 impl<'w> H1Connection<'w> {
     /// Whether the connection stays open after a response of this form.
     pub(super) fn keeps_alive(&self, form: ResponseForm) -> bool {
@@ -307,9 +327,9 @@ impl<'w> H1Connection<'w> {
         record.begun(head.status, arrived_at, exchange);
         wire.begin_response();
         let encoder = upstream.write_h1(wire.out(), form, &worker.date, &mut keeps_alive);
-        let units = bill.as_ref().and_then(|bill| bill.readers(fields));
+        let meter = bill.as_ref().and_then(|bill| bill.meter(fields, head.length.is_some()));
         exchange.begin_body();
-        exchange.read_units(units);
+        exchange.meter_body(meter);
         Some(BegunResponse { record, encoder, bill, keeps_alive, arrived_at })
     }
 
@@ -317,8 +337,10 @@ impl<'w> H1Connection<'w> {
     async fn relay(&mut self, exchange: &mut Exchange, begun: BegunResponse<'w>) -> AfterResponse<'w> {
         let BegunResponse { mut record, encoder, bill, keeps_alive, arrived_at } = begun;
         let Self { wire, deadline, worker, .. } = self;
+        let mut relayed = Relayed { exchange, bill };
+        let exchange = &mut *relayed.exchange;
         let (mut waited, mut hold) = (false, Hold::new(&worker.untaken));
-        let relayed = poll_fn(|cx| {
+        let result = poll_fn(|cx| {
             let polled = poll_relay(cx, wire, exchange, &encoder, deadline);
             waited |= polled.is_pending();
             let taken = exchange.body_bytes().saturating_sub(wire.pending() as u64);
@@ -328,13 +350,13 @@ impl<'w> H1Connection<'w> {
             }
             polled
         });
-        let relayed = relayed.await;
+        let result = result.await;
         record.transferred(exchange.bytes_in(), exchange.body_bytes().saturating_sub(wire.pending() as u64));
+        record.cut(exchange);
         drop(record);
-        if let Some(mut bill) = bill {
-            bill.sent(exchange.body_bytes(), exchange.take_units());
-        }
-        match relayed {
+        relayed.settle();
+        let exchange = &*relayed.exchange;
+        match result {
             Ok(()) => {}
             Err(RelayError::Abandoned) => return AfterResponse::Close,
             Err(RelayError::Truncated) => {

@@ -201,8 +201,9 @@ impl Drop for Relay<'_> {
         let untaken = self.pending.len() - self.taken;
         let bytes_out = self.exchange.body_bytes().saturating_sub(untaken as u64);
         self.record.transferred(self.exchange.bytes_in(), bytes_out);
+        self.record.cut(&self.exchange);
         if let Some(bill) = &mut self.bill {
-            bill.sent(self.exchange.body_bytes(), self.exchange.take_units());
+            bill.sent(self.exchange.body_bytes(), self.exchange.take_meter());
         }
     }
 }

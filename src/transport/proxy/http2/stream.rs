@@ -306,9 +306,9 @@ fn respond<'s, 'v>(
         upstream.write_limits(form, &mut sink);
     });
     if !is_tunnel {
-        let units = bill.as_ref().and_then(|bill| bill.readers(fields));
+        let meter = bill.as_ref().and_then(|bill| bill.meter(fields, head.length.is_some()));
         exchange.begin_body();
-        exchange.read_units(units);
+        exchange.meter_body(meter);
     }
     record.transferred(exchange.bytes_in(), 0);
     Ok((is_tunnel || !exchange.has_ended()).then_some(Answered { record, exchange, bill, is_tunnel }))

@@ -34,7 +34,7 @@ pub(crate) struct H2Transport {
     trailers: FieldBuf,
     /// The remaining bytes of the body; none if unknown.
     remaining: Option<u64>,
-    has_ended: bool,
+    pub(super) has_ended: bool,
     /// Why the request could not begin.
     fault: Option<TransportError>,
 }

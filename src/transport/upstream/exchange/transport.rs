@@ -10,7 +10,7 @@ use super::h2::H2Transport;
 use super::head::{self, RequestHead};
 use super::upload::{RequestTraits, Source, Upload};
 use crate::base::fields::{FieldBuf, Fields};
-use crate::transport::http1::ResponseHead;
+use crate::transport::http1::{Decoder, ResponseHead};
 use crate::transport::http1::encode::Encoder;
 use crate::transport::net::buffer::BufferPool;
 use crate::transport::upstream::pool::checkout::{PoolHandle, PooledConnection};
@@ -165,6 +165,15 @@ impl Transport {
         match self {
             Self::H1(transport) => transport.connection = None,
             Self::H2(transport) => transport.end_stream(is_late),
+        }
+    }
+
+    /// Ends the response before the upstream does. Its connection closes, or its stream is reset.
+    pub(crate) fn end_early(&mut self) {
+        self.abandon(false);
+        match self {
+            Self::H1(transport) => transport.decoder = Decoder::none(),
+            Self::H2(transport) => transport.has_ended = true,
         }
     }
 

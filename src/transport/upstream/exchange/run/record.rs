@@ -3,8 +3,8 @@
 use std::task::{Context, Poll, Waker};
 
 use super::Exchange;
-use super::taps::BodyTaps;
-use crate::engine::units::UnitReaders;
+use super::taps::{self, BodyTaps};
+use crate::engine::gate::BodyMeter;
 use crate::transport::http1::encode::Encoder;
 use crate::transport::stale::Recording;
 use crate::transport::upstream::exchange::error::{Cause, Progress};
@@ -20,20 +20,40 @@ impl Exchange {
         }
     }
 
-    /// Reads the units that the body names, if there are readers.
-    pub(crate) fn read_units(&mut self, units: Option<Box<UnitReaders>>) {
-        if units.is_some() {
-            self.taps.get_or_insert_default().units = units;
+    /// Reads the units that the body names, if there is a meter.
+    pub(crate) fn meter_body(&mut self, meter: Option<Box<BodyMeter>>) {
+        if meter.is_some() {
+            self.taps.get_or_insert_default().meter = meter;
         }
     }
 
-    /// The readers of units, which have read what has come of the body.
-    pub(crate) fn take_units(&mut self) -> Option<Box<UnitReaders>> {
-        let mut units = self.taps.as_mut()?.units.take();
-        if let Some(units) = units.as_mut().filter(|_| self.has_ended() && !self.is_broken) {
-            units.end();
+    /// The meter of the body, which has read what has come of it.
+    pub(crate) fn take_meter(&mut self) -> Option<Box<BodyMeter>> {
+        let mut meter = self.taps.as_mut()?.meter.take();
+        let is_complete = self.has_ended() && !self.is_broken;
+        if let Some(meter) = meter.as_mut().filter(|meter| is_complete && meter.cut().is_none()) {
+            meter.end();
         }
-        units
+        meter
+    }
+
+    /// The limit that has cut the body.
+    pub(crate) fn cut_by(&self) -> Option<&str> {
+        self.taps.as_ref()?.meter.as_ref()?.cut().map(|(limit, _)| limit)
+    }
+
+    /// Ends the body behind `len` bytes of `out`, with an event that says why, in place of what follows.
+    #[cold]
+    fn cut_body(&mut self, out: &mut Vec<u8>, len: usize) {
+        out.truncate(len);
+        if let Some(taps) = &mut self.taps {
+            taps.recording = None;
+            if let Some((limit, form)) = taps.meter.as_ref().and_then(|meter| meter.cut()) {
+                taps::write_last_event(out, form, limit);
+            }
+        }
+        self.transport.end_early();
+        self.handle = None;
     }
 
     /// As [`Transport::poll_body`](super::super::transport::Transport::poll_body). The recording ends early if the body
@@ -47,14 +67,16 @@ impl Exchange {
         progress: &mut Progress,
     ) -> Poll<Result<bool, Cause>> {
         let before = out.len();
-        let polled = self.transport.poll_body(cx, out, &Encoder::Raw, self.upstream.buffers(), progress);
+        let mut polled = self.transport.poll_body(cx, out, &Encoder::Raw, self.upstream.buffers(), progress);
         let is_broken = matches!(polled, Poll::Ready(Err(_)));
         if let Some(taps) = &mut self.taps {
-            let BodyTaps { recording, units } = &mut **taps;
+            let BodyTaps { recording, meter } = &mut **taps;
             let is_recorded = |recording: &mut Box<Recording>| !is_broken && recording.push(&out[before..]);
             *recording = recording.take().and_then(|mut one| is_recorded(&mut one).then_some(one));
-            if let Some(units) = units {
-                units.push(&out[before..]);
+            if let Some(read) = meter.as_mut().and_then(|meter| meter.push(&out[before..])) {
+                self.cut_body(out, before + read);
+                progress.bytes = (out.len() - before) as u64;
+                polled = Poll::Ready(Ok(false));
             }
         }
         if !matches!(encoder, Encoder::Raw) {
