@@ -137,7 +137,7 @@ pub(super) fn access(root: &Table<'_>, identities: &[String]) -> (Option<Access>
             spec.identities.push((index, value, rule));
         }
     }
-    spec.require = require(&table, identities, &Sources::of(root));
+    spec.require = require(&table, identities, &PlanSources::of(root));
     warn_of_spellings(root, &table);
     let bypass = Bypass::of(&spec);
     (Some(Access::new(spec)), bypass)
@@ -213,14 +213,14 @@ fn identity_values(
 }
 
 /// The sources of plans.
-struct Sources {
+struct PlanSources {
     /// `[plans]`, or a limit with plans, which overrides assign.
     any: bool,
     /// A header that no trusted proxy sends.
     unproven: bool,
 }
 
-impl Sources {
+impl PlanSources {
     fn of(root: &Table<'_>) -> Self {
         let text = |table, key| root.get(table)?.get_ref().as_table()?.get(key)?.get_ref().as_str();
         let has = |table, key| root.get(table).is_some_and(|one| one.get_ref().get(key).is_some());
@@ -233,7 +233,7 @@ impl Sources {
     }
 }
 
-fn require(table: &Table<'_>, identities: &[String], sources: &Sources) -> Vec<Requirement> {
+fn require(table: &Table<'_>, identities: &[String], sources: &PlanSources) -> Vec<Requirement> {
     if table.items("require").is_empty() {
         table.fault_if_present("require", "an empty list has no effect; remove it");
     }
@@ -241,7 +241,7 @@ fn require(table: &Table<'_>, identities: &[String], sources: &Sources) -> Vec<R
     tables.iter().filter(|table| !table.is_broken()).map(|table| requirement(table, identities, sources)).collect()
 }
 
-fn requirement(table: &Table<'_>, names: &[String], sources: &Sources) -> Requirement {
+fn requirement(table: &Table<'_>, names: &[String], sources: &PlanSources) -> Requirement {
     let plans = table.list("plan", value);
     if plans.is_some() && sources.unproven {
         let what = "a plan in a header counts from `server.trusted_proxies` only, and there are none";

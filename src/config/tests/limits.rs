@@ -369,7 +369,7 @@ fn regular_expressions() {
         ("path_regex = '((a{100}){100}){100}'", "this regular expression is too large"),
         (&format!("path_regex = '{}'", "a".repeat(1001)), "a regular expression has at most 1000 bytes"),
         ("header = { x-a = { regex = '[' } }", "`limit.match.header.NAME.regex`: not a regular expression"),
-        ("header = { x-a = {} }", "`limit.match.header.NAME.regex` is missing"),
+        ("header = { x-a = {} }", "`limit.match.header`: needs either `regex` or `file`"),
         ("header = { x-a = { prefix = 'a' } }", "unknown key `prefix`"),
         ("header = { x-a = 1 }", "expected table"),
         ("ip = '10.0.0.0/33'", "`limit.match.ip`"),

@@ -55,7 +55,7 @@ impl Proxy {
                 let (rate, location) = lines.split_once('\n').unwrap();
                 let zone = format!("limit_req_zone $binary_remote_addr zone=one:1m {rate};");
                 let zones = zone + "\nlimit_conn_zone $binary_remote_addr zone=conn:1m;";
-                let location: String = location.lines().map(|line| format!("{line}; ")).collect();
+                let location = location.replace('\n', "; ") + "; ";
                 nginx(
                     &zones,
                     &location.replace("limit_req ", "limit_req zone=one ").replace("limit_req;", "limit_req zone=one;"),

@@ -106,7 +106,9 @@ impl Service {
             (answered + self.upstream.received().len() - before >= step.count).then_some(())
         });
         self.open(true);
-        clients.iter_mut().for_each(|client| drop(client.answer()));
+        for client in &mut clients {
+            client.answer();
+        }
         self.upstream.received().len() - before
     }
 }
