@@ -12,7 +12,7 @@ use super::body::Parameters;
 use super::state::Admin;
 use super::times::rfc3339;
 use crate::base::time::Timestamp;
-use crate::engine::gate::KeptRefusal;
+use crate::engine::gate::LoggedRefusal;
 use crate::engine::limit::Decision;
 
 /// The most other refusals of a key in an answer.
@@ -90,7 +90,7 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Par
     let now = admin.gate.clock().now();
     let found = admin.gate.refusals_of_id(&asked.id, now);
     if found.is_empty() {
-        let detail = if admin.gate.keeps_refusals() {
+        let detail = if admin.gate.logs_refusals() {
             "id: no refusal with this id is kept: it is wrong or too old, newer ones have displaced it, or another \
              replica has it"
         } else {
@@ -98,29 +98,29 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Par
         };
         return problem(StatusCode::NOT_FOUND, detail);
     }
-    let refusals = found.into_iter().map(|kept| refusal(&admin, kept, now)).collect();
+    let refusals = found.into_iter().map(|logged| refusal(&admin, logged, now)).collect();
     json(StatusCode::OK, &RefusalsBody { id: asked.id, refusals })
 }
 
-fn refusal(admin: &Admin, kept: KeptRefusal, now: Timestamp) -> RefusalBody {
-    let mut others = admin.gate.refusals_of_key(&kept.limit, kept.key, now);
-    others.retain(|other| (other.at, &other.id) != (kept.at, &kept.id));
-    let other = |other: &KeptRefusal| OtherRefusalBody {
+fn refusal(admin: &Admin, logged: LoggedRefusal, now: Timestamp) -> RefusalBody {
+    let mut others = admin.gate.refusals_of_key(&logged.limit, logged.key, now);
+    others.retain(|other| (other.at, &other.id) != (logged.at, &logged.id));
+    let other = |other: &LoggedRefusal| OtherRefusalBody {
         id: other.id.clone(),
         at: rfc3339(other.at),
         remaining: other.state.map(|state| state.remaining),
     };
-    let reset_after_ns = kept.state.map(|state| state.reset_after_ns).filter(|ns| *ns != Decision::UNKNOWN_NS);
+    let reset_after_ns = logged.state.map(|state| state.reset_after_ns).filter(|ns| *ns != Decision::UNKNOWN_NS);
     RefusalBody {
-        limit: Some(kept.limit).filter(|name| !name.is_empty()),
-        key: kept.shown,
-        key_id: kept.key.id(),
-        at: rfc3339(kept.at),
-        cause: kept.cause.to_owned(),
-        capacity: kept.state.map(|state| state.capacity),
-        remaining: kept.state.map(|state| state.remaining),
+        limit: Some(logged.limit).filter(|name| !name.is_empty()),
+        key: logged.shown,
+        key_id: logged.key.id(),
+        at: rfc3339(logged.at),
+        cause: logged.cause.to_owned(),
+        capacity: logged.state.map(|state| state.capacity),
+        remaining: logged.state.map(|state| state.remaining),
         reset_after_ms: reset_after_ns.map(|ns| ns.div_ceil(1_000_000)),
-        retry_after_s: kept.retry_after_s,
+        retry_after_s: logged.retry_after_s,
         others_count: others.len(),
         others: others.iter().take(OTHERS_MAX).map(other).collect(),
     }

@@ -212,9 +212,9 @@ fn policy(
     });
     let descriptors = grpc::descriptors(grpc, policy.as_ref());
     let client_api = client_api::client_api(&root.table("client_api"), policy.as_ref());
-    let kept = server::refusals(&root.table("refusals"));
+    let refusal_log = server::refusals(&root.table("refusals"));
     let policy = policy?
-        .with_kept_refusals(kept?)
+        .with_refusal_log(refusal_log?)
         .with_client_api(client_api?)
         .with_free_preflights(free_preflights?)
         .with_access(access, plans?);

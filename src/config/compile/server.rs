@@ -9,7 +9,7 @@ use crate::base::time::saturating_ns;
 use crate::config::reader::{Fault, Located, Optional, Table, units, whole};
 use crate::config::schema::words;
 use crate::engine::gate::HoldCaps;
-use crate::engine::policy::KeepRefusals;
+use crate::engine::policy::RefusalLogRules;
 use crate::engine::policy::access::canonical;
 use crate::engine::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};
 use crate::engine::policy::path::{EncodedSlashes, Fold, PathRules, Slashes};
@@ -163,8 +163,8 @@ pub(super) fn timeouts(table: &Table<'_>) -> Option<Timeouts> {
 }
 
 /// The bounds on kept refusals.
-pub(super) fn refusals(table: &Table<'_>) -> Option<KeepRefusals> {
-    whole!(KeepRefusals {
+pub(super) fn refusals(table: &Table<'_>) -> Option<RefusalLogRules> {
+    whole!(RefusalLogRules {
         keep_ns: table.duration_or("keep").map(|keep| keep.map_or(0, saturating_ns)),
         max: table.count("max"),
     })

@@ -1,7 +1,7 @@
 //! `[server]` and `[upstream]`: where Weir listens, whom it believes, and what is behind it.
 
 use super::*;
-use crate::engine::policy::KeepRefusals;
+use crate::engine::policy::RefusalLogRules;
 
 #[test]
 fn places_that_are_none() {
@@ -341,7 +341,7 @@ fn the_host_field_is_nowhere_named_as_a_header() {
 fn refusals_are_kept_for_an_hour() {
     let of = |text: &str| {
         let text = format!("{text}\n{UPSTREAM}");
-        compile(&text).unwrap_or_else(|problems| panic!("{problems}")).policy.keep_refusals
+        compile(&text).unwrap_or_else(|problems| panic!("{problems}")).policy.refusal_log
     };
     let hour_ns = 3_600_000_000_000;
     for (text, keep_ns, max) in [
@@ -349,9 +349,9 @@ fn refusals_are_kept_for_an_hour() {
         ("[refusals]\nkeep = '1min'\nmax = 64", 60_000_000_000, 64),
         ("[refusals]\nkeep = 'off'", 0, 10_000),
     ] {
-        assert_eq!(of(text), KeepRefusals { keep_ns, max }, "{text}");
+        assert_eq!(of(text), RefusalLogRules { keep_ns, max }, "{text}");
     }
-    for (text, why) in [("keep = '0s'", "above zero"), ("max = 63", "64"), ("for = '1h'", "unknown key")] {
+    for (text, why) in [("keep = '0s'", "longer than zero"), ("max = 63", "64"), ("for = '1h'", "unknown key")] {
         let said = said(&format!("[refusals]\n{text}"));
         assert!(said.contains(why), "{said}");
     }
@@ -382,5 +382,13 @@ fn clients_see_their_limits_only_with_a_verified_identity() {
         let said = compiled(text).unwrap_err().to_string();
         assert!(said.contains(why), "{text}: {said}");
     }
-    insta::assert_snapshot!(said("[client_api]\npath = '/limits'"), @"");
+    insta::assert_snapshot!(said("[client_api]\npath = '/limits'"), @r"
+    error: `client_api.path`: no identity is verified, so no client could see its limits
+     --> weir.toml:2:8
+      |
+    2 | path = '/limits'
+      |        ^^^^^^^^^
+      |
+      = help: add an `[identity.NAME]` with `jwt`, `api_keys` or `certificate`; a plain header proves nothing
+    ");
 }

@@ -8,10 +8,10 @@ use std::sync::{Arc, PoisonError};
 
 use smallvec::SmallVec;
 
-use super::kept_refusals::Receipt;
 use super::keys::{FoundKey, KeyName};
 use super::operator_bans::{BanInForce, BanTarget, OperatorBan, retry};
 use super::refusal::{Cause, Refusal, RetryJitter};
+use super::refusal_log::Receipt;
 use super::state::{Gate, LimitState, Live};
 use super::top_keys::TopKeys;
 use crate::base::time::Timestamp;
@@ -170,7 +170,7 @@ impl Gate {
         self.operator_bans.refused.count(key, || address.to_string());
         self.refused_networks.count(&self.secret, address);
         let (violated, budgets) = (SmallVec::new(), Vec::new());
-        let receipt = self.keeps_refusals().then(|| Receipt::of_address(now, key, address.to_string()));
+        let receipt = self.logs_refusals().then(|| Receipt::of_address(now, key, address.to_string()));
         Refusal {
             standing: None,
             violated,

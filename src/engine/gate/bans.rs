@@ -8,9 +8,9 @@ use std::sync::Arc;
 use http::StatusCode;
 use smallvec::SmallVec;
 
-use super::kept_refusals::Receipt;
 use super::operator_bans;
 use super::refusal::{Cause, Refusal, RetryJitter};
+use super::refusal_log::Receipt;
 use super::state::LimitState;
 use crate::base::telemetry::LimitDecision;
 use crate::base::time::Timestamp;
@@ -27,7 +27,7 @@ pub(super) fn refusal<'l>(
     for (state, key, banned, ban_ns) in bans {
         state.metrics.cells.count(LimitDecision::Banned);
         violated.push(&*state.name);
-        if state.kept_refusals.is_on() {
+        if state.refusal_log.is_on() {
             receipt.get_or_insert_with(|| Receipt::new(now, Cause::Banned.word())).add(&state.name, key, None);
         }
         if ban_ns >= longest_ns {

@@ -14,11 +14,11 @@ mod lease;
 
 mod queue;
 
-mod kept_refusals;
 mod pass;
 mod receipts;
 mod refusal;
 mod body_meter;
+mod refusal_log;
 mod settle;
 mod shadow;
 
@@ -89,7 +89,6 @@ pub use explain::{
 };
 pub use identify::{Credential, IdentityError, Unidentified, Unkeyed};
 pub use identity_fields::IdentityFields;
-pub use kept_refusals::{KeptRefusal, Receipt, RefusedState};
 pub use keyed::{KeyedCharge, KeyedLimit, KeyedOutcome, KeyedReceipt, KeyedRefusal, KeyedVerdict};
 pub use keys::{FoundKey, KeyName, KeyOrder, KeyState, LimitedKey, LimitedKeysQuestion, ListPosition};
 pub use lease::Refill;
@@ -105,6 +104,7 @@ pub use queue::capacity::HoldCaps;
 pub use queue::delay::Delayed;
 pub use queue::wait::Waiting;
 pub use refusal::{Cause, Refusal, RetryJitter};
+pub use refusal_log::{LoggedRefusal, Receipt, RefusedState};
 pub use settle::Bill;
 pub use shed::Shed;
 pub use spend::{Balance, Spend, SpendError, UNITS_MAX};

@@ -8,8 +8,8 @@ use super::access::{AccessError, enter_as};
 use super::budget::Budget;
 use super::check::{Check, Checked as _, banned_ns, is_limited};
 use super::identify::{IdentityError, RequestIdentities, wrong};
-use super::kept_refusals::KeptRefusal;
 use super::keys::{FoundKey, check};
+use super::refusal_log::LoggedRefusal;
 use super::state::{Gate, Live};
 use crate::base::time::Timestamp;
 use crate::engine::limit::{OnFull, Retry};
@@ -34,7 +34,7 @@ pub struct OwnLimit<'l> {
     /// The age of the copy in nanoseconds; `None` if the store was not heard of the key.
     pub copy_age_ns: Option<u64>,
     /// The last refusals, the newest first.
-    pub refusals: Vec<KeptRefusal>,
+    pub refusals: Vec<LoggedRefusal>,
 }
 
 /// Why a client does not see its limits.

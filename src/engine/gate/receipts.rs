@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use super::admit::Requester;
 use super::check::Check;
-use super::kept_refusals::{KeptRefusal, Receipt};
 use super::refusal::Refusal;
+use super::refusal_log::{LoggedRefusal, Receipt};
 use super::state::{Gate, Live};
 use crate::base::time::Timestamp;
 use crate::engine::limit::Key;
@@ -14,23 +14,23 @@ impl Gate {
     /// Keeps a refusal under its id.
     #[cold]
     pub fn keep_refusal(&self, id: &str, mut receipt: Box<Receipt<'_>>, retry_after_s: Option<u64>) {
-        self.kept_refusals.keep(id, &mut receipt, retry_after_s);
+        self.refusal_log.keep(id, &mut receipt, retry_after_s);
     }
 
     /// Whether refusals are kept.
-    pub fn keeps_refusals(&self) -> bool {
-        self.kept_refusals.is_on()
+    pub fn logs_refusals(&self) -> bool {
+        self.refusal_log.is_on()
     }
 
     /// The refusals with this id: one for each limit that refused the request.
-    pub fn refusals_of_id(&self, id: &str, now: Timestamp) -> Vec<KeptRefusal> {
-        self.kept_refusals.find(now, |kept| kept.id == id)
+    pub fn refusals_of_id(&self, id: &str, now: Timestamp) -> Vec<LoggedRefusal> {
+        self.refusal_log.find(now, |logged| logged.id == id)
     }
 
     /// The refusals of a key, the newest first.
-    pub fn refusals_of_key(&self, limit: &str, key: Key, now: Timestamp) -> Vec<KeptRefusal> {
-        let mut found = self.kept_refusals.find(now, |kept| kept.key == key && kept.limit == limit);
-        found.sort_by_key(|kept| Reverse(kept.at));
+    pub fn refusals_of_key(&self, limit: &str, key: Key, now: Timestamp) -> Vec<LoggedRefusal> {
+        let mut found = self.refusal_log.find(now, |logged| logged.key == key && logged.limit == limit);
+        found.sort_by_key(|logged| Reverse(logged.at));
         found
     }
 

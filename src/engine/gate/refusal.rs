@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::budget::{Budget, Budgets};
 use super::check::Checked;
-use super::kept_refusals::{Receipt, RefusedState};
+use super::refusal_log::{Receipt, RefusedState};
 use super::standing::{Standing, known_wait};
 use crate::base::split_mix::{STEP, mix};
 use crate::base::telemetry::LimitDecision;
@@ -130,7 +130,7 @@ impl<'l> Refusal<'l> {
             budgets.extend(Budget::of(charge));
             let retry = decision.denied.unwrap_or(Retry::AfterNs(0));
             let standing = Standing::new(&state.name, charge, &decision, now);
-            if state.kept_refusals.is_on() {
+            if state.refusal_log.is_on() {
                 let receipt = receipt.get_or_insert_with(|| Receipt::new(now, cause.word()));
                 let Standing { burst: capacity, remaining, reset_after_ns, .. } = standing;
                 receipt.add(&state.name, charge.key, Some(RefusedState { capacity, remaining, reset_after_ns }));

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arc_swap::ArcSwapOption;
 
 use super::adaptation::Adaptation;
-use super::kept_refusals::KeptRefusals;
 use super::listeners::Listeners;
 use super::operator_bans::OperatorBans;
 use super::overload::OverloadLevel;
@@ -18,6 +17,7 @@ use super::queue::capacity::{Footprint, HoldCapacity, HoldCaps};
 use super::queue::jitter::Jitter;
 use super::queue::locked::LockedQueues;
 use super::rate_adaptation::RateAdaptation;
+use super::refusal_log::RefusalLog;
 use super::streamed::Streamed;
 use super::top_keys::{RefusedKeys, RefusedNetworks};
 use crate::base::telemetry::{LimitMetrics, Metrics};
@@ -50,7 +50,7 @@ pub struct Gate {
     pub(super) operator_bans: Arc<OperatorBans>,
     /// The networks of clients whose requests limits and bans refused or held.
     pub(super) refused_networks: RefusedNetworks,
-    pub(super) kept_refusals: Arc<KeptRefusals>,
+    pub(super) refusal_log: Arc<RefusalLog>,
     /// By name. The lock is taken when a policy is installed and by sweeps, never by a request.
     pub(super) states: Mutex<HashMap<Box<str>, Arc<LimitState>>>,
 }
@@ -124,7 +124,7 @@ pub struct LimitState {
     pub(super) delays: LockedQueues,
     pub(super) bans: Arc<Bans>,
     pub(super) refused: RefusedKeys,
-    pub(super) kept_refusals: Arc<KeptRefusals>,
+    pub(super) refusal_log: Arc<RefusalLog>,
     pub(super) adaptation: Adaptation,
     pub(super) rate: RateAdaptation,
     pub(super) metrics: LimitMetrics,
@@ -159,7 +159,7 @@ impl Gate {
             listeners: Arc::default(),
             operator_bans: Arc::default(),
             refused_networks: RefusedNetworks::default(),
-            kept_refusals: Arc::default(),
+            refusal_log: Arc::default(),
             states: Mutex::new(HashMap::new()),
         }
     }
@@ -188,7 +188,7 @@ impl Gate {
         tokens: Arc<TokenCache<Claimed>>,
         stores: &[RemoteStore],
     ) -> Live {
-        self.kept_refusals.follow(policy.keep_refusals);
+        self.refusal_log.follow(policy.refusal_log);
         let prefixes = policy.client_ip.prefixes;
         let overrides: Vec<_> = policy.limits().iter().map(|limit| Arc::new(self.overrides(limit, prefixes))).collect();
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
@@ -280,7 +280,7 @@ impl Gate {
         let now = self.clock.now();
         self.end_operator_bans(now);
         self.refused_networks.0.age(now);
-        self.kept_refusals.sweep(now);
+        self.refusal_log.sweep(now);
         // A waiting request may still be decided as of this instant.
         let earliest = now.saturating_sub_ns(BACKDATE_NS_MAX);
         let states: Vec<_> =
@@ -326,7 +326,7 @@ impl Gate {
             delays: LockedQueues::default(),
             bans,
             refused: RefusedKeys::default(),
-            kept_refusals: Arc::clone(&self.kept_refusals),
+            refusal_log: Arc::clone(&self.refusal_log),
             adaptation: Adaptation::default(),
             rate: RateAdaptation::default(),
             metrics: self.metrics.limit(name),

@@ -14,7 +14,6 @@ use super::identity::client_ip::ClientIpRules;
 use super::identity::identity_header::{IdentityHeader, IdentityValue};
 use super::identity::jwt::FetchedKeys;
 use super::identity::sources::{Identity, IdentitySource, OnMissing};
-use super::keep_refusals::KeepRefusals;
 use super::keys::part::KeyPart;
 use super::limit::{Limit, Mode, OnLimit, Stage};
 use super::matching::matcher::Matcher;
@@ -22,6 +21,7 @@ use super::matching::path;
 use super::overload::Overload;
 use super::plan::PlanSource;
 use super::priority::Priorities;
+use super::refusal_log_rules::RefusalLogRules;
 use crate::engine::limit::Algorithm;
 
 /// All rules for requests, as configured.
@@ -43,7 +43,7 @@ pub struct Policy {
     /// The path under which clients see their own limits; `None` if there is none.
     pub client_api: Option<Arc<ClientApi>>,
     /// The bounds on kept refusals.
-    pub keep_refusals: KeepRefusals,
+    pub refusal_log: RefusalLogRules,
     /// The rules for reading paths.
     pub paths: path::PathRules,
     /// The access lists.
@@ -105,7 +105,7 @@ impl Policy {
             client_ip,
             free_preflights,
             client_api: None,
-            keep_refusals: KeepRefusals::default(),
+            refusal_log: RefusalLogRules::default(),
             paths,
             access,
             plans,
@@ -130,8 +130,8 @@ impl Policy {
     }
 
     /// Sets the bounds on kept refusals.
-    pub fn with_kept_refusals(self, keep_refusals: KeepRefusals) -> Self {
-        Self { keep_refusals, ..self }
+    pub fn with_refusal_log(self, refusal_log: RefusalLogRules) -> Self {
+        Self { refusal_log, ..self }
     }
 
     /// Sets the rules for reading paths.

@@ -108,7 +108,7 @@ impl Policy {
         Self {
             free_preflights: self.free_preflights.clone(),
             client_api: self.client_api.clone(),
-            keep_refusals: self.keep_refusals,
+            refusal_log: self.refusal_log,
             paths: self.paths,
             access: self.access.clone(),
             plans: self.plans.clone(),

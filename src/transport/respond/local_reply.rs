@@ -344,7 +344,7 @@ impl Reply for LocalReply<'_> {
             return RefusalAnswer::write(text, self.retry_after_s, body);
         }
         let status = self.status();
-        let problem_type = problem_type(self.kind);
+        let problem_type = self.kind.problem_type();
         if let Some(written) = problem_type {
             body.extend_from_slice(written.as_bytes());
         } else {
@@ -373,32 +373,6 @@ impl Reply for LocalReply<'_> {
             body.push(b'"');
         }
         body.push(b'}');
-    }
-}
-
-/// The start of a body with a problem type of draft-ietf-httpapi-ratelimit-headers-11, section 5.
-macro_rules! typed {
-    ($name:literal, $title:literal) => {
-        concat!(
-            "{\"type\":\"https://iana.org/assignments/http-problem-types#",
-            $name,
-            "\",\"title\":\"",
-            $title,
-            "\",\"status\":"
-        )
-    };
-}
-
-/// The start of the body of this kind, if it has a problem type.
-fn problem_type(kind: ProblemKind) -> Option<&'static str> {
-    match kind {
-        ProblemKind::Limited => Some(typed!("quota-exceeded", "Quota exceeded")),
-        ProblemKind::Banned => Some(typed!("abnormal-usage-detected", "Abnormal usage detected")),
-        ProblemKind::UpstreamBusy
-        | ProblemKind::UpstreamDrained
-        | ProblemKind::Overloaded
-        | ProblemKind::ShuttingDown => Some(typed!("temporary-reduced-capacity", "Temporary reduced capacity")),
-        _ => None,
     }
 }
 

@@ -11,7 +11,7 @@ use super::{HeaderSink, Profiles, Reply};
 use crate::base::fields::Fields;
 use crate::base::telemetry::RefusedBy;
 use crate::base::time::Timestamp;
-use crate::engine::gate::{BudgetItem, KeptRefusal, OwnLimit};
+use crate::engine::gate::{BudgetItem, LoggedRefusal, OwnLimit};
 use crate::engine::limit::{Decision, Retry};
 
 /// Nothing is loaded, run or sent, and no other page shows this one.
@@ -25,7 +25,7 @@ pub struct OwnLimitsReply {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct OwnLimitsBody<'a> {
     limits: Vec<LimitBody<'a>>,
 }
 
@@ -64,7 +64,7 @@ impl OwnLimitsReply {
     /// The answer to a request with these headers.
     pub fn new(limits: &[OwnLimit<'_>], headers: Fields<'_>, now: Timestamp) -> Self {
         let is_html = prefers_html(headers);
-        let body = Body { limits: limits.iter().map(|limit| LimitBody::of(limit, now)).collect() };
+        let body = OwnLimitsBody { limits: limits.iter().map(|limit| LimitBody::of(limit, now)).collect() };
         // It has text keys only, so this cannot fail.
         let body = if is_html { page(&body).into_bytes() } else { serde_json::to_vec(&body).unwrap_or_default() };
         Self { is_html, body }
@@ -73,10 +73,10 @@ impl OwnLimitsReply {
 
 impl<'a> LimitBody<'a> {
     fn of(own: &'a OwnLimit<'_>, now: Timestamp) -> Self {
-        let refusal = |kept: &'a KeptRefusal| RefusalBody {
-            id: &kept.id,
-            cause: kept.cause,
-            ago_s: now.ns_since(kept.at) / 1_000_000_000,
+        let refusal = |logged: &'a LoggedRefusal| RefusalBody {
+            id: &logged.id,
+            cause: logged.cause,
+            ago_s: now.ns_since(logged.at) / 1_000_000_000,
         };
         Self {
             limit: own.budget.limit(),
@@ -112,7 +112,7 @@ fn ms(ns: u64) -> u64 {
 }
 
 /// The page. Writing to a string does not fail.
-fn page(body: &Body<'_>) -> String {
+fn page(body: &OwnLimitsBody<'_>) -> String {
     let mut page = String::from(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Your limits</title></head><body>\n\
          <h1>Your limits</h1>\n",
@@ -200,7 +200,7 @@ mod tests {
         let refusals = vec![RefusalBody { id: text, cause: "limit", ago_s: 3 }];
         let limit =
             LimitBody { limit: text, banned: true, state: "copy", copy_age_ms: None, rates: vec![rate], refusals };
-        let page = page(&Body { limits: vec![limit] });
+        let page = page(&OwnLimitsBody { limits: vec![limit] });
         assert_eq!(page.matches("&lt;b&gt;&#39;&quot;&amp;").count(), 3, "{page}");
         assert!(!page.contains("<b>") && page.contains("1 of 2<td>-<td>1 s") && page.contains("banned"), "{page}");
     }

@@ -78,6 +78,19 @@ impl From<Cause> for ProblemKind {
     }
 }
 
+/// The start of a body with a problem type of draft-ietf-httpapi-ratelimit-headers-11, section 5.
+macro_rules! typed {
+    ($name:literal, $title:literal) => {
+        concat!(
+            "{\"type\":\"https://iana.org/assignments/http-problem-types#",
+            $name,
+            "\",\"title\":\"",
+            $title,
+            "\",\"status\":"
+        )
+    };
+}
+
 struct ProblemRow {
     status: StatusCode,
     /// google.rpc.Code, by the gRPC mapping of HTTP statuses.
@@ -161,6 +174,18 @@ impl ProblemKind {
     /// Whether the upstream did not serve the request.
     pub fn is_upstream(self) -> bool {
         matches!(self, Self::BadGateway | Self::UpstreamBusy | Self::GatewayTimeout)
+    }
+
+    /// The start of the body of this kind, if it has a problem type.
+    pub(super) fn problem_type(self) -> Option<&'static str> {
+        match self {
+            Self::Limited => Some(typed!("quota-exceeded", "Quota exceeded")),
+            Self::Banned => Some(typed!("abnormal-usage-detected", "Abnormal usage detected")),
+            Self::UpstreamBusy | Self::UpstreamDrained | Self::Overloaded | Self::ShuttingDown => {
+                Some(typed!("temporary-reduced-capacity", "Temporary reduced capacity"))
+            }
+            _ => None,
+        }
     }
 
     /// The log level of the problem.

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::base::time::Timestamp;
 use crate::engine::limit::Key;
-use crate::engine::policy::KeepRefusals;
+use crate::engine::policy::RefusalLogRules;
 
 const SHARDS: usize = 64;
 
@@ -42,7 +42,7 @@ pub(super) struct RefusedKey<'l> {
 
 /// A refusal by one limit, as it is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeptRefusal {
+pub struct LoggedRefusal {
     /// The id. Refusals of one request by several limits have the same.
     pub id: String,
     /// The instant of the decision.
@@ -74,14 +74,14 @@ pub struct RefusedState {
 
 /// The refusals that are kept.
 #[derive(Debug)]
-pub(super) struct KeptRefusals {
+pub(super) struct RefusalLog {
     /// The time for which a refusal is kept; 0 keeps none.
     keep_ns: AtomicU64,
     per_shard: AtomicUsize,
-    shards: [Mutex<VecDeque<KeptRefusal>>; SHARDS],
+    shards: [Mutex<VecDeque<LoggedRefusal>>; SHARDS],
 }
 
-impl Default for KeptRefusals {
+impl Default for RefusalLog {
     fn default() -> Self {
         let shards = array::from_fn(|_| Mutex::default());
         Self { keep_ns: AtomicU64::new(0), per_shard: AtomicUsize::new(0), shards }
@@ -106,7 +106,7 @@ impl<'l> Receipt<'l> {
     }
 }
 
-impl KeptRefusals {
+impl RefusalLog {
     /// Whether refusals are kept.
     #[inline]
     pub(super) fn is_on(&self) -> bool {
@@ -114,7 +114,7 @@ impl KeptRefusals {
     }
 
     /// Keeps refusals as the policy says.
-    pub(super) fn follow(&self, keep: KeepRefusals) {
+    pub(super) fn follow(&self, keep: RefusalLogRules) {
         self.per_shard.store(keep.max / SHARDS, Ordering::Relaxed);
         self.keep_ns.store(keep.keep_ns, Ordering::Relaxed);
     }
@@ -122,12 +122,12 @@ impl KeptRefusals {
     /// Forgets refusals that are too old or too many at `now`.
     pub(super) fn sweep(&self, now: Timestamp) {
         let most = self.per_shard.load(Ordering::Relaxed);
-        for mut kept in self.shards() {
-            while kept.len() > most || kept.front().is_some_and(|first| !self.is_fresh(first, now)) {
-                kept.pop_front();
+        for mut logged in self.shards() {
+            while logged.len() > most || logged.front().is_some_and(|first| !self.is_fresh(first, now)) {
+                logged.pop_front();
             }
-            if kept.is_empty() {
-                *kept = VecDeque::new(); // without its memory
+            if logged.is_empty() {
+                *logged = VecDeque::new(); // without its memory
             }
         }
     }
@@ -136,32 +136,36 @@ impl KeptRefusals {
     pub(super) fn keep(&self, id: &str, receipt: &mut Receipt<'_>, retry_after_s: Option<u64>) {
         let most = self.per_shard.load(Ordering::Relaxed);
         for RefusedKey { limit, key, shown, state } in &mut receipt.keys {
-            let Ok(mut kept) = self.shards[usize::from(key.second as u8) % SHARDS].try_lock() else { continue };
+            let Ok(mut logged) = self.shards[usize::try_from(key.second % SHARDS as u64).unwrap_or(0)].try_lock()
+            else {
+                continue;
+            };
             // In the memory of the refusal that it displaces.
-            let mut one = if kept.len() < most { KeptRefusal::default() } else { kept.pop_front().unwrap_or_default() };
+            let mut one =
+                if logged.len() < most { LoggedRefusal::default() } else { logged.pop_front().unwrap_or_default() };
             id.clone_into(&mut one.id);
             (*limit).clone_into(&mut one.limit);
             one.shown = shown.take().map(shortened);
             (one.at, one.cause, one.key, one.retry_after_s) = (receipt.at, receipt.cause, *key, retry_after_s);
             one.state = *state;
-            kept.push_back(one);
+            logged.push_back(one);
         }
     }
 
     /// Copies of the refusals that `is_wanted` selects.
-    pub(super) fn find(&self, now: Timestamp, is_wanted: impl Fn(&KeptRefusal) -> bool) -> Vec<KeptRefusal> {
+    pub(super) fn find(&self, now: Timestamp, is_wanted: impl Fn(&LoggedRefusal) -> bool) -> Vec<LoggedRefusal> {
         let mut found = Vec::new();
         for shard in self.shards() {
-            found.extend(shard.iter().filter(|kept| is_wanted(kept) && self.is_fresh(kept, now)).cloned());
+            found.extend(shard.iter().filter(|logged| is_wanted(logged) && self.is_fresh(logged, now)).cloned());
         }
         found
     }
 
-    fn is_fresh(&self, kept: &KeptRefusal, now: Timestamp) -> bool {
-        now.ns_since(kept.at) < self.keep_ns.load(Ordering::Relaxed)
+    fn is_fresh(&self, logged: &LoggedRefusal, now: Timestamp) -> bool {
+        now.ns_since(logged.at) < self.keep_ns.load(Ordering::Relaxed)
     }
 
-    fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, VecDeque<KeptRefusal>>> {
+    fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, VecDeque<LoggedRefusal>>> {
         self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,19 +1,19 @@
 //! Refusals that are kept: found by their ids and their keys, for a time, in bounded memory.
 
 use super::*;
-use crate::engine::gate::{BanTarget, KeptRefusal, OperatorBan, RefusedState};
-use crate::engine::policy::KeepRefusals;
+use crate::engine::gate::{BanTarget, LoggedRefusal, OperatorBan, RefusedState};
+use crate::engine::policy::RefusalLogRules;
 
-const HOUR: KeepRefusals = KeepRefusals { keep_ns: 3_600_000_000_000, max: 6400 };
+const HOUR: RefusalLogRules = RefusalLogRules { keep_ns: 3_600_000_000_000, max: 6400 };
 
-fn keeping(gate: &Gate, keep: KeepRefusals) -> &'static Live {
+fn keeping(gate: &Gate, keep: RefusalLogRules) -> &'static Live {
     let delays = OnLimit::Delay(DelayRule { slow_down: SlowDown { step_ns: 1, max_ns: MS_NS }, max_waiting: 0 });
     let limits = vec![
         limit("x-a", 1, "1h", 2, OnLimit::Reject),
         limit("x-b", 1, "1h", 1, OnLimit::Reject),
         limit("x-d", 1, "1h", 1, delays),
     ];
-    let policy = policy(limits, Vec::new()).with_kept_refusals(keep);
+    let policy = policy(limits, Vec::new()).with_refusal_log(keep);
     Box::leak(Box::new(gate.install(policy, CAPS, 10)))
 }
 
@@ -24,17 +24,21 @@ fn refuse(gate: &'static Gate, live: &'static Live, words: &[&str], id: &str) {
             Step::Pass(mut pass) => pass.charged.commit(true),
             Step::Refuse(mut refusal) => {
                 let retry_after_s = refusal.retry_after_s();
-                return refusal.receipt.take().into_iter().for_each(|kept| gate.keep_refusal(id, kept, retry_after_s));
+                return refusal
+                    .receipt
+                    .take()
+                    .into_iter()
+                    .for_each(|logged| gate.keep_refusal(id, logged, retry_after_s));
             }
             other => panic!("{other:?}"),
         }
     }
 }
 
-fn told(refusals: &[KeptRefusal]) -> String {
-    let row = |kept: &KeptRefusal| {
-        let KeptRefusal { limit, cause, retry_after_s, state, .. } = kept;
-        let shown = kept.shown.as_deref().map(|shown| shown.split("..").next().unwrap_or(""));
+fn told(refusals: &[LoggedRefusal]) -> String {
+    let row = |logged: &LoggedRefusal| {
+        let LoggedRefusal { limit, cause, retry_after_s, state, .. } = logged;
+        let shown = logged.shown.as_deref().map(|shown| shown.split("..").next().unwrap_or(""));
         let state = state.map(|RefusedState { capacity, remaining, reset_after_ns }| {
             format!("{remaining}/{capacity} {}s", reset_after_ns / 1_000_000_000)
         });
@@ -60,7 +64,7 @@ async fn a_refusal_is_found_by_its_id_for_an_hour() {
     let (at, both) = (gate.clock.now(), gate.refusals_of_id("5", gate.clock.now()));
     assert_eq!((both.len(), found("6"), found("")), (2, String::new(), String::new()));
     let first = &gate.refusals_of_id("1", at)[0];
-    let ids: Vec<_> = gate.refusals_of_key("x-a", first.key, at).into_iter().map(|kept| kept.id).collect();
+    let ids: Vec<_> = gate.refusals_of_key("x-a", first.key, at).into_iter().map(|logged| logged.id).collect();
     assert_eq!(ids.len(), 3, "{ids:?}");
     assert!(gate.refusals_of_key("x-b", first.key, at).is_empty());
 
@@ -112,10 +116,10 @@ async fn memory_is_bounded_and_a_flood_on_one_key_displaces_few() {
     let many = gate.refusals_of_id("many", now).len();
     assert!((HOUR.max * 9 / 10..=HOUR.max).contains(&many), "{many}");
     // A smaller bound, and none.
-    keeping(gate, KeepRefusals { max: 64, ..HOUR });
+    keeping(gate, RefusalLogRules { max: 64, ..HOUR });
     gate.sweep();
     assert!(gate.refusals_of_id("many", now).len() <= 64);
-    let off = keeping(gate, KeepRefusals::default());
+    let off = keeping(gate, RefusalLogRules::default());
     assert!(gate.refusals_of_id("many", now).is_empty());
     let Step::Refuse(refusal) = ask(gate, off, &headers(&["x-a=aaaaaaaa"])) else { panic!("admitted") };
     assert!(refusal.receipt.is_none());
