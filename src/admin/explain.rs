@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::answer::{Answer, ProblemBody, json, problem};
 use super::body::{self, Json};
-use super::rates::{adapted_in_words, described};
+use super::rates::{adapted_in_words, described, unit_in_words, units_in_words};
 use super::state::Admin;
 use crate::base::telemetry::RefusedBy;
 use crate::engine::gate::{
@@ -20,7 +20,7 @@ use crate::engine::gate::{
     RuleSource, Verdict,
 };
 use crate::engine::limit::Algorithm;
-use crate::engine::policy::{Mode, Policy, Stage, Strategy, WrittenRule};
+use crate::engine::policy::{Mode, Policy, Stage, Strategy, Unit, WrittenRule};
 use crate::engine::store::backend::OnFailure;
 use crate::transport::respond::{LocalReply, ProblemKind};
 
@@ -129,6 +129,10 @@ pub struct BudgetBody {
     /// `limit`, `plan NAME`, `plan NAME, assigned to the key`, `plan NAME, assigned to the key at run time`, `override` or
     /// `override set at run time`: where the rule is configured.
     pub from: String,
+    /// What the units are: `micro-usd` or `content-bytes`; absent if that is unknown.
+    #[serde(default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
     /// Units that the request takes.
     pub cost: u64,
     /// Whether the limit admits the request.
@@ -297,7 +301,9 @@ fn reason(LimitExplanation { limit, mode, mismatches, budget, banned_ns, .. }: &
     if budget.rule.is_none() {
         return "admits: the key has no limit".to_owned();
     }
-    let BudgetExplanation { cost, remaining, debt, waiting, .. } = budget;
+    let unit = limit.unit().map(Unit::name);
+    let [cost, remaining, owed] = [budget.cost, budget.remaining, budget.debt].map(|units| units_in_words(units, unit));
+    let BudgetExplanation { debt, waiting, .. } = budget;
     if budget.admits {
         return format!("admits: the request takes {cost}, and {remaining} remain");
     }
@@ -306,7 +312,7 @@ fn reason(LimitExplanation { limit, mode, mismatches, budget, banned_ns, .. }: &
         (Mode::Shadow, _) => "would refuse, but `enforce` leaves this key out",
         _ => "refuses",
     };
-    let debt = if *debt > 0 { format!(", and the key owes {debt}") } else { String::new() };
+    let debt = if *debt > 0 { format!(", and the key owes {owed}") } else { String::new() };
     let queue = if *waiting > 0 { format!("; {waiting} requests wait before it") } else { String::new() };
     let then = budget.retry_after_ns.map_or_else(String::new, |ns| format!("; retry after {}", duration(ns)));
     format!("{refuses}: the request takes {cost}, and {remaining} remain{debt}{queue}{then}")
@@ -316,9 +322,10 @@ impl BudgetBody {
     pub(super) fn of(budget: BudgetExplanation<'_>) -> Self {
         Self {
             key: budget.key,
-            rule: budget
-                .rule
-                .map(|rule| in_words(budget.written, None, rule) + &share_in_words(&budget.strategy, rule)),
+            rule: budget.rule.map(|rule| {
+                let unit = unit_in_words(budget.unit, rule);
+                in_words(budget.written, None, rule) + &unit + &share_in_words(&budget.strategy, rule)
+            }),
             from: match budget.source {
                 RuleSource::Limit => "limit".to_owned(),
                 RuleSource::Plan(name) => format!("plan {name}"),
@@ -327,6 +334,7 @@ impl BudgetBody {
                 RuleSource::AssignedPlan(name) => format!("plan {name}, assigned to the key"),
                 RuleSource::RuntimePlan(name) => format!("plan {name}, assigned to the key at run time"),
             },
+            unit: budget.unit.map(|unit| unit.name().to_owned()),
             cost: budget.cost,
             admits: budget.admits,
             remaining: budget.remaining,

@@ -14,6 +14,7 @@ use super::answer::{Answer, ProblemBody, Refused, json, problem};
 use super::body::Parameters;
 use super::explain::{BudgetBody, in_words};
 use super::key;
+use super::rates::units_in_words;
 use super::state::Admin;
 use super::times::rfc3339;
 use crate::base::time::Timestamp;
@@ -75,6 +76,10 @@ pub struct KeyBody {
     pub rule: Option<String>,
     /// Where the rule is configured, as in an explanation.
     pub from: String,
+    /// What the units are: `micro-usd` or `content-bytes`; absent if that is unknown.
+    #[serde(default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
     /// Whole units that remain; `null` if the key has no limit.
     pub remaining: Option<u64>,
     /// Units charged beyond the limit and not yet paid.
@@ -98,6 +103,13 @@ pub struct KeyBody {
     pub decided_by: Option<String>,
     /// The age of the state of the store in milliseconds; `null` if it is unknown, or no store has the state.
     pub mirror_age_ms: Option<u64>,
+}
+
+impl KeyBody {
+    pub(super) fn remaining_in_words(&self) -> String {
+        let units = |units| units_in_words(units, self.unit.as_deref());
+        self.remaining.map_or_else(|| "unlimited".to_owned(), units)
+    }
 }
 
 /// A key that is limited now.
@@ -211,6 +223,7 @@ pub(super) fn state(
     let BudgetBody {
         rule,
         from,
+        unit,
         remaining,
         debt,
         reset_after_ms,
@@ -227,6 +240,7 @@ pub(super) fn state(
         mode: mode.word().to_owned(),
         rule,
         from,
+        unit,
         remaining: capacity.and(Some(remaining)),
         debt,
         reset_after_ms,

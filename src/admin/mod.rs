@@ -86,6 +86,7 @@ pub use explain::{BudgetBody, ExplanationBody, LimitBody, QuestionBody, RouteBod
 pub use history::keep_history;
 pub use keys::{KeyBody, LimitedBody, LimitedPage};
 pub use page::{key_parts, mode, on_limit, requests, rule};
+pub use rates::{unit_in_words, units_in_words};
 pub use refusals::{OtherRefusalBody, RefusalBody, RefusalsBody};
 pub use reloads::{
     CheckBody, ConfigBody, ConfigReader, DiffBody, DifferenceBody, FindingBody, Order, ReloadBody, ReloadTarget,

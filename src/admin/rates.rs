@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::engine::gate::AdaptedRate;
 use crate::engine::limit::Algorithm;
+use crate::engine::policy::Unit;
 
 /// The part of a rate that is in force, and its signal.
 pub(super) fn adapted_in_words(AdaptedRate { rule, part, signal }: AdaptedRate) -> String {
@@ -16,6 +17,26 @@ pub(super) fn adapted_in_words(AdaptedRate { rule, part, signal }: AdaptedRate) 
     };
     let now = signal.map_or_else(|| "unknown".to_owned(), shown);
     format!("{} of the rate; {} is {now}, target {}", percent(part), rule.signal.word(), shown(rule.target))
+}
+
+/// Units of a limit; money also in dollars.
+pub fn units_in_words(units: u64, unit: Option<&str>) -> String {
+    if unit == Some(Unit::MicroUsd.name()) { format!("{units} ({})", dollars(units)) } else { units.to_string() }
+}
+
+/// What the units of a rule are, and the most of them, if they are money.
+pub fn unit_in_words(unit: Option<Unit>, rule: &Algorithm) -> String {
+    if unit != Some(Unit::MicroUsd) {
+        return String::new();
+    }
+    format!(" (micro-USD, at most {})", dollars(rule.capacity()))
+}
+
+/// Millionths of a dollar, such as `$0.0025`.
+fn dollars(micros: u64) -> String {
+    let decimals = format!("{:06}", micros % 1_000_000);
+    let (cents, rest) = decimals.split_at(2);
+    format!("${}.{cents}{}", micros / 1_000_000, rest.trim_end_matches('0'))
 }
 
 /// Thousandths in percent.
@@ -39,5 +60,26 @@ pub(super) fn described(rule: &Algorithm) -> String {
                 (interval_ns, _) => format!("{name} of {units}, one back every {}", duration(interval_ns)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn money_has_cents_and_its_other_decimals() {
+        for (micros, expected) in [
+            (0, "0 ($0.00)"),
+            (1, "1 ($0.000001)"),
+            (2500, "2500 ($0.0025)"),
+            (200_000_000, "200000000 ($200.00)"),
+            (1_234_560, "1234560 ($1.23456)"),
+            (u64::MAX, "18446744073709551615 ($18446744073709.551615)"),
+        ] {
+            assert_eq!(units_in_words(micros, Some("micro-usd")), expected);
+        }
+        assert_eq!(units_in_words(2500, None), "2500");
+        assert_eq!(units_in_words(2500, Some("content-bytes")), "2500");
     }
 }

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::output::{FAILURE, INVALID_CONFIGURATION, announce_large, complain, fail, invalid, say, unusable};
 use super::table::table;
-use crate::admin::{key_parts, mode, on_limit, requests, rfc3339, rule};
+use crate::admin::{key_parts, mode, on_limit, requests, rfc3339, rule, unit_in_words};
 use crate::app;
 use crate::app::remote::{self, ConfigAddress, RemoteOptions};
 use crate::base::time::{Clock, Timestamp};
@@ -120,6 +120,7 @@ fn overview(config: &Config) -> String {
         let stage = if limit.stage == Stage::Arrival { "arrival" } else { "identified" };
         let (mode, beyond) = (mode(limit), on_limit(&limit.on_limit).to_owned());
         let (key, rule) = (key_parts(policy, limit), rule(&limit.allowed, Variant::Usual));
+        let rule = rule + &unit_in_words(limit.unit(), &limit.allowed.usual);
         vec![limit.name.to_string(), stage.to_owned(), mode, key, rule, beyond, requests(&limit.matches)]
     };
     let limits = policy.limits();

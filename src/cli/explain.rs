@@ -15,6 +15,7 @@ use super::output::{complain, fail, invalid, say, unusable};
 use super::source::{RemoteArgs, address};
 use crate::admin::{
     BudgetBody, ExplanationBody, LimitBody, QuestionBody, RefusalBody, RefusalsBody, RouteBody, parse_rfc3339,
+    units_in_words,
 };
 use crate::app;
 use crate::app::remote::{self, ConfigAddress, RemoteOptions};
@@ -246,20 +247,24 @@ fn limit_in_words(explained: &LimitBody) -> Vec<String> {
         return vec![format!("{head} applies, but the request does not get so far")];
     };
     let BudgetBody { key, rule, from, cost, admits, remaining, debt, reset_after_ms, retry_after_ms, .. } = budget;
-    let BudgetBody { waiting, decided_by, mirror_age_ms, .. } = budget;
+    let BudgetBody { waiting, decided_by, mirror_age_ms, unit, .. } = budget;
+    let units = |units: &u64| units_in_words(*units, unit.as_deref());
     let key: Vec<String> = key.iter().map(|(part, text)| format!("{part} = {text}")).collect();
     let key = if key.is_empty() { "one for all".to_owned() } else { key.join(", ") };
     let Some(rule) = rule else {
         return vec![format!("{head} applies"), format!("  key: {key}"), format!("  rule: none, by {from}")];
     };
-    let mut says = vec![format!("{}; remaining {remaining}", if *admits { "admits" } else { "refuses" })];
-    says.extend((*debt > 0).then(|| format!("debt {debt}")));
+    let mut says = vec![format!("{}; remaining {}", if *admits { "admits" } else { "refuses" }, units(remaining))];
+    says.extend((*debt > 0).then(|| format!("debt {}", units(debt))));
     says.extend(reset_after_ms.map(|ms| format!("reset after {}", duration(ms))));
     says.extend(retry_after_ms.map(|ms| format!("retry after {}", duration(ms))));
     says.extend((*waiting > 0).then(|| format!("waiting {waiting}")));
     says.extend(reason.strip_prefix("refuses: ").filter(|why| why.contains("is banned")).map(str::to_owned));
-    let mut lines =
-        vec![format!("{head} applies"), format!("  key: {key}"), format!("  rule: {rule}, by {from}; cost {cost}")];
+    let mut lines = vec![
+        format!("{head} applies"),
+        format!("  key: {key}"),
+        format!("  rule: {rule}, by {from}; cost {}", units(cost)),
+    ];
     lines.extend(adapted.as_ref().map(|adapted| format!("  adapt: {adapted}")));
     lines.extend(decided_by.as_ref().map(|by| {
         let age = mirror_age_ms.map(|ms| format!("; last answer: {} old", duration(ms)));

@@ -12,7 +12,7 @@ const MESSAGES: &str = include_str!("../../src/engine/units/answers/anthropic.ev
 const BURST: u64 = 50_000;
 
 /// A limit of tokens.
-fn tokens(settle: &str) -> String {
+pub fn tokens(settle: &str) -> String {
     format!("[[limit]]\nname = \"tokens\"\nkey = []\nrate = \"1/day\"\nburst = {BURST}\nsettle = {settle}\n")
 }
 
@@ -66,14 +66,14 @@ pub fn models() -> Upstream {
 }
 
 /// The units that were spent so far, by the balance that the admin API shows.
-fn spent(weir: &Weir) -> u64 {
+pub fn spent(weir: &Weir) -> u64 {
     let answer = weir.ask_admin("GET", "/v1/keys?limit=tokens&key=", &serde_json::Value::Null);
     let key: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
     BURST - key["remaining"].as_u64().unwrap_or_else(|| panic!("{key}"))
 }
 
 /// Waits until this many units are spent.
-fn wait_for_spent(weir: &Weir, expected: u64) {
+pub fn wait_for_spent(weir: &Weir, expected: u64) {
     let mut last = 0;
     poll(|| {
         last = spent(weir);

@@ -132,7 +132,8 @@ fn parallel_streams_share_what_is_left() {
 #[test]
 fn the_log_names_the_limit_that_cut_a_stream() {
     let upstream = streams();
-    let weir = Weir::start(&upstream, &tokens(CHAT));
+    let log = "[log]\nformat = \"json\"\naccess = \"all\"\n";
+    let weir = Weir::start(&upstream, &format!("{log}{}", tokens(CHAT)));
     Client::connect(weir.address()).get("/chat/100/50");
     let line = weir.wait_for_line("/chat/100/50");
     assert!(line.contains("\"verdict\":\"forwarded\"") && line.contains("\"limit\":\"tokens\""), "{line}");

@@ -102,6 +102,7 @@ mod signals;
 mod snapshot;
 mod stale;
 mod store_outages;
+mod stream_ends;
 mod systemd;
 mod takeover;
 

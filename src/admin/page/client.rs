@@ -82,7 +82,7 @@ impl KeyRow {
             link: link("/key", &[("limit", &key.limit), ("id", &key.id)]),
             passes: *passes,
             verdict: verdict.clone(),
-            remaining: key.remaining.map_or_else(|| "unlimited".to_owned(), |units| units.to_string()),
+            remaining: key.remaining_in_words(),
             rule: key.rule.clone().unwrap_or_else(|| "unlimited".to_owned()),
             from: format!("{}{}", key.from, until.unwrap_or_default()),
         }

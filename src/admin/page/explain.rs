@@ -14,7 +14,8 @@ use super::pages::Pages;
 use super::shell::{Shell, Visitor, page};
 use super::words;
 use crate::admin::answer::Answer;
-use crate::admin::explain::{ExplanationBody, LimitBody};
+use crate::admin::explain::{BudgetBody, ExplanationBody, LimitBody};
+use crate::admin::rates::units_in_words;
 use crate::admin::refusals::{RefusalBody, RefusalsBody};
 
 #[derive(Template)]
@@ -44,6 +45,8 @@ struct RefusalRow {
 struct ExplainedRow {
     body: LimitBody,
     key: String,
+    cost: String,
+    remaining: String,
     retry: String,
 }
 
@@ -108,9 +111,15 @@ pub(super) async fn explain(
     };
     let row = |body: &LimitBody| {
         let budget = body.budget.as_ref();
+        let units = |of: fn(&BudgetBody) -> u64| {
+            let shown = budget.map(|budget| units_in_words(of(budget), budget.unit.as_deref()));
+            shown.unwrap_or_default()
+        };
         let pairs = budget.map(|budget| budget.key.iter().map(|(name, text)| format!("{name} {text}")));
         ExplainedRow {
             key: pairs.map(|pairs| pairs.collect::<Vec<_>>().join(", ")).unwrap_or_default(),
+            cost: units(|budget| budget.cost),
+            remaining: units(|budget| budget.remaining),
             retry: budget.map(|budget| words::wait(budget.retry_after_ms, "–")).unwrap_or_default(),
             body: body.clone(),
         }

@@ -21,6 +21,7 @@ use crate::admin::answer::{Answer, Refused};
 use crate::admin::followed;
 use crate::admin::key;
 use crate::admin::keys::KeyBody;
+use crate::admin::rates::units_in_words;
 use crate::base::telemetry::TapFilter;
 use crate::engine::gate::{KeyName, TOP_KEYS};
 use crate::engine::limit::Key;
@@ -50,6 +51,7 @@ struct KeyView {
     name: String,
     verdict: KeyVerdict,
     remaining: String,
+    debt: String,
     retry: String,
     reset: String,
     /// The end of the ban.
@@ -244,7 +246,8 @@ impl KeyView {
         Some(Self {
             verdict: KeyVerdict::of(&body, &limit.on_limit, pages.now()),
             name: parts.or_else(refused).unwrap_or_else(|| format!("with the id {}", body.id)),
-            remaining: body.remaining.map_or_else(|| "unlimited".to_owned(), |units| units.to_string()),
+            remaining: body.remaining_in_words(),
+            debt: units_in_words(body.debt, body.unit.as_deref()),
             retry: match body.retry_after_ms {
                 None if !body.limited => "now".to_owned(),
                 ms => words::wait(ms, "unknown, or never"),

@@ -13,6 +13,7 @@ use super::shell::{Shell, Visitor, page};
 use super::words;
 use crate::admin::answer::Answer;
 use crate::admin::explain::share_in_words;
+use crate::admin::rates::unit_in_words;
 use crate::engine::policy::{Limit, Policy, Stage, Variant};
 
 #[derive(Template)]
@@ -51,7 +52,9 @@ impl Described {
             paths: limit.matches.paths.iter().map(|path| path.as_str().to_owned()).collect(),
             conditions: words::conditions(limit),
             key: words::key_parts(policy, limit),
-            rule: words::rule(&limit.allowed, Variant::Usual) + &share_in_words(&limit.strategy, &limit.allowed.usual),
+            rule: words::rule(&limit.allowed, Variant::Usual)
+                + &unit_in_words(limit.unit(), &limit.allowed.usual)
+                + &share_in_words(&limit.strategy, &limit.allowed.usual),
             plans: plans
                 .map(|(name, _)| (name.to_string(), words::rule(&limit.allowed, limit.allowed.plan(name))))
                 .collect(),

@@ -2,6 +2,7 @@
 
 use super::words;
 use crate::admin::keys::KeyBody;
+use crate::admin::rates::units_in_words;
 use crate::admin::times::rfc3339;
 use crate::base::time::Timestamp;
 use crate::engine::policy::{Mode, OnLimit};
@@ -41,9 +42,10 @@ pub(in crate::admin) fn of_ban(address: &str, until: Option<&str>) -> String {
 
 fn admitted(key: &KeyBody, now: Timestamp) -> String {
     let remaining = key.remaining.unwrap_or_default();
-    let units = if remaining == 1 { "1 unit remains".to_owned() } else { format!("{remaining} units remain") };
+    let shown = units_in_words(remaining, key.unit.as_deref());
+    let units = if remaining == 1 { format!("{shown} unit remains") } else { format!("{shown} units remain") };
     match key.reset_after_ms {
-        Some(0) => format!("Admitted: all {remaining} units remain."),
+        Some(0) => format!("Admitted: all {shown} units remain."),
         Some(ms) => format!("Admitted: {units}. All are back {}.", at(ms, now)),
         None => format!("Admitted: {units}."),
     }
@@ -90,6 +92,7 @@ mod tests {
             key: None,
             rule: Some("5 per 1m, and 100 per 1h".into()),
             from: "limit".into(),
+            unit: None,
             remaining: Some(5),
             debt: 0,
             reset_after_ms: Some(0),

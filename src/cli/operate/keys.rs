@@ -7,6 +7,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::target::{ApiRequest, Target, duration, key_of, text};
+use crate::admin::units_in_words;
 use crate::cli::table::table;
 
 #[derive(Debug, Args)]
@@ -130,7 +131,11 @@ pub(in crate::cli) fn keys(KeysArgs { action }: KeysArgs) -> ExitCode {
 fn show_key(key: &Value) -> String {
     let rows =
         ["limit", "key", "id", "rule", "from", "remaining", "debt", "limited", "waiting", "banned_until", "decided_by"];
-    let mut rows: Vec<_> = rows.into_iter().map(|name| vec![name.replace('_', " "), text(&key[name])]).collect();
+    let value = |name: &str| match (name, key[name].as_u64()) {
+        ("remaining" | "debt", Some(units)) => units_in_words(units, key["unit"].as_str()),
+        _ => text(&key[name]),
+    };
+    let mut rows: Vec<_> = rows.into_iter().map(|name| vec![name.replace('_', " "), value(name)]).collect();
     rows.push(vec!["reset after".to_owned(), duration(&key["reset_after_ms"])]);
     rows.push(vec!["retry after".to_owned(), duration(&key["retry_after_ms"])]);
     let unused = key["unused"] == true;

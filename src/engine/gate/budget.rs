@@ -8,7 +8,7 @@ use super::standing::known_wait;
 use super::state::LimitState;
 use crate::engine::limit::tightness::Tightness;
 use crate::engine::limit::{Algorithm, Key, Pace, Remaining};
-use crate::engine::policy::{Mode, Retirement};
+use crate::engine::policy::{Mode, Retirement, Unit};
 use crate::engine::store::Charge;
 
 /// A budget that a request was charged to, or would have been.
@@ -18,7 +18,7 @@ pub struct Budget<'l> {
     key: Key,
     rule: Algorithm,
     cost: u64,
-    counts_bytes: bool,
+    unit: Option<Unit>,
     retirement: Option<Arc<Retirement>>,
 }
 
@@ -38,8 +38,8 @@ pub struct BudgetItem<'l> {
     pub pace: Option<Pace>,
     /// The units that remain.
     pub remaining: Remaining,
-    /// Whether the units are bytes of bodies.
-    pub counts_bytes: bool,
+    /// What the units are, if that is known.
+    pub unit: Option<Unit>,
 }
 
 impl<'l> Budget<'l> {
@@ -53,8 +53,8 @@ impl<'l> Budget<'l> {
     pub(super) fn new<C: Checked<'l>>(charge: &Charge<'_, C>) -> Self {
         let (key, rule, cost) = (charge.key, charge.rule.clone(), charge.cost);
         let limit = charge.check.limit();
-        let (counts_bytes, retirement) = (limit.counts_bytes(), limit.retirement().cloned());
-        Self { state: charge.check.state(), key, rule, cost, counts_bytes, retirement }
+        let (unit, retirement) = (limit.unit(), limit.retirement().cloned());
+        Self { state: charge.check.state(), key, rule, cost, unit, retirement }
     }
 
     /// The name of the limit.
@@ -69,7 +69,7 @@ impl<'l> Budget<'l> {
 
     /// The rates as they are now, in the order of the configuration.
     pub fn items(&self) -> impl Iterator<Item = BudgetItem<'l>> {
-        let Self { state, key, ref rule, cost, counts_bytes, .. } = *self;
+        let Self { state, key, ref rule, cost, unit, .. } = *self;
         let now = state.clock.now();
         let by_rate = state.table.remaining(key, rule, cost, now);
         let rates = rule.rates();
@@ -79,7 +79,7 @@ impl<'l> Budget<'l> {
             let remaining = *by_rate.get(index).or(by_rate.first())?;
             let position = (!is_one).then_some(index + 1);
             let (capacity, pace) = (rate.capacity(), rate.pace(now));
-            Some(BudgetItem { limit: &state.name, position, capacity, pace, remaining, counts_bytes })
+            Some(BudgetItem { limit: &state.name, position, capacity, pace, remaining, unit })
         })
     }
 }

@@ -14,10 +14,10 @@ mod lease;
 
 mod queue;
 
+mod body_meter;
 mod pass;
 mod receipts;
 mod refusal;
-mod body_meter;
 mod refusal_log;
 mod settle;
 mod shadow;

@@ -15,7 +15,7 @@ use super::keys::part::KeyPart;
 use super::matching::conditions::{Except, Match};
 use super::ramp::{Ramp, Retirement};
 use super::refusal_answer::RefusalAnswer;
-use super::settle::{AfterResponse, SettleBy};
+use super::settle::{AfterResponse, SettleBy, Unit};
 use super::stale::StaleRule;
 use super::strategy::Strategy;
 use crate::engine::limit::slow_down::SlowDown;
@@ -198,8 +198,13 @@ impl Limit {
         if self.is_partly_enforced() { hash().map_or(0, Key::percentile) } else { 0 }
     }
 
-    /// Whether the units are bytes of bodies.
-    pub fn counts_bytes(&self) -> bool {
+    /// What the units are; `None` for requests and what else the configuration does not say.
+    pub fn unit(&self) -> Option<Unit> {
+        let is_money = self.after.as_ref().and_then(|after| after.body_units()).is_some_and(|units| units.is_money());
+        if is_money { Some(Unit::MicroUsd) } else { self.counts_bytes().then_some(Unit::ContentBytes) }
+    }
+
+    fn counts_bytes(&self) -> bool {
         let settles = self.after.as_ref().and_then(|after| after.settle.as_ref());
         let header = match &self.cost {
             Cost::FromRequest { by: CostSource::Header(header), .. } => Some(header),

@@ -64,7 +64,7 @@ pub use ramp::{Ramp, Retirement};
 pub use refusal_answer::RefusalAnswer;
 pub use refusal_log_rules::RefusalLogRules;
 pub use routing::{affinity, host, route, upgrades};
-pub use settle::{AfterResponse, Settle, SettleBy, StatusSet};
+pub use settle::{AfterResponse, Settle, SettleBy, StatusSet, Unit};
 pub use stale::{StaleCause, StaleRule};
 pub use strategy::Strategy;
 pub use written_rule::WrittenRule;

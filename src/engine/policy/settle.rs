@@ -53,6 +53,25 @@ pub enum SettleBy {
     Status(Vec<(StatusSet, u64)>),
 }
 
+/// What the units of a limit are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes of bodies.
+    ContentBytes,
+    /// Millionths of a US dollar.
+    MicroUsd,
+}
+
+impl Unit {
+    /// The name, for clients and operators.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ContentBytes => "content-bytes",
+            Self::MicroUsd => "micro-usd",
+        }
+    }
+}
+
 /// Ranges of statuses, both ends included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatusSet(pub Vec<(u16, u16)>);

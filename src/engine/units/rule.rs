@@ -106,6 +106,11 @@ impl BodyUnits {
         Self { tree: PointerTree::new(&slots.0), quantities, weights, streamed, default }
     }
 
+    /// Whether the units are millionths of a US dollar.
+    pub fn is_money(&self) -> bool {
+        matches!(self.weights, Weights::ByModel(..))
+    }
+
     /// The units of a response, for which `charged` units are charged. `None` if the charge stays.
     ///
     /// A body that breaks off costs what it named, and about a unit of output for each event since. Without a number it

@@ -99,6 +99,13 @@ fn deep_and_long_texts_need_no_memory() {
     reader.push(b",\"n\":2}");
     reader.end();
     assert_eq!(reader.reading().units, Some(2));
+    // A line of 100 MiB.
+    let mut reader = UnitReader::new(rule, Some(LINES.as_bytes()), None);
+    reader.push(b"{\"n\":1,\"text\":\"");
+    (0..100).for_each(|_| reader.push(&[b'a'; 1 << 20]));
+    reader.push(b"\"}\n");
+    reader.end();
+    assert_eq!(reader.reading().units, Some(1));
 }
 
 #[test]
@@ -243,8 +250,13 @@ fn texts() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+/// The number of random texts; `WEIR_SCANNER_CASES` sets another.
+fn cases() -> u32 {
+    std::env::var("WEIR_SCANNER_CASES").map_or(10_000, |cases| cases.parse().unwrap())
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn the_scanner_agrees_with_serde_json(text in texts(), cut in any::<prop::sample::Index>()) {

@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::engine::gate::{Budget, BudgetItem, Standing};
 use crate::engine::limit::{Decision, Retry};
+use crate::engine::policy::Unit;
 
 /// Receives headers.
 pub trait HeaderSink {
@@ -240,11 +241,10 @@ fn write_policy(policy: &mut String, item: &BudgetItem<'_>) {
         Some(pace) => write!(policy, ";q={};w={}", integer(pace.units), integer(pace.window_s)),
         None => write!(policy, ";q={}", integer(item.capacity)),
     };
-    policy.push_str(match item.pace {
-        _ if item.counts_bytes => ";qu=\"content-bytes\"",
-        None => ";qu=\"concurrent-requests\"",
-        Some(_) => "",
-    });
+    let unit = item.unit.map(Unit::name).or(if item.pace.is_none() { Some("concurrent-requests") } else { None });
+    if let Some(unit) = unit {
+        let _ = write!(policy, ";qu=\"{unit}\"");
+    }
 }
 
 fn write_limit(limit: &mut String, item: &BudgetItem<'_>, reset_s: Option<u64>) {

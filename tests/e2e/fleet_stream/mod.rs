@@ -11,8 +11,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::support::{Balancer, Client, Link, Samples, Upstream};
-use replicas::{Replicas, balance, left};
-pub use replicas::{connected, view};
+pub use replicas::{Replicas, connected, view};
+use replicas::{balance, left};
 
 /// A rate of 200 a second, and a burst of 40.
 const RATE: f64 = 200.0;

@@ -6,7 +6,7 @@ use crate::engine::gate::check::Check;
 use crate::engine::gate::queue::wait::UNKNOWN_NS;
 use crate::engine::gate::state::{Gate, Live};
 use crate::engine::limit::{Algorithm, Decision, Retry};
-use crate::engine::policy::{Facts, Principal, Strategy, Variant, WrittenRule};
+use crate::engine::policy::{Facts, Principal, Strategy, Unit, Variant, WrittenRule};
 
 /// The budget that a limit would charge.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub struct BudgetExplanation<'l> {
     pub written: Option<&'l WrittenRule>,
     /// How replicas share the limit: the rule is the share of this one.
     pub strategy: Strategy,
+    /// What the units are, if that is known.
+    pub unit: Option<Unit>,
     /// The other replicas that this one does not hear, if they share the limit by streams.
     pub absent: u64,
     /// The store that decides, if one does.
@@ -103,6 +105,7 @@ pub(in crate::engine::gate) fn budget_of<'l>(
         rule,
         written: limit.allowed.written(check.variant),
         strategy: limit.strategy,
+        unit: limit.unit(),
         absent: if limit.strategy == Strategy::Stream { check.state.listeners.link.absent() } else { 0 },
         remote: remote::explain(charge, now),
         source,

@@ -7,6 +7,7 @@ use super::*;
 use crate::engine::gate::{Bill, Spend};
 use crate::engine::limit::concurrency;
 use crate::engine::policy::{AfterResponse, Settle, SettleBy, StatusSet};
+use crate::engine::units::{BodyUnits, Preset, Weight};
 
 /// An answer, and the milliseconds from its request to its end.
 #[derive(Clone, Copy, Debug)]
@@ -242,5 +243,98 @@ async fn a_store_hears_of_the_final_costs() {
         assert_eq!(left, 999 - each, "{answered:?}");
         let mirrored = live.states[0].table.peek(key, &rule, 0, gate.clock.now()).remaining;
         assert_eq!(mirrored, left, "{answered:?}");
+    }
+}
+
+/// How a stream ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// Its whole body has come.
+    Complete,
+    /// The client or the service leaves, or a time is over: the meter has what came.
+    Cut,
+    /// Its task ends without a word.
+    Dropped,
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_end_of_a_stream_settles_it_once() {
+    let rule = |default| {
+        let preset = Preset::OpenaiChat;
+        let units = |_: &str| Weight::ONE;
+        Some(SettleBy::Body(Arc::new(BodyUnits::of_preset(preset, units, Vec::new(), default))))
+    };
+    let event = |units: u64| match units {
+        0 => "data: {\"choices\":[]}\n\n".to_owned(),
+        units => format!("data: {{\"usage\":{{\"completion_tokens\":{units}}}}}\n\n"),
+    };
+    // The events of a stream with the tokens that they name, its end, and its cost.
+    for (events, default, end, cost) in [
+        (&[0, 0, 9][..], None, End::Complete, 9),
+        (&[0, 0, 9], None, End::Cut, 9),
+        (&[0, 9, 0], None, End::Cut, 10),
+        (&[0, 0, 0], None, End::Cut, 3),
+        (&[0], None, End::Cut, 2),
+        (&[], None, End::Cut, 2),
+        (&[], Some(7), End::Complete, 7),
+        (&[], None, End::Dropped, 2),
+        (&[], Some(7), End::Dropped, 7),
+    ] {
+        let (gate, row) = (new_gate(), format!("{events:?} {default:?} {end:?}"));
+        let live = install(gate, [settled(None, rule(default))], CAPS);
+        for _ in 1..=2 {
+            let mut bill = sent_on(gate, live).unwrap();
+            let fields: FieldBuf = [("content-type", "text/event-stream")].into_iter().collect();
+            bill.answered((200, fields.fields()), time::instant_now(), None);
+            let mut meter = bill.meter(fields.fields(), false).unwrap();
+            for units in events {
+                assert_eq!(meter.push(event(*units).as_bytes()), None);
+            }
+            match end {
+                End::Dropped => {}
+                End::Cut => bill.sent(1, Some(meter)),
+                End::Complete => {
+                    meter.end();
+                    bill.sent(1, Some(meter));
+                }
+            }
+        }
+        assert_eq!(spent(gate, live), 2 * cost, "{row}");
+    }
+}
+
+/// A stream is charged as it runs if its budget can cut it, and each unit of that once.
+#[tokio::test(start_paused = true)]
+async fn a_stream_is_cut_at_the_end_of_its_budget() {
+    let preset = Preset::OpenaiChat;
+    let units = |_: &str| Weight::ONE;
+    let rule = Arc::new(BodyUnits::of_preset(preset, units, Vec::new(), None));
+    let event = b"data: {\"choices\":[]}\n\n";
+    // The debt beyond which it is cut, events of another stream of the key, and the events until the cut.
+    for (debt, others, expected) in [(0, 0, 1009), (100, 0, 1105), (0, 160, 849), (0, 2000, 17)] {
+        let settle =
+            Settle { by: SettleBy::Body(Arc::clone(&rule)), every_ns: None, max_debt: u64::MAX, cut_debt: Some(debt) };
+        let after = Some(Arc::new(AfterResponse { counts: None, settle: Some(settle) }));
+        let gate = new_gate();
+        let live = install(gate, [Limit { after, ..settled(None, None) }], CAPS);
+        let fields: FieldBuf = [("content-type", "text/event-stream")].into_iter().collect();
+        let begin = || {
+            let bill = sent_on(gate, live).unwrap();
+            let meter = bill.meter(fields.fields(), false).unwrap();
+            (bill, meter)
+        };
+        let ((mut bill, mut meter), (mut other, mut its)) = (begin(), begin());
+        let mut of_others = 0;
+        while of_others < others && its.push(event).is_none() {
+            of_others += 1;
+        }
+        let delivered = (0..).take_while(|_| meter.push(event).is_none()).count() as u64;
+        assert_eq!(meter.cut().map(|(limit, _)| limit), Some("l"));
+        bill.sent(1, Some(meter));
+        other.sent(1, Some(its));
+        drop((bill, other));
+        let others = of_others.max(2);
+        assert_eq!(spent(gate, live), delivered.max(2) + others, "{debt} {others}");
+        assert_eq!(delivered, expected, "{debt} {others}");
     }
 }

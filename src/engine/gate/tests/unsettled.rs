@@ -17,8 +17,12 @@ fn remaining(gate: &'static Gate, live: &'static Live, fields: &FieldBuf, cost: 
 #[tokio::test(start_paused = true)]
 async fn charges_stay_and_units_in_flight_come_back() {
     let bucket = limit("a", 1, "1h", 10, OnLimit::Reject);
-    let settle =
-        |by| Some(Arc::new(AfterResponse { counts: None, settle: Some(Settle { by, every_ns: None, max_debt: 9, cut_debt: None }) }));
+    let settle = |by| {
+        Some(Arc::new(AfterResponse {
+            counts: None,
+            settle: Some(Settle { by, every_ns: None, max_debt: 9, cut_debt: None }),
+        }))
+    };
     let counts = Some(StatusSet(vec![(500, 599)]));
     let in_flight = Allowed::to_all(Algorithm::Concurrency(concurrency::Rule::new(3).unwrap()));
     for (after, allowed, expected) in [

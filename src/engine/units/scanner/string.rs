@@ -35,7 +35,10 @@ impl StringScanner {
         };
         loop {
             if self.escape == Escape::None {
-                let end = bytes.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..=0x1f)).unwrap_or(bytes.len());
+                let end = memchr::memchr2(b'"', b'\\', bytes).unwrap_or(bytes.len());
+                if bytes[..end].iter().any(|byte| *byte < b' ') {
+                    return None;
+                }
                 if end > 0 {
                     self.high = None;
                     keep(&bytes[..end]);
