@@ -7,9 +7,9 @@ use crate::support::{Client, Received, Upstream, Weir, over_h2, poll};
 
 const CHAT: &str = include_str!("../../src/engine/units/answers/openai-chat.events");
 const CHAT_JSON: &str = include_str!("../../src/engine/units/answers/openai-chat.json");
-const MESSAGES: &str = include_str!("../../src/engine/units/answers/anthropic.events");
+pub const MESSAGES: &str = include_str!("../../src/engine/units/answers/anthropic.events");
 /// Units of a budget of which nothing comes back within a test.
-const BURST: u64 = 50_000;
+pub const BURST: u64 = 50_000;
 
 /// A limit of tokens.
 pub fn tokens(settle: &str) -> String {
@@ -69,7 +69,8 @@ pub fn models() -> Upstream {
 pub fn spent(weir: &Weir) -> u64 {
     let answer = weir.ask_admin("GET", "/v1/keys?limit=tokens&key=", &serde_json::Value::Null);
     let key: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
-    BURST - key["remaining"].as_u64().unwrap_or_else(|| panic!("{key}"))
+    let number = |name: &str| key[name].as_u64().unwrap_or_else(|| panic!("{key}"));
+    BURST - number("remaining") + number("debt")
 }
 
 /// Waits until this many units are spent.

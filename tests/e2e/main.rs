@@ -97,6 +97,7 @@ mod reliability;
 mod reload;
 mod reload_by_hand;
 mod remote_config;
+mod request_bodies;
 mod settle;
 mod signals;
 mod snapshot;

@@ -1,38 +1,47 @@
-//! `cost` of a limit: a number, a table by path and method, or the number in a header or a parameter.
+//! `cost` of a limit: a number, a table by path and method, or the number in a header, a parameter or the body.
 
 use std::ops::Range;
 
 use super::allowed::Capacity;
 use super::identity::request_header;
 use super::matching::{method, path_pattern};
-use crate::config::reader::{Problem, Table};
-use crate::config::schema;
-use crate::engine::policy::{Cost, CostLine, CostSource};
+use crate::base::fields::decimal;
+use crate::config::reader::{Fault, Problem, Table};
+use crate::config::schema::{self, words};
+use crate::engine::policy::{BodyCost, Cost, CostLine, CostSource};
+use crate::engine::units::Pointer;
 
 /// Compiles the cost. No cost may exceed a capacity of the limit's rules.
 pub(super) fn compile(table: &Table<'_>, capacities: &[Capacity]) -> Option<Cost> {
     if table.get("cost").is_none_or(|value| value.get_ref().as_table().is_none()) {
+        table.fault_if_present("read_body", "is valid only with `cost.json`");
         return units(table, "cost", capacities).map(Cost::Units);
     }
     let cost = table.table("cost");
     let default = units(&cost, "default", capacities);
-    let sources: Vec<_> = ["paths", "header", "query"].into_iter().filter(|key| cost.has(key)).collect();
+    let sources: Vec<_> = ["paths", "header", "query", "json"].into_iter().filter(|key| cost.has(key)).collect();
+    if sources[..] != ["json"] {
+        let of_json = "is valid only with `cost.json`";
+        ["estimate", "beyond"].into_iter().for_each(|key| cost.fault_if_present(key, of_json));
+        table.fault_if_present("read_body", of_json);
+    }
     match sources[..] {
+        ["json"] => from_body(table, &cost, default, capacities),
         ["paths"] => {
-            cost.fault_if_present("max", "belongs to `header` and `query`");
+            cost.fault_if_present("max", "belongs to `header`, `query` and `json`");
             let lines = cost_lines(&cost, capacities);
             Some(Cost::Table { lines: lines?, default: default? })
         }
         [_] => from_request(&cost, default, capacities),
         [] => {
-            let problem = Problem::new(cost.span(), "`limit.cost` has none of `paths`, `header` and `query`");
+            let problem = Problem::new(cost.span(), "`limit.cost` has none of `paths`, `header`, `query` and `json`");
             cost.context.note(problem.help("write a constant cost as `cost = 5`").absence());
             None
         }
         [one, other, ..] => {
             let title = format!("`limit.cost` has both `{one}` and `{other}`");
             let problem = Problem::new(cost.span_of(other), title);
-            cost.context.note(problem.help("choose one of `paths`, `header` and `query`"));
+            cost.context.note(problem.help("choose one of `paths`, `header`, `query` and `json`"));
             None
         }
     }
@@ -56,11 +65,41 @@ fn units(table: &Table<'_>, key: &str, capacities: &[Capacity]) -> Option<u64> {
 fn from_request(cost: &Table<'_>, default: Option<u64>, capacities: &[Capacity]) -> Option<Cost> {
     let header = cost.parsed("header", |name| request_header(cost.context, name)).map(CostSource::Header);
     let query = cost.text("query").map(|name| CostSource::Query(name.into()));
+    let max = max(cost, capacities);
+    Some(Cost::FromRequest { by: header.or(query)?, max: max?, default: default? })
+}
+
+fn from_body(limit: &Table<'_>, cost: &Table<'_>, default: Option<u64>, capacities: &[Capacity]) -> Option<Cost> {
+    let pointer = cost.parsed("json", |text| Ok(Pointer::parse(text)?));
+    let bytes_per_unit = cost.has("estimate").then(|| cost.parsed("estimate", bytes_per_unit));
+    let (max, refuses_longer) = (max(cost, capacities), cost.choice("beyond", &words::BEYOND));
+    let read_bytes = limit.size("read_body");
+    Some(Cost::FromBody(Box::new(BodyCost {
+        pointer: pointer?,
+        max: max?,
+        default: default?,
+        bytes_per_unit: match bytes_per_unit {
+            Some(bytes) => Some(bytes?),
+            None => None,
+        },
+        read_bytes: read_bytes?,
+        refuses_longer: refuses_longer?,
+    })))
+}
+
+/// Reads `bytes/4`.
+fn bytes_per_unit(text: &str) -> Result<u64, Fault> {
+    let bytes = text.strip_prefix("bytes/").and_then(|bytes| decimal(bytes.as_bytes())).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| "expected the bytes of a unit, such as `bytes/4`".into())
+}
+
+/// The largest number of units that a request names.
+fn max(cost: &Table<'_>, capacities: &[Capacity]) -> Option<u64> {
     let max = units(cost, "max", capacities);
     if let (false, Some(option)) = (cost.has("max"), schema::find("limit.cost.max")) {
         cost.note_missing(option);
     }
-    Some(Cost::FromRequest { by: header.or(query)?, max: max?, default: default? })
+    max
 }
 
 fn cost_lines(cost: &Table<'_>, capacities: &[Capacity]) -> Option<Vec<CostLine>> {

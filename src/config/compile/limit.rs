@@ -190,6 +190,9 @@ fn check_stage(table: &Table<'_>, stage: Option<Stage>, allowed: Option<&Allowed
         if allowed.is_some_and(|allowed| allowed.usual.is_released()) {
             table.fault_at("algorithm", "a limit of stage `arrival` cannot release units after the response");
         }
+        if table.table("cost").has("json") {
+            table.fault_at("cost", "a limit of stage `arrival` cannot read bodies");
+        }
         for plans in BY_PLAN {
             table.fault_if_present(plans, "the plan of a request is unknown at stage `arrival`");
         }

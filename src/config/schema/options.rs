@@ -296,7 +296,7 @@ const OTHERS: &[Opt] = &[
     opt("hold.max_waiting", Count(1, 10_000_000), Toml("10000"),
         "Requests held or delayed at once, over all limits."),
     opt("hold.max_waiting_bytes", Size(1, 1 << 40), Toml("\"64MiB\""),
-        "Bytes of the heads of these requests."),
+        "Bytes of the heads of these requests, and of what was read of their bodies."),
     opt("hold.max_waiting_per_client", Count(1, 10_000_000), Toml("2000"),
         "Requests of one client held or delayed at once."),
     opt("hold.max_waiting_bytes_per_client", Size(1, 1 << 40), Toml("\"16MiB\""),

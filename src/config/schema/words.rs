@@ -41,6 +41,8 @@ type WordTable<T, const N: usize> = [(&'static str, T); N];
 
 pub(in crate::config) static ADDRESS_HEADERS: WordTable<AddressHeader, 2> =
     [("x-forwarded-for", AddressHeader::XForwardedFor), ("forwarded", AddressHeader::Forwarded)];
+/// Whether requests with longer bodies are refused.
+pub(in crate::config) static BEYOND: WordTable<bool, 2> = [("max", false), ("refuse", true)];
 /// Whether Weir watches its files.
 pub(in crate::config) static RELOADS: WordTable<bool, 2> = [("watch", true), ("manual", false)];
 pub(in crate::config) static ENCODED_SLASHES: WordTable<EncodedSlashes, 2> =

@@ -160,6 +160,7 @@ impl Server {
             is_proxied: false,
             certificate: None,
             cost: None,
+            body: None,
         };
         let admit = |stage| self.gate.admit(&self.live, stage, &facts, || 0, self.gate.clock().now()).unwrap();
         let (mut standing, mut budgets, mut head, mut passes) = (None, Vec::new(), Vec::new(), Vec::new());

@@ -460,6 +460,13 @@ fn costs_become_what_they_say() {
     assert_eq!((by, max, default), (CostSource::Header("x-weight".parse().unwrap()), 100, 7));
     let Cost::FromRequest { by, max, default } = cost("{ query = 'n', max = 50 }") else { panic!("said") };
     assert_eq!((by, max, default), (CostSource::Query("n".into()), 50, 1));
+    let Cost::FromBody(cost) =
+        cost("{ json = '/n', max = 50, estimate = 'bytes/4', beyond = 'refuse' }\nread_body = '1KiB'")
+    else {
+        panic!("from the body")
+    };
+    assert_eq!((cost.max, cost.default, cost.bytes_per_unit), (50, 1, Some(4)));
+    assert_eq!((cost.read_bytes, cost.refuses_longer), (1024, true));
 }
 
 #[test]
@@ -550,7 +557,7 @@ cost = { paths = [{ path = ["/a", "/b"], units = 1 }, { path = "/b", method = "G
       |                   |
       |                   this entry matches all of its requests
 
-    error: `limit.cost.max`: belongs to `header` and `query`
+    error: `limit.cost.max`: belongs to `header`, `query` and `json`
      --> weir.toml:5:106
       |
     5 | cost = { paths = [{ path = ["/a", "/b"], units = 1 }, { path = "/b", method = "GET", units = 2 }], max = 3 }
@@ -578,7 +585,7 @@ cost = { header = "x-weight", query = "n" }"#), @r#"
     5 | cost = { header = "x-weight", query = "n" }
       |                                       ^^^
       |
-      = help: choose one of `paths`, `header` and `query`
+      = help: choose one of `paths`, `header`, `query` and `json`
     "#);
     insta::assert_snapshot!(said_of(r#"rate = "5/min"
 cost = { query = "" }"#), @r#"
@@ -598,7 +605,7 @@ cost = { query = "" }"#), @r#"
     "#);
     insta::assert_snapshot!(said_of(r#"rate = "5/min"
 cost = { default = 2 }"#), @r#"
-    error: `limit.cost` has none of `paths`, `header` and `query`
+    error: `limit.cost` has none of `paths`, `header`, `query` and `json`
      --> weir.toml:5:8
       |
     5 | cost = { default = 2 }
@@ -606,6 +613,27 @@ cost = { default = 2 }"#), @r#"
       |
       = help: write a constant cost as `cost = 5`
     "#);
+    for (text, expected) in [
+        ("cost = { json = 'n', max = 5 }", "`limit.cost.json`: expected a JSON pointer, such as `/usage/total_tokens`"),
+        ("cost = { json = '/n' }", "`limit.cost.max` is missing"),
+        ("cost = { json = '/n', max = 6 }", "`limit.cost.max`: a cost of 6 can never pass"),
+        ("cost = { json = '/n', query = 'n', max = 5 }", "`limit.cost` has both `query` and `json`"),
+        (
+            "cost = { json = '/n', max = 5, estimate = 'bytes/0' }",
+            "`limit.cost.estimate`: expected the bytes of a unit",
+        ),
+        ("cost = { json = '/n', max = 5, beyond = 'less' }", "`limit.cost.beyond`: "),
+        ("cost = { json = '/n', max = 5 }\nread_body = '2MiB'", "`limit.read_body`: "),
+        (
+            "cost = { json = '/n', max = 5 }\nstage = 'arrival'",
+            "`limit.cost`: a limit of stage `arrival` cannot read bodies",
+        ),
+        ("cost = { query = 'n', max = 5, beyond = 'max' }", "`limit.cost.beyond`: is valid only with `cost.json`"),
+        ("cost = 5\nread_body = '1KiB'", "`limit.read_body`: is valid only with `cost.json`"),
+    ] {
+        let said = said_of(&format!("rate = '5/min'\n{text}"));
+        assert!(said.contains(&format!("error: {expected}")), "{text}: {said}");
+    }
     insta::assert_snapshot!(said_of(r#"rate = "5/min"
 cost = { paths = [] }"#), @r#"
     error: `limit.cost.paths`: must not be empty

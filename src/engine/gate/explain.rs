@@ -182,6 +182,7 @@ impl Gate {
             is_proxied: true,
             certificate: None,
             cost: None,
+            body: None,
         };
         facts.is_free_preflight = self.would_free_preflight(&live.policy, &facts, now);
         let stated = Stated::new(live, &question.identities, question.plan.as_deref());

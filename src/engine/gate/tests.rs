@@ -173,6 +173,7 @@ fn facts(headers: &FieldBuf) -> Facts<'_> {
         is_proxied: true,
         certificate: None,
         cost: None,
+        body: None,
     }
 }
 

@@ -6,6 +6,7 @@ use http::Method;
 
 use super::access::Access;
 use super::allowed::{Shares, Variant};
+use super::body_cost;
 use super::client_api::ClientApi;
 use super::descriptors::Descriptors;
 use super::facts::Facts;
@@ -23,6 +24,7 @@ use super::plan::PlanSource;
 use super::priority::Priorities;
 use super::refusal_log_rules::RefusalLogRules;
 use crate::engine::limit::Algorithm;
+use crate::engine::units::RequestPointers;
 
 /// All rules for requests, as configured.
 #[derive(Debug)]
@@ -62,6 +64,8 @@ pub struct Policy {
     pub descriptors: Descriptors,
     /// The rules before they are shared and scaled; `None` if no limit follows the members of the fleet, a ramp or a signal.
     pub(super) shares: Option<Shares>,
+    /// What limits read of bodies of requests; `None` if they read none.
+    pub body_pointers: Option<Box<RequestPointers>>,
 }
 
 /// Properties of a limit that do not depend on a request.
@@ -95,6 +99,7 @@ impl Policy {
         let matchers = [Stage::Arrival, Stage::Identified].map(|stage| matcher(&limits, stage));
         let guards = guards(&limits);
         let (free_preflights, paths, access, plans) = (None, path::PathRules::default(), None, None);
+        let body_pointers = body_cost::pointers(&limits);
         let (identities, descriptors, shares) = (identities.into(), Descriptors::default(), None);
         let policy = Self {
             limits,
@@ -115,6 +120,7 @@ impl Policy {
             beyond_limits: [false; 2],
             descriptors,
             shares,
+            body_pointers,
         };
         policy.with_beyond_limits()
     }

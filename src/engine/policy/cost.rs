@@ -2,6 +2,7 @@
 
 use http::{HeaderName, Method};
 
+use super::body_cost::BodyCost;
 use super::facts::Facts;
 use super::matching::pattern::PathPattern;
 use super::matching::values::{all_in_query, compared};
@@ -30,6 +31,8 @@ pub enum Cost {
         /// The units without a value.
         default: u64,
     },
+    /// A number that the body names.
+    FromBody(Box<BodyCost>),
 }
 
 /// One line of a cost table.
@@ -68,6 +71,7 @@ impl Cost {
             Self::Units(units) => *units,
             Self::Table { lines, default } => lines.iter().map(|line| line.units).fold(*default, u64::max),
             Self::FromRequest { max, default, .. } => *max.max(default),
+            Self::FromBody(cost) => cost.max.max(cost.default),
         }
     }
 
@@ -99,6 +103,7 @@ impl Cost {
                 }
                 .unwrap_or(*default)
             }
+            Self::FromBody(cost) => cost.units(facts.body),
         }
     }
 }

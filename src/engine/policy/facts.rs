@@ -6,6 +6,7 @@ use http::Method;
 
 use super::identity::certificates::Certificate;
 use crate::base::fields::Fields;
+use crate::engine::units::RequestBody;
 
 /// The facts about a request that matching and keys use.
 #[derive(Clone, Copy, Debug)]
@@ -30,13 +31,15 @@ pub struct Facts<'a> {
     pub certificate: Option<&'a Certificate>,
     /// The units that each limit takes, in place of its own cost; only a check of a service names them.
     pub cost: Option<u64>,
+    /// What was read of its body; `None` if it has none, or no limit needs it.
+    pub body: Option<&'a RequestBody<'a>>,
 }
 
 impl Facts<'_> {
-    /// The approximate memory of the request head, in bytes.
+    /// The approximate memory of the request head and of what was read of the body, in bytes.
     pub fn head_bytes(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-        self.path.len() + self.query.map_or(0, str::len) + headers
+        self.path.len() + self.query.map_or(0, str::len) + headers + self.body.map_or(0, RequestBody::kept_bytes)
     }
 
     /// Whether the request is a CORS preflight without credentials and body (Fetch standard, section 4.8).

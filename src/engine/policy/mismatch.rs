@@ -190,6 +190,7 @@ mod tests {
                 is_proxied: false,
                 certificate: None,
                 cost: None,
+                body: None,
             };
             let mut met = Vec::new();
             for stage in [Stage::Arrival, Stage::Identified] {

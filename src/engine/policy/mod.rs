@@ -5,6 +5,7 @@
 
 pub mod access;
 mod allowed;
+mod body_cost;
 mod client_api;
 mod compiled;
 mod cost;
@@ -36,6 +37,7 @@ pub(crate) mod testing;
 mod tests;
 
 pub use allowed::{Allowed, Variant, WrittenRules};
+pub use body_cost::{BodyCost, BodyNeed};
 pub use client_api::ClientApi;
 pub use compiled::{Applied, LimitTraits, Policy};
 pub use cost::{Cost, CostLine, CostSource};

@@ -20,6 +20,7 @@ pub(crate) fn facts<'a>(host: &'a str, path: &'a str, headers: &'a FieldBuf) -> 
         is_proxied: false,
         certificate: None,
         cost: None,
+        body: None,
     }
 }
 

@@ -9,6 +9,12 @@ use super::reading::{Reading, Unreadable};
 use super::rule::BodyUnits;
 use super::scanner::Scanner;
 
+/// Whether the value of Content-Encoding changes a body.
+pub(super) fn is_encoding(value: &[u8]) -> bool {
+    let value = value.trim_ascii();
+    !value.is_empty() && !value.eq_ignore_ascii_case(b"identity")
+}
+
 /// Reads the units of one body while it passes.
 #[derive(Debug)]
 pub struct UnitReader {
@@ -26,12 +32,11 @@ pub struct UnitReader {
 impl UnitReader {
     /// A reader of a body with these fields.
     pub fn new(rule: Arc<BodyUnits>, content_type: Option<&[u8]>, content_encoding: Option<&[u8]>) -> Self {
-        let is_plain = |encoding: &[u8]| encoding.is_empty() || encoding.eq_ignore_ascii_case(b"identity");
         Self {
             scanner: Scanner::new(&rule.tree),
             rule,
             splitter: Splitter::new(Form::of(content_type)),
-            is_encoded: !content_encoding.is_none_or(|encoding| is_plain(encoding.trim_ascii())),
+            is_encoded: content_encoding.is_some_and(is_encoding),
             is_broken: false,
             is_whole: false,
         }

@@ -2,7 +2,7 @@
 //!
 //! A [`BodyUnits`] is the rule of a limit: pointers to numbers, and their weights. A [`UnitReader`] applies it to one
 //! body, in pieces of any size and bounded memory: it keeps the numbers, and of the text only the start of a name or a
-//! number.
+//! number. A [`RequestBody`] does the same before a request is decided.
 
 mod body;
 mod framing;
@@ -10,6 +10,7 @@ mod number;
 mod pointers;
 mod preset;
 mod reading;
+mod request;
 mod rule;
 mod scanner;
 
@@ -19,6 +20,7 @@ pub use number::Weight;
 pub use pointers::Pointer;
 pub use preset::Preset;
 pub use reading::{Reading, Unreadable};
+pub use request::{RequestBody, RequestNumber, RequestPointers};
 pub use rule::{BodyUnits, Tariff};
 
 #[cfg(test)]

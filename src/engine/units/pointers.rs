@@ -50,6 +50,8 @@ pub(super) struct PointerTree {
     pub(super) longest: usize,
     /// The number of slots.
     pub(super) slots: usize,
+    /// The document is a request, whose service may read it in other ways.
+    is_request: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,13 +70,29 @@ impl PointerTree {
     /// The tree of `pointers`, whose positions are the slots. Equal pointers must stand once.
     pub(super) fn new<'p>(pointers: impl IntoIterator<Item = &'p Pointer>) -> Self {
         let root = Node { name: Box::default(), index: None, children: Vec::new(), slot: None };
-        let mut tree = Self { nodes: vec![root], longest: 0, slots: 0 };
+        let mut tree = Self { nodes: vec![root], longest: 0, slots: 0, is_request: false };
         for pointer in pointers {
             let end = pointer.0.iter().fold(ROOT, |at, name| tree.child_or_new(at, name));
             tree.nodes[end].slot = Some(tree.slots);
             tree.slots += 1;
         }
         tree
+    }
+
+    /// The tree of `pointers` into requests: an array at the top is one value.
+    pub(super) fn of_request<'p>(pointers: impl IntoIterator<Item = &'p Pointer>) -> Self {
+        let tree = Self::new(pointers);
+        // The longest character of which readers make an ASCII letter has three bytes.
+        Self { longest: 3 * tree.longest, is_request: true, ..tree }
+    }
+
+    /// Whether some readers take `name`, which is not that of a member, for one: Go ignores the case of letters.
+    pub(super) fn has_alike(&self, at: usize, name: &[u8]) -> bool {
+        let folded = |name: &[u8]| String::from_utf8_lossy(name).to_uppercase().to_lowercase();
+        self.is_request && {
+            let name = folded(name);
+            self.nodes[at].children.iter().any(|&child| folded(&self.nodes[child].name) == name)
+        }
     }
 
     fn child_or_new(&mut self, at: usize, name: &str) -> usize {
@@ -107,7 +125,7 @@ impl PointerTree {
 
     /// Whether an array at the top of a document is one value. Otherwise each of its elements is a document.
     pub(super) fn points_into_array(&self) -> bool {
-        self.nodes[ROOT].children.iter().any(|&child| self.nodes[child].index.is_some())
+        self.is_request || self.nodes[ROOT].children.iter().any(|&child| self.nodes[child].index.is_some())
     }
 
     /// The slot of the value of a node.

@@ -25,6 +25,8 @@ pub(super) enum Value {
     /// The number is negative, or its text too long.
     Unreadable,
     Text(Box<[u8]>),
+    /// A value of another kind, or an unfinished one.
+    Absent,
 }
 
 /// What comes next.
@@ -116,6 +118,8 @@ pub(super) struct Scanner {
     newest: Vec<Option<Value>>,
     /// Complete documents since the newest one with a number.
     since: u64,
+    /// Other readers may find other values: a name on the way of a pointer is repeated or has other letters.
+    is_ambiguous: bool,
 }
 
 impl Scanner {
@@ -133,6 +137,7 @@ impl Scanner {
             current: vec![None; tree.slots],
             newest: vec![None; tree.slots],
             since: 0,
+            is_ambiguous: false,
         }
     }
 
@@ -144,6 +149,16 @@ impl Scanner {
     /// Complete documents since the newest one with a number.
     pub(super) fn since(&self) -> u64 {
         self.since
+    }
+
+    /// Whether other readers may find other values.
+    pub(super) fn is_ambiguous(&self) -> bool {
+        self.is_ambiguous
+    }
+
+    /// Whether the text is no JSON.
+    pub(super) fn has_failed(&self) -> bool {
+        self.state == State::Failed
     }
 
     /// Reads more of the document.
@@ -226,11 +241,14 @@ impl Scanner {
             });
         }
         if let Some(node) = self.node {
-            let Self { current, .. } = self;
-            tree.each_slot(node, &mut |slot| current[slot] = None);
+            let Self { current, is_ambiguous, .. } = self;
+            tree.each_slot(node, &mut |slot| *is_ambiguous |= current[slot].take().is_some());
         }
         self.text.clear();
         self.slot = self.node.and_then(|node| tree.slot(node));
+        if let Some(slot) = self.slot {
+            self.current[slot] = Some(Value::Absent);
+        }
         self.state = match byte {
             b'{' | b'[' => {
                 if let Some(node) = self.node.filter(|&node| tree.has_children(node)) {
@@ -284,7 +302,7 @@ impl Scanner {
     fn commit(&mut self) {
         self.since += 1;
         for (newest, current) in self.newest.iter_mut().zip(&mut self.current) {
-            if let Some(value) = current.take() {
+            if let Some(value) = current.take().filter(|value| *value != Value::Absent) {
                 if !matches!(value, Value::Text(_)) {
                     self.since = 0;
                 }
@@ -343,6 +361,7 @@ impl Scanner {
         let Some(rest) = read else { return &[] };
         if is_name {
             self.node = level.and_then(|node| tree.child(node, &self.text));
+            self.is_ambiguous |= self.node.is_none() && level.is_some_and(|node| tree.has_alike(node, &self.text));
             self.state = State::Colon;
             return rest;
         }

@@ -47,6 +47,8 @@ pub(super) struct RequestContext<'v> {
     pub(super) waited: Cell<bool>,
     /// It waited for a store.
     pub(super) queried: Cell<bool>,
+    /// Weir waited for its body before it decided.
+    pub(super) was_read_ahead: Cell<bool>,
     /// It waited for a connection.
     pub(super) was_queued: Cell<bool>,
     /// It waited for the upstream.
@@ -60,9 +62,9 @@ pub(super) struct RequestContext<'v> {
 impl<'v> RequestContext<'v> {
     /// The context of a request that began at `began`.
     pub(super) fn new(worker: &'v Worker, config: &'v WorkerConfig, peer: &'v Peer, began: Instant) -> Self {
-        let [waited, queried, was_queued, was_sent] = [const { Cell::new(false) }; 4];
+        let [waited, queried, was_read_ahead, was_queued, was_sent] = [const { Cell::new(false) }; 5];
         let (id, trace) = (OnceCell::new(), Cell::new(None));
-        Self { worker, config, peer, began, waited, queried, was_queued, was_sent, id, trace }
+        Self { worker, config, peer, began, waited, queried, was_read_ahead, was_queued, was_sent, id, trace }
     }
 
     /// Finds or makes the id of the request and its place in a trace, as far as they are wanted.
@@ -127,7 +129,7 @@ impl<'v> RequestContext<'v> {
 
     /// Measures the head of a response that arrived at `arrived`.
     pub(super) fn measure(&self, exchange: &Exchange, arrived: Instant, was_held: bool) {
-        if !was_held && !self.was_queued.get() {
+        if !was_held && !self.was_queued.get() && !self.was_read_ahead.get() {
             let overhead = exchange.handed_over().saturating_duration_since(self.began);
             self.worker.shared.metrics.overhead.observe(overhead);
         }

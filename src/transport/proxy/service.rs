@@ -17,13 +17,14 @@ use super::error;
 use super::host;
 use super::http1::wire::Wire;
 use super::leaving::{Unless, gone_meanwhile, unless_gone};
+use super::read_ahead::GateBody;
+use super::replay::Replayed;
 use super::request::{HttpVersion, Request};
 use super::stale::StaleRequest;
 use super::upgrade::Upgrade;
 use crate::base::telemetry::{Outcome, RefusedBy};
 use crate::base::time::Timestamp;
-use crate::engine::gate::{AccessError, Asking, EntryError, IdentityFields, Pass, Refusal, Shed, Step, Unkeyed};
-use crate::engine::policy::access::{Access, DenialReason};
+use crate::engine::gate::{AccessError, Asking, EntryError, IdentityFields, Pass, Refusal, Step};
 use crate::engine::policy::client_ip::AddressHeader;
 use crate::engine::policy::path::escaped_query;
 use crate::engine::policy::route::{Rewrite, Route};
@@ -77,6 +78,8 @@ pub(super) struct GateInput<'a, 'f, 'm, 'v> {
     pub(super) is_grpc: bool,
     /// The connection of an HTTP/1 client, to notice that it leaves.
     pub(super) wire: Option<&'a mut Wire>,
+    /// Its body; none if limits cannot read it.
+    pub(super) body: Option<GateBody<'a>>,
     pub(super) record: &'a mut AccessRecord<'m>,
     pub(super) admission: &'a mut Admission<'v>,
 }
@@ -86,12 +89,13 @@ pub(super) const NO_CONNECT: &str = "CONNECT is not supported";
 
 impl<'v> RequestContext<'v> {
     /// Passes the request through access lists, routes and both stages of the gate. If a client on `wire` leaves while
-    /// it waits, the request ends. Over HTTP/2 the caller drops this future instead.
+    /// it waits, the request ends. Over HTTP/2 the caller drops this future instead, and the body comes on `stream`.
     pub(super) async fn admit<'r>(
         &self,
         request: &Request<'r>,
         form: ResponseForm,
         wire: Option<&mut Wire>,
+        stream: Option<&mut dyn Replayed>,
         record: &mut AccessRecord<'_>,
         admission: &mut Admission<'v>,
     ) -> Result<RoutedRequest<'r, 'v>, NotForwarded<'v>> {
@@ -119,13 +123,17 @@ impl<'v> RequestContext<'v> {
             is_proxied: believed.is_some(),
             certificate: self.peer.certificate.as_deref(),
             cost: None,
+            body: None,
         };
         self.answer_itself(request, &facts, (authority, &*path), form.is_grpc, record)?;
         let now = gate.clock().at(self.began);
         // Over HTTP/2 a body may come without a field that announces it.
         facts.is_free_preflight = request.is_bodyless() && gate.frees_preflight(policy, &facts, now);
         record.identified(facts.client_ip, facts.host, &path);
-        let mut input = GateInput { facts: &facts, is_grpc: form.is_grpc, wire, record, admission };
+        let stream = stream.map(|stream| stream as &mut dyn Replayed);
+        let body = GateBody { framing: request.framing, expects_continue: request.expects_continue(), stream };
+        let (is_grpc, body) = (form.is_grpc, Some(body));
+        let mut input = GateInput { facts: &facts, is_grpc, wire, body, record, admission };
         let destination =
             |facts: &Facts<'_>, record: &mut AccessRecord<'_>| self.destination(facts, request, form.is_grpc, record);
         let decided = self.both_stages(&mut input, destination).await;
@@ -232,7 +240,11 @@ impl<'v> RequestContext<'v> {
             EntryError::Shed(shed) => self.shed(&shed, is_grpc),
         })?;
         if !is_free {
-            self.decide_stage(input, Stage::Identified, now).await?;
+            if policy.body_pointers.is_none() {
+                self.decide_stage(input, Stage::Identified, now).await?;
+            } else {
+                Box::pin(self.decide_with_body(input, now)).await?;
+            }
         }
         input.admission.was_held = self.waited.get();
         input.record.outcome = if input.admission.was_held { Outcome::Held } else { Outcome::Forwarded };
@@ -275,41 +287,8 @@ impl<'v> RequestContext<'v> {
         Ok((Destination { upstream, rewrite, upgrades, max_body }, required))
     }
 
-    /// Whether the access lists exempt its address or its path from all limits.
-    fn check_arrival_access(
-        &self,
-        access: &Access,
-        facts: &Facts<'_>,
-        is_grpc: bool,
-    ) -> Result<bool, NotForwarded<'v>> {
-        access.on_arrival(facts.client_ip, facts.path).map_err(|ground| self.denied(ground, is_grpc))
-    }
-
-    pub(super) fn denied(&self, ground: DenialReason<'_>, is_grpc: bool) -> NotForwarded<'v> {
-        self.count(ProblemKind::AccessRefused);
-        LocalReply::denied(ground, is_grpc).into()
-    }
-
-    #[cold]
-    fn shed(&self, shed: &Shed, is_grpc: bool) -> NotForwarded<'v> {
-        self.count(ProblemKind::Overloaded);
-        self.worker.shared.metrics.overload.shed[shed.priority as usize].inc();
-        LocalReply::shed(shed, is_grpc).into()
-    }
-
-    pub(super) fn unkeyed(&self, unkeyed: Unkeyed<'_>, is_grpc: bool) -> NotForwarded<'v> {
-        let answer = match unkeyed {
-            Unkeyed::Unidentified(missing) => LocalReply::unidentified(&missing, is_grpc),
-            Unkeyed::Several(part) => {
-                LocalReply::new(ProblemKind::SeveralValues, self.config.running.live.policy.several(part), is_grpc)
-            }
-        };
-        self.count(answer.kind());
-        answer.into()
-    }
-
     /// Decides one stage, and waits if it must.
-    async fn decide_stage(
+    pub(super) async fn decide_stage(
         &self,
         input: &mut GateInput<'_, '_, '_, 'v>,
         stage: Stage,

@@ -148,6 +148,7 @@ async fn meets_the_key_of_requests() {
             is_proxied: false,
             certificate: None,
             cost: None,
+            body: None,
         };
         let Step::Pass(pass) = gate.admit(&live, Stage::Identified, &facts, || 0, now).unwrap() else {
             panic!("{name} is refused")

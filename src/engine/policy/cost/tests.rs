@@ -16,6 +16,7 @@ fn units(cost: &Cost, method: &Method, path: &str, query: Option<&str>, value: O
         is_proxied: false,
         certificate: None,
         cost: None,
+        body: None,
     })
 }
 
@@ -135,6 +136,7 @@ fn of_several_values_the_highest_counts() {
             client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
             certificate: None,
             cost: None,
+            body: None,
         };
         assert_eq!((header.units(&facts), query.units(&facts)), (expected, expected), "{values:?}");
     }

@@ -384,6 +384,7 @@ mod tests {
             is_proxied: false,
             certificate: None,
             cost: None,
+            body: None,
         };
         KeySecret::new([7; 16]).key(parts, request.route, &facts, prefixes, &request.principals).unwrap()
     }

@@ -316,6 +316,7 @@ mod tests {
             is_proxied: false,
             certificate: None,
             cost: None,
+            body: None,
         };
         let applied = policy.applies(0, &facts).unwrap();
         policy.shown(&KeySecret::new(SECRET), &applied, &facts, principals).collect::<Vec<_>>().join("|")

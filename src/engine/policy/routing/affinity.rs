@@ -77,6 +77,7 @@ mod tests {
                 is_proxied: false,
                 certificate: None,
                 cost: None,
+                body: None,
             },
         )
     }

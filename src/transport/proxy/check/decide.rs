@@ -60,13 +60,20 @@ impl<'v> RequestContext<'v> {
             // The certificate of the connection is that of the asking peer.
             certificate: None,
             cost,
+            body: None,
         };
         let gate = &self.worker.shared.gate;
         facts.is_free_preflight = gate.frees_preflight(policy, &facts, gate.clock().at(self.began));
         record.identified(client_ip, facts.host, &path);
         let mut admission = Admission::default();
-        let mut input =
-            GateInput { facts: &facts, is_grpc: false, wire: Some(wire), record, admission: &mut admission };
+        let mut input = GateInput {
+            facts: &facts,
+            is_grpc: false,
+            wire: Some(wire),
+            body: None,
+            record,
+            admission: &mut admission,
+        };
         let decided = self.both_stages(&mut input, |_, _| Ok(((), &[]))).await;
         if decided.is_ok() {
             admission.identified.charged.close();

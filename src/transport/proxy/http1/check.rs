@@ -19,6 +19,7 @@ use crate::transport::proxy::check::{
     BODY_BYTES_MAX, CheckBody, CheckForm, CheckTarget, DescribedRequest, TargetFault,
 };
 use crate::transport::proxy::context::{NotForwarded, RequestContext};
+use crate::transport::proxy::replay::Replayed as _;
 use crate::transport::proxy::request::Request;
 use crate::transport::respond::{CheckReply, LocalReply, ProblemKind};
 use crate::transport::upstream::{BodyFault, Source};

@@ -26,6 +26,7 @@ use crate::transport::proxy::access_record::AccessRecord;
 use crate::transport::proxy::admission::Admission;
 use crate::transport::proxy::answer::{ResponseForm, UpstreamResponse};
 use crate::transport::proxy::context::{NotForwarded, RequestContext};
+use crate::transport::proxy::replay::Replayed as _;
 use crate::transport::proxy::request::Request;
 use crate::transport::proxy::running_config::WorkerConfig;
 use crate::transport::proxy::tunnel::{self, GaugeGuard, TunnelClient, TunnelEnd, TunnelTimeouts, UpgradedExchange};
@@ -247,7 +248,7 @@ impl<'w> H1Connection<'w> {
             return Err(context.refuse(HeadFault::Malformed("target")));
         };
         *form = ResponseForm::of(&request);
-        let mut admitted = context.admit(&request, *form, Some(&mut *wire), record, admission).await?;
+        let mut admitted = context.admit(&request, *form, Some(&mut *wire), None, record, admission).await?;
         if admitted.authenticates_connection && peer.client.is_some() {
             pin.get_or_insert_default();
         }

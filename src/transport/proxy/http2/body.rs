@@ -2,6 +2,7 @@
 
 use std::task::{Context, Poll};
 
+use super::super::replay::{ReadAhead, Replayed};
 use super::link::{LinkState, StreamHandle};
 use crate::base::fields::FieldBuf;
 use crate::transport::http1::Underscores;
@@ -20,16 +21,13 @@ pub(super) struct StreamBody<'s> {
     awaits_continue: bool,
     /// Boxed: few bodies have trailers.
     trailers: Option<Box<FieldBuf>>,
+    /// What was read before; none if nothing is left of it. Boxed: few bodies are read before.
+    ahead: Option<Box<ReadAhead>>,
 }
 
 impl<'s> StreamBody<'s> {
     pub(super) fn new(stream: &'s StreamHandle, underscores: Underscores) -> Self {
-        Self { stream, underscores, awaits_continue: false, trailers: None }
-    }
-
-    /// The client waits to be told to send it.
-    pub(super) fn expect_continue(&mut self) {
-        self.awaits_continue = true;
+        Self { stream, underscores, awaits_continue: false, trailers: None, ahead: None }
     }
 
     /// Takes what came, frames it, and gives the client as much of its window back. Whether that was the end.
@@ -81,6 +79,16 @@ impl Source for StreamBody<'_> {
         encoder: &Encoder,
         remaining: &mut u64,
     ) -> Poll<Result<bool, BodyFault>> {
+        if let Some(ahead) = &mut self.ahead {
+            if ahead.replay(out, encoder, remaining)? {
+                return Poll::Ready(Ok(true));
+            }
+            if ahead.has_ended {
+                encoder.end(out, self.trailers());
+                return Poll::Ready(Ok(false));
+            }
+            self.ahead = None;
+        }
         let (stream, before) = (self.stream, out.len());
         let has_ended = self.take(&mut stream.state(), out, encoder, remaining)?;
         if has_ended {
@@ -98,5 +106,15 @@ impl Source for StreamBody<'_> {
 
     fn trailers(&self) -> Option<&FieldBuf> {
         self.trailers.as_deref()
+    }
+}
+
+impl Replayed for StreamBody<'_> {
+    fn expect_continue(&mut self) {
+        self.awaits_continue = self.ahead.is_none();
+    }
+
+    fn put_back(&mut self, ahead: ReadAhead) {
+        self.ahead = Some(Box::new(ahead));
     }
 }

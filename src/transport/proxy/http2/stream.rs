@@ -11,6 +11,7 @@ use super::super::access_record::AccessRecord;
 use super::super::admission::Admission;
 use super::super::answer::{ResponseForm, UpstreamResponse, write_interim_h2};
 use super::super::context::{NotForwarded, RequestContext};
+use super::super::replay::Replayed as _;
 use super::super::request::Request;
 use super::super::service::RoutedRequest;
 use super::super::settings::Settings;
@@ -95,13 +96,14 @@ async fn request(worker: &Worker, peer: &Peer, stream: &StreamHandle, incoming: 
     };
     course.form = ResponseForm::of(&request);
     let Course { form, record, admission, .. } = &mut course;
-    let body = match context.admit(&request, *form, None, record, admission).await {
+    let mut body = StreamBody::new(stream, settings.bounds.underscores);
+    let reply = match context.admit(&request, *form, None, Some(&mut body), record, admission).await {
         // Boxed, so that the task of a held request is small.
-        Ok(admitted) => return Box::pin(forward(&context, &request, &admitted, course)).await,
+        Ok(admitted) => return Box::pin(forward(&context, &request, &admitted, course, body)).await,
         Err(NotForwarded::Stored(stored)) => return Box::pin(send_stored(&context, course, stored)).await,
         Err(stop) => own(&context, course, stop),
     };
-    send_own(&context, stream, &body).await;
+    send_own(&context, stream, &reply).await;
 }
 
 /// The request of a head.
@@ -154,10 +156,10 @@ fn forward<'f, 'v>(
     request: &'f Request<'_>,
     admitted: &'f RoutedRequest<'_, 'v>,
     mut course: Course<'f, 'v>,
+    mut body: StreamBody<'f>,
 ) -> impl Future<Output = ()> {
     async move {
         let stream = course.stream;
-        let mut body = StreamBody::new(stream, context.config.running.settings.bounds.underscores);
         let mut received = receive(context, request, admitted, &mut course, &mut body).await;
         let in_place = admitted.stale.as_ref().and_then(|stale| {
             let result = received.as_mut().map_err(|failed| &failed.error);

@@ -6,6 +6,7 @@ use super::{Expectation, Wire};
 use crate::base::fields::FieldBuf;
 use crate::transport::http1::BodyStep;
 use crate::transport::http1::encode::Encoder;
+use crate::transport::proxy::replay::{ReadAhead, Replayed};
 use crate::transport::upstream::{BodyFault, Source, spend};
 
 /// The most bytes of an unused body that are read to keep a connection.
@@ -55,6 +56,16 @@ impl Source for Wire {
         encoder: &Encoder,
         left: &mut u64,
     ) -> Poll<Result<bool, BodyFault>> {
+        if let Some(ahead) = &mut self.ahead {
+            if ahead.replay(out, encoder, left)? {
+                return Poll::Ready(Ok(true));
+            }
+            if ahead.has_ended {
+                encoder.end(out, self.requests.decoder().trailers());
+                return Poll::Ready(Ok(false));
+            }
+            self.ahead = None;
+        }
         loop {
             match self.requests.body(self.input.unread()) {
                 BodyStep::Data { skipped, len } => {
@@ -94,6 +105,18 @@ impl Source for Wire {
 
     fn trailers(&self) -> Option<&FieldBuf> {
         self.requests.decoder().trailers()
+    }
+}
+
+impl Replayed for Wire {
+    fn expect_continue(&mut self) {
+        if self.ahead.is_none() {
+            self.expectation = Expectation::Waits;
+        }
+    }
+
+    fn put_back(&mut self, ahead: ReadAhead) {
+        self.ahead = Some(Box::new(ahead));
     }
 }
 

@@ -92,6 +92,7 @@ impl Wire {
     pub(super) fn take_head(&mut self, len: usize, memory: &mut HeadBytes) {
         self.head_since = None;
         self.expectation = Expectation::None;
+        self.ahead = None;
         let (bytes, start) = self.input.split(len, &self.buffers);
         self.buffers.put(std::mem::replace(&mut memory.bytes, bytes));
         memory.start = start;

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::transport::http1::{Limits, RequestReader};
 use crate::transport::net::buffer::{BufferPool, InputBuffer, OutputBuffer, PENDING_MAX};
 use crate::transport::net::stream::Stream;
+use crate::transport::proxy::replay::ReadAhead;
 
 /// Bytes of later requests that are read while one is served.
 const PIPELINED_MAX: usize = 4 * 1024;
@@ -30,6 +31,9 @@ pub(in crate::transport::proxy) struct Wire {
     expectation: Expectation,
     /// Start of the head that is not complete yet.
     head_since: Option<Instant>,
+    /// What was read before of the body of the current request; none if nothing is left of it. Boxed: few bodies are read
+    /// before.
+    ahead: Option<Box<ReadAhead>>,
     /// The kernel keeps few unsent bytes.
     is_bounded: bool,
 }
@@ -70,6 +74,7 @@ impl Wire {
             out: OutputBuffer::default(),
             expectation: Expectation::None,
             head_since: Some(since),
+            ahead: None,
             is_bounded: false,
         }
     }
@@ -95,11 +100,6 @@ impl Wire {
     /// that.
     pub(in crate::transport::proxy) async fn gone(&mut self) {
         self.stream.gone(&mut self.input, PIPELINED_MAX, &self.buffers).await;
-    }
-
-    /// Notes that the client waits for 100 Continue.
-    pub(in crate::transport::proxy) fn expect_continue(&mut self) {
-        self.expectation = Expectation::Waits;
     }
 
     /// Notes that the final response begins: no interim response may follow.

@@ -1,0 +1,188 @@
+//! What limits read of the body of a request before they decide.
+//!
+//! A client chooses the text, so doubt never makes a request cheaper: a body that its service may read in another way
+//! is unreadable.
+
+use super::body::is_encoding;
+use super::number::{Sum, Weight};
+use super::pointers::{Pointer, PointerTree};
+use super::scanner::{Scanner, Value};
+
+/// All pointers that limits read.
+#[derive(Debug)]
+pub struct RequestPointers {
+    /// Their positions are their slots.
+    pointers: Vec<Pointer>,
+    tree: PointerTree,
+}
+
+impl RequestPointers {
+    /// The pointers, of which some may be equal; `None` if there are none.
+    pub fn new<'p>(all: impl IntoIterator<Item = &'p Pointer>) -> Option<Self> {
+        let mut pointers: Vec<Pointer> = Vec::new();
+        for pointer in all {
+            if !pointers.contains(pointer) {
+                pointers.push(pointer.clone());
+            }
+        }
+        let tree = PointerTree::of_request(&pointers);
+        (!pointers.is_empty()).then_some(Self { pointers, tree })
+    }
+}
+
+/// A number of a request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestNumber {
+    /// Rounded up.
+    Units(u64),
+    /// There is no number.
+    Absent,
+    /// The service may read another number than Weir.
+    Unreadable,
+}
+
+/// What was read of a request's body.
+#[derive(Debug)]
+pub struct RequestBody<'p> {
+    pointers: &'p RequestPointers,
+    scanner: Scanner,
+    is_encoded: bool,
+    /// Bytes that were read.
+    read: usize,
+    /// The length that the head announces.
+    announced: Option<u64>,
+    /// A text that is no JSON has been read; none before the end.
+    is_broken: Option<bool>,
+}
+
+impl<'p> RequestBody<'p> {
+    /// A body of which nothing was read.
+    pub fn new<'f>(
+        pointers: &'p RequestPointers,
+        mut encodings: impl Iterator<Item = &'f [u8]>,
+        announced: Option<u64>,
+    ) -> Self {
+        let is_encoded = encodings.any(is_encoding);
+        Self { pointers, scanner: Scanner::new(&pointers.tree), is_encoded, read: 0, announced, is_broken: None }
+    }
+
+    /// Reads more of the body.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.read += bytes.len();
+        self.scanner.push(&self.pointers.tree, bytes);
+    }
+
+    /// Notes that the body came to its end.
+    pub fn end(&mut self) {
+        self.is_broken = Some(!self.scanner.end());
+        self.announced = Some(self.read as u64);
+    }
+
+    /// Whether more of the body changes nothing for a reader of at most so many bytes.
+    pub fn is_decided(&self, bound: u64) -> bool {
+        self.is_encoded || self.scanner.has_failed() || self.exceeds(bound)
+    }
+
+    /// Whether the body is longer than `bound`, as far as that is known.
+    pub fn exceeds(&self, bound: u64) -> bool {
+        self.bytes() > bound
+    }
+
+    /// The length; if it is unknown, that of what was read.
+    pub fn bytes(&self) -> u64 {
+        self.announced.unwrap_or(self.read as u64)
+    }
+
+    /// The memory of what was read.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.read
+    }
+
+    /// The number at a pointer.
+    pub fn number(&self, pointer: &Pointer) -> RequestNumber {
+        if self.is_encoded || self.is_broken != Some(false) || self.scanner.is_ambiguous() {
+            return RequestNumber::Unreadable;
+        }
+        let slot = self.pointers.pointers.iter().position(|known| known == pointer);
+        match slot.and_then(|slot| self.scanner.value(slot)) {
+            Some(Value::Number(number)) => {
+                let mut sum = Sum::default();
+                sum.add(*number, Weight::ONE);
+                RequestNumber::Units(sum.units())
+            }
+            Some(Value::Unreadable | Value::Text(_)) => RequestNumber::Unreadable,
+            Some(Value::Absent) | None => RequestNumber::Absent,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number at `/a/max` of a body, which is the same however it is cut.
+    fn number(body: &str) -> RequestNumber {
+        let pointer = Pointer::parse("/a/max").unwrap();
+        let pointers = RequestPointers::new([&pointer, &pointer]).unwrap();
+        let read = |pieces: Vec<&[u8]>| {
+            let mut read = RequestBody::new(&pointers, [&b"identity"[..]].into_iter(), None);
+            pieces.into_iter().for_each(|piece| read.push(piece));
+            assert_eq!(read.number(&pointer), RequestNumber::Unreadable, "the end may be missing");
+            read.end();
+            read.number(&pointer)
+        };
+        let whole = read(vec![body.as_bytes()]);
+        assert_eq!(read(body.as_bytes().chunks(1).collect()), whole, "{body}");
+        whole
+    }
+
+    #[test]
+    fn doubt_makes_a_number_unreadable() {
+        use RequestNumber::{Absent, Units, Unreadable};
+        for (body, expected) in [
+            (r#"{"a":{"max":12.5}}"#, Units(13)),
+            (r#"{"a":{"max":7},"b":{"max":8}}"#, Units(7)),
+            (r#"{"a":{"max":1e400}}"#, Units(u64::MAX)),
+            (r#"{"a":{"max":{}}}"#, Absent),
+            (r#"{"a":{"max":true}}"#, Absent),
+            (r#"{"a":[{"max":1}]}"#, Absent),
+            (r#"[{"a":{"max":1}},{"a":{"max":2}}]"#, Absent),
+            (" ", Absent),
+            (r#"{"a":{"max":1,"max":null}}"#, Unreadable),
+            (r#"{"a":{"max":null,"max":1}}"#, Unreadable),
+            (r#"{"a":{"max":9},"a":{}}"#, Unreadable),
+            (r#"{"a":{"max":9},"A":{"max":1}}"#, Unreadable),
+            (r#"{"a":{"max":1} "#, Unreadable),
+            (r#"{"a":{"max":1}}{}"#, Unreadable),
+            ("", Absent),
+        ] {
+            assert_eq!(number(body), expected, "{body}");
+        }
+        let pointer = Pointer::parse("/tasks").unwrap();
+        let pointers = RequestPointers::new([&pointer]).unwrap();
+        // The Kelvin sign and the long s are letters for readers that ignore their case.
+        for name in ["ta\u{17f}ks", "tas\u{212a}s", "tas\\u212as", "TASKS"] {
+            let mut read = RequestBody::new(&pointers, std::iter::empty(), None);
+            read.push(format!("{{\"{name}\":9}}").as_bytes());
+            read.end();
+            assert_eq!(read.number(&pointer), Unreadable, "{name}");
+        }
+    }
+
+    #[test]
+    fn more_of_a_body_may_change_nothing() {
+        let pointer = Pointer::parse("/a").unwrap();
+        let pointers = RequestPointers::new([&pointer]).unwrap();
+        let body = |encoding: &'static [u8], announced| RequestBody::new(&pointers, [encoding].into_iter(), announced);
+        assert!(body(b"gzip", None).is_decided(100));
+        assert!(body(b"", Some(101)).is_decided(100) && !body(b" Identity ", Some(100)).is_decided(100));
+        let mut frames = body(b"", None);
+        frames.push(b"\0\0\0\0\x05");
+        assert!(frames.is_decided(100), "no JSON begins so");
+        let mut long = body(b"", None);
+        long.push(&[b' '; 100]);
+        assert!(!long.is_decided(100));
+        long.push(b" ");
+        assert!(long.is_decided(100) && long.exceeds(100) && long.bytes() == 101);
+    }
+}

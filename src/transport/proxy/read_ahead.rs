@@ -1,0 +1,125 @@
+//! The start of a request's body that is read before its limits decide, and sent to its service first.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use super::context::{NotForwarded, RequestContext};
+use super::error;
+use super::service::GateInput;
+use crate::base::time::{self, Timestamp};
+use crate::engine::policy::{BodyNeed, Facts, Stage};
+use crate::engine::units::{RequestBody, RequestPointers};
+use crate::transport::http1::Framing;
+use crate::transport::http1::encode::Encoder;
+use crate::transport::net::deadline::Deadline;
+use crate::transport::net::pace::Pace;
+use crate::transport::proxy::replay::{ReadAhead, Replayed};
+use crate::transport::respond::LocalReply;
+use crate::transport::upstream::ExchangeError;
+
+/// The body of a request at the gate.
+pub(super) struct GateBody<'a> {
+    pub(super) framing: Framing,
+    /// The client waits for 100 Continue.
+    pub(super) expects_continue: bool,
+    /// The stream of an HTTP/2 client. An HTTP/1 client sends it on its wire.
+    pub(super) stream: Option<&'a mut dyn Replayed>,
+}
+
+impl<'v> RequestContext<'v> {
+    /// Reads the body as far as limits need it, and decides the identified stage.
+    pub(super) async fn decide_with_body(
+        &self,
+        input: &mut GateInput<'_, '_, '_, 'v>,
+        now: Timestamp,
+    ) -> Result<(), NotForwarded<'v>> {
+        let need = self.config.running.live.policy.body_need(input.facts);
+        let body = match need {
+            Some(need) => self.read_ahead(input, &need).await?,
+            None => None,
+        };
+        let now = if self.has_waited() { self.worker.shared.gate.clock().now() } else { now };
+        let facts = Facts { body: body.as_ref(), ..*input.facts };
+        let GateInput { is_grpc, wire, record, admission, .. } = input;
+        let (wire, is_grpc) = (wire.as_deref_mut(), *is_grpc);
+        let mut input = GateInput { facts: &facts, is_grpc, wire, body: None, record, admission };
+        self.decide_stage(&mut input, Stage::Identified, now).await
+    }
+
+    /// Reads the body as far as `need` says; none if there is no body to read.
+    async fn read_ahead(
+        &self,
+        input: &mut GateInput<'_, '_, '_, 'v>,
+        need: &BodyNeed<'v>,
+    ) -> Result<Option<RequestBody<'v>>, NotForwarded<'v>> {
+        let GateInput { facts, is_grpc, wire, body, .. } = input;
+        let Some(GateBody { framing, expects_continue, stream }) = body.as_mut() else { return Ok(None) };
+        let announced = match *framing {
+            Framing::Length(0) => return Ok(None),
+            Framing::Length(length) => Some(length),
+            Framing::Chunked | Framing::UntilEnd => None,
+        };
+        let pointers: &'v RequestPointers = need.pointers;
+        let mut body = RequestBody::new(pointers, facts.headers.all("content-encoding"), announced);
+        if !body.is_decided(need.read_bytes) {
+            let source = match (stream, wire) {
+                (Some(stream), _) => &mut **stream,
+                (None, Some(wire)) => &mut **wire as &mut dyn Replayed,
+                (None, None) => return Ok(None),
+            };
+            if *expects_continue {
+                source.expect_continue();
+            }
+            let read = self.read(source, &mut body, need.read_bytes).await;
+            read.map_err(|failure| self.unread(&failure, *is_grpc))?;
+        }
+        if need.refused_beyond.is_some_and(|bound| body.exceeds(bound)) {
+            return Err(self.unread(&ExchangeError::BodyTooLarge, *is_grpc));
+        }
+        Ok(Some(body))
+    }
+
+    /// Reads until the end of the body, or until more of it changes nothing.
+    async fn read(
+        &self,
+        source: &mut dyn Replayed,
+        body: &mut RequestBody<'_>,
+        bound: u64,
+    ) -> Result<(), ExchangeError> {
+        let timeouts = &self.config.timeouts;
+        let (mut bytes, mut left) = (Vec::new(), u64::MAX);
+        let (mut deadline, mut pace, mut moved_at) = (Deadline::default(), Pace::default(), self.lately());
+        let has_ended = loop {
+            let before = bytes.len();
+            let moved = poll_fn(|cx| match source.poll_body(cx, &mut bytes, &Encoder::Raw, &mut left) {
+                Poll::Ready(read) => Poll::Ready(Some(read)),
+                Poll::Pending => {
+                    // The body takes time, so the decision has an instant of its own.
+                    self.queried.set(true);
+                    self.was_read_ahead.set(true);
+                    pace.poll(cx, &mut deadline, moved_at + timeouts.body_idle, timeouts.min_send).map(|()| None)
+                }
+            });
+            let has_more = moved.await.ok_or(ExchangeError::ClientTimeout)??;
+            body.push(&bytes[before..]);
+            pace.moved((bytes.len() - before) as u64);
+            if !has_more {
+                body.end();
+                break true;
+            }
+            if body.is_decided(bound) {
+                break false;
+            }
+            moved_at = time::instant_now();
+        };
+        source.put_back(ReadAhead::new(bytes, has_ended));
+        Ok(())
+    }
+
+    /// The answer to a request whose body is not read.
+    fn unread(&self, failure: &ExchangeError, is_grpc: bool) -> NotForwarded<'v> {
+        let (kind, detail) = error::exchange_error(failure, ("", None), &self.worker.problems);
+        self.count(kind);
+        LocalReply::new(kind, detail, is_grpc).into()
+    }
+}
