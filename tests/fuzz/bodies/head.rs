@@ -123,6 +123,7 @@ pub fn run(bytes: &[u8]) {
         is_proxied: false,
         certificate: None,
         cost: None,
+        body: None,
     };
     let now = gate.clock().now();
     for stage in [Stage::Arrival, Stage::Identified] {
