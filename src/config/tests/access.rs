@@ -117,7 +117,7 @@ header = "x-partner""#), @r#"
     2 | deny = { identity = { seler = [***], seller = [*********, *********, **, *] } }
       |                                                                      ^^
 
-    error: `access.deny.identity.seller`: expected non-empty list of strings (value)
+    error: `access.deny.identity.seller`: expected non-empty list of strings (value) or of `{ file = "PATH" }`
      --> weir.toml:2:74
       |
     2 | deny = { identity = { seler = [***], seller = [*********, *********, **, *] } }
