@@ -14,7 +14,7 @@ impl Gate {
     /// Keeps a refusal under its id.
     #[cold]
     pub fn keep_refusal(&self, id: &str, mut receipt: Box<Receipt<'_>>, retry_after_s: Option<u64>) {
-        self.refusal_log.keep(id, &mut receipt, retry_after_s);
+        self.refusal_log.add(id, &mut receipt, retry_after_s);
     }
 
     /// Whether refusals are kept.

@@ -132,8 +132,8 @@ impl RefusalLog {
         }
     }
 
-    /// Keeps a refusal of each key of `receipt`.
-    pub(super) fn keep(&self, id: &str, receipt: &mut Receipt<'_>, retry_after_s: Option<u64>) {
+    /// Adds a refusal of each key of `receipt`.
+    pub(super) fn add(&self, id: &str, receipt: &mut Receipt<'_>, retry_after_s: Option<u64>) {
         let most = self.per_shard.load(Ordering::Relaxed);
         for RefusedKey { limit, key, shown, state } in &mut receipt.keys {
             let Ok(mut logged) = self.shards[usize::try_from(key.second % SHARDS as u64).unwrap_or(0)].try_lock()
