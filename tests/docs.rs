@@ -133,6 +133,7 @@ fn every_metric_is_there_and_no_other() {
     metrics.remote_config.in_force("1");
     metrics.show_fleet().unwrap().peer("any", true, 0, Some(Timestamp::ZERO), Some(0));
     metrics.limit("any").unreadable("any", "any");
+    metrics.limit("any").cut("any");
     metrics.stale("any", ["any"; 3]);
     metrics.endpoint("any", "any");
     metrics.upstream("any");

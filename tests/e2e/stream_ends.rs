@@ -53,7 +53,7 @@ fn a_shutdown_settles_open_streams_before_the_snapshot() {
     let weir = start();
     let client = open(&weir);
     over_h2(weir.address(), async |mut over_h2, _| {
-        let answer = over_h2.send(Request::get(STREAM), Empty::new()).await.unwrap();
+        let answer = over_h2.send(Request::get(format!("http://a{STREAM}")), Empty::new()).await.unwrap();
         assert_eq!(answer.status(), 200);
         let mut body = answer.into_body();
         http_body_util::BodyExt::frame(&mut body).await.unwrap().unwrap();

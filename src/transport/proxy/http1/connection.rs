@@ -12,7 +12,7 @@ use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
 use super::receive::{ReceiveError, receive};
-use super::relay::{RelayError, poll_relay};
+use super::relay::{RelayError, Relayed, poll_relay};
 use super::wire::head::{HeadBytes, NextRequest};
 use super::wire::{Truncation, Wire};
 use crate::base::time;
@@ -165,26 +165,6 @@ struct BegunResponse<'w> {
     bill: Option<Bill>,
     keeps_alive: bool,
     arrived_at: Instant,
-}
-
-/// A response that is relayed. It is settled at its end, or if its task is dropped before.
-struct Relayed<'e> {
-    exchange: &'e mut Exchange,
-    bill: Option<Bill>,
-}
-
-impl Relayed<'_> {
-    fn settle(&mut self) {
-        if let Some(mut bill) = self.bill.take() {
-            bill.sent(self.exchange.body_bytes(), self.exchange.take_meter());
-        }
-    }
-}
-
-impl Drop for Relayed<'_> {
-    fn drop(&mut self) {
-        self.settle();
-    }
 }
 
 impl<'w> H1Connection<'w> {

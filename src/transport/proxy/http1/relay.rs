@@ -3,6 +3,7 @@
 use std::task::{Context, Poll, ready};
 
 use super::wire::Wire;
+use crate::engine::gate::Bill;
 use crate::transport::http1::encode::Encoder;
 use crate::transport::net::deadline::Deadline;
 use crate::transport::proxy::answer::{self, ResponseForm};
@@ -16,6 +17,27 @@ pub(super) enum RelayError {
     Truncated,
     /// The client left, or does not read the response.
     Abandoned,
+}
+
+/// A response that is relayed. It is settled at its end, or if its task is dropped before.
+pub(super) struct Relayed<'e> {
+    pub(super) exchange: &'e mut Exchange,
+    /// The unsettled charges.
+    pub(super) bill: Option<Bill>,
+}
+
+impl Relayed<'_> {
+    pub(super) fn settle(&mut self) {
+        if let Some(mut bill) = self.bill.take() {
+            bill.sent(self.exchange.body_bytes(), self.exchange.take_meter());
+        }
+    }
+}
+
+impl Drop for Relayed<'_> {
+    fn drop(&mut self) {
+        self.settle();
+    }
 }
 
 /// Moves both bodies. If the upstream closes too early, its last bytes are sent first.
