@@ -115,6 +115,7 @@ impl Subject {
             is_proxied: false,
             certificate: None,
             cost: None,
+            body: None,
         };
         *clock = clock.saturating_add_ns(1000);
         let mut pass = Pass::default();

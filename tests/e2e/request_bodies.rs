@@ -127,7 +127,7 @@ fn the_size_of_a_body_adds_an_estimate() {
     let upstream = Upstream::start();
     let cost = format!("{POINTER}, estimate = \"bytes/4\"");
     let weir = Weir::start(&upstream, &limit(&cost, ""));
-    let body = format!(r#"{{"max_tokens":100,"x":"{}"}}"#, "x".repeat(979));
+    let body = format!(r#"{{"max_tokens":100,"x":"{}"}}"#, "x".repeat(980));
     assert_eq!(body.len(), 1005);
     assert_eq!(post(&weir, "/", "", body.as_bytes()).status, 200);
     assert_eq!(spent(&weir), 100 + 252);
@@ -158,7 +158,7 @@ fn longer_bodies_cost_the_most_or_are_refused() {
     assert_eq!(last(&upstream).body, body);
     assert_eq!(spent(&weir), 15);
     let refuse = format!("{POINTER}, beyond = \"refuse\"");
-    let weir = Weir::start(&upstream, &limit(&refuse, "read_body = 20\n"));
+    let weir = Weir::start(&upstream, &limit(&refuse, "read_body = \"20B\"\n"));
     let (fits, longer) = (br#"{"max_tokens":   50}"#, br#"{"max_tokens":    50}"#);
     assert_eq!(post(&weir, "/", "", fits).status, 200);
     assert_eq!(post_chunked(&weir, "/", fits, 7).status, 200);
@@ -228,7 +228,7 @@ fn a_held_request_keeps_its_body() {
     }
     assert_eq!(post_h2(&weir, "/", &[], br#"{"n":5,"x":"third"}"#).status, 200);
     assert_eq!(last(&upstream).body, br#"{"n":5,"x":"third"}"#);
-    assert!(weir.metric("weir_limit_decisions_total{limit=\"tokens\",decision=\"held\"}") >= 2.0);
+    assert!(weir.metric("weir_limit_decisions_total{decision=\"held\",limit=\"tokens\"}") >= 2.0);
 }
 
 /// Opens 100 streams at once, each of which names this many units and costs 2201. Returns those that were admitted, and

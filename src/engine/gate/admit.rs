@@ -144,6 +144,17 @@ impl Gate {
         Ok(step)
     }
 
+    /// Identifies a request as its limits need it, before more of the request is read for them.
+    ///
+    /// # Errors
+    /// The identity for which the request has no single value.
+    pub fn identify_early<'l>(&self, live: &'l Live, facts: &Facts<'_>, now: Timestamp) -> Result<(), Unkeyed<'l>> {
+        let mut checks = Checks::default();
+        live.find(Stage::Identified, facts, &mut checks);
+        self.identify(live, facts, checks.charges(), now)?;
+        Ok(())
+    }
+
     /// Computes the keys of `checks`, and how they are to be decided.
     ///
     /// # Errors

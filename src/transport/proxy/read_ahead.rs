@@ -35,7 +35,11 @@ impl<'v> RequestContext<'v> {
     ) -> Result<(), NotForwarded<'v>> {
         let need = self.config.running.live.policy.body_need(input.facts);
         let body = match need {
-            Some(need) => self.read_ahead(input, &need).await?,
+            Some(need) => {
+                let identified = self.worker.shared.gate.identify_early(&self.config.running.live, input.facts, now);
+                identified.map_err(|unkeyed| self.unkeyed(unkeyed, input.is_grpc))?;
+                self.read_ahead(input, &need).await?
+            }
             None => None,
         };
         let now = if self.has_waited() { self.worker.shared.gate.clock().now() } else { now };
@@ -87,11 +91,10 @@ impl<'v> RequestContext<'v> {
         bound: u64,
     ) -> Result<(), ExchangeError> {
         let timeouts = &self.config.timeouts;
-        let (mut bytes, mut left) = (Vec::new(), u64::MAX);
+        let (mut bytes, mut piece, mut left) = (Vec::new(), Vec::new(), u64::MAX);
         let (mut deadline, mut pace, mut moved_at) = (Deadline::default(), Pace::default(), self.lately());
         let has_ended = loop {
-            let before = bytes.len();
-            let moved = poll_fn(|cx| match source.poll_body(cx, &mut bytes, &Encoder::Raw, &mut left) {
+            let moved = poll_fn(|cx| match source.poll_body(cx, &mut piece, &Encoder::Raw, &mut left) {
                 Poll::Ready(read) => Poll::Ready(Some(read)),
                 Poll::Pending => {
                     // The body takes time, so the decision has an instant of its own.
@@ -101,8 +104,9 @@ impl<'v> RequestContext<'v> {
                 }
             });
             let has_more = moved.await.ok_or(ExchangeError::ClientTimeout)??;
-            body.push(&bytes[before..]);
-            pace.moved((bytes.len() - before) as u64);
+            body.push(&piece);
+            pace.moved(piece.len() as u64);
+            bytes.append(&mut piece);
             if !has_more {
                 body.end();
                 break true;
