@@ -22,7 +22,8 @@ pub(super) fn compile(table: &Table<'_>, capacities: &[Capacity]) -> Option<Cost
     let sources: Vec<_> = ["paths", "header", "query", "json"].into_iter().filter(|key| cost.has(key)).collect();
     if sources[..] != ["json"] {
         let of_json = "is valid only with `cost.json`";
-        ["estimate", "beyond"].into_iter().for_each(|key| cost.fault_if_present(key, of_json));
+        cost.fault_if_present("estimate", of_json);
+        cost.fault_if_present("beyond", of_json);
         table.fault_if_present("read_body", of_json);
     }
     match sources[..] {

@@ -6,8 +6,8 @@ use http::Method;
 
 use super::access::Access;
 use super::allowed::{Shares, Variant};
-use super::body_cost;
 use super::client_api::ClientApi;
+use super::cost::Cost;
 use super::descriptors::Descriptors;
 use super::facts::Facts;
 use super::identity::api_keys::ApiKeys;
@@ -99,7 +99,7 @@ impl Policy {
         let matchers = [Stage::Arrival, Stage::Identified].map(|stage| matcher(&limits, stage));
         let guards = guards(&limits);
         let (free_preflights, paths, access, plans) = (None, path::PathRules::default(), None, None);
-        let body_pointers = body_cost::pointers(&limits);
+        let body_pointers = body_pointers(&limits);
         let (identities, descriptors, shares) = (identities.into(), Descriptors::default(), None);
         let policy = Self {
             limits,
@@ -283,6 +283,15 @@ impl Policy {
         limit.key.iter().any(|part| matches!(part, KeyPart::Identity(index) if rejects(index)))
             || by_plan && limit.allowed.has_plans()
     }
+}
+
+/// The pointers of all limits into bodies of requests.
+fn body_pointers(limits: &[Limit]) -> Option<Box<RequestPointers>> {
+    let pointers = limits.iter().filter_map(|limit| match &limit.cost {
+        Cost::FromBody(cost) => Some(&cost.pointer),
+        _ => None,
+    });
+    RequestPointers::new(pointers).map(Box::new)
 }
 
 /// The matcher of the limits of `stage`, without limits that are off or for callers of the limiter service.

@@ -39,7 +39,7 @@ impl Facts<'_> {
     /// The approximate memory of the request head and of what was read of the body, in bytes.
     pub fn head_bytes(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-        self.path.len() + self.query.map_or(0, str::len) + headers + self.body.map_or(0, RequestBody::kept_bytes)
+        self.path.len() + self.query.map_or(0, str::len) + headers + self.body.map_or(0, RequestBody::read_bytes)
     }
 
     /// Whether the request is a CORS preflight without credentials and body (Fetch standard, section 4.8).

@@ -6,6 +6,7 @@
 pub mod access;
 mod allowed;
 mod body_cost;
+mod body_need;
 mod client_api;
 mod compiled;
 mod cost;
@@ -37,7 +38,8 @@ pub(crate) mod testing;
 mod tests;
 
 pub use allowed::{Allowed, Variant, WrittenRules};
-pub use body_cost::{BodyCost, BodyNeed};
+pub use body_cost::BodyCost;
+pub use body_need::BodyNeed;
 pub use client_api::ClientApi;
 pub use compiled::{Applied, LimitTraits, Policy};
 pub use cost::{Cost, CostLine, CostSource};

@@ -93,8 +93,8 @@ impl<'p> RequestBody<'p> {
         self.announced.unwrap_or(self.read as u64)
     }
 
-    /// The memory of what was read.
-    pub(crate) fn kept_bytes(&self) -> usize {
+    /// Bytes that were read.
+    pub(crate) fn read_bytes(&self) -> usize {
         self.read
     }
 

@@ -13,18 +13,9 @@ use crate::transport::http1::Framing;
 use crate::transport::http1::encode::Encoder;
 use crate::transport::net::deadline::Deadline;
 use crate::transport::net::pace::Pace;
-use crate::transport::proxy::replay::{ReadAhead, Replayed};
+use crate::transport::proxy::replay::{GateBody, ReadAhead, Replayed};
 use crate::transport::respond::LocalReply;
 use crate::transport::upstream::ExchangeError;
-
-/// The body of a request at the gate.
-pub(super) struct GateBody<'a> {
-    pub(super) framing: Framing,
-    /// The client waits for 100 Continue.
-    pub(super) expects_continue: bool,
-    /// The stream of an HTTP/2 client. An HTTP/1 client sends it on its wire.
-    pub(super) stream: Option<&'a mut dyn Replayed>,
-}
 
 impl<'v> RequestContext<'v> {
     /// Reads the body as far as limits need it, and decides the identified stage.

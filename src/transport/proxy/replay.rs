@@ -1,5 +1,7 @@
 //! Bodies whose start was read before the request is forwarded.
 
+use super::request::Request;
+use crate::transport::http1::Framing;
 use crate::transport::http1::encode::Encoder;
 use crate::transport::upstream::{BodyFault, Source, spend};
 
@@ -43,5 +45,21 @@ impl ReadAhead {
         encoder.data(out, piece);
         self.moved += piece.len();
         Ok(true)
+    }
+}
+
+/// The body of a request at the gate.
+pub(super) struct GateBody<'a> {
+    pub(super) framing: Framing,
+    /// The client waits for 100 Continue.
+    pub(super) expects_continue: bool,
+    /// The stream of an HTTP/2 client. An HTTP/1 client sends it on its wire.
+    pub(super) stream: Option<&'a mut dyn Replayed>,
+}
+
+impl<'a> GateBody<'a> {
+    /// The body of `request`, over HTTP/2 on `stream`.
+    pub(super) fn of(request: &Request<'_>, stream: Option<&'a mut dyn Replayed>) -> Self {
+        Self { framing: request.framing, expects_continue: request.expects_continue(), stream }
     }
 }

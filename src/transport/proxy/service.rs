@@ -17,8 +17,7 @@ use super::error;
 use super::host;
 use super::http1::wire::Wire;
 use super::leaving::{Unless, gone_meanwhile, unless_gone};
-use super::read_ahead::GateBody;
-use super::replay::Replayed;
+use super::replay::{GateBody, Replayed};
 use super::request::{HttpVersion, Request};
 use super::stale::StaleRequest;
 use super::upgrade::Upgrade;
@@ -99,12 +98,7 @@ impl<'v> RequestContext<'v> {
         record: &mut AccessRecord<'_>,
         admission: &mut Admission<'v>,
     ) -> Result<RoutedRequest<'r, 'v>, NotForwarded<'v>> {
-        self.trace(request.fields, record);
-        record.spoken(request.version);
-        record.requested(&request.method, request.target.path, request.fields);
-        if request.method == Method::CONNECT {
-            return Err(self.problem(ProblemKind::MethodRefused, NO_CONNECT));
-        }
+        self.begin_record(request, record)?;
         let (gate, policy) = (&self.worker.shared.gate, &self.config.running.live.policy);
         let path = policy.paths.normalise(request.target.path);
         let path = path.map_err(|error| self.problem(ProblemKind::BadPath, error.to_string()))?;
@@ -130,10 +124,8 @@ impl<'v> RequestContext<'v> {
         // Over HTTP/2 a body may come without a field that announces it.
         facts.is_free_preflight = request.is_bodyless() && gate.frees_preflight(policy, &facts, now);
         record.identified(facts.client_ip, facts.host, &path);
-        let stream = stream.map(|stream| stream as &mut dyn Replayed);
-        let body = GateBody { framing: request.framing, expects_continue: request.expects_continue(), stream };
-        let (is_grpc, body) = (form.is_grpc, Some(body));
-        let mut input = GateInput { facts: &facts, is_grpc, wire, body, record, admission };
+        let body = Some(GateBody::of(request, stream.map(|stream| stream as &mut dyn Replayed)));
+        let mut input = GateInput { facts: &facts, is_grpc: form.is_grpc, wire, body, record, admission };
         let destination =
             |facts: &Facts<'_>, record: &mut AccessRecord<'_>| self.destination(facts, request, form.is_grpc, record);
         let decided = self.both_stages(&mut input, destination).await;
@@ -164,6 +156,18 @@ impl<'v> RequestContext<'v> {
             reads_body: admission.identified.charged.reads_body(),
             stale: stale.filter(|_| !authenticates_connection),
         })
+    }
+
+    /// Records the head of a request, and refuses CONNECT.
+    #[inline]
+    fn begin_record(&self, request: &Request<'_>, record: &mut AccessRecord<'_>) -> Result<(), NotForwarded<'v>> {
+        self.trace(request.fields, record);
+        record.spoken(request.version);
+        record.requested(&request.method, request.target.path, request.fields);
+        if request.method == Method::CONNECT {
+            return Err(self.problem(ProblemKind::MethodRefused, NO_CONNECT));
+        }
+        Ok(())
     }
 
     /// The requirements of a request for its connection to `upstream`.
