@@ -170,7 +170,7 @@ impl Gate {
         self.operator_bans.refused.count(key, || address.to_string());
         self.refused_networks.count(&self.secret, address);
         let (violated, budgets) = (SmallVec::new(), Vec::new());
-        let receipt = self.logs_refusals().then(|| Receipt::of_address(now, key, address.to_string()));
+        let receipt = self.logs_refusals().then(|| Box::new(Receipt::of_address(now, key, address.to_string())));
         Refusal {
             standing: None,
             violated,

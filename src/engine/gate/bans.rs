@@ -28,7 +28,11 @@ pub(super) fn refusal<'l>(
         state.metrics.cells.count(LimitDecision::Banned);
         violated.push(&*state.name);
         if state.refusal_log.is_on() {
-            receipt.get_or_insert_with(|| Receipt::new(now, Cause::Banned.word())).add(&state.name, key, None);
+            receipt.get_or_insert_with(|| Box::new(Receipt::new(now, Cause::Banned.word()))).add(
+                &state.name,
+                key,
+                None,
+            );
         }
         if ban_ns >= longest_ns {
             (longest_ns, status) = (ban_ns, Some(banned));

@@ -131,7 +131,7 @@ impl<'l> Refusal<'l> {
             let retry = decision.denied.unwrap_or(Retry::AfterNs(0));
             let standing = Standing::new(&state.name, charge, &decision, now);
             if state.refusal_log.is_on() {
-                let receipt = receipt.get_or_insert_with(|| Receipt::new(now, cause.word()));
+                let receipt = receipt.get_or_insert_with(|| Box::new(Receipt::new(now, cause.word())));
                 let Standing { burst: capacity, remaining, reset_after_ns, .. } = standing;
                 receipt.add(&state.name, charge.key, Some(RefusedState { capacity, remaining, reset_after_ns }));
             }

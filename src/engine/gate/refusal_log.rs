@@ -90,8 +90,8 @@ impl Default for RefusalLog {
 
 impl<'l> Receipt<'l> {
     /// The receipt of a refusal without keys yet.
-    pub(super) fn new(at: Timestamp, cause: &'static str) -> Box<Self> {
-        Box::new(Self { at, cause, keys: SmallVec::new() })
+    pub(super) fn new(at: Timestamp, cause: &'static str) -> Self {
+        Self { at, cause, keys: SmallVec::new() }
     }
 
     /// Adds a key of a limit.
@@ -100,9 +100,9 @@ impl<'l> Receipt<'l> {
     }
 
     /// The receipt of a banned address.
-    pub(super) fn of_address(at: Timestamp, key: Key, address: String) -> Box<Self> {
+    pub(super) fn of_address(at: Timestamp, key: Key, address: String) -> Self {
         let banned = RefusedKey { limit: "", key, shown: Some(address), state: None };
-        Box::new(Self { at, cause: "banned", keys: [banned].into_iter().collect() })
+        Self { at, cause: "banned", keys: [banned].into_iter().collect() }
     }
 }
 
