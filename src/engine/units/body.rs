@@ -105,7 +105,9 @@ impl UnitReaders {
     pub fn push_document(&mut self, bytes: &[u8]) -> (usize, bool) {
         let Some((first, others)) = self.0.split_first_mut() else { return (bytes.len(), false) };
         let (read, has_ended) = first.push_until(bytes, true);
-        others.iter_mut().for_each(|reader| reader.push(&bytes[..read]));
+        for reader in others {
+            reader.push(&bytes[..read]);
+        }
         (read, has_ended)
     }
 

@@ -102,7 +102,7 @@ fn deep_and_long_texts_need_no_memory() {
     // A line of 100 MiB.
     let mut reader = UnitReader::new(rule, Some(LINES.as_bytes()), None);
     reader.push(b"{\"n\":1,\"text\":\"");
-    (0..100).for_each(|_| reader.push(&[b'a'; 1 << 20]));
+    (0..10_000).for_each(|_| reader.push(&[b'a'; 10_486]));
     reader.push(b"\"}\n");
     reader.end();
     assert_eq!(reader.reading().units, Some(1));
