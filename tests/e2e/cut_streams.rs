@@ -13,6 +13,12 @@ const EVENT: &str =
 /// The last events of a chat of 200 tokens.
 const END: &str = "data: {\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":200}}\r\n\r\ndata: [DONE]\r\n\r\n";
 
+/// Lines with the numbers up to `last`.
+fn lines_up_to(last: usize) -> String {
+    let lines: Vec<_> = (1..=last).map(|n| format!("{{\"n\":{n}}}\n")).collect();
+    lines.concat()
+}
+
 /// A service that answers `/FORM/EVENTS/CHUNK`: a form of streams, its events, and the bytes of a chunk.
 fn streams() -> Upstream {
     Upstream::answering(|request: &Received, stream| {
@@ -20,7 +26,7 @@ fn streams() -> Upstream {
         let [form, count, size] = parts[..] else { return false };
         let (count, size): (usize, usize) = (count.parse().unwrap(), size.parse().unwrap());
         let (kind, body) = match form {
-            "lines" => ("application/x-ndjson", (1..=count).map(|n| format!("{{\"n\":{n}}}\n")).collect()),
+            "lines" => ("application/x-ndjson", lines_up_to(count)),
             _ => ("text/event-stream", EVENT.repeat(count) + END),
         };
         let framing = match form {
@@ -68,7 +74,6 @@ fn events(count: usize) -> String {
 fn a_stream_is_cut_where_its_budget_ends() {
     let upstream = streams();
     let lines = "settle = { by = \"json:/n\", on_exhausted = \"cut\" }\n";
-    let lines_up_to = |last: usize| (1..=last).map(|n| format!("{{\"n\":{n}}}\n")).collect::<String>();
     let all = format!("{}{END}", EVENT.repeat(100));
     for (limit, form, body, units) in [
         // The balance is looked at behind each sixteenth event; one more follows.

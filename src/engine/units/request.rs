@@ -126,7 +126,9 @@ mod tests {
         let pointers = RequestPointers::new([&pointer, &pointer]).unwrap();
         let read = |pieces: Vec<&[u8]>| {
             let mut read = RequestBody::new(&pointers, [&b"identity"[..]].into_iter(), None);
-            pieces.into_iter().for_each(|piece| read.push(piece));
+            for piece in pieces {
+                read.push(piece);
+            }
             assert_eq!(read.number(&pointer), RequestNumber::Unreadable, "the end may be missing");
             read.end();
             read.number(&pointer)
