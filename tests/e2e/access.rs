@@ -210,8 +210,8 @@ fn a_plan_in_a_header_of_a_proxy_is_trusted() {
     }
 }
 
-/// A plan that an override assigns opens a path, whatever the limit of the override is for; a header opens it only if a
-/// trusted proxy sent it.
+/// A plan that an override assigns opens a path, whatever the limit of the override is for; a header
+/// without an identity opens it only if a trusted proxy sent it.
 #[test]
 fn a_required_plan_is_assigned_or_proven() {
     let config = "[identity.partner]\nheader = \"x-partner\"\non_missing = \"ip\"\n\
@@ -234,7 +234,8 @@ fn a_required_plan_is_assigned_or_proven() {
         ("/pro", seller(9), 403, 403),
         ("/pro", seller(9) + "X-Plan: gold\r\n", 403, 200),
         ("/pro", "X-Plan: gold\r\n".to_owned(), 403, 200),
-        ("/pro", "X-Partner: acme\r\n".to_owned(), 403, 200),
+        ("/pro", "X-Partner: acme\r\n".to_owned(), 200, 200),
+        ("/pro", "X-Partner: other\r\nX-Plan: gold\r\n".to_owned(), 403, 200),
         ("/pro", "X-Partner: other\r\n".to_owned(), 403, 403),
         ("/pro?k=acme", String::new(), 403, 403),
         ("/pro", "Authorization: Bearer wrong\r\n".to_owned(), 403, 403),

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::identify::RequestIdentities;
 use crate::engine::limit::Key;
-use crate::engine::policy::{Facts, IdentitySource, KeyPart, Limit, Policy, Principal};
+use crate::engine::policy::{Facts, KeyPart, Limit, Policy, Principal};
 
 /// The plans of all keys of the request.
 pub(super) fn assigned_plans<'l>(request: &mut RequestIdentities<'_, 'l, '_>) -> SmallVec<[&'l str; 1]> {
@@ -22,16 +22,14 @@ pub(super) fn assigned_plans<'l>(request: &mut RequestIdentities<'_, 'l, '_>) ->
     plans
 }
 
-/// Whether a key of these parts names a client, and the client cannot invent it. A header counts from a trusted proxy
-/// only. A proxy forwards parameters and cookies of clients, and a route follows from `match`.
+/// Whether a key of these parts names a client, and the client cannot invent it. An identity in a header is trusted as it
+/// is: who sends the value of an override knows it. Another header counts from a trusted proxy only. A proxy forwards
+/// parameters and cookies of clients, and a route follows from `match`.
 fn is_proven(policy: &Policy, parts: &[KeyPart], facts: &Facts<'_>) -> bool {
-    let is_from_header = |index: usize| {
-        policy.identities.get(index).is_none_or(|identity| matches!(identity.source, IdentitySource::Header(..)))
-    };
     let is_proven = |part: &KeyPart| match part {
         KeyPart::Header(..) => facts.is_proxied,
-        KeyPart::Identity(index) => facts.is_proxied || !is_from_header(*index),
-        KeyPart::Query(..) | KeyPart::Cookie(..) | KeyPart::Named(_) | KeyPart::Route => false,
+        KeyPart::Identity(index) => policy.identities.get(*index).is_some(),
+        KeyPart::Query(..) | KeyPart::Cookie(..) | KeyPart::Named(_) | KeyPart::Route | KeyPart::Parameter(_) => false,
         _ => true,
     };
     let names_client = |part: &KeyPart| {
@@ -59,7 +57,7 @@ mod tests {
     use crate::base::fields::FieldBuf;
     use crate::engine::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};
     use crate::engine::policy::testing::facts;
-    use crate::engine::policy::{CertificateName, Identity, OnMissing, Repeated};
+    use crate::engine::policy::{CertificateName, Identity, IdentitySource, OnMissing, Repeated};
 
     #[test]
     fn keys_that_clients_cannot_invent() {
@@ -85,9 +83,10 @@ mod tests {
             (vec![KeyPart::Path], false, false),
             (vec![certificate.clone()], true, true),
             (vec![certificate.clone(), KeyPart::Route], false, false),
-            (vec![by_header.clone()], false, true),
-            (vec![unknown], false, true),
-            (vec![certificate, by_header], false, true),
+            (vec![by_header.clone()], true, true),
+            (vec![unknown], false, false),
+            (vec![certificate.clone(), by_header], true, true),
+            (vec![certificate, KeyPart::Parameter("a".into())], false, false),
             (vec![header.clone()], false, true),
             (vec![ip.clone(), header], false, true),
             (vec![ip.clone(), query], false, false),
