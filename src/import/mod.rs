@@ -4,6 +4,7 @@
 //! that it does not translate exactly. The compiler of the configuration has the last word about each block. A new format is
 //! one module, and one row of [`FORMATS`]. Not here: the command line.
 
+mod caddy;
 mod envoy;
 mod haproxy;
 mod ingress;
@@ -40,7 +41,8 @@ pub struct Format {
 }
 
 /// All formats.
-pub const FORMATS: [Format; 7] = [
+pub const FORMATS: [Format; 8] = [
+    Format { name: "caddy", translate: caddy::translate },
     Format { name: "envoy", translate: envoy::translate },
     Format { name: "haproxy", translate: haproxy::translate },
     Format { name: "ingress", translate: ingress::translate },

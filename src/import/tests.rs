@@ -1,5 +1,6 @@
 //! Originals with their translation and their report, and garbage.
 
+mod caddy;
 mod envoy;
 mod haproxy;
 mod ingress;
@@ -110,7 +111,8 @@ proptest! {
 
     #[test]
     fn changed_examples_make_valid_configurations(changes in proptest::collection::vec(change(), 1..12)) {
-        for example in [envoy::EXAMPLE, ingress::EXAMPLE, kong::EXAMPLE, ratelimit::EXAMPLE, traefik::EXAMPLE] {
+        let yaml = [envoy::EXAMPLE, ingress::EXAMPLE, kong::EXAMPLE, ratelimit::EXAMPLE, traefik::EXAMPLE];
+        for example in [caddy::EXAMPLE].into_iter().chain(yaml) {
             let mut lines: Vec<_> = example.lines().map(str::to_owned).collect();
             for (at, pick, text) in &changes {
                 let at = at.index(lines.len());

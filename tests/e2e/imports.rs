@@ -1,6 +1,6 @@
 //! Configurations of other proxies: the proxy itself and Weir with the imported configuration admit the same requests.
 //!
-//! Kong and ingress-nginx are in no package registry: Weir admits the numbers of their documentation.
+//! Kong, ingress-nginx and the module `rate_limit` of Caddy are in no package registry: Weir admits the numbers of their documentation.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -490,6 +490,45 @@ fn traefik_limits_routers() {
          4 of 6 127.0.0.2 GET /login a -",
     );
     compare_slow("traefik", text, 4, 2, "1 of 1 127.0.0.2 GET / a -");
+}
+
+/// `events` in each window, of each key and each zone.
+#[test]
+fn caddy_limits_zones() {
+    admits(
+        "caddy",
+        ":$PORT {
+  handle /api/* {
+    rate_limit {
+      zone api {
+        match {
+          method POST
+        }
+        key {http.request.header.X-Key}
+        events 3
+        window 1h
+      }
+    }
+    reverse_proxy $UPSTREAM
+  }
+  handle {
+    rate_limit {
+      zone site {
+        key {remote_host}
+        events 2
+        window 1h
+      }
+    }
+    reverse_proxy $UPSTREAM
+  }
+}
+",
+        "3 of 5 127.0.0.1 POST /api/a a X-Key:1
+         3 of 5 127.0.0.1 POST /api/b b X-Key:2
+         5 of 5 127.0.0.1 GET /api/a a X-Key:1
+         2 of 5 127.0.0.1 GET / a -
+         2 of 5 127.0.0.2 GET /x a -",
+    );
 }
 
 /// Windows of the calendar; the plugin of a route replaces that of its service.

@@ -1,0 +1,149 @@
+//! Caddy.
+
+use super::{check, error};
+
+pub(super) const EXAMPLE: &str = r#"{
+	order rate_limit before basicauth
+}
+example.com, http://www.example.com:8080 {
+	@write {
+		method POST PUT
+		path /api/*
+	}
+	encode gzip
+	rate_limit {
+		zone everybody {
+			key static
+			events 100
+			window 1m
+		}
+		zone writes {
+			match {
+				method POST
+			}
+			key {remote_host}-{http.request.header.X-Key}
+			events 5
+			window 10s
+		}
+		jitter 0.2
+	}
+	handle_path /api/* {
+		rate_limit @write {
+			zone api {
+				key {http.request.remote.host}
+				events 10
+				window 1h30m
+			}
+		}
+		reverse_proxy 127.0.0.1:9000 127.0.0.1:9001 { # two
+			lb_policy least_conn
+			health_uri /health
+		}
+	}
+	handle {
+		rate_limit {
+			zone site {
+				key {client_ip}
+				events 7
+				window 1s
+			}
+			zone users {
+				key {http.auth.user.id}
+				events 7
+				window 1s
+			}
+		}
+		reverse_proxy localhost:9002
+	}
+	respond /health "fine \"}" 200
+}
+"#;
+
+/// Zones of a site, of a path and of the rest.
+#[test]
+fn zones_have_the_requests_of_their_handlers() {
+    check(
+        "caddy",
+        EXAMPLE,
+        r#"listen = ["0.0.0.0:8080"]
+        [upstreams.line-34]
+        endpoints = ["http://127.0.0.1:9000", "http://127.0.0.1:9001"]
+        balance = "least_connections"
+        [upstreams.line-52]
+        endpoints = ["http://localhost:9002"]
+        [[route]]
+        match = { host = ["example.com", "www.example.com"], path = ["/api/{*rest}"] }
+        upstream = "line-34"
+        rewrite = { strip = "/api" }
+        [[route]]
+        match = { host = ["example.com", "www.example.com"] }
+        upstream = "line-52"
+        [[limit]]
+        name = "everybody"
+        match = { host = ["example.com", "www.example.com"] }
+        key = []
+        algorithm = "sliding_log"
+        rate = "100/min"
+        [[limit]]
+        name = "writes"
+        match = { host = ["example.com", "www.example.com"], method = ["POST"] }
+        key = ["ip", "header:x-key"]
+        algorithm = "sliding_log"
+        rate = "5/10s"
+        [[limit]]
+        name = "api"
+        match = { host = ["example.com", "www.example.com"], path = ["/api/{*rest}"], method = ["POST", "PUT"] }
+        key = ["ip"]
+        algorithm = "sliding_log"
+        rate = "10/90min"
+        [[limit]]
+        name = "site"
+        match = { host = ["example.com", "www.example.com"] }
+        except = { path = ["/api/{*rest}"] }
+        key = ["ip"]
+        algorithm = "sliding_log"
+        rate = "7/s""#,
+        "1 LeftOut set the options of `[server]` by hand
+        4 LeftOut set `server.listen` and `server.tls` by hand, with certificates
+        10 Differs Caddy charges earlier zones also if a later one refuses; Weir charges all or none
+        24 LeftOut set `jitter` of the limits by hand
+        36 LeftOut set the options of the upstream by hand
+        46 LeftOut Weir has no part of a key for a placeholder of `key`
+        54 LeftOut Weir serves nothing itself",
+    );
+}
+
+#[test]
+fn a_site_needs_no_braces() {
+    check(
+        "caddy",
+        "localhost:8080\n\n# all\nrate_limit {\n zone one {\n  key {host}\n  events 3\n  window 1d\n }\n \
+         zone two {\n  key {path}\n  events x\n  window 1s\n }\n}\nreverse_proxy `https://app` \\\n https://b:1\n",
+        r#"[upstreams.line-16]
+        endpoints = ["https://app:443", "https://b:1"]
+        [[route]]
+        match = { host = ["localhost"] }
+        upstream = "line-16"
+        [[limit]]
+        name = "one"
+        match = { host = ["localhost"] }
+        key = ["host"]
+        algorithm = "sliding_log"
+        rate = "3/24h""#,
+        "1 LeftOut set `server.listen` and `server.tls` by hand, with certificates
+        10 LeftOut it needs a number of `events`, and a `window`",
+    );
+}
+
+#[test]
+fn what_is_no_caddyfile() {
+    for (text, wanted) in [
+        ("a {\n", "original:2: a block has no end"),
+        ("a {\n}\n}\n", "original:3: `}` without `{`"),
+        ("a \"b\n", "original:1: a text in quotes has no end"),
+        ("a <<END\nb\n", "original:1: a heredoc has no end"),
+        (&"a {\n".repeat(40), "original:33: blocks are too deep"),
+    ] {
+        assert_eq!(error("caddy", text), wanted, "{text}");
+    }
+}
