@@ -28,7 +28,7 @@ impl LimitState {
     }
 }
 
-/// See the [module](self).
+/// The meter of the body of one response.
 #[derive(Debug, Default)]
 pub struct BodyMeter {
     readers: UnitReaders,
