@@ -10,15 +10,15 @@ const DEPTH_MAX: usize = 32;
 
 /// A directive, a site or a matcher: its words, and what its block has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Directive {
+pub(super) struct CaddyLine {
     pub(super) place: SourceLine,
     pub(super) words: Vec<String>,
     /// Whether it has a block.
     pub(super) has_block: bool,
-    pub(super) block: Vec<Directive>,
+    pub(super) block: Vec<CaddyLine>,
 }
 
-impl Directive {
+impl CaddyLine {
     /// The word at `index`; empty without one.
     pub(super) fn word(&self, index: usize) -> &str {
         self.words.get(index).map_or("", String::as_str)
@@ -40,7 +40,7 @@ impl Directive {
     }
 }
 
-enum Token {
+enum CaddyToken {
     Word(String),
     Open,
     Close,
@@ -48,8 +48,8 @@ enum Token {
 }
 
 /// Reads the first file of `draft`.
-pub(super) fn read(draft: &Draft) -> Result<Vec<Directive>, ImportError> {
-    let mut lexer = Lexer { rest: draft.text(0), place: SourceLine { file: 0, line: 1 } };
+pub(super) fn read(draft: &Draft) -> Result<Vec<CaddyLine>, ImportError> {
+    let mut lexer = CaddyLexer { rest: draft.text(0), place: SourceLine { file: 0, line: 1 } };
     match lexer.block(0) {
         Ok((directives, false)) => Ok(directives),
         Ok((_, true)) => Err(lexer.error("`}` without `{`", draft)),
@@ -57,35 +57,35 @@ pub(super) fn read(draft: &Draft) -> Result<Vec<Directive>, ImportError> {
     }
 }
 
-struct Lexer<'t> {
+struct CaddyLexer<'t> {
     rest: &'t str,
     place: SourceLine,
 }
 
-impl Lexer<'_> {
+impl CaddyLexer<'_> {
     fn error(&self, what: &str, draft: &Draft) -> ImportError {
         ImportError(format!("{}: {what}", draft.name_of(self.place)))
     }
 
     /// Reads directives up to a `}` or the end of the file. Returns whether there is a `}`.
-    fn block(&mut self, depth: usize) -> Result<(Vec<Directive>, bool), &'static str> {
+    fn block(&mut self, depth: usize) -> Result<(Vec<CaddyLine>, bool), &'static str> {
         if depth > DEPTH_MAX {
             return Err("blocks are too deep");
         }
-        let (mut directives, mut next) = (Vec::new(), Directive::default());
+        let (mut directives, mut next) = (Vec::new(), CaddyLine::default());
         loop {
             let place = self.place;
             let token = self.token()?;
             let is_empty = next.words.is_empty() && !next.has_block;
             match token {
-                Some(Token::Word(word)) => {
+                Some(CaddyToken::Word(word)) => {
                     if is_empty {
                         next.place = place;
                     }
                     next.words.push(word);
                     continue;
                 }
-                Some(Token::Open) => {
+                Some(CaddyToken::Open) => {
                     if is_empty {
                         next.place = place;
                     }
@@ -96,12 +96,12 @@ impl Lexer<'_> {
                     (next.has_block, next.block) = (true, block);
                 }
                 // A list of addresses goes on behind a comma.
-                Some(Token::EndOfLine) if next.words.last().is_some_and(|word| word.ends_with(',')) => continue,
-                Some(Token::Close) | None => {
+                Some(CaddyToken::EndOfLine) if next.words.last().is_some_and(|word| word.ends_with(',')) => continue,
+                Some(CaddyToken::Close) | None => {
                     directives.extend((!is_empty).then_some(next));
                     return Ok((directives, token.is_some()));
                 }
-                Some(Token::EndOfLine) => {}
+                Some(CaddyToken::EndOfLine) => {}
             }
             if !next.words.is_empty() || next.has_block {
                 directives.push(std::mem::take(&mut next));
@@ -110,7 +110,7 @@ impl Lexer<'_> {
     }
 
     /// The next token; `None` at the end of the file.
-    fn token(&mut self) -> Result<Option<Token>, &'static str> {
+    fn token(&mut self) -> Result<Option<CaddyToken>, &'static str> {
         loop {
             let blank = self.rest.trim_start_matches([' ', '\t', '\r']);
             self.rest = blank;
@@ -126,17 +126,17 @@ impl Lexer<'_> {
         Ok(Some(match first {
             '\n' => {
                 self.take(1);
-                Token::EndOfLine
+                CaddyToken::EndOfLine
             }
-            '"' | '`' => Token::Word(self.quoted(first)?),
+            '"' | '`' => CaddyToken::Word(self.quoted(first)?),
             _ => {
                 let end = self.rest.find([' ', '\t', '\r', '\n']).unwrap_or(self.rest.len());
                 let word = self.take(end);
                 match (word, word.strip_prefix("<<")) {
-                    ("{", _) => Token::Open,
-                    ("}", _) => Token::Close,
-                    (_, Some(marker)) if !marker.is_empty() => Token::Word(self.heredoc(marker)?),
-                    _ => Token::Word(word.to_owned()),
+                    ("{", _) => CaddyToken::Open,
+                    ("}", _) => CaddyToken::Close,
+                    (_, Some(marker)) if !marker.is_empty() => CaddyToken::Word(self.heredoc(marker)?),
+                    _ => CaddyToken::Word(word.to_owned()),
                 }
             }
         }))
@@ -178,7 +178,7 @@ impl Lexer<'_> {
     }
 }
 
-impl<'t> Lexer<'t> {
+impl<'t> CaddyLexer<'t> {
     /// The next bytes, which are read.
     fn take(&mut self, len: usize) -> &'t str {
         let (taken, rest) = self.rest.split_at(len);

@@ -8,7 +8,7 @@ mod zones;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path as FilePath;
 
-use lines::Directive;
+use lines::CaddyLine;
 
 use super::draft::{Draft, SourceLine, quoted};
 use super::limit::{self, Limit, Match};
@@ -72,20 +72,20 @@ struct CaddyReader {
     listen: Vec<(SourceLine, String)>,
     services: BTreeMap<String, Service>,
     /// Each route with its rank and the numbers of its scopes.
-    routes: Vec<(Rank, Vec<usize>, Region, Route)>,
+    routes: Vec<(SiteRank, Vec<usize>, Region, Route)>,
     /// Each limit with the number of its scope and its own conditions.
     limits: Vec<(usize, Match, Limit)>,
     scopes: usize,
 }
 
 /// Named matchers by their names.
-type Matchers<'d> = BTreeMap<&'d str, &'d Directive>;
+type Matchers<'d> = BTreeMap<&'d str, &'d CaddyLine>;
 
 /// Sites with exact hosts go first, then those with wildcards; in a site, longer paths.
-type Rank = (usize, std::cmp::Reverse<usize>);
+type SiteRank = (usize, std::cmp::Reverse<usize>);
 
 impl CaddyReader {
-    fn site(&mut self, addresses: &[String], place: SourceLine, block: &[Directive], draft: &mut Draft) {
+    fn site(&mut self, addresses: &[String], place: SourceLine, block: &[CaddyLine], draft: &mut Draft) {
         let mut hosts = Vec::new();
         for address in addresses.iter().flat_map(|word| word.split(',')).filter(|address| !address.is_empty()) {
             let (scheme, rest) = address.split_once("://").unwrap_or(("", address));
@@ -118,7 +118,7 @@ impl CaddyReader {
     }
 
     /// Reads the directives of a block. `outer` are the named matchers around it.
-    fn scope<'d>(&mut self, scope: Scope, block: &'d [Directive], outer: &Matchers<'d>, draft: &mut Draft) {
+    fn scope<'d>(&mut self, scope: Scope, block: &'d [CaddyLine], outer: &Matchers<'d>, draft: &mut Draft) {
         let number = self.scopes;
         self.scopes += 1;
         let scope = Scope { numbers: [&scope.numbers[..], &[number]].concat(), ..scope };
@@ -163,7 +163,7 @@ impl CaddyReader {
         }
     }
 
-    fn rate_limit(&mut self, directive: &Directive, number: usize, scope: &Scope, draft: &mut Draft) {
+    fn rate_limit(&mut self, directive: &CaddyLine, number: usize, scope: &Scope, draft: &mut Draft) {
         for zone in zones::zones(directive, draft) {
             let own = conditions(&zone.conditions, draft).and_then(|own| both(&scope.matches, &own));
             match own {
@@ -174,7 +174,7 @@ impl CaddyReader {
     }
 
     /// A route to the service of a `reverse_proxy`, whose addresses begin behind `skipped` words.
-    fn proxy(&mut self, directive: &Directive, skipped: usize, scope: Scope, draft: &mut Draft) {
+    fn proxy(&mut self, directive: &CaddyLine, skipped: usize, scope: Scope, draft: &mut Draft) {
         let mut service = Service { places: vec![directive.place], ..Service::default() };
         let mut addresses: Vec<&str> = directive.arguments().iter().skip(skipped).map(String::as_str).collect();
         for option in &directive.block {
@@ -241,7 +241,7 @@ impl CaddyReader {
     }
 }
 
-fn note(directive: &Directive, draft: &mut Draft) {
+fn note(directive: &CaddyLine, draft: &mut Draft) {
     match directive.name() {
         "log" | "encode" | "header" | "request_header" | "handle_errors" | "skip_log" | "metrics" => {
             draft.note(Kind::NotNeeded, directive.place, "it changes no decision about requests");
@@ -254,16 +254,16 @@ fn note(directive: &Directive, draft: &mut Draft) {
 }
 
 /// The conditions of a named matcher.
-fn matcher_of(matcher: &Directive, draft: &mut Draft) -> Result<Match, String> {
+fn matcher_of(matcher: &CaddyLine, draft: &mut Draft) -> Result<Match, String> {
     if matcher.has_block {
         return conditions(&matcher.block.iter().collect::<Vec<_>>(), draft);
     }
-    let one = Directive { place: matcher.place, words: matcher.arguments().to_vec(), ..Directive::default() };
+    let one = CaddyLine { place: matcher.place, words: matcher.arguments().to_vec(), ..CaddyLine::default() };
     conditions(&[&one], draft)
 }
 
 /// The requests of all conditions.
-fn conditions(all: &[&Directive], draft: &mut Draft) -> Result<Match, String> {
+fn conditions(all: &[&CaddyLine], draft: &mut Draft) -> Result<Match, String> {
     let mut matches = Match::default();
     for one in all {
         let values = one.arguments();

@@ -1,6 +1,6 @@
 //! Zones of the module `rate_limit`: sliding windows of events.
 
-use super::lines::Directive;
+use super::lines::CaddyLine;
 use crate::import::draft::{Draft, quoted};
 use crate::import::limit::Limit;
 use crate::import::rates;
@@ -32,13 +32,13 @@ const PARTS: [(&str, &str); 21] = [
 ];
 
 /// A zone, and the conditions of its block `match`.
-pub(super) struct Zone<'d> {
+pub(super) struct CaddyZone<'d> {
     pub(super) limit: Limit,
-    pub(super) conditions: Vec<&'d Directive>,
+    pub(super) conditions: Vec<&'d CaddyLine>,
 }
 
 /// The zones of a directive `rate_limit`.
-pub(super) fn zones<'d>(rate_limit: &'d Directive, draft: &mut Draft) -> Vec<Zone<'d>> {
+pub(super) fn zones<'d>(rate_limit: &'d CaddyLine, draft: &mut Draft) -> Vec<CaddyZone<'d>> {
     let mut zones = Vec::new();
     for option in &rate_limit.block {
         match option.name() {
@@ -60,7 +60,7 @@ pub(super) fn zones<'d>(rate_limit: &'d Directive, draft: &mut Draft) -> Vec<Zon
     zones
 }
 
-fn zone<'d>(zone: &'d Directive, draft: &mut Draft) -> Option<Zone<'d>> {
+fn zone<'d>(zone: &'d CaddyLine, draft: &mut Draft) -> Option<CaddyZone<'d>> {
     let (mut key, mut events, mut window_us, mut conditions) = (Some(Vec::new()), None, None, Vec::new());
     for option in &zone.block {
         match option.name() {
@@ -83,7 +83,7 @@ fn zone<'d>(zone: &'d Directive, draft: &mut Draft) -> Option<Zone<'d>> {
     let rule = vec![("algorithm", quoted("sliding_log")), ("rate", quoted(&rates::rate(events, window_us)))];
     let name = if zone.word(1).is_empty() { "zone" } else { zone.word(1) };
     let limit = Limit { name: name.to_owned(), places: vec![zone.place], key, rule, ..Limit::default() };
-    Some(Zone { limit, conditions })
+    Some(CaddyZone { limit, conditions })
 }
 
 /// The microseconds of a window; Caddy knows days, too.
