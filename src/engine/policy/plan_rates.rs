@@ -1,6 +1,6 @@
 //! Plans that are rates, such as `250/min`: the numbers of a limit that a token states.
 //!
-//! The texts of rates are read by `config`. Here each rate gets a rule when a request first has it.
+//! The texts of rates are read by `config`. Here each such plan gets a rule when a request first has it.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -9,10 +9,10 @@ use super::written_rule::WrittenRule;
 use crate::base::split_mix::mix;
 use crate::engine::limit::{Algorithm, Scale};
 
-/// The most rates for which a limit makes rules. A request with another one has the usual rule.
-const RATES_MAX: usize = 1024;
-/// The longest text of a rate, in bytes.
-const TEXT_BYTES_MAX: usize = 32;
+/// The most plans for which a limit makes rules. A request with another one has the usual rule.
+const PLANS_MAX: usize = 1024;
+/// The longest plan that is a rate, in bytes.
+const PLAN_BYTES_MAX: usize = 32;
 
 /// Reads a plan as a part of the usual rate. `None` if the plan is not a rate.
 pub type ReadRate = dyn Fn(&str) -> Option<Scale> + Send + Sync;
@@ -20,15 +20,13 @@ pub type ReadRate = dyn Fn(&str) -> Option<Scale> + Send + Sync;
 /// The rules of plans that are rates.
 pub struct PlanRates {
     read: Arc<ReadRate>,
-    /// The rules, each at the first free index from the hash of its scale. A rule stays until the policy is replaced.
+    /// The rules, each at the first free index from the hash of its plan. A rule stays until the policy is replaced.
     rules: OnceLock<Box<[OnceLock<PlanRate>]>>,
 }
 
 /// The rule of a plan that is a rate.
 #[derive(Debug)]
 pub(super) struct PlanRate {
-    scale: Scale,
-    /// The plan that had the rate first.
     pub(super) plan: Box<str>,
     pub(super) rule: Algorithm,
     pub(super) written: WrittenRule,
@@ -40,19 +38,29 @@ impl PlanRates {
         Self { read, rules: OnceLock::new() }
     }
 
-    /// The index of the rule of `plan`, made from the usual rule. `None` if the plan is no rate, if the limit cannot count
-    /// so much, or if it has too many rules.
+    /// The index of the rule of `plan`. A plan that is new is read, and gets a rule from the usual one. `None` if the plan is
+    /// no rate, if the limit cannot count so much, or if it has too many rules.
     pub(super) fn index_of(&self, plan: &str, usual: (&Algorithm, &WrittenRule)) -> Option<u16> {
-        let is_like_one = plan.len() <= TEXT_BYTES_MAX && plan.starts_with(|first: char| first.is_ascii_digit());
-        let scale = if is_like_one { (self.read)(plan)? } else { return None };
-        let rule = usual.0.scaled(scale).ok()?;
-        let rules = self.rules.get_or_init(|| (0..RATES_MAX).map(|_| OnceLock::new()).collect());
-        let hash = mix(mix(scale.numerator) ^ scale.denominator);
-        let first = usize::try_from(hash % RATES_MAX as u64).unwrap_or_default();
-        let make = || PlanRate { scale, plan: plan.into(), rule: rule.clone(), written: usual.1.scaled(scale) };
-        let mut indexes = (first..RATES_MAX).chain(0..first);
-        let index = indexes.find(|index| rules[*index].get_or_init(make).scale == scale)?;
-        u16::try_from(index).ok()
+        if plan.len() > PLAN_BYTES_MAX || !plan.starts_with(|first: char| first.is_ascii_digit()) {
+            return None;
+        }
+        let rules = self.rules.get_or_init(|| (0..PLANS_MAX).map(|_| OnceLock::new()).collect());
+        let first = plan.bytes().fold(0, |hash, byte| mix(hash ^ u64::from(byte))) % PLANS_MAX as u64;
+        let first = usize::try_from(first).unwrap_or_default();
+        for index in (first..PLANS_MAX).chain(0..first) {
+            let known = if let Some(known) = rules[index].get() {
+                known
+            } else {
+                let scale = (self.read)(plan)?;
+                let (rule, written) = (usual.0.scaled(scale).ok()?, usual.1.scaled(scale));
+                // Another thread may have been faster, with another plan.
+                rules[index].get_or_init(|| PlanRate { plan: plan.into(), rule, written })
+            };
+            if *known.plan == *plan {
+                return u16::try_from(index).ok();
+            }
+        }
+        None
     }
 
     /// The rule at an index.
