@@ -1,7 +1,5 @@
 //! Receipts of refusals: the texts of their keys, and the refusals that are kept.
 
-use std::cmp::Reverse;
-
 use super::admit::Requester;
 use super::check::Check;
 use super::refusal::Refusal;
@@ -24,14 +22,12 @@ impl Gate {
 
     /// The refusals with this id: one for each limit that refused the request.
     pub fn refusals_of_id(&self, id: &str, now: Timestamp) -> Vec<LoggedRefusal> {
-        self.refusal_log.find(now, |logged| logged.id == id)
+        self.refusal_log.of_id(id, now)
     }
 
     /// The refusals of a key, the newest first.
     pub fn refusals_of_key(&self, limit: &str, key: Key, now: Timestamp) -> Vec<LoggedRefusal> {
-        let mut found = self.refusal_log.find(now, |logged| logged.key == key && logged.limit == limit);
-        found.sort_by_key(|logged| Reverse(logged.at));
-        found
+        self.refusal_log.of_key(limit, key, now)
     }
 
     /// Adds the texts of the keys to the receipt of a refusal.

@@ -136,10 +136,7 @@ impl RefusalLog {
     pub(super) fn add(&self, id: &str, receipt: &mut Receipt<'_>, retry_after_s: Option<u64>) {
         let most = self.per_shard.load(Ordering::Relaxed);
         for RefusedKey { limit, key, shown, state } in &mut receipt.keys {
-            let Ok(mut logged) = self.shards[usize::try_from(key.second % SHARDS as u64).unwrap_or(0)].try_lock()
-            else {
-                continue;
-            };
+            let Ok(mut logged) = self.shard(*key).try_lock() else { continue };
             // In the memory of the refusal that it displaces.
             let mut one =
                 if logged.len() < most { LoggedRefusal::default() } else { logged.pop_front().unwrap_or_default() };
@@ -152,13 +149,24 @@ impl RefusalLog {
         }
     }
 
-    /// Copies of the refusals that `is_wanted` selects.
-    pub(super) fn find(&self, now: Timestamp, is_wanted: impl Fn(&LoggedRefusal) -> bool) -> Vec<LoggedRefusal> {
-        let mut found = Vec::new();
-        for shard in self.shards() {
-            found.extend(shard.iter().filter(|logged| is_wanted(logged) && self.is_fresh(logged, now)).cloned());
-        }
-        found
+    /// Copies of the refusals with this id.
+    pub(super) fn of_id(&self, id: &str, now: Timestamp) -> Vec<LoggedRefusal> {
+        let of_shard = |logged: MutexGuard<'_, VecDeque<LoggedRefusal>>| {
+            let found = logged.iter().filter(|logged| logged.id == id && self.is_fresh(logged, now));
+            found.cloned().collect::<Vec<_>>()
+        };
+        self.shards().flat_map(of_shard).collect()
+    }
+
+    /// Copies of the refusals of a key by a limit, the newest first.
+    pub(super) fn of_key(&self, limit: &str, key: Key, now: Timestamp) -> Vec<LoggedRefusal> {
+        let logged = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
+        let is_of_key = |logged: &&LoggedRefusal| logged.key == key && logged.limit == limit;
+        logged.iter().rev().filter(is_of_key).filter(|logged| self.is_fresh(logged, now)).cloned().collect()
+    }
+
+    fn shard(&self, key: Key) -> &Mutex<VecDeque<LoggedRefusal>> {
+        &self.shards[usize::try_from(key.second % SHARDS as u64).unwrap_or(0)]
     }
 
     fn is_fresh(&self, logged: &LoggedRefusal, now: Timestamp) -> bool {
