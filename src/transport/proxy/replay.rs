@@ -1,12 +1,13 @@
 //! Bodies whose start was read before the request is forwarded.
 
 use super::request::Request;
+use crate::base::fields::FieldBuf;
 use crate::transport::http1::Framing;
 use crate::transport::http1::encode::Encoder;
 use crate::transport::upstream::{BodyFault, Source, spend};
 
-/// The most bytes that are moved at once.
-const PIECE_MAX: usize = 64 * 1024;
+/// The most bytes that move from the client to the upstream at once.
+pub(super) const PIECE_MAX: usize = 64 * 1024;
 
 /// The source of a body that can be given back.
 pub(super) trait Replayed: Source {
@@ -24,28 +25,43 @@ pub(super) struct ReadAhead {
     /// The bytes that were moved.
     moved: usize,
     /// The body ends behind it.
-    pub(super) has_ended: bool,
+    has_ended: bool,
 }
 
 impl ReadAhead {
     pub(super) fn new(bytes: Vec<u8>, has_ended: bool) -> Self {
         Self { bytes, moved: 0, has_ended }
     }
+}
 
-    /// Appends the next piece to `out`. Returns whether there was one. The memory is freed behind the last one.
-    pub(super) fn replay(&mut self, out: &mut Vec<u8>, encoder: &Encoder, left: &mut u64) -> Result<bool, BodyFault> {
-        let rest = &self.bytes[self.moved..];
-        let piece = &rest[..rest.len().min(PIECE_MAX)];
-        if piece.is_empty() {
-            self.bytes = Vec::new();
-            self.moved = 0;
-            return Ok(false);
+/// Appends the next piece of what was read before to `out`, as [`Source::poll_body`] does; `None` if nothing is left of
+/// it, and the rest of the body is to be read. Its memory is freed behind the last piece.
+#[inline]
+pub(super) fn replay(
+    ahead: &mut Option<Box<ReadAhead>>,
+    out: &mut Vec<u8>,
+    encoder: &Encoder,
+    left: &mut u64,
+    trailers: Option<&FieldBuf>,
+) -> Option<Result<bool, BodyFault>> {
+    let ReadAhead { bytes, moved, has_ended } = &mut **ahead.as_mut()?;
+    let rest = &bytes[*moved..];
+    let piece = &rest[..rest.len().min(PIECE_MAX)];
+    if !piece.is_empty() {
+        if let Err(fault) = spend(left, piece.len()) {
+            return Some(Err(fault));
         }
-        spend(left, piece.len())?;
         encoder.data(out, piece);
-        self.moved += piece.len();
-        Ok(true)
+        *moved += piece.len();
+        return Some(Ok(true));
     }
+    if *has_ended {
+        (*bytes, *moved) = (Vec::new(), 0);
+        encoder.end(out, trailers);
+        return Some(Ok(false));
+    }
+    *ahead = None;
+    None
 }
 
 /// The body of a request at the gate.

@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll};
 
-use super::super::replay::{ReadAhead, Replayed};
+use super::super::replay::{ReadAhead, Replayed, replay};
 use super::link::{LinkState, StreamHandle};
 use crate::base::fields::FieldBuf;
 use crate::transport::http1::Underscores;
@@ -79,15 +79,8 @@ impl Source for StreamBody<'_> {
         encoder: &Encoder,
         remaining: &mut u64,
     ) -> Poll<Result<bool, BodyFault>> {
-        if let Some(ahead) = &mut self.ahead {
-            if ahead.replay(out, encoder, remaining)? {
-                return Poll::Ready(Ok(true));
-            }
-            if ahead.has_ended {
-                encoder.end(out, self.trailers());
-                return Poll::Ready(Ok(false));
-            }
-            self.ahead = None;
+        if let Some(replayed) = replay(&mut self.ahead, out, encoder, remaining, self.trailers.as_deref()) {
+            return Poll::Ready(replayed);
         }
         let (stream, before) = (self.stream, out.len());
         let has_ended = self.take(&mut stream.state(), out, encoder, remaining)?;

@@ -6,13 +6,11 @@ use super::{Expectation, Wire};
 use crate::base::fields::FieldBuf;
 use crate::transport::http1::BodyStep;
 use crate::transport::http1::encode::Encoder;
-use crate::transport::proxy::replay::{ReadAhead, Replayed};
+use crate::transport::proxy::replay::{PIECE_MAX, ReadAhead, Replayed, replay};
 use crate::transport::upstream::{BodyFault, Source, spend};
 
 /// The most bytes of an unused body that are read to keep a connection.
 const SKIPPED_MAX: usize = 64 * 1024;
-/// The most bytes that move from the client to the upstream at once.
-const PIECE_MAX: usize = 64 * 1024;
 
 impl Wire {
     /// Reads the available rest of a body that the response does not need. Returns whether the body has ended, so that
@@ -56,15 +54,8 @@ impl Source for Wire {
         encoder: &Encoder,
         left: &mut u64,
     ) -> Poll<Result<bool, BodyFault>> {
-        if let Some(ahead) = &mut self.ahead {
-            if ahead.replay(out, encoder, left)? {
-                return Poll::Ready(Ok(true));
-            }
-            if ahead.has_ended {
-                encoder.end(out, self.requests.decoder().trailers());
-                return Poll::Ready(Ok(false));
-            }
-            self.ahead = None;
+        if let Some(replayed) = replay(&mut self.ahead, out, encoder, left, self.requests.decoder().trailers()) {
+            return Poll::Ready(replayed);
         }
         loop {
             match self.requests.body(self.input.unread()) {
