@@ -206,7 +206,7 @@ fn browsers_get_a_page_that_loads_nothing() {
     assert_eq!((head.status, head.header("content-type")), (200, Some("application/json")));
 }
 
-/// How often an address may ask is bounded, whoever asks.
+/// The rate of an address is bounded, whatever its identity.
 #[test]
 fn asking_has_a_limit_of_its_own() {
     let upstream = Upstream::start();

@@ -73,7 +73,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("tonic_reflection", &["grpc"]),
     ("prost_types", &["grpc"]),
     ("x509_parser", &["net"]),
-    ("askama", &["admin"]),
+    ("askama", &["admin", "respond"]),
     ("axum", &["admin"]),
     ("utoipa", &["admin"]),
     ("form_urlencoded", &["admin", "cli"]),

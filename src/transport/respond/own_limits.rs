@@ -1,7 +1,6 @@
 //! The limits of a client as it sees them itself: JSON for programs, a page for browsers.
 
-use std::fmt::Write as _;
-
+use askama::Template;
 use http::StatusCode;
 use serde::Serialize;
 
@@ -24,7 +23,26 @@ pub struct OwnLimitsReply {
     body: Vec<u8>,
 }
 
-#[derive(Serialize)]
+/// The answer as JSON, or as a page in which each text is escaped.
+#[derive(Serialize, Template)]
+#[template(
+    ext = "html",
+    source = r#"<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>Your limits</title></head><body>
+<h1>Your limits</h1>
+{% for limit in limits %}<h2>{{ limit.limit }}</h2>
+{% if limit.banned %}<p>You are banned.</p>
+{% endif %}{% if limit.state == "copy" %}<p>A store has the state; this is a copy.</p>
+{% endif %}<table><tr><th>Policy<th>Remaining<th>Retry after<th>Reset after</tr>
+{% for rate in limit.rates %}<tr><td>{{ rate.policy }}<td>{{ rate.remaining }} of {{ rate.capacity }}
+<td>{{ self::seconds(*rate.retry_after_ms) }}<td>{{ self::seconds(*rate.reset_after_ms) }}</tr>
+{% endfor %}</table>
+{% for refusal in limit.refusals %}<p>Refused {{ refusal.ago_s }} s ago ({{ refusal.cause }}):
+id <code>{{ refusal.id }}</code></p>
+{% endfor %}{% else %}<p>No limit.</p>
+{% endfor %}</body></html>
+"#
+)]
 struct OwnLimitsBody<'a> {
     limits: Vec<LimitBody<'a>>,
 }
@@ -65,8 +83,9 @@ impl OwnLimitsReply {
     pub fn new(limits: &[OwnLimit<'_>], headers: Fields<'_>, now: Timestamp) -> Self {
         let is_html = prefers_html(headers);
         let body = OwnLimitsBody { limits: limits.iter().map(|limit| LimitBody::of(limit, now)).collect() };
-        // It has text keys only, so this cannot fail.
-        let body = if is_html { page(&body).into_bytes() } else { serde_json::to_vec(&body).unwrap_or_default() };
+        // Neither form can fail: its keys are texts, and it is written into memory.
+        let page = || body.render().unwrap_or_default().into_bytes();
+        let body = if is_html { page() } else { serde_json::to_vec(&body).unwrap_or_default() };
         Self { is_html, body }
     }
 }
@@ -107,54 +126,13 @@ impl RateBody {
     }
 }
 
+/// A wait on the page.
+fn seconds(ms: Option<u64>) -> String {
+    ms.map_or_else(|| "-".to_owned(), |ms| format!("{} s", ms.div_ceil(1000)))
+}
+
 fn ms(ns: u64) -> u64 {
     ns.div_ceil(1_000_000)
-}
-
-/// The page. Writing to a string does not fail.
-fn page(body: &OwnLimitsBody<'_>) -> String {
-    let mut page = String::from(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Your limits</title></head><body>\n\
-         <h1>Your limits</h1>\n",
-    );
-    for limit in &body.limits {
-        let _ = writeln!(page, "<h2>{}</h2>", escaped(limit.limit));
-        if limit.banned {
-            page.push_str("<p>You are banned.</p>\n");
-        }
-        if limit.state == "copy" {
-            page.push_str("<p>A store has the state; this is a copy.</p>\n");
-        }
-        page.push_str("<table><tr><th>Policy<th>Remaining<th>Retry after<th>Reset after</tr>\n");
-        for rate in &limit.rates {
-            let seconds = |ms: Option<u64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{} s", ms.div_ceil(1000)));
-            let (policy, remaining, capacity) = (escaped(&rate.policy), rate.remaining, rate.capacity);
-            let (retry, reset) = (seconds(rate.retry_after_ms), seconds(rate.reset_after_ms));
-            let _ = writeln!(page, "<tr><td>{policy}<td>{remaining} of {capacity}<td>{retry}<td>{reset}</tr>");
-        }
-        page.push_str("</table>\n");
-        for RefusalBody { id, cause, ago_s } in &limit.refusals {
-            let _ = writeln!(page, "<p>Refused {ago_s} s ago ({cause}): id <code>{}</code></p>", escaped(id));
-        }
-    }
-    page.push_str(if body.limits.is_empty() { "<p>No limit.</p>\n</body></html>\n" } else { "</body></html>\n" });
-    page
-}
-
-/// A text in HTML.
-fn escaped(text: &str) -> String {
-    let mut html = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => html.push_str("&amp;"),
-            '<' => html.push_str("&lt;"),
-            '>' => html.push_str("&gt;"),
-            '"' => html.push_str("&quot;"),
-            '\'' => html.push_str("&#39;"),
-            other => html.push(other),
-        }
-    }
-    html
 }
 
 impl Reply for OwnLimitsReply {
@@ -200,8 +178,8 @@ mod tests {
         let refusals = vec![RefusalBody { id: text, cause: "limit", ago_s: 3 }];
         let limit =
             LimitBody { limit: text, banned: true, state: "copy", copy_age_ms: None, rates: vec![rate], refusals };
-        let page = page(&OwnLimitsBody { limits: vec![limit] });
-        assert_eq!(page.matches("&lt;b&gt;&#39;&quot;&amp;").count(), 3, "{page}");
-        assert!(!page.contains("<b>") && page.contains("1 of 2<td>-<td>1 s") && page.contains("banned"), "{page}");
+        let page = OwnLimitsBody { limits: vec![limit] }.render().unwrap();
+        assert_eq!(page.matches("&#60;b&#62;&#39;&#34;&#38;").count(), 3, "{page}");
+        assert!(!page.contains("<b>") && page.contains("1 of 2\n<td>-<td>1 s") && page.contains("banned"), "{page}");
     }
 }
