@@ -26,6 +26,33 @@ impl Match {
         }
         (!options.is_empty()).then(|| format!("{{ {} }}", options.join(", ")))
     }
+
+    /// The requests of both; errs if one `match` cannot have them.
+    pub(super) fn both(&self, inner: &Self) -> Result<Self, String> {
+        let headers: BTreeSet<_> = self.headers.iter().chain(&inner.headers).cloned().collect();
+        Ok(Self {
+            hosts: of_both(&self.hosts, &inner.hosts)?,
+            paths: of_both(&self.paths, &inner.paths)?,
+            methods: of_both(&self.methods, &inner.methods)?,
+            headers: headers.into_iter().collect(),
+        })
+    }
+}
+
+/// The patterns of one kind for the requests of both.
+fn of_both(outer: &[String], inner: &[String]) -> Result<Vec<String>, String> {
+    let is_within = |inner: &[String], outer: &[String]| {
+        let covers = |outer: &String, inner: &String| {
+            outer == inner || outer.strip_suffix("{*rest}").is_some_and(|start| inner.starts_with(start))
+        };
+        inner.iter().all(|inner| outer.iter().any(|outer| covers(outer, inner)))
+    };
+    match () {
+        () if inner.is_empty() || inner == outer => Ok(outer.to_vec()),
+        () if outer.is_empty() || is_within(inner, outer) => Ok(inner.to_vec()),
+        () if is_within(outer, inner) => Ok(outer.to_vec()),
+        () => Err("Weir cannot match two conditions of one kind".to_owned()),
+    }
 }
 
 /// One limit.

@@ -142,7 +142,7 @@ impl CaddyReader {
                     None => Err(format!("there is no matcher `{first}`")),
                 },
             };
-            let matches = match own.and_then(|own| both(&scope.matches, &own)) {
+            let matches = match own.and_then(|own| scope.matches.both(&own)) {
                 Ok(matches) => matches,
                 Err(reason) => {
                     directive.left_out(reason, draft);
@@ -165,7 +165,7 @@ impl CaddyReader {
 
     fn rate_limit(&mut self, directive: &CaddyLine, number: usize, scope: &Scope, draft: &mut Draft) {
         for zone in zones::zones(directive, draft) {
-            let own = conditions(&zone.conditions, draft).and_then(|own| both(&scope.matches, &own));
+            let own = conditions(&zone.conditions, draft).and_then(|own| scope.matches.both(&own));
             match own {
                 Ok(matches) => self.limits.push((number, matches, zone.limit)),
                 Err(reason) => draft.left_out(zone.limit.places[0], reason),
@@ -230,7 +230,7 @@ impl CaddyReader {
                 continue;
             }
             for (region, except_paths) in regions(&all, &users, draft) {
-                match both(&region, &own) {
+                match region.both(&own) {
                     Ok(matches) => limits.push(Limit { matches, except_paths, ..limit.clone() }),
                     Err(reason) => draft.left_out(limit.places[0], reason),
                 }
@@ -283,7 +283,7 @@ fn conditions(all: &[&CaddyLine], draft: &mut Draft) -> Result<Match, String> {
             }
             other => return Err(format!("Weir has no condition `{other}`")),
         };
-        matches = both(&matches, &own)?;
+        matches = matches.both(&own)?;
     }
     Ok(matches)
 }
@@ -305,27 +305,4 @@ fn paths(texts: &[String], place: SourceLine, draft: &mut Draft) -> Result<Match
         matches.paths.extend(path.patterns());
     }
     Ok(matches)
-}
-
-/// The requests of both; errs if one `match` cannot have them.
-fn both(outer: &Match, inner: &Match) -> Result<Match, String> {
-    let is_within = |inner: &[String], outer: &[String]| {
-        let covers = |outer: &String, inner: &String| {
-            outer == inner || outer.strip_suffix("{*rest}").is_some_and(|start| inner.starts_with(start))
-        };
-        inner.iter().all(|inner| outer.iter().any(|outer| covers(outer, inner)))
-    };
-    let of = |outer: &[String], inner: &[String]| match () {
-        () if inner.is_empty() || inner == outer => Ok(outer.to_vec()),
-        () if outer.is_empty() || is_within(inner, outer) => Ok(inner.to_vec()),
-        () if is_within(outer, inner) => Ok(outer.to_vec()),
-        () => Err("Weir cannot match two conditions of one kind".to_owned()),
-    };
-    let headers: BTreeSet<_> = outer.headers.iter().chain(&inner.headers).cloned().collect();
-    Ok(Match {
-        hosts: of(&outer.hosts, &inner.hosts)?,
-        paths: of(&outer.paths, &inner.paths)?,
-        methods: of(&outer.methods, &inner.methods)?,
-        headers: headers.into_iter().collect(),
-    })
 }

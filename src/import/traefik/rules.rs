@@ -45,7 +45,7 @@ impl RuleReader<'_> {
         let mut all = self.one(depth)?;
         while self.takes("&&") {
             let next = self.one(depth)?;
-            let joined = all.iter().flat_map(|one| next.iter().map(move |other| both(one, other)));
+            let joined = all.iter().flat_map(|one| next.iter().map(move |other| one.both(other)));
             all = joined.take(ALTERNATIVES_MAX + 1).collect::<Result<_, _>>()?;
         }
         Ok(all)
@@ -100,19 +100,4 @@ impl RuleReader<'_> {
         }
         Ok(vec![matches])
     }
-}
-
-/// The requests of both; errs if one pattern cannot have them.
-fn both(one: &Match, other: &Match) -> Result<Match, String> {
-    let of = |one: &[String], other: &[String]| match () {
-        () if one.is_empty() || one == other => Ok(other.to_vec()),
-        () if other.is_empty() => Ok(one.to_vec()),
-        () => Err("Weir cannot match two conditions of one kind".to_owned()),
-    };
-    Ok(Match {
-        hosts: of(&one.hosts, &other.hosts)?,
-        paths: of(&one.paths, &other.paths)?,
-        methods: of(&one.methods, &other.methods)?,
-        headers: one.headers.iter().chain(&other.headers).cloned().collect(),
-    })
 }
