@@ -12,8 +12,9 @@ use crate::engine::policy::{Facts, KeyPart, Limit, Policy, Principal};
 pub(super) fn assigned_plans<'l>(request: &mut RequestIdentities<'_, 'l, '_>) -> SmallVec<[&'l str; 1]> {
     let (live, facts) = (request.live, request.facts);
     let mut plans = SmallVec::new();
-    for (index, limit) in live.policy.limits().iter().enumerate() {
-        if limit.allowed.assigned.is_empty() || !is_proven(&live.policy, &limit.key, facts) {
+    for &index in &live.policy.assigning {
+        let limit = &live.policy.limits()[index];
+        if !is_proven(&live.policy, &limit.key, facts) {
             continue;
         }
         let special = key(request, limit).and_then(|key| live.special(index, key));

@@ -64,6 +64,8 @@ pub struct Policy {
     pub descriptors: Descriptors,
     /// The rules before they are shared and scaled; `None` if no limit follows the members of the fleet, a ramp or a signal.
     pub(super) shares: Option<Shares>,
+    /// The indexes of limits whose overrides assign plans.
+    pub assigning: Box<[usize]>,
     /// What limits read of bodies of requests; `None` if they read none.
     pub body_pointers: Option<Box<RequestPointers>>,
 }
@@ -99,7 +101,7 @@ impl Policy {
         let matchers = [Stage::Arrival, Stage::Identified].map(|stage| matcher(&limits, stage));
         let guards = guards(&limits);
         let (free_preflights, paths, access, plans) = (None, path::PathRules::default(), None, None);
-        let body_pointers = body_pointers(&limits);
+        let (body_pointers, assigning) = (body_pointers(&limits), assigning(&limits));
         let (identities, descriptors, shares) = (identities.into(), Descriptors::default(), None);
         let policy = Self {
             limits,
@@ -120,6 +122,7 @@ impl Policy {
             beyond_limits: [false; 2],
             descriptors,
             shares,
+            assigning,
             body_pointers,
         };
         policy.with_beyond_limits()
@@ -283,6 +286,12 @@ impl Policy {
         limit.key.iter().any(|part| matches!(part, KeyPart::Identity(index) if rejects(index)))
             || by_plan && limit.allowed.has_plans()
     }
+}
+
+/// The indexes of limits whose overrides assign plans.
+fn assigning(limits: &[Limit]) -> Box<[usize]> {
+    let all = limits.iter().enumerate().filter(|(_, limit)| !limit.allowed.assigned.is_empty());
+    all.map(|(index, _)| index).collect()
 }
 
 /// The pointers of all limits into bodies of requests.
