@@ -487,9 +487,12 @@ fn traefik_limits_routers() {
     compare(
         "traefik",
         text,
-        "4 of 6 127.0.0.1 GET /api/a a -
+        // Traefik may make two buckets for requests of a new client that come at once.
+        "1 of 1 127.0.0.1 GET /api/a a -
+         3 of 5 127.0.0.1 GET /api/a a -
          0 of 3 127.0.0.1 GET /api/b b -
-         4 of 6 127.0.0.2 GET /login a -",
+         1 of 1 127.0.0.2 GET /login a -
+         3 of 5 127.0.0.2 GET /login a -",
     );
     compare_slow("traefik", text, 4, 2, "1 of 1 127.0.0.2 GET / a -");
 }
