@@ -1,14 +1,15 @@
 //! API keys that Weir gives out: refusals, plans, changes of the file, and a rotation under load.
 
+use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
 use crate::ops::replace;
-use crate::support::{Answer, Client, SetOnDrop, Upstream, Weir};
+use crate::support::{Answer, Client, SetOnDrop, Upstream, Weir, poll};
 
 const CONFIG: &str = r#"
 [identity.partner]
@@ -313,4 +314,35 @@ fn commands_explain_what_they_cannot_do() {
     key(folder.path(), &["rotate", "--name", "ACME", "--identity", "a", "--overlap", "0s"]);
     let listed: Value = serde_json::from_str(&printed(folder.path(), &["list", "--identity", "a"])).unwrap();
     assert_eq!(listed["owners"][0]["keys"].as_array().unwrap().len(), 1);
+}
+
+/// A key of another system is valid without a restart, and is rotated to one of Weir.
+#[test]
+fn a_key_of_another_system_is_adopted() {
+    let upstream = Upstream::start();
+    let (weir, _) = start(&upstream, "");
+    let old = "kong-0123456789ab";
+    let adopt = |text: &str, name: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(["apikeys", "adopt", "--name", name, "--plan", "premium"]).current_dir(weir.folder());
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (is_adopted, said) = adopt(&format!("{old}\n"), "Zeta");
+    assert!(is_adopted && said.contains("`Zeta` has its key in"), "{said}");
+    poll(|| (ask(&weir, old).status == 200).then_some(()));
+    for (text, name, expected) in [
+        ("short", "Other", "an adopted key has 16 to 512 visible ASCII characters"),
+        ("", "Other", "an adopted key has 16 to 512 visible ASCII characters"),
+        (old, "Other", "it is a key of `Zeta`"),
+        (old, "Zeta", "`Zeta` has an API key already; rotate it"),
+    ] {
+        let (is_adopted, said) = adopt(text, name);
+        assert!(!is_adopted && said.contains(expected), "{text}: {said}");
+    }
+    let new = key(weir.folder(), &["rotate", "--name", "Zeta", "--overlap", "0s"]);
+    poll(|| (ask(&weir, &new).status == 200).then_some(()));
+    assert_eq!(ask(&weir, old).status, 401);
 }

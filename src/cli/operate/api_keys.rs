@@ -1,6 +1,7 @@
 //! `weir apikeys`: edits the file of API keys, which a running Weir reads again by itself. Only the list can ask a running
 //! Weir, which knows when keys were used.
 
+use std::io::{self, BufRead, stdin};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,6 +20,9 @@ use crate::cli::source::ConfigArg;
 use crate::cli::table::table;
 use crate::config::api_keys;
 use crate::engine::policy::api_keys::{EditedKeys, KeyChange, KeyEdit};
+
+/// More than the longest key.
+const LINE_BYTES_MAX: u64 = 1024;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ApiKeysArgs {
@@ -39,6 +43,17 @@ enum ApiKeysAction {
         /// The life of the key, such as `90d`; without it, it is valid until it is revoked.
         #[arg(long, value_name = "TIME", value_parser = length)]
         expires: Option<Duration>,
+        #[command(flatten)]
+        place: KeyFileArgs,
+    },
+    /// Read a key of another system from standard input, and make it the first key of an owner.
+    Adopt {
+        /// The name of the owner.
+        #[arg(long)]
+        name: String,
+        /// The plan of the owner.
+        #[arg(long)]
+        plan: Option<String>,
         #[command(flatten)]
         place: KeyFileArgs,
     },
@@ -118,6 +133,10 @@ pub(in crate::cli) fn api_keys(ApiKeysArgs { action }: ApiKeysArgs) -> ExitCode 
         ApiKeysAction::New { name, plan, expires: lifetime, place } => {
             edit(place, &KeyEdit { name, change: KeyChange::New { plan, lifetime } })
         }
+        ApiKeysAction::Adopt { name, plan, place } => match first_line(stdin().lock()) {
+            Ok(secret) => edit(place, &KeyEdit { name, change: KeyChange::Adopt { secret, plan } }),
+            Err(error) => fail(&format_args!("the key cannot be read: {error}")),
+        },
         ApiKeysAction::Rotate { name, overlap, expires: lifetime, place } => {
             edit(place, &KeyEdit { name, change: KeyChange::Rotate { overlap, lifetime } })
         }
@@ -133,6 +152,13 @@ pub(in crate::cli) fn api_keys(ApiKeysArgs { action }: ApiKeysArgs) -> ExitCode 
     }
 }
 
+/// The first line, without its end and without spaces around it.
+fn first_line(from: impl BufRead) -> io::Result<String> {
+    let mut line = String::new();
+    from.take(LINE_BYTES_MAX).read_line(&mut line)?;
+    Ok(line.trim().to_owned())
+}
+
 /// Edits the file. Standard output has a new key and nothing else.
 fn edit(place: KeyFileArgs, edit: &KeyEdit) -> ExitCode {
     let (_, file) = match place.find() {
@@ -144,6 +170,9 @@ fn edit(place: KeyFileArgs, edit: &KeyEdit) -> ExitCode {
         Err(error) => return fail(&error),
     };
     let (name, file) = (&edit.name, file.display());
+    if matches!(edit.change, KeyChange::Adopt { .. }) {
+        return complain(&format_args!("weir: `{name}` has its key in {file} now"), 0);
+    }
     let Some(secret) = secret else {
         let left = after.map_or_else(String::new, |owner| format!("; it has {} left", owner.keys.len()));
         return complain(&format_args!("weir: revoked in {file}: API keys of `{name}`{left}"), 0);

@@ -13,7 +13,7 @@ use crate::admin::rfc3339;
 use crate::base::time::Timestamp;
 use crate::config::files::FILE_BYTES_MAX;
 use crate::engine::policy::api_keys::{
-    ApiKey, Digest, EditedKeys, KeyEdit, KeyEditError, KeyOwner, RANDOM_BYTES, digest_of, key_of,
+    ApiKey, Digest, EditedKeys, KeyChange, KeyEdit, KeyEditError, KeyOwner, RANDOM_BYTES, digest_of, key_of,
 };
 use crate::engine::store::snapshot::file;
 
@@ -41,6 +41,12 @@ pub fn edit(path: &Path, edit: &KeyEdit, now: Timestamp) -> Result<EditedKeys, K
         Err(error) => return Err(fault(&format!("cannot be read: {error}"))),
     };
     let owners = read(&text).map_err(|what| fault(&what))?;
+    let has = |digest: &Digest| owners.iter().find(|owner| owner.keys.iter().any(|key| key.digest == *digest));
+    if let KeyChange::Adopt { secret, .. } = &edit.change
+        && let Some(other) = has(&digest_of(secret.as_bytes())).filter(|other| *other.name != *edit.name)
+    {
+        return Err(KeyEditError::Conflict(format!("it is a key of `{}`", other.name)));
+    }
     let before = owners.into_iter().find(|owner| *owner.name == *edit.name);
     let secret = edit.change.makes_key().then(secret).transpose().map_err(unwritable)?;
     let digest = secret.as_ref().map(|secret| digest_of(secret.as_bytes())).unwrap_or_default();
@@ -57,6 +63,25 @@ pub fn edit(path: &Path, edit: &KeyEdit, now: Timestamp) -> Result<EditedKeys, K
     }
     replace(path, &text).map_err(unwritable)?;
     Ok(EditedKeys { secret, before, after })
+}
+
+/// Makes a file of keys with these owners, whose keys were made at `now`.
+///
+/// # Errors
+/// There is a file already, or it cannot be written.
+pub fn create(path: &Path, owners: &[KeyOwner], now: Timestamp) -> Result<(), KeyEditError> {
+    let fault = |what: &str| KeyEditError::File(format!("`{}` {what}", path.display()));
+    if path.exists() {
+        return Err(fault("exists already"));
+    }
+    let mut document = DocumentMut::new();
+    for mut owner in owners.iter().cloned() {
+        owner.keys.iter_mut().for_each(|key| key.created = now);
+        set(&mut document, &owner).ok_or_else(|| fault("has an owner with another form"))?;
+    }
+    let text = format!("{OPENING}{document}");
+    read(&text).map_err(|what| fault(&what))?;
+    replace(path, &text).map_err(|error| fault(&format!("cannot be written: {error}")))
 }
 
 fn secret() -> io::Result<String> {

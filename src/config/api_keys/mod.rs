@@ -9,6 +9,6 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-pub use edit::edit;
+pub use edit::{create, edit};
 pub use locate::locate;
 pub use read::read;

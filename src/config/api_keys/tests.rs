@@ -70,6 +70,23 @@ fn wrong_files_are_explained_and_not_repeated() {
 }
 
 #[test]
+fn a_key_is_adopted_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.toml");
+    let key = "0123456789abcdef".to_owned();
+    let adopt = |name: &str| {
+        let change = KeyChange::Adopt { secret: key.clone(), plan: Some("premium".to_owned()) };
+        edit(&path, &KeyEdit { name: name.to_owned(), change }, now()).map(|edited| edited.after)
+    };
+    let owner = adopt("ACME").unwrap().unwrap();
+    assert_eq!((owner.plan.as_deref(), owner.keys[0].digest), (Some("premium"), digest_of(key.as_bytes())));
+    assert!(!std::fs::read_to_string(&path).unwrap().contains(&key));
+    for (name, expected) in [("Zeta", "it is a key of `ACME`"), ("ACME", "`ACME` has an API key already; rotate it")] {
+        assert_eq!(adopt(name), Err(KeyEditError::Conflict(expected.to_owned())));
+    }
+}
+
+#[test]
 fn edits_keep_comments_and_write_no_secret() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys.toml");

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{ApiKey, Digest, KeyOwner};
+use super::{ApiKey, Digest, KeyOwner, digest_of, is_adoptable};
 use crate::base::time::{Timestamp, saturating_ns};
 use crate::base::visible::is_hidden;
 
@@ -29,6 +29,13 @@ pub enum KeyChange {
         plan: Option<String>,
         /// The life of the key; `None` without an end.
         lifetime: Option<Duration>,
+    },
+    /// Adds an owner with a key of another system.
+    Adopt {
+        /// The key.
+        secret: String,
+        /// The plan of the owner.
+        plan: Option<String>,
     },
     /// Adds a key beside that of an owner.
     Rotate {
@@ -84,7 +91,7 @@ pub fn is_name(text: &str) -> bool {
 impl KeyChange {
     /// Whether it makes a key.
     pub fn makes_key(&self) -> bool {
-        !matches!(self, Self::Revoke { .. })
+        matches!(self, Self::New { .. } | Self::Rotate { .. })
     }
 }
 
@@ -106,16 +113,17 @@ impl KeyEdit {
         let after = |length: Duration| now.saturating_add_ns(saturating_ns(length));
         let key = |lifetime: Option<Duration>| ApiKey { digest, created: now, expires: lifetime.map(after) };
         match &self.change {
-            KeyChange::New { .. } if before.is_some() => {
+            KeyChange::New { .. } | KeyChange::Adopt { .. } if before.is_some() => {
                 Err(KeyEditError::Conflict(format!("`{name}` has an API key already; rotate it")))
             }
-            KeyChange::New { plan, lifetime } => {
-                if let Some(wrong) = [Some(name), plan.as_ref()].into_iter().flatten().find(|text| !is_name(text)) {
-                    let what = "a name has 1 to 128 bytes, no control characters, no `|`, and no spaces around it";
-                    return Err(KeyEditError::Invalid(format!("`{}`: {what}", wrong.escape_debug())));
-                }
-                let (name, plan) = (name.as_str().into(), plan.as_deref().map(Into::into));
-                Ok(Some(KeyOwner { name, plan, is_disabled: false, keys: vec![key(*lifetime)] }))
+            KeyChange::New { plan, lifetime } => self.first(plan.as_deref(), key(*lifetime)).map(Some),
+            KeyChange::Adopt { secret, .. } if !is_adoptable(secret.as_bytes()) => {
+                let what = "an adopted key has 16 to 512 visible ASCII characters; make a new one instead";
+                Err(KeyEditError::Invalid(what.to_owned()))
+            }
+            KeyChange::Adopt { secret, plan } => {
+                let key = ApiKey { digest: digest_of(secret.as_bytes()), ..key(None) };
+                self.first(plan.as_deref(), key).map(Some)
             }
             KeyChange::Rotate { overlap, lifetime } => {
                 let mut owner = owner()?.clone();
@@ -145,5 +153,20 @@ impl KeyEdit {
                 Ok(Some(owner).filter(|owner| !owner.keys.is_empty()))
             }
         }
+    }
+
+    /// An owner with its first key.
+    fn first(&self, plan: Option<&str>, key: ApiKey) -> Result<KeyOwner, KeyEditError> {
+        let texts = [Some(&*self.name), plan];
+        if let Some(wrong) = texts.into_iter().flatten().find(|text| !is_name(text)) {
+            let what = "a name has 1 to 128 bytes, no control characters, no `|`, and no spaces around it";
+            return Err(KeyEditError::Invalid(format!("`{}`: {what}", wrong.escape_debug())));
+        }
+        Ok(KeyOwner {
+            name: self.name.as_str().into(),
+            plan: plan.map(Into::into),
+            is_disabled: false,
+            keys: vec![key],
+        })
     }
 }

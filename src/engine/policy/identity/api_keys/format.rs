@@ -1,5 +1,7 @@
 //! The form of an API key: a prefix, a random part and its checksum. Scanners of secrets find it without many false
-//! alarms, and Weir refuses a mistyped key without looking it up.
+//! alarms. Keys of other systems can have any form with enough entropy.
+
+use std::ops::RangeInclusive;
 
 use aws_lc_rs::digest;
 
@@ -8,6 +10,9 @@ pub type Digest = [u8; 32];
 
 /// Random bytes of a key.
 pub const RANDOM_BYTES: usize = 24;
+
+/// The length of a key of another system.
+const ADOPTABLE_BYTES: RangeInclusive<usize> = 16..=512;
 
 const PREFIX: &[u8] = b"weir_";
 /// The base-62 digits of [`RANDOM_BYTES`] bytes, and those of a CRC-32.
@@ -26,6 +31,12 @@ pub fn key_of(random: [u8; RANDOM_BYTES]) -> String {
 pub fn is_well_formed(key: &[u8]) -> bool {
     let parts = key.strip_prefix(PREFIX).and_then(|rest| rest.split_at_checked(RANDOM_CHARS));
     parts.is_some_and(|(random, sum)| random.iter().all(u8::is_ascii_alphanumeric) && *sum == checksum(random))
+}
+
+/// Whether a key can be one of another system: visible ASCII characters, and so many that it cannot be guessed from its
+/// digest.
+pub fn is_adoptable(key: &[u8]) -> bool {
+    ADOPTABLE_BYTES.contains(&key.len()) && key.iter().all(u8::is_ascii_graphic)
 }
 
 /// The digest of a key.

@@ -1,4 +1,4 @@
-//! API keys that Weir itself gives out and verifies.
+//! API keys that Weir itself gives out and verifies, and keys of other systems that it adopts.
 //!
 //! Only digests of keys are known here, in a map by digest: a lookup compares digests, so its time tells nothing about
 //! the keys. Not here: the file of the keys (`config`), and randomness.
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use edit::{EditedKeys, KeyChange, KeyEdit, KeyEditError, is_name};
-pub use format::{Digest, RANDOM_BYTES, digest_of, is_well_formed, key_of};
+pub use format::{Digest, RANDOM_BYTES, digest_of, is_adoptable, is_well_formed, key_of};
 
 use crate::base::time::Timestamp;
 
@@ -59,7 +59,7 @@ impl ApiKey {
 /// Why a key is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiKeyError {
-    /// It has not the form of a key.
+    /// It is not in the file, and has not the form of a key.
     Malformed,
     /// It is not in the file.
     Unknown,
@@ -122,10 +122,9 @@ impl ApiKeys {
     /// # Errors
     /// Why the key is refused.
     pub fn verify(&self, key: &[u8], now: Timestamp) -> Result<&KeyOwner, ApiKeyError> {
-        if !is_well_formed(key) {
-            return Err(ApiKeyError::Malformed);
-        }
-        let entry = self.by_digest.get(&digest_of(key)).ok_or(ApiKeyError::Unknown)?;
+        let known = is_adoptable(key).then(|| self.by_digest.get(&digest_of(key))).flatten();
+        let unknown = || if is_well_formed(key) { ApiKeyError::Unknown } else { ApiKeyError::Malformed };
+        let entry = known.ok_or_else(unknown)?;
         let owner = &self.owners[entry.owner];
         if owner.is_disabled {
             return Err(ApiKeyError::Disabled);

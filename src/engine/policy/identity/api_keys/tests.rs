@@ -48,6 +48,34 @@ fn only_valid_keys_name_their_owner() {
     }
 }
 
+/// Keys of other systems have no form, but enough entropy.
+#[test]
+fn keys_of_other_systems_are_adopted() {
+    let long = "k".repeat(512);
+    for (key, expected) in [
+        ("0123456789abcdef", Ok("ACME")),
+        (&long, Ok("ACME")),
+        ("0123456789abcde", Err("an adopted key has 16 to 512 visible ASCII characters; make a new one instead")),
+        ("0123456789abcde ", Err("an adopted key has 16 to 512 visible ASCII characters; make a new one instead")),
+        ("0123456789abcdé", Err("an adopted key has 16 to 512 visible ASCII characters; make a new one instead")),
+        (&format!("{long}k"), Err("an adopted key has 16 to 512 visible ASCII characters; make a new one instead")),
+    ] {
+        let change = KeyChange::Adopt { secret: key.to_owned(), plan: None };
+        let owner = KeyEdit { name: "ACME".to_owned(), change }.apply(None, Digest::default(), at(0));
+        let verified = owner.map(|owner| {
+            let known = keys(owner.into_iter().collect());
+            let other = known.verify(&key.as_bytes()[1..], at(0)).unwrap_err();
+            assert_eq!(other, ApiKeyError::Malformed);
+            known.verify(key.as_bytes(), at(0)).unwrap().name.to_string()
+        });
+        assert_eq!(
+            verified.map_err(|error| error.to_string()),
+            expected.map(str::to_owned).map_err(str::to_owned),
+            "{key}"
+        );
+    }
+}
+
 #[test]
 fn the_last_use_is_an_hour_and_outlives_a_reload() {
     let known = keys(vec![owner("ACME", vec![key(1, None), key(2, Some(0))])]);
