@@ -8,6 +8,8 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::output::{INVALID_CONFIGURATION, complain, fail, say};
+use crate::base::time::Clock;
+use crate::config::api_keys;
 use crate::import::{self, FORMATS};
 
 /// The file to translate.
@@ -21,6 +23,9 @@ pub(super) struct ImportArgs {
     /// The file for the report; by default standard error.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// The file for the API keys of Kong's consumers: only digests, as `weir apikeys` writes them.
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
 }
 
 pub(super) fn import(args: &ImportArgs) -> ExitCode {
@@ -31,6 +36,15 @@ pub(super) fn import(args: &ImportArgs) -> ExitCode {
         Ok(imported) => imported,
         Err(error) => return fail(&error),
     };
+    match &args.keys {
+        Some(file) => {
+            if let Err(error) = api_keys::create(file, &imported.api_keys, Clock::start().now()) {
+                return fail(&error);
+            }
+        }
+        None if imported.api_keys.is_empty() => {}
+        None => _ = complain(&"weir: `--keys keys.toml` writes the digests of the consumers' API keys to a file", 0),
+    }
     let said = say(&imported.config.trim_end());
     let report = imported.findings.iter().fold(String::new(), |report, finding| report + &finding.to_string() + "\n");
     match &args.report {

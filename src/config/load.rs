@@ -144,6 +144,19 @@ pub fn compile(
     document.compile(document.overrides(None), None)
 }
 
+/// As [`compile`], in a folder with an empty `file` that is not written yet, and without variables.
+///
+/// # Errors
+/// All problems of the configuration, in the order of its text.
+pub fn compile_beside(text: &str, name: &str, file: &Path) -> Result<Config, Diagnostics> {
+    let mut unwritten = Sources::default();
+    unwritten.add(file, Some(b""));
+    let text = ConfigText { kept: Some(&unwritten), ..ConfigText::of(text, name, (Path::new(""), None)) };
+    let (table, errors) = text.parse();
+    let document = Document::new(&text, table.get_ref(), &errors, &|_| None);
+    document.compile(document.overrides(None), None)
+}
+
 /// Compiles `text`, which messages call `name`, in the place of the configuration at `origin`, with the environment of
 /// this process and the overrides `in_force`.
 ///

@@ -7,12 +7,16 @@ use std::path::{Path, PathBuf};
 
 use super::report::{Finding, ImportError, Imported, Kind};
 use crate::config;
+use crate::engine::policy::api_keys::KeyOwner;
 
 /// The most bytes of a file, and the most files of one import.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 const FILES_MAX: usize = 1000;
 /// The most characters of an original line in a comment or in the report.
 const SHOWN_CHARS_MAX: usize = 160;
+
+/// The file of API keys in a configuration.
+pub(super) const KEYS_FILE: &str = "keys.toml";
 
 /// A line of an original file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,6 +58,8 @@ pub(super) struct Draft {
     lines: Vec<Vec<String>>,
     blocks: Vec<Block>,
     findings: BTreeSet<(SourceLine, Kind, String)>,
+    /// Owners of API keys, for a file beside the configuration.
+    pub(super) api_keys: Vec<KeyOwner>,
 }
 
 impl Draft {
@@ -79,6 +85,14 @@ impl Draft {
 
     pub(super) fn text(&self, file: usize) -> &str {
         self.files.get(file).map_or("", |(_, text)| text)
+    }
+
+    /// Keeps a line with a secret out of comments and of the report.
+    pub(super) fn hide(&mut self, SourceLine { file, line }: SourceLine) {
+        let lines = self.lines.get_mut(file);
+        if let Some(text) = lines.and_then(|lines| lines.get_mut(line.wrapping_sub(1))) {
+            "(a line with a secret)".clone_into(text);
+        }
     }
 
     /// The name of a place in messages.
@@ -115,8 +129,9 @@ impl Draft {
         loop {
             self.complete();
             let (config, lines) = self.render(format);
-            let Err(problems) = config::compile(&config, "weir.toml", Path::new(""), &|_| None) else {
-                return Ok(Imported { config, findings: self.report() });
+            let Err(problems) = config::compile_beside(&config, "weir.toml", Path::new(KEYS_FILE)) else {
+                let findings = self.report();
+                return Ok(Imported { config, findings, api_keys: self.api_keys });
             };
             let is_about = |index: usize, line: usize| lines.get(index).is_some_and(|lines| lines.contains(&line));
             let before = self.blocks.len();

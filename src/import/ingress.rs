@@ -124,6 +124,7 @@ impl IngressReader {
             matches: region.matches.clone(),
             service: service.clone(),
             rewrite: None,
+            require: None,
         };
         write(&self.services, self.paths.iter().map(route).collect(), draft);
         let all: Vec<_> = self.paths.iter().map(|(region, ..)| region.clone()).collect();

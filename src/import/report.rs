@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::engine::policy::api_keys::KeyOwner;
+
 /// A translated configuration.
 #[derive(Clone, Debug)]
 pub struct Imported {
@@ -9,6 +11,8 @@ pub struct Imported {
     pub config: String,
     /// The report, in the order of the lines.
     pub findings: Vec<Finding>,
+    /// The owners of API keys that the original knows.
+    pub api_keys: Vec<KeyOwner>,
 }
 
 impl Imported {

@@ -28,6 +28,8 @@ pub(super) struct Route {
     /// The key of the service.
     pub(super) service: String,
     pub(super) rewrite: Option<Rewrite>,
+    /// The identity that each request must have.
+    pub(super) require: Option<&'static str>,
 }
 
 /// Writes the services with a route, and the routes in their order.
@@ -37,7 +39,8 @@ pub(super) fn write(services: &BTreeMap<String, Service>, routes: Vec<Route>, dr
         draft.left_out(place, "its service is not translated");
     }
     let Some(first) = routes.first() else { return };
-    let (only, service) = (routes.len() == 1 && first.rewrite.is_none(), &services[&first.service]);
+    let (only, service) =
+        (routes.len() == 1 && first.rewrite.is_none() && first.require.is_none(), &services[&first.service]);
     if only && first.matches == Match::default() && service.endpoints.len() == 1 && service.balance.is_empty() {
         let places = first.places.iter().chain(&service.places).copied();
         let block = Block::new("[upstream]", places).option("url", quoted(&service.endpoints[0]));
@@ -68,6 +71,9 @@ pub(super) fn write(services: &BTreeMap<String, Service>, routes: Vec<Route>, dr
             let parts = [("strip", strip), ("add", add)].into_iter().filter(|(_, path)| !path.is_empty());
             let parts: Vec<_> = parts.map(|(option, path)| format!("{option} = {}", quoted(&path))).collect();
             block = block.option("rewrite", format!("{{ {} }}", parts.join(", ")));
+        }
+        if let Some(identity) = route.require {
+            block = block.option("require", list(&[identity]));
         }
         draft.push(block);
     }

@@ -13,7 +13,8 @@ use crate::support::{Client, Front, Upstream, Weir, poll};
 
 /// Runs `weir import`.
 fn import(format: &str, file: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_weir")).args(["import", format]).arg(file).output().unwrap()
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["import", format]).arg(file).arg("--keys").arg(file.with_file_name("keys.toml")).output().unwrap()
 }
 
 /// Starts Weir with the imported configuration, on ports of its own.
@@ -560,6 +561,39 @@ services:
          0 of 2 127.0.0.3 GET /b a x-client:two
          2 of 4 127.0.0.3 GET /api/b a x-client:two
          5 of 7 127.0.0.3 GET /b a -",
+    );
+}
+
+/// Weir verifies the keys that consumers have from Kong; groups are plans, and an instance of a consumer is an override.
+#[test]
+fn kong_limits_consumers_and_groups() {
+    let text = "_format_version: '3.0'
+services:
+- { name: app, url: 'http://$UPSTREAM', routes: [{ name: all, paths: [/], strip_path: false }] }
+plugins:
+- { name: key-auth, config: { key_names: [x-key], key_in_query: false } }
+- { name: rate-limiting, config: { day: 2 } }
+- { name: rate-limiting, consumer_group: gold, config: { day: 4 } }
+consumer_groups: [{ name: gold }]
+consumers:
+- { username: plain, keyauth_credentials: [{ key: plain-0123456789a }] }
+- username: golden
+  groups: [{ name: gold }]
+  keyauth_credentials: [{ key: golden-0123456789 }, { key: golden-abcdefghij }]
+- username: own
+  groups: [{ name: gold }]
+  keyauth_credentials: [{ key: own-0123456789abc }]
+  plugins: [{ name: rate-limiting, config: { day: 3 } }]
+";
+    admits(
+        "kong",
+        text,
+        "2 of 4 127.0.0.1 GET /a a x-key:plain-0123456789a
+         3 of 3 127.0.0.1 GET /a a x-key:golden-0123456789
+         1 of 3 127.0.0.1 GET /a a x-key:golden-abcdefghij
+         3 of 5 127.0.0.1 GET /a a x-key:own-0123456789abc
+         0 of 2 127.0.0.1 GET /a a x-key:nobody-0123456789
+         0 of 2 127.0.0.1 GET /a a -",
     );
 }
 

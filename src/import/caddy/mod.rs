@@ -213,7 +213,7 @@ impl CaddyReader {
         let rank = (of_hosts, std::cmp::Reverse(longest));
         let rewrite = Some((strip, String::new())).filter(|(strip, _)| !strip.is_empty());
         let region = Region { place: directive.place, matches: matches.clone() };
-        let route = Route { places: vec![directive.place], matches, service: id, rewrite };
+        let route = Route { places: vec![directive.place], matches, service: id, rewrite, require: None };
         let at = self.routes.partition_point(|(other, ..)| *other <= rank);
         self.routes.insert(at, (rank, numbers, region, route));
     }

@@ -46,6 +46,7 @@ impl<'n> RouteReader<'n> {
             matches: region.matches.clone(),
             service: service.clone(),
             rewrite: rewrite.clone(),
+            require: None,
         };
         self.regions.iter().zip(&self.actions).map(route).collect()
     }

@@ -136,7 +136,13 @@ impl<'l> SectionReader<'l> {
     }
 
     fn push_route(&mut self, line: &ConfigLine, service: &str, matches: Match) {
-        self.routes.push(Route { places: vec![line.place], matches, service: service.to_owned(), rewrite: None });
+        self.routes.push(Route {
+            places: vec![line.place],
+            matches,
+            service: service.to_owned(),
+            rewrite: None,
+            require: None,
+        });
     }
 
     /// Reads the rules of a frontend, and those of its backend if it has only one.
@@ -153,6 +159,7 @@ impl<'l> SectionReader<'l> {
                 matches: Match::default(),
                 service: name.to_owned(),
                 rewrite: None,
+                require: None,
             });
         }
         let is_default = |section: &&Section| default.is_some_and(|line| section.name == line.word(1));

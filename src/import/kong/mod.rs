@@ -2,12 +2,14 @@
 //!
 //! Of the instances of a plugin, the one of the route counts a request, else that of the service, else the global one.
 
+mod consumers;
 mod plugins;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path as FilePath;
 
-use plugins::{Plugin, is_limit};
+use consumers::{Consumers, IDENTITY};
+use plugins::{KEY_AUTH, Plugin, is_limit};
 
 use super::draft::Draft;
 use super::limit::{self, Limit, Match};
@@ -34,8 +36,16 @@ pub(super) fn translate(_: &FilePath, draft: &mut Draft) -> Result<(), ImportErr
             let service = reference(route, "service").to_owned();
             reader.route(route, &service, draft);
         }
+        reader.consumers.read(document);
+        for consumer in document.list("consumers") {
+            reader.plugins(consumer, &[("consumer", consumers::name_of(consumer))], draft);
+        }
+        for group in document.list("consumer_groups") {
+            reader.plugins(group, &[("consumer_group", group.word("name"))], draft);
+        }
         reader.plugins(document, &[], draft);
     }
+    reader.consumers.hide_keys(draft);
     reader.write(draft);
     for document in &documents {
         document.report(&REASONS, draft);
@@ -47,9 +57,6 @@ const REASONS: Reasons = Reasons {
     not_needed: "_transform _comment tags id name regex_priority hide_client_headers instance_name https_redirect_status_code \
         request_buffering response_buffering path_handling namespace created_at updated_at",
     left_out: &[
-        ("consumers", "set `[identity]`, and create keys by `weir apikeys new`"),
-        ("keyauth_credentials", "create keys by `weir apikeys new`"),
-        ("consumer_groups", "set `plans` by hand"),
         ("connect_timeout", "set `[timeouts]` by hand"),
         ("read_timeout", "set `[timeouts]` by hand"),
         ("write_timeout", "set `[timeouts]` by hand"),
@@ -93,6 +100,7 @@ struct KongReader<'n> {
     /// The names of the route and of the service of each of these paths.
     owners: Vec<(String, String)>,
     plugins: Vec<Plugin<'n>>,
+    consumers: Consumers,
 }
 
 /// Routes with more kinds of conditions go first, then longer paths.
@@ -163,7 +171,8 @@ impl<'n> KongReader<'n> {
             let rewrite = Some((strip, add)).filter(|(strip, add)| strip != add);
             let matches = Match { paths: path.patterns(), ..matches.clone() };
             let (place, rank) = (node.place, (std::cmp::Reverse(kinds), std::cmp::Reverse(text.len())));
-            let route = Route { places: vec![place], matches: matches.clone(), service: id.clone(), rewrite };
+            let route =
+                Route { places: vec![place], matches: matches.clone(), service: id.clone(), rewrite, require: None };
             let at = self.paths.partition_point(|(other, ..)| *other <= rank);
             self.paths.insert(at, (rank, Region { place, matches }, route));
             self.owners.insert(at, (name_of(node), service.to_owned()));
@@ -181,10 +190,12 @@ impl<'n> KongReader<'n> {
             if plugin.number("enabled") == Some(false) {
                 draft.note(Kind::NotNeeded, plugin.place, "it is disabled");
                 plugin.skip();
-            } else if plugin.has("consumer") || plugin.has("consumer_group") {
-                plugin.left_out("set `plans` or `overrides` of a limit by hand", draft);
-            } else if is_limit(plugin.word("name")) {
-                self.plugins.push(Plugin { node: plugin, route: of("route"), service: of("service") });
+                continue;
+            }
+            let [route, service, consumer, group] = ["route", "service", "consumer", "consumer_group"].map(of);
+            let instance = Plugin { node: plugin, route, service, consumer, group };
+            if instance.name() == KEY_AUTH || is_limit(instance.name()) {
+                self.plugins.push(instance);
             } else {
                 plugins::note(plugin, draft);
             }
@@ -192,41 +203,57 @@ impl<'n> KongReader<'n> {
     }
 
     fn write(mut self, draft: &mut Draft) {
+        let consumers = std::mem::take(&mut self.consumers);
+        let verifies = consumers.have_keys() && self.plugins.iter().any(|plugin| plugin.name() == KEY_AUTH);
         let (mut all, mut routes) = (Vec::new(), Vec::new());
-        for (_, region, route) in std::mem::take(&mut self.paths) {
+        for (index, (_, region, route)) in std::mem::take(&mut self.paths).into_iter().enumerate() {
+            let require = self.plugin_of(index, KEY_AUTH).filter(|plugin| verifies && !plugin.admits_anonymous());
             all.push(region);
-            routes.push(route);
+            routes.push(Route { require: require.map(|_| IDENTITY), ..route });
         }
+        let requires_all = routes.iter().all(|route| route.require.is_some());
         write(&self.services, routes, draft);
-        let mut limits = Vec::new();
-        for plugin in &self.plugins {
-            let is_of = |index: &usize| {
-                self.plugin_of(*index, plugin.node.word("name")).is_some_and(|of| std::ptr::eq(of, plugin))
-            };
-            let users: BTreeSet<_> = (0..all.len()).filter(is_of).collect();
-            if users.is_empty() {
-                draft.left_out(plugin.node.place, "no translated route has it");
-            }
-            let Some(limit) = plugins::limit(plugin, draft).filter(|_| !users.is_empty()) else { continue };
-            for (matches, except_paths) in regions(&all, &users, draft) {
-                limits.push(Limit { matches, except_paths, ..limit.clone() });
-            }
-        }
+        let key_auth: Vec<_> = self.plugins.iter().filter(|plugin| plugin.name() == KEY_AUTH).collect();
+        consumers.write(&key_auth, requires_all, draft);
+        let limits = self.limits(&all, verifies, draft);
         plugins::write_identities(&limits, draft);
         limit::write(limits, draft);
     }
 
-    /// The instance of a plugin that counts the requests of a path.
+    /// The limits of all instances. `all` are the requests of each path; `verifies` tells whether Weir knows the consumers.
+    fn limits(&self, all: &[Region], verifies: bool, draft: &mut Draft) -> Vec<Limit> {
+        let is_limit = |plugin: &&Plugin<'n>| plugin.name() != KEY_AUTH;
+        let (mut tiers, plugins): (Vec<_>, Vec<_>) =
+            self.plugins.iter().filter(is_limit).partition(|one| one.is_tier());
+        let mut limits = Vec::new();
+        for plugin in plugins {
+            let is_of =
+                |index: &usize| self.plugin_of(*index, plugin.name()).is_some_and(|of| std::ptr::eq(of, plugin));
+            let users: BTreeSet<_> = (0..all.len()).filter(is_of).collect();
+            if users.is_empty() {
+                draft.left_out(plugin.node.place, "no translated route has it");
+            }
+            let Some(mut limit) = plugins::limit(plugin, verifies, draft).filter(|_| !users.is_empty()) else {
+                continue;
+            };
+            if limit.key == [IDENTITY] {
+                plugins::add_tiers(plugin, &mut limit, &tiers, draft);
+            }
+            for (matches, except_paths) in regions(all, &users, draft) {
+                limits.push(Limit { matches, except_paths, ..limit.clone() });
+            }
+        }
+        tiers.retain(|tier| !limits.iter().any(|limit: &Limit| limit.places.contains(&tier.node.place)));
+        limits.extend(plugins::limits_of_tiers(&tiers, verifies, draft));
+        limits
+    }
+
+    /// The instance of the plugin `name` that is for the requests of a path, of all consumers.
     fn plugin_of(&self, index: usize, name: &str) -> Option<&Plugin<'n>> {
         let (route, service) = self.owners.get(index)?;
-        let is = |plugin: &&Plugin<'_>, of: &str, by: &str| {
-            plugin.node.word("name") == name && plugin.route == of && plugin.service == by
-        };
-        let own = self
-            .plugins
-            .iter()
-            .find(|plugin| !plugin.route.is_empty() && plugin.route == *route && plugin.node.word("name") == name);
-        let of_service = || self.plugins.iter().find(|plugin| !service.is_empty() && is(plugin, "", service));
-        own.or_else(of_service).or_else(|| self.plugins.iter().find(|plugin| is(plugin, "", "")))
+        let all = || self.plugins.iter().filter(|plugin| plugin.name() == name && !plugin.is_tier());
+        let of = |of: &str, by: &str| all().find(|plugin| plugin.route == of && plugin.service == by);
+        let of_route = all().find(|plugin| !plugin.route.is_empty() && plugin.route == *route);
+        of_route.or_else(|| of("", service).filter(|_| !service.is_empty())).or_else(|| of("", ""))
     }
 }

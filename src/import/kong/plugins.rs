@@ -1,17 +1,40 @@
 //! Plugins of Kong.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::consumers::IDENTITY;
 
 use crate::import::draft::{Block, Draft, list, name, quoted};
 use crate::import::limit::Limit;
 use crate::import::yaml::Node;
 
-/// A plugin that limits requests; of a route, of a service, or of all routes.
+/// A plugin of a route, of a service, or of all routes; for all requests, or for those of a consumer or a group.
 pub(super) struct Plugin<'n> {
     pub(super) node: &'n Node,
     pub(super) route: String,
     pub(super) service: String,
+    pub(super) consumer: String,
+    pub(super) group: String,
 }
+
+impl<'n> Plugin<'n> {
+    pub(super) fn name(&self) -> &'n str {
+        self.node.word("name")
+    }
+
+    /// Whether an instance of `key-auth` lets requests without a key pass.
+    pub(super) fn admits_anonymous(&self) -> bool {
+        self.node.get("config").is_some_and(|config| !config.word("anonymous").is_empty())
+    }
+
+    /// Whether it replaces other instances for a consumer or a group.
+    pub(super) fn is_tier(&self) -> bool {
+        !(self.consumer.is_empty() && self.group.is_empty())
+    }
+}
+
+/// The plugin that verifies keys.
+pub(super) const KEY_AUTH: &str = "key-auth";
 
 /// Whether a plugin limits requests.
 pub(super) fn is_limit(name: &str) -> bool {
@@ -21,7 +44,6 @@ pub(super) fn is_limit(name: &str) -> bool {
 /// Notes a plugin that limits no requests.
 pub(super) fn note(plugin: &Node, draft: &mut Draft) {
     let why = match plugin.word("name") {
-        "key-auth" => "create keys by `weir apikeys new`, and set `[identity]` and `access.require`",
         "jwt" => "set `[identity]` and `access.require` by hand",
         "ip-restriction" => "set `[access]` by hand: Weir refuses nothing for it",
         "request-size-limiting" => "set `max_body_bytes` by hand",
@@ -31,29 +53,51 @@ pub(super) fn note(plugin: &Node, draft: &mut Draft) {
     plugin.left_out(why, draft);
 }
 
+/// A rate that no client reaches.
+const UNLIMITED: &str = "1000000/s";
+
 const UNITS: [(&str, &str); 5] =
     [("second", "s"), ("minute", "min"), ("hour", "h"), ("day", "day"), ("month", "month")];
 
-/// The limit of a plugin.
-pub(super) fn limit(plugin: &Plugin<'_>, draft: &mut Draft) -> Option<Limit> {
-    let node = plugin.node;
-    let kind = node.word("name");
-    let config = node.get("config")?;
-    let is_advanced = kind == "rate-limiting-advanced";
-    let (rates, algorithm) = if is_advanced {
+/// The rates of a plugin, and its algorithm.
+fn rates(plugin: &Plugin<'_>) -> Option<(Vec<String>, &'static str)> {
+    let config = plugin.node.get("config")?;
+    if is_advanced(plugin) {
         let is_fixed = config.word("window_type") == "fixed";
         let pairs = config.words("limit").into_iter().zip(config.words("window_size"));
-        let rates: Vec<_> = pairs.map(|(count, seconds)| format!("{count}/{seconds}s")).collect();
-        (rates, if is_fixed { "fixed_window" } else { "sliding_window" })
-    } else {
-        let rate = |(unit, text): (&str, &str)| Some(format!("{}/{text}", config.get(unit)?.text()));
-        (UNITS.into_iter().filter_map(rate).collect(), "fixed_window")
-    };
+        let rates = pairs.map(|(count, seconds)| format!("{count}/{seconds}s")).collect();
+        return Some((rates, if is_fixed { "fixed_window" } else { "sliding_window" }));
+    }
+    let rate = |(unit, text): (&str, &str)| Some(format!("{}/{text}", config.get(unit)?.text()));
+    Some((UNITS.into_iter().filter_map(rate).collect(), "fixed_window"))
+}
+
+fn is_advanced(plugin: &Plugin<'_>) -> bool {
+    plugin.name() == "rate-limiting-advanced"
+}
+
+/// The option with which a plugin names its key.
+fn key_of<'n>(plugin: &Plugin<'n>) -> &'n str {
+    let config = plugin.node.get("config");
+    config.map_or("", |config| config.word(if is_advanced(plugin) { "identifier" } else { "limit_by" }))
+}
+
+/// Whether a plugin counts the requests of each consumer.
+fn is_by_consumer(plugin: &Plugin<'_>) -> bool {
+    ["", "consumer", "credential"].contains(&key_of(plugin))
+}
+
+/// The limit of a plugin. `consumers` tells whether Weir verifies the keys of consumers.
+pub(super) fn limit(plugin: &Plugin<'_>, consumers: bool, draft: &mut Draft) -> Option<Limit> {
+    let node = plugin.node;
+    let kind = plugin.name();
+    let config = node.get("config")?;
+    let (rates, algorithm) = rates(plugin)?;
     if let Some(policy) = config.get("policy").filter(|policy| policy.text() != "local") {
         policy.left_out("set `[store]` and `strategy` by hand; until then, each replica counts for itself", draft);
     }
-    let by = config.word(if is_advanced { "identifier" } else { "limit_by" });
-    let key = match by {
+    let key = match key_of(plugin) {
+        _ if is_by_consumer(plugin) && consumers => vec![IDENTITY.to_owned()],
         "ip" => vec!["ip".to_owned()],
         "service" => Vec::new(),
         "" | "consumer" | "credential" => {
@@ -64,7 +108,7 @@ pub(super) fn limit(plugin: &Plugin<'_>, draft: &mut Draft) -> Option<Limit> {
             vec!["ip".to_owned()]
         }
         "header" => vec![identity(config.word("header_name"))],
-        _ => {
+        by => {
             node.left_out(format!("Weir has no such key as `{by}`"), draft);
             return None;
         }
@@ -75,6 +119,59 @@ pub(super) fn limit(plugin: &Plugin<'_>, draft: &mut Draft) -> Option<Limit> {
     rule.extend((!status.is_empty() && status != "429").then(|| ("status", status.to_owned())));
     let name = owner.map_or_else(|| kind.to_owned(), |owner| format!("{owner}-{kind}"));
     Some(Limit { name, places: vec![node.place], key, rule, ..Limit::default() })
+}
+
+/// Adds the instances of `tiers` that replace `base` for consumers and groups: overrides and plans of its limit.
+pub(super) fn add_tiers(base: &Plugin<'_>, limit: &mut Limit, tiers: &[&Plugin<'_>], draft: &mut Draft) {
+    let is_own = |tier: &Plugin<'_>| tier.route == base.route && tier.service == base.service;
+    let is_for_all = |tier: &Plugin<'_>| tier.route.is_empty() && tier.service.is_empty();
+    let fitting = tiers.iter().filter(|tier| tier.name() == base.name() && (is_own(tier) || is_for_all(tier)));
+    let mut rows: BTreeMap<(&'static str, &str), String> = BTreeMap::new();
+    for tier in fitting {
+        let place = tier.node.place;
+        let Some((rates, algorithm)) = rates(tier).filter(|_| is_by_consumer(tier)) else { continue };
+        if !limit.rule.contains(&("algorithm", quoted(algorithm))) {
+            draft.differs(place, "Weir has one algorithm for all plans");
+        }
+        if !is_own(tier) {
+            draft.differs(place, "Weir counts the requests of each limit, and not those of all together");
+        }
+        let row = if tier.consumer.is_empty() { ("plans", &*tier.group) } else { ("overrides", &*tier.consumer) };
+        if is_own(tier) || !rows.contains_key(&row) {
+            rows.insert(row, format!("{} = {{ rate = {} }}", quoted(row.1), list(&rates)));
+        }
+        limit.places.push(place);
+    }
+    for option in ["plans", "overrides"] {
+        let of_option = rows.iter().filter(|((of, _), _)| *of == option);
+        let texts: Vec<_> = of_option.map(|(_, text)| text.as_str()).collect();
+        if !texts.is_empty() {
+            limit.rule.push((option, format!("{{ {} }}", texts.join(", "))));
+        }
+    }
+}
+
+/// The limits of instances for consumers and groups where no instance counts the requests of others.
+pub(super) fn limits_of_tiers(tiers: &[&Plugin<'_>], consumers: bool, draft: &mut Draft) -> Vec<Limit> {
+    let mut limits: Vec<Limit> = Vec::new();
+    for tier in tiers {
+        let place = tier.node.place;
+        if limits.iter().any(|limit| limit.places.contains(&place)) {
+            continue;
+        }
+        let is_for_all = tier.route.is_empty() && tier.service.is_empty();
+        let Some((_, algorithm)) = rates(tier).filter(|_| consumers && is_for_all && is_by_consumer(tier)) else {
+            draft.left_out(place, "set `plans` or `overrides` of a limit by hand");
+            continue;
+        };
+        draft.differs(place, format!("others have {UNLIMITED} in place of no limit"));
+        let rule = vec![("algorithm", quoted(algorithm)), ("rate", list(&[UNLIMITED]))];
+        let (name, key) = (tier.name().to_owned(), vec![IDENTITY.to_owned()]);
+        let mut limit = Limit { name, key, rule, ..Limit::default() };
+        add_tiers(tier, &mut limit, tiers, draft);
+        limits.push(limit);
+    }
+    limits
 }
 
 /// The identity with the values of a header, or else the address.

@@ -169,6 +169,7 @@ impl HttpReader<'_> {
             matches,
             service: proxy.service.clone(),
             rewrite: proxy.rewrite.clone(),
+            require: None,
         });
         write(&self.services, routes.collect(), draft);
         let is_used = |name: &str| self.services.values().any(|service| service.name == name);

@@ -45,10 +45,14 @@ fn plugins_of_routes_replace_those_of_services() {
         match = { host = ["a.test"] }
         upstream = "app"
         rewrite = { add = "/base" }
+        require = ["consumer"]
         [[route]]
         match = { path = ["/api", "/api/{*rest}"] }
         upstream = "app"
         rewrite = { strip = "/api", add = "/base" }
+        require = ["consumer"]
+        [identity.consumer]
+        api_keys = { header = "apikey", file = "keys.toml", forward = true }
         [identity.x-consumer-or-address]
         header = "x-consumer"
         on_missing = "ip"
@@ -67,7 +71,7 @@ fn plugins_of_routes_replace_those_of_services() {
         rate = ["1000/h"]
         [[limit]]
         name = "rate-limiting-advanced"
-        key = ["ip"]
+        key = ["consumer"]
         algorithm = "sliding_window"
         rate = ["5/30s", "10/60s"]"#,
         "5 LeftOut `connect_timeout`: set `[timeouts]` by hand
@@ -75,9 +79,71 @@ fn plugins_of_routes_replace_those_of_services() {
         12 Differs Weir applies limits of later routes here, too
         18 LeftOut `redis`: set `[store]` and `strategy` by hand
         18 LeftOut set `[store]` and `strategy` by hand; until then, each replica counts for itself
-        20 Differs Weir counts addresses until `[identity]` has the keys or tokens of the consumers
         21 LeftOut `sync_rate`: set `[store]` and `strategy` by hand
-        22 LeftOut create keys by `weir apikeys new`, and set `[identity]` and `access.require`
-        23 LeftOut `consumers`: set `[identity]`, and create keys by `weir apikeys new`",
+        22 Differs Weir takes keys in the field `apikey` only
+        24 LeftOut a key has not 16 to 512 visible characters; give the consumer another one",
+    );
+}
+
+/// Groups are plans of one limit, and a consumer with an instance of its own has an override.
+#[test]
+fn consumers_have_keys_and_groups_have_plans() {
+    let text = r#"_format_version: "3.0"
+services:
+- name: app
+  url: http://127.0.0.1:9000
+  routes: [{ name: all, paths: [/], strip_path: false }]
+plugins:
+- name: key-auth
+  config: { key_names: [X-Key], key_in_query: false, hide_credentials: true }
+- name: rate-limiting
+  config: { minute: 5 }
+- name: rate-limiting
+  consumer_group: gold
+  config: { minute: 100, hour: 1000 }
+consumer_groups:
+- name: silver
+  plugins:
+  - name: rate-limiting
+    config: { minute: 20 }
+- name: gold
+consumers:
+- username: acme
+  groups: [{ name: gold }]
+  keyauth_credentials: [{ key: acme-0123456789abc }]
+- username: zeta
+  groups: [{ name: silver }, { name: gold }]
+  keyauth_credentials:
+  - key: zeta-0123456789abc
+  - key: short
+  plugins:
+  - name: rate-limiting
+    config: { minute: 7 }
+keyauth_credentials:
+- consumer: acme
+  key: acme-abcdef0123456
+"#;
+    check(
+        "kong",
+        text,
+        r#"[upstreams.app]
+        endpoints = ["http://127.0.0.1:9000"]
+        host = "upstream"
+        [[route]]
+        upstream = "app"
+        require = ["consumer"]
+        [identity.consumer]
+        api_keys = { header = "x-key", file = "keys.toml", forward = false }
+        [plans]
+        from = "consumer.plan"
+        [[limit]]
+        name = "rate-limiting"
+        key = ["consumer"]
+        algorithm = "fixed_window"
+        rate = ["5/min"]
+        plans = { "gold" = { rate = ["100/min", "1000/h"] }, "silver" = { rate = ["20/min"] } }
+        overrides = { "zeta" = { rate = ["7/min"] } }"#,
+        "24 LeftOut a key has not 16 to 512 visible characters; give the consumer another one
+        24 Differs the consumer has the plan of its first group only",
     );
 }

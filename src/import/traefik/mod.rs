@@ -58,7 +58,7 @@ pub(super) fn translate(_: &Path, draft: &mut Draft) -> Result<(), ImportError> 
         for matches in matches {
             all.push(Region { place: router.node.place, matches: matches.clone() });
             let (places, rewrite) = (vec![router.node.place], rewrite.clone());
-            routes.push(Route { places, matches, service: service.clone(), rewrite });
+            routes.push(Route { places, matches, service: service.clone(), rewrite, require: None });
         }
         users.push((router.node, own, limits));
     }

@@ -1,0 +1,134 @@
+//! Consumers of Kong with their groups and keys.
+
+use std::collections::BTreeMap;
+
+use super::plugins::Plugin;
+use super::reference;
+use crate::base::time::Timestamp;
+use crate::engine::policy::api_keys::{ApiKey, KeyOwner, digest_of, is_adoptable, is_name};
+use crate::import::draft::{Block, Draft, KEYS_FILE, SourceLine, quoted};
+use crate::import::yaml::Node;
+
+/// The identity of consumers in Weir.
+pub(super) const IDENTITY: &str = "consumer";
+/// The field of keys unless `key-auth` names others.
+const KEY_FIELD: &str = "apikey";
+
+/// A consumer.
+#[derive(Default)]
+struct Consumer {
+    place: SourceLine,
+    groups: Vec<String>,
+    /// The keys, with their places.
+    keys: Vec<(SourceLine, String)>,
+}
+
+/// All consumers, by name.
+#[derive(Default)]
+pub(super) struct Consumers(BTreeMap<String, Consumer>);
+
+impl Consumers {
+    /// Reads the consumers of a document, and the lists that refer to them.
+    pub(super) fn read(&mut self, document: &Node) {
+        for node in document.list("consumers") {
+            let consumer = self.0.entry(name_of(node).to_owned()).or_default();
+            consumer.place = node.place;
+            consumer.groups.extend(node.list("groups").iter().map(|group| match group.word("name") {
+                "" => group.text().to_owned(),
+                name => name.to_owned(),
+            }));
+            consumer.keys.extend(node.list("keyauth_credentials").iter().map(|node| key_of(node)));
+        }
+        for node in document.list("keyauth_credentials") {
+            if let Some(consumer) = self.0.get_mut(reference(node, "consumer")) {
+                consumer.keys.push(key_of(node));
+            }
+        }
+        for node in document.list("consumer_group_consumers") {
+            let group = reference(node, "consumer_group").to_owned();
+            if let Some(consumer) = self.0.get_mut(reference(node, "consumer")) {
+                consumer.groups.push(group);
+            }
+        }
+    }
+
+    /// Keeps keys out of comments and reports.
+    pub(super) fn hide_keys(&self, draft: &mut Draft) {
+        self.0.values().flat_map(|consumer| &consumer.keys).for_each(|(place, _)| draft.hide(*place));
+    }
+
+    /// Whether consumers have keys.
+    pub(super) fn have_keys(&self) -> bool {
+        self.0.values().any(|consumer| !consumer.keys.is_empty())
+    }
+
+    /// Writes the identity of the consumers, and notes their keys. `plugins` are the instances of `key-auth`, of which all routes
+    /// have one that takes no request without a key, or not.
+    pub(super) fn write(self, plugins: &[&Plugin<'_>], requires_all: bool, draft: &mut Draft) {
+        if plugins.is_empty() || !self.have_keys() {
+            let places = plugins.iter().map(|plugin| plugin.node.place).chain(self.0.values().map(|one| one.place));
+            return places
+                .for_each(|place| draft.left_out(place, "create keys by `weir apikeys new`, and set `[identity]`"));
+        }
+        let configs: Vec<_> = plugins.iter().filter_map(|plugin| plugin.node.get("config")).collect();
+        let names = configs.iter().flat_map(|config| config.words("key_names"));
+        let mut names: Vec<_> = names.map(|name| name.to_ascii_lowercase()).collect();
+        names.dedup();
+        let field = names.first().map_or(KEY_FIELD, String::as_str);
+        let forwards = !configs.iter().any(|config| config.is_true("hide_credentials"));
+        let (field_text, file) = (quoted(field), quoted(KEYS_FILE));
+        let keys = format!("{{ header = {field_text}, file = {file}, forward = {forwards} }}");
+        for plugin in plugins {
+            let config = plugin.node.get("config");
+            if config.is_none_or(|config| config.number("key_in_query") != Some(false)) || names.len() > 1 {
+                draft.differs(plugin.node.place, format!("Weir takes keys in the field `{field}` only"));
+            }
+        }
+        let block = Block::new(format!("[identity.{IDENTITY}]"), plugins.iter().map(|plugin| plugin.node.place));
+        let block = block.option("api_keys", keys);
+        draft.push(if requires_all { block } else { block.option("on_missing", quoted("ip")) });
+        if self.0.values().any(|consumer| !consumer.groups.is_empty()) {
+            draft.push(Block::new("[plans]", []).option("from", quoted(&format!("{IDENTITY}.plan"))));
+        }
+        for (name, consumer) in self.0 {
+            consumer.write(name, draft);
+        }
+    }
+}
+
+impl Consumer {
+    fn write(self, name: String, draft: &mut Draft) {
+        let (good, bad): (Vec<String>, Vec<String>) =
+            self.keys.into_iter().map(|(_, key)| key).partition(|key| is_adoptable(key.as_bytes()));
+        if !bad.is_empty() {
+            draft.left_out(self.place, "a key has not 16 to 512 visible characters; give the consumer another one");
+        }
+        if self.groups.len() > 1 {
+            draft.differs(self.place, "the consumer has the plan of its first group only");
+        }
+        if !is_name(&name) || self.groups.first().is_some_and(|group| !is_name(group)) {
+            return draft.left_out(self.place, "the name cannot be that of an owner of keys in Weir");
+        }
+        if good.is_empty() && bad.is_empty() {
+            return draft.left_out(self.place, "the consumer has no key that Weir can verify");
+        }
+        let key =
+            |key: String| ApiKey { digest: digest_of(key.as_bytes()), created: Timestamp::default(), expires: None };
+        draft.api_keys.push(KeyOwner {
+            name: name.into(),
+            plan: self.groups.first().map(|group| group.as_str().into()),
+            is_disabled: false,
+            keys: good.into_iter().map(key).collect(),
+        });
+    }
+}
+
+/// The name of a consumer.
+pub(super) fn name_of(node: &Node) -> &str {
+    Some(node.word("username")).filter(|name| !name.is_empty()).unwrap_or_else(|| node.word("custom_id"))
+}
+
+/// The key of a credential, and its place.
+fn key_of(node: &Node) -> (SourceLine, String) {
+    (node.get("key").map_or(node.place, |key| key.place), node.word("key").to_owned())
+}
