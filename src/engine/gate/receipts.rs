@@ -40,7 +40,8 @@ impl Gate {
     ) {
         for refused in refusal.receipt.iter_mut().flat_map(|receipt| &mut receipt.keys) {
             let is_refused = |check: &&Check<'l>| check.key == refused.key && *check.check.state.name == *refused.limit;
-            if let Some(check) = checks.iter().find(is_refused) {
+            let is_known = self.refusal_log.has_text_of(refused.limit, refused.key);
+            if let Some(check) = checks.iter().find(is_refused).filter(|_| !is_known) {
                 let shown = refused.shown.get_or_insert_default();
                 live.policy.write_shown(shown, &self.secret, &check.check.applied, facts, identities);
             }

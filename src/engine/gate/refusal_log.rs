@@ -34,7 +34,7 @@ pub(super) struct RefusedKey<'l> {
     /// The name of the limit; empty for the ban of an address.
     pub(super) limit: &'l str,
     pub(super) key: Key,
-    /// Its parts without secrets; `None` if they are not known.
+    /// Its parts without secrets; `None` if they are not known, or the last refusal of the key has them.
     pub(super) shown: Option<String>,
     /// The state; `None` for a ban.
     state: Option<RefusedState>,
@@ -106,6 +106,12 @@ impl<'l> Receipt<'l> {
     }
 }
 
+impl LoggedRefusal {
+    fn is_of(&self, limit: &str, key: Key) -> bool {
+        self.key == key && self.limit == limit
+    }
+}
+
 impl RefusalLog {
     /// Whether refusals are kept.
     #[inline]
@@ -132,6 +138,12 @@ impl RefusalLog {
         }
     }
 
+    /// Whether the last refusal next to this key is its own, so that its text is known.
+    pub(super) fn has_text_of(&self, limit: &str, key: Key) -> bool {
+        let logged = self.shard(key).try_lock();
+        logged.is_ok_and(|logged| logged.back().is_some_and(|last| last.shown.is_some() && last.is_of(limit, key)))
+    }
+
     /// Adds a refusal of each key of `receipt`.
     pub(super) fn add(&self, id: &str, receipt: &mut Receipt<'_>, retry_after_s: Option<u64>) {
         let most = self.per_shard.load(Ordering::Relaxed);
@@ -142,7 +154,10 @@ impl RefusalLog {
                 if logged.len() < most { LoggedRefusal::default() } else { logged.pop_front().unwrap_or_default() };
             id.clone_into(&mut one.id);
             (*limit).clone_into(&mut one.limit);
-            one.shown = shown.take().map(shortened);
+            match (shown.take(), logged.back().filter(|last| last.is_of(limit, *key))) {
+                (None, Some(last)) => one.shown.clone_from(&last.shown),
+                (shown, _) => one.shown = shown.map(shortened),
+            }
             (one.at, one.cause, one.key, one.retry_after_s) = (receipt.at, receipt.cause, *key, retry_after_s);
             one.state = *state;
             logged.push_back(one);
@@ -161,8 +176,13 @@ impl RefusalLog {
     /// Copies of the refusals of a key by a limit, the newest first.
     pub(super) fn of_key(&self, limit: &str, key: Key, now: Timestamp) -> Vec<LoggedRefusal> {
         let logged = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
-        let is_of_key = |logged: &&LoggedRefusal| logged.key == key && logged.limit == limit;
-        logged.iter().rev().filter(is_of_key).filter(|logged| self.is_fresh(logged, now)).cloned().collect()
+        logged
+            .iter()
+            .rev()
+            .filter(|logged| logged.is_of(limit, key))
+            .filter(|logged| self.is_fresh(logged, now))
+            .cloned()
+            .collect()
     }
 
     fn shard(&self, key: Key) -> &Mutex<VecDeque<LoggedRefusal>> {

@@ -109,11 +109,12 @@ impl<'v> RequestContext<'v> {
             record.set_id(id);
         }
         if let Some((receipt, retry_after_s)) = own.take_receipt() {
-            let made = if id.is_none() { Some(request_id::short()) } else { None };
-            if let Some(made) = &made {
+            let made = request_id::short();
+            let id = id.unwrap_or_else(|| {
+                let made = str::from_utf8(&made).unwrap_or_default();
                 own.set_id(ReplyId::Refusal, made);
-            }
-            let id = id.or(made.as_deref()).unwrap_or_default();
+                made
+            });
             self.worker.shared.gate.keep_refusal(id, receipt, retry_after_s);
         }
     }

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use crate::base::digits::hex;
 use crate::base::fields::Fields;
 use crate::base::split_mix;
 use crate::base::time::Timestamp;
@@ -30,9 +31,9 @@ pub(super) fn made(now: Timestamp) -> Box<str> {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-").into()
 }
 
-/// A short random id of a refusal.
-pub(super) fn short() -> Box<str> {
-    format!("{:016x}", random()).into()
+/// A short random id of a refusal: hexadecimal digits.
+pub(super) fn short() -> [u8; 16] {
+    hex(random())
 }
 
 thread_local! {

@@ -20,6 +20,9 @@ use crate::base::fields::Fields;
 const X_FORWARDED_FOR: &str = "x-forwarded-for";
 const FORWARDED: &str = "forwarded";
 
+/// The bytes of the longest text of an IPv4 network.
+const IPV4_NETWORK_BYTES: usize = "255.255.255.255/32".len();
+
 /// The header in which trusted proxies report the client's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AddressHeader {
@@ -92,6 +95,7 @@ impl Prefixes {
     /// Appends the text of [`shown`](Self::shown).
     pub fn write(self, out: &mut String, ip: IpAddr) {
         let network = self.network(ip);
+        out.reserve(IPV4_NETWORK_BYTES);
         push_address(network, |piece| out.push_str(piece));
         let (length, whole) = if network.is_ipv4() { (self.v4, 32) } else { (self.v6, 128) };
         if length < whole {
