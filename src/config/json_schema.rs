@@ -118,6 +118,7 @@ fn of_kind(kind: Kind, table: &Value) -> Value {
         Kind::OneOf(words) => json!({ "enum": words.all() }),
         Kind::OneOfOrTable(words) => json!({ "anyOf": [{ "enum": words.all() }, table] }),
         Kind::TextOrTable(_) => json!({ "anyOf": [text(), table] }),
+        Kind::ValueOrTable(_) => json!({ "anyOf": [list(1, text()), { "type": "boolean" }, table] }),
         // A map of prices has tables of them.
         Kind::Map(_) => json!({ "type": "object", "additionalProperties": { "type": ["number", "string", "object"] } }),
         Kind::Tables(_) => json!({ "type": "array", "items": table, "minItems": 1 }),

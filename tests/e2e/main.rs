@@ -31,6 +31,7 @@ mod upstreams;
 mod weir_top;
 
 mod bans_and_delays;
+mod body_keys;
 mod body_units;
 mod bounds;
 mod checks;

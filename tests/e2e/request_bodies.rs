@@ -21,7 +21,7 @@ fn connect(weir: &Weir) -> Client<TcpStream> {
 }
 
 /// Posts a body with a length.
-fn post(weir: &Weir, path: &str, fields: &str, body: &[u8]) -> Answer {
+pub fn post(weir: &Weir, path: &str, fields: &str, body: &[u8]) -> Answer {
     let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n{fields}\r\n", body.len());
     connect(weir).send([head.as_bytes(), body].concat()).answer()
 }
@@ -36,14 +36,14 @@ fn chunked(body: &[u8], size: usize) -> Vec<u8> {
     framed
 }
 
-fn post_chunked(weir: &Weir, path: &str, body: &[u8], size: usize) -> Answer {
+pub fn post_chunked(weir: &Weir, path: &str, body: &[u8], size: usize) -> Answer {
     let head = format!(
         "POST {path} HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nTrailer: x-check\r\nTransfer-Encoding: chunked\r\n\r\n"
     );
     connect(weir).send([head.as_bytes(), &chunked(body, size)].concat()).answer()
 }
 
-fn post_h2(weir: &Weir, path: &str, fields: &[(&str, &str)], body: &[u8]) -> H2Answer {
+pub fn post_h2(weir: &Weir, path: &str, fields: &[(&str, &str)], body: &[u8]) -> H2Answer {
     over_h2(weir.address(), async |mut client, _| {
         let head = Request::post(format!("http://weir.test{path}"));
         let head = fields.iter().fold(head, |head, (name, value)| head.header(*name, *value));
@@ -51,7 +51,7 @@ fn post_h2(weir: &Weir, path: &str, fields: &[(&str, &str)], body: &[u8]) -> H2A
     })
 }
 
-fn last(upstream: &Upstream) -> Received {
+pub fn last(upstream: &Upstream) -> Received {
     upstream.received().pop().unwrap()
 }
 

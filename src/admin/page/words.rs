@@ -9,7 +9,8 @@ use crate::admin::times::rfc3339;
 use crate::base::time::Timestamp;
 use crate::engine::limit::Algorithm;
 use crate::engine::policy::{
-    Allowed, HeaderTest, HostPattern, Limit, Match, Networks, OnLimit, Policy, TextRegex, Variant,
+    Allowed, BodyMember, HeaderTest, HostPattern, Limit, Match, MemberTest, Networks, OnLimit, Policy, TextRegex,
+    Variant,
 };
 
 /// A number with a narrow space between groups of three digits.
@@ -145,6 +146,13 @@ pub fn requests(matches: &Match) -> Vec<String> {
         HeaderTest::OneOf(values) => format!("{name}: ({} values)", values.len()),
         HeaderTest::Matches(_) => format!("{name}: (a regular expression)"),
     };
+    // The values may be personal data.
+    let member = |(member, test): &(BodyMember, MemberTest)| match test {
+        MemberTest::Present => member.pointer.to_string(),
+        MemberTest::Is(value) => format!("{}: {value}", member.pointer),
+        MemberTest::OneOf(values) => format!("{}: ({} values)", member.pointer, values.len()),
+        MemberTest::Matches(_) => format!("{}: (a regular expression)", member.pointer),
+    };
     let regex = |regex: &TextRegex| regex.as_str().to_owned();
     [
         list("path matches", &matches.path_regexes.iter().map(regex).collect::<Vec<_>>()),
@@ -152,6 +160,7 @@ pub fn requests(matches: &Match) -> Vec<String> {
         list("host", &matches.hosts.iter().map(host).collect::<Vec<_>>()),
         list("client", &networks(&matches.networks)),
         list("header", &matches.headers.iter().map(header).collect::<Vec<_>>()),
+        list("body", &matches.json.iter().map(member).collect::<Vec<_>>()),
     ]
     .into_iter()
     .flatten()

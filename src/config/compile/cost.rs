@@ -14,7 +14,6 @@ use crate::engine::units::Pointer;
 /// Compiles the cost. No cost may exceed a capacity of the limit's rules.
 pub(super) fn compile(table: &Table<'_>, capacities: &[Capacity]) -> Option<Cost> {
     if table.get("cost").is_none_or(|value| value.get_ref().as_table().is_none()) {
-        table.fault_if_present("read_body", "is valid only with `cost.json`");
         return units(table, "cost", capacities).map(Cost::Units);
     }
     let cost = table.table("cost");
@@ -24,7 +23,6 @@ pub(super) fn compile(table: &Table<'_>, capacities: &[Capacity]) -> Option<Cost
         let of_json = "is valid only with `cost.json`";
         cost.fault_if_present("estimate", of_json);
         cost.fault_if_present("beyond", of_json);
-        table.fault_if_present("read_body", of_json);
     }
     match sources[..] {
         ["json"] => from_body(table, &cost, default, capacities),

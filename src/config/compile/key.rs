@@ -4,7 +4,11 @@ use super::fair_share;
 use super::identity::{BUILT_IN_PARTS, check_request_header};
 use crate::config::reader::{Fault, Located, Problem, Table, did_you_mean, nearest};
 use crate::config::schema::{own_value, words};
-use crate::engine::policy::{KeyPart, Mode, PathPattern, Repeated, Stage};
+use crate::engine::policy::{BodyMember, KeyPart, Mode, PathPattern, Repeated, Stage};
+use crate::engine::units::Pointer;
+
+/// The error of a limit that is decided before bodies are read.
+pub(super) const NO_BODY_ON_ARRIVAL: &str = "a limit of stage `arrival` cannot read bodies";
 
 pub(super) fn key(
     table: &Table<'_>,
@@ -14,7 +18,12 @@ pub(super) fn key(
     paths: Option<&[PathPattern]>,
 ) -> Option<Vec<KeyPart>> {
     let option = fair_share::key_option(table);
-    let parts = table.list_at(option, |text| part(text, identities).ok_or_else(|| unknown_part(text, identities)))?;
+    let read_bytes = table.size("read_body").unwrap_or_default();
+    let read = |text: &str| match text.strip_prefix("json:").map(Pointer::parse) {
+        Some(pointer) => Ok(KeyPart::Json(Box::new(BodyMember { pointer: pointer?, read_bytes }))),
+        None => part(text, identities).ok_or_else(|| unknown_part(text, identities)),
+    };
+    let parts = table.list_at(option, read)?;
     for part in &parts {
         if let KeyPart::Header(name, _) = part.get_ref()
             && let Err(fault) = check_request_header(table.context, name)
@@ -26,6 +35,7 @@ pub(super) fn key(
             KeyPart::Identity(_) if stage == Some(Stage::Arrival) => {
                 "an identity is unknown at stage `arrival`".to_owned()
             }
+            KeyPart::Json(_) if stage == Some(Stage::Arrival) => NO_BODY_ON_ARRIVAL.to_owned(),
             KeyPart::Parameter(name) => match paths.map(|all| all.iter().find(|path| !path.has_parameter(name))) {
                 None => format!("`path:{name}` is a parameter of the matching pattern, so it needs `match.path`"),
                 Some(None) => continue,
@@ -105,13 +115,15 @@ fn unknown_part(text: &str, identities: &[String]) -> Fault {
     let known = || BUILT_IN_PARTS.into_iter().chain(identities.iter().map(String::as_str));
     let suggestion = match text.split_once(':') {
         Some((kind, name)) => {
-            nearest(kind, ["header", "query", "cookie", "path", "name"]).map(|kind| format!("{kind}:{name}"))
+            nearest(kind, ["header", "query", "cookie", "json", "path", "name"]).map(|kind| format!("{kind}:{name}"))
         }
         None => own_value(text, known()).or_else(|| nearest(text, known())).map(str::to_owned),
     };
     let all = || {
         let named = known().collect::<Vec<_>>().join(", ");
-        format!("a key can have {named}, ip/24, path:NAME, header:NAME, query:NAME, cookie:NAME, name:NAME")
+        format!(
+            "a key can have {named}, ip/24, path:NAME, header:NAME, query:NAME, cookie:NAME, json:POINTER, name:NAME"
+        )
     };
     let suggestion = suggestion.filter(|suggestion| suggestion != text);
     let help = did_you_mean(suggestion.as_deref()).unwrap_or_else(all);

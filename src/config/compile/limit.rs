@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 use super::adapt::{self, Measured};
 use super::candidate::Candidate;
 use super::fleet::Fleet;
+use super::key::NO_BODY_ON_ARRIVAL;
 use super::override_key::Keyed;
 use super::overrides::{self, Target};
 use super::remote::{self, Stored};
@@ -23,7 +24,7 @@ use crate::config::reader::{Located, Table, units};
 use crate::config::schema::words::{self, OnLimitWord};
 use crate::engine::limit::adaptive_rate::WHOLE;
 use crate::engine::policy::client_ip::Prefixes;
-use crate::engine::policy::{Allowed, Except, Limit, Mode, Stage};
+use crate::engine::policy::{Allowed, Cost, Except, KeyPart, Limit, Match, Mode, Stage};
 
 /// The limit of a configuration without limits: requests wait if their path has more than 100 requests a minute.
 pub const DEFAULT_LIMIT: &str = r#"[[limit]]
@@ -102,6 +103,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
     let match_table = table.table("match");
     let mut matches = matching::matches(&match_table);
     matching::cover_head(&mut matches.methods);
+    matches.json = matching::members(&match_table, table.size("read_body").unwrap_or_default());
     let except = except(&table.table("except"));
     let enforced_percent = enforced_percent(table, mode);
     let is_partial = enforced_percent.is_some_and(|percent| percent < 100);
@@ -120,6 +122,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
     let measured = Measured { stage, key: key.as_deref(), allowed: allowed.as_ref(), sharing: sharing.as_ref() };
     let adapt = adapt::adapt(table, &measured, &mut capacities);
     let cost = cost::compile(table, &capacities);
+    check_read_body(table, key.as_deref(), &matches, cost.as_ref());
     let queue = allowed.as_ref().filter(|_| scheme.shapes()).map(|allowed| allowed.usual.capacity());
     let excess = on_limit::compile(table, word, queue);
     let (after, max_keys) = (settle::after(table, stage), table.count("max_keys"));
@@ -181,6 +184,15 @@ fn enforced_percent(table: &Table<'_>, mode: Option<Mode>) -> Option<u8> {
     table.percent("enforce", 1, Some("with `mode = \"shadow\"` the limit refuses nothing"))
 }
 
+/// Notes a bound on bodies that the limit does not read. After an error in the cost or the key that is unknown.
+fn check_read_body(table: &Table<'_>, key: Option<&[KeyPart]>, matches: &Match, cost: Option<&Cost>) {
+    let reads_key = key.is_none_or(|key| key.iter().any(|part| matches!(part, KeyPart::Json(_))));
+    let reads_cost = cost.is_none_or(|cost| matches!(cost, Cost::FromBody(_)));
+    if !reads_key && !reads_cost && matches.json.is_empty() {
+        table.fault_if_present("read_body", "has an effect only with `cost.json`, `match.json` or `json:` in `key`");
+    }
+}
+
 /// The options with numbers for plans.
 const BY_PLAN: [&str; 3] = ["plans", "max_plan_rate", "weights"];
 
@@ -191,8 +203,9 @@ fn check_stage(table: &Table<'_>, stage: Option<Stage>, allowed: Option<&Allowed
             table.fault_at("algorithm", "a limit of stage `arrival` cannot release units after the response");
         }
         if table.table("cost").has("json") {
-            table.fault_at("cost", "a limit of stage `arrival` cannot read bodies");
+            table.fault_at("cost", NO_BODY_ON_ARRIVAL);
         }
+        table.table("match").fault_if_present("json", NO_BODY_ON_ARRIVAL);
         for plans in BY_PLAN {
             table.fault_if_present(plans, "the plan of a request is unknown at stage `arrival`");
         }

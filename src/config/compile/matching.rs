@@ -1,5 +1,6 @@
 //! `match` of limits and routes: paths, hosts, methods, headers and addresses of clients.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Method};
@@ -9,7 +10,10 @@ use toml::de::DeValue;
 use super::identity::request_header;
 use crate::config::reader::{Fault, Located, Table, did_you_mean, nearest, units};
 use crate::engine::policy::path::PathRules;
-use crate::engine::policy::{HeaderTest, HostPattern, Match, Networks, PathPattern, PatternError, TextRegex, compared};
+use crate::engine::policy::{
+    BodyMember, HeaderTest, HostPattern, Match, MemberTest, Networks, PathPattern, PatternError, TextRegex, compared,
+};
+use crate::engine::units::Pointer;
 
 /// Compiles a `match` table. Notes and leaves out invalid entries; the configuration is invalid then.
 pub(super) fn matches(table: &Table<'_>) -> Match {
@@ -25,8 +29,53 @@ pub(super) fn matches(table: &Table<'_>) -> Match {
         hosts: table.list("host", host).unwrap_or_default(),
         methods: methods.into_iter().map(Located::into_inner).collect(),
         headers: headers(table),
+        json: Vec::new(),
         networks: networks(table),
     }
+}
+
+/// Compiles the conditions for members of bodies, of which at most `read_bytes` are read.
+pub(super) fn members(table: &Table<'_>, read_bytes: u64) -> Vec<(BodyMember, MemberTest)> {
+    let mut members: Vec<(BodyMember, MemberTest)> = Vec::new();
+    for (name, value) in table.table("json").entries() {
+        let test = member_test(table, value);
+        match Pointer::parse(name.get_ref()) {
+            Err(fault) => table.fault("json", name.span(), fault),
+            Ok(pointer) => members.extend(test.map(|test| (BodyMember { pointer, read_bytes }, test))),
+        }
+    }
+    members
+}
+
+fn member_test<'a>(table: &Table<'a>, value: &'a Spanned<DeValue<'a>>) -> Option<MemberTest> {
+    let texts = |texts: Vec<&str>| {
+        let texts = texts.into_iter().map(|text| Box::from(compared(text.as_bytes())));
+        MemberTest::OneOf(Arc::new(texts.collect()))
+    };
+    let test = match value.get_ref() {
+        DeValue::Boolean(expected) => return Some(MemberTest::Is(*expected)),
+        DeValue::String(text) if text == "*" => return Some(MemberTest::Present),
+        DeValue::String(text) => Some(texts(vec![text])),
+        DeValue::Array(items) => {
+            let all = items.iter().map(|item| item.get_ref().as_str()).collect::<Option<Vec<_>>>();
+            all.filter(|all| !all.is_empty()).map(texts)
+        }
+        DeValue::Table(_) => {
+            table.hide_all(value);
+            let any_text = |text: &str| Ok(Box::from(compared(text.as_bytes())));
+            return match listed_or_regex(table, "json", value, any_text)? {
+                ListedOrRegex::Listed(texts) => Some(MemberTest::OneOf(texts)),
+                ListedOrRegex::Regex(regex) => Some(MemberTest::Matches(regex)),
+            };
+        }
+        _ => None,
+    };
+    // The value may be a credential.
+    table.hide_all(value);
+    if test.is_none() {
+        table.fault("json", value.span(), "expected a string, a list of strings, `true`, `false`, or a table");
+    }
+    test
 }
 
 /// The networks of `ip`. Without a row in its files, all clients would match.
@@ -138,15 +187,13 @@ fn header_test<'a>(table: &Table<'a>, value: &'a Spanned<DeValue<'a>>) -> Option
     // The value may be a credential.
     table.hide_all(value);
     let Some(text) = value.get_ref().as_str() else {
-        let test = table.table("header").table_of("NAME", value);
-        return match (test.has("regex"), test.has("file")) {
-            (true, false) => test.parsed("regex", |text| regex(text, false)).map(HeaderTest::Matches),
-            (false, true) => listed_values(&test),
-            _ if test.is_broken() => None,
-            _ => {
-                table.fault("header", value.span(), "needs either `regex` or `file`");
-                None
-            }
+        let field_value = |text: &str| {
+            let value = HeaderValue::from_str(text).map_err(|_| Fault::new("this is not a valid header value"))?;
+            Ok(Box::from(compared(value.as_bytes())))
+        };
+        return match listed_or_regex(table, "header", value, field_value)? {
+            ListedOrRegex::Listed(values) => Some(HeaderTest::OneOf(values)),
+            ListedOrRegex::Regex(regex) => Some(HeaderTest::Matches(regex)),
         };
     };
     let test = HeaderValue::from_str(text).map(HeaderTest::Is).ok();
@@ -156,18 +203,42 @@ fn header_test<'a>(table: &Table<'a>, value: &'a Spanned<DeValue<'a>>) -> Option
     test
 }
 
+/// The table of a condition.
+enum ListedOrRegex {
+    Listed(Arc<HashSet<Box<[u8]>>>),
+    Regex(TextRegex),
+}
+
+/// Reads `{ regex = "..." }` or `{ file = "..." }` of the option `key`. `value_of` parses a row.
+fn listed_or_regex<'a>(
+    table: &Table<'a>,
+    key: &str,
+    value: &'a Spanned<DeValue<'a>>,
+    value_of: impl Fn(&str) -> Result<Box<[u8]>, Fault>,
+) -> Option<ListedOrRegex> {
+    let test = table.table(key).table_of("NAME", value);
+    match (test.has("regex"), test.has("file")) {
+        (true, false) => test.parsed("regex", |text| regex(text, false)).map(ListedOrRegex::Regex),
+        (false, true) => listed_values(&test, value_of).map(ListedOrRegex::Listed),
+        _ if test.is_broken() => None,
+        _ => {
+            table.fault(key, value.span(), "needs either `regex` or `file`");
+            None
+        }
+    }
+}
+
 /// The values in the rows of `file`.
-fn listed_values(test: &Table<'_>) -> Option<HeaderTest> {
+fn listed_values(
+    test: &Table<'_>,
+    value: impl Fn(&str) -> Result<Box<[u8]>, Fault>,
+) -> Option<Arc<HashSet<Box<[u8]>>>> {
     let file = test.text_at("file")?;
-    let value = |text: &str| {
-        let value = HeaderValue::from_str(text).map_err(|_| Fault::new("this is not a valid header value"))?;
-        Ok(Box::from(compared(value.as_bytes())))
-    };
     let rows = test.rows("file", &file.span(), file.get_ref(), value);
     if rows.is_empty() {
         test.fault("file", file.span(), "the file has no row, so no request would match");
     }
-    Some(HeaderTest::OneOf(Arc::new(rows.into_iter().map(|(_, value)| value).collect())))
+    Some(Arc::new(rows.into_iter().map(|(_, value)| value).collect()))
 }
 
 /// Parses a regular expression of the paths of requests, folded as they are.

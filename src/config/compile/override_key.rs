@@ -62,7 +62,15 @@ pub(super) fn note_same_key(table: &Table<'_>, span: Range<usize>, first: Range<
 
 /// Whether a value of this part may be a credential.
 fn may_be_secret(part: &KeyPart) -> bool {
-    matches!(part, KeyPart::Uri | KeyPart::Header(..) | KeyPart::Query(..) | KeyPart::Cookie(..) | KeyPart::Identity(_))
+    matches!(
+        part,
+        KeyPart::Uri
+            | KeyPart::Header(..)
+            | KeyPart::Query(..)
+            | KeyPart::Cookie(..)
+            | KeyPart::Json(_)
+            | KeyPart::Identity(_)
+    )
 }
 
 /// Describes the error of a text. The message repeats the text only if it cannot be a secret. A text that was set at run
@@ -104,9 +112,12 @@ fn unrepeated(part: &KeyPart) -> Fault {
         KeyPart::Route => ("this is not one of `match.path`", None),
         KeyPart::Host => ("this is not a host", Some("an override applies to one host; write it in lower case")),
         KeyPart::Method => ("this is not a method", Some("methods are in upper case")),
-        KeyPart::Identity(_) | KeyPart::Header(..) | KeyPart::Query(..) | KeyPart::Cookie(..) | KeyPart::Named(_) => {
-            ("no request can have this key", None)
-        }
+        KeyPart::Identity(_)
+        | KeyPart::Header(..)
+        | KeyPart::Query(..)
+        | KeyPart::Cookie(..)
+        | KeyPart::Json(_)
+        | KeyPart::Named(_) => ("no request can have this key", None),
     };
     Fault::new(what).help(help.map(str::to_owned))
 }

@@ -30,6 +30,10 @@ pub(super) fn stale(
     if key.is_some_and(|parts| parts.iter().any(|part| matches!(part, KeyPart::Named(_)))) {
         table.fault_at("stale", "has an effect on requests only, and callers of the limiter service make none");
     }
+    let reads_body = key.is_some_and(|parts| parts.iter().any(|part| matches!(part, KeyPart::Json(_))));
+    if reads_body || !matches.json.is_empty() {
+        table.fault_at("stale", "stores answers by the head of a request, and this limit depends on the body");
+    }
     let methods = &matches.methods;
     if !methods.is_empty() && !methods.contains(&Method::GET) {
         table.fault_at("stale", ("stores answers to GET only, and `match.method` has other methods", "remove it"));

@@ -145,6 +145,9 @@ impl<'l> NamedLimits<'l> {
             KeyPart::Uri | KeyPart::Parameter(_) | KeyPart::Header(..) | KeyPart::Query(..) | KeyPart::Cookie(..) => {
                 true
             }
+            KeyPart::Json(member) => {
+                !limit.matches.json.iter().any(|(other, test)| *other == **member && test.is_list())
+            }
             // A client may send any host and any method, unless the limit matches some only.
             KeyPart::Host => !limit.matches.hosts.iter().all(is_exact) || limit.matches.hosts.is_empty(),
             KeyPart::Method => limit.matches.methods.is_empty(),
@@ -184,6 +187,9 @@ impl<'l> NamedLimits<'l> {
             } else if limit.is_sampled() {
                 let help = "write `by = \"cpu\"`; a check of `[check]` sees no answer";
                 ("adapts by answers, and a check does not see the answer", help)
+            } else if limit.read_bytes().is_some() {
+                let help = "a check of `[check]` meets no `match.json`, and charges `default` of `cost.json`";
+                ("reads bodies of requests, and a check does not see them", help)
             } else {
                 continue;
             };

@@ -64,6 +64,8 @@ pub enum Kind {
     OneOfOrTable(&'static dyn Words),
     /// A string, or a table.
     TextOrTable(&'static str),
+    /// A string, a boolean, a list of strings, or a table.
+    ValueOrTable(&'static str),
     /// Names and strings.
     Map(&'static str),
     /// A list of tables, not empty.
@@ -130,6 +132,7 @@ impl fmt::Display for Kind {
             Self::OneOf(words) => write!(f, "`{}`", words.all().join("`, `")),
             Self::OneOfOrTable(words) => write!(f, "`{}`, or table", words.all().join("`, `")),
             Self::TextOrTable(what) => write!(f, "string ({what}), or table"),
+            Self::ValueOrTable(what) => write!(f, "string or list of strings ({what}), boolean, or table"),
             Self::Map(what) => write!(f, "table ({what})"),
             Self::Tables(what) => write!(f, "non-empty list of tables ({what})"),
         }

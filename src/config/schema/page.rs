@@ -101,7 +101,7 @@ impl fmt::Display for Brief {
             Kind::SizeOr(min, max, word) => write!(f, "{}–{}, or `{word}`", Bytes(min), Bytes(max)),
             Kind::Switch => f.write_str("boolean"),
             Kind::DurationIn(min, max) => write!(f, "{}–{}", Milliseconds(min), Milliseconds(max)),
-            Kind::TextOrTable(what) => write!(f, "{what}, or table"),
+            Kind::TextOrTable(what) | Kind::ValueOrTable(what) => write!(f, "{what}, or table"),
             Kind::Map(what) => write!(f, "table: {what}"),
             Kind::Tables(what) => write!(f, "tables: {what}"),
             kind => write!(f, "{kind}"),

@@ -1,10 +1,11 @@
 //! `[[limit]]`: whom it concerns, and how many keys it remembers.
 
+use std::sync::Arc;
+
 use http::HeaderName;
 
 use super::*;
-use crate::engine::policy::KeyPart;
-use crate::engine::policy::Repeated;
+use crate::engine::policy::{KeyPart, MemberTest, Repeated};
 
 #[test]
 fn limits() {
@@ -23,7 +24,7 @@ fn limits() {
     1 | [[limit]]
       | ^^^^^^^^^
       |
-      = help: expected list of strings (part of a key). Owner of a budget: `ip`, `path`, `uri` (path and query), `route`, `path:NAME` (a parameter of `match.path`), `host`, `method`, an identity, `header:NAME`, `query:NAME`, `cookie:NAME`, or `name:NAME` for callers of the limiter service; `[]` for one budget for all.
+      = help: expected list of strings (part of a key). Owner of a budget: `ip`, `path`, `uri` (path and query), `route`, `path:NAME` (a parameter of `match.path`), `host`, `method`, an identity, `header:NAME`, `query:NAME`, `cookie:NAME`, `json:POINTER` (in the body), or `name:NAME` for callers of the limiter service; `[]` for one budget for all.
 
     error: `limit.rate` is missing
      --> weir.toml:1:1
@@ -117,7 +118,7 @@ header = "x-a""#), @r#"
     3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
       |                                     ^^^^^^^^^
       |
-      = help: a key can have ip, path, uri, route, host, method, seller, ip/24, path:NAME, header:NAME, query:NAME, cookie:NAME, name:NAME
+      = help: a key can have ip, path, uri, route, host, method, seller, ip/24, path:NAME, header:NAME, query:NAME, cookie:NAME, json:POINTER, name:NAME
 
     error: `limit.key`: `sellr` is not a part of a key
      --> weir.toml:3:48
@@ -385,6 +386,42 @@ fn regular_expressions() {
         compile(&limit("path_regex = '^/A'").replace("[[limit]]", "[server.paths]\nignore_case = true\n[[limit]]"));
     let config = config.unwrap();
     assert!(config.policy.limits()[0].matches.path_regexes[0].matches(b"/a"), "folded like paths");
+}
+
+#[test]
+fn members_of_bodies() {
+    let limit = |rest: &str| format!("{UPSTREAM}[[limit]]\nname = 'a'\nrate = '1/s'\n{rest}");
+    for (rest, hint) in [
+        ("key = ['json:model']", "`limit.key`: expected a JSON pointer"),
+        ("key = ['jsn:/model']", "did you mean `json:/model`?"),
+        ("key = ['json:/a']\nstage = 'arrival'", "`limit.key`: a limit of stage `arrival` cannot read bodies"),
+        ("key = ['json:/a']\nread_body = '2MiB'", "`limit.read_body`: "),
+        ("key = ['json:/a']\nstale = { max_age = '1s' }", "`limit.stale`: stores answers by the head of a request"),
+        ("key = []\nmatch.json.'/a' = 'b'\nstage = 'arrival'", "`limit.match.json`: a limit of stage `arrival`"),
+        ("key = []\nmatch.json.a = 'b'", "`limit.match.json`: expected a JSON pointer"),
+        ("key = []\nmatch.json.'/a' = 1", "`limit.match.json`: expected a string, a list of strings"),
+        ("key = []\nmatch.json.'/a' = []", "`limit.match.json`: expected a string, a list of strings"),
+        ("key = []\nmatch.json.'/a' = {}", "`limit.match.json`: needs either `regex` or `file`"),
+        ("key = []\nmatch.json = '/a'", "`limit.match.json`: expected table"),
+        ("key = []\nmatch.json.'/a' = { regex = '(' }", "`limit.match.json.NAME.regex`: not a regular expression"),
+        ("key = []\nread_body = '1KiB'", "`limit.read_body`: has an effect only with `cost.json`"),
+    ] {
+        let said = said(&limit(rest));
+        assert!(said.contains(hint), "{rest}\n{said}");
+    }
+    let said = said(&limit("key = []\nmatch.json.'/a' = ['secret', 7]"));
+    assert!(!said.contains("secret"), "{said}");
+    let config = compile(&limit(
+        "key = ['ip', 'json:/m~1n']\nread_body = '1KiB'\nmatch.json = { '/a' = ' b ', '/c' = ['d'], '/e' = true, '/f' = '*' }",
+    ));
+    let policy = config.unwrap().policy;
+    let limit = &policy.limits()[0];
+    let KeyPart::Json(member) = &limit.key[1] else { panic!("a member") };
+    assert_eq!((policy.part_name(&limit.key[1]), member.read_bytes), ("json:/m~1n".into(), 1024));
+    let texts = |text: &str| MemberTest::OneOf(Arc::new([Box::from(text.as_bytes())].into()));
+    let tests: Vec<_> = limit.matches.json.iter().map(|(_, test)| test.clone()).collect();
+    assert_eq!(tests, [texts("b"), texts("d"), MemberTest::Is(true), MemberTest::Present]);
+    assert!(limit.matches.json.iter().all(|(member, _)| member.read_bytes == 1024));
 }
 
 #[test]

@@ -18,19 +18,24 @@ pub struct BodyNeed<'p> {
 }
 
 impl Policy {
-    /// What the limits that apply to a request need of its body; `None` if they need nothing.
+    /// What the limits that may apply to a request need of its body; `None` if they need nothing.
     #[cold]
     pub fn body_need(&self, facts: &Facts<'_>) -> Option<BodyNeed<'_>> {
         let pointers = self.body_pointers.as_deref()?;
         let (mut read_bytes, mut refused_beyond) = (None, None::<u64>);
-        self.for_each_applied(Stage::Identified, facts, |applied| {
-            let limit = applied.limit;
-            let Cost::FromBody(cost) = &limit.cost else { return };
-            read_bytes = read_bytes.max(Some(cost.read_bytes));
-            if cost.refuses_longer && limit.mode == Mode::Enforce && !limit.is_partly_enforced() {
-                refused_beyond = Some(refused_beyond.map_or(cost.read_bytes, |bound| bound.min(cost.read_bytes)));
-            }
-        });
+        self.for_each_fitting(
+            Stage::Identified,
+            facts,
+            |limit| limit.may_apply_beyond_path(facts),
+            |applied| {
+                let limit = applied.limit;
+                read_bytes = read_bytes.max(limit.read_bytes());
+                let Cost::FromBody(cost) = &limit.cost else { return };
+                if cost.refuses_longer && limit.mode == Mode::Enforce && !limit.is_partly_enforced() {
+                    refused_beyond = Some(refused_beyond.map_or(cost.read_bytes, |bound| bound.min(cost.read_bytes)));
+                }
+            },
+        );
         Some(BodyNeed { pointers, read_bytes: read_bytes?, refused_beyond })
     }
 }

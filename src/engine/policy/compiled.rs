@@ -7,7 +7,6 @@ use http::Method;
 use super::access::Access;
 use super::allowed::{Shares, Variant};
 use super::client_api::ClientApi;
-use super::cost::Cost;
 use super::descriptors::Descriptors;
 use super::facts::Facts;
 use super::identity::api_keys::ApiKeys;
@@ -34,7 +33,8 @@ pub struct Policy {
     pub(super) traits: Vec<LimitTraits>,
     /// The matcher of each stage. It leaves out limits that are off.
     pub(super) matchers: [Matcher; 2],
-    /// The matcher of limits that need an identity and may not decide: limits that are off, or select or exempt clients.
+    /// The matcher of limits that need an identity and may not decide: limits that are off, select or exempt clients, or look
+    /// at bodies.
     pub(super) guards: Matcher,
     /// The identities; [`KeyPart::Identity`] has an index into them.
     pub identities: Arc<[Identity]>,
@@ -239,14 +239,27 @@ impl Policy {
 
     /// Calls `each` with every limit of `stage` that applies to the request, in no defined order.
     #[inline]
-    pub fn for_each_applied<'p>(&'p self, stage: Stage, facts: &Facts<'_>, mut each: impl FnMut(Applied<'p>)) {
+    pub fn for_each_applied<'p>(&'p self, stage: Stage, facts: &Facts<'_>, each: impl FnMut(Applied<'p>)) {
+        self.for_each_fitting(stage, facts, |limit| limit.applies_beyond_path(facts), each);
+    }
+
+    /// Calls `each` with every limit of `stage` whose path, and whose preflights, are those of the request, and that
+    /// `fits`.
+    #[inline]
+    pub(super) fn for_each_fitting<'p>(
+        &'p self,
+        stage: Stage,
+        facts: &Facts<'_>,
+        fits: impl Fn(&Limit) -> bool,
+        mut each: impl FnMut(Applied<'p>),
+    ) {
         self.matchers[stage as usize].for_each_candidate(facts, |leaf| {
             let index = leaf.number;
             let (limit, traits) = (&self.limits[index], &self.traits[index]);
             if facts.is_free_preflight && self.frees(limit, facts) {
                 return;
             }
-            if traits.path_only || limit.applies_beyond_path(facts) {
+            if traits.path_only || fits(limit) {
                 each(Applied { index, limit, traits, route: limit.matches.route(leaf.pattern) });
             }
         });
@@ -259,7 +272,8 @@ impl Policy {
         self.beyond_limits[usize::from(is_free)]
     }
 
-    /// Calls `each` with every limit that guards the request, but may not decide about it: it is off, or selects or exempts clients.
+    /// Calls `each` with every limit that guards the request, but may not decide about it: it is off, selects or exempts
+    /// clients, or looks at bodies.
     pub fn for_each_guard<'p>(&'p self, facts: &Facts<'_>, mut each: impl FnMut(&'p Limit)) {
         self.guards.for_each_candidate(facts, |leaf| {
             let limit = &self.limits[leaf.number];
@@ -296,11 +310,7 @@ fn assigning(limits: &[Limit]) -> Box<[usize]> {
 
 /// The pointers of all limits into bodies of requests.
 fn body_pointers(limits: &[Limit]) -> Option<Box<RequestPointers>> {
-    let pointers = limits.iter().filter_map(|limit| match &limit.cost {
-        Cost::FromBody(cost) => Some(&cost.pointer),
-        _ => None,
-    });
-    RequestPointers::new(pointers).map(Box::new)
+    RequestPointers::new(limits.iter().flat_map(Limit::body_pointers)).map(Box::new)
 }
 
 /// The matcher of the limits of `stage`, without limits that are off or for callers of the limiter service.
@@ -313,7 +323,8 @@ fn matcher(limits: &[Limit], stage: Stage) -> Matcher {
 /// The matcher of limits that need an identity and may not decide about a request.
 fn guards(limits: &[Limit]) -> Matcher {
     let selects_clients = |limit: &Limit| !limit.except.networks.is_empty() || !limit.matches.networks.is_empty();
-    let may_not_decide = |limit: &Limit| limit.mode == Mode::Off || selects_clients(limit);
+    let may_not_decide =
+        |limit: &Limit| limit.mode == Mode::Off || selects_clients(limit) || !limit.matches.json.is_empty();
     let guards = limits.iter().enumerate().filter(|(_, limit)| limit.needs_identity() && may_not_decide(limit));
     Matcher::of(guards.map(|(index, limit)| (index, &limit.matches)))
 }

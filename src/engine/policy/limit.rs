@@ -7,6 +7,7 @@ use http::StatusCode;
 use http::header::CONTENT_LENGTH;
 
 use super::allowed::Allowed;
+use super::body_member::BodyMember;
 use super::cost::{Cost, CostSource};
 use super::facts::Facts;
 use super::identity::client_ip::Prefixes;
@@ -20,6 +21,7 @@ use super::stale::StaleRule;
 use super::strategy::Strategy;
 use crate::engine::limit::slow_down::SlowDown;
 use crate::engine::limit::{Key, OnFull, Retry, Scale, adaptive_rate, ban};
+use crate::engine::units::Pointer;
 
 /// A compiled `[[limit]]`.
 #[derive(Clone, Debug)]
@@ -204,6 +206,32 @@ impl Limit {
         if is_money { Some(Unit::MicroUsd) } else { self.counts_bytes().then_some(Unit::ContentBytes) }
     }
 
+    /// The members of bodies in the key and the conditions.
+    fn members(&self) -> impl Iterator<Item = &BodyMember> {
+        let key = self.key.iter().filter_map(|part| match part {
+            KeyPart::Json(member) => Some(&**member),
+            _ => None,
+        });
+        key.chain(self.matches.json.iter().map(|(member, _)| member))
+    }
+
+    /// The pointers to what the limit reads of the body of a request.
+    pub(super) fn body_pointers(&self) -> impl Iterator<Item = &Pointer> {
+        let cost = match &self.cost {
+            Cost::FromBody(cost) => Some(&cost.pointer),
+            _ => None,
+        };
+        cost.into_iter().chain(self.members().map(|member| &member.pointer))
+    }
+
+    /// The longest body that the limit reads; `None` if it reads none.
+    pub fn read_bytes(&self) -> Option<u64> {
+        match &self.cost {
+            Cost::FromBody(cost) => Some(cost.read_bytes),
+            _ => self.members().map(|member| member.read_bytes).next(),
+        }
+    }
+
     fn counts_bytes(&self) -> bool {
         let settles = self.after.as_ref().and_then(|after| after.settle.as_ref());
         let header = match &self.cost {
@@ -248,13 +276,18 @@ impl Limit {
     /// Whether all conditions but the path are met, and neither the client nor the path is exempt.
     #[inline(never)]
     pub(super) fn applies_beyond_path(&self, facts: &Facts<'_>) -> bool {
+        self.may_apply_beyond_path(facts) && self.matches.has_body(facts)
+    }
+
+    /// Whether the limit applies if the body of the request meets its conditions.
+    pub(super) fn may_apply_beyond_path(&self, facts: &Facts<'_>) -> bool {
         self.guards_beyond_path(facts)
             && self.matches.has_client(facts)
             && self.except.network(facts.client_ip).is_none()
     }
 
     /// Whether the limit guards the request, if a pattern matches its path: its identities are verified whatever the mode
-    /// of the limit is, and whether the limit selects or exempts the client or not.
+    /// of the limit is, and whether the limit selects or exempts the client or not, and whatever its body is.
     pub(super) fn guards_beyond_path(&self, facts: &Facts<'_>) -> bool {
         self.matches.fits_any_client(facts) && self.except.path(facts.path).is_none()
     }

@@ -10,6 +10,7 @@ use super::facts::Facts;
 use super::limit::{Limit, Mode};
 use super::matching::conditions::has_header;
 use super::matching::matcher::Matcher;
+use crate::engine::units::Pointer;
 
 /// A reason why a limit does not apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub enum Mismatch {
     Host,
     /// The condition for this header is not met.
     Header(HeaderName),
+    /// The condition for this member of the body is not met.
+    Body(Pointer),
     /// The limit does not list a network of the client.
     Client,
     /// The client is in this exempt network.
@@ -49,6 +52,7 @@ impl fmt::Display for Mismatch {
             Self::Method => f.write_str("match.method does not have this method"),
             Self::Host => f.write_str("match.host does not have this host"),
             Self::Header(name) => write!(f, "match.header: {name} does not have the required value"),
+            Self::Body(pointer) => write!(f, "match.json: {pointer} does not have the required value"),
             Self::Client => f.write_str("match.ip does not have the client"),
             Self::Except(net) => write!(f, "except.ip has the client in {net}"),
             Self::ExceptPath(pattern) => write!(f, "except.path has {pattern}"),
@@ -92,7 +96,9 @@ impl Limit {
         let client = (!self.matches.has_client(facts)).then_some(Mismatch::Client);
         let network = self.except.network(facts.client_ip).copied().map(Mismatch::Except);
         let path = self.except.path(facts.path).map(|pattern| Mismatch::ExceptPath(pattern.as_str().into()));
-        let own = regex.into_iter().chain(method).chain(host).chain(headers).chain(client);
+        let json = self.matches.json.iter().filter(|(member, test)| !member.fits(test, facts.body));
+        let json = json.map(|(member, _)| Mismatch::Body(member.pointer.clone()));
+        let own = regex.into_iter().chain(method).chain(host).chain(headers).chain(json).chain(client);
         own.chain(network).chain(path)
     }
 }
@@ -106,7 +112,9 @@ mod tests {
     use crate::base::fields::FieldBuf;
     use crate::engine::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};
     use crate::engine::policy::testing::{facts, limit};
-    use crate::engine::policy::{Except, HeaderTest, HostPattern, Match, PathPattern, Stage, TextRegex};
+    use crate::engine::policy::{
+        BodyMember, Except, HeaderTest, HostPattern, Match, MemberTest, PathPattern, Stage, TextRegex,
+    };
 
     fn limits() -> Vec<Limit> {
         let matches = || limit("l", &["/a/{x}"]).matches;
@@ -116,6 +124,7 @@ mod tests {
         };
         let regex = |text: &str| TextRegex::new(text, false).unwrap();
         let header = |test| vec![(HeaderName::from_static("x-a"), test)];
+        let member = BodyMember { pointer: Pointer::parse("/a").unwrap(), read_bytes: 1 };
         let with = |matches| Limit { matches, ..limit("l", &[]) };
         vec![
             limit("all", &[]),
@@ -131,6 +140,7 @@ mod tests {
             with(Match { headers: header(HeaderTest::Matches(regex("^1$"))), ..Match::default() }),
             with(Match { path_regexes: vec![regex("/[ab]$")], ..Match::default() }),
             with(Match { networks: except().networks, ..Match::default() }),
+            with(Match { json: vec![(member, MemberTest::Present)], ..Match::default() }),
         ]
     }
 
@@ -167,6 +177,7 @@ mod tests {
         match.header: x-a does not have the required value
         match.path_regex does not match this path
         l applies
+        match.json: /a does not have the required value
         "#);
     }
 

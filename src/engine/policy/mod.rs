@@ -6,6 +6,7 @@
 pub mod access;
 mod allowed;
 mod body_cost;
+mod body_member;
 mod body_need;
 mod client_api;
 mod compiled;
@@ -39,6 +40,7 @@ mod tests;
 
 pub use allowed::{Allowed, Variant, WrittenRules};
 pub use body_cost::BodyCost;
+pub use body_member::{BodyMember, MemberTest};
 pub use body_need::BodyNeed;
 pub use client_api::ClientApi;
 pub use compiled::{Applied, LimitTraits, Policy};

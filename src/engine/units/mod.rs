@@ -20,7 +20,7 @@ pub use number::Weight;
 pub use pointers::Pointer;
 pub use preset::Preset;
 pub use reading::{Reading, Unreadable};
-pub use request::{RequestBody, RequestNumber, RequestPointers};
+pub use request::{RequestBody, RequestNumber, RequestPointers, RequestValue};
 pub use rule::{BodyUnits, Tariff};
 
 #[cfg(test)]

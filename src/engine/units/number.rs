@@ -1,5 +1,7 @@
 //! Exact arithmetic of numbers in JSON and their weights.
 
+use std::fmt;
+
 use crate::base::fields::decimal;
 
 /// The parts into which a unit is divided. A number with more decimals is rounded up.
@@ -40,6 +42,15 @@ impl Number {
 
     pub(super) fn minus(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl fmt::Display for Number {
+    /// Writes all spellings of a number alike.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, parts) = (self.0 / PARTS, self.0 % PARTS);
+        write!(f, "{whole}")?;
+        if parts > 0 { write!(f, ".{}", format!("{parts:09}").trim_end_matches('0')) } else { Ok(()) }
     }
 }
 

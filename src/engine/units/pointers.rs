@@ -1,5 +1,7 @@
 //! JSON pointers (RFC 6901) as one tree, which is followed while a document passes.
 
+use std::fmt;
+
 use crate::base::fields::decimal;
 
 /// The most segments of a pointer.
@@ -8,7 +10,7 @@ const SEGMENTS_MAX: usize = 16;
 const SEGMENT_BYTES_MAX: usize = 256;
 
 /// A pointer to a value of a document.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pointer(Vec<Box<str>>);
 
 impl Pointer {
@@ -23,6 +25,12 @@ impl Pointer {
         let segments: Vec<_> = text.split('/').map(unescape).collect::<Result<_, _>>()?;
         let is_long = segments.len() > SEGMENTS_MAX || segments.iter().any(|segment| segment.len() > SEGMENT_BYTES_MAX);
         if is_long { Err("a JSON pointer has at most 16 names of at most 256 bytes") } else { Ok(Self(segments)) }
+    }
+}
+
+impl fmt::Display for Pointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|name| write!(f, "/{}", name.replace('~', "~0").replace('/', "~1")))
     }
 }
 
@@ -84,6 +92,11 @@ impl PointerTree {
         let tree = Self::new(pointers);
         // The longest character of which readers make an ASCII letter has three bytes.
         Self { longest: 3 * tree.longest, is_request: true, ..tree }
+    }
+
+    /// Whether the document is a request.
+    pub(super) fn is_request(&self) -> bool {
+        self.is_request
     }
 
     /// Whether some readers take `name`, which is not that of a member, for one: Go ignores the case of letters.

@@ -3,6 +3,8 @@
 //! A client chooses the text, so doubt never makes a request cheaper: a body that its service may read in another way
 //! is unreadable.
 
+use std::borrow::Cow;
+
 use super::body::is_encoding;
 use super::number::{Sum, Weight};
 use super::pointers::{Pointer, PointerTree};
@@ -40,6 +42,21 @@ pub enum RequestNumber {
     /// The service may read another number than Weir.
     Unreadable,
 }
+
+/// A value of a request's body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestValue<'b> {
+    /// A string, or a number in one spelling.
+    Text(Cow<'b, [u8]>),
+    /// `true` or `false`.
+    Boolean(bool),
+    /// There is no value, or it is `null`, an object or an array.
+    Absent,
+    /// The service may read another value than Weir.
+    Unreadable,
+}
+
+static ABSENT: Value = Value::Absent;
 
 /// What was read of a request's body.
 #[derive(Debug)]
@@ -100,19 +117,36 @@ impl<'p> RequestBody<'p> {
 
     /// The number at a pointer.
     pub fn number(&self, pointer: &Pointer) -> RequestNumber {
-        if self.is_encoded || self.is_broken != Some(false) || self.scanner.is_ambiguous() {
-            return RequestNumber::Unreadable;
-        }
-        let slot = self.pointers.pointers.iter().position(|known| known == pointer);
-        match slot.and_then(|slot| self.scanner.value(slot)) {
+        match self.find(pointer) {
             Some(Value::Number(number)) => {
                 let mut sum = Sum::default();
                 sum.add(*number, Weight::ONE);
                 RequestNumber::Units(sum.units())
             }
-            Some(Value::Unreadable | Value::Text(_)) => RequestNumber::Unreadable,
-            Some(Value::Absent) | None => RequestNumber::Absent,
+            Some(Value::Boolean(_) | Value::Absent) => RequestNumber::Absent,
+            Some(Value::Unreadable | Value::Text(_)) | None => RequestNumber::Unreadable,
         }
+    }
+
+    /// The value at a pointer. Readers differ about text that is no Unicode.
+    pub fn value(&self, pointer: &Pointer) -> RequestValue<'_> {
+        let is_text = |text: &[u8]| str::from_utf8(text).is_ok_and(|text| !text.contains(char::REPLACEMENT_CHARACTER));
+        match self.find(pointer) {
+            Some(Value::Text(text)) if is_text(text) => RequestValue::Text(Cow::Borrowed(text)),
+            Some(Value::Number(number)) => RequestValue::Text(number.to_string().into_bytes().into()),
+            Some(Value::Boolean(value)) => RequestValue::Boolean(*value),
+            Some(Value::Absent) => RequestValue::Absent,
+            Some(Value::Unreadable | Value::Text(_)) | None => RequestValue::Unreadable,
+        }
+    }
+
+    /// What stands at a pointer; `None` if the body cannot be read.
+    fn find(&self, pointer: &Pointer) -> Option<&Value> {
+        if self.is_encoded || self.is_broken != Some(false) || self.scanner.is_ambiguous() {
+            return None;
+        }
+        let slot = self.pointers.pointers.iter().position(|known| known == pointer);
+        Some(slot.and_then(|slot| self.scanner.value(slot)).unwrap_or(&ABSENT))
     }
 }
 

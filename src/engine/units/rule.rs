@@ -170,6 +170,6 @@ fn number(scanner: &Scanner, slots: &[Slot]) -> Result<Option<Number>, Unreadabl
     match slots.iter().find_map(|slot| scanner.value(*slot)) {
         Some(Value::Number(number)) => Ok(Some(*number)),
         Some(Value::Unreadable) => Err(Unreadable::Number),
-        Some(Value::Text(_) | Value::Absent) | None => Ok(None),
+        Some(Value::Text(_) | Value::Boolean(_) | Value::Absent) | None => Ok(None),
     }
 }

@@ -22,9 +22,11 @@ const TEXT_MAX: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Number(Number),
-    /// The number is negative, or its text too long.
+    /// The number is negative, or its text too long; of requests also the text of a string.
     Unreadable,
     Text(Box<[u8]>),
+    /// Only of requests.
+    Boolean(bool),
     /// A value of another kind, or an unfinished one.
     Absent,
 }
@@ -247,7 +249,10 @@ impl Scanner {
         self.text.clear();
         self.slot = self.node.and_then(|node| tree.slot(node));
         if let Some(slot) = self.slot {
-            self.current[slot] = Some(Value::Absent);
+            self.current[slot] = Some(match byte {
+                b't' | b'f' if tree.is_request() => Value::Boolean(byte == b't'),
+                _ => Value::Absent,
+            });
         }
         self.state = match byte {
             b'{' | b'[' => {
@@ -365,10 +370,12 @@ impl Scanner {
             self.state = State::Colon;
             return rest;
         }
-        if let Some(slot) = self.slot
-            && self.text.len() <= TEXT_MAX
-        {
-            self.current[slot] = Some(Value::Text(self.text.as_slice().into()));
+        if let Some(slot) = self.slot {
+            if self.text.len() <= TEXT_MAX {
+                self.current[slot] = Some(Value::Text(self.text.as_slice().into()));
+            } else if tree.is_request() {
+                self.current[slot] = Some(Value::Unreadable);
+            }
         }
         self.end_value();
         rest

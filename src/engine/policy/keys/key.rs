@@ -18,6 +18,7 @@
 //! | period | 6, the two halves of a key in 8 bytes each, nanoseconds in 8 bytes |
 //! | proof | 7 |
 //! | answer | 9, the two halves of a key in 8 bytes each |
+//! | unreadable | 10 |
 //!
 //! All numbers are little-endian. Addresses are in network order, and the host bits of a network are zero.
 
@@ -29,11 +30,13 @@ use smallvec::SmallVec;
 
 use super::part::KeyPart;
 use crate::engine::limit::Key;
+use crate::engine::policy::body_member::boolean;
 use crate::engine::policy::facts::Facts;
 use crate::engine::policy::identity::client_ip::Prefixes;
 use crate::engine::policy::identity::sources::Principal;
 use crate::engine::policy::matching::pattern::parameter;
 use crate::engine::policy::matching::values::{AmbiguousValue, as_read, compared, in_cookie, in_header, in_query};
+use crate::engine::units::RequestValue;
 
 /// The secret under which keys are hashed.
 #[derive(Clone, Copy)]
@@ -198,6 +201,12 @@ impl KeySecret {
                     let value = in_cookie(facts.headers, name, *repeated).map_err(several)?;
                     message.write_value(value.as_deref());
                 }
+                KeyPart::Json(member) => match member.value(facts.body) {
+                    RequestValue::Text(text) => message.write_value(Some(&text)),
+                    RequestValue::Boolean(value) => message.write_value(Some(boolean(value))),
+                    RequestValue::Absent => message.write_absent(),
+                    RequestValue::Unreadable => message.write(&[tag::UNREADABLE]),
+                },
                 KeyPart::Named(_) => message.write_absent(),
             }
         }
@@ -219,7 +228,7 @@ impl KeySecret {
                     message.write_address(prefixes.parse(str::from_utf8(text).ok()?)?, prefixes);
                 }
                 KeyPart::Identity(_) | KeyPart::Header(..) => message.write_text(&as_read(text)),
-                KeyPart::Query(..) | KeyPart::Cookie(..) => message.write_value(Some(text)),
+                KeyPart::Query(..) | KeyPart::Cookie(..) | KeyPart::Json(_) => message.write_value(Some(text)),
                 KeyPart::Path
                 | KeyPart::Uri
                 | KeyPart::Route
@@ -264,6 +273,7 @@ mod tag {
     pub(super) const PROOF: u8 = 7;
     pub(super) const IPV4_NETWORK: u8 = 8;
     pub(super) const ANSWER: u8 = 9;
+    pub(super) const UNREADABLE: u8 = 10;
 }
 
 /// The message to hash, written part by part.

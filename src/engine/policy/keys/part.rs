@@ -2,6 +2,7 @@
 
 use http::HeaderName;
 
+use crate::engine::policy::body_member::BodyMember;
 use crate::engine::policy::identity::client_ip::Prefixes;
 use crate::engine::policy::matching::values::Repeated;
 
@@ -38,6 +39,8 @@ pub enum KeyPart {
     Query(Box<str>, Repeated),
     /// The value of a cookie, without quotes and escapes.
     Cookie(Box<str>, Repeated),
+    /// A member of the body.
+    Json(Box<BodyMember>),
     /// A value that callers of the limiter service give under this name. A request has none.
     Named(Box<str>),
 }

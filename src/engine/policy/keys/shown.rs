@@ -15,17 +15,21 @@ use super::key::KeySecret;
 use super::part::KeyPart;
 use crate::base::digits::hex;
 use crate::base::visible::is_hidden;
+use crate::engine::policy::body_member::boolean;
 use crate::engine::policy::compiled::{Applied, Policy};
 use crate::engine::policy::facts::Facts;
 use crate::engine::policy::identity::sources::{Identity, IdentitySource, Principal};
 use crate::engine::policy::matching::pattern::parameter;
 use crate::engine::policy::matching::values::{as_read, compared, in_cookie, in_header, in_query};
+use crate::engine::units::RequestValue;
 
 /// The maximum length of the text of one part, in bytes.
 pub const SHOWN_BYTES_MAX: usize = 128;
 
 /// The text of a part that the request does not have.
 const ABSENT: &str = "(none)";
+/// The text of a member of a body that cannot be read.
+const UNREADABLE: &str = "(unreadable)";
 const PREFIX_CHARS_MAX: usize = 4;
 /// The bytes of a path before a query. The rest of a part has room for the masked query, with its characters escaped.
 const URI_PATH_BYTES_MAX: usize = SHOWN_BYTES_MAX - 28;
@@ -50,6 +54,7 @@ impl Policy {
             KeyPart::Header(name, _) => format!("header:{name}").into(),
             KeyPart::Query(name, _) => format!("query:{name}").into(),
             KeyPart::Cookie(name, _) => format!("cookie:{name}").into(),
+            KeyPart::Json(member) => format!("json:{}", member.pointer).into(),
             KeyPart::Named(name) => format!("name:{name}").into(),
         }
     }
@@ -130,6 +135,12 @@ impl Policy {
                 Some(value) => write_fingerprint(out, secret, compared(&value)),
                 None => out.push_str(ABSENT),
             },
+            KeyPart::Json(member) => match member.value(facts.body) {
+                RequestValue::Text(text) => write_masked(out, secret, compared(&text)),
+                RequestValue::Boolean(value) => escape(out, boolean(value)),
+                RequestValue::Absent => out.push_str(ABSENT),
+                RequestValue::Unreadable => out.push_str(UNREADABLE),
+            },
             KeyPart::Named(_) => out.push_str(ABSENT),
         }
     }
@@ -176,7 +187,7 @@ impl Policy {
                 _ => self.write_identity(out, secret, *index, text.as_bytes()),
             },
             KeyPart::Header(name, _) => write_header(out, secret, name, text.as_bytes()),
-            KeyPart::Query(..) => write_masked(out, secret, compared(text.as_bytes())),
+            KeyPart::Query(..) | KeyPart::Json(_) => write_masked(out, secret, compared(text.as_bytes())),
             KeyPart::Cookie(..) => write_fingerprint(out, secret, compared(text.as_bytes())),
         }
         shown

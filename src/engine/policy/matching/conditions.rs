@@ -1,4 +1,4 @@
-//! The conditions of a limit or a route: path, host, method, headers and the address of the client.
+//! The conditions of a limit or a route: path, host, method, headers, body and the address of the client.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -11,6 +11,7 @@ use super::networks::Networks;
 use super::pattern::PathPattern;
 use super::regex::TextRegex;
 use super::values::compared;
+use crate::engine::policy::body_member::{BodyMember, MemberTest};
 use crate::engine::policy::facts::Facts;
 
 /// The conditions of a limit or a route. One entry of each list must fit; an empty list fits every request.
@@ -26,6 +27,8 @@ pub struct Match {
     pub methods: Vec<Method>,
     /// Headers; all of them must fit.
     pub headers: Vec<(HeaderName, HeaderTest)>,
+    /// Members of the body; all of them must fit.
+    pub json: Vec<(BodyMember, MemberTest)>,
     /// Networks of clients.
     pub networks: Networks,
 }
@@ -67,18 +70,18 @@ impl Match {
         self.paths.get(pattern).map_or("", PathPattern::as_str)
     }
 
-    /// Whether all conditions fit the request.
+    /// Whether all conditions but the body fit the request.
     pub fn fits(&self, facts: &Facts<'_>) -> bool {
         let has_path = self.paths.is_empty() || self.paths.iter().any(|path| path.matches(facts.path));
         has_path && self.matches_beyond_path(facts)
     }
 
-    /// Whether all conditions but the path patterns fit the request.
+    /// Whether all conditions but the path patterns and the body fit the request.
     pub(crate) fn matches_beyond_path(&self, facts: &Facts<'_>) -> bool {
         self.fits_any_client(facts) && self.has_client(facts)
     }
 
-    /// Whether all conditions but the path patterns and the networks fit the request.
+    /// Whether all conditions but the path patterns, the networks and the body fit the request.
     pub(crate) fn fits_any_client(&self, facts: &Facts<'_>) -> bool {
         self.has_method(facts)
             && self.has_host(facts)
@@ -88,12 +91,17 @@ impl Match {
 
     /// Whether the path patterns are the only conditions.
     pub(crate) fn is_path_only(&self) -> bool {
-        let Self { paths: _, path_regexes, hosts, methods, headers, networks } = self;
-        path_regexes.is_empty() && hosts.is_empty() && methods.is_empty() && headers.is_empty() && networks.is_empty()
+        let Self { paths: _, path_regexes, hosts, methods, headers, json, networks } = self;
+        let has_texts = !(path_regexes.is_empty() && hosts.is_empty() && headers.is_empty() && json.is_empty());
+        !has_texts && methods.is_empty() && networks.is_empty()
     }
 
     pub(crate) fn has_path_regex(&self, facts: &Facts<'_>) -> bool {
         self.path_regexes.is_empty() || self.path_regexes.iter().any(|regex| regex.matches(facts.path.as_bytes()))
+    }
+
+    pub(crate) fn has_body(&self, facts: &Facts<'_>) -> bool {
+        self.json.iter().all(|(member, test)| member.fits(test, facts.body))
     }
 
     pub(crate) fn has_client(&self, facts: &Facts<'_>) -> bool {
@@ -108,7 +116,7 @@ impl Match {
         self.hosts.is_empty() || self.hosts.iter().any(|host| host.matches(facts.host))
     }
 
-    /// Whether some request may fit both conditions. Headers and regular expressions do not count.
+    /// Whether some request may fit both conditions. Headers, bodies and regular expressions do not count.
     pub fn overlaps(&self, other: &Self) -> bool {
         fn any<T>(own: &[T], other: &[T], overlaps: impl Fn(&T, &T) -> bool) -> bool {
             own.is_empty() || other.is_empty() || own.iter().any(|one| other.iter().any(|two| overlaps(one, two)))
@@ -130,6 +138,7 @@ impl Match {
             && within(&later.methods, &self.methods, |wide, narrow| wide == narrow)
             && (self.networks.is_empty() || !later.networks.is_empty() && self.networks.cover(&later.networks))
             && self.headers.iter().all(is_implied)
+            && self.json.iter().all(|own| later.json.contains(own))
     }
 }
 

@@ -31,6 +31,7 @@ pub fn affinity(part: &KeyPart, facts: &Facts<'_>) -> u64 {
         | KeyPart::Parameter(_)
         | KeyPart::Method
         | KeyPart::Identity(_)
+        | KeyPart::Json(_)
         | KeyPart::Named(_) => Ok(None),
     };
     found.ok().flatten().unwrap_or_else(|| address(facts))

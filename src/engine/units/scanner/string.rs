@@ -40,13 +40,13 @@ impl StringScanner {
                     return None;
                 }
                 if end > 0 {
-                    self.high = None;
+                    self.end_pair(&mut keep);
                     keep(&bytes[..end]);
                 }
                 match bytes[end..] {
                     [] => return Some(None),
                     [b'"', ref rest @ ..] => {
-                        self.high = None;
+                        self.end_pair(&mut keep);
                         return Some(Some(rest));
                     }
                     [b'\\', ref rest @ ..] => (self.escape, bytes) = (Escape::Begun, rest),
@@ -68,7 +68,7 @@ impl StringScanner {
                 }
                 _ if *byte == b'u' => Escape::Hex { digits: 0, unit: 0 },
                 _ => {
-                    self.high = None;
+                    self.end_pair(&mut keep);
                     keep(&[unescaped(*byte)?]);
                     Escape::None
                 }
@@ -76,13 +76,21 @@ impl StringScanner {
         }
     }
 
+    /// Appends the replacement character for a first half that no second half follows.
+    fn end_pair(&mut self, keep: &mut impl FnMut(&[u8])) {
+        if self.high.take().is_some() {
+            keep(char::REPLACEMENT_CHARACTER.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+    }
+
     /// Appends a unit of UTF-16. Half of a pair without the other half is appended as the replacement character.
     fn append(&mut self, unit: u16, keep: &mut impl FnMut(&[u8])) {
-        let high = self.high.take();
         if (0xd800..0xdc00).contains(&unit) {
+            self.end_pair(keep);
             self.high = Some(unit);
             return;
         }
+        let high = self.high.take();
         let pair = high.map(|high| [high, unit]);
         let units = pair.as_ref().map_or(std::slice::from_ref(&unit), |pair| pair.as_slice());
         for character in char::decode_utf16(units.iter().copied()) {
