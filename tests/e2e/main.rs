@@ -105,6 +105,7 @@ mod snapshot;
 mod stale;
 mod store_outages;
 mod stream_ends;
+mod stream_usage;
 mod systemd;
 mod takeover;
 

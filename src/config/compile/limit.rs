@@ -20,11 +20,11 @@ use super::rule::Scheme;
 use super::warnings::of_everyone;
 use super::{allowed, cost, fair_share, key, matching, on_limit, ramp, rate_warnings, settle, snapshot, stale};
 use crate::config::overrides::OverrideSet;
-use crate::config::reader::{Located, Table, units};
+use crate::config::reader::{Located, Optional, Table, units};
 use crate::config::schema::words::{self, OnLimitWord};
 use crate::engine::limit::adaptive_rate::WHOLE;
 use crate::engine::policy::client_ip::Prefixes;
-use crate::engine::policy::{Allowed, Cost, Except, KeyPart, Limit, Match, Mode, Stage};
+use crate::engine::policy::{Allowed, Cost, Except, KeyPart, Limit, Match, Mode, Settle, Stage};
 
 /// The limit of a configuration without limits: requests wait if their path has more than 100 requests a minute.
 pub const DEFAULT_LIMIT: &str = r#"[[limit]]
@@ -122,10 +122,11 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
     let measured = Measured { stage, key: key.as_deref(), allowed: allowed.as_ref(), sharing: sharing.as_ref() };
     let adapt = adapt::adapt(table, &measured, &mut capacities);
     let cost = cost::compile(table, &capacities);
-    check_read_body(table, key.as_deref(), &matches, cost.as_ref());
     let queue = allowed.as_ref().filter(|_| scheme.shapes()).map(|allowed| allowed.usual.capacity());
     let excess = on_limit::compile(table, word, queue);
     let (after, max_keys) = (settle::after(table, stage), table.count("max_keys"));
+    let settle = after.as_ref().map(|after| after.as_ref().and_then(|after| after.settle.as_ref()));
+    check_read_body(table, key.as_deref(), &matches, cost.as_ref(), settle);
     let stale = stale::stale(table, stage, key.as_deref(), &matches);
     let (name, excess, mut allowed) = (name?, excess?, allowed?);
     let (cost, sharing, candidate) = (cost?, sharing?, candidate?);
@@ -184,12 +185,23 @@ fn enforced_percent(table: &Table<'_>, mode: Option<Mode>) -> Option<u8> {
     table.percent("enforce", 1, Some("with `mode = \"shadow\"` the limit refuses nothing"))
 }
 
-/// Notes a bound on bodies that the limit does not read. After an error in the cost or the key that is unknown.
-fn check_read_body(table: &Table<'_>, key: Option<&[KeyPart]>, matches: &Match, cost: Option<&Cost>) {
+/// Notes a bound on bodies that the limit does not read. After an error that is unknown.
+fn check_read_body(
+    table: &Table<'_>,
+    key: Option<&[KeyPart]>,
+    matches: &Match,
+    cost: Option<&Cost>,
+    settle: Optional<&Settle>,
+) {
+    let reads_settle =
+        settle.is_none_or(|settle| settle.is_some_and(|settle| settle.usage_of.is_some() || settle.priced.is_some()));
     let reads_key = key.is_none_or(|key| key.iter().any(|part| matches!(part, KeyPart::Json(_))));
     let reads_cost = cost.is_none_or(|cost| matches!(cost, Cost::FromBody(_)));
-    if !reads_key && !reads_cost && matches.json.is_empty() {
-        table.fault_if_present("read_body", "has an effect only with `cost.json`, `match.json` or `json:` in `key`");
+    if !reads_key && !reads_cost && !reads_settle && matches.json.is_empty() {
+        table.fault_if_present(
+            "read_body",
+            "has an effect only if the limit reads bodies of requests, as by `cost.json`",
+        );
     }
 }
 

@@ -12,7 +12,7 @@ use crate::base::time::saturating_ns;
 use crate::config::reader::values::whole_number;
 use crate::config::reader::{Fault, Optional, Problem, Table, units};
 use crate::config::schema::words;
-use crate::engine::policy::{AfterResponse, Settle, SettleBy, Stage, StatusSet};
+use crate::engine::policy::{AfterResponse, BodyMember, Settle, SettleBy, Stage, StatusSet};
 use crate::engine::units::{Pointer, Preset};
 
 /// The source of the actual cost, without its options.
@@ -52,7 +52,8 @@ pub(super) fn after(table: &Table<'_>, stage: Option<Stage>) -> Optional<Arc<Aft
         table.context.note(Problem::new(part.span(), title).absence());
     }
     let counts = counted.if_present(statuses);
-    let settle = settled.if_present(|table| settle(table, max_debt));
+    let read_bytes = table.size("read_body").unwrap_or_default();
+    let settle = settled.if_present(|table| settle(table, max_debt, read_bytes));
     let (counts, settle) = (counts?, settle?);
     let is_any = counts.is_some() || settle.is_some();
     Some(is_any.then(|| Arc::new(AfterResponse { counts, settle })))
@@ -97,7 +98,7 @@ fn range(text: &str) -> Option<(u16, u16)> {
     }
 }
 
-fn settle(table: &Table<'_>, max_debt: Option<u64>) -> Option<Settle> {
+fn settle(table: &Table<'_>, max_debt: Option<u64>, read_bytes: u64) -> Option<Settle> {
     let by = table.parsed("by", |text| match text.split_once(':') {
         Some(("header", name)) => header_name(name).map(By::Header),
         Some(("json", pointer)) => {
@@ -109,6 +110,8 @@ fn settle(table: &Table<'_>, max_debt: Option<u64>) -> Option<Settle> {
     let every = table.duration("every");
     let default = table.count("default");
     let cuts = table.choice("on_exhausted", &words::ON_EXHAUSTED);
+    let adds_usage = table.choice("include_usage", &words::INCLUDE_USAGE);
+    let refuses_unpriced = table.choice("unpriced", &words::UNPRICED);
     if let Some(by) = &by {
         let is_preset = matches!(by, By::Body(NumberSource::Preset(_)));
         let takes_units = is_preset || matches!(by, By::Status | By::Body(NumberSource::Pointers(None)));
@@ -117,6 +120,12 @@ fn settle(table: &Table<'_>, max_debt: Option<u64>) -> Option<Settle> {
             ("units", takes_units, "`status`, `json` or a preset"),
             ("price", is_preset, "a preset"),
             ("default", matches!(by, By::Body(_)), "`json` or a preset"),
+            ("include_usage", *by == By::Body(NumberSource::Preset(Preset::OpenaiChat)), "`openai-chat`"),
+            (
+                "unpriced",
+                is_preset && *by != By::Body(NumberSource::Preset(Preset::Gemini)),
+                "another preset than `gemini`",
+            ),
             ("on_exhausted", matches!(by, By::Body(_)), "`json` or a preset"),
         ] {
             if !is_valid {
@@ -124,6 +133,13 @@ fn settle(table: &Table<'_>, max_debt: Option<u64>) -> Option<Settle> {
             }
         }
     }
+    if !table.has("price") {
+        table.fault_if_present("unpriced", "has an effect only with `price`");
+    }
+    let member = |pointer: &str, is_read: Option<bool>| {
+        Pointer::parse(pointer).ok().filter(|_| is_read == Some(true)).map(|pointer| BodyMember { pointer, read_bytes })
+    };
+    let (usage_of, priced) = (member("/stream", adds_usage), member("/model", refuses_unpriced));
     let by = match by? {
         By::ElapsedMs => SettleBy::ElapsedMs,
         By::ResponseBytes => SettleBy::ResponseBytes,
@@ -132,7 +148,8 @@ fn settle(table: &Table<'_>, max_debt: Option<u64>) -> Option<Settle> {
         By::Body(source) => SettleBy::Body(Arc::new(body_units(table, source, default)?)),
     };
     let cut_debt = (cuts == Some(true)).then_some(max_debt.unwrap_or(0));
-    Some(Settle { by, every_ns: every.map(saturating_ns), max_debt: max_debt.unwrap_or(u64::MAX), cut_debt })
+    let (every_ns, max_debt) = (every.map(saturating_ns), max_debt.unwrap_or(u64::MAX));
+    Some(Settle { by, every_ns, max_debt, usage_of, priced, cut_debt })
 }
 
 /// Reads `{ "4xx" = 10, "304" = 0 }`. A single status has precedence over its class.

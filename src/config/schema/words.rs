@@ -138,6 +138,10 @@ pub(in crate::config) static SIGNALS: WordTable<Signal, 4> = [
     (Signal::QueueDelay.word(), Signal::QueueDelay),
 ];
 
+/// Whether streams are asked for their usage.
+pub(in crate::config) static INCLUDE_USAGE: WordTable<bool, 2> = [("keep", false), ("add", true)];
+/// Whether a request is refused if its model has no price.
+pub(in crate::config) static UNPRICED: WordTable<bool, 2> = [("default", false), ("refuse", true)];
 /// Whether a stream is cut when its budget ends.
 pub(in crate::config) static ON_EXHAUSTED: WordTable<bool, 2> = [("finish", false), ("cut", true)];
 /// Whether requests at zero are gone.

@@ -404,7 +404,7 @@ fn members_of_bodies() {
         ("key = []\nmatch.json.'/a' = {}", "`limit.match.json`: needs either `regex` or `file`"),
         ("key = []\nmatch.json = '/a'", "`limit.match.json`: expected table"),
         ("key = []\nmatch.json.'/a' = { regex = '(' }", "`limit.match.json.NAME.regex`: not a regular expression"),
-        ("key = []\nread_body = '1KiB'", "`limit.read_body`: has an effect only with `cost.json`"),
+        ("key = []\nread_body = '1KiB'", "`limit.read_body`: has an effect only if the limit reads bodies"),
     ] {
         let said = said(&limit(rest));
         assert!(said.contains(hint), "{rest}\n{said}");

@@ -332,6 +332,24 @@ fn settling() {
     5 | settle = { by = "status", units = { "4x" = 1, "404" = -1 } }
       |                                                       ^^
     "#);
+    for (settle, hint) in [
+        (
+            "by = 'anthropic', include_usage = 'add'",
+            "`limit.settle.include_usage`: is valid only with `openai-chat` in `by`",
+        ),
+        (
+            "by = 'openai-chat', include_usage = 'set'",
+            "`limit.settle.include_usage`: `set` is not one of `keep`, `add`",
+        ),
+        ("by = 'openai-chat', unpriced = 'refuse'", "`limit.settle.unpriced`: has an effect only with `price`"),
+        (
+            "by = 'gemini', unpriced = 'refuse', price.a = { input = 1, output = 2 }",
+            "`limit.settle.unpriced`: is valid only with another preset than `gemini` in `by`",
+        ),
+    ] {
+        let said = said(&limit(&format!("settle = {{ {settle} }}")));
+        assert!(said.contains(hint), "{settle}\n{said}");
+    }
     insta::assert_snapshot!(said(&limit("stage = \"arrival\"\nsettle = { by = \"elapsed_ms\" }")), @r#"
     error: a limit of stage `arrival` cannot change its charges after the response
      --> weir.toml:6:10

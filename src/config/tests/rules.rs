@@ -629,7 +629,7 @@ cost = { default = 2 }"#), @r#"
             "`limit.cost`: a limit of stage `arrival` cannot read bodies",
         ),
         ("cost = { query = 'n', max = 5, beyond = 'max' }", "`limit.cost.beyond`: is valid only with `cost.json`"),
-        ("cost = 5\nread_body = '1KiB'", "`limit.read_body`: has an effect only with `cost.json`"),
+        ("cost = 5\nread_body = '1KiB'", "`limit.read_body`: has an effect only if the limit reads bodies"),
     ] {
         let said = said_of(&format!("rate = '5/min'\n{text}"));
         assert!(said.contains(&format!("error: {expected}")), "{text}: {said}");

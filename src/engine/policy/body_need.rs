@@ -1,10 +1,12 @@
 //! The limits for which the body of a request is read.
 
-use super::compiled::Policy;
+use super::body_member::BodyMember;
+use super::compiled::{Applied, Policy};
 use super::cost::Cost;
 use super::facts::Facts;
-use super::limit::{Mode, Stage};
-use crate::engine::units::RequestPointers;
+use super::limit::{Limit, Stage};
+use super::settle::{Settle, SettleBy};
+use crate::engine::units::{RequestPointers, RequestValue};
 
 /// What limits need of the body of a request.
 #[derive(Debug)]
@@ -18,6 +20,38 @@ pub struct BodyNeed<'p> {
 }
 
 impl Policy {
+    /// Whether a limit that applies to a request with this body asks its stream for the usage.
+    #[cold]
+    pub fn asks_for_usage(&self, facts: &Facts<'_>) -> bool {
+        let is_stream = |member: &BodyMember| member.value(facts.body) == RequestValue::Boolean(true);
+        let mut asks = false;
+        self.for_each_applied(Stage::Identified, facts, |applied| {
+            let settle = applied.limit.after.as_ref().and_then(|after| after.settle.as_ref());
+            asks |= settle.and_then(|settle| settle.usage_of.as_ref()).is_some_and(is_stream);
+        });
+        asks
+    }
+
+    /// The limit that refuses a request because the model that its body names has no price. A request without a body
+    /// uses no model.
+    #[cold]
+    pub fn unpriced(&self, facts: &Facts<'_>) -> Option<&Limit> {
+        let mut refuses = None;
+        let body = facts.body?;
+        self.for_each_applied(Stage::Identified, facts, |Applied { limit, .. }| {
+            let settle = limit.after.as_ref().and_then(|after| after.settle.as_ref());
+            let Some(Settle { by: SettleBy::Body(units), priced: Some(member), .. }) = settle else { return };
+            let is_priced = match member.value(Some(body)) {
+                RequestValue::Text(model) => units.has_tariff(&model),
+                _ => false,
+            };
+            if !is_priced && limit.is_enforced() {
+                refuses = Some(limit);
+            }
+        });
+        refuses
+    }
+
     /// What the limits that may apply to a request need of its body; `None` if they need nothing.
     #[cold]
     pub fn body_need(&self, facts: &Facts<'_>) -> Option<BodyNeed<'_>> {
@@ -31,7 +65,7 @@ impl Policy {
                 let limit = applied.limit;
                 read_bytes = read_bytes.max(limit.read_bytes());
                 let Cost::FromBody(cost) = &limit.cost else { return };
-                if cost.refuses_longer && limit.mode == Mode::Enforce && !limit.is_partly_enforced() {
+                if cost.refuses_longer && limit.is_enforced() {
                     refused_beyond = Some(refused_beyond.map_or(cost.read_bytes, |bound| bound.min(cost.read_bytes)));
                 }
             },

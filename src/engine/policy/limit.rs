@@ -206,13 +206,14 @@ impl Limit {
         if is_money { Some(Unit::MicroUsd) } else { self.counts_bytes().then_some(Unit::ContentBytes) }
     }
 
-    /// The members of bodies in the key and the conditions.
+    /// The members of bodies in the key, the conditions and the correction.
     fn members(&self) -> impl Iterator<Item = &BodyMember> {
         let key = self.key.iter().filter_map(|part| match part {
             KeyPart::Json(member) => Some(&**member),
             _ => None,
         });
-        key.chain(self.matches.json.iter().map(|(member, _)| member))
+        let after = self.after.iter().flat_map(|after| after.members());
+        key.chain(self.matches.json.iter().map(|(member, _)| member)).chain(after)
     }
 
     /// The pointers to what the limit reads of the body of a request.
@@ -269,7 +270,7 @@ impl Limit {
     }
 
     /// Whether the limit is enforced for all keys.
-    fn is_enforced(&self) -> bool {
+    pub(super) fn is_enforced(&self) -> bool {
         self.mode == Mode::Enforce && !self.is_partly_enforced()
     }
 

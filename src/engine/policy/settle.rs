@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderName;
 
+use super::body_member::BodyMember;
 use crate::engine::units::BodyUnits;
 
 /// The rules for a charge after the request was forwarded.
@@ -16,6 +17,11 @@ pub struct AfterResponse {
 }
 
 impl AfterResponse {
+    /// The members of the body of the request that the correction looks at.
+    pub(super) fn members(&self) -> impl Iterator<Item = &BodyMember> {
+        self.settle.iter().flat_map(|settle| settle.usage_of.iter().chain(&settle.priced))
+    }
+
     /// The rule of a charge that numbers of the response body correct.
     pub fn body_units(&self) -> Option<&Arc<BodyUnits>> {
         match &self.settle.as_ref()?.by {
@@ -34,6 +40,10 @@ pub struct Settle {
     pub every_ns: Option<u64>,
     /// The maximum debt of a key, in units.
     pub max_debt: u64,
+    /// The member that says whether an answer is a stream, if streams are asked for their usage.
+    pub usage_of: Option<BodyMember>,
+    /// The member with the model, if a model without a price is refused.
+    pub priced: Option<BodyMember>,
     /// For [`SettleBy::Body`]: the debt of the key, in units, beyond which a stream is cut; `None` if it is finished.
     pub cut_debt: Option<u64>,
 }

@@ -13,6 +13,7 @@ mod reading;
 mod request;
 mod rule;
 mod scanner;
+mod usage_option;
 
 pub use body::{UnitReader, UnitReaders};
 pub use framing::Form;
@@ -22,6 +23,7 @@ pub use preset::Preset;
 pub use reading::{Reading, Unreadable};
 pub use request::{RequestBody, RequestNumber, RequestPointers, RequestValue};
 pub use rule::{BodyUnits, Tariff};
+pub use usage_option::{BodyEdit, usage_option};
 
 #[cfg(test)]
 mod tests;

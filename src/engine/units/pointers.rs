@@ -99,6 +99,11 @@ impl PointerTree {
         self.is_request
     }
 
+    /// The nodes of a request; none of another document.
+    pub(super) fn request_nodes(&self) -> usize {
+        if self.is_request { self.nodes.len() } else { 0 }
+    }
+
     /// Whether some readers take `name`, which is not that of a member, for one: Go ignores the case of letters.
     pub(super) fn has_alike(&self, at: usize, name: &[u8]) -> bool {
         let folded = |name: &[u8]| String::from_utf8_lossy(name).to_uppercase().to_lowercase();

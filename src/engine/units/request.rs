@@ -187,6 +187,8 @@ mod tests {
             (r#"{"a":{"max":1,"max":null}}"#, Unreadable),
             (r#"{"a":{"max":null,"max":1}}"#, Unreadable),
             (r#"{"a":{"max":9},"a":{}}"#, Unreadable),
+            (r#"{"a":{},"a":{"max":9}}"#, Unreadable),
+            (r#"{"a":1,"a":{"max":9}}"#, Unreadable),
             (r#"{"a":{"max":9},"A":{"max":1}}"#, Unreadable),
             (r#"{"a":{"max":1} "#, Unreadable),
             (r#"{"a":{"max":1}}{}"#, Unreadable),

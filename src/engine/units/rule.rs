@@ -126,6 +126,14 @@ impl BodyUnits {
         }
     }
 
+    /// Whether a model has a tariff, or needs none.
+    pub fn has_tariff(&self, model: &[u8]) -> bool {
+        match &self.weights {
+            Weights::Same(_) => true,
+            Weights::ByModel(_, tariffs) => tariffs.iter().any(|tariff| tariff.fits(model).is_some()),
+        }
+    }
+
     /// The weights of the answer; `None` if its model has no tariff.
     fn weights(&self, scanner: &Scanner) -> Option<&[Weight]> {
         let (models, tariffs) = match &self.weights {

@@ -120,6 +120,8 @@ pub(super) struct Scanner {
     newest: Vec<Option<Value>>,
     /// Complete documents since the newest one with a number.
     since: u64,
+    /// Of a request: the nodes whose values have begun.
+    begun: Vec<bool>,
     /// Other readers may find other values: a name on the way of a pointer is repeated or has other letters.
     is_ambiguous: bool,
 }
@@ -139,6 +141,7 @@ impl Scanner {
             current: vec![None; tree.slots],
             newest: vec![None; tree.slots],
             since: 0,
+            begun: vec![false; tree.request_nodes()],
             is_ambiguous: false,
         }
     }
@@ -164,7 +167,18 @@ impl Scanner {
     }
 
     /// Reads more of the document.
-    pub(super) fn push(&mut self, tree: &PointerTree, mut bytes: &[u8]) {
+    pub(super) fn push(&mut self, tree: &PointerTree, bytes: &[u8]) {
+        self.push_noting(tree, bytes, |_, _| {});
+    }
+
+    /// Reads more. Notes where in `bytes` each value outside arrays begins, with its node; the document has none.
+    pub(super) fn push_noting(
+        &mut self,
+        tree: &PointerTree,
+        mut bytes: &[u8],
+        mut note: impl FnMut(Option<usize>, usize),
+    ) {
+        let len = bytes.len();
         while let [byte, rest @ ..] = bytes {
             bytes = match self.state {
                 State::Failed => return,
@@ -176,6 +190,9 @@ impl Scanner {
                 }
                 _ if matches!(byte, b' ' | b'\t' | b'\n' | b'\r') => rest,
                 _ => {
+                    if self.state == State::Value && (self.node.is_some() || self.depth == 0) {
+                        note(self.node, len - bytes.len());
+                    }
                     self.read_token(tree, *byte);
                     rest
                 }
@@ -243,8 +260,8 @@ impl Scanner {
             });
         }
         if let Some(node) = self.node {
-            let Self { current, is_ambiguous, .. } = self;
-            tree.each_slot(node, &mut |slot| *is_ambiguous |= current[slot].take().is_some());
+            self.is_ambiguous |= self.begun.get_mut(node).is_some_and(|begun| std::mem::replace(begun, true));
+            tree.each_slot(node, &mut |slot| self.current[slot] = None);
         }
         self.text.clear();
         self.slot = self.node.and_then(|node| tree.slot(node));

@@ -13,6 +13,8 @@ pub(super) struct Admission<'l> {
     /// The current stage: first arrival, then identified. One field for both keeps waiting requests small.
     pub(super) identified: Pass<'l>,
     pub(super) was_held: bool,
+    /// Bytes that were added to the body, or taken from it.
+    pub(super) added_bytes: i64,
 }
 
 impl<'l> Admission<'l> {

@@ -87,6 +87,8 @@ pub(super) struct ForwardedHead<'a, 'v> {
     id: Option<&'a str>,
     /// The trace that the service gets; none if traces are not exported.
     trace: Option<SpanContext>,
+    /// Bytes that were added to its body, or taken from it.
+    added_bytes: i64,
     /// The body of the response must not be encoded.
     reads_body: bool,
 }
@@ -115,6 +117,7 @@ impl<'v> RequestContext<'v> {
             identity_fields,
             id: self.id(),
             trace: self.trace.get(),
+            added_bytes: admitted.added_bytes,
             reads_body: admitted.reads_body,
         }
     }
@@ -217,7 +220,10 @@ impl RequestHead for ForwardedHead<'_, '_> {
             }
             // The number, not its spelling: another reader may take `010` for 8.
             Framing::Length(length) if length > 0 || request.fields.contains("content-length") => {
-                out.field(b"content-length", itoa::Buffer::new().format(length).as_bytes());
+                out.field(
+                    b"content-length",
+                    itoa::Buffer::new().format(length.saturating_add_signed(self.added_bytes)).as_bytes(),
+                );
                 Encoder::Raw
             }
             _ => Encoder::Raw,

@@ -8,13 +8,13 @@ use super::error;
 use super::service::GateInput;
 use crate::base::time::{self, Timestamp};
 use crate::engine::policy::{BodyNeed, Facts, Stage};
-use crate::engine::units::{RequestBody, RequestPointers};
+use crate::engine::units::{RequestBody, RequestPointers, usage_option};
 use crate::transport::http1::Framing;
 use crate::transport::http1::encode::Encoder;
 use crate::transport::net::deadline::Deadline;
 use crate::transport::net::pace::Pace;
 use crate::transport::proxy::replay::{GateBody, ReadAhead, Replayed};
-use crate::transport::respond::LocalReply;
+use crate::transport::respond::{LocalReply, ProblemKind};
 use crate::transport::upstream::ExchangeError;
 
 impl<'v> RequestContext<'v> {
@@ -35,6 +35,11 @@ impl<'v> RequestContext<'v> {
         };
         let now = if self.has_waited() { self.worker.shared.gate.clock().now() } else { now };
         let facts = Facts { body: body.as_ref(), ..*input.facts };
+        if let Some(limit) = self.config.running.live.policy.unpriced(&facts) {
+            self.count(ProblemKind::UnpricedModel);
+            let detail = format!("limit {}: the model of the request has no price", limit.name);
+            return Err(LocalReply::new(ProblemKind::UnpricedModel, detail, input.is_grpc).into());
+        }
         let GateInput { is_grpc, wire, record, admission, .. } = input;
         let (wire, is_grpc) = (wire.as_deref_mut(), *is_grpc);
         let mut input = GateInput { facts: &facts, is_grpc, wire, body: None, record, admission };
@@ -47,7 +52,7 @@ impl<'v> RequestContext<'v> {
         input: &mut GateInput<'_, '_, '_, 'v>,
         need: &BodyNeed<'v>,
     ) -> Result<Option<RequestBody<'v>>, NotForwarded<'v>> {
-        let GateInput { facts, is_grpc, wire, body, .. } = input;
+        let GateInput { facts, is_grpc, wire, body, admission, .. } = input;
         let Some(GateBody { framing, expects_continue, stream }) = body.as_mut() else { return Ok(None) };
         let announced = match *framing {
             Framing::Length(0) => return Ok(None),
@@ -66,7 +71,16 @@ impl<'v> RequestContext<'v> {
                 source.expect_continue();
             }
             let read = self.read(source, &mut body, need.read_bytes).await;
-            read.map_err(|failure| self.unread(&failure, *is_grpc))?;
+            let (mut bytes, has_ended) = read.map_err(|failure| self.unread(&failure, *is_grpc))?;
+            let facts = Facts { body: Some(&body), ..**facts };
+            if has_ended
+                && self.config.running.live.policy.asks_for_usage(&facts)
+                && let Some(edit) = usage_option(&bytes)
+            {
+                admission.added_bytes = edit.added_bytes();
+                bytes.splice(edit.range, edit.bytes);
+            }
+            source.put_back(ReadAhead::new(bytes, has_ended));
         }
         if need.refused_beyond.is_some_and(|bound| body.exceeds(bound)) {
             return Err(self.unread(&ExchangeError::BodyTooLarge, *is_grpc));
@@ -74,13 +88,14 @@ impl<'v> RequestContext<'v> {
         Ok(Some(body))
     }
 
-    /// Reads until the end of the body, or until more of it changes nothing.
+    /// Reads until the end of the body, or until more of it changes nothing. Returns the bytes, and whether the body has
+    /// ended.
     async fn read(
         &self,
         source: &mut dyn Replayed,
         body: &mut RequestBody<'_>,
         bound: u64,
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<(Vec<u8>, bool), ExchangeError> {
         let timeouts = &self.config.timeouts;
         let (mut bytes, mut piece, mut left) = (Vec::new(), Vec::new(), u64::MAX);
         let (mut deadline, mut pace, mut moved_at) = (Deadline::default(), Pace::default(), self.lately());
@@ -107,8 +122,7 @@ impl<'v> RequestContext<'v> {
             }
             moved_at = time::instant_now();
         };
-        source.put_back(ReadAhead::new(bytes, has_ended));
-        Ok(())
+        Ok((bytes, has_ended))
     }
 
     /// The answer to a request whose body is not read.

@@ -48,8 +48,10 @@ pub(super) struct RoutedRequest<'r, 'v> {
     /// The upstream that serves it.
     pub(super) upstream: &'v Rc<Endpoints>,
     pub(super) rewrite: Option<&'v Arc<Rewrite>>,
-    /// The most bytes of its body.
+    /// The most bytes of its body, with those that were added.
     pub(super) max_body: u64,
+    /// Bytes that were added to its body, or taken from it.
+    pub(super) added_bytes: i64,
     /// The requested change of protocol, if it is allowed.
     pub(super) upgrade: Option<Box<Upgrade<'v>>>,
     /// It authenticates its connection to the service (NTLM or Negotiate).
@@ -149,7 +151,8 @@ impl<'v> RequestContext<'v> {
             identity_fields,
             upstream,
             rewrite,
-            max_body,
+            max_body: max_body.saturating_add_signed(admission.added_bytes),
+            added_bytes: admission.added_bytes,
             upgrade,
             authenticates_connection,
             requirements,

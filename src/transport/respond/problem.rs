@@ -25,6 +25,8 @@ pub enum ProblemKind {
     BadPath,
     /// A header, parameter or cookie of a key has several values.
     SeveralValues,
+    /// The model of a request has no price.
+    UnpricedModel,
     /// An identity is missing or invalid.
     Unidentified,
     /// The keys that verify an identity are missing.
@@ -103,7 +105,7 @@ struct ProblemRow {
 
 impl ProblemKind {
     /// The kinds that `weir_problems_total` counts: all but those of limits.
-    pub const COUNTED: [Self; 23] = [
+    pub const COUNTED: [Self; 24] = [
         Self::Malformed,
         Self::BadCheck,
         Self::UntrustedPeer,
@@ -111,6 +113,7 @@ impl ProblemKind {
         Self::BadHost,
         Self::BadPath,
         Self::SeveralValues,
+        Self::UnpricedModel,
         Self::Unidentified,
         Self::KeysMissing,
         Self::AccessRefused,
@@ -139,6 +142,7 @@ impl ProblemKind {
             Self::BadHost => row(StatusCode::BAD_REQUEST, "13", Level::DEBUG, "bad_host", true),
             Self::BadPath => row(StatusCode::BAD_REQUEST, "13", Level::DEBUG, "bad_path", false),
             Self::SeveralValues => row(StatusCode::BAD_REQUEST, "13", Level::DEBUG, "several_values", false),
+            Self::UnpricedModel => row(StatusCode::BAD_REQUEST, "3", Level::DEBUG, "unpriced_model", false),
             Self::Unidentified => row(StatusCode::UNAUTHORIZED, "16", Level::DEBUG, "unidentified", false),
             Self::KeysMissing => row(StatusCode::SERVICE_UNAVAILABLE, "14", Level::WARN, "keys_missing", false),
             Self::AccessRefused => row(StatusCode::FORBIDDEN, "7", Level::DEBUG, "access_refused", false),

@@ -25,7 +25,8 @@ fn of(name: &str, key: Vec<KeyPart>) -> Limit {
 }
 
 fn in_debt(limit: Limit, max_debt: u64) -> Limit {
-    let settle = Settle { by: SettleBy::ElapsedMs, every_ns: None, max_debt, cut_debt: None };
+    let settle =
+        Settle { by: SettleBy::ElapsedMs, every_ns: None, max_debt, usage_of: None, priced: None, cut_debt: None };
     Limit { after: Some(Arc::new(AfterResponse { counts: None, settle: Some(settle) })), ..limit }
 }
 

@@ -20,7 +20,7 @@ async fn charges_stay_and_units_in_flight_come_back() {
     let settle = |by| {
         Some(Arc::new(AfterResponse {
             counts: None,
-            settle: Some(Settle { by, every_ns: None, max_debt: 9, cut_debt: None }),
+            settle: Some(Settle { by, every_ns: None, max_debt: 9, usage_of: None, priced: None, cut_debt: None }),
         }))
     };
     let counts = Some(StatusSet(vec![(500, 599)]));
