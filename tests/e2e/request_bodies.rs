@@ -97,6 +97,28 @@ fn a_body_names_its_charge_and_arrives_unchanged() {
 }
 
 #[test]
+fn several_numbers_have_weights() {
+    let upstream = Upstream::start();
+    let cost = "units = { \"/max_tokens\" = 1, \"/images\" = 1000, \"/pages/n\" = \"1/3\" }, max = 4096, default = 50";
+    let weir = Weir::start(&upstream, &limit(cost, ""));
+    let mut expected = 0;
+    for (body, units) in [
+        (r#"{"max_tokens":100,"images":2,"pages":{"n":1}}"#, 2101),
+        (r#"{"pages":{"n":6}}"#, 2),
+        (r#"{"images":5}"#, 4096),
+        (r#"{"images":null}"#, 50),
+        (r#"{"max_tokens":1,"images":"1"}"#, 4096),
+    ] {
+        assert_eq!(post(&weir, "/", "", body.as_bytes()).status, 200);
+        expected += units;
+        assert_eq!(spent(&weir), expected, "{body}");
+        assert_eq!(post_h2(&weir, "/", &[], body.as_bytes()).status, 200);
+        expected += units;
+        assert_eq!(spent(&weir), expected, "{body}");
+    }
+}
+
+#[test]
 fn some_bodies_are_not_read() {
     let upstream = Upstream::start();
     let weir = Weir::start(&upstream, &limit(POINTER, ""));

@@ -26,7 +26,8 @@ pub(super) fn body_units(table: &Table<'_>, source: NumberSource, default: Optio
     }
 }
 
-fn weighted_pointers(table: &Table<'_>) -> Option<Vec<(Pointer, Weight)>> {
+/// Reads `units`: pointers to numbers, and their weights.
+pub(super) fn weighted_pointers(table: &Table<'_>) -> Option<Vec<(Pointer, Weight)>> {
     let Some(value) = table.get("units") else {
         let fault = Fault::new("is missing").help("write it like `units = { \"/usage/input_tokens\" = 1 }`");
         table.fault_at("units", fault.absence());

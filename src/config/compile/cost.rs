@@ -1,15 +1,16 @@
-//! `cost` of a limit: a number, a table by path and method, or the number in a header, a parameter or the body.
+//! `cost` of a limit: a number, a table by path and method, or numbers in a header, a parameter or the body.
 
 use std::ops::Range;
 
 use super::allowed::Capacity;
+use super::body_units::weighted_pointers;
 use super::identity::request_header;
 use super::matching::{method, path_pattern};
 use crate::base::fields::decimal;
 use crate::config::reader::{Fault, Problem, Table};
 use crate::config::schema::{self, words};
 use crate::engine::policy::{BodyCost, Cost, CostLine, CostSource};
-use crate::engine::units::Pointer;
+use crate::engine::units::{Pointer, Weight};
 
 /// Compiles the cost. No cost may exceed a capacity of the limit's rules.
 pub(super) fn compile(table: &Table<'_>, capacities: &[Capacity]) -> Option<Cost> {
@@ -18,29 +19,31 @@ pub(super) fn compile(table: &Table<'_>, capacities: &[Capacity]) -> Option<Cost
     }
     let cost = table.table("cost");
     let default = units(&cost, "default", capacities);
-    let sources: Vec<_> = ["paths", "header", "query", "json"].into_iter().filter(|key| cost.has(key)).collect();
-    if sources[..] != ["json"] {
-        let of_json = "is valid only with `cost.json`";
+    let sources: Vec<_> =
+        ["paths", "header", "query", "json", "units"].into_iter().filter(|key| cost.has(key)).collect();
+    if !matches!(sources[..], ["json" | "units"]) {
+        let of_json = "is valid only with `cost.json` or `cost.units`";
         cost.fault_if_present("estimate", of_json);
         cost.fault_if_present("beyond", of_json);
     }
     match sources[..] {
-        ["json"] => from_body(table, &cost, default, capacities),
+        ["json" | "units"] => from_body(table, &cost, default, capacities),
         ["paths"] => {
-            cost.fault_if_present("max", "belongs to `header`, `query` and `json`");
+            cost.fault_if_present("max", "belongs to `header`, `query`, `json` and `units`");
             let lines = cost_lines(&cost, capacities);
             Some(Cost::Table { lines: lines?, default: default? })
         }
         [_] => from_request(&cost, default, capacities),
         [] => {
-            let problem = Problem::new(cost.span(), "`limit.cost` has none of `paths`, `header`, `query` and `json`");
+            let problem =
+                Problem::new(cost.span(), "`limit.cost` has none of `paths`, `header`, `query`, `json` and `units`");
             cost.context.note(problem.help("write a constant cost as `cost = 5`").absence());
             None
         }
         [one, other, ..] => {
             let title = format!("`limit.cost` has both `{one}` and `{other}`");
             let problem = Problem::new(cost.span_of(other), title);
-            cost.context.note(problem.help("choose one of `paths`, `header`, `query` and `json`"));
+            cost.context.note(problem.help("choose one of `paths`, `header`, `query`, `json` and `units`"));
             None
         }
     }
@@ -69,12 +72,16 @@ fn from_request(cost: &Table<'_>, default: Option<u64>, capacities: &[Capacity])
 }
 
 fn from_body(limit: &Table<'_>, cost: &Table<'_>, default: Option<u64>, capacities: &[Capacity]) -> Option<Cost> {
-    let pointer = cost.parsed("json", |text| Ok(Pointer::parse(text)?));
+    let numbers = if cost.has("units") {
+        weighted_pointers(cost)
+    } else {
+        cost.parsed("json", |text| Ok(Pointer::parse(text)?)).map(|pointer| vec![(pointer, Weight::ONE)])
+    };
     let bytes_per_unit = cost.has("estimate").then(|| cost.parsed("estimate", bytes_per_unit));
     let (max, refuses_longer) = (max(cost, capacities), cost.choice("beyond", &words::BEYOND));
     let read_bytes = limit.size("read_body");
     Some(Cost::FromBody(Box::new(BodyCost {
-        pointer: pointer?,
+        numbers: numbers?,
         max: max?,
         default: default?,
         bytes_per_unit: match bytes_per_unit {

@@ -117,7 +117,6 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
     let allowed::CompiledAllowed { allowed, mut capacities, dropping } = allowed::compile(table, &scheme, &keyed);
     let candidate = Candidate::of(table, &scheme, key.as_deref(), allowed.as_ref(), (fleet, sharing.as_ref()));
     capacities.extend(candidate.iter().flatten().map(Candidate::capacity));
-    check_stage(table, stage, allowed.as_ref(), has_plans);
     let ramp = ramp::ramp(table, &scheme, allowed.as_ref(), sharing.as_ref());
     let measured = Measured { stage, key: key.as_deref(), allowed: allowed.as_ref(), sharing: sharing.as_ref() };
     let adapt = adapt::adapt(table, &measured, &mut capacities);
@@ -125,6 +124,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
     let queue = allowed.as_ref().filter(|_| scheme.shapes()).map(|allowed| allowed.usual.capacity());
     let excess = on_limit::compile(table, word, queue);
     let (after, max_keys) = (settle::after(table, stage), table.count("max_keys"));
+    check_stage(table, stage, allowed.as_ref(), cost.as_ref(), has_plans);
     let settle = after.as_ref().map(|after| after.as_ref().and_then(|after| after.settle.as_ref()));
     check_read_body(table, key.as_deref(), &matches, cost.as_ref(), settle);
     let stale = stale::stale(table, stage, key.as_deref(), &matches);
@@ -209,12 +209,18 @@ fn check_read_body(
 const BY_PLAN: [&str; 3] = ["plans", "max_plan_rate", "weights"];
 
 /// Notes what a limit of its stage cannot do, and plans of a limit whose requests never have a plan.
-fn check_stage(table: &Table<'_>, stage: Option<Stage>, allowed: Option<&Allowed>, has_plans: bool) {
+fn check_stage(
+    table: &Table<'_>,
+    stage: Option<Stage>,
+    allowed: Option<&Allowed>,
+    cost: Option<&Cost>,
+    has_plans: bool,
+) {
     if stage == Some(Stage::Arrival) {
         if allowed.is_some_and(|allowed| allowed.usual.is_released()) {
             table.fault_at("algorithm", "a limit of stage `arrival` cannot release units after the response");
         }
-        if table.table("cost").has("json") {
+        if cost.is_some_and(|cost| matches!(cost, Cost::FromBody(_))) {
             table.fault_at("cost", NO_BODY_ON_ARRIVAL);
         }
         table.table("match").fault_if_present("json", NO_BODY_ON_ARRIVAL);

@@ -5,6 +5,7 @@ use crate::engine::limit::windows::WINDOWS_MAX;
 use crate::engine::limit::{Algorithm, Allowance, Calendar, Quota, Rate, Unit};
 use crate::engine::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
 use crate::engine::policy::{Allowed, Cost, CostSource, HoldRule, Limit, OnLimit, Variant};
+use crate::engine::units::{Pointer, Weight};
 
 const MIN_NS: u64 = 60_000_000_000;
 const HOUR_NS: u64 = 60 * MIN_NS;
@@ -467,6 +468,13 @@ fn costs_become_what_they_say() {
     };
     assert_eq!((cost.max, cost.default, cost.bytes_per_unit), (50, 1, Some(4)));
     assert_eq!((cost.read_bytes, cost.refuses_longer), (1024, true));
+    let Cost::FromBody(cost) =
+        self::limit("rate = '9/s'\ncost = { units = { '/n' = 2.5, '/m' = '1/3' }, max = 9 }").cost
+    else {
+        panic!("from the body")
+    };
+    let term = |pointer, weight| (Pointer::parse(pointer).unwrap(), Weight::parse(weight).unwrap());
+    assert!(cost.numbers.contains(&term("/n", "2.5")) && cost.numbers.contains(&term("/m", "1/3")));
 }
 
 #[test]
@@ -557,7 +565,7 @@ cost = { paths = [{ path = ["/a", "/b"], units = 1 }, { path = "/b", method = "G
       |                   |
       |                   this entry matches all of its requests
 
-    error: `limit.cost.max`: belongs to `header`, `query` and `json`
+    error: `limit.cost.max`: belongs to `header`, `query`, `json` and `units`
      --> weir.toml:5:106
       |
     5 | cost = { paths = [{ path = ["/a", "/b"], units = 1 }, { path = "/b", method = "GET", units = 2 }], max = 3 }
@@ -585,7 +593,7 @@ cost = { header = "x-weight", query = "n" }"#), @r#"
     5 | cost = { header = "x-weight", query = "n" }
       |                                       ^^^
       |
-      = help: choose one of `paths`, `header`, `query` and `json`
+      = help: choose one of `paths`, `header`, `query`, `json` and `units`
     "#);
     insta::assert_snapshot!(said_of(r#"rate = "5/min"
 cost = { query = "" }"#), @r#"
@@ -605,7 +613,7 @@ cost = { query = "" }"#), @r#"
     "#);
     insta::assert_snapshot!(said_of(r#"rate = "5/min"
 cost = { default = 2 }"#), @r#"
-    error: `limit.cost` has none of `paths`, `header`, `query` and `json`
+    error: `limit.cost` has none of `paths`, `header`, `query`, `json` and `units`
      --> weir.toml:5:8
       |
     5 | cost = { default = 2 }
@@ -628,7 +636,18 @@ cost = { default = 2 }"#), @r#"
             "cost = { json = '/n', max = 5 }\nstage = 'arrival'",
             "`limit.cost`: a limit of stage `arrival` cannot read bodies",
         ),
-        ("cost = { query = 'n', max = 5, beyond = 'max' }", "`limit.cost.beyond`: is valid only with `cost.json`"),
+        ("cost = { units = { '/n' = 1, 'm' = 1 }, max = 5 }", "`limit.cost.units`: expected a JSON pointer"),
+        ("cost = { units = { '/n' = -1 }, max = 5 }", "`limit.cost.units`: expected a number from 0 to 1000000000"),
+        ("cost = { units = {}, max = 5 }", "`limit.cost.units`: must not be empty"),
+        ("cost = { units = { '/n' = 1 }, json = '/n', max = 5 }", "`limit.cost` has both `json` and `units`"),
+        (
+            "cost = { units = { '/n' = 1 }, max = 5 }\nstage = 'arrival'",
+            "`limit.cost`: a limit of stage `arrival` cannot read bodies",
+        ),
+        (
+            "cost = { query = 'n', max = 5, beyond = 'max' }",
+            "`limit.cost.beyond`: is valid only with `cost.json` or `cost.units`",
+        ),
         ("cost = 5\nread_body = '1KiB'", "`limit.read_body`: has an effect only if the limit reads bodies"),
     ] {
         let said = said_of(&format!("rate = '5/min'\n{text}"));

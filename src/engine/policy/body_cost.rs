@@ -1,13 +1,13 @@
 //! The cost that the body of a request names.
 
-use crate::engine::units::{Pointer, RequestBody, RequestNumber};
+use crate::engine::units::{Pointer, RequestBody, RequestNumber, Weight};
 
-/// The number at a pointer of the body, from 1 to `max`. A request takes `default` if it has no such number, and `max` if
-/// the number cannot be read.
+/// A sum of numbers of the body, from 1 to `max`. A request takes `default` if it has none of them, and `max` if one cannot
+/// be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BodyCost {
-    /// The place of the number.
-    pub pointer: Pointer,
+    /// The places of the numbers, with their weights.
+    pub numbers: Vec<(Pointer, Weight)>,
     /// The most units.
     pub max: u64,
     /// The units without a number.
@@ -27,7 +27,7 @@ impl BodyCost {
         if body.exceeds(self.read_bytes) {
             return self.max;
         }
-        let number = match body.number(&self.pointer) {
+        let number = match body.units(&self.numbers) {
             RequestNumber::Units(units) => units,
             RequestNumber::Absent => self.default,
             RequestNumber::Unreadable => self.max,

@@ -219,10 +219,10 @@ impl Limit {
     /// The pointers to what the limit reads of the body of a request.
     pub(super) fn body_pointers(&self) -> impl Iterator<Item = &Pointer> {
         let cost = match &self.cost {
-            Cost::FromBody(cost) => Some(&cost.pointer),
-            _ => None,
+            Cost::FromBody(cost) => &cost.numbers[..],
+            _ => &[],
         };
-        cost.into_iter().chain(self.members().map(|member| &member.pointer))
+        cost.iter().map(|(pointer, _)| pointer).chain(self.members().map(|member| &member.pointer))
     }
 
     /// The longest body that the limit reads; `None` if it reads none.

@@ -115,17 +115,17 @@ impl<'p> RequestBody<'p> {
         self.read
     }
 
-    /// The number at a pointer.
-    pub fn number(&self, pointer: &Pointer) -> RequestNumber {
-        match self.find(pointer) {
-            Some(Value::Number(number)) => {
-                let mut sum = Sum::default();
-                sum.add(*number, Weight::ONE);
-                RequestNumber::Units(sum.units())
+    /// The weighted sum of the numbers at these pointers, of which some may be absent.
+    pub fn units<'t>(&self, terms: impl IntoIterator<Item = &'t (Pointer, Weight)>) -> RequestNumber {
+        let mut sum = None;
+        for (pointer, weight) in terms {
+            match self.find(pointer) {
+                Some(Value::Number(number)) => sum.get_or_insert_with(Sum::default).add(*number, *weight),
+                Some(Value::Boolean(_) | Value::Absent) => {}
+                Some(Value::Unreadable | Value::Text(_)) | None => return RequestNumber::Unreadable,
             }
-            Some(Value::Boolean(_) | Value::Absent) => RequestNumber::Absent,
-            Some(Value::Unreadable | Value::Text(_)) | None => RequestNumber::Unreadable,
         }
+        sum.map_or(RequestNumber::Absent, |sum: Sum| RequestNumber::Units(sum.units()))
     }
 
     /// The value at a pointer. Readers differ about text that is no Unicode.
@@ -158,14 +158,15 @@ mod tests {
     fn number(body: &str) -> RequestNumber {
         let pointer = Pointer::parse("/a/max").unwrap();
         let pointers = RequestPointers::new([&pointer, &pointer]).unwrap();
+        let terms = [(pointer, Weight::ONE)];
         let read = |pieces: Vec<&[u8]>| {
             let mut read = RequestBody::new(&pointers, [&b"identity"[..]].into_iter(), None);
             for piece in pieces {
                 read.push(piece);
             }
-            assert_eq!(read.number(&pointer), RequestNumber::Unreadable, "the end may be missing");
+            assert_eq!(read.units(&terms), RequestNumber::Unreadable, "the end may be missing");
             read.end();
-            read.number(&pointer)
+            read.units(&terms)
         };
         let whole = read(vec![body.as_bytes()]);
         assert_eq!(read(body.as_bytes().chunks(1).collect()), whole, "{body}");
@@ -203,7 +204,28 @@ mod tests {
             let mut read = RequestBody::new(&pointers, std::iter::empty(), None);
             read.push(format!("{{\"{name}\":9}}").as_bytes());
             read.end();
-            assert_eq!(read.number(&pointer), Unreadable, "{name}");
+            assert_eq!(read.units(&[(pointer.clone(), Weight::ONE)]), Unreadable, "{name}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_weights() {
+        use RequestNumber::{Absent, Units, Unreadable};
+        let term = |pointer, weight| (Pointer::parse(pointer).unwrap(), Weight::parse(weight).unwrap());
+        let terms = [term("/n", "1/3"), term("/m", "2.5"), term("/deep/n", "1/6")];
+        let pointers = RequestPointers::new(terms.iter().map(|(pointer, _)| pointer)).unwrap();
+        for (body, expected) in [
+            (r#"{"n":1,"m":2,"deep":{"n":1}}"#, Units(6)),
+            (r#"{"n":1,"deep":{"n":4}}"#, Units(1)),
+            (r#"{"n":1,"deep":{"n":4.1}}"#, Units(2)),
+            (r#"{"m":null}"#, Absent),
+            (r#"{"n":1,"m":"2"}"#, Unreadable),
+            (r#"{"n":1,"m":-2}"#, Unreadable),
+        ] {
+            let mut read = RequestBody::new(&pointers, std::iter::empty(), None);
+            read.push(body.as_bytes());
+            read.end();
+            assert_eq!(read.units(&terms), expected, "{body}");
         }
     }
 
