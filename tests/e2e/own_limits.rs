@@ -5,7 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Client, Upstream, Weir, over_h2};
+use crate::redis::wait_for_stores;
+use crate::support::{Answer, Client, Fleet, Redis, Upstream, Weir, over_h2};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const PATH: &str = "/.well-known/ratelimit";
@@ -137,6 +138,49 @@ fn a_seller_sees_its_own_limits_and_charges_nothing() {
         assert_eq!(serde_json::from_slice::<Value>(&answer.body).unwrap()["limits"][0]["rates"][0]["remaining"], 1);
         assert_eq!(client.get(PATH).await.unwrap().status, 401);
     });
+}
+
+/// The state is in Redis, so a replica shows what it heard last.
+#[test]
+fn a_limit_in_redis_is_shown_as_a_copy() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, SECRET).unwrap();
+    let shared = LIMITS.replace("file = \"secret\"", &format!("file = \"{}\"", secret.display())).replacen(
+        "key = [\"seller\"]",
+        "key = [\"seller\"]\nstrategy = \"redis\"",
+        1,
+    );
+    let store = format!(
+        "[fleet]\nstrategy = \"local\"\nreplicas = 2\nsecret = {{ env = \"WEIR_FLEET_SECRET\" }}\n\
+         [store.main]\nredis = [\"{}\"]\ntimeout = \"5s\"\n",
+        redis.url()
+    );
+    let fleet = Fleet::start(2, &upstream, &format!("{store}{shared}{CLIENT_API}"));
+    wait_for_stores(&fleet, true);
+    let (token, own) = (of("111"), |weir: &Weir, token: &str| limits(weir, token)["limits"][0].clone());
+    let [first, second] = &fleet.weirs[..] else { panic!("two replicas") };
+    let shown = own(first, &token);
+    assert_eq!((&shown["limit"], &shown["state"]), (&json!("sellers"), &json!("copy")));
+    assert_eq!((&shown["copy_age_ms"], &shown["rates"][0]["remaining"]), (&Value::Null, &json!(2)));
+    assert_eq!(ask(first, "GET", "/api/x", &token).status, 200);
+    let shown = own(first, &token);
+    assert!(shown["copy_age_ms"].is_u64(), "{shown}");
+    assert_eq!((&shown["rates"][0]["remaining"], &shown["rates"][1]["remaining"]), (&json!(1), &json!(9)));
+    // The other replica takes what is left, of which this one hears with its next request.
+    assert_eq!(ask(second, "GET", "/api/x", &token).status, 200);
+    assert_eq!(own(first, &token)["rates"][0]["remaining"], 1);
+    for weir in [first, second] {
+        let refused = ask(weir, "GET", "/api/x", &token);
+        let shown = own(weir, &token);
+        assert_eq!((refused.status, &shown["rates"][0]["remaining"]), (429, &json!(0)), "{shown}");
+        assert!(shown["rates"][0]["retry_after_ms"].as_u64() > Some(1_700_000), "{shown}");
+        assert_eq!(shown["refusals"][0]["id"], json!(refused.header("x-refusal-id")));
+    }
+    // Another seller sees nothing of that, and nobody else anything.
+    assert_eq!(own(first, &of("222"))["rates"][0]["remaining"], 2);
+    assert_eq!(ask(first, "GET", PATH, "").status, 401);
 }
 
 /// Authentication holds, whatever the mode, the match or the exemptions of limits.
