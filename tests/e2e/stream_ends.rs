@@ -97,17 +97,20 @@ fn a_crash_costs_at_most_the_reservations() {
     assert!(spent(&Weir::start(&upstream, &config)) <= 2 * 400);
 }
 
-/// Nothing stays reserved by a replica that was killed: a request that needs the whole budget passes later.
+/// Nothing stays reserved by a replica that was killed: a request that needs the whole budget is refused by the other
+/// replica before, once that has `heard` of the reservation, and passes later.
 #[track_caller]
-fn comes_back(mut fleet: Fleet) {
+fn comes_back(mut fleet: Fleet, heard: impl FnOnce(&Weir)) {
     let client = open(&fleet.weirs[0]);
+    heard(&fleet.weirs[1]);
+    assert_eq!(Client::connect(fleet.weirs[1].address()).get("/").status, 429);
     fleet.weirs[0].signal("KILL");
     drop((client, fleet.weirs.remove(0)));
     until("the whole budget", || Client::connect(fleet.weirs[0].address()).get("/").status == 200);
 }
 
-/// A reservation is the whole budget, which takes a second and a third to come back.
-const WHOLE: &str = "rate = \"300/s\"\nburst = 400\ncost = 400\nsettle = { by = \"anthropic\", default = 400 }\n";
+/// A reservation is the whole budget, which takes four seconds to come back.
+const WHOLE: &str = "rate = \"100/s\"\nburst = 400\ncost = 400\nsettle = { by = \"anthropic\", default = 400 }\n";
 
 fn fleet(strategy: &str) -> String {
     format!("[fleet]\nstrategy = \"{strategy}\"\nreplicas = 2\nsecret = {{ env = \"WEIR_FLEET_SECRET\" }}\n")
@@ -121,7 +124,7 @@ fn a_reservation_in_redis_ends_with_its_replica() {
         let limit = format!("[[limit]]\nname = \"{strategy}\"\nkey = []\n{WHOLE}");
         let fleet = Fleet::start(2, &upstream, &format!("{}{store}{limit}", fleet(strategy)));
         wait_for_stores(&fleet, true);
-        comes_back(fleet);
+        comes_back(fleet, |_| {});
     }
 }
 
@@ -134,10 +137,17 @@ fn a_reservation_of_a_limiter_ends_with_its_replica() {
     let store = format!("[store.main]\nservice = \"http://{}\"\ntimeout = \"5s\"\n", limiter.weirs[0].grpc());
     let fleet = Fleet::start(2, &upstream, &format!("{}{store}{limit}", fleet("service")));
     wait_for_stores(&fleet, true);
-    comes_back(fleet);
+    comes_back(fleet, |_| {});
 }
 
 #[test]
 fn a_reservation_in_a_stream_ends_with_its_replica() {
-    comes_back(Replicas::start(2, &models(), "isolate_after = \"30s\"", WHOLE).fleet);
+    let fleet = Replicas::start(2, &models(), "isolate_after = \"30s\"", WHOLE).fleet;
+    comes_back(fleet, |other| {
+        until("the reservation", || {
+            let answer = other.ask_admin("GET", "/v1/keys?limit=all&key=", &serde_json::Value::Null);
+            let key: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+            key["remaining"].as_u64().is_some_and(|remaining| remaining < 400)
+        });
+    });
 }
