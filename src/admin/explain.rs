@@ -301,8 +301,9 @@ fn reason(LimitExplanation { limit, mode, mismatches, budget, banned_ns, .. }: &
     if budget.rule.is_none() {
         return "admits: the key has no limit".to_owned();
     }
-    let unit = limit.unit().map(Unit::name);
-    let [cost, remaining, owed] = [budget.cost, budget.remaining, budget.debt].map(|units| units_in_words(units, unit));
+    let unit = limit.unit();
+    let shown = |units| units_in_words(units, unit.as_ref().map(Unit::name));
+    let [cost, remaining, owed] = [budget.cost, budget.remaining, budget.debt].map(shown);
     let BudgetExplanation { debt, waiting, .. } = budget;
     if budget.admits {
         return format!("admits: the request takes {cost}, and {remaining} remain");
@@ -323,7 +324,7 @@ impl BudgetBody {
         Self {
             key: budget.key,
             rule: budget.rule.map(|rule| {
-                let unit = unit_in_words(budget.unit, rule);
+                let unit = unit_in_words(budget.unit.as_ref(), rule);
                 in_words(budget.written, None, rule) + &unit + &share_in_words(&budget.strategy, rule)
             }),
             from: match budget.source {

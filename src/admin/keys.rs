@@ -76,7 +76,7 @@ pub struct KeyBody {
     pub rule: Option<String>,
     /// Where the rule is configured, as in an explanation.
     pub from: String,
-    /// What the units are: `micro-usd` or `content-bytes`; absent if that is unknown.
+    /// What the units are: `micro-usd`, `content-bytes` or `limit.unit_name`; absent if that is unknown.
     #[serde(default)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,

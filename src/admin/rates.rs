@@ -19,17 +19,22 @@ pub(super) fn adapted_in_words(AdaptedRate { rule, part, signal }: AdaptedRate) 
     format!("{} of the rate; {} is {now}, target {}", percent(part), rule.signal.word(), shown(rule.target))
 }
 
-/// Units of a limit; money also in dollars.
+/// Units of a limit with their name; money also in dollars.
 pub fn units_in_words(units: u64, unit: Option<&str>) -> String {
-    if unit == Some(Unit::MicroUsd.name()) { format!("{units} ({})", dollars(units)) } else { units.to_string() }
+    match unit {
+        Some(unit) if unit == Unit::MicroUsd.name() => format!("{units} ({})", dollars(units)),
+        Some(unit) if unit != Unit::ContentBytes.name() => format!("{units} {unit}"),
+        _ => units.to_string(),
+    }
 }
 
-/// What the units of a rule are, and the most of them, if they are money.
-pub fn unit_in_words(unit: Option<Unit>, rule: &Algorithm) -> String {
-    if unit != Some(Unit::MicroUsd) {
-        return String::new();
+/// What the units of a rule are, if they have a name; of money also the most of it.
+pub fn unit_in_words(unit: Option<&Unit>, rule: &Algorithm) -> String {
+    match unit {
+        Some(Unit::MicroUsd) => format!(" (micro-USD, at most {})", dollars(rule.capacity())),
+        Some(Unit::Named(name)) => format!(" ({name})"),
+        _ => String::new(),
     }
-    format!(" (micro-USD, at most {})", dollars(rule.capacity()))
 }
 
 /// Millionths of a dollar, such as `$0.0025`.
@@ -81,5 +86,6 @@ mod tests {
         }
         assert_eq!(units_in_words(2500, None), "2500");
         assert_eq!(units_in_words(2500, Some("content-bytes")), "2500");
+        assert_eq!(units_in_words(2500, Some("tokens")), "2500 tokens");
     }
 }

@@ -120,7 +120,7 @@ fn overview(config: &Config) -> String {
         let stage = if limit.stage == Stage::Arrival { "arrival" } else { "identified" };
         let (mode, beyond) = (mode(limit), on_limit(&limit.on_limit).to_owned());
         let (key, rule) = (key_parts(policy, limit), rule(&limit.allowed, Variant::Usual));
-        let rule = rule + &unit_in_words(limit.unit(), &limit.allowed.usual);
+        let rule = rule + &unit_in_words(limit.unit().as_ref(), &limit.allowed.usual);
         vec![limit.name.to_string(), stage.to_owned(), mode, key, rule, beyond, requests(&limit.matches)]
     };
     let limits = policy.limits();

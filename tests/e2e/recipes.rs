@@ -376,13 +376,23 @@ fn tokens_and_money_are_limited() {
     weir.wait_until("the money is charged", || remaining("money", "ACME") == 200_000_000 - (43 + 250 + 1000));
     assert!(remaining("tokens", "ACME") >= 1_000_000 - (17 + 100 + 100));
     // A stream without numbers keeps its reservation: what the body names, and a token for each four bytes of it.
-    let body = r#"{"max_tokens":13000}"#;
+    let body = r#"{"max_tokens":13000,"model":"model-1-mini"}"#;
     let head = format!("POST /html HTTP/1.1\r\nHost: a\r\nX-API-Key: {free}\r\nContent-Length: {}", body.len());
     assert_eq!(client.send(format!("{head}\r\n\r\n{body}")).answer().status, 200);
     // Without a body it is the default, so three empty the free tier.
     let statuses: Vec<_> =
         (0..4).map(|_| ask(&mut client, "/html", &format!("X-API-Key: {free}\r\n")).status).collect();
     assert_eq!(statuses, [200, 200, 200, 429]);
+    let mut ask_for = |model: &str| {
+        let body = format!(r#"{{"model":"{model}","max_tokens":1}}"#);
+        let head = format!("POST /html HTTP/1.1\r\nHost: a\r\nX-API-Key: {paid}\r\nContent-Length: {}", body.len());
+        client.send(format!("{head}\r\n\r\n{body}")).answer().status
+    };
+    assert_eq!(ask_for("model-2"), 400);
+    // A model has its own budget, of which a part may come back meanwhile.
+    let passed = (0..30).filter(|_| ask_for("model-1") == 200).count();
+    assert!((20..30).contains(&passed), "{passed}");
+    assert_eq!([ask_for("model-1-large"), ask_for("model-1-mini")], [200, 200]);
 }
 
 #[test]

@@ -119,6 +119,20 @@ fn several_numbers_have_weights() {
 }
 
 #[test]
+fn units_have_a_name() {
+    let upstream = Upstream::start();
+    let config = format!("[headers]\nprofiles = [\"ietf\"]\n{}", limit(POINTER, "unit_name = \"tokens\"\n"));
+    let weir = Weir::start(&upstream, &config);
+    let answer = post(&weir, "/", "", br#"{"max_tokens":100}"#);
+    let policy = answer.header("ratelimit-policy").unwrap();
+    assert!(policy.starts_with("\"tokens\";") && policy.ends_with(";qu=\"tokens\""), "{policy}");
+    let key = weir.ask_admin("GET", "/v1/keys?limit=tokens&key=", &serde_json::Value::Null);
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&key.body).unwrap()["unit"], "tokens");
+    let page = weir.ask_admin("GET", "/key?limit=tokens&key=", &serde_json::Value::Null);
+    assert!(page.text().contains(" tokens remain"), "{}", page.text());
+}
+
+#[test]
 fn some_bodies_are_not_read() {
     let upstream = Upstream::start();
     let weir = Weir::start(&upstream, &limit(POINTER, ""));

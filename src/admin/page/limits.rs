@@ -53,7 +53,7 @@ impl Described {
             conditions: words::conditions(limit),
             key: words::key_parts(policy, limit),
             rule: words::rule(&limit.allowed, Variant::Usual)
-                + &unit_in_words(limit.unit(), &limit.allowed.usual)
+                + &unit_in_words(limit.unit().as_ref(), &limit.allowed.usual)
                 + &share_in_words(&limit.strategy, &limit.allowed.usual),
             plans: plans
                 .map(|(name, _)| (name.to_string(), words::rule(&limit.allowed, limit.allowed.plan(name))))

@@ -43,9 +43,13 @@ pub(in crate::admin) fn of_ban(address: &str, until: Option<&str>) -> String {
 fn admitted(key: &KeyBody, now: Timestamp) -> String {
     let remaining = key.remaining.unwrap_or_default();
     let shown = units_in_words(remaining, key.unit.as_deref());
-    let units = if remaining == 1 { format!("{shown} unit remains") } else { format!("{shown} units remain") };
+    // A unit with a name stands in the number itself.
+    let is_named =
+        shown.strip_prefix(&remaining.to_string()).is_some_and(|name| !name.is_empty() && !name.ends_with(')'));
+    let [one, all] = if is_named { ["", ""] } else { [" unit", " units"] };
+    let units = if remaining == 1 { format!("{shown}{one} remains") } else { format!("{shown}{all} remain") };
     match key.reset_after_ms {
-        Some(0) => format!("Admitted: all {shown} units remain."),
+        Some(0) => format!("Admitted: all {shown}{all} remain."),
         Some(ms) => format!("Admitted: {units}. All are back {}.", at(ms, now)),
         None => format!("Admitted: {units}."),
     }
@@ -122,6 +126,13 @@ mod tests {
         let (enforced, refuse) = (Mode::Enforce, &OnLimit::Reject);
         for (key, mode, action, class, text) in [
             (fresh.clone(), enforced, refuse, "good", "Admitted: all 5 units remain."),
+            (
+                KeyBody { unit: Some("tokens".into()), ..fresh.clone() },
+                enforced,
+                refuse,
+                "good",
+                "Admitted: all 5 tokens remain.",
+            ),
             (
                 spent.clone(),
                 enforced,

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
+use std::sync::Arc;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -20,11 +21,13 @@ use super::rule::Scheme;
 use super::warnings::of_everyone;
 use super::{allowed, cost, fair_share, key, matching, on_limit, ramp, rate_warnings, settle, snapshot, stale};
 use crate::config::overrides::OverrideSet;
-use crate::config::reader::{Located, Optional, Table, units};
+use crate::config::reader::{Fault, Located, Optional, Table, units};
 use crate::config::schema::words::{self, OnLimitWord};
 use crate::engine::limit::adaptive_rate::WHOLE;
 use crate::engine::policy::client_ip::Prefixes;
-use crate::engine::policy::{Allowed, Cost, Except, KeyPart, Limit, Match, Mode, Settle, Stage};
+use crate::engine::policy::{
+    AfterResponse, Allowed, Cost, Except, KeyPart, Limit, Match, Mode, Settle, SettleBy, Stage,
+};
 
 /// The limit of a configuration without limits: requests wait if their path has more than 100 requests a minute.
 pub const DEFAULT_LIMIT: &str = r#"[[limit]]
@@ -98,12 +101,9 @@ type Names = HashMap<String, Range<usize>>;
 
 fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(Limit, Option<Limit>)> {
     let &Around { identities, prefixes, fleet, has_snapshot, has_plans, overrides: set } = around;
-    let name = name(table, names);
+    let (name, match_table) = (name(table, names), table.table("match"));
     let (stage, mode) = (table.choice("stage", &words::STAGES), table.choice("mode", &words::MODES));
-    let match_table = table.table("match");
-    let mut matches = matching::matches(&match_table);
-    matching::cover_head(&mut matches.methods);
-    matches.json = matching::members(&match_table, table.size("read_body").unwrap_or_default());
+    let matches = conditions(table, &match_table);
     let except = except(&table.table("except"));
     let enforced_percent = enforced_percent(table, mode);
     let is_partial = enforced_percent.is_some_and(|percent| percent < 100);
@@ -125,11 +125,10 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
     let excess = on_limit::compile(table, word, queue);
     let (after, max_keys) = (settle::after(table, stage), table.count("max_keys"));
     check_stage(table, stage, allowed.as_ref(), cost.as_ref(), has_plans);
-    let settle = after.as_ref().map(|after| after.as_ref().and_then(|after| after.settle.as_ref()));
-    check_read_body(table, key.as_deref(), &matches, cost.as_ref(), settle);
-    let stale = stale::stale(table, stage, key.as_deref(), &matches);
-    let (name, excess, mut allowed) = (name?, excess?, allowed?);
-    let (cost, sharing, candidate) = (cost?, sharing?, candidate?);
+    check_read_body(table, key.as_deref(), &matches, cost.as_ref(), after.as_ref());
+    let (stale, unit_name) = (stale::stale(table, stage, key.as_deref(), &matches), unit_name(table, after.as_ref()));
+    let (name, excess, mut allowed, cost) = (name?, excess?, allowed?, cost?);
+    let (sharing, candidate) = (sharing?, candidate?);
     let (scheme, keyed, cost_of, on_limit) = (&scheme, &keyed, &cost, excess.on_limit);
     let (settled, most_keys) = (after.as_ref().and_then(Option::as_deref), max_keys.unwrap_or_default());
     let stored = Stored { scheme, allowed: &allowed, cost: cost_of, on_limit, after: settled, max_keys: most_keys };
@@ -163,6 +162,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
         ramp_steps: 0,
         adapt: adapt?,
         adapted: adapt?.map_or(WHOLE, |rule| rule.ceiling),
+        unit_name: unit_name?,
         candidate_of: None,
         is_listed: false,
     };
@@ -185,14 +185,39 @@ fn enforced_percent(table: &Table<'_>, mode: Option<Mode>) -> Option<u8> {
     table.percent("enforce", 1, Some("with `mode = \"shadow\"` the limit refuses nothing"))
 }
 
+fn settle_of(after: Option<&Arc<AfterResponse>>) -> Option<&Settle> {
+    after?.settle.as_ref()
+}
+
+/// The requests that the limit applies to.
+fn conditions(table: &Table<'_>, match_table: &Table<'_>) -> Match {
+    let mut matches = matching::matches(match_table);
+    matching::cover_head(&mut matches.methods);
+    matches.json = matching::members(match_table, table.size("read_body").unwrap_or_default());
+    matches
+}
+
+/// What the units are, if the limit says it. Money has a name of its own.
+fn unit_name(table: &Table<'_>, after: Option<&Option<Arc<AfterResponse>>>) -> Optional<Arc<str>> {
+    if matches!(after.and_then(|after| settle_of(after.as_ref())), Some(Settle { by: SettleBy::Body(units), .. }) if units.is_money())
+    {
+        table.fault_if_present("unit_name", "the units of a limit with `price` are `micro-usd`");
+    }
+    if !table.has("unit_name") {
+        return Some(None);
+    }
+    table.parsed("unit_name", |text| Ok(Arc::from(name_text(text)?))).map(Some)
+}
+
 /// Notes a bound on bodies that the limit does not read. After an error that is unknown.
 fn check_read_body(
     table: &Table<'_>,
     key: Option<&[KeyPart]>,
     matches: &Match,
     cost: Option<&Cost>,
-    settle: Optional<&Settle>,
+    after: Option<&Option<Arc<AfterResponse>>>,
 ) {
+    let settle = after.map(|after| settle_of(after.as_ref()));
     let reads_settle =
         settle.is_none_or(|settle| settle.is_some_and(|settle| settle.usage_of.is_some() || settle.priced.is_some()));
     let reads_key = key.is_none_or(|key| key.iter().any(|part| matches!(part, KeyPart::Json(_))));
@@ -239,11 +264,13 @@ fn check_stage(
     }
 }
 
+fn name_text(text: &str) -> Result<&str, Fault> {
+    let fault = || format!("`{text}` is not 1 to 64 of `A-Z a-z 0-9 _ -`").into();
+    units::is_name(text).then_some(text).ok_or_else(fault)
+}
+
 fn name(table: &Table<'_>, names: &mut Names) -> Option<String> {
-    let name = table.parsed_at("name", |text| {
-        let fault = || format!("`{text}` is not 1 to 64 of `A-Z a-z 0-9 _ -`").into();
-        units::is_name(text).then(|| text.to_owned()).ok_or_else(fault)
-    })?;
+    let name = table.parsed_at("name", |text| name_text(text).map(str::to_owned))?;
     match names.entry(name.get_ref().clone()) {
         Entry::Occupied(other) => table.note_twice("name", name.get_ref(), name.span(), other.get().clone()),
         Entry::Vacant(new) => _ = new.insert(name.span()),

@@ -295,6 +295,7 @@ async fn the_fields_are_lists_of_all_rates_and_limits() {
             r#""l";q=20;w=60;qu="content-bytes""#,
             r#""l";r=11;t=3"#,
         ),
+        ("rate = '20/min'\nunit_name = 'tokens'", 1, r#""l";q=20;w=60;qu="tokens""#, r#""l";r=19;t=3"#),
         (
             "rate = '20/min'\nmax_debt = 9\nsettle = { by = 'response_bytes' }",
             1,

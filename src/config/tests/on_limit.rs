@@ -332,6 +332,16 @@ fn settling() {
     5 | settle = { by = "status", units = { "4x" = 1, "404" = -1 } }
       |                                                       ^^
     "#);
+    for (rest, hint) in [
+        (
+            "unit_name = 'cents'\nsettle = { by = 'anthropic', price.a = { input = 1, output = 2 } }",
+            "`limit.unit_name`: the units of a limit with `price` are `micro-usd`",
+        ),
+        ("unit_name = 'a b'", "`limit.unit_name`: `a b` is not 1 to 64 of `A-Z a-z 0-9 _ -`"),
+    ] {
+        let said = said(&limit(rest));
+        assert!(said.contains(hint), "{rest}\n{said}");
+    }
     for (settle, hint) in [
         (
             "by = 'anthropic', include_usage = 'add'",

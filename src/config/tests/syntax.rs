@@ -119,7 +119,7 @@ quux = 1"#), @r#"
     6 | quux = 1
       | ^^^^
       |
-      = help: `[[limit]]` can have name, stage, mode, enforce, match, except, key, share_by, weights, several, algorithm, rate, burst, max, floor, ceiling, align, time_zone, sub_windows, strategy, cost, read_body, plans, max_plan_rate, overrides, count, settle, max_debt, on_limit, hold, delay, status, body, redirect, jitter, stale, stale_on, ramp, adapt, candidate, ban, max_keys, on_full, persist
+      = help: `[[limit]]` can have name, stage, mode, enforce, match, except, key, share_by, weights, several, algorithm, rate, burst, max, floor, ceiling, align, time_zone, sub_windows, strategy, cost, unit_name, read_body, plans, max_plan_rate, overrides, count, settle, max_debt, on_limit, hold, delay, status, body, redirect, jitter, stale, stale_on, ramp, adapt, candidate, ban, max_keys, on_full, persist
     "#);
     insta::assert_snapshot!(said(r#"[[limits]]
 name = "a""#), @r#"

@@ -30,8 +30,12 @@ fn is_proven(policy: &Policy, parts: &[KeyPart], facts: &Facts<'_>) -> bool {
     let is_proven = |part: &KeyPart| match part {
         KeyPart::Header(..) => facts.is_proxied,
         KeyPart::Identity(index) => policy.identities.get(*index).is_some(),
-        KeyPart::Query(..) | KeyPart::Cookie(..) | KeyPart::Json(_) => false,
-        KeyPart::Named(_) | KeyPart::Route | KeyPart::Parameter(_) => false,
+        KeyPart::Query(..)
+        | KeyPart::Cookie(..)
+        | KeyPart::Json(_)
+        | KeyPart::Named(_)
+        | KeyPart::Route
+        | KeyPart::Parameter(_) => false,
         _ => true,
     };
     let names_client = |part: &KeyPart| {

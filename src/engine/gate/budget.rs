@@ -69,7 +69,7 @@ impl<'l> Budget<'l> {
 
     /// The rates as they are now, in the order of the configuration.
     pub fn items(&self) -> impl Iterator<Item = BudgetItem<'l>> {
-        let Self { state, key, ref rule, cost, unit, .. } = *self;
+        let Self { state, key, ref rule, cost, ref unit, .. } = *self;
         let now = state.clock.now();
         let by_rate = state.table.remaining(key, rule, cost, now);
         let rates = rule.rates();
@@ -79,7 +79,7 @@ impl<'l> Budget<'l> {
             let remaining = *by_rate.get(index).or(by_rate.first())?;
             let position = (!is_one).then_some(index + 1);
             let (capacity, pace) = (rate.capacity(), rate.pace(now));
-            Some(BudgetItem { limit: &state.name, position, capacity, pace, remaining, unit })
+            Some(BudgetItem { limit: &state.name, position, capacity, pace, remaining, unit: unit.clone() })
         })
     }
 }

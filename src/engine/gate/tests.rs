@@ -100,6 +100,7 @@ fn limit(name: &str, count: u64, period: &str, burst: u64, on_limit: OnLimit) ->
         adapted: WHOLE,
         jitter_percent: 0,
         candidate_of: None,
+        unit_name: None,
         is_listed: false,
     }
 }

@@ -57,6 +57,8 @@ pub struct Limit {
     pub strategy: Strategy,
     /// The cost of a request.
     pub cost: Cost,
+    /// What the units are, if the configuration says it.
+    pub unit_name: Option<Arc<str>>,
     /// The rules for a charge once the response is known; `None` if the charge stays.
     pub after: Option<Arc<AfterResponse>>,
     /// The action for requests that the limit does not admit.
@@ -203,7 +205,11 @@ impl Limit {
     /// What the units are; `None` for requests and what else the configuration does not say.
     pub fn unit(&self) -> Option<Unit> {
         let is_money = self.after.as_ref().and_then(|after| after.body_units()).is_some_and(|units| units.is_money());
-        if is_money { Some(Unit::MicroUsd) } else { self.counts_bytes().then_some(Unit::ContentBytes) }
+        match &self.unit_name {
+            Some(name) => Some(Unit::Named(Arc::clone(name))),
+            None if is_money => Some(Unit::MicroUsd),
+            None => self.counts_bytes().then_some(Unit::ContentBytes),
+        }
     }
 
     /// The members of bodies in the key, the conditions and the correction.

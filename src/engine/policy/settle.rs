@@ -64,20 +64,23 @@ pub enum SettleBy {
 }
 
 /// What the units of a limit are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes of bodies.
     ContentBytes,
     /// Millionths of a US dollar.
     MicroUsd,
+    /// What the configuration says.
+    Named(Arc<str>),
 }
 
 impl Unit {
     /// The name, for clients and operators.
-    pub const fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
             Self::ContentBytes => "content-bytes",
             Self::MicroUsd => "micro-usd",
+            Self::Named(name) => name,
         }
     }
 }

@@ -54,6 +54,7 @@ pub(crate) fn limit(name: &str, paths: &[&str]) -> Limit {
         adapted: WHOLE,
         jitter_percent: 0,
         candidate_of: None,
+        unit_name: None,
         is_listed: false,
     }
 }

@@ -140,13 +140,14 @@ impl<'p> RequestBody<'p> {
         }
     }
 
-    /// What stands at a pointer; `None` if the body cannot be read.
+    /// What stands at a pointer; `None` if the body cannot be read, or was not read for this pointer: while the request
+    /// waited, a reload may have added it.
     fn find(&self, pointer: &Pointer) -> Option<&Value> {
         if self.is_encoded || self.is_broken != Some(false) || self.scanner.is_ambiguous() {
             return None;
         }
-        let slot = self.pointers.pointers.iter().position(|known| known == pointer);
-        Some(slot.and_then(|slot| self.scanner.value(slot)).unwrap_or(&ABSENT))
+        let slot = self.pointers.pointers.iter().position(|known| known == pointer)?;
+        Some(self.scanner.value(slot).unwrap_or(&ABSENT))
     }
 }
 
@@ -197,6 +198,7 @@ mod tests {
         ] {
             assert_eq!(number(body), expected, "{body}");
         }
+        let other = [(Pointer::parse("/b").unwrap(), Weight::ONE)];
         let pointer = Pointer::parse("/tasks").unwrap();
         let pointers = RequestPointers::new([&pointer]).unwrap();
         // The Kelvin sign and the long s are letters for readers that ignore their case.
@@ -206,6 +208,9 @@ mod tests {
             read.end();
             assert_eq!(read.units(&[(pointer.clone(), Weight::ONE)]), Unreadable, "{name}");
         }
+        let mut read = RequestBody::new(&pointers, std::iter::empty(), None);
+        read.end();
+        assert_eq!(read.units(&other), Unreadable, "nobody looked for it");
     }
 
     #[test]

@@ -241,7 +241,8 @@ fn write_policy(policy: &mut String, item: &BudgetItem<'_>) {
         Some(pace) => write!(policy, ";q={};w={}", integer(pace.units), integer(pace.window_s)),
         None => write!(policy, ";q={}", integer(item.capacity)),
     };
-    let unit = item.unit.map(Unit::name).or(if item.pace.is_none() { Some("concurrent-requests") } else { None });
+    let unit =
+        item.unit.as_ref().map(Unit::name).or(if item.pace.is_none() { Some("concurrent-requests") } else { None });
     if let Some(unit) = unit {
         let _ = write!(policy, ";qu=\"{unit}\"");
     }
