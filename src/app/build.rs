@@ -11,6 +11,7 @@ use arc_swap::access::Map;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
+use super::acme;
 use super::config_reader::log_findings;
 use super::control::{Built, Control};
 use super::descriptors::{DescriptorBudget, Wanted};
@@ -94,6 +95,7 @@ impl App {
             ceiling,
             draining: AtomicBool::new(false),
         });
+        acme::restore(&shared);
         let limiter = service.map(|service| limiter(&shared, service, budget.calls)).transpose()?.map(Arc::new);
         let inherited = if let Previous::Running(predecessor) = &previous { predecessor.instance() } else { None };
         let fleet = peers.map(|(peers, secret)| fleet::hub(&shared, peers, &secret, inherited)).transpose()?;

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::acme;
 use super::adapt::Windows;
 use super::drain::{Drain, REFUSAL_TIMEOUT, StopSignals};
 use super::error::AppError;
@@ -183,6 +184,7 @@ impl Control {
             tracing::info!(%address, workers = self.workers, "serving checks over gRPC");
         }
         tokio::spawn(Arc::clone(&self.jwks).run(Arc::clone(&shared)));
+        tokio::spawn(acme::run(Arc::clone(&shared), self.stage.subscribe()));
         self.tell_predecessor();
         let snapshots = self.snapshots.take();
         let snapshots = snapshots.map(|writer| writer.start(Arc::clone(&shared), Arc::clone(&self.write_lock)));

@@ -61,7 +61,11 @@ pub(super) async fn post(
     send(url, tls, (Method::POST, headers, body), bytes_max).await
 }
 
-async fn send(
+/// Sends a request with any method, as [`get`] does.
+///
+/// # Errors
+/// As [`get`].
+pub(super) async fn send(
     url: &Uri,
     tls: Option<&ClientTls>,
     request: (Method, HeaderMap, Bytes),

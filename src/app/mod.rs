@@ -17,6 +17,7 @@ mod snapshots;
 mod stores;
 mod terms;
 
+mod acme;
 mod adapt;
 mod api_keys;
 mod config_reader;

@@ -8,6 +8,7 @@ use crate::base::time::Clock;
 use crate::config::Config;
 use crate::engine::gate::Gate;
 use crate::engine::store::{RemoteStore, TokenCache};
+use crate::transport::net::tls::ServerTls;
 use crate::transport::proxy::RunningConfig;
 use crate::transport::upstream::Ceiling;
 
@@ -36,13 +37,18 @@ pub(in crate::app) fn install(
     RunningConfig::new((live, stores), config.proxy, config.log.access, metrics, ceiling, before)
 }
 
-/// If the TLS settings are unchanged, uses those in force, so that clients can resume their sessions.
+/// If the TLS settings are unchanged, uses those in force, so that clients can resume their sessions. Otherwise continues
+/// with their certificate by ACME.
 pub(super) fn with_tls_sessions(mut config: Config, before: &RunningConfig) -> Config {
     let check = config.proxy.check.as_mut().zip(before.settings.check.as_ref());
     let check = check.map(|(new, before)| (&mut new.tls, &before.tls));
     for (new, before) in check.into_iter().chain([(&mut config.proxy.tls, &before.settings.tls)]) {
         if new == before {
             new.clone_from(before);
+        } else if let Some((new, before)) =
+            new.as_ref().and_then(ServerTls::acme).zip(before.as_ref().and_then(ServerTls::acme))
+        {
+            new.adopt(before);
         }
     }
     config

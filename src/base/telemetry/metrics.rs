@@ -3,6 +3,7 @@
 use prometheus::proto::MetricFamily;
 use prometheus::{Encoder, Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder};
 
+use super::acme::AcmeMetrics;
 use super::cells::{ByteCells, DurationHistogram, LimitCells};
 use super::checks::CheckMetrics;
 use super::factory::MetricFactory;
@@ -80,6 +81,8 @@ pub struct Metrics {
     pub overrides_left_out: IntGauge,
     jwks_fetches: IntCounterVec,
     jwks_timestamp: GaugeVec,
+    /// The metrics of certificates by ACME.
+    pub acme: AcmeMetrics,
     /// The metrics of snapshots, which [`Metrics::show_snapshots`] registers.
     pub snapshots: SnapshotMetrics,
     /// The metrics of a remote configuration, which [`Metrics::show_remote_config`] registers.
@@ -154,6 +157,7 @@ impl Metrics {
                 "When keys behind a URL were last fetched.",
                 &["identity"],
             )?,
+            acme: AcmeMetrics::new(&make)?,
             snapshots: SnapshotMetrics::new()?,
             remote_config: RemoteConfigMetrics::new()?,
             registry: make.registry,

@@ -2,6 +2,7 @@
 //!
 //! Label values come from the configuration, never from a client. Not here: the HTTP endpoint /metrics (admin).
 
+mod acme;
 mod cells;
 mod checks;
 mod factory;
@@ -25,6 +26,7 @@ mod stores;
 mod tap;
 mod upstreams;
 
+pub use acme::AcmeMetrics;
 pub use cells::{
     ByteCells, DurationHistogram, EndpointCells, EndpointResult, LimitCells, LimitDecision, UpstreamCells,
 };

@@ -2,6 +2,7 @@
 //!
 //! Each function reads its whole section, also after an error, so that no problem hides another.
 
+mod acme;
 mod body_units;
 mod client_api;
 mod listeners;
@@ -134,7 +135,7 @@ pub(in crate::config) fn config(
     let proxied_from = server::proxied_from(&server.table("proxy_protocol"));
     let traces = root.table("trace").if_present(log::trace);
     let tls_table = server.table("tls");
-    let tls = tls::tls(&tls_table);
+    let tls = tls::server(&tls_table, [requests, listeners.tls_requests.as_deref()]);
     let timeouts = server::timeouts(&root.table("timeouts"));
     let name_servers = upstream::name_servers(&root.table("dns"));
     let compiled = upstream::upstreams(&root, requests);

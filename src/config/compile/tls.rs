@@ -1,21 +1,51 @@
 //! `[server.tls]`: the server certificates, and the CA certificates for clients. `tls` of upstreams: the CA certificates
 //! for the upstream, and the client certificate. `tls` of stores and of `[fleet]` has the same options.
 
+use super::acme;
 use super::identity::key_file;
-use crate::config::reader::{Fault, Optional, Problem, Table};
+use crate::config::reader::{Fault, Located, Optional, Problem, Table};
 use crate::config::schema::words;
-use crate::transport::net::Protocol;
 use crate::transport::net::tls::{
-    CertificateProblem, ClientAuth, ClientTls, OwnCertificate, PeerTls, ServerCertificate, ServerTls, StoreTls,
+    AcmeSettings, CertificateProblem, ClientAuth, ClientTls, OwnCertificate, PeerTls, ServerCertificate, ServerTls,
+    StoreTls,
 };
+use crate::transport::net::{ListenAddress, Protocol};
 use crate::transport::proxy::settings::PlainListeners;
 
-/// Compiles the table. Returns `None` if it is absent, or notes an error and returns `None`.
+/// Compiles a table without `acme`. Returns `None` if it is absent, or notes an error and returns `None`.
 pub(super) fn tls(table: &Table<'_>) -> Option<ServerTls> {
     if !table.is_present() || table.is_broken() {
         return None;
     }
-    let certificates = certificates(table);
+    tls_with(table, certificates(table), Some(None))
+}
+
+/// Compiles `[server.tls]`. `listeners` are those of `server.listen` and of `server.tls.listen`.
+pub(super) fn server(table: &Table<'_>, listeners: [Option<&[Located<ListenAddress>]>; 2]) -> Option<ServerTls> {
+    if !table.is_present() || table.is_broken() {
+        return None;
+    }
+    if !table.has("acme") {
+        if !table.has("certificates") {
+            let help =
+                "add `certificates` with a file of a certificate and one of its key, or `acme`, which orders one";
+            let title = format!("`{}` needs `certificates` or `acme`", table.path());
+            table.context.note(Problem::new(table.span(), title).help(help).absence());
+            return None;
+        }
+        return tls(table);
+    }
+    let listeners = if table.has("listen") { listeners[1] } else { listeners[0] };
+    let acme = acme::acme(&table.table("acme"), listeners.unwrap_or_default());
+    let certificates = if table.has("certificates") { certificates(table) } else { Some(Vec::new()) };
+    tls_with(table, certificates, acme.map(Some))
+}
+
+fn tls_with(
+    table: &Table<'_>,
+    certificates: Option<Vec<ServerCertificate>>,
+    acme: Optional<AcmeSettings>,
+) -> Option<ServerTls> {
     let is_required = table.choice("client_auth", &words::CLIENT_AUTH).unwrap_or(true);
     if !table.has("client_ca") {
         table.fault_if_present("client_auth", Fault::new("has no effect without `client_ca`").absence());
@@ -24,7 +54,7 @@ pub(super) fn tls(table: &Table<'_>) -> Option<ServerTls> {
         let authorities = key_file(table, key)?;
         ClientAuth::new(&authorities, is_required).map_err(|what| table.fault_at(key, what)).ok()
     })?;
-    let tls = ServerTls::new(certificates?, clients);
+    let tls = ServerTls::new(certificates?, clients, acme?);
     tls.map_err(|what| table.context.note(Problem::new(table.span(), format!("`{}`: {what}", table.path())))).ok()
 }
 

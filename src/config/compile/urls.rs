@@ -204,8 +204,13 @@ pub(super) fn collector(text: &str) -> Result<Uri, Fault> {
     format!("{}{TRACES_PATH}", text.trim_end_matches('/')).parse().map_err(|_| "is not a URL".into())
 }
 
-/// Parses a URL of `https`, or of `http` on this machine.
+/// Parses a URL of keys.
 pub(super) fn jwks_url(text: &str) -> Result<Uri, Fault> {
+    https_url(text, "an attacker who can change the fetched keys can sign tokens")
+}
+
+/// Parses a URL of `https`, or of `http` on this machine. `danger` is the reason against `http` elsewhere.
+pub(super) fn https_url(text: &str, danger: &str) -> Result<Uri, Fault> {
     let fault = |what: &str| Err(what.into());
     let Ok(url) = text.parse::<Uri>() else { return fault("is not a URL") };
     let (Some(scheme), Some(authority)) = (url.scheme_str(), url.authority()) else {
@@ -216,7 +221,7 @@ pub(super) fn jwks_url(text: &str) -> Result<Uri, Fault> {
         _ if text.contains('#') => fault("must not have a fragment"),
         "https" => Ok(url),
         "http" if units::is_here(authority.host().trim_matches(['[', ']'])) => Ok(url),
-        "http" => fault("must be `https`: an attacker who can change the fetched keys can sign tokens"),
+        "http" => Err(format!("must be `https`: {danger}").into()),
         _ => fault("must begin with `https://`"),
     }
 }

@@ -3,6 +3,7 @@
 //! The reader looks up keys, defaults and bounds here, and the documentation is generated from the same table. `compile`
 //! interprets the values.
 
+mod access;
 mod fleet;
 mod foreign;
 mod grpc;

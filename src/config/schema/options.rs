@@ -5,16 +5,17 @@ use super::option::Kind::{
 };
 use super::option::Preset::{Required, Toml, Unset};
 use super::option::{NONE, Opt, PLACE, opt};
-use super::{fleet, grpc, limit, overload, words};
+use super::{access, fleet, grpc, limit, overload, words};
 
-/// All options: first those of other tables, then those of priorities, of replicas, of the limiter service and of limits.
+/// All options: first those of other tables, then those of access, of priorities, of replicas, of the limiter service and
+/// of limits.
 pub(super) static OPTIONS: [Opt; OTHERS.len() + SPECIAL.len() + limit::OPTIONS.len()] =
     joined([OTHERS, &SPECIAL, limit::OPTIONS]);
 
-static SPECIAL: [Opt; overload::OPTIONS.len() + fleet::OPTIONS.len() + grpc::OPTIONS.len()] =
-    joined([overload::OPTIONS, fleet::OPTIONS, grpc::OPTIONS]);
+static SPECIAL: [Opt; access::OPTIONS.len() + overload::OPTIONS.len() + fleet::OPTIONS.len() + grpc::OPTIONS.len()] =
+    joined([access::OPTIONS, overload::OPTIONS, fleet::OPTIONS, grpc::OPTIONS]);
 
-const fn joined<const N: usize>(parts: [&[Opt]; 3]) -> [Opt; N] {
+const fn joined<const N: usize, const PARTS: usize>(parts: [&[Opt]; PARTS]) -> [Opt; N] {
     let mut all = [parts[0][0]; N];
     let (mut at, mut part, mut within) = (0, 0, 0);
     while at < N {
@@ -113,7 +114,7 @@ const OTHERS: &[Opt] = &[
         "Addresses with TLS; those of `server.listen` have none then."),
     opt("server.tls.redirect_port", Count(1, 65_535), NONE,
         "With `listen`: port of the 308 for requests without TLS, but for ACME challenges."),
-    opt("server.tls.certificates", Tables("`cert` and `key` each"), Required,
+    opt("server.tls.certificates", Tables("`cert` and `key` each"), Unset("required without `acme`"),
         "Certificates for clients, chosen by the requested host; the first for any other host."),
     opt("server.tls.certificates.cert", Text("file"), Required,
         "A certificate in PEM, then those of its issuers."),
@@ -123,6 +124,24 @@ const OTHERS: &[Opt] = &[
         "Authorities of client certificates in PEM; with it, clients show one."),
     opt("server.tls.client_auth", OneOf(&words::CLIENT_AUTH), Toml("\"required\""),
         "Whether a client without a certificate is refused. One with an invalid certificate always is."),
+    opt("server.tls.acme.domains", Kind::Some("host"), Required,
+        "Hosts of a certificate that Weir orders by ACME and renews; it comes after `certificates`."),
+    opt("server.tls.acme.agree_to_terms", Switch, Required,
+        "`true` agrees to the terms of service of the authority."),
+    opt("server.tls.acme.folder", Text("folder"), Required,
+        "Folder of the account and the certificate, with their keys; Weir creates it."),
+    opt("server.tls.acme.directory", Text("URL of `https`"), Toml("\"https://acme-v02.api.letsencrypt.org/directory\""),
+        "Directory of the authority."),
+    opt("server.tls.acme.contact", Text("`mailto:` URL"), NONE,
+        "Address at which the authority reaches you."),
+    opt("server.tls.acme.ca", Text("file"), Unset("the authorities of the system"),
+        "Authorities in PEM that sign the certificate of the directory's server."),
+    opt("server.tls.acme.external.key_id", Text("name"), Required,
+        "Name of the key of your account with the authority (RFC 8555, section 7.3.4)."),
+    opt("server.tls.acme.external.key.env", Text("name"), Unset("required"),
+        "That key in base64url."),
+    opt("server.tls.acme.external.key.file", Text("file"), Unset("required"),
+        "File with the key."),
 
     opt("timeouts.request_head", Duration, Toml("\"10s\""),
         "From the first byte of a request or of TLS to the end of its head; then 408."),
@@ -374,27 +393,4 @@ const OTHERS: &[Opt] = &[
 
     opt("plans.from", Text("`IDENTITY.CLAIM` or `header:NAME`"), Required,
         "Source of the plan's name: another claim of the token of an identity, `IDENTITY.plan` of API keys, or a header."),
-
-    opt("access.deny.ip", Kind::Rows("address or network"), NONE,
-        "Clients that get 403, unless `allow.ip` has a longer prefix."),
-    opt("access.deny.path", Kind::Some("path pattern"), NONE,
-        "Paths that get 403, unless `allow.path` has a more specific pattern."),
-    opt("access.deny.identity.NAME", Kind::Rows("value"), NONE,
-        "Values of an identity that get 403."),
-    opt("access.allow.ip", Kind::Rows("address or network"), NONE,
-        "Clients without limits, unless `deny.ip` has a longer prefix."),
-    opt("access.allow.path", Kind::Some("path pattern"), NONE,
-        "Paths without limits, unless `deny.path` has a more specific pattern."),
-    opt("access.allow.identity.NAME", Kind::Rows("value"), NONE,
-        "Values of an identity without limits of the identified stage."),
-    opt("access.require.path", Kind::Some("path pattern"), Unset("all"),
-        "Paths that need an identity or a plan; a request must meet every entry that matches."),
-    opt("access.require.method", Kind::Some("method"), Unset("all"),
-        "Methods that need it; GET includes HEAD."),
-    opt("access.require.except.path", Kind::Some("path pattern"), NONE,
-        "Paths of these that do not need it."),
-    opt("access.require.identity", Kind::Some("name of an identity"), NONE,
-        "Identities of which a request needs one, whatever `on_missing` says; else 401."),
-    opt("access.require.plan", Kind::Some("name of a plan"), NONE,
-        "Plans of which a request needs one; else 403."),
 ];

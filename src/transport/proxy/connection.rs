@@ -191,9 +191,9 @@ async fn handshake(
     peer: SocketAddr,
     by: Instant,
 ) -> Option<Box<TlsStream>> {
-    let error = match timeout_at(by, TlsStream::accept(socket, records, tls.config(), &worker.buffers)).await {
+    let error = match timeout_at(by, TlsStream::accept(socket, records, tls, &worker.buffers)).await {
         Ok(Ok(stream)) => return Some(Box::new(stream)),
-        Ok(Err(HandshakeError::NoData)) => return None,
+        Ok(Err(HandshakeError::NoData | HandshakeError::Challenge)) => return None,
         Ok(Err(HandshakeError::Failed(error))) => error,
         Err(_) => std::io::ErrorKind::TimedOut.into(),
     };

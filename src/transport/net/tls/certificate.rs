@@ -1,5 +1,6 @@
 //! Certificates with their keys. Also what both sides of TLS share: the provider and the names of protocols.
 
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 
@@ -10,6 +11,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
 
 use super::names;
+use crate::base::time::Timestamp;
 
 /// Names of protocols for ALPN (RFC 7301, RFC 9113).
 pub(super) const ALPN_H2: &[u8] = b"h2";
@@ -22,6 +24,8 @@ pub(super) static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc
 pub struct ServerCertificate {
     pub(super) key: Arc<CertifiedKey>,
     pub(super) names: Vec<String>,
+    /// The first and the last moment at which it is valid.
+    valid: [Timestamp; 2],
     pub(super) made_from: u64,
 }
 
@@ -34,6 +38,19 @@ pub enum CertificateProblem {
     Key(String),
 }
 
+impl fmt::Debug for ServerCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerCertificate").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for CertificateProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Certificate(what) | Self::Key(what)) = self;
+        f.write_str(what)
+    }
+}
+
 impl ServerCertificate {
     /// Reads the text of both files. The certificate comes first in its file, its issuers follow.
     ///
@@ -44,7 +61,7 @@ impl ServerCertificate {
         let made_from = digest(&(chain, key));
         let chain = certificates(chain).map_err(CertificateProblem::Certificate)?;
         let names = chain.first().and_then(names::of_server);
-        let names = names.ok_or_else(|| CertificateProblem::Certificate(NO_CERTIFICATE.into()))?;
+        let (names, valid) = names.ok_or_else(|| CertificateProblem::Certificate(NO_CERTIFICATE.into()))?;
         let key = PrivateKeyDer::from_pem_slice(key)
             .map_err(|_| CertificateProblem::Key("no private key in PEM, or one behind a password".into()))?;
         let key = PROVIDER
@@ -59,7 +76,17 @@ impl ServerCertificate {
             }
             Err(error) => return Err(CertificateProblem::Certificate(error.to_string())),
         }
-        Ok(Self { key: Arc::new(certified), names, made_from })
+        Ok(Self { key: Arc::new(certified), names, valid, made_from })
+    }
+
+    /// Whether it names `host` itself, not by `*.`.
+    pub fn is_for(&self, host: &str) -> bool {
+        self.names.iter().any(|name| name.eq_ignore_ascii_case(host))
+    }
+
+    /// The first and the last moment at which it is valid.
+    pub fn valid(&self) -> [Timestamp; 2] {
+        self.valid
     }
 }
 

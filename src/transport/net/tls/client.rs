@@ -15,9 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::certificate::{
-    ALPN_H2, ALPN_HTTP_11, CertificateProblem, PROVIDER, ServerCertificate, certificates, digest,
-};
+use super::certificate::{ALPN_H2, ALPN_HTTP_11, PROVIDER, ServerCertificate, certificates, digest};
 use crate::transport::net::protocol::Protocol;
 
 /// The configuration of TLS to services. Clones are cheap and equal.
@@ -97,9 +95,7 @@ impl ClientTls {
 /// If a file has no certificate or key in PEM, or the system has no certificates.
 pub fn store_tls(settings: &StoreTls) -> Result<Arc<ClientConfig>, String> {
     let own = settings.own.as_ref().map(|own| ServerCertificate::new(&own.chain, &own.key)).transpose();
-    let own = own.map_err(|problem| match problem {
-        CertificateProblem::Certificate(text) | CertificateProblem::Key(text) => text,
-    })?;
+    let own = own.map_err(|problem| problem.to_string())?;
     config(settings.authorities.as_deref(), own).map(Arc::new)
 }
 

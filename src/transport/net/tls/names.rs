@@ -6,18 +6,26 @@ use rustls::pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
+use x509_parser::time::ASN1Time;
 
+use crate::base::time::Timestamp;
 use crate::engine::policy::Certificate;
 
-/// The hosts of a certificate, in lower case, `*.` included. None if `der` is not a certificate.
-pub(super) fn of_server(der: &CertificateDer<'_>) -> Option<Vec<String>> {
+/// The hosts of a certificate, in lower case, `*.` included, and the first and the last moment at which it is valid.
+/// None if `der` is not a certificate.
+pub(super) fn of_server(der: &CertificateDer<'_>) -> Option<(Vec<String>, [Timestamp; 2])> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let dns = |name: &GeneralName<'_>| match name {
         GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
         _ => None,
     };
-    Some(alternative_names(&certificate).iter().filter_map(dns).collect())
+    let at =
+        |time: ASN1Time| Timestamp::from_ns(u64::try_from(time.timestamp()).unwrap_or(0).saturating_mul(SECOND_NS));
+    let valid = [certificate.validity().not_before, certificate.validity().not_after].map(at);
+    Some((alternative_names(&certificate).iter().filter_map(dns).collect(), valid))
 }
+
+const SECOND_NS: u64 = 1_000_000_000;
 
 /// The identity of a client certificate. None if `der` is not a certificate.
 pub(super) fn of_client(der: &CertificateDer<'_>) -> Option<Certificate> {

@@ -10,6 +10,7 @@ use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig};
 
+use super::acme::{Acme, AcmeSettings};
 use super::certificate::{ALPN_H2, ALPN_HTTP_10, ALPN_HTTP_11, PROVIDER, ServerCertificate, certificates, digest};
 
 /// The configuration of TLS for clients. Clones are cheap and equal.
@@ -18,6 +19,8 @@ pub struct ServerTls {
     config: Arc<ServerConfig>,
     /// A digest of the files and options that it was made from.
     made_from: u64,
+    /// `None` without certificates by ACME.
+    acme: Option<Arc<Acme>>,
 }
 
 /// The authorities of client certificates, and whether a certificate is required.
@@ -45,12 +48,17 @@ impl ClientAuth {
 }
 
 impl ServerTls {
-    /// Serves these certificates. The first one is for clients that name no host, or an unknown host.
+    /// Serves these certificates, then that of `acme`. The first one is for clients that name no host, or an unknown host.
     ///
     /// # Errors
     ///
     /// If rustls refuses the configuration.
-    pub fn new(certificates: Vec<ServerCertificate>, clients: Option<ClientAuth>) -> Result<Self, String> {
+    pub fn new(
+        certificates: Vec<ServerCertificate>,
+        clients: Option<ClientAuth>,
+        acme: Option<AcmeSettings>,
+    ) -> Result<Self, String> {
+        let acme = acme.map(|settings| Arc::new(Acme::new(settings)));
         let parts: Vec<_> = certificates.iter().map(|certificate| certificate.made_from).collect();
         let made_from = digest(&(parts, clients.as_ref().map(|clients| clients.made_from)));
         let builder = ServerConfig::builder_with_provider(Arc::clone(&PROVIDER))
@@ -64,14 +72,19 @@ impl ServerTls {
                 builder.with_client_cert_verifier(verifier.build().map_err(|error| error.to_string())?)
             }
         };
-        let mut config = builder.with_cert_resolver(Arc::new(Resolver::new(certificates)));
+        let mut config = builder.with_cert_resolver(Arc::new(Resolver::new(certificates, acme.clone())));
         config.alpn_protocols = [ALPN_H2, ALPN_HTTP_11, ALPN_HTTP_10].map(<[u8]>::to_vec).to_vec();
         // Clients keep their sessions in sealed tickets, so that every worker can resume them. Early data is off,
         // because it can be replayed.
         config.ticketer = aws_lc_rs::Ticketer::new().map_err(|error| error.to_string())?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.max_early_data_size = 0;
-        Ok(Self { config: Arc::new(config), made_from })
+        Ok(Self { config: Arc::new(config), made_from, acme })
+    }
+
+    /// The certificate by ACME, if the configuration has one.
+    pub fn acme(&self) -> Option<&Arc<Acme>> {
+        self.acme.as_ref()
     }
 
     /// The configuration of a session that speaks HTTP/1 only.
@@ -102,7 +115,8 @@ impl ServerTls {
 /// Whether both were made from equal files and options. If so, each can resume the sessions of the other.
 impl PartialEq for ServerTls {
     fn eq(&self, other: &Self) -> bool {
-        self.made_from == other.made_from
+        let settings = |tls: &Self| tls.acme.as_ref().map(|acme| Arc::clone(&acme.settings));
+        self.made_from == other.made_from && settings(self) == settings(other)
     }
 }
 
@@ -117,17 +131,18 @@ struct Resolver {
     certificates: Vec<Arc<CertifiedKey>>,
     /// Certificates of a host, as indices in the order of the configuration; `*.` stands for one label.
     by_name: HashMap<String, Vec<usize>>,
+    acme: Option<Arc<Acme>>,
 }
 
 impl Resolver {
-    fn new(certificates: Vec<ServerCertificate>) -> Self {
+    fn new(certificates: Vec<ServerCertificate>, acme: Option<Arc<Acme>>) -> Self {
         let mut by_name: HashMap<String, Vec<usize>> = HashMap::new();
         for (index, certificate) in certificates.iter().enumerate() {
             for name in &certificate.names {
                 by_name.entry(name.clone()).or_default().push(index);
             }
         }
-        Self { certificates: certificates.into_iter().map(|certificate| certificate.key).collect(), by_name }
+        Self { certificates: certificates.into_iter().map(|certificate| certificate.key).collect(), by_name, acme }
     }
 
     /// The indices of the certificates for `host`: exact names before wildcards.
@@ -140,11 +155,19 @@ impl Resolver {
 }
 
 impl ResolvesServerCert for Resolver {
-    /// The first certificate with a signature scheme that the client supports: of the host first, then of all.
+    /// The first certificate with a signature scheme that the client supports: of the host first, then of all. That by
+    /// ACME comes after files. None refuses the client.
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let named = hello.server_name().into_iter().flat_map(|host| self.of_host(host));
-        let mut all = named.chain(0..self.certificates.len()).filter_map(|index| self.certificates.get(index));
-        all.find(|certified| certified.key.choose_scheme(hello.signature_schemes()).is_some()).map(Arc::clone)
+        let file = |index: usize| self.certificates.get(index);
+        let issued = self.acme.as_ref().and_then(|acme| acme.certificate());
+        let host = hello.server_name();
+        let of_host = issued.as_deref().filter(|issued| host.is_some_and(|host| issued.is_for(host)));
+        let named = host.into_iter().flat_map(|host| self.of_host(host)).filter_map(file);
+        let named = named.chain(of_host.map(|issued| &issued.key));
+        let any = (0..self.certificates.len()).filter_map(file).chain(issued.as_deref().map(|issued| &issued.key));
+        let is_usable =
+            |certified: &&Arc<CertifiedKey>| certified.key.choose_scheme(hello.signature_schemes()).is_some();
+        named.chain(any).find(is_usable).map(Arc::clone)
     }
 }
 

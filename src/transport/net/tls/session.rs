@@ -16,9 +16,11 @@ use rustls::unbuffered::ConnectionState;
 use rustls::{ProtocolVersion, ServerConfig};
 use tokio::io::Interest;
 
+use super::acme::asks_for_challenge;
 use super::certificate::ALPN_H2;
 use super::names;
 use super::sealed::Sealed;
+use super::server::ServerTls;
 use crate::engine::policy::Certificate;
 use crate::transport::net::buffer::{BufferPool, InputBuffer, OutputBuffer, PENDING_MAX, Writable};
 use crate::transport::net::socket::{ReadHalf, Socket};
@@ -50,6 +52,8 @@ struct Session {
 pub(crate) enum HandshakeError {
     /// The client closed the connection without a byte, as port scans and health checks do.
     NoData,
+    /// The connection was for the validation of an ACME challenge, and has ended.
+    Challenge,
     /// Any other reason.
     Failed(io::Error),
 }
@@ -63,11 +67,18 @@ impl fmt::Debug for TlsStream {
 impl TlsStream {
     /// Performs the handshake; `records` were received already.
     pub(crate) async fn accept(
-        socket: Socket,
-        records: InputBuffer,
-        config: Arc<ServerConfig>,
+        mut socket: Socket,
+        mut records: InputBuffer,
+        server: &ServerTls,
         buffers: &BufferPool,
     ) -> Result<Self, HandshakeError> {
+        let mut challenges = server.acme().and_then(|acme| acme.challenges());
+        if challenges.is_some() {
+            let asks = asks_for_challenge(&mut socket, &mut records, buffers).await;
+            challenges = challenges.filter(|_| asks);
+        }
+        let is_challenge = challenges.is_some();
+        let config: Arc<ServerConfig> = challenges.unwrap_or_else(|| server.config());
         let tls = UnbufferedServerConnection::new(config).map_err(|error| HandshakeError::Failed(broken(error)))?;
         let (sealed, early) = Default::default();
         let mut stream =
@@ -87,6 +98,10 @@ impl TlsStream {
                 Err(error) => return Err(HandshakeError::Failed(error)),
             }
             poll_fn(|cx| stream.poll_flush(cx, buffers)).await.map_err(HandshakeError::Failed)?;
+        }
+        if is_challenge {
+            stream.close_notify(buffers);
+            return Err(HandshakeError::Challenge);
         }
         Ok(stream)
     }

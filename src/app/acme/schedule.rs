@@ -1,0 +1,131 @@
+//! When the next order is due: a pure function of the certificate and of the failures.
+
+use std::time::Duration;
+
+use crate::base::time::{Timestamp, saturating_ns};
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// Delay after the first failure. It doubles with each failure, up to `AGAIN_MAX_NS`.
+const AGAIN_NS: u64 = 60 * SECOND_NS;
+const AGAIN_MAX_NS: u64 = 12 * 3600 * SECOND_NS;
+/// The longest delay that an authority can ask for: the window of the limits of Let's Encrypt.
+const ASKED_MAX_NS: u64 = 7 * 24 * 3600 * SECOND_NS;
+
+/// Decides when the next order is due.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Schedule {
+    /// Consecutive failures.
+    failures: u32,
+    /// No order before this.
+    not_before: Timestamp,
+}
+
+impl Schedule {
+    /// The time of the next order. A certificate is renewed after two thirds of its life, less a random part of up to a
+    /// twentieth, so that replicas differ; `random` is a random number. Without a certificate an order is due at once.
+    pub(super) fn due(&self, valid: Option<[Timestamp; 2]>, random: u64) -> Timestamp {
+        let renewal = valid.map_or(Timestamp::ZERO, |[from, to]| {
+            let life = to.ns_since(from);
+            from.saturating_add_ns(life / 3 * 2).saturating_sub_ns(part(life / 20, random))
+        });
+        renewal.max(self.not_before)
+    }
+
+    /// Records a success.
+    pub(super) fn succeeded(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Records a failure at `now`. `asked` is the delay that the authority asks for. A random part of up to a quarter is
+    /// added to the delay.
+    pub(super) fn failed(&mut self, now: Timestamp, asked: Option<Duration>, random: u64) {
+        let delay = AGAIN_NS.saturating_mul(1 << self.failures.min(10)).min(AGAIN_MAX_NS);
+        let asked = asked.map_or(0, saturating_ns).min(ASKED_MAX_NS);
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = now.saturating_add_ns(delay.max(asked)).saturating_add_ns(part(delay / 4, random));
+    }
+
+    /// Waits for another process that has the folder, which is no failure.
+    pub(super) fn wait(&mut self, now: Timestamp) {
+        self.not_before = now.saturating_add_ns(AGAIN_NS);
+    }
+}
+
+/// The part of `whole` that a random number stands for.
+fn part(whole: u64, random: u64) -> u64 {
+    u64::try_from((u128::from(whole) * u128::from(random)) >> 64).unwrap_or(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3600;
+
+    fn at(s: u64) -> Timestamp {
+        Timestamp::from_ns(s * SECOND_NS)
+    }
+
+    #[test]
+    fn certificates_are_renewed_after_two_thirds_of_their_life() {
+        // valid from, to, random, due
+        for (from, to, random, due) in [
+            (0, 90 * 24 * HOUR, 0, 60 * 24 * HOUR),
+            (0, 90 * 24 * HOUR, u64::MAX, 60 * 24 * HOUR - 108 * HOUR),
+            (0, 90 * 24 * HOUR, 1 << 63, 60 * 24 * HOUR - 54 * HOUR),
+            (1000, 1060, 0, 1040),
+            // Never valid.
+            (1000, 900, 0, 1000),
+        ] {
+            let due_ns = Schedule::default().due(Some([at(from), at(to)]), random).as_ns();
+            assert!(due_ns.abs_diff(at(due).as_ns()) <= 2, "{from} {to} {random}: {due_ns}");
+        }
+        assert_eq!(Schedule::default().due(None, u64::MAX), Timestamp::ZERO);
+    }
+
+    /// Follows a schedule through failures in virtual time: each at the time that the one before made due.
+    #[test]
+    fn failures_wait_ever_longer() {
+        let (mut schedule, mut now, mut delays) = (Schedule::default(), at(1_000_000), Vec::new());
+        for _ in 0..12 {
+            schedule.failed(now, None, 0);
+            let due = schedule.due(None, 0);
+            delays.push(due.ns_since(now) / SECOND_NS / 60);
+            now = due;
+        }
+        assert_eq!(delays, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 720, 720]);
+        schedule.succeeded();
+        assert_eq!(schedule.due(None, 0), Timestamp::ZERO);
+        schedule.failed(now, None, 0);
+        assert_eq!(schedule.due(None, 0).ns_since(now), AGAIN_NS);
+    }
+
+    #[test]
+    fn an_authority_can_ask_for_a_longer_delay() {
+        // asked, random, delay
+        for (asked, random, delay) in [
+            (0, 0, 60),
+            (59, 0, 60),
+            (3600, 0, 3600),
+            (3600, u64::MAX, 3615),
+            (0, u64::MAX, 75),
+            (30 * 24 * HOUR, 0, 7 * 24 * HOUR),
+        ] {
+            let mut schedule = Schedule::default();
+            schedule.failed(at(1000), Some(Duration::from_secs(asked)), random);
+            let delay_ns = schedule.due(None, 0).ns_since(at(1000));
+            assert!(delay_ns.abs_diff(delay * SECOND_NS) <= 1, "{asked} {random}: {delay_ns}");
+        }
+    }
+
+    /// A failure delays the renewal of a certificate, but a renewal that is due later stays later.
+    #[test]
+    fn a_failure_delays_only_what_is_due() {
+        let mut schedule = Schedule::default();
+        schedule.failed(at(1000), None, 0);
+        assert_eq!(schedule.due(Some([at(0), at(300)]), 0), at(1060));
+        assert_eq!(schedule.due(Some([at(1000), at(4000)]), 0), at(3000));
+        schedule.wait(at(2000));
+        assert_eq!(schedule.due(None, 0), at(2060));
+    }
+}
