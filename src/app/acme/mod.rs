@@ -132,9 +132,7 @@ async fn renew(shared: &Arc<SharedState>, settings: &Arc<AcmeSettings>) -> Infal
         match outcome {
             Ok(None) => schedule.wait(now),
             Ok(Some(certificate)) => {
-                let certificate = Arc::new(certificate);
                 schedule.succeeded();
-                show(shared, settings, &certificate);
                 current = Some(certificate);
             }
             Err(error) => {
@@ -152,14 +150,14 @@ fn random() -> u64 {
     getrandom::u64().unwrap_or(0)
 }
 
-/// Takes the certificate that another process has stored, or orders one. `None` if another process orders.
+/// Shows the certificate that another process has stored, or orders one. `None` if another process orders.
 async fn attempt(
     shared: &Arc<SharedState>,
     settings: &Arc<AcmeSettings>,
     files: &Files,
     current: Option<&ServerCertificate>,
     asked: &AskedDelay,
-) -> Result<Option<ServerCertificate>, String> {
+) -> Result<Option<Arc<ServerCertificate>>, String> {
     let locked = in_background(files, |files| {
         let lock = files.lock().map_err(|error| format!("cannot use the folder of `server.tls.acme`: {error}"))?;
         Ok(lock.map(|lock| (lock, files.certificate())))
@@ -173,18 +171,21 @@ async fn attempt(
     if let Some(newer) =
         stored(settings, Ok(read.unwrap_or_default()), system_now()).filter(|read| read.valid()[1] > until)
     {
+        show(shared, settings, &newer);
         tracing::info!(domains = ?settings.domains, "certificate of another process in use");
-        return Ok(Arc::into_inner(newer));
+        return Ok(Some(newer));
     }
     let pem = ordered(shared, settings, files, asked).await?;
     let certificate = ServerCertificate::new(pem.as_bytes(), pem.as_bytes());
     let certificate = certificate.map_err(|error| format!("the issued certificate is invalid: {error}"))?;
+    let certificate = Arc::new(certificate);
     shared.metrics.acme.ordered(first(settings), true);
-    let expires = certificate.valid()[1].as_secs();
-    tracing::info!(domains = ?settings.domains, expires, "certificate issued");
+    show(shared, settings, &certificate);
     if let Err(error) = in_background(files, move |files| files.save_certificate(pem.as_bytes())).await {
         tracing::error!(%error, "the certificate is in use, but a restart has to order it again");
     }
+    let expires = certificate.valid()[1].as_secs();
+    tracing::info!(domains = ?settings.domains, expires, "certificate issued");
     Ok(Some(certificate))
 }
 

@@ -1,5 +1,6 @@
 //! One order: the account, the challenges, and the certificate.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use instant_acme::{
@@ -42,8 +43,11 @@ pub(super) async fn order(
     let mut order = order.map_err(text)?;
     answer(answers(&mut order).await?)?;
     begin_validations(&mut order).await?;
-    if order.poll_ready(&POLLS).await.map_err(text)? != OrderStatus::Ready {
-        return Err(refusal(&mut order).await);
+    match order.poll_ready(&POLLS).await {
+        Ok(OrderStatus::Ready) => {}
+        Ok(_) => return Err(refusal(&mut order, "the order is invalid".to_owned()).await),
+        Err(Error::Api(problem)) => return Err(refusal(&mut order, in_one_line(&problem)).await),
+        Err(error) => return Err(text(error)),
     }
     let key = order.finalize().await.map_err(text)?;
     let chain = order.poll_certificate(&POLLS).await.map_err(text)?;
@@ -102,7 +106,7 @@ fn challenge_certificate(host: &str, digest: &[u8]) -> Result<ServerCertificate,
         Ok((params.self_signed(&key)?.pem(), key.serialize_pem()))
     };
     let (certificate, key) = made().map_err(|error| error.to_string())?;
-    ServerCertificate::new(certificate.as_bytes(), key.as_bytes()).map_err(|error| error.to_string())
+    ServerCertificate::of_challenge(certificate.as_bytes(), key.as_bytes()).map_err(|error| error.to_string())
 }
 
 /// Asks for the validation of each open challenge.
@@ -119,17 +123,17 @@ async fn begin_validations(order: &mut Order) -> Result<(), String> {
     Ok(())
 }
 
-/// Why the authority refuses an order.
-async fn refusal(order: &mut Order) -> String {
+/// Why the authority refuses an order: the first failed validation, else `otherwise`.
+async fn refusal(order: &mut Order, otherwise: String) -> String {
     let mut authorizations = order.authorizations();
     while let Some(Ok(mut authorization)) = authorizations.next().await {
         let Ok(state) = authorization.refresh().await else { continue };
         let host = state.identifier().to_string();
         if let Some(problem) = state.challenges.iter().find_map(|challenge| challenge.error.as_ref()) {
-            return format!("the validation of {host} failed: {problem}");
+            return format!("the validation of {host} failed: {}", in_one_line(problem));
         }
     }
-    "the order is invalid".to_owned()
+    otherwise
 }
 
 /// Runs `work` on the files on a thread on which the disk may be slow.
@@ -141,9 +145,13 @@ pub(super) async fn in_background<T: Send + 'static>(
     spawn_blocking(move || work(&files)).await.map_err(|error| error.to_string())?
 }
 
-/// The text of an error in one line. That of the authority is cut.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn text(error: Error) -> String {
+    in_one_line(&error)
+}
+
+/// The text of an error, which may be that of the authority, without control characters, and cut.
+fn in_one_line(error: &impl Display) -> String {
     error.to_string().chars().filter(|c| !c.is_control()).take(TEXT_MAX).collect()
 }
 

@@ -75,9 +75,19 @@ pub fn trusting(
     alpn: &[&str],
     own: Option<&Cert>,
 ) -> ClientConfig {
+    trusting_roots(certs.iter().map(|cert| cert.der()), versions, alpn, own)
+}
+
+/// The configuration of a client that trusts these, with or without its own certificate.
+pub fn trusting_roots(
+    certs: impl Iterator<Item = CertificateDer<'static>>,
+    versions: &[&'static SupportedProtocolVersion],
+    alpn: &[&str],
+    own: Option<&Cert>,
+) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     for cert in certs {
-        roots.add(cert.der()).unwrap();
+        roots.add(cert).unwrap();
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();

@@ -1,5 +1,6 @@
 //! TLS of clients: real handshakes, and requests over them.
 
+mod acme;
 mod beside;
 mod clients;
 mod handshakes;

@@ -58,6 +58,21 @@ impl ServerCertificate {
     ///
     /// If a file has no certificate or key in PEM, or the key belongs to another certificate.
     pub fn new(chain: &[u8], key: &[u8]) -> Result<Self, CertificateProblem> {
+        let read = Self::of_challenge(chain, key)?;
+        match read.key.keys_match() {
+            Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(read),
+            Err(Error::InconsistentKeys(_)) => Err(CertificateProblem::Key("not the key of this certificate".into())),
+            Err(error) => Err(CertificateProblem::Certificate(error.to_string())),
+        }
+    }
+
+    /// Reads a certificate that answers an ACME challenge, without a check of its key: rustls reads no certificate with the
+    /// extension of RFC 8737, which is critical.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    pub fn of_challenge(chain: &[u8], key: &[u8]) -> Result<Self, CertificateProblem> {
         let made_from = digest(&(chain, key));
         let chain = certificates(chain).map_err(CertificateProblem::Certificate)?;
         let names = chain.first().and_then(names::of_server);
@@ -68,15 +83,7 @@ impl ServerCertificate {
             .key_provider
             .load_private_key(key)
             .map_err(|_| CertificateProblem::Key("not a private key of type RSA, ECDSA or Ed25519".into()))?;
-        let certified = CertifiedKey::new(chain, key);
-        match certified.keys_match() {
-            Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
-            Err(Error::InconsistentKeys(_)) => {
-                return Err(CertificateProblem::Key("not the key of this certificate".into()));
-            }
-            Err(error) => return Err(CertificateProblem::Certificate(error.to_string())),
-        }
-        Ok(Self { key: Arc::new(certified), names, valid, made_from })
+        Ok(Self { key: Arc::new(CertifiedKey::new(chain, key)), names, valid, made_from })
     }
 
     /// Whether it names `host` itself, not by `*.`.
