@@ -3,6 +3,7 @@
 #![allow(clippy::too_many_lines, clippy::needless_raw_string_hashes)]
 
 mod access;
+mod acme;
 mod adapt;
 mod adaptive;
 mod admin;

@@ -64,6 +64,8 @@ const HOMES: &[(&str, &[&str])] = &[
     ("siphasher", &["policy"]),
     ("listenfd", &["app"]),
     ("sd_notify", &["app"]),
+    ("instant_acme", &["app"]),
+    ("rcgen", &["app"]),
     ("rustls", &["net"]),
     ("aws_lc_rs", &["policy", "net", "proxy", "stores"]),
     ("rustls_platform_verifier", &["net"]),

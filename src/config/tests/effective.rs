@@ -22,6 +22,7 @@ const NOT_SHOWN: &[(&str, &str)] = &[
     ("fleet.members.etcd", "an alternative to the other sources of members"),
     ("fleet.members.static", "an alternative to the other sources of members"),
     ("fleet.members.tls.ca", "the authorities of the system are no option"),
+    ("server.tls.acme.ca", "the authorities of the system are no option"),
     ("store.NAME.cluster", "an alternative to the other kinds of stores"),
     ("store.NAME.etcd", "an alternative to the other kinds of stores"),
     ("store.NAME.service", "an alternative to the other kinds of stores"),

@@ -81,13 +81,13 @@ fn sessions_go_on_if_nothing_changed() {
 #[test]
 fn certificates_that_are_none() {
     insta::assert_snapshot!(said("[server.tls]"), @r#"
-    error: `server.tls.certificates` is missing
+    error: `server.tls` needs `certificates` or `acme`
      --> weir.toml:1:1
       |
     1 | [server.tls]
       | ^^^^^^^^^^^^
       |
-      = help: expected non-empty list of tables (`cert` and `key` each). Certificates for clients, chosen by the requested host; the first for any other host.
+      = help: add `certificates` with a file of a certificate and one of its key, or `acme`, which orders one
     "#);
     insta::assert_snapshot!(said("[server]\ntls = { certificates = [] }"), @r#"
     error: `server.tls.certificates`: TLS needs at least one certificate

@@ -41,6 +41,14 @@ impl Pebble {
         Self { child: None, port, management_port, folder, cert, dns }
     }
 
+    /// Lets it accept only accounts that are bound to this one.
+    pub fn require_account(&self, key_id: &str, key: &str) {
+        let (file, keys) = (self.folder.path().join("pebble.json"), format!("{{\"{key_id}\": \"{key}\"}}"));
+        let required = format!("\"externalAccountBindingRequired\": true, \"externalAccountMACKeys\": {keys}");
+        let config = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(file, config.replace("\"externalAccountBindingRequired\": false", &required)).unwrap();
+    }
+
     /// Starts it, and waits until it answers. It rejects one nonce of 20, and asks for each validation.
     pub fn start(&mut self) {
         let mut command = Command::new(installed("pebble"));

@@ -320,6 +320,23 @@ fn an_order_ends_with_the_process() {
     lock.try_lock().unwrap();
 }
 
+/// The account is bound to one that the authority knows.
+#[test]
+fn an_external_account_is_used() {
+    let mut lab = Lab::new(DAYS);
+    lab.pebble.require_account("kid-1", "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W");
+    lab.pebble.start();
+    let weir = lab.start();
+    let line = weir.wait_for_line("no certificate by ACME");
+    assert!(line.contains("externalAccountRequired"), "{line}");
+    let key = lab.folder.path().join("key");
+    std::fs::write(&key, "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W\n").unwrap();
+    let external = format!("external = {{ key_id = \"kid-1\", key = {{ file = \"{}\" }} }}", key.display());
+    replace(&weir.config_file(), &lab.config(&[HOST], &external, ""));
+    weir.wait_for_line(ISSUED);
+    assert_eq!(lab.connect(HOST).unwrap().get("/").status, 200);
+}
+
 /// The successor begins with the stored certificate.
 #[test]
 fn a_successor_takes_the_certificate_over() {
