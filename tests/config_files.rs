@@ -55,9 +55,12 @@ fn options_that_need_files_compile_with_them() {
     let folder = tempfile::tempdir().unwrap();
     let key = rcgen::KeyPair::generate().unwrap();
     let certificate = rcgen::CertificateParams::new(vec!["a.test".into()]).unwrap().self_signed(&key).unwrap();
-    for (name, text) in
-        [("server.pem", certificate.pem()), ("clients.pem", certificate.pem()), ("server.key", key.serialize_pem())]
-    {
+    for (name, text) in [
+        ("server.pem", certificate.pem()),
+        ("clients.pem", certificate.pem()),
+        ("directory.pem", certificate.pem()),
+        ("server.key", key.serialize_pem()),
+    ] {
         std::fs::write(folder.path().join(name), text).unwrap();
     }
     std::fs::write(folder.path().join("grafana.token"), "0123456789abcdef").unwrap();

@@ -95,7 +95,6 @@ impl App {
             ceiling,
             draining: AtomicBool::new(false),
         });
-        acme::restore(&shared);
         let limiter = service.map(|service| limiter(&shared, service, budget.calls)).transpose()?.map(Arc::new);
         let inherited = if let Previous::Running(predecessor) = &previous { predecessor.instance() } else { None };
         let fleet = peers.map(|(peers, secret)| fleet::hub(&shared, peers, &secret, inherited)).transpose()?;
@@ -157,6 +156,7 @@ impl App {
         if let Some(wanted) = self.wanted_connections.filter(|wanted| *wanted > max_connections) {
             tracing::warn!(wanted, max_connections, "fewer connections, for want of file descriptors (ulimit -n)");
         }
+        acme::restore(&self.built.shared);
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(AppError::system("start a runtime"))?;
         runtime.block_on(Control::start(self.built)?.run(logs, companion))

@@ -65,7 +65,6 @@ const HOMES: &[(&str, &[&str])] = &[
     ("listenfd", &["app"]),
     ("sd_notify", &["app"]),
     ("instant_acme", &["app"]),
-    ("rcgen", &["app"]),
     ("rustls", &["net"]),
     ("aws_lc_rs", &["policy", "net", "proxy", "stores"]),
     ("rustls_platform_verifier", &["net"]),

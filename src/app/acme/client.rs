@@ -24,9 +24,9 @@ const BYTES_MAX: usize = 1 << 20;
 
 /// The delay that the authority has asked for in its last refusal.
 #[derive(Clone, Debug, Default)]
-pub(super) struct AskedDelay(Arc<Mutex<Option<Duration>>>);
+pub(super) struct RetryDelay(Arc<Mutex<Option<Duration>>>);
 
-impl AskedDelay {
+impl RetryDelay {
     pub(super) fn take(&self) -> Option<Duration> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -36,7 +36,7 @@ impl AskedDelay {
 pub(super) struct Client {
     /// `None` for a directory without TLS.
     pub(super) tls: Option<ClientTls>,
-    pub(super) asked: AskedDelay,
+    pub(super) asked: RetryDelay,
 }
 
 impl HttpClient for Client {

@@ -1,6 +1,6 @@
 //! Orders the certificate of `server.tls.acme`, stores it, and renews it in the background.
 //!
-//! [`Schedule`] computes when an order is due; `order` makes it; `files` keeps the account and the certificate. A failed
+//! [`RenewalSchedule`] computes when an order is due; `order` makes it; `files` keeps the account and the certificate. A failed
 //! order changes nothing: the certificate in use stays.
 
 mod client;
@@ -16,10 +16,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use client::{AskedDelay, Client};
+use client::{Client, RetryDelay};
 use files::Files;
 use order::{in_background, order};
-use schedule::Schedule;
+use schedule::RenewalSchedule;
 
 use super::fetch::Trust;
 use crate::base::time::{Timestamp, system_now};
@@ -108,7 +108,7 @@ fn stored(
 /// Orders a certificate when it is due, again and again.
 async fn renew(shared: &Arc<SharedState>, settings: &Arc<AcmeSettings>) -> Infallible {
     let files = Files::of(settings);
-    let mut schedule = Schedule::default();
+    let mut schedule = RenewalSchedule::default();
     shared.metrics.acme.expose(first(settings));
     let read = in_background(&files, Files::certificate).await;
     let mut current = stored(settings, read, system_now());
@@ -126,7 +126,7 @@ async fn renew(shared: &Arc<SharedState>, settings: &Arc<AcmeSettings>) -> Infal
                 ns => sleep(Duration::from_nanos(ns).min(SLEEP_MAX)).await,
             }
         }
-        let asked = AskedDelay::default();
+        let asked = RetryDelay::default();
         let outcome = attempt(shared, settings, &files, current.as_deref(), &asked).await;
         let now = system_now();
         match outcome {
@@ -156,7 +156,7 @@ async fn attempt(
     settings: &Arc<AcmeSettings>,
     files: &Files,
     current: Option<&ServerCertificate>,
-    asked: &AskedDelay,
+    asked: &RetryDelay,
 ) -> Result<Option<Arc<ServerCertificate>>, String> {
     let locked = in_background(files, |files| {
         let lock = files.lock().map_err(|error| format!("cannot use the folder of `server.tls.acme`: {error}"))?;
@@ -194,7 +194,7 @@ async fn ordered(
     shared: &Arc<SharedState>,
     settings: &Arc<AcmeSettings>,
     files: &Files,
-    asked: &AskedDelay,
+    asked: &RetryDelay,
 ) -> Result<String, String> {
     tracing::info!(domains = ?settings.domains, "ordering a certificate");
     let tls = match &settings.trust {

@@ -13,14 +13,14 @@ const ASKED_MAX_NS: u64 = 7 * 24 * 3600 * SECOND_NS;
 
 /// Decides when the next order is due.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Schedule {
+pub(super) struct RenewalSchedule {
     /// Consecutive failures.
     failures: u32,
     /// No order before this.
     not_before: Timestamp,
 }
 
-impl Schedule {
+impl RenewalSchedule {
     /// The time of the next order. A certificate is renewed after two thirds of its life, less a random part of up to a
     /// twentieth, so that replicas differ; `random` is a random number. Without a certificate an order is due at once.
     pub(super) fn due(&self, valid: Option<[Timestamp; 2]>, random: u64) -> Timestamp {
@@ -77,16 +77,16 @@ mod tests {
             // Never valid.
             (1000, 900, 0, 1000),
         ] {
-            let due_ns = Schedule::default().due(Some([at(from), at(to)]), random).as_ns();
+            let due_ns = RenewalSchedule::default().due(Some([at(from), at(to)]), random).as_ns();
             assert!(due_ns.abs_diff(at(due).as_ns()) <= 2, "{from} {to} {random}: {due_ns}");
         }
-        assert_eq!(Schedule::default().due(None, u64::MAX), Timestamp::ZERO);
+        assert_eq!(RenewalSchedule::default().due(None, u64::MAX), Timestamp::ZERO);
     }
 
     /// Follows a schedule through failures in virtual time: each at the time that the one before made due.
     #[test]
     fn failures_wait_ever_longer() {
-        let (mut schedule, mut now, mut delays) = (Schedule::default(), at(1_000_000), Vec::new());
+        let (mut schedule, mut now, mut delays) = (RenewalSchedule::default(), at(1_000_000), Vec::new());
         for _ in 0..12 {
             schedule.failed(now, None, 0);
             let due = schedule.due(None, 0);
@@ -111,7 +111,7 @@ mod tests {
             (0, u64::MAX, 75),
             (30 * 24 * HOUR, 0, 7 * 24 * HOUR),
         ] {
-            let mut schedule = Schedule::default();
+            let mut schedule = RenewalSchedule::default();
             schedule.failed(at(1000), Some(Duration::from_secs(asked)), random);
             let delay_ns = schedule.due(None, 0).ns_since(at(1000));
             assert!(delay_ns.abs_diff(delay * SECOND_NS) <= 1, "{asked} {random}: {delay_ns}");
@@ -121,7 +121,7 @@ mod tests {
     /// A failure delays the renewal of a certificate, but a renewal that is due later stays later.
     #[test]
     fn a_failure_delays_only_what_is_due() {
-        let mut schedule = Schedule::default();
+        let mut schedule = RenewalSchedule::default();
         schedule.failed(at(1000), None, 0);
         assert_eq!(schedule.due(Some([at(0), at(300)]), 0), at(1060));
         assert_eq!(schedule.due(Some([at(1000), at(4000)]), 0), at(3000));

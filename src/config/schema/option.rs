@@ -106,6 +106,18 @@ pub(super) const PLACE: &str = "address and port, or `unix:` and a path";
 /// The word for an allowance without a limit.
 pub(in crate::config) const UNLIMITED: &str = "unlimited";
 
+impl Preset {
+    /// Whether both are equal, or both say that the option is required, always or with a condition.
+    pub(super) fn is_like(self, other: Self) -> bool {
+        let is_required = |preset| match preset {
+            Self::Required => true,
+            Self::Unset(words) => words.starts_with("required"),
+            Self::Toml(_) => false,
+        };
+        self == other || is_required(self) && is_required(other)
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

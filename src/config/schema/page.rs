@@ -43,7 +43,8 @@ fn alike(option: &Opt) -> Option<(&'static str, &'static str)> {
     let same = |table: &str, other: &str| {
         let key = option.path.strip_prefix(table)?.strip_prefix('.')?;
         let path = format!("{other}.{key}");
-        OPTIONS.iter().find(|one| one.path == path && (one.kind, one.default) == (option.kind, option.default))
+        let is_alike = |one: &&Opt| one.kind == option.kind && one.default.is_like(option.default);
+        OPTIONS.iter().find(|one| one.path == path).filter(is_alike)
     };
     ALIKE.iter().copied().find(|(table, other)| same(table, other).is_some())
 }

@@ -102,7 +102,7 @@ fn a_listener_that_no_authority_reaches_is_a_warning() {
      --> weir.toml:3:16
       |
     3 | tls = { acme = { domains = ['Api.Example.com'], agree_to_terms = true, folder = 'acme' } }
-      |                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+      |                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
       |
       = help: the authority connects to port 443 of each host, and Weir must answer there
     ");

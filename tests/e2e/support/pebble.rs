@@ -23,6 +23,7 @@ pub struct Pebble {
     pub dns: Dns,
 }
 
+#[allow(dead_code)] // some suites do not use everything
 impl Pebble {
     /// A Pebble that does not run yet. Its certificates are valid for `validity_s` seconds.
     pub fn new(tls_port: u16, validity_s: u64, hosts: &[&'static str]) -> Self {
@@ -57,7 +58,7 @@ impl Pebble {
         let log = || File::options().create(true).append(true).open(self.folder.path().join("log")).unwrap();
         command.current_dir(self.folder.path()).stdin(Stdio::null()).stdout(log()).stderr(log());
         self.child = Some(command.spawn().unwrap());
-        poll(|| std::net::TcpStream::connect(self.address(self.port)).ok());
+        poll(|| std::net::TcpStream::connect(local(self.port)).ok());
     }
 
     /// Kills it. It forgets its accounts and its keys.
@@ -66,10 +67,6 @@ impl Pebble {
             let _ = child.kill();
             let _ = child.wait();
         }
-    }
-
-    fn address(&self, port: u16) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, port))
     }
 
     /// The URL of its directory.
@@ -85,10 +82,14 @@ impl Pebble {
     /// The configuration of a client that trusts its certificates.
     pub fn client(&self, alpn: &[&str], own: Option<&Cert>) -> ClientConfig {
         let config = trusting(&[&self.cert], &[&TLS12, &TLS13], &["http/1.1"], None);
-        let mut management = connect_tls(self.address(self.management_port), &config, "127.0.0.1").unwrap();
+        let mut management = connect_tls(local(self.management_port), &config, "127.0.0.1").unwrap();
         let root = CertificateDer::from_pem_slice(&management.get("/roots/0").body).unwrap();
         trusting_roots([root].into_iter(), &[&TLS12, &TLS13], alpn, own)
     }
+}
+
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
 impl Drop for Pebble {
