@@ -85,3 +85,53 @@ fn save(path: &Path, bytes: &[u8]) -> Result<(), String> {
     let saved = file::replace(path, |to| to.write_all(bytes));
     saved.map(drop).map_err(|error| format!("cannot write `{}`: {error}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(folder: &Path, directory: &'static str) -> Files {
+        Files::of(&AcmeSettings {
+            domains: Box::new(["a.test".to_owned()]),
+            contact: None,
+            directory: http::Uri::from_static(directory),
+            folder: folder.join("acme"),
+            trust: None,
+            external: None,
+        })
+    }
+
+    #[test]
+    fn authorities_have_files_of_their_own() {
+        let name = |directory| files(Path::new("/f"), directory).certificate.display().to_string();
+        assert_eq!(name("https://acme.test/directory"), "/f/acme/acme.test_directory.pem");
+        assert_eq!(name("https://[::1]:14000/a/../dir?x"), "/f/acme/___1__14000_a_.._dir_x.pem");
+    }
+
+    #[test]
+    fn one_process_at_a_time_has_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, other) = (files(folder.path(), "https://a.test/"), files(folder.path(), "https://b.test/"));
+        let lock = one.lock().unwrap();
+        assert!(lock.is_some() && other.lock().unwrap().is_none());
+        drop(lock);
+        assert!(other.lock().unwrap().is_some());
+        assert!(one.certificate().unwrap().is_none() && one.account().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = files(folder.path(), "https://a.test/");
+        drop(files.lock().unwrap());
+        for bytes in ["", "-----BEGIN", "{}", "\u{0}"] {
+            std::fs::write(&files.certificate, bytes).unwrap();
+            std::fs::write(&files.account, bytes).unwrap();
+            assert!(files.certificate().unwrap_err().contains("is damaged"), "{bytes}");
+            assert!(files.account().err().unwrap().contains("is damaged"), "{bytes}");
+        }
+        std::fs::remove_file(&files.account).unwrap();
+        std::fs::create_dir(&files.account).unwrap();
+        assert!(files.account().err().unwrap().contains("cannot read"));
+    }
+}

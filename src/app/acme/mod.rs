@@ -36,7 +36,9 @@ const SLEEP_MAX: Duration = Duration::from_hours(1);
 /// Shows the stored certificate, before the first client connects.
 pub(super) fn restore(shared: &SharedState) {
     if let Some(acme) = in_force(shared) {
-        acme.show(stored(&acme.settings, Files::of(&acme.settings).certificate(), system_now()));
+        // A damaged file is reported later.
+        let read = Files::of(&acme.settings).certificate().unwrap_or_default();
+        acme.show(stored(&acme.settings, Ok(read), system_now()));
     }
 }
 
@@ -54,6 +56,7 @@ pub(super) async fn run(shared: Arc<SharedState>, mut lifecycle: watch::Receiver
 async fn follow(shared: &Arc<SharedState>) -> Infallible {
     let mut reloads = shared.reloads.subscribe();
     loop {
+        shared.metrics.acme.clear();
         let settings = in_force(shared).map(|acme| Arc::clone(&acme.settings));
         let replaced = async {
             while in_force(shared).map(|acme| Arc::clone(&acme.settings)) == settings {
@@ -132,7 +135,7 @@ async fn renew(shared: &Arc<SharedState>, settings: &Arc<AcmeSettings>) -> Infal
         match outcome {
             Ok(None) => schedule.wait(now),
             Ok(Some(certificate)) => {
-                schedule.succeeded();
+                schedule.succeeded(now, certificate.valid());
                 current = Some(certificate);
             }
             Err(error) => {

@@ -117,7 +117,9 @@ async fn begin_validations(order: &mut Order) -> Result<(), String> {
         if authorization.status == AuthorizationStatus::Pending
             && let Some(mut challenge) = authorization.challenge(ChallengeType::TlsAlpn01)
         {
-            challenge.set_ready().await.map_err(text)?;
+            let host = challenge.identifier().to_string();
+            let begun = challenge.set_ready().await;
+            begun.map_err(|error| format!("the validation of {host} failed: {}", text(error)))?;
         }
     }
     Ok(())

@@ -31,9 +31,11 @@ impl RenewalSchedule {
         renewal.max(self.not_before)
     }
 
-    /// Records a success.
-    pub(super) fn succeeded(&mut self) {
-        *self = Self::default();
+    /// Records a certificate at `now`. The next order is not before a third of its life, so that a wrong date of this
+    /// machine, on which each certificate seems to be due, does not order again and again.
+    pub(super) fn succeeded(&mut self, now: Timestamp, [from, to]: [Timestamp; 2]) {
+        let pause = (to.ns_since(from) / 3).max(SECOND_NS);
+        *self = Self { failures: 0, not_before: now.saturating_add_ns(pause) };
     }
 
     /// Records a failure at `now`. `asked` is the delay that the authority asks for. A random part of up to a quarter is
@@ -94,10 +96,28 @@ mod tests {
             now = due;
         }
         assert_eq!(delays, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 720, 720]);
-        schedule.succeeded();
-        assert_eq!(schedule.due(None, 0), Timestamp::ZERO);
+        schedule.succeeded(now, [now, now]);
         schedule.failed(now, None, 0);
         assert_eq!(schedule.due(None, 0).ns_since(now), AGAIN_NS);
+    }
+
+    /// By a date that is a year late or early, each new certificate seems to be due, or due much later.
+    #[test]
+    fn a_wrong_date_orders_once_in_a_third_of_a_life() {
+        let (life, year) = (90 * 24 * HOUR, 365 * 24 * HOUR);
+        // issued, date of this machine, due
+        for (issued, now, due) in [
+            (year, year, year + life / 3 * 2),
+            (year, 2 * year, 2 * year + life / 3),
+            (2 * year, year, 2 * year + life / 3 * 2),
+        ] {
+            let (mut schedule, valid) = (RenewalSchedule::default(), [at(issued), at(issued + life)]);
+            schedule.succeeded(at(now), valid);
+            assert_eq!(schedule.due(Some(valid), 0), at(due), "{issued} {now}");
+        }
+        let mut schedule = RenewalSchedule::default();
+        schedule.succeeded(at(year), [at(year), at(0)]);
+        assert_eq!(schedule.due(Some([at(year), at(0)]), 0), at(year + 1), "one that is never valid");
     }
 
     #[test]

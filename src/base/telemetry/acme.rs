@@ -36,6 +36,11 @@ impl AcmeMetrics {
         self.expiry.with_label_values(&[domain]);
     }
 
+    /// Removes the end of a certificate that is no longer configured.
+    pub fn clear(&self) {
+        self.expiry.reset();
+    }
+
     /// Counts an order.
     pub fn ordered(&self, domain: &str, is_good: bool) {
         let result = if is_good { "ok" } else { "failed" };
