@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Lists a million limited keys by pages: the time of each page, and the CPU time that Weir takes for it.
 
-    cargo build --release
+    cargo build --profile dist
     benches/list_keys.py [--weir PATH] [--keys N]
 """
 
@@ -95,7 +95,7 @@ def measure(admin, process, path):
 
 def main():
     options = argparse.ArgumentParser()
-    options.add_argument("--weir", default=pathlib.Path(__file__).parents[1] / "target" / "release" / "weir")
+    options.add_argument("--weir", default=pathlib.Path(__file__).parents[1] / "target" / "dist" / "weir")
     options.add_argument("--keys", type=int, default=1_000_000)
     options = options.parse_args()
     ports = {"FRONT": str(free_port()), "ADMIN": str(free_port())}

@@ -102,7 +102,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("parts", nargs="*", default=["cpu"], metavar="PART", help=f"{', '.join(PARTS)} or all (default cpu)")
-    add("--weir", type=Path, default=ROOT / "target/release/weir", help="the binary to measure")
+    add("--weir", type=Path, default=ROOT / "target/dist/weir", help="the binary to measure")
     add("--envoy", metavar="PATH", help="Envoy, if it is not on the PATH")
     add("--traefik", metavar="PATH", help="Traefik, if it is not on the PATH")
     add("--generator", type=Path, metavar="PATH", help=f"the open-loop generator ({BUILD_GENERATOR})")
