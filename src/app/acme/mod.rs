@@ -72,7 +72,6 @@ async fn follow(shared: &Arc<SharedState>) -> Infallible {
                 }
             }
         }
-        reloads = shared.reloads.subscribe();
     }
 }
 
