@@ -56,7 +56,8 @@ impl UnitReader {
         let mut has_ended = false;
         let Self { rule, splitter, scanner, is_broken, .. } = self;
         let rest = splitter.push(bytes, stops, &mut |part| match part {
-            Part::Data(data) => scanner.push(&rule.tree, data),
+            Part::Last(data) if scanner.is_fresh() && rule.has_no_number(data, scanner) => scanner.skip(),
+            Part::Data(data) | Part::Last(data) => scanner.push(&rule.tree, data),
             Part::End => {
                 has_ended = true;
                 *is_broken |= !scanner.end();

@@ -31,6 +31,8 @@ impl Form {
 pub(super) enum Part<'b> {
     /// More of a document.
     Data(&'b [u8]),
+    /// The rest of a document, whose end follows at once.
+    Last(&'b [u8]),
     /// The end of a document.
     End,
 }
@@ -120,10 +122,12 @@ impl Splitter {
                 }
                 LinePosition::Data | LinePosition::Other => {
                     let end = memchr::memchr2(b'\r', b'\n', bytes).unwrap_or(bytes.len());
+                    let (data, rest) = bytes.split_at(end);
                     if self.position == LinePosition::Data {
-                        each(Part::Data(&bytes[..end]));
+                        let is_last = rest.starts_with(b"\n\n") || rest.starts_with(b"\r\n\r\n");
+                        each(if is_last { Part::Last(data) } else { Part::Data(data) });
                     }
-                    bytes = &bytes[end..];
+                    bytes = rest;
                 }
             }
         }
@@ -143,7 +147,7 @@ impl Splitter {
 
 fn push_lines<'b>(mut bytes: &'b [u8], stops: bool, each: &mut impl FnMut(Part<'_>)) -> &'b [u8] {
     while let Some(end) = memchr::memchr(b'\n', bytes) {
-        each(Part::Data(&bytes[..end]));
+        each(Part::Last(&bytes[..end]));
         each(Part::End);
         bytes = &bytes[end + 1..];
         if stops {

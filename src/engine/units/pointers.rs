@@ -28,6 +28,18 @@ impl Pointer {
     }
 }
 
+impl Pointer {
+    /// A name of a member that is in all pointers, is no index, and stands in a document as it is or with `\u`.
+    pub(super) fn common_name<'p>(pointers: &[&'p Self]) -> Option<&'p str> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+        let is_name = |name: &str| name.bytes().all(is_plain) && name.bytes().any(|byte| byte.is_ascii_alphabetic());
+        let (first, others) = pointers.split_first()?;
+        let is_common =
+            |name: &str| is_name(name) && others.iter().all(|other| other.0.iter().any(|own| **own == *name));
+        first.0.iter().map(|name| &**name).find(|name| is_common(name))
+    }
+}
+
 impl fmt::Display for Pointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|name| write!(f, "/{}", name.replace('~', "~0").replace('/', "~1")))

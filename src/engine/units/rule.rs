@@ -1,5 +1,7 @@
 //! The rule by which the numbers of a body become units.
 
+use memchr::{memchr_iter, memmem};
+
 use super::number::{Number, Sum, Weight};
 use super::pointers::{Pointer, PointerTree, Slot};
 use super::preset::{INPUT, Preset};
@@ -14,6 +16,8 @@ pub struct BodyUnits {
     weights: Weights,
     /// The quantity of which each event of a stream brings about one.
     streamed: Option<usize>,
+    /// A name that each document with a number has.
+    name: Option<Needle>,
     /// The units of a body without a number that can be read; `None` if the charge stays.
     pub default: Option<u64>,
 }
@@ -75,16 +79,36 @@ impl Slots {
     fn all(&mut self, texts: &[&str]) -> Vec<Slot> {
         texts.iter().filter_map(|text| Pointer::parse(text).ok()).map(|pointer| self.slot(pointer)).collect()
     }
+
+    /// A name that all pointers of `quantities` have.
+    fn common_name(&self, quantities: &[Quantity]) -> Option<Needle> {
+        let slots = quantities.iter().flat_map(|quantity| quantity.at.iter().chain(&quantity.without));
+        let name = Pointer::common_name(&slots.map(|slot| &self.0[*slot]).collect::<Vec<_>>())?;
+        Some(Needle(memmem::Finder::new(&format!("\"{name}\"")).into_owned()))
+    }
 }
+
+/// A name of JSON to search for, with its quotation marks.
+#[derive(Clone, Debug)]
+struct Needle(memmem::Finder<'static>);
+
+impl PartialEq for Needle {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.needle() == other.0.needle()
+    }
+}
+
+impl Eq for Needle {}
 
 impl BodyUnits {
     /// The weighted sum of the numbers at `pointers`.
     pub fn of_pointers(pointers: impl IntoIterator<Item = (Pointer, Weight)>, default: Option<u64>) -> Self {
         let mut slots = Slots::default();
         let quantity = |(pointer, weight)| (Quantity { at: vec![slots.slot(pointer)], without: Vec::new() }, weight);
-        let (quantities, weights) = pointers.into_iter().map(quantity).unzip();
+        let (quantities, weights): (Vec<_>, _) = pointers.into_iter().map(quantity).unzip();
         let tree = PointerTree::new(&slots.0);
-        Self { tree, quantities, weights: Weights::Same(weights), streamed: None, default }
+        let name = slots.common_name(&quantities);
+        Self { tree, quantities, weights: Weights::Same(weights), streamed: None, name, default }
     }
 
     /// The weighted sum of the numbers of a preset: by the tariff of the model, if there are any, or by `weight`.
@@ -103,7 +127,8 @@ impl BodyUnits {
             Weights::ByModel(slots.all(preset.model()), tariffs)
         };
         let streamed = places.iter().position(|(name, ..)| *name == Preset::STREAMED);
-        Self { tree: PointerTree::new(&slots.0), quantities, weights, streamed, default }
+        let name = slots.common_name(&quantities);
+        Self { tree: PointerTree::new(&slots.0), quantities, weights, streamed, name, default }
     }
 
     /// Whether the units are millionths of a US dollar.
@@ -132,6 +157,19 @@ impl BodyUnits {
             Weights::Same(_) => true,
             Weights::ByModel(_, tariffs) => tariffs.iter().any(|tariff| tariff.fits(model).is_some()),
         }
+    }
+
+    /// Whether a whole document is an object without a number, and without a model that is not known: a search that costs
+    /// far less than reading it. `false` if that is not certain.
+    pub(super) fn has_no_number(&self, document: &[u8], scanner: &Scanner) -> bool {
+        let (Some(Needle(name)), [b'{', .., b'}']) = (&self.name, document.trim_ascii()) else { return false };
+        // An escape may be a letter of the name.
+        let has_unicode_escape = || memchr_iter(b'\\', document).any(|at| document.get(at + 1) == Some(&b'u'));
+        let is_null = |at: usize| {
+            let value = document[at + name.needle().len()..].trim_ascii_start().strip_prefix(b":");
+            value.is_some_and(|value| value.trim_ascii_start().starts_with(b"null"))
+        };
+        self.weights(scanner).is_some() && !has_unicode_escape() && name.find_iter(document).all(is_null)
     }
 
     /// The weights of the answer; `None` if its model has no tariff.

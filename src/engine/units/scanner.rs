@@ -166,6 +166,16 @@ impl Scanner {
         self.state == State::Failed
     }
 
+    /// Whether nothing of a document is read yet.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.state == State::Value && self.depth == 0
+    }
+
+    /// Takes a complete document without a number as read.
+    pub(super) fn skip(&mut self) {
+        self.since += 1;
+    }
+
     /// Reads more of the document.
     pub(super) fn push(&mut self, tree: &PointerTree, bytes: &[u8]) {
         self.push_noting(tree, bytes, |_, _| {});
@@ -207,7 +217,7 @@ impl Scanner {
         {
             self.end_number();
         }
-        let is_blank = self.state == State::Value && self.depth == 0;
+        let is_blank = self.is_fresh();
         let is_whole = self.state == State::End;
         (self.state, self.depth, self.is_list, self.node) = (State::Value, 0, false, None);
         self.path.clear();
@@ -320,15 +330,15 @@ impl Scanner {
         }
     }
 
-    /// Takes the values of a complete document.
+    /// Takes the values of a complete document. One without a number replaces no text.
     fn commit(&mut self) {
-        self.since += 1;
+        let is_number = |value: &Option<Value>| matches!(value, Some(Value::Number(_) | Value::Unreadable));
+        let has_number = self.current.iter().any(is_number);
+        self.since = if has_number { 0 } else { self.since + 1 };
         for (newest, current) in self.newest.iter_mut().zip(&mut self.current) {
-            if let Some(value) = current.take().filter(|value| *value != Value::Absent) {
-                if !matches!(value, Value::Text(_)) {
-                    self.since = 0;
-                }
-                *newest = Some(value);
+            let value = current.take().filter(|value| *value != Value::Absent);
+            if value.is_some() && (has_number || newest.is_none()) {
+                *newest = value;
             }
         }
     }

@@ -125,6 +125,15 @@ fn events_and_lines_have_a_document_each() {
         (EVENTS, ": data: {\"n\":1}\ndat: {\"n\":1}\ndatax: {\"n\":1}\n\n", None, false),
         (EVENTS, "data: {\"n\":7}", Some(7), false),
         (EVENTS, "data\ndata: {\"n\":7}\nid: 1\n\n", Some(7), false),
+        (
+            EVENTS,
+            "data: {\"n\":8,\"m\":\"n\"}\n\ndata: {\"n\" : null , \"m\":1}\n\ndata: {\"m\":\"n\"}\n\n",
+            Some(8),
+            false,
+        ),
+        (EVENTS, "data: {\"n\":null,\"x\":{\"n\":null},\"n\":2}\n\n", Some(2), false),
+        (EVENTS, "data: {\"\\u006e\":4}\n\ndata: {\"m\":\"\\n\"}\n\n", Some(4), false),
+        (EVENTS, "data: {\"x\":{}\ndata: ,\"n\":6}\n\ndata: {\"m\":1}\r\n\r\n", Some(6), false),
         (LINES, "{\"n\":1}\n\n{\"n\":4}\r\n{\"m\":4}", Some(4), false),
         (LINES, "{\"n\":1}\nbroken\n", Some(1), true),
     ] {
