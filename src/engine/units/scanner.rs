@@ -3,10 +3,12 @@
 //! It accepts what `serde_json` accepts, and text that is no UTF-8 or has halves of surrogate pairs within strings:
 //! programs that stream answers cut them anywhere. Of equal names in an object the last counts.
 
+mod digits;
 mod string;
 
 use smallvec::SmallVec;
 
+use self::digits::Digits;
 use self::string::StringScanner;
 use super::number::Number;
 use super::pointers::{PointerTree, ROOT, Slot};
@@ -53,38 +55,6 @@ enum State {
     Literal(&'static [u8]),
     /// The text is no JSON.
     Failed,
-}
-
-/// The place within a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Digits {
-    Sign,
-    Zero,
-    Whole,
-    Point,
-    Decimals,
-    E,
-    ExponentSign,
-    Exponent,
-}
-
-impl Digits {
-    fn next(self, byte: u8) -> Option<Self> {
-        Some(match (self, byte) {
-            (Self::Sign, b'0') => Self::Zero,
-            (Self::Sign, b'1'..=b'9') | (Self::Whole, b'0'..=b'9') => Self::Whole,
-            (Self::Zero | Self::Whole, b'.') => Self::Point,
-            (Self::Point | Self::Decimals, b'0'..=b'9') => Self::Decimals,
-            (Self::Zero | Self::Whole | Self::Decimals, b'e' | b'E') => Self::E,
-            (Self::E, b'+' | b'-') => Self::ExponentSign,
-            (Self::E | Self::ExponentSign | Self::Exponent, b'0'..=b'9') => Self::Exponent,
-            _ => return None,
-        })
-    }
-
-    fn may_end(self) -> bool {
-        matches!(self, Self::Zero | Self::Whole | Self::Decimals | Self::Exponent)
-    }
 }
 
 /// An open array or object on the way of a pointer.
