@@ -21,6 +21,9 @@ const MASK: &str = "***";
 pub(super) const LISTS: [&str; 6] =
     ["limit", "route", "grpc.check", "grpc.descriptor", "admin.tokens", "priority.rule"];
 
+/// A table that is off if it is absent, although none of its options is required always.
+const OFF: &str = "server.tls";
+
 /// One option.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
@@ -181,7 +184,7 @@ impl<'w> Walk<'w> {
                         self.add(&path, value, SettingSource::Default);
                     }
                 }
-                None if LISTS.contains(&below.as_str()) => {}
+                None if LISTS.contains(&below.as_str()) || below == OFF => {}
                 None => {
                     let is_required = |name: &str| {
                         let option = schema::find(&join(&below, name));

@@ -239,3 +239,9 @@ fn most_limits_are_lost_only_without_others_in_their_place() {
         assert_eq!(of(before).difference(&of(after)).has_lost_most_limits(), expected, "{before:?} {after:?}");
     }
 }
+
+#[test]
+fn a_table_that_is_off_shows_no_defaults() {
+    let shown: Vec<_> = settings("").into_iter().map(|setting| setting.path).collect();
+    assert!(!shown.iter().any(|path| path.starts_with("server.tls.")), "{shown:?}");
+}

@@ -96,10 +96,10 @@ fn the_rate_is_shared_by_max_min_fairness() {
     let asks = |per_second: f64| Asks { per_second, ..ASKS };
     let weighs = |weight: u32| Asks { weight, ..ASKS };
     for (all, expected) in [
-        (&[asks(5.0), asks(20.0), asks(1000.0), asks(300.0)][..], &[5.0, 20.0, 37.5, 37.5][..]),
-        (&[asks(1000.0); 5], &[20.0; 5]),
-        (&[asks(2000.0), asks(110.0)], &[50.0, 50.0]),
-        (&[asks(1000.0)], &[100.0]),
+        (&[asks(5.0), asks(20.0), asks(200.0), asks(100.0)][..], &[5.0, 20.0, 37.5, 37.5][..]),
+        (&[asks(100.0); 5], &[20.0; 5]),
+        (&[asks(400.0), asks(110.0)], &[50.0, 50.0]),
+        (&[asks(200.0)], &[100.0]),
         // By units, not by requests.
         (&[Asks { cost: 5, ..ASKS }, ASKS], &[50.0, 50.0]),
         (&[weighs(3), weighs(1)], &[75.0, 25.0]),
