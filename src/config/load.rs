@@ -148,7 +148,7 @@ pub fn compile(
 ///
 /// # Errors
 /// All problems of the configuration, in the order of its text.
-pub fn compile_beside(text: &str, name: &str, file: &Path) -> Result<Config, Diagnostics> {
+pub fn compile_with_empty(text: &str, name: &str, file: &Path) -> Result<Config, Diagnostics> {
     let mut unwritten = Sources::default();
     unwritten.add(file, Some(b""));
     let text = ConfigText { kept: Some(&unwritten), ..ConfigText::of(text, name, (Path::new(""), None)) };

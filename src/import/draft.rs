@@ -129,7 +129,7 @@ impl Draft {
         loop {
             self.complete();
             let (config, lines) = self.render(format);
-            let Err(problems) = config::compile_beside(&config, "weir.toml", Path::new(KEYS_FILE)) else {
+            let Err(problems) = config::compile_with_empty(&config, "weir.toml", Path::new(KEYS_FILE)) else {
                 let findings = self.report();
                 return Ok(Imported { config, findings, api_keys: self.api_keys });
             };

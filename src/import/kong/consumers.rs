@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::plugins::Plugin;
-use super::reference;
+use super::plugins::{IDENTITY, Plugin, reference};
 use crate::base::time::Timestamp;
 use crate::engine::policy::api_keys::{ApiKey, KeyOwner, digest_of, is_adoptable, is_name};
 use crate::import::draft::{Block, Draft, KEYS_FILE, SourceLine, quoted};
 use crate::import::yaml::Node;
 
-/// The identity of consumers in Weir.
-pub(super) const IDENTITY: &str = "consumer";
 /// The field of keys unless `key-auth` names others.
 const KEY_FIELD: &str = "apikey";
 

@@ -8,8 +8,8 @@ mod plugins;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path as FilePath;
 
-use consumers::{Consumers, IDENTITY};
-use plugins::{KEY_AUTH, Plugin, is_limit};
+use consumers::Consumers;
+use plugins::{IDENTITY, KEY_AUTH, Plugin, is_limit, reference};
 
 use super::draft::Draft;
 use super::limit::{self, Limit, Match};
@@ -74,12 +74,6 @@ const REASONS: Reasons = Reasons {
         ("snis", "set `server.tls` by hand"),
     ],
 };
-
-/// The name of the entity that `node` refers to.
-fn reference<'n>(node: &'n Node, kind: &str) -> &'n str {
-    let Some(other) = node.get(kind) else { return "" };
-    Some(other.word("name")).filter(|name| !name.is_empty()).unwrap_or_else(|| other.text())
-}
 
 /// The name of a service or a route, or its line.
 fn name_of(node: &Node) -> String {

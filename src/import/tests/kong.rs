@@ -1,6 +1,6 @@
 //! Kong.
 
-use super::check;
+use super::{check, import};
 
 pub(super) const EXAMPLE: &str = r#"_format_version: "3.0"
 services:
@@ -146,4 +146,19 @@ keyauth_credentials:
         "24 LeftOut a key has not 16 to 512 visible characters; give the consumer another one
         24 Differs the consumer has the plan of its first group only",
     );
+}
+
+/// The keys of consumers are in no comment and in no report, but in the file of keys as digests.
+#[test]
+fn keys_are_not_shown() {
+    let text = "plugins:\n- name: key-auth\nservices: [{ url: http://a, routes: [{ paths: [/] }] }]\nconsumers:\n\
+        - { username: a, no: b, plugins: [{ name: rate-limiting, config: { day: 2, policy: redis } }], \
+        keyauth_credentials: [{ key: secret-0123456789 }] }\n- { username: b, keyauth_credentials: [{ key: secret }] }\n";
+    let imported = import("kong", text);
+    let report = imported.findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    assert!(report.contains("original:5") && report.contains("original:6"), "{report}");
+    assert!(!report.contains("secret-") && !imported.config.contains("secret"), "{report}{}", imported.config);
+    assert!(!report.contains("key: secret"), "{report}");
+    let owners: Vec<_> = imported.api_keys.iter().map(|owner| (&*owner.name, owner.keys.len())).collect();
+    assert_eq!(owners, [("a", 1), ("b", 0)]);
 }
