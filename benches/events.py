@@ -104,7 +104,7 @@ def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--weir", default=pathlib.Path(__file__).parents[1] / "target" / "dist" / "weir")
     options.add_argument("--events", type=int, default=10_000)
-    options.add_argument("--rounds", type=int, default=11)
+    options.add_argument("--rounds", type=int, default=21)
     options = options.parse_args()
     service = Service(options.events)
     sides = {"without settlement": "", "with settlement": SETTLE}
