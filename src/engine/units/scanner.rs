@@ -191,6 +191,7 @@ impl Scanner {
         let is_whole = self.state == State::End;
         (self.state, self.depth, self.is_list, self.node) = (State::Value, 0, false, None);
         self.path.clear();
+        self.string = StringScanner::default(); // the document may have failed within a string
         self.current.fill(None);
         is_whole || is_blank
     }

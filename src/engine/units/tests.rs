@@ -136,6 +136,8 @@ fn events_and_lines_have_a_document_each() {
         (EVENTS, "data: {\"x\":{}\ndata: ,\"n\":6}\n\ndata: {\"m\":1}\r\n\r\n", Some(6), false),
         (LINES, "{\"n\":1}\n\n{\"n\":4}\r\n{\"m\":4}", Some(4), false),
         (LINES, "{\"n\":1}\nbroken\n", Some(1), true),
+        (LINES, "{\"m\":\"\\q\"}\n{\"n\":3}\n", Some(3), true),
+        (LINES, "{\"m\":\"\\ud83d\u{1}\"}\n{\"n\":3}\n", Some(3), true),
     ] {
         let reading = read(&rule, kind, body);
         assert_eq!(reading.units, expected, "{body}");
