@@ -109,12 +109,15 @@ impl<'v> RequestContext<'v> {
             record.set_id(id);
         }
         if let Some((receipt, retry_after_s)) = own.take_receipt() {
-            let made = request_id::short();
-            let id = id.unwrap_or_else(|| {
+            let made;
+            let id = if let Some(id) = id {
+                id
+            } else {
+                made = request_id::short();
                 let made = str::from_utf8(&made).unwrap_or_default();
                 own.set_id(ReplyId::Refusal, made);
                 made
-            });
+            };
             self.worker.shared.gate.keep_refusal(id, receipt, retry_after_s);
         }
     }
