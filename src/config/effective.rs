@@ -21,9 +21,6 @@ const MASK: &str = "***";
 pub(super) const LISTS: [&str; 6] =
     ["limit", "route", "grpc.check", "grpc.descriptor", "admin.tokens", "priority.rule"];
 
-/// A table that is off if it is absent, although none of its options is required always.
-const OFF: &str = "server.tls";
-
 /// One option.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
@@ -184,11 +181,10 @@ impl<'w> Walk<'w> {
                         self.add(&path, value, SettingSource::Default);
                     }
                 }
-                None if LISTS.contains(&below.as_str()) || below == OFF => {}
+                None if LISTS.contains(&below.as_str()) => {}
                 None => {
                     let is_required = |name: &str| {
-                        let option = schema::find(&join(&below, name));
-                        option.is_some_and(|option| matches!(option.default, Preset::Required))
+                        schema::find(&join(&below, name)).is_some_and(|option| option.default.is_required())
                     };
                     if !schema::keys_of(&below).into_iter().any(is_required) {
                         self.defaults(&below, &path, None);

@@ -122,10 +122,7 @@ pub fn load_in_force(ConfigInForce { origin, files, overrides }: &ConfigInForce)
 
 fn reload(origin: &Origin, kept: Option<&Sources>, in_force: Option<&OverridesInForce>) -> Result<Config, Diagnostics> {
     let text = ConfigText::read(origin, kept)?;
-    let (table, errors) = text.parse();
-    let env = |name: &str| origin.variable(name);
-    let document = Document::new(&text, table.get_ref(), &errors, &env);
-    document.compile(document.overrides(in_force), in_force)
+    text.compile(&|name| origin.variable(name), in_force)
 }
 
 /// Compiles `text`, which messages call `name`. Relative paths in it are relative to `dir`.
@@ -138,10 +135,7 @@ pub fn compile(
     dir: &Path,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Config, Diagnostics> {
-    let text = ConfigText::of(text, name, (dir, None));
-    let (table, errors) = text.parse();
-    let document = Document::new(&text, table.get_ref(), &errors, env);
-    document.compile(document.overrides(None), None)
+    ConfigText::of(text, name, (dir, None)).compile(env, None)
 }
 
 /// As [`compile`], in a folder with an empty `file` that is not written yet, and without variables.
@@ -151,10 +145,8 @@ pub fn compile(
 pub fn compile_with_empty(text: &str, name: &str, file: &Path) -> Result<Config, Diagnostics> {
     let mut unwritten = Sources::default();
     unwritten.add(file, Some(b""));
-    let text = ConfigText { kept: Some(&unwritten), ..ConfigText::of(text, name, (Path::new(""), None)) };
-    let (table, errors) = text.parse();
-    let document = Document::new(&text, table.get_ref(), &errors, &|_| None);
-    document.compile(document.overrides(None), None)
+    let text = ConfigText::of(text, name, (Path::new(""), None));
+    ConfigText { kept: Some(&unwritten), ..text }.compile(&|_| None, None)
 }
 
 /// Compiles `text`, which messages call `name`, in the place of the configuration at `origin`, with the environment of
@@ -169,10 +161,8 @@ pub fn compile_at(
     in_force: &OverridesInForce,
 ) -> Result<Config, Diagnostics> {
     let text = ConfigText::of(text, name, origin.map_or((Path::new(""), None), Origin::folder_and_file));
-    let (table, errors) = text.parse();
     let env = |name: &str| origin.map_or_else(|| std::env::var(name).ok(), |origin| origin.variable(name));
-    let document = Document::new(&text, table.get_ref(), &errors, &env);
-    document.compile(document.overrides(Some(in_force)), Some(in_force))
+    text.compile(&env, Some(in_force))
 }
 
 /// The text of a configuration, and where it is from.
@@ -221,6 +211,17 @@ impl<'p> ConfigText<'p> {
         let bytes = read.map_err(unreadable)?;
         let text = syntax::text(bytes).map_err(|reason| unreadable(format!("`{name}` {reason}")))?;
         Ok(Self { text, name, dir, own, sources, kept, now: Clock::start().now() })
+    }
+
+    /// Compiles the text with the overrides `in_force`.
+    fn compile(
+        &self,
+        env: &dyn Fn(&str) -> Option<String>,
+        in_force: Option<&OverridesInForce>,
+    ) -> Result<Config, Diagnostics> {
+        let (table, errors) = self.parse();
+        let document = Document::new(self, table.get_ref(), &errors, env);
+        document.compile(document.overrides(in_force), in_force)
     }
 
     /// Parses the text. Returns the valid parts and the syntax errors.

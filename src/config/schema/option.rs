@@ -107,14 +107,18 @@ pub(super) const PLACE: &str = "address and port, or `unix:` and a path";
 pub(in crate::config) const UNLIMITED: &str = "unlimited";
 
 impl Preset {
-    /// Whether both are equal, or both say that the option is required, always or with a condition.
-    pub(super) fn is_like(self, other: Self) -> bool {
-        let is_required = |preset| match preset {
+    /// Whether the option is required, always or with a condition.
+    pub(in crate::config) fn is_required(self) -> bool {
+        match self {
             Self::Required => true,
             Self::Unset(words) => words.starts_with("required"),
             Self::Toml(_) => false,
-        };
-        self == other || is_required(self) && is_required(other)
+        }
+    }
+
+    /// Whether both are equal, or both say that the option is required.
+    pub(super) fn is_like(self, other: Self) -> bool {
+        self == other || self.is_required() && other.is_required()
     }
 }
 
