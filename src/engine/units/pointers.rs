@@ -26,9 +26,7 @@ impl Pointer {
         let is_long = segments.len() > SEGMENTS_MAX || segments.iter().any(|segment| segment.len() > SEGMENT_BYTES_MAX);
         if is_long { Err("a JSON pointer has at most 16 names of at most 256 bytes") } else { Ok(Self(segments)) }
     }
-}
 
-impl Pointer {
     /// A name of a member that is in all pointers, is no index, and stands in a document as it is or with `\u`.
     pub(super) fn common_name<'p>(pointers: &[&'p Self]) -> Option<&'p str> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);

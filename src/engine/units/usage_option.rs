@@ -1,12 +1,15 @@
 //! The option by which a stream of chat completions ends with its usage, in the body of a request.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use super::pointers::{Pointer, PointerTree, ROOT};
 use super::scanner::Scanner;
 
 /// The place of the option.
 const PLACE: &str = "/stream_options/include_usage";
+
+static TREE: LazyLock<PointerTree> = LazyLock::new(|| PointerTree::of_request(Pointer::parse(PLACE).ok().as_ref()));
 
 /// Bytes in place of a range of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,12 +31,12 @@ impl BodyEdit {
 /// The change by which a whole body asks for the usage. `None` if it asks already, or a service may read another body
 /// than Weir.
 pub fn usage_option(body: &[u8]) -> Option<BodyEdit> {
-    let tree = PointerTree::of_request([&Pointer::parse(PLACE).ok()?]);
+    let tree = &*TREE;
     let options = tree.child(ROOT, b"stream_options")?;
     let option = tree.child(options, b"include_usage")?;
     let (mut root_at, mut options_at, mut option_at) = (None, None, None);
-    let mut scanner = Scanner::new(&tree);
-    scanner.push_noting(&tree, body, |node, at| match node {
+    let mut scanner = Scanner::new(tree);
+    scanner.push_noting(tree, body, |node, at| match node {
         None => root_at = root_at.or(Some(at)),
         Some(node) if node == options => options_at = Some(at),
         Some(node) if node == option => option_at = Some(at),
