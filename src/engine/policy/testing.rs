@@ -2,7 +2,10 @@
 
 use http::Method;
 
-use super::{Allowed, Cost, Except, Facts, Limit, Match, Mode, OnLimit, PathPattern, RefusalRules, Stage, Strategy};
+use super::{
+    Allowed, Cost, Except, Facts, Limit, Match, Mode, OnLimit, PathPattern, RefusalRules, Settle, SettleBy, Stage,
+    Strategy,
+};
 use crate::base::fields::FieldBuf;
 use crate::engine::limit::adaptive_rate::WHOLE;
 use crate::engine::limit::{Algorithm, OnFull, Quota, Rate};
@@ -21,6 +24,13 @@ pub(crate) fn facts<'a>(host: &'a str, path: &'a str, headers: &'a FieldBuf) -> 
         certificate: None,
         cost: None,
         body: None,
+    }
+}
+
+impl Settle {
+    /// A correction with this debt, and with nothing else.
+    pub(crate) fn only(by: SettleBy, max_debt: u64) -> Self {
+        Self { by, every_ns: None, max_debt, usage_of: None, priced: None, cut_debt: None }
     }
 }
 

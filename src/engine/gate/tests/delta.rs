@@ -65,8 +65,7 @@ async fn what_one_charges_the_other_charges_too() {
 #[tokio::test(start_paused = true)]
 async fn a_debt_is_told_whole() {
     for (max_debt, waits_s) in [(u64::MAX, 1000), (7, 8), (1, 2)] {
-        let settle =
-            Settle { by: SettleBy::ElapsedMs, every_ns: None, max_debt, usage_of: None, priced: None, cut_debt: None };
+        let settle = Settle::only(SettleBy::ElapsedMs, max_debt);
         let after = Some(Arc::new(AfterResponse { counts: None, settle: Some(settle) }));
         let all = || Limit { after: after.clone(), ..limit("a", 2, "2s", 2, OnLimit::Reject) };
         let (old, new) = (new_gate(), new_gate());

@@ -9,8 +9,7 @@ use crate::engine::store::backend::Settlement;
 
 fn of(name: &str, rule: Algorithm) -> Limit {
     let every = limit(name, 10, "1s", 10, OnLimit::Reject);
-    let settle =
-        Settle { by: SettleBy::ElapsedMs, every_ns: None, max_debt: 100, usage_of: None, priced: None, cut_debt: None };
+    let settle = Settle::only(SettleBy::ElapsedMs, 100);
     let key = vec![KeyPart::Query("k".into(), Repeated::Reject)];
     let after = Some(Arc::new(AfterResponse { counts: None, settle: Some(settle) }));
     Limit { matches: Match::default(), key, allowed: Allowed::to_all(rule), after, ..every }

@@ -22,8 +22,7 @@ const OK: Answer = Answer { status: 200, field: None, bytes: 0, ms: 0 };
 
 /// One budget of 1000 units for all requests, which do not come back during a test. A request takes 2 units at first.
 fn settled(counts: Option<StatusSet>, by: Option<SettleBy>) -> Limit {
-    let settle =
-        by.map(|by| Settle { by, every_ns: None, max_debt: 100, usage_of: None, priced: None, cut_debt: None });
+    let settle = by.map(|by| Settle::only(by, 100));
     let every = limit("l", 1, "1h", 1000, OnLimit::Reject);
     Limit {
         matches: Match::default(),
@@ -119,14 +118,7 @@ async fn charges_that_are_not_settled_have_no_bill() {
 async fn a_long_request_is_charged_as_it_runs() {
     let gate = new_gate();
     let mut long = settled(None, None);
-    let settle = Settle {
-        by: SettleBy::ElapsedMs,
-        every_ns: Some(10 * MS_NS),
-        max_debt: 100,
-        usage_of: None,
-        priced: None,
-        cut_debt: None,
-    };
+    let settle = Settle { every_ns: Some(10 * MS_NS), ..Settle::only(SettleBy::ElapsedMs, 100) };
     long.after = Some(Arc::new(AfterResponse { counts: None, settle: Some(settle) }));
     let live = install(gate, [long], CAPS);
     let bill = sent_on(gate, live).unwrap();
@@ -203,8 +195,7 @@ async fn a_request_in_flight_holds_its_place() {
         let gate = new_gate();
         let row = format!("{after:?} {status}");
         let after = after.map(|(counts, by)| {
-            let settle =
-                by.map(|by| Settle { by, every_ns: None, max_debt: 0, usage_of: None, priced: None, cut_debt: None });
+            let settle = by.map(|by| Settle::only(by, 0));
             Arc::new(AfterResponse { counts, settle })
         });
         let allowed = Allowed::to_all(one.clone());
@@ -223,14 +214,7 @@ async fn a_request_in_flight_holds_its_place() {
 #[tokio::test(start_paused = true)]
 async fn a_store_hears_of_the_final_costs() {
     let header = || Some(SettleBy::Header(HeaderName::from_static("x-cost")));
-    let metered = Settle {
-        by: SettleBy::ElapsedMs,
-        every_ns: Some(10 * MS_NS),
-        max_debt: 100,
-        usage_of: None,
-        priced: None,
-        cut_debt: None,
-    };
+    let metered = Settle { every_ns: Some(10 * MS_NS), ..Settle::only(SettleBy::ElapsedMs, 100) };
     let metered = Arc::new(AfterResponse { counts: None, settle: Some(metered) });
     for (limit, answered, each) in [
         (settled(Some(of(401, 401)), None), Answer { status: 200, ..OK }, 0),
@@ -328,14 +312,7 @@ async fn a_stream_is_cut_at_the_end_of_its_budget() {
     let event = b"data: {\"choices\":[]}\n\n";
     // The debt beyond which it is cut, events of another stream of the key, and the events until the cut.
     for (debt, others, expected) in [(0, 0, 1009), (100, 0, 1105), (0, 160, 849), (0, 2000, 17)] {
-        let settle = Settle {
-            by: SettleBy::Body(Arc::clone(&rule)),
-            every_ns: None,
-            max_debt: u64::MAX,
-            usage_of: None,
-            priced: None,
-            cut_debt: Some(debt),
-        };
+        let settle = Settle { cut_debt: Some(debt), ..Settle::only(SettleBy::Body(Arc::clone(&rule)), u64::MAX) };
         let after = Some(Arc::new(AfterResponse { counts: None, settle: Some(settle) }));
         let gate = new_gate();
         let live = install(gate, [Limit { after, ..settled(None, None) }], CAPS);

@@ -25,8 +25,7 @@ fn of(name: &str, key: Vec<KeyPart>) -> Limit {
 }
 
 fn in_debt(limit: Limit, max_debt: u64) -> Limit {
-    let settle =
-        Settle { by: SettleBy::ElapsedMs, every_ns: None, max_debt, usage_of: None, priced: None, cut_debt: None };
+    let settle = Settle::only(SettleBy::ElapsedMs, max_debt);
     Limit { after: Some(Arc::new(AfterResponse { counts: None, settle: Some(settle) })), ..limit }
 }
 

@@ -287,14 +287,7 @@ async fn held_requests_are_charged_and_given_back_everywhere() {
 
 #[tokio::test(start_paused = true)]
 async fn settlements_count_as_far_as_they_were_made() {
-    let settle = Settle {
-        by: SettleBy::ResponseBytes,
-        every_ns: None,
-        max_debt: 7,
-        usage_of: None,
-        priced: None,
-        cut_debt: None,
-    };
+    let settle = Settle::only(SettleBy::ResponseBytes, 7);
     let after = Some(Arc::new(AfterResponse { counts: None, settle: Some(settle) }));
     let rule = Limit { after, cost: Cost::Units(4), ..shared(limit("a", 1, "1h", 10, OnLimit::Reject)) };
     let mut fleet = Fleet::of(2, &[rule]);

@@ -17,12 +17,7 @@ fn remaining(gate: &'static Gate, live: &'static Live, fields: &FieldBuf, cost: 
 #[tokio::test(start_paused = true)]
 async fn charges_stay_and_units_in_flight_come_back() {
     let bucket = limit("a", 1, "1h", 10, OnLimit::Reject);
-    let settle = |by| {
-        Some(Arc::new(AfterResponse {
-            counts: None,
-            settle: Some(Settle { by, every_ns: None, max_debt: 9, usage_of: None, priced: None, cut_debt: None }),
-        }))
-    };
+    let settle = |by| Some(Arc::new(AfterResponse { counts: None, settle: Some(Settle::only(by, 9)) }));
     let counts = Some(StatusSet(vec![(500, 599)]));
     let in_flight = Allowed::to_all(Algorithm::Concurrency(concurrency::Rule::new(3).unwrap()));
     for (after, allowed, expected) in [
