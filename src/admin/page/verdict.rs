@@ -43,9 +43,7 @@ pub(in crate::admin) fn of_ban(address: &str, until: Option<&str>) -> String {
 fn admitted(key: &KeyBody, now: Timestamp) -> String {
     let remaining = key.remaining.unwrap_or_default();
     let shown = units_in_words(remaining, key.unit.as_deref());
-    // A unit with a name stands in the number itself.
-    let is_named =
-        shown.strip_prefix(&remaining.to_string()).is_some_and(|name| !name.is_empty() && !name.ends_with(')'));
+    let is_named = key.unit.as_deref().is_some_and(|unit| shown.ends_with(unit));
     let [one, all] = if is_named { ["", ""] } else { [" unit", " units"] };
     let units = if remaining == 1 { format!("{shown}{one} remains") } else { format!("{shown}{all} remain") };
     match key.reset_after_ms {
