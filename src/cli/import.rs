@@ -23,7 +23,7 @@ pub(super) struct ImportArgs {
     /// The file for the report; by default standard error.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// The file for the API keys of Kong's consumers: only digests, as `weir apikeys` writes them.
+    /// The file for the API keys of Kong's consumers: only digests, as `weir apikeys` writes them. Without keys it is not written.
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
 }
@@ -37,12 +37,12 @@ pub(super) fn import(args: &ImportArgs) -> ExitCode {
         Err(error) => return fail(&error),
     };
     match &args.keys {
+        _ if imported.api_keys.is_empty() => {}
         Some(file) => {
             if let Err(error) = api_keys::create(file, &imported.api_keys, Clock::start().now()) {
                 return fail(&error);
             }
         }
-        None if imported.api_keys.is_empty() => {}
         None => _ = complain(&"weir: `--keys keys.toml` writes the digests of the consumers' API keys to a file", 0),
     }
     let said = say(&imported.config.trim_end());

@@ -162,3 +162,48 @@ fn keys_are_not_shown() {
     let owners: Vec<_> = imported.api_keys.iter().map(|owner| (&*owner.name, owner.keys.len())).collect();
     assert_eq!(owners, [("a", 1), ("b", 0)]);
 }
+
+/// Without a key a request is counted by its address. Where only groups have instances, others have a rate that nobody
+/// reaches; instances of a route are not plans of another one.
+#[test]
+fn groups_alone_and_anonymous_requests() {
+    let text = r"services:
+- name: app
+  url: http://127.0.0.1:9000
+  routes: [{ name: all, paths: [/], strip_path: false }]
+plugins:
+- name: key-auth
+  config: { key_in_query: false, anonymous: guest }
+- name: rate-limiting
+  consumer_group: gold
+  config: { minute: 9 }
+- name: rate-limiting
+  consumer_group: gold
+  route: other
+  config: { minute: 1 }
+consumers:
+- username: acme
+  groups: [{ name: gold }]
+  keyauth_credentials: [{ key: acme-0123456789abc }]
+";
+    check(
+        "kong",
+        text,
+        r#"[upstream]
+        url = "http://127.0.0.1:9000"
+        host = "upstream"
+        [identity.consumer]
+        api_keys = { header = "apikey", file = "keys.toml", forward = true }
+        on_missing = "ip"
+        [plans]
+        from = "consumer.plan"
+        [[limit]]
+        name = "rate-limiting"
+        key = ["consumer"]
+        algorithm = "fixed_window"
+        rate = ["1000000/s"]
+        plans = { "gold" = { rate = ["9/min"] } }"#,
+        "8 Differs others have 1000000/s in place of no limit
+        11 LeftOut set `plans` or `overrides` of a limit by hand",
+    );
+}
