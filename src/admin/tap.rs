@@ -84,7 +84,8 @@ impl PartialSchema for Decision {
                 object.property(name, values.description(Some(about)))
             }
             FieldKind::Keys => {
-                let keys = ArrayBuilder::new().items(texts(["limit", "key", "id"]));
+                let key = texts(["limit", "key", "id"]).property("cost", of_type(Type::Integer)).required("cost");
+                let keys = ArrayBuilder::new().items(key.property("unit", of_type(Type::String)));
                 object.property(name, keys.description(Some(about)))
             }
         };
@@ -248,7 +249,7 @@ fn piece(requests: &[Arc<RequestRecord>], lost: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::telemetry::Text;
+    use crate::base::telemetry::{TappedKey, Text};
     use crate::base::time::Timestamp;
 
     #[test]
@@ -264,11 +265,12 @@ mod tests {
         let mut request = passed.clone();
         request.set(Text::Path, "/a\nb");
         request.set(Text::Limit, "one");
-        request.add_key("one", [1, 2], |out| out.push_str("a|b"));
+        let key = TappedKey { limit: "one", hash: [1, 2], cost: 3, ..TappedKey::default() };
+        request.add_key(key, |out| out.push_str("a|b"));
         assert_eq!(piece(&[], 0), ":\n\n");
         insta::assert_snapshot!(piece(&[Arc::new(request), Arc::new(passed)], 7), @r#"
         event: decision
-        data: {"at":"1970-01-01T00:00:01.500Z","client":"2001:db8::1","path":"/a\nb","status":429,"verdict":"refused","refused_by":"limit","limit":"one","keys":[{"limit":"one","key":"a|b","id":"00000000000000010000000000000002"}],"duration_us":12,"held_us":0,"bytes_in":0,"bytes_out":0}
+        data: {"at":"1970-01-01T00:00:01.500Z","client":"2001:db8::1","path":"/a\nb","status":429,"verdict":"refused","refused_by":"limit","limit":"one","keys":[{"limit":"one","key":"a|b","id":"00000000000000010000000000000002","cost":3}],"duration_us":12,"held_us":0,"bytes_in":0,"bytes_out":0}
 
         event: decision
         data: {"at":"1970-01-01T00:00:01.500Z","client":"2001:db8::1","status":429,"verdict":"refused","refused_by":"limit","duration_us":12,"held_us":0,"bytes_in":0,"bytes_out":0}

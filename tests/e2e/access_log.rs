@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, Upstream, Weir};
+use crate::body_units::models;
+use crate::support::{Client, Upstream, Weir, over_h2};
 
 /// A configuration whose access log is `access.log` beside it.
 fn in_file(log: &str, rest: &str) -> String {
@@ -107,6 +108,70 @@ fn a_line_has_all_fields() {
     assert!(!fs::read_to_string(file(&weir)).unwrap().contains("secret"));
     // Standard error has no access lines then.
     assert!(weir.lines().iter().all(|line| !line.contains("\"message\":\"request\"")));
+}
+
+/// A line has the costs as the answer settles them, also those that a status gives back, and of a refused request those
+/// that it would have.
+#[test]
+fn a_line_has_the_costs_of_the_answer() {
+    let limits = r#"
+[[limit]]
+name = "money"
+key = []
+rate = "2600/day"
+cost = 7
+max_debt = 0
+settle = { by = "openai-chat", price."model-1*" = { input = 2.5, cache_read = 0.25, output = 10 } }
+
+[[limit]]
+name = "bytes"
+key = []
+rate = "1000000000/day"
+settle = { by = "response_bytes" }
+
+[[limit]]
+name = "in-flight"
+key = []
+algorithm = "concurrency"
+max = 5
+cost = 2
+
+[[limit]]
+name = "failures"
+key = []
+rate = "1000/day"
+unit_name = "failures"
+count = { status = ["5xx"] }
+"#;
+    let weir = Weir::start(&models(), &in_file("access = \"all\"", limits));
+    assert_eq!(Client::connect(weir.address()).get("/chat?chunk=7").status, 200);
+    lines(&weir, 1);
+    over_h2(weir.address(), async |mut client, _| {
+        assert_eq!(client.get("/chat").await.unwrap().status, 200);
+        assert_eq!(client.get("/none").await.unwrap().status, 204);
+    });
+    assert_eq!(Client::connect(weir.address()).get("/none").status, 204);
+    lines(&weir, 4);
+    assert_eq!(Client::connect(weir.address()).get("/chat").status, 429);
+    let lines: Vec<Value> = lines(&weir, 5).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let bytes = |line: &Value| line["bytes_out"].as_u64().unwrap();
+    let chat = |line: &Value| [1293, bytes(line), 2, 0];
+    let empty = [7, 0, 2, 0];
+    for (line, [money, bytes, in_flight, failures]) in
+        lines.iter().zip([chat(&lines[0]), chat(&lines[1]), empty, empty, [7, 1, 2, 1]])
+    {
+        let key = |limit: &str, cost: u64, unit: Value| json!({"limit": limit, "cost": cost, "unit": unit});
+        let expected = [
+            key("money", money, json!("micro-usd")),
+            key("bytes", bytes, json!("content-bytes")),
+            key("in-flight", in_flight, json!(null)),
+            key("failures", failures, json!("failures")),
+        ];
+        let keys = line["keys"].as_array().unwrap().iter();
+        let shown: Vec<_> =
+            keys.map(|key| json!({"limit": key["limit"], "cost": key["cost"], "unit": key["unit"]})).collect();
+        assert_eq!(shown, expected, "{line}");
+    }
 }
 
 #[test]

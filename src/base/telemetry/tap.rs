@@ -164,6 +164,7 @@ mod tests {
     use prometheus::Registry;
 
     use super::super::outcome::Outcome;
+    use super::super::request::TappedKey;
     use super::*;
 
     const LIMITED: Outcome = Outcome::Refused(RefusedBy::Limit);
@@ -171,7 +172,8 @@ mod tests {
     fn request(outcome: Outcome, client: &str, keys: &[(&str, u64)]) -> RequestRecord {
         let mut request = RequestRecord { client: client.parse().unwrap(), outcome, ..RequestRecord::default() };
         for (limit, hash) in keys {
-            request.add_key(limit, [*hash; 2], |out| out.push('k'));
+            let key = TappedKey { limit, hash: [*hash; 2], ..TappedKey::default() };
+            request.add_key(key, |out| out.push('k'));
         }
         request
     }

@@ -5,9 +5,10 @@ use super::check::Checks;
 use super::identify::{RequestIdentities, identify_for};
 use super::named_charge::NamedCharge;
 use super::state::{Gate, Live};
-use crate::base::telemetry::{RequestRecord, Text};
+use crate::base::telemetry::{RequestRecord, TappedKey, Text};
 use crate::base::time::Timestamp;
-use crate::engine::policy::{Facts, Stage};
+use crate::engine::limit::Key;
+use crate::engine::policy::{Facts, Limit, Stage};
 
 impl Gate {
     /// Adds the plan and the identities of a request to its record, as far as limits or access lists need them. Limits
@@ -58,9 +59,9 @@ impl Gate {
     ) {
         let Requester { facts, identities, .. } = requester;
         for check in checks.charges() {
-            let (applied, hash) = (&check.check.applied, [check.key.first, check.key.second]);
+            let applied = &check.check.applied;
             let write = |out: &mut String| live.policy.write_shown(out, &self.secret, applied, facts, identities);
-            record.add_key(&check.check.state.name, hash, write);
+            add_key(record, applied.limit, check.key, check.cost, write);
         }
     }
 
@@ -77,8 +78,14 @@ impl Gate {
     #[cold]
     pub fn describe_charge(&self, live: &Live, charge: &NamedCharge, record: &mut RequestRecord) {
         if let Some(limit) = live.policy.limits().get(charge.limit) {
-            let hash = [charge.key.first, charge.key.second];
-            record.add_key(&limit.name, hash, |out| out.push_str(&self.shown_charge(live, charge)));
+            let write = |out: &mut String| out.push_str(&self.shown_charge(live, charge));
+            add_key(record, limit, charge.key, charge.units, write);
         }
     }
+}
+
+fn add_key(record: &mut RequestRecord, limit: &Limit, key: Key, cost: u64, write: impl FnOnce(&mut String)) {
+    let unit = limit.unit();
+    let (hash, unit) = ([key.first, key.second], unit.as_ref().map_or("", |unit| unit.name()));
+    record.add_key(TappedKey { limit: &limit.name, hash, cost, unit, shown: "" }, write);
 }

@@ -16,6 +16,7 @@ use super::check::Checked;
 use super::standing::Standing;
 use super::state::LimitState;
 use crate::base::fields::{Fields, decimal};
+use crate::base::telemetry::RequestRecord;
 use crate::base::time::{self, Timestamp};
 use crate::engine::limit::{Algorithm, Key};
 use crate::engine::policy::{AfterResponse, Mode, Settle, SettleBy};
@@ -208,13 +209,10 @@ impl Account<&LimitState, &Algorithm> {
     }
 }
 
-/// The charges of a request that are not settled yet. They are settled on drop, which is when the response ends.
+/// The charges of a request that are not settled yet. They are settled at the end of the response, at the latest on drop.
 #[derive(Debug)]
 pub struct Bill {
     items: Vec<BillItem>,
-    response_bytes: u64,
-    /// The meter of the body, as far as it has come; none if it was not read.
-    body: Option<Box<BodyMeter>>,
 }
 
 #[derive(Debug)]
@@ -226,11 +224,13 @@ pub(super) struct BillItem {
     terms: Terms,
     /// Whether the charge was given back.
     is_settled: bool,
+    /// The cost of the request.
+    cost: u64,
 }
 
 impl BillItem {
     pub(super) fn new((state, key, rule): (Arc<LimitState>, Key, Algorithm), receipt: Receipt, terms: Terms) -> Self {
-        Self { state, key, rule, receipt, terms, is_settled: false }
+        Self { cost: terms.cost, state, key, rule, receipt, terms, is_settled: false }
     }
 
     /// Gives the whole charge back.
@@ -241,10 +241,10 @@ impl BillItem {
         self.state.queues.wake_front(self.key);
     }
 
-    fn correct(&self, owed: u64, settle: &Settle) {
-        let Self { state, key, rule, terms, .. } = self;
-        let account = Account { state: &**state, key: *key, rule, max_debt: settle.max_debt };
-        account.correct(owed, terms.charged());
+    fn correct(&mut self, owed: u64, max_debt: u64) {
+        let Self { state, key, rule, terms, .. } = &*self;
+        Account { state: &**state, key: *key, rule, max_debt }.correct(owed, terms.charged());
+        self.cost = owed;
     }
 
     /// Settles the charge by the head of the answer, if it can. Returns whether that changed the balance.
@@ -256,6 +256,7 @@ impl BillItem {
         let Some(after) = self.terms.after.clone() else { return false };
         if after.counts.as_ref().is_some_and(|counts| !counts.contains(status)) {
             self.give_back();
+            self.cost = 0;
             return true;
         }
         let Some(settle) = &after.settle else { return false };
@@ -265,7 +266,7 @@ impl BillItem {
             SettleBy::Status(units) => units.iter().find(|(set, _)| set.contains(status)).map(|(_, units)| *units),
         };
         if let Some(owed) = owed {
-            self.correct(owed, settle);
+            self.correct(owed, settle.max_debt);
         }
         owed.is_some()
     }
@@ -290,23 +291,24 @@ impl BillItem {
         if self.rule.is_released() {
             return self.give_back();
         }
-        let Some(settle) = self.terms.settle() else { return };
-        match settle.by {
+        let Some(&Settle { ref by, max_debt, .. }) = self.terms.settle() else { return };
+        let owed = match by {
             SettleBy::ElapsedMs => {
                 let elapsed_ns = self.state.clock.now().ns_since(self.terms.began);
-                self.correct(elapsed_ns.div_ceil(1_000_000), settle);
+                Some(elapsed_ns.div_ceil(1_000_000))
             }
-            SettleBy::ResponseBytes => self.correct(response_bytes, settle),
-            SettleBy::Body(ref rule) => {
+            SettleBy::ResponseBytes => Some(response_bytes),
+            SettleBy::Body(rule) => {
                 let reading = body.reading(rule);
                 if let Some(reason) = reading.unreadable {
                     self.state.metrics.unreadable(&self.state.name, reason.label()).inc();
                 }
-                if let Some(owed) = rule.owed(&reading, self.terms.charged()) {
-                    self.correct(owed, settle);
-                }
+                rule.owed(&reading, self.terms.charged())
             }
-            SettleBy::Header(_) | SettleBy::Status(_) => {}
+            SettleBy::Header(_) | SettleBy::Status(_) => None,
+        };
+        if let Some(owed) = owed {
+            self.correct(owed, max_debt);
         }
     }
 }
@@ -314,7 +316,7 @@ impl BillItem {
 impl Bill {
     /// The bill of `items`; `None` if there are none.
     pub(super) fn of(items: Vec<BillItem>) -> Option<Self> {
-        (!items.is_empty()).then_some(Self { items, response_bytes: 0, body: None })
+        (!items.is_empty()).then_some(Self { items })
     }
 
     /// Settles charges by the head of the answer to a request that got a connection at `sent`. `standing` is the client's
@@ -339,11 +341,10 @@ impl Bill {
 
     /// Ends the bill without an answer. Only requests in flight are released.
     pub(super) fn close(&mut self) {
-        for item in &mut self.items {
+        for mut item in self.items.drain(..) {
             if item.rule.is_released() {
                 item.give_back();
             }
-            item.is_settled = true;
         }
     }
 
@@ -364,19 +365,29 @@ impl Bill {
         meter
     }
 
-    /// Notes the number of bytes of the answer's body that have been sent so far, and its meter.
-    pub fn sent(&mut self, response_bytes: u64, body: Option<Box<BodyMeter>>) {
-        (self.response_bytes, self.body) = (response_bytes, body);
+    /// Settles the charges at the end of the response: by the bytes of its body that have come, and by the meter of the
+    /// body. Sets the costs in `record`.
+    pub fn end(&mut self, response_bytes: u64, body: Option<Box<BodyMeter>>, record: Option<&mut RequestRecord>) {
+        if self.items.is_empty() {
+            return;
+        }
+        let body = body.unwrap_or_default();
+        for (at, item) in self.items.iter_mut().enumerate() {
+            item.terms.grown = body.grown(at, item.terms.cost);
+            item.end(response_bytes, body.readers());
+        }
+        if let Some(record) = record {
+            for BillItem { state, key, cost, .. } in &self.items {
+                record.settled(&state.name, [key.first, key.second], *cost);
+            }
+        }
+        self.items.clear();
     }
 }
 
 impl Drop for Bill {
     fn drop(&mut self) {
-        let body = self.body.take().unwrap_or_default();
-        for (at, item) in self.items.iter_mut().enumerate() {
-            item.terms.grown = body.grown(at, item.terms.cost);
-            item.end(self.response_bytes, body.readers());
-        }
+        self.end(0, None, None);
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use http::{HeaderName, Method};
 use smallvec::SmallVec;
 
+use super::access_record::AccessRecord;
 use super::admission::Admission;
 use super::answer::UpstreamResponse;
 use super::context::{NotForwarded, RequestContext};
@@ -256,6 +257,7 @@ impl<'v> RequestContext<'v> {
         in_place: InPlace,
         exchange: &mut Exchange,
         admission: &mut Admission<'v>,
+        record: &mut AccessRecord<'_>,
     ) -> NotForwarded<'v> {
         self.measure(exchange, time::instant_now(), admission.was_held);
         self.was_sent.set(true);
@@ -263,6 +265,7 @@ impl<'v> RequestContext<'v> {
         let limits = (admission.standing(), admission.budgets(self.config.running.settings.profiles));
         if let (Some((head, _, fields)), Some(mut bill)) = (response, admission.identified.charged.bill()) {
             bill.answered((head.status, fields), exchange.handed_over(), None);
+            bill.end(0, None, record.for_gate());
         }
         let (InPlace { found, cause }, status) = (in_place, response.map(|(head, ..)| head.status));
         exchange.discard_body();

@@ -27,7 +27,7 @@ pub enum FieldKind {
     Number,
     /// Strings by name.
     Identities,
-    /// A list of objects with `limit`, `key` and `id`.
+    /// A list of objects with `limit`, `key`, `id`, `cost` and, if it is known, `unit`.
     Keys,
 }
 
@@ -110,9 +110,11 @@ fields!(
         if request.has_identities() { Value::Identities(request) } else { Value::Absent }
     }),
     Text("plan", "plan of the request, if a limit or an access list needs it", |request| request.of(Text::Plan)),
-    Keys("keys", "limits that apply to the request, as far as it came, with its keys; secrets are masked", |request| {
-        if request.has_keys() { Value::Keys(request) } else { Value::Absent }
-    }),
+    Keys(
+        "keys",
+        "limits that apply to the request, as far as it came, with its keys and its final cost; secrets are masked",
+        |request| if request.has_keys() { Value::Keys(request) } else { Value::Absent }
+    ),
     Text("route", "first path pattern of the route; `*` for a route without one", |request| request.of(Text::Route)),
     Text("upstream", "name of the upstream; `upstream` for `[upstream]`", |request| request.of(Text::Upstream)),
     Text("endpoint", "endpoint that got the request", |request| request.of(Text::Endpoint)),

@@ -193,13 +193,20 @@ impl<'o> LineBuffer<'o> {
 
     fn keys(&mut self, request: &RequestRecord) {
         let mut before = "[{\"limit\":\"";
-        for TappedKey { limit, hash: [first, second], shown } in request.keys() {
+        for TappedKey { limit, hash: [first, second], shown, cost, unit } in request.keys() {
             self.push(before);
             self.text(limit, b"\",\"key\":\"");
             self.text(shown, b"\",\"id\":\"");
             self.out.extend_from_slice(&hex::<16>(first));
             self.out.extend_from_slice(&hex::<16>(second));
-            self.push("\"}");
+            self.push("\",\"cost\":");
+            self.number(cost);
+            if !unit.is_empty() {
+                self.push(",\"unit\":\"");
+                self.push(unit);
+                self.push("\"");
+            }
+            self.push("}");
             before = ",{\"limit\":\"";
         }
         self.push("]");
@@ -267,8 +274,10 @@ mod tests {
         }
         request.add_identity("seller", |out| out.push_str("7|\u{2066}"));
         request.add_identity("key", |out| out.push_str("ab..#01020304"));
-        request.add_key("per-ip", [0, 1], |out| out.push_str("2001:db8::/64"));
-        request.add_key("one", [1, 2], |out| out.push('7'));
+        let key = TappedKey { limit: "per-ip", hash: [0, 1], cost: 1, ..TappedKey::default() };
+        request.add_key(key, |out| out.push_str("2001:db8::/64"));
+        request
+            .add_key(TappedKey { limit: "one", hash: [1, 2], cost: 250, unit: "tokens", ..key }, |out| out.push('7'));
         request
     }
 
@@ -281,7 +290,7 @@ mod tests {
     #[test]
     fn each_format_has_all_fields() {
         let (request, bare) = (refused(), RequestRecord::default());
-        insta::assert_snapshot!(line(&LineFormat::Json, &request), @r##"{"timestamp":"2026-01-02T03:04:05.000007Z","level":"INFO","message":"request","client":"2001:db8::1","method":"GET","host":"a\"b","path":"/\u001b\u202e","status":429,"verdict":"refused","refused_by":"limit","limit":"one","shadow_limits":"one.candidate","stale":"refused","identities":{"seller":"7|\u2066","key":"ab..#01020304"},"plan":"premium","keys":[{"limit":"per-ip","key":"2001:db8::/64","id":"00000000000000000000000000000001"},{"limit":"one","key":"7","id":"00000000000000010000000000000002"}],"route":"/api/{*rest}","upstream":"api","endpoint":"http://10.0.0.1:80","duration_us":1234,"held_us":0,"upstream_us":7,"bytes_in":3,"bytes_out":12,"protocol":"HTTP/1.1","tls":"TLSv1.3","user_agent":"curl\\ \" - x","referer":"https://a/","request_id":"id-1","trace_id":"4bf9"}"##);
+        insta::assert_snapshot!(line(&LineFormat::Json, &request), @r##"{"timestamp":"2026-01-02T03:04:05.000007Z","level":"INFO","message":"request","client":"2001:db8::1","method":"GET","host":"a\"b","path":"/\u001b\u202e","status":429,"verdict":"refused","refused_by":"limit","limit":"one","shadow_limits":"one.candidate","stale":"refused","identities":{"seller":"7|\u2066","key":"ab..#01020304"},"plan":"premium","keys":[{"limit":"per-ip","key":"2001:db8::/64","id":"00000000000000000000000000000001","cost":1},{"limit":"one","key":"7","id":"00000000000000010000000000000002","cost":250,"unit":"tokens"}],"route":"/api/{*rest}","upstream":"api","endpoint":"http://10.0.0.1:80","duration_us":1234,"held_us":0,"upstream_us":7,"bytes_in":3,"bytes_out":12,"protocol":"HTTP/1.1","tls":"TLSv1.3","user_agent":"curl\\ \" - x","referer":"https://a/","request_id":"id-1","trace_id":"4bf9"}"##);
         insta::assert_snapshot!(line(&LineFormat::Text, &request), @r##"2026-01-02T03:04:05.000007Z  INFO request client=2001:db8::1 method="GET" host="a\"b" path="/\u001b\u202e" status=429 verdict="refused" refused_by="limit" limit="one" shadow_limits="one.candidate" stale="refused" identities="seller=7|\u2066 key=ab..#01020304" plan="premium" keys="per-ip=2001:db8::/64 one=7" route="/api/{*rest}" upstream="api" endpoint="http://10.0.0.1:80" duration_us=1234 held_us=0 upstream_us=7 bytes_in=3 bytes_out=12 protocol="HTTP/1.1" tls="TLSv1.3" user_agent="curl\\ \" - x" referer="https://a/" request_id="id-1" trace_id="4bf9""##);
         let combined = LineFormat::Template(Template::parse(COMBINED).unwrap());
         insta::assert_snapshot!(line(&combined, &request), @r##"2001:db8::1 - - [02/Jan/2026:03:04:05 +0000] "GET /\u001b\u202e HTTP/1.1" 429 12 "https://a/" "curl\\ \" - x""##);

@@ -95,10 +95,12 @@ struct KeySpan {
     limit: Span,
     hash: [u64; 2],
     shown: Span,
+    cost: u64,
+    unit: Span,
 }
 
 /// A limit that applies to a request, with the request's key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TappedKey<'r> {
     /// The name of the limit.
     pub limit: &'r str,
@@ -106,6 +108,10 @@ pub struct TappedKey<'r> {
     pub hash: [u64; 2],
     /// The parts of the key without secrets, with `|` between them.
     pub shown: &'r str,
+    /// Units of the request.
+    pub cost: u64,
+    /// What the units are; empty if the configuration does not say it.
+    pub unit: &'r str,
 }
 
 impl Default for RequestRecord {
@@ -184,11 +190,20 @@ impl RequestRecord {
         self.texts.identities.iter().map(|[name, shown]| (self.slice(*name), self.slice(*shown)))
     }
 
-    /// Adds a limit that applies to the request, with the hash of its key. `write` appends the parts of the key without
+    /// Adds a limit that applies to the request; its `shown` is empty. `write` appends the parts of the key without
     /// secrets, with `|` between them.
-    pub fn add_key(&mut self, limit: &str, hash: [u64; 2], write: impl FnOnce(&mut String)) {
-        let (limit, shown) = (self.push(limit), self.push_with(write));
-        self.texts.keys.push(KeySpan { limit, hash, shown });
+    pub fn add_key(&mut self, key: TappedKey<'_>, write: impl FnOnce(&mut String)) {
+        let TappedKey { limit, hash, cost, unit, .. } = key;
+        let (limit, shown, unit) = (self.push(limit), self.push_with(write), self.push(unit));
+        self.texts.keys.push(KeySpan { limit, hash, shown, cost, unit });
+    }
+
+    /// Sets the cost of the request for a key of a limit, once it is known.
+    pub fn settled(&mut self, limit: &str, hash: [u64; 2], cost: u64) {
+        let is_settled = |key: &KeySpan| key.hash == hash && self.slice(key.limit) == limit;
+        if let Some(index) = self.texts.keys.iter().position(is_settled) {
+            self.texts.keys[index].cost = cost;
+        }
     }
 
     /// The limits that apply to the request, as far as it came.
@@ -197,6 +212,8 @@ impl RequestRecord {
             limit: self.slice(key.limit),
             hash: key.hash,
             shown: self.slice(key.shown),
+            cost: key.cost,
+            unit: self.slice(key.unit),
         })
     }
 
@@ -236,12 +253,16 @@ mod tests {
         record.set_bytes(Text::UserAgent, b"a\xffb");
         record.set_bytes(Text::Referer, &[b'r'; 600]);
         record.add_identity("seller", |out| out.push('7'));
-        record.add_key("one", [1, 2], |out| out.push_str("7|GET"));
+        let key = TappedKey { limit: "one", hash: [1, 2], cost: 3, unit: "tokens", ..TappedKey::default() };
+        record.add_key(key, |out| out.push_str("7|GET"));
         record.status = 200;
         assert_eq!((record.text(Text::Path), record.text(Text::UserAgent)), ("/a", "a\u{fffd}b"));
         assert_eq!((record.text(Text::Referer).len(), record.text(Text::Host)), (512, ""));
         assert_eq!(record.identities().collect::<Vec<_>>(), [("seller", "7")]);
-        assert_eq!(record.keys().collect::<Vec<_>>(), [TappedKey { limit: "one", hash: [1, 2], shown: "7|GET" }]);
+        for (limit, hash, settled, cost) in [("one", [1, 2], 5, 5), ("two", [1, 2], 6, 5), ("one", [2, 2], 7, 5)] {
+            record.settled(limit, hash, settled);
+            assert_eq!(record.keys().collect::<Vec<_>>(), [TappedKey { shown: "7|GET", cost, ..key }]);
+        }
 
         assert!(record.renew());
         assert_eq!((record.text(Text::Path), record.keys().count(), record.identities().count()), ("", 0, 0));

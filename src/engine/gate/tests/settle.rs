@@ -44,10 +44,10 @@ fn sent_on(gate: &'static Gate, live: &'static Live) -> Option<Bill> {
     pass.charged.bill()
 }
 
+/// Answers with the head.
 fn answer(bill: &mut Bill, answer: Answer) {
     let fields: FieldBuf = answer.field.map(|cost| ("x-cost", cost)).into_iter().collect();
     bill.answered((answer.status, fields.fields()), time::instant_now(), None);
-    bill.sent(answer.bytes, None);
 }
 
 fn spent(gate: &Gate, live: &Live) -> u64 {
@@ -94,7 +94,7 @@ async fn each_request_costs_the_units_of_its_answer() {
             let mut bill = sent_on(gate, live).unwrap_or_else(|| panic!("request {number} is to be settled: {row}"));
             answer(&mut bill, answered);
             tokio::time::advance(Duration::from_millis(answered.ms)).await;
-            drop(bill);
+            bill.end(answered.bytes, None, None);
         }
         assert_eq!(spent(gate, live), 2 * each, "{row}");
     }
@@ -238,7 +238,7 @@ async fn a_store_hears_of_the_final_costs() {
         let mut bill = pass.charged.bill().unwrap();
         tokio::time::sleep(Duration::from_millis(answered.ms)).await;
         answer(&mut bill, answered);
-        drop(bill);
+        bill.end(answered.bytes, None, None);
         let left = redis.remaining("l", key, &rule);
         assert_eq!(left, 999 - each, "{answered:?}");
         let mirrored = live.states[0].table.peek(key, &rule, 0, gate.clock.now()).remaining;
@@ -292,10 +292,10 @@ async fn each_end_of_a_stream_settles_it_once() {
             }
             match end {
                 End::Dropped => {}
-                End::Cut => bill.sent(1, Some(meter)),
+                End::Cut => bill.end(1, Some(meter), None),
                 End::Complete => {
                     meter.end();
-                    bill.sent(1, Some(meter));
+                    bill.end(1, Some(meter), None);
                 }
             }
         }
@@ -329,8 +329,8 @@ async fn a_stream_is_cut_at_the_end_of_its_budget() {
         }
         let delivered = (0..5000).take_while(|_| meter.push(event).is_none()).count() as u64;
         assert_eq!(meter.cut().map(|(limit, _)| limit), Some("l"));
-        bill.sent(1, Some(meter));
-        other.sent(1, Some(its));
+        bill.end(1, Some(meter), None);
+        other.end(1, Some(its), None);
         drop((bill, other));
         let others = of_others.max(2);
         assert_eq!(spent(gate, live), delivered.max(2) + others, "{debt} {others}");

@@ -296,7 +296,7 @@ async fn settlements_count_as_far_as_they_were_made() {
         pass.charged.commit(true);
         let mut bill = pass.charged.bill().unwrap();
         fleet.talk();
-        bill.sent(bytes, None);
+        bill.end(bytes, None, None);
         drop(bill);
         fleet.talk();
         assert_eq!(fleet.balances("x"), [expected; 2], "{bytes}");

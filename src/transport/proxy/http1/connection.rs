@@ -268,7 +268,9 @@ impl<'w> H1Connection<'w> {
         wire.give_back(memory);
         match received {
             Ok(protocol) => match (in_place, exchange) {
-                (Some(in_place), Some(exchange)) => Err(context.in_place_of_answer(in_place, exchange, admission)),
+                (Some(in_place), Some(exchange)) => {
+                    Err(context.in_place_of_answer(in_place, exchange, admission, record))
+                }
                 _ => Ok(protocol),
             },
             Err(ReceiveError::Gone) => Err(NotForwarded::Abandoned),
@@ -316,10 +318,10 @@ impl<'w> H1Connection<'w> {
 
     /// Relays the body of the response.
     async fn relay(&mut self, exchange: &mut Exchange, begun: BegunResponse<'w>) -> AfterResponse<'w> {
-        let BegunResponse { mut record, encoder, bill, keeps_alive, arrived_at } = begun;
+        let BegunResponse { record, encoder, bill, keeps_alive, arrived_at } = begun;
         let Self { wire, deadline, worker, .. } = self;
-        let mut relayed = Relayed { exchange, bill };
-        let exchange = &mut *relayed.exchange;
+        let mut relayed = Relayed { exchange, bill, record };
+        let Relayed { exchange, record, .. } = &mut relayed;
         let (mut waited, mut hold) = (false, Hold::new(&worker.untaken));
         let result = poll_fn(|cx| {
             let polled = poll_relay(cx, wire, exchange, &encoder, deadline);
@@ -334,14 +336,12 @@ impl<'w> H1Connection<'w> {
         let result = result.await;
         record.transferred(exchange.bytes_in(), exchange.body_bytes().saturating_sub(wire.pending() as u64));
         record.cut(exchange);
-        drop(record);
-        relayed.settle();
-        let exchange = &*relayed.exchange;
+        let is_until_end = matches!(encoder, Encoder::Raw) && exchange.remaining().is_none();
+        drop(relayed);
         match result {
             Ok(()) => {}
             Err(RelayError::Abandoned) => return AfterResponse::Close,
             Err(RelayError::Truncated) => {
-                let is_until_end = matches!(encoder, Encoder::Raw) && exchange.remaining().is_none();
                 return AfterResponse::Truncate(if is_until_end { Truncation::Reset } else { Truncation::Closed });
             }
         }

@@ -6,6 +6,7 @@ use super::wire::Wire;
 use crate::engine::gate::Bill;
 use crate::transport::http1::encode::Encoder;
 use crate::transport::net::deadline::Deadline;
+use crate::transport::proxy::access_record::AccessRecord;
 use crate::transport::proxy::answer::{self, ResponseForm};
 use crate::transport::proxy::request::HttpVersion;
 use crate::transport::upstream::Exchange;
@@ -19,24 +20,19 @@ pub(super) enum RelayError {
     Abandoned,
 }
 
-/// A response that is relayed. It is settled at its end, or if its task is dropped before.
-pub(super) struct Relayed<'e> {
+/// A response that is relayed. It is settled and logged on drop: at its end, or if its task is dropped before.
+pub(super) struct Relayed<'e, 'm> {
     pub(super) exchange: &'e mut Exchange,
     /// The unsettled charges.
     pub(super) bill: Option<Bill>,
+    pub(super) record: AccessRecord<'m>,
 }
 
-impl Relayed<'_> {
-    pub(super) fn settle(&mut self) {
-        if let Some(mut bill) = self.bill.take() {
-            bill.sent(self.exchange.body_bytes(), self.exchange.take_meter());
-        }
-    }
-}
-
-impl Drop for Relayed<'_> {
+impl Drop for Relayed<'_, '_> {
     fn drop(&mut self) {
-        self.settle();
+        if let Some(bill) = &mut self.bill {
+            bill.end(self.exchange.body_bytes(), self.exchange.take_meter(), self.record.for_gate());
+        }
     }
 }
 

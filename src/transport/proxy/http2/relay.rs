@@ -203,7 +203,7 @@ impl Drop for Relay<'_> {
         self.record.transferred(self.exchange.bytes_in(), bytes_out);
         self.record.cut(&self.exchange);
         if let Some(bill) = &mut self.bill {
-            bill.sent(self.exchange.body_bytes(), self.exchange.take_meter());
+            bill.end(self.exchange.body_bytes(), self.exchange.take_meter(), self.record.for_gate());
         }
     }
 }

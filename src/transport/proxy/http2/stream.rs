@@ -258,9 +258,9 @@ fn instead<'v>(
     course: &mut Course<'_, 'v>,
     upstream: &Endpoints,
 ) -> NotForwarded<'v> {
-    let Course { admission, form, .. } = course;
+    let Course { admission, form, record, .. } = course;
     match received {
-        Ok(mut exchange) => context.in_place_of_answer(in_place, &mut exchange, admission),
+        Ok(mut exchange) => context.in_place_of_answer(in_place, &mut exchange, admission, record),
         Err(FailedExchange { error, endpoint }) => {
             in_place.of(context.failed(&error, upstream, endpoint.as_deref(), admission, form.is_grpc))
         }
@@ -313,7 +313,13 @@ fn respond<'s, 'v>(
         exchange.meter_body(meter);
     }
     record.transferred(exchange.bytes_in(), 0);
-    Ok((is_tunnel || !exchange.has_ended()).then_some(Answered { record, exchange, bill, is_tunnel }))
+    if is_tunnel || !exchange.has_ended() {
+        return Ok(Some(Answered { record, exchange, bill, is_tunnel }));
+    }
+    if let Some(bill) = &mut bill {
+        bill.end(0, None, record.for_gate());
+    }
+    Ok(None)
 }
 
 /// Relays the bytes of an upgraded stream in both directions.

@@ -96,7 +96,7 @@ pub(super) async fn run<C: Duplex>(
     let down = Direction::new(received, std::mem::take(&mut client.unsent));
     let (ended, [sent, taken]) = flow(&mut client.stream, &mut upstream, up, down, buffers, timeouts).await;
     if let Some(bill) = &mut bill {
-        bill.sent(taken, None);
+        bill.end(taken, None, record.for_gate());
     }
     record.transferred(sent, taken);
     // The request counts until its endpoint has released it.
