@@ -58,10 +58,23 @@ pub struct RefusalBody {
     pub reset_after_ms: Option<u64>,
     /// The seconds of `Retry-After`; `null` if there was none.
     pub retry_after_s: Option<u64>,
+    /// The newest charges of the key before the refusal, and those after it that are known, the oldest first; only charges
+    /// by this process that left less than half of the capacity, or that are settled.
+    pub charges: Vec<ChargeBody>,
     /// The number of other kept refusals of the key by the limit.
     pub others_count: usize,
     /// The newest of these, at most 20.
     pub others: Vec<OtherRefusalBody>,
+}
+
+/// A charge of the key by the limit.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[schema(as = Charge)]
+pub struct ChargeBody {
+    /// The instant.
+    pub at: String,
+    /// Units; negative ones were given back.
+    pub units: i64,
 }
 
 /// Another refusal of the key.
@@ -121,6 +134,11 @@ fn refusal(admin: &Admin, logged: LoggedRefusal, now: Timestamp) -> RefusalBody 
         remaining: logged.state.map(|state| state.remaining),
         reset_after_ms: reset_after_ns.map(|ns| ns.div_ceil(1_000_000)),
         retry_after_s: logged.retry_after_s,
+        charges: logged
+            .charges
+            .iter()
+            .map(|charge| ChargeBody { at: rfc3339(charge.at), units: charge.units })
+            .collect(),
         others_count: others.len(),
         others: others.iter().take(OTHERS_MAX).map(other).collect(),
     }

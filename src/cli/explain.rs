@@ -166,6 +166,10 @@ fn refusal_in_words(refusal: &RefusalBody) -> String {
     says.extend(refusal.retry_after_s.map(|s| format!("retry after {s}s")));
     let key = key.as_deref().filter(|key| !key.is_empty()).unwrap_or("-");
     let mut lines = vec![limit, format!("  key: {key} (id {key_id})"), format!("  {}", says.join(", "))];
+    if !refusal.charges.is_empty() {
+        lines.push("  charges of the key:".to_owned());
+        lines.extend(refusal.charges.iter().map(|charge| format!("    {} {:+}", charge.at, charge.units)));
+    }
     lines.push(format!("  other refusals of the key: {}", refusal.others_count));
     let left = |left: u64| format!("; remaining {left}");
     let others = refusal.others.iter();

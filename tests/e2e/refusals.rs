@@ -69,16 +69,28 @@ fn a_refusal_is_explained_by_its_id() {
     assert_eq!((&refusal["others_count"], &refusal["others"][0]["id"]), (&json!(1), &json!(over_h2)));
     assert!(refusal["key"].as_str().unwrap().starts_with("secr..#"), "{body}");
     assert_eq!(explained(&weir, &over_h2)["refusals"][0]["others"][0]["id"], id);
+    assert_eq!(refusal["charges"].as_array().unwrap().len(), 1, "{body}");
+    assert_eq!(refusal["charges"][0]["units"], 1, "{body}");
+    let charged = format!("\n  charges of the key:\n    {} +1\n", refusal["charges"][0]["at"].as_str().unwrap());
 
     let (code, said) = explain(&weir, &[&id]);
     assert_eq!(code, Some(0), "{said}");
-    for words in [&*format!("refusal {id}\nlimit sellers\n  key: secr..#"), "cause limit, remaining 0 of 1", &over_h2] {
+    for words in
+        [&*format!("refusal {id}\nlimit sellers\n  key: secr..#"), "cause limit, remaining 0 of 1", &charged, &over_h2]
+    {
         assert!(said.contains(words), "{said}");
     }
     let (_, as_json) = explain(&weir, &[&id, "--json"]);
     assert_eq!(serde_json::from_str::<Value>(&as_json).unwrap(), body);
     let page = weir.ask_admin("GET", &format!("/explain?id={id}"), &Value::Null);
-    assert!(page.status == 200 && page.text().contains("0 of 1") && page.text().contains(&over_h2), "{}", page.text());
+    assert!(
+        page.status == 200
+            && page.text().contains("+1 at ")
+            && page.text().contains("0 of 1")
+            && page.text().contains(&over_h2),
+        "{}",
+        page.text()
+    );
     for told in [said, as_json, page.text()] {
         assert!(!told.contains("secret-seller"), "{told}");
     }

@@ -38,6 +38,8 @@ struct RefusalRow {
     /// The page of the key; `None` for the ban of an address.
     link: Option<String>,
     reset: String,
+    /// The instant and the units of each charge.
+    charges: Vec<(String, String)>,
     /// The page of each other refusal.
     others: Vec<(String, String)>,
 }
@@ -75,6 +77,7 @@ impl RefusalRow {
         Self {
             link: body.limit.as_ref().map(key),
             reset: words::wait(body.reset_after_ms, "–"),
+            charges: body.charges.iter().map(|one| (words::instant(&one.at), format!("{:+}", one.units))).collect(),
             others: body.others.iter().map(|one| other(&one.id, &one.at)).collect(),
             body: RefusalBody { at: words::instant(&body.at), ..body },
         }

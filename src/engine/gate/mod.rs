@@ -15,6 +15,7 @@ mod lease;
 mod queue;
 
 mod body_meter;
+mod charge_log;
 mod pass;
 mod receipts;
 mod refusal;
@@ -81,6 +82,7 @@ pub use ban_changes::LimitBans;
 pub use body_meter::BodyMeter;
 pub use bound::Bound;
 pub use budget::{Budget, BudgetItem, Budgets};
+pub use charge_log::LoggedCharge;
 pub use client_keys::ClientKeys;
 pub use delta::Delta;
 pub use explain::{

@@ -51,6 +51,9 @@ pub struct Charged<'l> {
     is_reported: bool,
 }
 
+/// Charges that leave less of the capacity are kept to explain refusals, and those that are settled later.
+const LOGGED_PERCENT: u64 = 50;
+
 type OpenCharges<'l> = SmallVec<[OpenCharge<'l>; 2]>;
 
 /// A charge that is independent of its batch.
@@ -114,9 +117,14 @@ pub(super) fn record<'l, C: Checked<'l>>(batch: &Batch<'_, C>, now: Timestamp) -
     for charge in charges {
         let state = charge.check.state();
         let Decision { remaining, .. } = charge.decision();
+        let percent = charge.rule.percent(remaining);
         if !charge.is_slowed() {
             let decided = if charge.is_charged() { LimitDecision::Admitted } else { shadow_decision(charge) };
-            state.metrics.cells.decided(decided, charge.rule.percent(remaining));
+            state.metrics.cells.decided(decided, percent);
+        }
+        let is_logged = percent < LOGGED_PERCENT || charge.check.limit().after.is_some();
+        if charge.is_charged() && is_logged {
+            state.refusal_log.charged(&state.name, charge.key, units(charge.cost), now);
         }
         if charge.is_charged()
             && (charge.enforced || charge.check.mode() == Mode::Enforce)

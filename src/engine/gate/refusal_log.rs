@@ -2,7 +2,7 @@
 //!
 //! A key has a place in one of [`SHARDS`] rings, by its hash. So a flood on few keys displaces the refusals of few others.
 //! A refusal never waits for a lock: it is left out if another thread has the ring of its key at that moment. Not here:
-//! the ids, which the proxy makes, and charges of admitted requests, which nothing keeps.
+//! the ids, which the proxy makes.
 
 use std::array;
 use std::collections::VecDeque;
@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 
+use super::charge_log::{ChargeLog, LoggedCharge};
 use crate::base::time::Timestamp;
 use crate::engine::limit::Key;
 use crate::engine::policy::RefusalLogRules;
@@ -59,6 +60,8 @@ pub struct LoggedRefusal {
     pub state: Option<RefusedState>,
     /// The seconds of `Retry-After`; `None` if there was none.
     pub retry_after_s: Option<u64>,
+    /// Charges of the key by this process around the refusal, the oldest first.
+    pub charges: Vec<LoggedCharge>,
 }
 
 /// The state of a key when it was refused; of several rates that of the tightest.
@@ -79,12 +82,13 @@ pub(super) struct RefusalLog {
     keep_ns: AtomicU64,
     per_shard: AtomicUsize,
     shards: [Mutex<VecDeque<LoggedRefusal>>; SHARDS],
+    charges: ChargeLog,
 }
 
 impl Default for RefusalLog {
     fn default() -> Self {
         let shards = array::from_fn(|_| Mutex::default());
-        Self { keep_ns: AtomicU64::new(0), per_shard: AtomicUsize::new(0), shards }
+        Self { keep_ns: AtomicU64::new(0), per_shard: AtomicUsize::new(0), shards, charges: ChargeLog::default() }
     }
 }
 
@@ -138,6 +142,14 @@ impl RefusalLog {
         }
     }
 
+    /// Adds a charge of a key, if refusals are kept.
+    #[inline]
+    pub(super) fn charged(&self, limit: &str, key: Key, units: i64, at: Timestamp) {
+        if self.is_on() {
+            self.charges.add(limit, key, LoggedCharge { at, units });
+        }
+    }
+
     /// Whether the last refusal next to this key is its own, so that its text is known.
     pub(super) fn has_text_of(&self, limit: &str, key: Key) -> bool {
         let logged = self.shard(key).try_lock();
@@ -160,17 +172,25 @@ impl RefusalLog {
             }
             (one.at, one.cause, one.key, one.retry_after_s) = (receipt.at, receipt.cause, *key, retry_after_s);
             one.state = *state;
+            self.charges.copy(limit, *key, &mut one.charges);
             logged.push_back(one);
         }
     }
 
-    /// Copies of the refusals with this id.
+    /// Copies of the refusals with this id, also with charges that came after them.
     pub(super) fn of_id(&self, id: &str, now: Timestamp) -> Vec<LoggedRefusal> {
         let of_shard = |logged: MutexGuard<'_, VecDeque<LoggedRefusal>>| {
             let found = logged.iter().filter(|logged| logged.id == id && self.is_fresh(logged, now));
             found.cloned().collect::<Vec<_>>()
         };
-        self.shards().flat_map(of_shard).collect()
+        let (mut all, mut charges) = (self.shards().flat_map(of_shard).collect::<Vec<_>>(), Vec::new());
+        for logged in &mut all {
+            self.charges.copy(&logged.limit, logged.key, &mut charges);
+            let known = logged.charges.last().map_or(logged.at, |charge| charge.at.max(logged.at));
+            logged.charges.extend(charges.iter().filter(|charge| charge.at > known));
+            logged.charges.retain(|charge| now.ns_since(charge.at) < self.keep_ns.load(Ordering::Relaxed));
+        }
+        all
     }
 
     /// Copies of the refusals of a key by a limit, the newest first.

@@ -55,6 +55,8 @@ impl LimitState {
 
     /// Reports a charge that was given back at `now`. A successor does not hear of it.
     pub(super) fn report_returned(&self, key: Key, rule: &Algorithm, returned: &Returned, now: Timestamp) {
+        let units = i64::try_from(returned.charged).unwrap_or(i64::MAX);
+        self.refusal_log.charged(&self.name, key, -units, now);
         if returned.charged == 0 || self.listeners.has_successor() || rule.is_released() {
             return;
         }

@@ -28,6 +28,7 @@ impl LimitState {
     pub(super) fn settle(&self, key: Key, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) {
         let charged = self.table.settle(key, rule, extra, max_debt, now);
         self.report(key, rule, charged, now);
+        self.refusal_log.charged(&self.name, key, charged, now);
         if let Some(remote) = &*self.remote.load() {
             self.table.tell(remote, key, rule, (extra, extra), max_debt, now);
             if extra < 0 {

@@ -1,17 +1,20 @@
 //! Refusals that are kept: found by their ids and their keys, for a time, in bounded memory.
 
 use super::*;
-use crate::engine::gate::{BanTarget, LoggedRefusal, OperatorBan, RefusedState};
-use crate::engine::policy::RefusalLogRules;
+use crate::engine::gate::{BanTarget, LoggedRefusal, OperatorBan, RefusedState, Spend};
+use crate::engine::policy::{AfterResponse, RefusalLogRules, Settle, SettleBy};
 
 const HOUR: RefusalLogRules = RefusalLogRules { keep_ns: 3_600_000_000_000, max: 6400 };
 
 fn keeping(gate: &Gate, keep: RefusalLogRules) -> &'static Live {
     let delays = OnLimit::Delay(DelayRule { slow_down: SlowDown { step_ns: 1, max_ns: MS_NS }, max_waiting: 0 });
+    let settle = Some(Settle::only(SettleBy::ResponseBytes, 0));
+    let after = Some(Arc::new(AfterResponse { counts: None, settle }));
     let limits = vec![
         limit("x-a", 1, "1h", 2, OnLimit::Reject),
         limit("x-b", 1, "1h", 1, OnLimit::Reject),
         limit("x-d", 1, "1h", 1, delays),
+        Limit { after, ..limit("x-s", 1, "1h", 10, OnLimit::Reject) },
     ];
     let policy = policy(limits, Vec::new()).with_refusal_log(keep);
     Box::leak(Box::new(gate.install(policy, CAPS, 10)))
@@ -73,6 +76,58 @@ async fn a_refusal_is_found_by_its_id_for_an_hour() {
     assert_eq!(gate.refusals_of_id("1", gate.clock.now()).len(), 1);
     tokio::time::advance(Duration::from_secs(1)).await;
     assert!(found("1").is_empty(), "also without a sweep");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_has_the_charges_around_it() {
+    let gate = new_gate();
+    let live = keeping(gate, HOUR);
+    let start = gate.clock.now();
+    let advance = async || tokio::time::advance(Duration::from_mins(1)).await;
+    let spend = |units: i64| {
+        let key = &[("header:x-a".into(), "aaaaaaaa".into())];
+        gate.spend(live, Spend { limit: "x-a", key, plan: None, units }, gate.clock.now()).unwrap();
+    };
+    let charges = |id: &str| -> Vec<(u64, i64)> {
+        let found = gate.refusals_of_id(id, gate.clock.now());
+        let minutes = |at: Timestamp| at.ns_since(start) / 60_000_000_000;
+        found.iter().flat_map(|logged| &logged.charges).map(|charge| (minutes(charge.at), charge.units)).collect()
+    };
+    // The first of two units leaves half of them.
+    refuse(gate, live, &["x-a=aaaaaaaa"], "1");
+    assert_eq!(charges("1"), [(0, 1)]);
+    advance().await;
+    refuse(gate, live, &["x-a=aaaaaaaa"], "2");
+    advance().await;
+    // Other keys and limits, also with the same text, have their own charges; a request that is not forwarded pays none.
+    refuse(gate, live, &["x-a=bbbbbbbb"], "3");
+    refuse(gate, live, &["x-b=aaaaaaaa"], "4");
+    spend(-1);
+    advance().await;
+    let Step::Pass(pass) = ask(gate, live, &headers(&["x-a=aaaaaaaa"])) else { panic!("refused") };
+    drop(pass);
+    refuse(gate, live, &["x-a=aaaaaaaa"], "5");
+    let all = [(0, 1), (2, -1), (3, 1), (3, -1), (3, 1)];
+    for (id, expected) in [("1", &all[..]), ("2", &all), ("3", &[(2, 1)]), ("4", &[(2, 1)]), ("5", &all)] {
+        assert_eq!(charges(id), expected, "{id}");
+    }
+    // The last sixteen before it, and the last sixteen after it.
+    for _ in 0..20 {
+        advance().await;
+        spend(-1);
+        refuse(gate, live, &["x-a=aaaaaaaa"], "6");
+    }
+    assert_eq!(charges("1").len(), 1 + 16);
+    assert_eq!(charges("1")[..3], [(0, 1), (16, -1), (16, 1)]);
+    // A charge that is settled is there, although it leaves most units.
+    let Step::Pass(mut pass) = ask(gate, live, &headers(&["x-s=ssssssss"])) else { panic!("refused") };
+    pass.charged.commit(true);
+    pass.charged.bill().unwrap().end(10, None, None);
+    refuse(gate, live, &["x-s=ssssssss"], "settled");
+    assert_eq!(charges("settled"), [(23, 1), (23, 9)]);
+    tokio::time::advance(Duration::from_mins(59)).await;
+    refuse(gate, live, &["x-b=cccccccc"], "7");
+    assert!(charges("6").iter().all(|(minute, _)| *minute > 22), "{:?}", charges("6"));
 }
 
 #[tokio::test(start_paused = true)]
