@@ -2,20 +2,15 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Client, PATIENCE, Weir};
+use crate::support::{Client, Weir, poll_for};
 
 /// Waits until `is_so`; `what` is said if it never is.
 #[track_caller]
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::park_timeout(Duration::from_millis(2));
-    }
+    poll_for(what, || is_so().then_some(()));
 }
 
 /// Gives all units back to a limit that has one bucket for all requests. As many waiting requests pass.

@@ -222,7 +222,7 @@ fn faults(nodes: usize, random: &mut Random) -> (Vec<Fault>, u64) {
 #[test]
 fn seeds() {
     let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let (first, count) = number("WEIR_SEED").map_or((0, number("WEIR_SEEDS").unwrap_or(256)), |seed| (seed, 1));
+    let (first, count) = number("WEIR_SEED").map_or((0, number("WEIR_SEEDS").unwrap_or(128)), |seed| (seed, 1));
     let sharing = env::var("WEIR_SHARING").ok().map(|word| match word.as_str() {
         "stream" => Sharing::Stream,
         "lease" => Sharing::Lease,

@@ -46,15 +46,24 @@ pub const PATIENCE: Duration = Duration::from_secs(45);
 /// Time after which a test of many waits fails.
 pub const PATIENCE_OF_TEST: Duration = Duration::from_mins(5);
 
-/// Calls `look` until it returns a value: for states of other processes, which send no event.
-pub fn poll<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + PATIENCE;
+/// Calls `look` until it returns a value: for states of other processes, which send no event. It looks the less often the
+/// longer it has waited, because each look takes processor time from other tests.
+#[track_caller]
+pub fn poll<T>(look: impl FnMut() -> Option<T>) -> T {
+    poll_for("anything to see", look)
+}
+
+/// As [`poll`]; `what` is said if it never comes.
+#[track_caller]
+pub fn poll_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
     loop {
         if let Some(seen) = look() {
             return seen;
         }
-        assert!(Instant::now() < until, "nothing to see");
-        std::thread::park_timeout(Duration::from_millis(1));
+        let waited = began.elapsed();
+        assert!(waited < PATIENCE, "never: {what}");
+        std::thread::park_timeout((waited / 8).clamp(Duration::from_millis(1), Duration::from_millis(30)));
     }
 }
 

@@ -156,7 +156,7 @@ fn last_change(count: impl Fn() -> f64, since: Instant) -> Instant {
     const LONGEST: Duration = Duration::from_secs(10);
     let (mut before, mut last) = (count(), since);
     while last.elapsed().max(since.elapsed().saturating_sub(LONGEST)) < QUIET {
-        wait(Duration::from_millis(20));
+        wait(Duration::from_millis(60));
         let now = count();
         if now != before {
             (before, last) = (now, Instant::now());
