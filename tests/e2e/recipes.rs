@@ -936,7 +936,10 @@ fn the_access_log_answers_questions() {
     assert_eq!(counts.iter().sum::<u32>(), 7, "{answers:?}");
     assert!(answers[1].iter().all(|line| line.contains(" per-seller ")), "{answers:?}");
     assert!(answers[2].is_empty(), "{answers:?}");
-    assert!(answers[3].join("").contains("\"upstream_us\":"), "{answers:?}");
+    let mut spent = answers[3].clone();
+    spent.sort();
+    assert_eq!(spent, ["20 per-seller 4711", "20 per-seller 777"]);
+    assert!(answers[4].join("").contains("\"upstream_us\":"), "{answers:?}");
 }
 
 #[test]
