@@ -23,7 +23,8 @@ pub(super) struct ImportArgs {
     /// The file for the report; by default standard error.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// The file for the API keys of Kong's consumers: only digests, as `weir apikeys` writes them. Without keys it is not written.
+    /// The file for the API keys of Kong's consumers: only digests, as `weir apikeys` writes them. Without keys
+    /// it is not written.
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
 }

@@ -1,11 +1,12 @@
-//! The last charges of keys that are near their limit, or whose charges are settled later, in bounded memory, so that a refusal can be explained by them.
+//! The last charges of keys that are near their limit, or whose charges are settled later, in bounded memory, so that a
+//! refusal can be explained by them.
 //!
-//! A key of a limit has one of [`SLOTS`] slots, by its hash. A charge of another key with the same slot displaces its charges. A charge
-//! never waits for a lock: it is left out if another thread has the slot at that moment. Not here: charges by other
-//! replicas.
+//! A key of a limit has one of [`SLOTS`] slots, by its hash. A charge of another key with the same slot displaces its
+//! charges. Nothing waits for a lock: a charge is left out if another thread has the slot at that moment, and so are the
+//! charges of a refusal. Not here: charges by other replicas.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use crate::base::time::Timestamp;
 use crate::engine::limit::Key;
@@ -61,11 +62,12 @@ impl ChargeLog {
         slot.charges.push_back(charge);
     }
 
-    /// Replaces `charges` by those of the key, the oldest first.
+    /// Replaces `charges` by those of the key, the oldest first. None are there if another thread has the slot.
     pub(super) fn copy(&self, limit: &str, key: Key, charges: &mut Vec<LoggedCharge>) {
         charges.clear();
-        let slot = self.slot(limit, key).lock().unwrap_or_else(PoisonError::into_inner);
-        if slot.is_of(limit, key) {
+        if let Ok(slot) = self.slot(limit, key).try_lock()
+            && slot.is_of(limit, key)
+        {
             charges.extend(&slot.charges);
         }
     }

@@ -122,8 +122,7 @@ pub(super) fn record<'l, C: Checked<'l>>(batch: &Batch<'_, C>, now: Timestamp) -
             let decided = if charge.is_charged() { LimitDecision::Admitted } else { shadow_decision(charge) };
             state.metrics.cells.decided(decided, percent);
         }
-        let is_logged = percent < LOGGED_PERCENT || charge.check.limit().after.is_some();
-        if charge.is_charged() && is_logged {
+        if charge.is_charged() && (percent < LOGGED_PERCENT || charge.check.limit().after.is_some()) {
             state.refusal_log.charged(&state.name, charge.key, units(charge.cost), now);
         }
         if charge.is_charged()

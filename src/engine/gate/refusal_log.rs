@@ -133,7 +133,7 @@ impl RefusalLog {
     pub(super) fn sweep(&self, now: Timestamp) {
         let most = self.per_shard.load(Ordering::Relaxed);
         for mut logged in self.shards() {
-            while logged.len() > most || logged.front().is_some_and(|first| !self.is_fresh(first, now)) {
+            while logged.len() > most || logged.front().is_some_and(|first| !self.is_fresh(first.at, now)) {
                 logged.pop_front();
             }
             if logged.is_empty() {
@@ -180,7 +180,7 @@ impl RefusalLog {
     /// Copies of the refusals with this id, also with charges that came after them.
     pub(super) fn of_id(&self, id: &str, now: Timestamp) -> Vec<LoggedRefusal> {
         let of_shard = |logged: MutexGuard<'_, VecDeque<LoggedRefusal>>| {
-            let found = logged.iter().filter(|logged| logged.id == id && self.is_fresh(logged, now));
+            let found = logged.iter().filter(|logged| logged.id == id && self.is_fresh(logged.at, now));
             found.cloned().collect::<Vec<_>>()
         };
         let (mut all, mut charges) = (self.shards().flat_map(of_shard).collect::<Vec<_>>(), Vec::new());
@@ -188,7 +188,7 @@ impl RefusalLog {
             self.charges.copy(&logged.limit, logged.key, &mut charges);
             let known = logged.charges.last().map_or(logged.at, |charge| charge.at.max(logged.at));
             logged.charges.extend(charges.iter().filter(|charge| charge.at > known));
-            logged.charges.retain(|charge| now.ns_since(charge.at) < self.keep_ns.load(Ordering::Relaxed));
+            logged.charges.retain(|charge| self.is_fresh(charge.at, now));
         }
         all
     }
@@ -200,7 +200,7 @@ impl RefusalLog {
             .iter()
             .rev()
             .filter(|logged| logged.is_of(limit, key))
-            .filter(|logged| self.is_fresh(logged, now))
+            .filter(|logged| self.is_fresh(logged.at, now))
             .cloned()
             .collect()
     }
@@ -209,8 +209,8 @@ impl RefusalLog {
         &self.shards[usize::try_from(key.second % SHARDS as u64).unwrap_or(0)]
     }
 
-    fn is_fresh(&self, logged: &LoggedRefusal, now: Timestamp) -> bool {
-        now.ns_since(logged.at) < self.keep_ns.load(Ordering::Relaxed)
+    fn is_fresh(&self, at: Timestamp, now: Timestamp) -> bool {
+        now.ns_since(at) < self.keep_ns.load(Ordering::Relaxed)
     }
 
     fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, VecDeque<LoggedRefusal>>> {

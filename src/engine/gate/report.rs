@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::delta::Delta;
+use super::delta::{Delta, units};
 use super::state::LimitState;
 use super::streamed::Streamed;
 use crate::base::telemetry::Counter;
@@ -55,8 +55,7 @@ impl LimitState {
 
     /// Reports a charge that was given back at `now`. A successor does not hear of it.
     pub(super) fn report_returned(&self, key: Key, rule: &Algorithm, returned: &Returned, now: Timestamp) {
-        let units = i64::try_from(returned.charged).unwrap_or(i64::MAX);
-        self.refusal_log.charged(&self.name, key, -units, now);
+        self.refusal_log.charged(&self.name, key, -units(returned.charged), now);
         if returned.charged == 0 || self.listeners.has_successor() || rule.is_released() {
             return;
         }
