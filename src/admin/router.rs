@@ -3,8 +3,8 @@
 //! The layers, from the outside: a token for everything but probes; for the API, no requests of web pages; for changes,
 //! the role `write`, and a task of their own. The web page has layers of its own.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock};
 
 use axum::extract::State;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -37,6 +37,20 @@ struct Document;
 /// The routes with their layers.
 pub(super) fn router(admin: Admin) -> Router {
     let admin = Arc::new(admin);
+    let [probes, metrics, api] = routes().map(Router::from);
+    let followed = Arc::new(FollowedClients::default());
+    let api = api.layer(Extension(Arc::clone(&followed)));
+    let page = page::router(Arc::clone(&admin), api.clone().with_state(Arc::clone(&admin)), followed);
+    let api = api.route_layer(from_fn_with_state(Arc::clone(&admin), layers::refuse_pages));
+    let guarded = metrics
+        .merge(api)
+        .fallback(|| async { problem(StatusCode::NOT_FOUND, format!("the paths are {}", DESCRIPTION.paths)) })
+        .layer(from_fn_with_state(Arc::clone(&admin), layers::authenticate));
+    guarded.merge(probes).with_state(admin).merge(page)
+}
+
+/// The routes of probes, of metrics and of the API.
+fn routes() -> [OpenApiRouter<Arc<Admin>>; 3] {
     let probes = OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz));
     let metrics = OpenApiRouter::new().routes(routes!(exposition::metrics));
     let reads = OpenApiRouter::new()
@@ -84,39 +98,29 @@ pub(super) fn router(admin: Admin) -> Router {
         .routes(routes!(spend::spend_by_its_old_name))
         .route_layer(from_fn_with_state(layers::changes(), layers::complete))
         .route_layer(from_fn(layers::require_write));
-
-    let (probes, mut described) = probes.split_for_parts();
-    let (metrics, of_metrics) = metrics.split_for_parts();
-    let (api, of_api) = reads.merge(writes).split_for_parts();
-    described.merge(of_metrics);
-    described.merge(of_api);
-    let not_found = format!("the paths are {}", described.paths.paths.keys().cloned().collect::<Vec<_>>().join(", "));
-    let described: Bytes = described_as_json(described).into();
-
-    let followed = Arc::new(FollowedClients::default());
-    let api = api.layer(Extension(Arc::clone(&followed)));
-    let page = page::router(Arc::clone(&admin), api.clone().with_state(Arc::clone(&admin)), followed);
-    let api = api.route_layer(from_fn_with_state(Arc::clone(&admin), layers::refuse_pages));
-    let guarded = metrics
-        .merge(api)
-        .fallback(move || async move { problem(StatusCode::NOT_FOUND, not_found) })
-        .layer(from_fn_with_state(Arc::clone(&admin), layers::authenticate));
-    guarded.merge(probes).layer(Extension(DocumentText(described))).with_state(admin).merge(page)
+    [probes, metrics, reads.merge(writes)]
 }
 
-/// The document as JSON.
-#[derive(Clone)]
-struct DocumentText(Bytes);
+/// A description of all routes.
+struct Description {
+    /// The document of `OpenAPI` as JSON, with the scheme of tokens.
+    document: Bytes,
+    /// All paths, for a refusal.
+    paths: String,
+}
 
-/// The document of all routes as JSON, with the scheme of tokens.
-fn described_as_json(routes: utoipa::openapi::OpenApi) -> Vec<u8> {
+/// Made at its first use, because that takes longer than the rest of a start.
+static DESCRIPTION: LazyLock<Description> = LazyLock::new(|| {
     let mut document = Document::openapi();
-    document.merge(routes);
+    for routes in routes() {
+        document.merge(routes.into_openapi());
+    }
     let token = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
     document.components.get_or_insert_default().add_security_scheme("token", token);
+    let paths = document.paths.paths.keys().cloned().collect::<Vec<_>>().join(", ");
     // It has text keys only, so this cannot fail.
-    serde_json::to_vec(&document).unwrap_or_default()
-}
+    Description { document: serde_json::to_vec(&document).unwrap_or_default().into(), paths }
+});
 
 /// Adds the methods of the path to the refusal of another method. Layers of the router come too early for that: the
 /// router adds `Allow` after them.
@@ -162,8 +166,8 @@ async fn readyz(State(admin): State<Arc<Admin>>) -> Answer {
 
 /// This document.
 #[utoipa::path(get, path = DOCUMENT_PATH, responses((status = 200, body = Object, description = "the OpenAPI document")))]
-async fn document(Extension(DocumentText(document)): Extension<DocumentText>) -> Answer {
-    let mut response = text(StatusCode::OK, document);
+async fn document() -> Answer {
+    let mut response = text(StatusCode::OK, DESCRIPTION.document.clone());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
