@@ -87,7 +87,7 @@ fn a_greedy_client_gets_the_limit(strategy: &str, store: &str, set: impl Fn(bool
     let fleet = Fleet::start(REPLICAS, &upstream, &config(strategy, &store));
     wait_for_store(&fleet);
     let (begin, mut back) = (Instant::now(), Instant::now());
-    let answers = fleet.during(6, Duration::from_millis(20), &["/greedy"], || {
+    let answers = fleet.during(6, Duration::from_millis(40), &["/greedy"], || {
         for (is_away, seconds) in [(false, 3), (true, 5), (false, 4)] {
             set(is_away);
             back = Instant::now();
@@ -137,7 +137,7 @@ fn held_requests_keep_the_rate() {
 const OVER_PERCENT: usize = 2;
 
 /// The seconds of flapping, and the units of a second.
-const FLAPPING_S: usize = 20;
+const FLAPPING_S: usize = 12;
 const UNITS: usize = 100;
 
 #[test]

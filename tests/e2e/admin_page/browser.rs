@@ -34,7 +34,7 @@ impl Browser {
             ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1280,900"];
         let wanted = json!({ "capabilities": { "alwaysMatch": {
             "browserName": "chrome", "acceptInsecureCerts": true,
-            "goog:chromeOptions": { "args": args, "binary": installed("chromium") },
+            "goog:chromeOptions": { "args": args, "binary": installed("chromium-headless-shell") },
         } } });
         let session = browser.ask("POST", "/session", &wanted);
         browser.session = format!("/session/{}", session["sessionId"].as_str().unwrap());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::lab::{Lab, is_problem, series};
 use crate::support::{Client, PATIENCE, Upstream, Weir};
 
-const KEYS: usize = 20_000;
+const KEYS: usize = 8000;
 const MAX_KEYS: f64 = 1000.0;
 /// Bytes that the process may grow by: 1000 keys, an overflow of 100 KB, buffers of a few connections, and the
 /// allocator.

@@ -84,7 +84,7 @@ fn exactly_the_limit_passes() {
         let limit = over_all(limit);
         let limiter = limiter(&upstream, ANY_PORT, &limit);
         let fleet = askers(&upstream, &patient(limiter.grpc()), &limit);
-        let answers = fleet.ask(1000, 8, &["/"]);
+        let answers = fleet.ask(300, 8, &["/"]);
         answers.assert_only(&[200, 429]);
         assert_eq!(answers.passed(), 100, "{limit}");
         assert_eq!(fallbacks(&fleet), 0.0, "{limit}");
@@ -119,7 +119,7 @@ fn what_a_service_does_not_get_is_given_back() {
         let limiter = limiter(&upstream, ANY_PORT, &limit);
         let fleet = askers(&upstream, &patient(limiter.grpc()), &limit);
         let address = upstream.stop();
-        let answers = fleet.ask(600, 8, &["/"]);
+        let answers = fleet.ask(250, 8, &["/"]);
         assert_eq!(answers.passed(), 0);
         assert!(answers.count(502) + answers.count(503) > 0, "{:?}", answers.0.first());
         let upstream = Upstream::start_at(address);

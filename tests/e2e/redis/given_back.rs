@@ -53,7 +53,7 @@ fn a_service_that_is_down_costs_nothing() {
         let (redis, upstream) = (Redis::start(), Upstream::start());
         let fleet = three(&redis, &upstream, &format!("{limit}\nstrategy = \"{strategy}\""));
         let address = upstream.stop();
-        let answers = fleet.ask(1200, 12, &["/"]);
+        let answers = fleet.ask(300, 12, &["/"]);
         assert_eq!(answers.passed(), 0);
         assert!(answers.count(502) + answers.count(503) > 0, "{:?}", answers.0.first());
         let upstream = Upstream::start_at(address);

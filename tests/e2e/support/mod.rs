@@ -63,7 +63,7 @@ pub fn poll_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         }
         let waited = began.elapsed();
         assert!(waited < PATIENCE, "never: {what}");
-        std::thread::park_timeout((waited / 8).clamp(Duration::from_millis(1), Duration::from_millis(30)));
+        std::thread::park_timeout((waited / 4).clamp(Duration::from_millis(2), Duration::from_millis(50)));
     }
 }
 

@@ -84,7 +84,7 @@ fn half_of_a_ring(_: u64) -> Box<dyn Fault> {
 
 /// As much as shows the faults on a busy machine.
 const SMALL: Sizes =
-    Sizes { clients: 3, pace_ms: 16, before_ms: 600, during_ms: 1000, timeout_ms: 500, slow_ms: 3000, budget: 1000 };
+    Sizes { clients: 3, pace_ms: 24, before_ms: 600, during_ms: 1000, timeout_ms: 500, slow_ms: 3000, budget: 600 };
 
 /// Runs the trial of a fault, and checks what is promised about it.
 fn check(name: &str) {

@@ -135,7 +135,7 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
 fn spend_rest(fleet: &Fleet, sizes: &Sizes, targets: &[String], lends_for: Duration) -> Samples {
     let mut rest = Samples::default();
     let mut spends = || {
-        let more = fleet.ask(100 * targets.len(), sizes.clients, targets);
+        let more = fleet.ask(20 * targets.len(), sizes.clients, targets);
         let has_passed = more.passed() > 0;
         rest.0.extend(more.0);
         has_passed
