@@ -132,16 +132,6 @@ impl App {
         &self.built.places
     }
 
-    /// The address of the limiter service, with the port that the system chose.
-    pub fn grpc_address(&self) -> Option<&ListenAddress> {
-        self.built.listeners.grpc.as_ref().map(|bound| &bound.address)
-    }
-
-    /// The address for other replicas, with the port that the system chose.
-    pub fn fleet_address(&self) -> Option<&ListenAddress> {
-        self.built.listeners.fleet.as_ref().map(|bound| &bound.address)
-    }
-
     /// The address of the admin listener.
     pub fn admin_address(&self) -> Option<&ListenAddress> {
         self.built.listeners.operators.as_ref().map(|bound| &bound.address)

@@ -66,7 +66,8 @@ impl Server {
         let name = call.script.name;
         match call.by_hash().query(&mut self.connection) {
             Err(error) if error.code() == Some("NOSCRIPT") => {
-                call.by_text().query(&mut self.connection).unwrap_or_else(|error| panic!("{name}: {error}"))
+                let _: String = self.send(&["SCRIPT", "LOAD", call.script.text]);
+                call.by_hash().query(&mut self.connection).unwrap_or_else(|error| panic!("{name}: {error}"))
             }
             reply => reply.unwrap_or_else(|error| panic!("{name}: {error}")),
         }

@@ -88,18 +88,9 @@ pub struct Call {
 impl Call {
     /// The command for a server that knows the script.
     pub fn by_hash(&self) -> Cmd {
-        self.command("EVALSHA", &self.script.sha)
-    }
-
-    /// The command for any server. It then knows the script.
-    pub fn by_text(&self) -> Cmd {
-        self.command("EVAL", self.script.text)
-    }
-
-    fn command(&self, name: &str, script: &str) -> Cmd {
         let bytes: usize = self.keys.iter().map(|key| key.len()).chain(self.args.iter().map(Vec::len)).sum();
-        let mut command = Cmd::with_capacity(3 + self.keys.len() + self.args.len(), bytes + script.len() + 16);
-        command.arg(name).arg(script).arg(self.keys.len());
+        let mut command = Cmd::with_capacity(3 + self.keys.len() + self.args.len(), bytes + 64);
+        command.arg("EVALSHA").arg(&self.script.sha).arg(self.keys.len());
         self.keys.iter().for_each(|key| {
             command.arg(&**key);
         });
