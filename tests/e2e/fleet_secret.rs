@@ -76,6 +76,7 @@ fn a_snapshot_under_another_secret_is_set_aside() {
         let weir = Weir::start_as(&place.config(secret, "", &place.snapshot()));
         assert_eq!(left(&weir), expected, "{secret:?}");
         weir.signal("TERM");
+        weir.wait_for_line("\"stopped\"");
         let has_other = weir.lines().iter().any(|line| line.contains("under another secret than `fleet.secret`"));
         assert_eq!(weir.wait(), Some(0));
         has_other
