@@ -168,21 +168,24 @@ fn flapping_connections_admit_no_more(strategy: &str, store: &str, relay: &Relay
     wait_for_store(&fleet);
     let clients = 8;
     let pace = Duration::from_secs(clients as u64) / u32::try_from(2 * UNITS).unwrap();
-    let (mut passed, mut took) = (0, Duration::ZERO);
+    let (mut passed, mut begin, mut end) = (0, Instant::now(), Instant::now());
     let answers = fleet.during(clients, pace, &["/bucket/busy"], || {
         // The burst is spent first.
         std::thread::sleep(Duration::from_secs(2));
         relay.set(Link::Flapping(20));
-        let (spent, begin) = (upstream.received().len(), Instant::now());
+        let spent = upstream.received().len();
+        begin = Instant::now();
         std::thread::sleep(Duration::from_secs(FLAPPING_S as u64));
-        (passed, took) = (upstream.received().len() - spent, begin.elapsed());
+        (passed, end) = (upstream.received().len() - spent, Instant::now());
     });
-    let allowed = UNITS * usize::try_from(took.as_millis()).unwrap() / 1000;
-    eprintln!("{strategy}: {passed} of {allowed}, {} without the store", fleet.metric(FALLBACKS));
+    let allowed = UNITS * usize::try_from((end - begin).as_millis()).unwrap() / 1000;
+    // On a busy machine, clients ask for less than is allowed.
+    let asked = answers.between(begin, end).0.len();
+    eprintln!("{strategy}: {passed} of {allowed}, {asked} asked, {} without the store", fleet.metric(FALLBACKS));
     answers.assert_only(&[200, 429]);
     assert!(relay.accepted() > 10 * FLAPPING_S as u64, "{strategy}: {} connections", relay.accepted());
     assert!(passed * 100 <= allowed * (100 + OVER_PERCENT), "{strategy}: {passed} of {allowed}");
-    assert!(passed * 100 >= allowed * 60, "{strategy}: {passed} of {allowed}");
+    assert!(passed * 100 >= allowed.min(asked) * 60, "{strategy}: {passed} of {allowed}, {asked} asked");
 }
 
 const FALLBACKS: &str = "weir_fallback_decisions_total{limit=\"bucket\"}";
@@ -207,23 +210,26 @@ fn obedient_clients_pass(strategy: &str, store: &str, algorithms: &[(&str, &str)
         assert_eq!(answers.passed(), answers.0.len(), "{phase}: {refused:?}");
         assert!(answers.0.len() > algorithms.len(), "{phase}");
     };
-    check("before", &paced(&fleet, &all, Duration::from_secs(1)));
+    check("before", &paced((&fleet, &upstream), &all, Duration::from_secs(1)));
     set(true);
-    check("begin", &paced(&fleet, &all, Duration::from_secs(5)));
-    check("idle", &paced(&fleet, &busy, Duration::from_secs(5)));
+    check("begin", &paced((&fleet, &upstream), &all, Duration::from_secs(5)));
+    check("idle", &paced((&fleet, &upstream), &busy, Duration::from_secs(5)));
     set(false);
     wait_for_store(&fleet);
-    check("after", &paced(&fleet, &all, Duration::from_secs(4)));
+    check("after", &paced((&fleet, &upstream), &all, Duration::from_secs(4)));
 }
 
 /// Sends at most eight requests a second for each target: four fifths of its limit. One client asks all replicas in turn, so
 /// that each gets the same share however slow the machine is: the number of targets is no multiple of theirs.
-fn paced(fleet: &Fleet, targets: &[String], time: Duration) -> Samples {
+fn paced((fleet, upstream): (&Fleet, &Upstream), targets: &[String], time: Duration) -> Samples {
     let (begin, pace) = (Instant::now(), Duration::from_millis(125) / u32::try_from(targets.len()).unwrap());
+    let before = upstream.received().len();
     fleet.during(1, pace, targets, || {
         while let Some(left) = time.checked_sub(begin.elapsed()) {
             std::thread::park_timeout(left);
         }
+        // A busy machine takes longer.
+        until("each target is asked", || upstream.received().len() > before + targets.len());
     })
 }
 
