@@ -134,8 +134,9 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
 /// Spends what is left.
 fn spend_rest(fleet: &Fleet, sizes: &Sizes, targets: &[String], lends_for: Duration) -> Samples {
     let mut rest = Samples::default();
+    let step = (20 * targets.len()).max(usize::try_from(sizes.budget / 10).unwrap());
     let mut spends = || {
-        let more = fleet.ask(20 * targets.len(), sizes.clients, targets);
+        let more = fleet.ask(step, sizes.clients, targets);
         let has_passed = more.passed() > 0;
         rest.0.extend(more.0);
         has_passed

@@ -89,7 +89,7 @@ impl Call {
     /// The command for a server that knows the script.
     pub fn by_hash(&self) -> Cmd {
         let bytes: usize = self.keys.iter().map(|key| key.len()).chain(self.args.iter().map(Vec::len)).sum();
-        let mut command = Cmd::with_capacity(3 + self.keys.len() + self.args.len(), bytes + 64);
+        let mut command = Cmd::with_capacity(3 + self.keys.len() + self.args.len(), bytes + self.script.sha.len() + 16);
         command.arg("EVALSHA").arg(&self.script.sha).arg(self.keys.len());
         self.keys.iter().for_each(|key| {
             command.arg(&**key);
