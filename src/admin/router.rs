@@ -6,12 +6,13 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::{Extension, Router};
 use bytes::Bytes;
 use http::StatusCode;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use tower::Service as _;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
@@ -34,25 +35,39 @@ const DOCUMENT_PATH: &str = "/v1/openapi.json";
 )]
 struct Document;
 
-/// The routes with their layers.
+/// The routes with their layers. Those of the API and of the page are made for their first request: few processes have
+/// one, and they took half of a start.
 pub(super) fn router(admin: Admin) -> Router {
     let admin = Arc::new(admin);
-    let [probes, metrics, api] = routes().map(Router::from);
-    let followed = Arc::new(FollowedClients::default());
-    let api = api.layer(Extension(Arc::clone(&followed)));
-    let page = page::router(Arc::clone(&admin), api.clone().with_state(Arc::clone(&admin)), followed);
-    let api = api.route_layer(from_fn_with_state(Arc::clone(&admin), layers::refuse_pages));
-    let guarded = metrics
-        .merge(api)
-        .fallback(|| async { problem(StatusCode::NOT_FOUND, format!("the paths are {}", DESCRIPTION.paths)) })
-        .layer(from_fn_with_state(Arc::clone(&admin), layers::authenticate));
-    guarded.merge(probes).with_state(admin).merge(page)
+    let [probes, metrics] = [probes(), metrics()].map(Router::from);
+    let metrics = metrics.layer(from_fn_with_state(Arc::clone(&admin), layers::authenticate));
+    let served = metrics.merge(probes).with_state(Arc::clone(&admin));
+    let others = Arc::new(LazyLock::new(move || api_and_page(admin)));
+    served.fallback(move |request: Request| Router::clone(&others).call(request))
 }
 
-/// The routes of probes, of metrics and of the API.
-fn routes() -> [OpenApiRouter<Arc<Admin>>; 3] {
-    let probes = OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz));
-    let metrics = OpenApiRouter::new().routes(routes!(exposition::metrics));
+/// The routes of the API and of the page with their layers.
+fn api_and_page(admin: Arc<Admin>) -> Router {
+    let followed = Arc::new(FollowedClients::default());
+    let api = Router::from(api()).layer(Extension(Arc::clone(&followed)));
+    let page = page::router(Arc::clone(&admin), api.clone().with_state(Arc::clone(&admin)), followed);
+    let api = api
+        .route_layer(from_fn_with_state(Arc::clone(&admin), layers::refuse_pages))
+        .fallback(|| async { problem(StatusCode::NOT_FOUND, format!("the paths are {}", DESCRIPTION.paths)) })
+        .layer(from_fn_with_state(Arc::clone(&admin), layers::authenticate));
+    api.with_state(admin).merge(page)
+}
+
+fn probes() -> OpenApiRouter<Arc<Admin>> {
+    OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz))
+}
+
+fn metrics() -> OpenApiRouter<Arc<Admin>> {
+    OpenApiRouter::new().routes(routes!(exposition::metrics))
+}
+
+/// The routes of the API. Changes need the role `write`.
+fn api() -> OpenApiRouter<Arc<Admin>> {
     let reads = OpenApiRouter::new()
         .routes(routes!(document))
         .routes(routes!(top::top))
@@ -98,7 +113,7 @@ fn routes() -> [OpenApiRouter<Arc<Admin>>; 3] {
         .routes(routes!(spend::spend_by_its_old_name))
         .route_layer(from_fn_with_state(layers::changes(), layers::complete))
         .route_layer(from_fn(layers::require_write));
-    [probes, metrics, reads.merge(writes)]
+    reads.merge(writes)
 }
 
 /// A description of all routes.
@@ -109,10 +124,10 @@ struct Description {
     paths: String,
 }
 
-/// Made at its first use: at the start it took a third of all instructions.
+/// Made at its first use: few processes need it, and it took a third of a start.
 static DESCRIPTION: LazyLock<Description> = LazyLock::new(|| {
     let mut document = Document::openapi();
-    for routes in routes() {
+    for routes in [probes(), metrics(), api()] {
         document.merge(routes.into_openapi());
     }
     let token = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
