@@ -15,15 +15,11 @@ use super::service::RoutedRequest;
 use super::trace_context::{self, TRACEPARENT, TRACESTATE};
 use super::upgrade::Upgrade;
 use crate::base::fields::Fields;
-use crate::base::telemetry::SpanContext;
-use crate::engine::gate::IdentityFields;
 use crate::engine::policy::client_ip::AddressHeader;
 use crate::engine::policy::forwarded;
-use crate::engine::policy::identity_header::IdentityHeader;
 use crate::transport::http1::Framing;
 use crate::transport::http1::encode::Encoder;
 use crate::transport::http1::hop::{self, ConnectionOptions};
-use crate::transport::net::peer::Peer;
 use crate::transport::upstream::location::LocationRewrite;
 use crate::transport::upstream::{Checkout, Exchange, FieldWriter, RequestHead, RequestTraits};
 
@@ -33,104 +29,18 @@ const KEY: &[u8] = b"sec-websocket-key";
 /// The encodings of a response that the client takes (RFC 9110, section 12.5.3).
 const ACCEPT_ENCODING: &[u8] = b"accept-encoding";
 
-/// The peer that sent the request.
-struct Sender<'a> {
-    /// Its address, IPv4 if it is one.
-    peer: IpAddr,
-    /// Its address as text.
-    peer_text: &'a str,
-    /// Whether it speaks TLS.
-    is_tls: bool,
-    /// The field in which Weir trusts its list of earlier addresses; none if it is no trusted proxy.
-    believed: Option<AddressHeader>,
-    /// The client's address; that of the peer unless a trusted proxy reports another one.
-    client: IpAddr,
-}
-
-impl Sender<'_> {
-    /// The scheme of its request.
-    fn proto(&self) -> &'static [u8] {
-        if self.is_tls { b"https" } else { b"http" }
-    }
-
-    /// Whether its X-Forwarded-* fields are passed on.
-    fn keeps_x(&self) -> bool {
-        self.believed == Some(AddressHeader::XForwardedFor)
-    }
-
-    /// The client's address, if the peer is a proxy.
-    fn client_behind_proxy(&self) -> Option<IpAddr> {
-        Some(self.client).filter(|client| *client != self.peer)
-    }
-}
-
 /// The head of an admitted request as the upstream gets it.
 pub(super) struct ForwardedHead<'a, 'v> {
-    request: &'a Request<'a>,
-    /// The path in two parts.
-    path: (&'a str, &'a str),
-    /// The escaped query, without `?`.
-    query: Option<&'a str>,
-    /// Whether the endpoint's host stands in `Host`.
-    has_own_host: bool,
-    /// The host and port that the client sent; empty if there are none.
-    authority: &'a str,
-    /// The change of protocol that it asks for.
-    pub(super) upgrade: Option<&'a Upgrade<'v>>,
-    sender: Sender<'a>,
-    /// Whether the `Forwarded` field of RFC 7239 is written.
-    writes_forwarded: bool,
-    /// The headers that only Weir writes.
-    identity_headers: &'v [IdentityHeader],
-    identity_fields: &'a IdentityFields<'v>,
-    /// The id that the service gets; none if requests have none.
-    id: Option<&'a str>,
-    /// The trace that the service gets; none if traces are not exported.
-    trace: Option<SpanContext>,
-    /// Bytes that were added to its body, or taken from it.
-    added_bytes: i64,
-    /// The body of the response must not be encoded.
-    reads_body: bool,
+    pub(super) context: &'a RequestContext<'v>,
+    pub(super) request: &'a Request<'a>,
+    pub(super) admitted: &'a RoutedRequest<'a, 'v>,
 }
 
-impl<'v> RequestContext<'v> {
-    /// The head of `request` as its upstream gets it.
-    pub(super) fn head<'a>(
-        &'a self,
-        request: &'a Request<'a>,
-        admitted: &'a RoutedRequest<'_, 'v>,
-    ) -> ForwardedHead<'a, 'v> {
-        let &RoutedRequest { ref path, ref query, authority, believed, client, upstream, rewrite, ref upgrade, .. } =
-            admitted;
-        let identity_fields = &admitted.identity_fields;
-        let &Peer { ip: peer, text: ref peer_text, is_tls, .. } = self.peer;
-        ForwardedHead {
-            request,
-            path: rewrite.map_or(("", &**path), |rewrite| rewrite.apply(path)),
-            query: query.as_deref(),
-            has_own_host: upstream.rewrites_host() || authority.is_empty(),
-            authority,
-            upgrade: upgrade.as_deref(),
-            sender: Sender { peer, peer_text, is_tls, believed, client },
-            writes_forwarded: self.config.running.settings.forwarded,
-            identity_headers: &self.config.running.live.policy.identity_headers,
-            identity_fields,
-            id: self.id(),
-            trace: self.trace.get(),
-            added_bytes: admitted.added_bytes,
-            reads_body: admitted.reads_body,
-        }
-    }
-
+impl RequestContext<'_> {
     /// Begins the exchange with the upstream on the connection of `checkout`.
-    pub(super) fn begin(
-        &self,
-        checkout: Checkout,
-        head: &ForwardedHead<'_, '_>,
-        admitted: &RoutedRequest<'_, '_>,
-    ) -> Exchange {
+    pub(super) fn begin(&self, checkout: Checkout, head: &ForwardedHead<'_, '_>) -> Exchange {
         self.was_queued.set(checkout.was_queued);
-        let request = head.request;
+        let &ForwardedHead { request, admitted, .. } = head;
         let traits = RequestTraits {
             is_head: request.method == Method::HEAD,
             has_body: !request.is_bodyless(),
@@ -160,25 +70,29 @@ impl RequestHead for ForwardedHead<'_, '_> {
     }
 
     fn write_target(&self, out: &mut Vec<u8>) {
-        let (start, rest) = self.path;
+        let RoutedRequest { path, query, rewrite, .. } = self.admitted;
+        let (start, rest) = rewrite.map_or(("", &**path), |rewrite| rewrite.apply(path));
         out.extend_from_slice(start.as_bytes());
         out.extend_from_slice(rest.as_bytes());
-        if let Some(query) = self.query {
+        if let Some(query) = query {
             out.push(b'?');
             out.extend_from_slice(query.as_bytes());
         }
     }
 
     fn authority(&self) -> Option<&str> {
-        Some(self.authority).filter(|_| !self.has_own_host)
+        let RoutedRequest { authority, upstream, .. } = self.admitted;
+        Some(*authority).filter(|authority| !upstream.rewrites_host() && !authority.is_empty())
     }
 
     fn write_fields(&self, out: &mut impl FieldWriter) -> Encoder {
-        let Self { request, authority, upgrade, sender, identity_headers, id, trace, .. } = self;
+        let Self { context, request, admitted } = *self;
+        let (id, trace, upgrade) = (context.id(), context.trace.get(), admitted.upgrade.as_deref());
+        let identity_headers = &context.config.running.live.policy.identity_headers;
         let named = ConnectionOptions::of(request.fields);
         let has_key = upgrade.is_some_and(|upgrade| upgrade.key.is_some());
         let is_key = |name: &[u8]| has_key && name.eq_ignore_ascii_case(KEY);
-        let (version, keeps_x) = (request.version, sender.keeps_x());
+        let (version, keeps_x) = (request.version, self.keeps_x());
         out.copy(request.fields, |name| {
             !hop::is_hop_by_hop(name)
                 && !is_ours(name, version, keeps_x)
@@ -187,16 +101,16 @@ impl RequestHead for ForwardedHead<'_, '_> {
                 && !identity_headers.iter().any(|header| header.is_read_from(name))
                 && !self.is_replaced(name)
         });
-        for (name, value) in self.identity_fields {
+        for (name, value) in &admitted.identity_fields {
             out.field(name.as_str().as_bytes(), value);
         }
         if let Some(id) = id {
             out.field(REQUEST_ID.as_bytes(), id.as_bytes());
         }
         if let Some(trace) = trace {
-            out.field_with(TRACEPARENT.as_bytes(), |out| trace_context::write(out, trace));
+            out.field_with(TRACEPARENT.as_bytes(), |out| trace_context::write(out, &trace));
         }
-        if self.reads_body {
+        if admitted.reads_body {
             out.field(ACCEPT_ENCODING, b"identity");
         }
         if version == HttpVersion::Http2 {
@@ -222,13 +136,13 @@ impl RequestHead for ForwardedHead<'_, '_> {
             Framing::Length(length) if length > 0 || request.fields.contains("content-length") => {
                 out.field(
                     b"content-length",
-                    itoa::Buffer::new().format(length.saturating_add_signed(self.added_bytes)).as_bytes(),
+                    itoa::Buffer::new().format(length.saturating_add_signed(admitted.added_bytes)).as_bytes(),
                 );
                 Encoder::Raw
             }
             _ => Encoder::Raw,
         };
-        write_forwarded(out, request.fields, authority, sender, self.writes_forwarded);
+        self.write_forwarded(out);
         encoder
     }
 }
@@ -240,12 +154,68 @@ impl ForwardedHead<'_, '_> {
     fn is_replaced(&self, name: &[u8]) -> bool {
         let is = |lower: &str| name.eq_ignore_ascii_case(lower.as_bytes());
         match name.len() {
-            10 => self.trace.is_some_and(|trace| trace.parent == 0) && is(TRACESTATE),
-            11 => self.trace.is_some() && is(TRACEPARENT),
-            12 => self.id.is_some() && is(REQUEST_ID),
-            15 => self.reads_body && name.eq_ignore_ascii_case(ACCEPT_ENCODING),
+            10 => is(TRACESTATE) && self.context.trace.get().is_some_and(|trace| trace.parent == 0),
+            11 => is(TRACEPARENT) && self.context.trace.get().is_some(),
+            12 => is(REQUEST_ID) && self.context.id().is_some(),
+            15 => self.admitted.reads_body && name.eq_ignore_ascii_case(ACCEPT_ENCODING),
             _ => false,
         }
+    }
+
+    /// Writes the fields that name the client. Untrusted values are replaced. Of a trusted proxy only the field in
+    /// `believed` is continued: it may pass on other fields as its client wrote them.
+    fn write_forwarded(&self, out: &mut impl FieldWriter) {
+        let (fields, authority, keeps_x) = (self.request.fields, self.admitted.authority, self.keeps_x());
+        out.field_with(b"x-forwarded-for", |out| {
+            if keeps_x {
+                write_x_members(out, fields);
+            } else if let Some(client) = self.client_behind_proxy() {
+                let _ = write!(out, "{client}, ");
+            }
+            out.extend_from_slice(self.context.peer.text.as_bytes());
+        });
+        if !keeps_x || !fields.contains("x-forwarded-proto") {
+            out.field(b"x-forwarded-proto", self.proto());
+        }
+        if !authority.is_empty() && (!keeps_x || !fields.contains("x-forwarded-host")) {
+            out.field(b"x-forwarded-host", authority.as_bytes());
+        }
+        if self.context.config.running.settings.forwarded {
+            out.field_with(b"forwarded", |out| {
+                if self.admitted.believed == Some(AddressHeader::Forwarded) {
+                    write_elements(out, fields);
+                } else if let Some(client) = self.client_behind_proxy() {
+                    write_node(out, client);
+                    out.extend_from_slice(b", ");
+                }
+                self.write_element(out);
+            });
+        }
+    }
+
+    /// Our element (RFC 7239, section 4): IPv6 addresses and hosts are quoted. Writing to memory does not fail.
+    fn write_element(&self, out: &mut Vec<u8>) {
+        write_node(out, self.context.peer.ip);
+        if !self.admitted.authority.is_empty() {
+            let _ = write!(out, ";host=\"{}\"", self.admitted.authority);
+        }
+        out.extend_from_slice(b";proto=");
+        out.extend_from_slice(self.proto());
+    }
+
+    /// The scheme of the request.
+    fn proto(&self) -> &'static [u8] {
+        if self.context.peer.is_tls { b"https" } else { b"http" }
+    }
+
+    /// Whether the X-Forwarded-* fields of the peer are passed on.
+    fn keeps_x(&self) -> bool {
+        self.admitted.believed == Some(AddressHeader::XForwardedFor)
+    }
+
+    /// The client's address, if the peer is a proxy.
+    fn client_behind_proxy(&self) -> Option<IpAddr> {
+        Some(self.admitted.client).filter(|client| *client != self.context.peer.ip)
     }
 }
 
@@ -259,43 +229,6 @@ fn join_cookies(out: &mut impl FieldWriter, fields: Fields<'_>) {
                 out.extend_from_slice(b"; ");
                 out.extend_from_slice(line);
             }
-        });
-    }
-}
-
-/// Writes the fields that name the client. Untrusted values are replaced. Of a trusted proxy only the field in `believed` is
-/// continued: it may pass on other fields as its client wrote them.
-fn write_forwarded(
-    out: &mut impl FieldWriter,
-    fields: Fields<'_>,
-    authority: &str,
-    sender: &Sender<'_>,
-    writes_forwarded: bool,
-) {
-    let keeps_x = sender.keeps_x();
-    out.field_with(b"x-forwarded-for", |out| {
-        if keeps_x {
-            write_x_members(out, fields);
-        } else if let Some(client) = sender.client_behind_proxy() {
-            let _ = write!(out, "{client}, ");
-        }
-        out.extend_from_slice(sender.peer_text.as_bytes());
-    });
-    if !keeps_x || !fields.contains("x-forwarded-proto") {
-        out.field(b"x-forwarded-proto", sender.proto());
-    }
-    if !authority.is_empty() && (!keeps_x || !fields.contains("x-forwarded-host")) {
-        out.field(b"x-forwarded-host", authority.as_bytes());
-    }
-    if writes_forwarded {
-        out.field_with(b"forwarded", |out| {
-            if sender.believed == Some(AddressHeader::Forwarded) {
-                write_elements(out, fields);
-            } else if let Some(client) = sender.client_behind_proxy() {
-                write_node(out, client);
-                out.extend_from_slice(b", ");
-            }
-            write_element(out, sender, authority);
         });
     }
 }
@@ -318,16 +251,6 @@ fn write_elements(out: &mut Vec<u8>, fields: Fields<'_>) {
             out.extend_from_slice(b", ");
         }
     }
-}
-
-/// Our element (RFC 7239, section 4): IPv6 addresses and hosts are quoted. Writing to memory does not fail.
-fn write_element(out: &mut Vec<u8>, sender: &Sender<'_>, host: &str) {
-    write_node(out, sender.peer);
-    if !host.is_empty() {
-        let _ = write!(out, ";host=\"{host}\"");
-    }
-    out.extend_from_slice(b";proto=");
-    out.extend_from_slice(sender.proto());
 }
 
 fn write_node(out: &mut Vec<u8>, ip: IpAddr) {

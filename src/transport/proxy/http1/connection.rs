@@ -26,6 +26,7 @@ use crate::transport::proxy::access_record::AccessRecord;
 use crate::transport::proxy::admission::Admission;
 use crate::transport::proxy::answer::{ResponseForm, UpstreamResponse};
 use crate::transport::proxy::context::{NotForwarded, RequestContext};
+use crate::transport::proxy::forward::ForwardedHead;
 use crate::transport::proxy::replay::Replayed as _;
 use crate::transport::proxy::request::Request;
 use crate::transport::proxy::running_config::WorkerConfig;
@@ -247,8 +248,8 @@ impl<'w> H1Connection<'w> {
         };
         let received = match connected {
             Ok(checkout) => {
-                let head = context.head(&request, &admitted);
-                let exchange = exchange.insert(context.begin(checkout, &head, &admitted));
+                let head = ForwardedHead { context, request: &request, admitted: &admitted };
+                let exchange = exchange.insert(context.begin(checkout, &head));
                 record.sent(exchange);
                 if request.expects_continue() {
                     wire.expect_continue();

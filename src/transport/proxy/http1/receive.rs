@@ -42,7 +42,9 @@ pub(super) async fn receive<'v>(
         match arrived? {
             ResponseEvent::Final => return Ok(None),
             ResponseEvent::Switch => {
-                return upgrade::confirm(head.upgrade, exchange).map(Some).map_err(ReceiveError::Exchange);
+                return upgrade::confirm(head.admitted.upgrade.as_deref(), exchange)
+                    .map(Some)
+                    .map_err(ReceiveError::Exchange);
             }
             ResponseEvent::Retry => {
                 let reopened = tokio::select! {

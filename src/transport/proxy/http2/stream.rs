@@ -11,6 +11,7 @@ use super::super::access_record::AccessRecord;
 use super::super::admission::Admission;
 use super::super::answer::{ResponseForm, UpstreamResponse, write_interim_h2};
 use super::super::context::{NotForwarded, RequestContext};
+use super::super::forward::ForwardedHead;
 use super::super::replay::Replayed as _;
 use super::super::request::Request;
 use super::super::service::RoutedRequest;
@@ -200,8 +201,8 @@ async fn receive<'v>(
             connected.map_err(|error| FailedExchange { error, endpoint: None })?
         }
     };
-    let head = context.head(request, admitted);
-    let mut exchange = context.begin(checkout, &head, admitted);
+    let head = ForwardedHead { context, request, admitted };
+    let mut exchange = context.begin(checkout, &head);
     record.sent(&exchange);
     if request.expects_continue() {
         body.expect_continue();
@@ -213,7 +214,7 @@ async fn receive<'v>(
         admission.identified.charged.commit(exchange.is_touched());
         let outcome = match arrived {
             // A client that sent CONNECT takes any 2xx for a tunnel.
-            Ok(ResponseEvent::Final) if head.upgrade.is_some() && exchange.has_succeeded() => {
+            Ok(ResponseEvent::Final) if admitted.upgrade.is_some() && exchange.has_succeeded() => {
                 Err(ExchangeError::Ignored)
             }
             Ok(ResponseEvent::Final) => return Ok(exchange),
@@ -222,7 +223,7 @@ async fn receive<'v>(
                 interim(stream, &exchange);
                 Ok(())
             }
-            Ok(ResponseEvent::Switch) => match upgrade::confirm(head.upgrade, &exchange) {
+            Ok(ResponseEvent::Switch) => match upgrade::confirm(admitted.upgrade.as_deref(), &exchange) {
                 Ok(_) => return Ok(exchange),
                 Err(error) => Err(error),
             },
