@@ -113,15 +113,6 @@ impl AsFd for Socket {
     }
 }
 
-impl AsyncRead for Socket {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(socket) => Pin::new(socket).poll_read(cx, into),
-            Self::Unix(socket) => Pin::new(socket).poll_read(cx, into),
-        }
-    }
-}
-
 impl Writable for Socket {
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
@@ -138,43 +129,52 @@ impl Writable for Socket {
     }
 }
 
-impl AsyncWrite for Socket {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tcp(socket) => Pin::new(socket).poll_write(cx, bytes),
-            Self::Unix(socket) => Pin::new(socket).poll_write(cx, bytes),
+/// `AsyncRead` for an enum whose variants have one stream each.
+macro_rules! read_variants {
+    ($name:ty: $($variant:ident),+) => {
+        impl AsyncRead for $name {
+            fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+                match self.get_mut() { $(Self::$variant(stream) => Pin::new(stream).poll_read(cx, into)),+ }
+            }
         }
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tcp(socket) => Pin::new(socket).poll_write_vectored(cx, slices),
-            Self::Unix(socket) => Pin::new(socket).poll_write_vectored(cx, slices),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(socket) => Pin::new(socket).poll_flush(cx),
-            Self::Unix(socket) => Pin::new(socket).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(socket) => Pin::new(socket).poll_shutdown(cx),
-            Self::Unix(socket) => Pin::new(socket).poll_shutdown(cx),
-        }
-    }
+    };
 }
+
+/// `AsyncWrite` for an enum whose variants have one stream each.
+macro_rules! write_variants {
+    ($name:ty: $($variant:ident),+) => {
+        impl AsyncWrite for $name {
+            fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+                match self.get_mut() { $(Self::$variant(stream) => Pin::new(stream).poll_write(cx, bytes)),+ }
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                slices: &[io::IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                match self.get_mut() { $(Self::$variant(stream) => Pin::new(stream).poll_write_vectored(cx, slices)),+ }
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                match self { $(Self::$variant(stream) => stream.is_write_vectored()),+ }
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                match self.get_mut() { $(Self::$variant(stream) => Pin::new(stream).poll_flush(cx)),+ }
+            }
+
+            fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                match self.get_mut() { $(Self::$variant(stream) => Pin::new(stream).poll_shutdown(cx)),+ }
+            }
+        }
+    };
+}
+
+pub(crate) use {read_variants, write_variants};
+
+read_variants!(Socket: Tcp, Unix);
+write_variants!(Socket: Tcp, Unix);
 
 /// The read half of a [`Socket`].
 #[derive(Debug)]
@@ -193,14 +193,7 @@ impl ReadHalf<'_> {
     }
 }
 
-impl AsyncRead for ReadHalf<'_> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(half) => Pin::new(half).poll_read(cx, into),
-            Self::Unix(half) => Pin::new(half).poll_read(cx, into),
-        }
-    }
-}
+read_variants!(ReadHalf<'_>: Tcp, Unix);
 
 /// TLS may have to answer a record at once.
 impl Writable for ReadHalf<'_> {

@@ -10,7 +10,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
 use crate::transport::net::buffer::OutputBuffer;
-use crate::transport::net::socket::Socket;
+use crate::transport::net::socket::{Socket, read_variants, write_variants};
 use crate::transport::net::tls::ClientTls;
 use crate::transport::upstream::settings::{Address, Endpoint};
 
@@ -99,52 +99,5 @@ async fn socket(endpoint: &Endpoint, resolved: Option<SocketAddr>) -> io::Result
     Ok(Socket::Tcp(stream))
 }
 
-impl AsyncWrite for EndpointStream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(socket) => Pin::new(socket).poll_write(cx, bytes),
-            Self::Tls(tls) => Pin::new(&mut **tls).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(socket) => Pin::new(socket).poll_write_vectored(cx, slices),
-            Self::Tls(tls) => Pin::new(&mut **tls).poll_write_vectored(cx, slices),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(socket) => socket.is_write_vectored(),
-            Self::Tls(tls) => tls.is_write_vectored(),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(socket) => Pin::new(socket).poll_flush(cx),
-            Self::Tls(tls) => Pin::new(&mut **tls).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
-            Self::Tls(tls) => Pin::new(&mut **tls).poll_shutdown(cx),
-        }
-    }
-}
-
-impl AsyncRead for EndpointStream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(socket) => Pin::new(socket).poll_read(cx, into),
-            Self::Tls(tls) => Pin::new(&mut **tls).poll_read(cx, into),
-        }
-    }
-}
+read_variants!(EndpointStream: Plain, Tls);
+write_variants!(EndpointStream: Plain, Tls);
