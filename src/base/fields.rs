@@ -3,7 +3,7 @@
 //! The names and values lie in one buffer; a lookup compares each name. A request has a dozen fields, so that a linear
 //! search costs less than a map. A filter of 64 bits answers most lookups of absent names.
 //!
-//! Not here: which bytes a name or a value may have; the parsers check that.
+//! The bytes that names and values may have stand here too; the parsers check them.
 
 use std::ops::Range;
 
@@ -25,6 +25,78 @@ pub fn decimal(text: &[u8]) -> Option<u64> {
     }
     let append = |number: u64, digit: &u8| number.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
     Some(text.iter().fold(0, append))
+}
+
+/// tchar (RFC 9110, section 5.6.2).
+pub const TOKEN: u8 = 1;
+/// field-vchar, SP and HTAB (RFC 9110, section 5.5); no other control character, no DEL.
+pub const VALUE: u8 = 2;
+/// tchar without upper-case letters: the names of HTTP/2 (RFC 9113, section 8.2.1).
+pub const LOWER: u8 = 4;
+
+const CLASSES: [u8; 256] = classes();
+
+const fn classes() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut byte = 0_u8;
+    loop {
+        let mut class = 0;
+        if byte.is_ascii_alphanumeric()
+            || matches!(
+                byte,
+                b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
+            )
+        {
+            class |= if byte.is_ascii_uppercase() { TOKEN } else { TOKEN | LOWER };
+        }
+        if is_value_byte(byte) {
+            class |= VALUE;
+        }
+        table[byte as usize] = class;
+        if byte == u8::MAX {
+            return table;
+        }
+        byte += 1;
+    }
+}
+
+/// Whether `byte` belongs to one of the classes.
+#[inline]
+pub fn is(byte: u8, classes: u8) -> bool {
+    CLASSES[byte as usize] & classes != 0
+}
+
+/// Whether all of `bytes` belong to the class.
+pub fn are_all(bytes: &[u8], class: u8) -> bool {
+    bytes.iter().fold(class, |classes, &byte| classes & CLASSES[byte as usize]) != 0
+}
+
+/// Whether all of `bytes` are in [`VALUE`]. Eight bytes at once, unless one of them is in doubt.
+pub fn is_value(bytes: &[u8]) -> bool {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    // Whether a byte may be below 0x20 or equal to 0x7f. Nearly no valid value is in doubt.
+    let is_doubtful = |word: u64| {
+        let no_del = word ^ (0x7f * LOW);
+        (word.wrapping_sub(0x20 * LOW) & !word | no_del.wrapping_sub(LOW) & !no_del) & (0x80 * LOW) != 0
+    };
+    let (words, rest) = bytes.as_chunks::<8>();
+    let is_good = |word: &[u8; 8]| !is_doubtful(u64::from_ne_bytes(*word)) || word.iter().copied().all(is_value_byte);
+    words.iter().all(is_good) && rest.iter().copied().all(is_value_byte)
+}
+
+const fn is_value_byte(byte: u8) -> bool {
+    byte == b'\t' || (byte >= b' ' && byte != 0x7f)
+}
+
+/// Digits of a Content-Length: those of `i64::MAX`.
+const LENGTH_DIGITS_MAX: usize = 19;
+
+/// Parses `1*DIGIT` (RFC 9110, section 8.6). None above `i64::MAX`, which every reader can represent.
+pub fn parse_length(digits: &[u8]) -> Option<u64> {
+    if digits.len() > LENGTH_DIGITS_MAX {
+        return None;
+    }
+    decimal(digits).filter(|value| i64::try_from(*value).is_ok())
 }
 
 /// The position of one field in the bytes of its head.

@@ -6,8 +6,7 @@
 //! Not here: which trailer fields are forwarded.
 
 use super::limits::Underscores;
-use super::syntax::{TOKEN, VALUE, is};
-use crate::base::fields::FieldBuf;
+use crate::base::fields::{FieldBuf, TOKEN, VALUE, is};
 
 /// Bytes of a trailer section, with its empty line.
 pub const TRAILER_BYTES_MAX: usize = 8 * 1024;

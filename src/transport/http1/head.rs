@@ -11,8 +11,8 @@ use memchr::{memchr, memchr_iter};
 
 use super::body::Framing;
 use super::limits::{HeadFault, Limits, MEMBERS_MAX};
-use super::syntax::{NAME_BYTES_MAX, TOKEN, is, is_method, is_target, is_value, parse_length, trim_start};
-use crate::base::fields::{Spans, trim_ows};
+use super::syntax::{NAME_BYTES_MAX, is_method, is_target, trim_start};
+use crate::base::fields::{Spans, TOKEN, is, is_value, parse_length, trim_ows};
 
 /// Empty lines that may come before a request line (RFC 9112, section 2.2).
 const LEADING_LINES_MAX: u8 = 2;

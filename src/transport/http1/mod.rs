@@ -32,4 +32,4 @@ pub use limits::{HeadFault, Limits, Underscores};
 pub use reader::{HeadStep, RequestReader};
 pub(crate) use response::FIELDS_MAX;
 pub use response::{RESPONSE_HEAD_BYTES_MAX, ResponseFault, ResponseHead, parse_response};
-pub(crate) use syntax::{is_method, is_text, origin_len, parse_length};
+pub(crate) use syntax::{is_method, is_text, origin_len};

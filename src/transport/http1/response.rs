@@ -8,8 +8,8 @@ use std::ops::Range;
 use memchr::memchr;
 
 use super::body::Framing;
-use super::syntax::{NAME_BYTES_MAX, TOKEN, is, is_value, parse_length, trim_start};
-use crate::base::fields::{Spans, decimal, trim_ows};
+use super::syntax::{NAME_BYTES_MAX, trim_start};
+use crate::base::fields::{Spans, TOKEN, decimal, is, is_value, parse_length, trim_ows};
 
 /// Bytes of a response head.
 pub const RESPONSE_HEAD_BYTES_MAX: usize = 128 * 1024;

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use crate::base::fields::{FieldBuf, Fields, Spans, trim_ows};
+use crate::base::fields::{FieldBuf, Fields, LOWER, Spans, are_all, is_value, parse_length, trim_ows};
 
 /// Why a head is refused. The stream ends with it; the connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,9 +122,6 @@ pub(super) struct Collector {
 /// What a field counts for beside its bytes (RFC 9113, section 6.5.2).
 const FIELD_OVERHEAD: usize = 32;
 
-/// Digits of a Content-Length: those of `i64::MAX`.
-const LENGTH_DIGITS_MAX: usize = 19;
-
 impl Collector {
     /// Collects a head, or the trailers of a body. `bytes` and `fields` are the capacity to begin with.
     pub(super) fn new(limits: Limits, is_trailer: bool, bytes: usize, fields: usize) -> Self {
@@ -149,8 +146,7 @@ impl Collector {
         if let [b':', ..] = name {
             return self.pseudo(name, value);
         }
-        let classes = name.iter().fold(NAME, |classes, &byte| classes & CLASSES[usize::from(byte)]);
-        if classes & NAME == 0 || name.is_empty() {
+        if name.is_empty() || !are_all(name, LOWER) {
             return Err(HeadFault::Malformed("field name"));
         }
         if !is_value(value) {
@@ -197,11 +193,7 @@ impl Collector {
         if self.head.content_length.is_some() {
             return Err(HeadFault::Ambiguous);
         }
-        let is_number =
-            !digits.is_empty() && digits.len() <= LENGTH_DIGITS_MAX && digits.iter().all(u8::is_ascii_digit);
-        let number = str::from_utf8(digits).ok().filter(|_| is_number).and_then(|digits| digits.parse::<i64>().ok());
-        let length = number.and_then(|number| u64::try_from(number).ok());
-        self.head.content_length = Some(length.ok_or(HeadFault::Malformed("content-length"))?);
+        self.head.content_length = Some(parse_length(digits).ok_or(HeadFault::Malformed("content-length"))?);
         Ok(())
     }
 
@@ -258,36 +250,6 @@ fn push(bytes: &mut Vec<u8>, spans: &mut Spans, name: &[u8], value: &[u8]) {
     }
     let value_at = start + name.len() + 2;
     spans.push(bytes, start..start + name.len(), value_at..value_at + value.len(), bytes.len());
-}
-
-/// A byte of a field name: tchar, but no upper-case letter (RFC 9113, section 8.2.1).
-const NAME: u8 = 1;
-/// A byte of a field value: field-vchar, SP and HTAB (RFC 9110, section 5.5), as over HTTP/1.
-const VALUE: u8 = 2;
-
-const CLASSES: [u8; 256] = classes();
-
-const fn classes() -> [u8; 256] {
-    let mut table = [0; 256];
-    let mut byte = 0_u8;
-    loop {
-        let is_name = byte.is_ascii_lowercase()
-            || byte.is_ascii_digit()
-            || matches!(
-                byte,
-                b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
-            );
-        let is_value = byte == b'\t' || (byte >= b' ' && byte != 0x7f);
-        table[byte as usize] = if is_name { NAME } else { 0 } | if is_value { VALUE } else { 0 };
-        if byte == u8::MAX {
-            return table;
-        }
-        byte += 1;
-    }
-}
-
-fn is_value(value: &[u8]) -> bool {
-    value.iter().fold(VALUE, |classes, &byte| classes & CLASSES[usize::from(byte)]) != 0
 }
 
 /// RFC 3986, section 3.1.

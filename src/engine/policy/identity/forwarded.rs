@@ -10,6 +10,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use smallvec::SmallVec;
 
+use crate::base::fields::{TOKEN, is};
+
 /// The bytes of the longest valid node: an IPv6 address in brackets, and a port.
 const NODE_BYTES_MAX: usize = 64;
 
@@ -69,7 +71,7 @@ fn read(element: &[u8], found: &mut Option<ParameterValue>) -> Option<()> {
         let equals = memchr::memchr(b'=', rest)?;
         let (name, value) = (rest[..equals].trim_ascii(), rest[equals + 1..].trim_ascii_start());
         let (value, after) = if value.starts_with(b"\"") { quoted(value)? } else { bare(value)? };
-        if name.is_empty() || !name.iter().all(|&byte| is_token(byte)) {
+        if name.is_empty() || !name.iter().all(|&byte| is(byte, TOKEN)) {
             return None;
         }
         if name.eq_ignore_ascii_case(b"for") && found.replace(value).is_some() {
@@ -106,13 +108,8 @@ fn quoted(text: &[u8]) -> Option<(ParameterValue, &[u8])> {
 fn bare(text: &[u8]) -> Option<(ParameterValue, &[u8])> {
     let end = text.iter().position(|byte| matches!(byte, b';' | b' ' | b'\t')).unwrap_or(text.len());
     let (value, after) = text.split_at(end);
-    let is_value = |byte: u8| is_token(byte) || matches!(byte, b':' | b'[' | b']');
+    let is_value = |byte: u8| is(byte, TOKEN) || matches!(byte, b':' | b'[' | b']');
     (!value.is_empty() && value.iter().all(|&byte| is_value(byte))).then(|| (ParameterValue::from_slice(value), after))
-}
-
-/// Whether a byte may stand in a token (RFC 9110, section 5.6.2).
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// The address of a node (RFC 7239, section 6): IPv4, or IPv6 in brackets, with or without a port.

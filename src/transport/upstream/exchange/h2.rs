@@ -14,9 +14,9 @@ use super::error::{Cause, Disconnect, PIECE_MAX, Progress, TransportError};
 use super::h2_body::OutgoingBody;
 use super::head::{self, RequestHead};
 use super::upload::{RequestTraits, Upload};
-use crate::base::fields::{FieldBuf, Fields};
+use crate::base::fields::{FieldBuf, Fields, parse_length};
 use crate::transport::http1::encode::Encoder;
-use crate::transport::http1::{self, FIELDS_MAX, Framing, ResponseFault, ResponseHead};
+use crate::transport::http1::{FIELDS_MAX, Framing, ResponseFault, ResponseHead};
 use crate::transport::upstream::pool::streams::StreamPermit;
 
 /// See the [module](self).
@@ -264,8 +264,7 @@ fn head(status: StatusCode, framing: Framing) -> ResponseHead {
 fn content_length(headers: &HeaderMap) -> Result<Option<u64>, TransportError> {
     let mut announced = None;
     for value in headers.get_all(CONTENT_LENGTH) {
-        let length =
-            http1::parse_length(value.as_bytes()).filter(|length| announced.is_none_or(|before| before == *length));
+        let length = parse_length(value.as_bytes()).filter(|length| announced.is_none_or(|before| before == *length));
         announced = Some(length.ok_or(TransportError::Malformed(ResponseFault("content-length")))?);
     }
     Ok(announced)
