@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use super::settings::Config;
 use crate::base::fields::{FieldBuf, Fields, LOWER, Spans, are_all, is_value, parse_length, trim_ows};
 
 /// Why a head is refused. The stream ends with it; the connection goes on.
@@ -18,17 +19,6 @@ pub enum HeadFault {
     Ambiguous,
     /// The list of fields is too long.
     TooLarge,
-}
-
-/// What a head may spend, and which heads there are.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    /// Bytes of the list of fields (RFC 9113, section 6.5.2).
-    pub(super) list_max: usize,
-    /// Fields, pseudo-header fields not counted.
-    pub(super) fields_max: usize,
-    /// Whether a CONNECT may name a protocol (RFC 8441).
-    pub(super) takes_protocol: bool,
 }
 
 /// The head of a request.
@@ -113,7 +103,7 @@ impl Head {
 #[derive(Debug)]
 pub(super) struct Collector {
     head: Head,
-    limits: Limits,
+    config: Config,
     is_trailer: bool,
     /// As RFC 9113, section 6.5.2, counts it.
     list_len: usize,
@@ -124,9 +114,9 @@ const FIELD_OVERHEAD: usize = 32;
 
 impl Collector {
     /// Collects a head, or the trailers of a body. `bytes` and `fields` are the capacity to begin with.
-    pub(super) fn new(limits: Limits, is_trailer: bool, bytes: usize, fields: usize) -> Self {
+    pub(super) fn new(config: Config, is_trailer: bool, bytes: usize, fields: usize) -> Self {
         let head = Head { bytes: Vec::with_capacity(bytes), spans: Spans::with_capacity(fields), ..Head::default() };
-        Self { head, limits, is_trailer, list_len: 0 }
+        Self { head, config, is_trailer, list_len: 0 }
     }
 
     /// Takes a field. After the first fault fields are only counted.
@@ -135,7 +125,7 @@ impl Collector {
         if self.head.fault.is_some() {
             return;
         }
-        self.head.fault = if self.list_len > self.limits.list_max {
+        self.head.fault = if self.list_len > self.config.max_head_bytes {
             Some(HeadFault::TooLarge)
         } else {
             self.checked(name, value).err()
@@ -162,7 +152,7 @@ impl Collector {
             b"content-length" if !self.is_trailer => self.content_length(value)?,
             _ => {}
         }
-        if self.head.spans.len() >= self.limits.fields_max {
+        if self.head.spans.len() >= self.config.max_fields {
             return Err(HeadFault::TooLarge);
         }
         self.head.has_underscore |= name.contains(&b'_');
@@ -222,7 +212,7 @@ impl Collector {
         }
         if self.head.pseudo[PROTOCOL].is_some() {
             let is_whole = is_connect && has(PROTOCOL) && has(SCHEME) && has(PATH) && has(AUTHORITY);
-            let is_good = is_whole && self.limits.takes_protocol && self.head.content_length.is_none();
+            let is_good = is_whole && self.config.takes_protocol && self.head.content_length.is_none();
             return (!is_good).then_some(HeadFault::Malformed("extended CONNECT"));
         }
         if is_connect {
@@ -262,11 +252,11 @@ fn is_scheme(scheme: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { list_max: 1000, fields_max: 3, takes_protocol: true };
+    const CONFIG: Config = Config { max_streams: 1, max_head_bytes: 1000, max_fields: 3, takes_protocol: true };
 
     /// A head of fields, `name=value` each.
-    fn head(fields: &str, limits: Limits, has_ended: bool) -> Head {
-        let mut collector = Collector::new(limits, false, 0, 0);
+    fn head(fields: &str, config: Config, has_ended: bool) -> Head {
+        let mut collector = Collector::new(config, false, 0, 0);
         for (name, value) in fields.split('|').filter_map(|field| field.split_once('=')) {
             collector.field(name.as_bytes(), value.as_bytes());
         }
@@ -278,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_head_is_what_came() {
-        let head = head(&format!("{GET}b?c|x-key= \t1 |te=trailers|cookie=a_"), LIMITS, false);
+        let head = head(&format!("{GET}b?c|x-key= \t1 |te=trailers|cookie=a_"), CONFIG, false);
         assert_eq!(head.fault, None);
         assert_eq!(
             [head.method(), head.scheme().unwrap_or_default(), head.authority().unwrap_or_default(), head.path()],
@@ -292,7 +282,7 @@ mod tests {
 
     #[test]
     fn fields_are_removed_by_name() {
-        let mut head = head(&format!("{GET}|x_a=1|b=2|c_=3"), LIMITS, true);
+        let mut head = head(&format!("{GET}|x_a=1|b=2|c_=3"), CONFIG, true);
         assert!(head.has_underscore);
         head.retain(|name| !name.contains(&b'_'));
         assert_eq!(head.fields().iter().collect::<Vec<_>>(), [(&b"b"[..], &b"2"[..])]);
@@ -302,7 +292,7 @@ mod tests {
     /// Whether heads without a body are good.
     fn check(rows: &[(String, bool)]) {
         for (fields, is_good) in rows {
-            let fault = head(fields, LIMITS, true).fault;
+            let fault = head(fields, CONFIG, true).fault;
             assert_eq!(fault.is_none(), *is_good, "{fields}: {fault:?}");
             assert!(*is_good || matches!(fault, Some(HeadFault::Malformed(_))), "{fields}");
         }
@@ -381,9 +371,9 @@ mod tests {
             (format!("{CONNECT}|content-length=0"), false),
         ];
         check(&rows);
-        let no_protocol = Limits { takes_protocol: false, ..LIMITS };
+        let no_protocol = Config { takes_protocol: false, ..CONFIG };
         assert!(head(CONNECT, no_protocol, true).fault.is_some());
-        assert_eq!(head(&get("content-length=1|content-length=1"), LIMITS, false).fault, Some(HeadFault::Ambiguous));
+        assert_eq!(head(&get("content-length=1|content-length=1"), CONFIG, false).fault, Some(HeadFault::Ambiguous));
     }
 
     #[test]
@@ -398,9 +388,9 @@ mod tests {
             (large(most), None),
             (large(most + 1), Some(HeadFault::TooLarge)),
         ] {
-            assert_eq!(head(&fields, LIMITS, true).fault, fault, "{fields}");
+            assert_eq!(head(&fields, CONFIG, true).fault, fault, "{fields}");
         }
-        let large = head(&large(most + 1), LIMITS, true);
+        let large = head(&large(most + 1), CONFIG, true);
         assert!(large.fields().is_empty() && large.bytes.len() < 100);
     }
 
@@ -415,7 +405,7 @@ mod tests {
             ("X", "1", false),
             ("x", "a\nb", false),
         ] {
-            let mut collector = Collector::new(LIMITS, true, 0, 0);
+            let mut collector = Collector::new(CONFIG, true, 0, 0);
             collector.field(name.as_bytes(), value.as_bytes());
             assert_eq!(collector.into_trailers().is_ok(), is_good, "{name}");
         }

@@ -1,7 +1,7 @@
 //! The settings of both sides (RFC 9113, section 6.5).
 
 use super::error::{ErrorCode, Fatal};
-use super::flow::{WINDOW_INITIAL, WINDOW_MAX};
+use super::flow::WINDOW_MAX;
 use super::frame::PAYLOAD_MAX_SETTING;
 
 /// What a connection may spend, and what it offers.
@@ -36,36 +36,22 @@ impl Config {
     }
 }
 
-/// What the peer has set that matters to a server without a dynamic table and without push.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PeerSettings {
-    /// Bytes of the send window of new streams.
-    pub(super) initial_window: u32,
-}
-
-impl Default for PeerSettings {
-    fn default() -> Self {
-        Self { initial_window: WINDOW_INITIAL }
-    }
-}
-
-impl PeerSettings {
-    /// Applies the payload of SETTINGS, whose length is a multiple of 6.
-    pub(super) fn apply(&mut self, payload: &[u8]) -> Result<(), Fatal> {
-        for &[a, b, c, d, e, f] in payload.as_chunks::<6>().0 {
-            let (id, value) = (u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f]));
-            match id {
-                ENABLE_PUSH | ENABLE_CONNECT_PROTOCOL if value > 1 => return Err(PROTOCOL),
-                INITIAL_WINDOW_SIZE if value > WINDOW_MAX => {
-                    return Err(Fatal::new(ErrorCode::FlowControl, "an initial window that is too large"));
-                }
-                INITIAL_WINDOW_SIZE => self.initial_window = value,
-                MAX_FRAME_SIZE if !(PAYLOAD_MAX_SETTING..=FRAME_SIZE_MAX).contains(&value) => return Err(PROTOCOL),
-                _ => {}
+/// The send window of new streams, `window` so far, after SETTINGS with this payload, whose length is a multiple of 6.
+/// Nothing else that the peer sets matters to a server without a dynamic table and without push.
+pub(super) fn initial_window(mut window: u32, payload: &[u8]) -> Result<u32, Fatal> {
+    for &[a, b, c, d, e, f] in payload.as_chunks::<6>().0 {
+        let (id, value) = (u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f]));
+        match id {
+            ENABLE_PUSH | ENABLE_CONNECT_PROTOCOL if value > 1 => return Err(PROTOCOL),
+            INITIAL_WINDOW_SIZE if value > WINDOW_MAX => {
+                return Err(Fatal::new(ErrorCode::FlowControl, "an initial window that is too large"));
             }
+            INITIAL_WINDOW_SIZE => window = value,
+            MAX_FRAME_SIZE if !(PAYLOAD_MAX_SETTING..=FRAME_SIZE_MAX).contains(&value) => return Err(PROTOCOL),
+            _ => {}
         }
-        Ok(())
     }
+    Ok(window)
 }
 
 const PROTOCOL: Fatal = Fatal::new(ErrorCode::Protocol, "a setting with a value that it cannot have");
@@ -99,18 +85,15 @@ mod tests {
             ((8, 2), Err(ErrorCode::Protocol)),
             ((0xff, 7), Ok(())),
         ] {
-            let applied = PeerSettings::default().apply(&payload(&[setting])).map_err(|fatal| fatal.code);
-            assert_eq!(applied, expected, "{setting:?}");
+            let applied = initial_window(0, &payload(&[setting])).map_err(|fatal| fatal.code);
+            assert_eq!(applied.map(|_| ()), expected, "{setting:?}");
         }
     }
 
     #[test]
     fn the_last_value_counts() {
-        let mut settings = PeerSettings::default();
-        assert_eq!(settings.apply(&payload(&[(4, 1), (9, 1), (4, 2)])), Ok(()));
-        assert_eq!(settings.initial_window, 2);
-        assert_eq!(settings.apply(&[]), Ok(()));
-        assert_eq!(settings.initial_window, 2);
+        assert_eq!(initial_window(0, &payload(&[(4, 1), (9, 1), (4, 2)])), Ok(2));
+        assert_eq!(initial_window(2, &[]), Ok(2));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::super::error::{ErrorCode, Fatal};
 use super::super::frame::{self, FrameHeader, flag};
+use super::super::settings;
 use super::super::stream::Side;
 use super::state::{Connection, Event, FRAME_SIZE, Handled, WRONG_STREAM};
 
@@ -56,11 +57,11 @@ impl<S> Connection<S> {
         if is_ack {
             return Ok(None);
         }
-        let before = self.peer.initial_window;
-        self.peer.apply(payload)?;
+        let before = self.initial_window;
+        self.initial_window = settings::initial_window(before, payload)?;
         self.has_settings = true;
         frame::settings_ack(out);
-        let change = i64::from(self.peer.initial_window) - i64::from(before);
+        let change = i64::from(self.initial_window) - i64::from(before);
         if change == 0 {
             return Ok(None);
         }

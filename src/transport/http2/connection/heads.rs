@@ -72,7 +72,7 @@ impl<S: Default> Connection<S> {
                 None => return Err(WRONG_STREAM),
             }
         }
-        let mut collector = Collector::new(self.limits(), !is_new, self.head_bytes, self.head_fields);
+        let mut collector = Collector::new(self.config, !is_new, self.head_bytes, self.head_fields);
         let decoded = self.decoder.decode(bytes, |name, value| collector.field(name, value));
         decoded.map_err(|_| Fatal::new(ErrorCode::Compression, "a header block that cannot be decoded"))?;
         self.idle_frames = 0;
@@ -104,7 +104,7 @@ impl<S: Default> Connection<S> {
             is_sending: true,
             reset_by: None,
             is_answered: false,
-            send: SendWindow::new(self.peer.initial_window),
+            send: SendWindow::new(self.initial_window),
             receive: ReceiveWindow::new(WINDOW_INITIAL),
             body_remaining: head.content_length,
             owner: S::default(),

@@ -3,9 +3,9 @@
 use super::super::error::{ErrorCode, Fatal};
 use super::super::flow::{ReceiveWindow, SendWindow, WINDOW_INITIAL};
 use super::super::frame;
-use super::super::head::{self, Head};
+use super::super::head::Head;
 use super::super::hpack::Decoder;
-use super::super::settings::{Config, PeerSettings};
+use super::super::settings::Config;
 use super::super::stream::{Key, Side, Streams};
 use crate::base::fields::FieldBuf;
 
@@ -133,7 +133,8 @@ pub(super) struct BlockHead {
 pub struct Connection<S> {
     pub(super) config: Config,
     pub(super) decoder: Decoder,
-    pub(super) peer: PeerSettings,
+    /// Bytes of the send window of new streams.
+    pub(super) initial_window: u32,
     pub(super) streams: Streams<S>,
     /// The largest identifier of a stream that the peer opened.
     pub(super) last_id: u32,
@@ -163,7 +164,7 @@ impl<S> Connection<S> {
         Self {
             config,
             decoder: Decoder::default(),
-            peer: PeerSettings::default(),
+            initial_window: WINDOW_INITIAL,
             streams: Streams::default(),
             last_id: 0,
             last_served_id: STREAM_ID_MAX,
@@ -277,11 +278,6 @@ impl<S> Connection<S> {
     /// Asks the peer whether it is there: a [`Event::Pong`] follows.
     pub fn ping(&mut self, out: &mut Vec<u8>) {
         frame::ping(out, [0; 8], false);
-    }
-
-    pub(super) fn limits(&self) -> head::Limits {
-        let Config { max_head_bytes, max_fields, takes_protocol, .. } = self.config;
-        head::Limits { list_max: max_head_bytes, fields_max: max_fields, takes_protocol }
     }
 
     /// The stream of a frame from the peer is at fault. Resets it.
