@@ -7,7 +7,6 @@ use std::pin::pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::net::TcpStream;
 
 use crate::base::telemetry::ByteCells;
 
@@ -251,16 +250,6 @@ pub(crate) trait Writable {
 
     /// Ready when the socket may accept more.
     fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-}
-
-impl Writable for TcpStream {
-    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        Self::try_write(self, bytes)
-    }
-
-    fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Self::poll_write_ready(self, cx)
-    }
 }
 
 #[cfg(test)]

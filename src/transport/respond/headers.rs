@@ -1,8 +1,6 @@
-//! The limit headers of a response, and the destination of headers: the text of an HTTP/1 head, or a map for HTTP/2.
+//! The limit headers of a response, and the destination of headers: the text of an HTTP/1 head, or a block of HTTP/2.
 
 use std::fmt::Write as _;
-
-use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::engine::gate::{Budget, BudgetItem, Standing};
 use crate::engine::limit::{Decision, Retry};
@@ -10,7 +8,7 @@ use crate::engine::policy::Unit;
 
 /// Receives headers.
 pub trait HeaderSink {
-    /// Adds a header. `name` is in lower case. A `value` that is invalid in a header is left out.
+    /// Adds a header. `name` is in lower case. `value` must be valid in a header.
     fn put(&mut self, name: &'static str, value: &str);
 }
 
@@ -18,14 +16,6 @@ impl HeaderSink for Vec<u8> {
     fn put(&mut self, name: &'static str, value: &str) {
         for piece in [name, ": ", value, "\r\n"] {
             self.extend_from_slice(piece.as_bytes());
-        }
-    }
-}
-
-impl HeaderSink for HeaderMap {
-    fn put(&mut self, name: &'static str, value: &str) {
-        if let Ok(value) = HeaderValue::from_str(value) {
-            self.append(HeaderName::from_static(name), value);
         }
     }
 }
@@ -288,7 +278,15 @@ pub fn expose(sink: &mut impl HeaderSink, profiles: Profiles) {
 
 #[cfg(test)]
 mod tests {
+    use http::{HeaderMap, HeaderName, HeaderValue};
+
     use super::*;
+
+    impl HeaderSink for HeaderMap {
+        fn put(&mut self, name: &'static str, value: &str) {
+            self.append(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
+        }
+    }
 
     /// A field that a profile writes is one of its own, so that no field of an upstream stands beside it.
     #[test]

@@ -13,12 +13,9 @@ use tokio::time::Instant;
 
 use super::super::untaken::Hold;
 
-/// Takes header fields for a block.
-pub(super) struct BlockSink<'b, 'o>(pub(super) &'b mut Block<'o>);
-
-impl HeaderSink for BlockSink<'_, '_> {
+impl HeaderSink for Block<'_> {
     fn put(&mut self, name: &'static str, value: &str) {
-        self.0.field(name.as_bytes(), value.as_bytes());
+        self.field(name.as_bytes(), value.as_bytes());
     }
 }
 
@@ -34,13 +31,12 @@ pub(super) fn write_own(
     own.write_body(&mut body);
     let is_bodyless = form.is_head || body.is_empty();
     stream.write_head(own.status().as_u16(), is_bodyless, |block| {
-        let mut sink = BlockSink(block);
-        own.write_headers(&mut sink, profiles);
+        own.write_headers(block, profiles);
         if form.has_origin {
-            respond::expose(&mut sink, profiles);
+            respond::expose(block, profiles);
         }
-        sink.put("content-length", itoa::Buffer::new().format(body.len()));
-        date.with_value(|date| sink.put("date", date));
+        block.put("content-length", itoa::Buffer::new().format(body.len()));
+        date.with_value(|date| block.put("date", date));
     });
     if is_bodyless {
         body.clear();

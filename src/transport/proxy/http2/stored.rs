@@ -6,7 +6,6 @@ use std::task::{Poll, ready};
 use super::super::access_record::AccessRecord;
 use super::super::answer::ResponseForm;
 use super::super::context::RequestContext;
-use super::answer::BlockSink;
 use super::link::StreamHandle;
 use crate::base::time;
 use crate::transport::http2::ErrorCode;
@@ -30,12 +29,11 @@ pub(super) async fn send(
     let profiles = context.config.running.settings.profiles;
     stream.write_head(OK, body.is_empty(), |block| {
         stored.fields(profiles).for_each(|(name, value)| block.field(name, value));
-        let mut sink = BlockSink(block);
-        stored.write_fields(&mut sink, profiles);
+        stored.write_fields(block, profiles);
         if form.has_origin {
-            respond::expose(&mut sink, profiles);
+            respond::expose(block, profiles);
         }
-        sink.put("content-length", itoa::Buffer::new().format(stored.body().len()));
+        block.put("content-length", itoa::Buffer::new().format(stored.body().len()));
     });
     if body.is_empty() {
         return;

@@ -21,7 +21,7 @@ use super::super::tunnel::{self, GaugeGuard, TunnelClient, TunnelTimeouts, Upgra
 use super::super::untaken::Hold;
 use super::super::upgrade;
 use super::super::worker::Worker;
-use super::answer::{self, BlockSink};
+use super::answer;
 use super::body::StreamBody;
 use super::link::StreamHandle;
 use super::relay::{Answered, Relay};
@@ -302,11 +302,10 @@ fn respond<'s, 'v>(
     record.begun(status, arrived_at, &exchange);
     stream.write_head(status, has_ended, |block| {
         upstream.write_h2(block, is_tunnel);
-        let mut sink = BlockSink(block);
         if !fields.contains("date") {
-            context.worker.date.with_value(|date| sink.put("date", date));
+            context.worker.date.with_value(|date| block.put("date", date));
         }
-        upstream.write_limits(form, &mut sink);
+        upstream.write_limits(form, block);
     });
     if !is_tunnel {
         let meter = bill.as_ref().and_then(|bill| bill.meter(fields, head.length.is_some()));
