@@ -20,7 +20,7 @@ use crate::transport::http1::{FIELDS_MAX, Framing, ResponseFault, ResponseHead};
 use crate::transport::upstream::pool::streams::StreamPermit;
 
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct H2Transport {
     /// None once the stream has ended.
     permit: Option<StreamPermit>,
@@ -42,17 +42,7 @@ pub(crate) struct H2Transport {
 impl H2Transport {
     /// Begins the request on a new stream; `host` is that of the endpoint.
     pub(crate) fn new(permit: StreamPermit, head: &impl RequestHead, host: &str, request: RequestTraits) -> Self {
-        let mut transport = Self {
-            permit: None,
-            out: OutgoingBody::default(),
-            response: None,
-            body: None,
-            fields: FieldBuf::default(),
-            trailers: FieldBuf::default(),
-            remaining: None,
-            has_ended: false,
-            fault: None,
-        };
+        let mut transport = Self::default();
         transport.begin(permit, head, host, request);
         transport
     }

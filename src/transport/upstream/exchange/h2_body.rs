@@ -20,7 +20,7 @@ use crate::transport::http1::hop;
 const REPLAY_BYTES_MAX: usize = 64 * 1024;
 
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct OutgoingBody {
     /// None before the stream begins, and after the body has ended.
     stream: Option<SendStream<Bytes>>,
@@ -32,27 +32,12 @@ pub(crate) struct OutgoingBody {
     pieces: VecDeque<Bytes>,
     /// The trailers, once the last piece is known; often empty.
     end: Option<HeaderMap>,
-    /// All pieces so far; none if they exceed the bound, or no retry is possible any more.
-    replay: Option<ReplayBuffer>,
-}
-
-#[derive(Debug, Default)]
-struct ReplayBuffer {
-    pieces: Vec<Bytes>,
-    len: usize,
-}
-
-impl Default for OutgoingBody {
-    fn default() -> Self {
-        Self {
-            stream: None,
-            has_begun: false,
-            next: Vec::new(),
-            pieces: VecDeque::new(),
-            end: None,
-            replay: Some(ReplayBuffer::default()),
-        }
-    }
+    /// All pieces so far, as long as they can be sent again.
+    replay: Vec<Bytes>,
+    /// Bytes of `replay`.
+    replay_bytes: usize,
+    /// The pieces exceed the bound, or no retry is possible any more.
+    is_forgotten: bool,
 }
 
 impl OutgoingBody {
@@ -69,14 +54,13 @@ impl OutgoingBody {
 
     /// Whether all bytes taken from the client can be sent again.
     pub(crate) fn can_rewind(&self) -> bool {
-        self.replay.is_some()
+        !self.is_forgotten
     }
 
     /// Prepares to send all taken bytes again. Returns whether there are any.
     pub(crate) fn rewind(&mut self) -> bool {
         self.take_piece();
-        let replay = self.replay.as_ref().map_or(&[][..], |replay| &replay.pieces);
-        self.pieces = replay.iter().cloned().collect();
+        self.pieces = self.replay.iter().cloned().collect();
         self.has_begun = false;
         !self.pieces.is_empty() || self.end.is_some()
     }
@@ -88,7 +72,7 @@ impl OutgoingBody {
 
     /// Discards the bytes kept for a retry.
     pub(crate) fn forget(&mut self) {
-        self.replay = None;
+        (self.replay, self.is_forgotten) = (Vec::new(), true);
     }
 
     /// Sends nothing more.
@@ -101,9 +85,9 @@ impl OutgoingBody {
             return;
         }
         let piece = Bytes::from(std::mem::take(&mut self.next));
-        if let Some(replay) = &mut self.replay {
-            replay.len += piece.len();
-            if replay.len <= REPLAY_BYTES_MAX { replay.pieces.push(piece.clone()) } else { self.replay = None }
+        if !self.is_forgotten {
+            self.replay_bytes += piece.len();
+            if self.replay_bytes <= REPLAY_BYTES_MAX { self.replay.push(piece.clone()) } else { self.forget() }
         }
         self.pieces.push_back(piece);
     }
