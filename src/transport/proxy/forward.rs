@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use http::Method;
@@ -52,7 +53,7 @@ impl RequestContext<'_> {
         };
         let mut requirements = admitted.requirements.clone();
         requirements.is_exclusive |= admitted.authenticates_connection;
-        let timeouts = &self.config.running.settings.timeouts;
+        let timeouts = Rc::clone(&self.config.timeouts);
         let exchange = Exchange::new(admitted.upstream, checkout, head, traits, requirements, timeouts);
         match admitted.rewrite.filter(|rewrite| rewrite.locations) {
             None => exchange,

@@ -1,6 +1,5 @@
 //! One request to an endpoint and its response, over HTTP/1 or HTTP/2.
 
-mod deadlines;
 pub(crate) mod error;
 mod h1;
 mod h2;

@@ -9,11 +9,11 @@ mod taps;
 
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use self::taps::BodyTaps;
-use super::deadlines::Deadlines;
 use super::error::{Progress, TransportError, closed};
 use super::head::RequestHead;
 use super::outcome::{ExchangeError, ResponseEvent};
@@ -63,7 +63,9 @@ pub(crate) struct Exchange {
     moved_at: Instant,
     /// How fast the client reads the response.
     reading: Pace,
-    deadlines: Deadlines,
+    timeouts: Rc<Timeouts>,
+    /// When the response must have ended; none if there is no such bound.
+    total_at: Option<Instant>,
 }
 
 impl Exchange {
@@ -74,7 +76,7 @@ impl Exchange {
         head: &impl RequestHead,
         request: RequestTraits,
         mut requirements: Requirements,
-        timeouts: &Timeouts,
+        timeouts: Rc<Timeouts>,
     ) -> Self {
         let Checkout { connection, handle, is_pinned, .. } = checkout;
         let (transport, encoder) = Transport::new(connection, &handle, head, request);
@@ -97,7 +99,8 @@ impl Exchange {
             handed_over: now,
             moved_at: now,
             reading: Pace::default(),
-            deadlines: Deadlines::new(timeouts, now),
+            total_at: timeouts.total.map(|total| now + total),
+            timeouts,
         }
     }
 
@@ -140,7 +143,7 @@ impl Exchange {
 
     /// When the response must have ended; none if there is no such bound.
     pub(crate) fn total_at(&self) -> Option<Instant> {
-        self.deadlines.total_at
+        self.total_at
     }
 
     /// Whether the request body ended early because of the client.
@@ -175,17 +178,23 @@ impl Exchange {
             return Poll::Ready(event);
         }
         let (allowed, error) = if self.upload.awaits_client {
-            (self.deadlines.body_idle, ExchangeError::ClientTimeout)
+            (self.timeouts.body_idle, ExchangeError::ClientTimeout)
         } else {
-            (self.deadlines.response_head, ExchangeError::UpstreamTimeout)
+            (self.timeouts.response_head, ExchangeError::UpstreamTimeout)
         };
-        let at = self.deadlines.end(self.moved_at, allowed);
-        let rate = self.deadlines.min_send.filter(|_| self.upload.awaits_client);
+        let at = self.end_of(allowed);
+        let rate = self.timeouts.min_send.filter(|_| self.upload.awaits_client);
         ready!(self.upload.pace.poll(cx, deadline, at, rate));
         let overdue = Err(error);
         self.record(&overdue);
         self.transport.abandon(!self.upload.awaits_client);
         Poll::Ready(overdue)
+    }
+
+    /// When a step ends that may take `allowed` since bytes last moved: then, or when the whole exchange must end.
+    fn end_of(&self, allowed: Duration) -> Instant {
+        let at = self.moved_at + allowed;
+        self.total_at.map_or(at, |total_at| total_at.min(at))
     }
 
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseEvent, ExchangeError>> {
@@ -317,15 +326,15 @@ impl Exchange {
 
     /// Ready when the upstream has sent no byte for too long, or the whole exchange takes too long.
     pub(crate) fn poll_overdue(&mut self, cx: &mut Context<'_>, deadline: &mut Deadline) -> Poll<&'static str> {
-        ready!(deadline.poll(cx, self.deadlines.end(self.moved_at, self.deadlines.body_idle)));
+        ready!(deadline.poll(cx, self.end_of(self.timeouts.body_idle)));
         self.transport.abandon(true);
         Poll::Ready(self.give_up("the response did not end in time"))
     }
 
     /// Ready when the client has read no byte for too long, or reads too slowly.
     pub(crate) fn poll_untaken(&mut self, cx: &mut Context<'_>, deadline: &mut Deadline) -> Poll<()> {
-        let at = self.deadlines.end(self.moved_at, self.deadlines.body_idle);
-        self.reading.poll(cx, deadline, at, self.deadlines.min_read)
+        let at = self.end_of(self.timeouts.body_idle);
+        self.reading.poll(cx, deadline, at, self.timeouts.min_read)
     }
 
     /// Ends the exchange because the client did not read the response.
