@@ -13,7 +13,7 @@ mod target;
 
 pub(super) use body::CheckBody;
 pub(super) use described::DescribedRequest;
-pub(super) use target::{CheckForm, CheckTarget, TargetFault};
+pub(super) use target::{CheckForm, CheckTarget};
 
 /// The most bytes of a description in JSON. The longest head that Weir accepts by default has 32 KiB.
 pub(super) const BODY_BYTES_MAX: u64 = 64 * 1024;

@@ -15,9 +15,7 @@ use crate::transport::http1::{HeadFault, RequestHead};
 use crate::transport::net::deadline::Deadline;
 use crate::transport::proxy::access_record::AccessRecord;
 use crate::transport::proxy::answer::ResponseForm;
-use crate::transport::proxy::check::{
-    BODY_BYTES_MAX, CheckBody, CheckForm, CheckTarget, DescribedRequest, TargetFault,
-};
+use crate::transport::proxy::check::{BODY_BYTES_MAX, CheckBody, CheckForm, CheckTarget, DescribedRequest};
 use crate::transport::proxy::context::{NotForwarded, RequestContext};
 use crate::transport::proxy::replay::Replayed as _;
 use crate::transport::proxy::request::Request;
@@ -63,7 +61,7 @@ impl<'w> H1Connection<'w> {
             return Err(context.problem(ProblemKind::UntrustedPeer, UNTRUSTED));
         }
         let target = CheckTarget::of(asked.target);
-        let CheckTarget { form, refuse } = target.map_err(|fault| context.problem(kind_of(fault), fault.detail()))?;
+        let CheckTarget { form, refuse } = target.map_err(|(kind, detail)| context.problem(kind, detail))?;
         let Some(settings) = &context.config.running.settings.check else {
             return Err(context.problem(ProblemKind::NoRoute, "the configuration has no `[check]` any more"));
         };
@@ -96,13 +94,6 @@ impl<'w> H1Connection<'w> {
                 Ok(CheckReply::in_json(decision, refuse, budgets))
             }
         }
-    }
-}
-
-fn kind_of(fault: TargetFault) -> ProblemKind {
-    match fault {
-        TargetFault::Unknown => ProblemKind::NoRoute,
-        TargetFault::BadQuery => ProblemKind::BadCheck,
     }
 }
 
