@@ -1,7 +1,9 @@
 //! `SplitMix64` (Steele, Lea and Flood, 2014): a hash of a number, and pseudo-random numbers.
 //!
-//! Equal on all machines and in all versions, because replicas that agree on the node of a key may differ in version. Not
-//! for secrets: anyone can compute it.
+//! [`mix`] is equal on all machines and in all versions, because replicas that agree on the node of a key may differ in
+//! version. Not for secrets: anyone can compute it.
+
+use std::cell::Cell;
 
 /// The difference between two successive states: 2^64 divided by the golden ratio. [`mix`] of a state is a
 /// pseudo-random number.
@@ -13,6 +15,26 @@ pub const fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ bits >> 31
+}
+
+thread_local! {
+    static STATE: Cell<u64> = Cell::new(seed());
+}
+
+/// A random number that is not secret, from a generator of this thread.
+pub fn random() -> u64 {
+    STATE.with(|state| {
+        state.set(state.get().wrapping_add(STEP));
+        mix(state.get())
+    })
+}
+
+/// A random seed, so that threads and processes do not draw the same numbers.
+fn seed() -> u64 {
+    let mut seed = [0; 8];
+    // Without entropy the numbers repeat those of other threads, which harms no request.
+    let _ = getrandom::fill(&mut seed);
+    u64::from_le_bytes(seed)
 }
 
 #[cfg(test)]

@@ -9,10 +9,10 @@ use http::Method;
 use tokio::time::Instant;
 
 use super::request::HttpVersion;
-use super::request_id::random;
 use super::running_config::RunningConfig;
 use super::worker::SharedState;
 use crate::base::fields::Fields;
+use crate::base::split_mix::random;
 use crate::base::telemetry::{
     AccessLog, AccessSettings, Outcome, RefusedBy, RequestRecord, SpanContext, Text, TracedRequest,
     access_log_names_gate, log_request,

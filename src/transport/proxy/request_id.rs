@@ -1,10 +1,8 @@
 //! The id of a request: that of a trusted proxy, or a UUID of version 7 (RFC 9562).
 
-use std::cell::Cell;
-
 use crate::base::digits::hex;
 use crate::base::fields::Fields;
-use crate::base::split_mix;
+use crate::base::split_mix::random;
 use crate::base::time::Timestamp;
 
 /// The field of the id.
@@ -34,25 +32,6 @@ pub(super) fn made(now: Timestamp) -> Box<str> {
 /// A short random id of a refusal: hexadecimal digits.
 pub(super) fn short() -> [u8; 16] {
     hex(random())
-}
-
-thread_local! {
-    static RANDOM: Cell<u64> = Cell::new(seed());
-}
-
-/// A random number that is not secret.
-pub(super) fn random() -> u64 {
-    RANDOM.with(|state| {
-        state.set(state.get().wrapping_add(split_mix::STEP));
-        split_mix::mix(state.get())
-    })
-}
-
-fn seed() -> u64 {
-    let mut seed = [0; 8];
-    // Without entropy, ids of one millisecond may be equal, which harms no request.
-    let _ = getrandom::fill(&mut seed);
-    u64::from_le_bytes(seed)
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //!
 //! Not here: the spans (telemetry), and their export (app).
 
-use super::request_id::random;
 use crate::base::fields::Fields;
+use crate::base::split_mix::random;
 use crate::base::telemetry::SpanContext;
 
 /// The fields of the context.

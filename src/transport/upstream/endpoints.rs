@@ -13,7 +13,7 @@ use super::pool::queue::{Queue, WorkerNotify};
 use super::pool::usage::WorkerRequests;
 use super::settings::{Balance, Cap, Upstream};
 use super::state::{EndpointState, UNNAMED, UpstreamState};
-use crate::base::split_mix;
+use crate::base::split_mix::random;
 use crate::base::telemetry::{Counter, EndpointResult};
 use crate::engine::policy::upgrades::Upgrades;
 use crate::engine::policy::{Facts, affinity};
@@ -30,8 +30,6 @@ pub(crate) struct Endpoints {
     pools: Vec<Rc<Pool>>,
     /// The index at which round robin continues.
     turn: Cell<usize>,
-    /// The state of the random generator.
-    random_state: Cell<u64>,
     queue: Arc<Queue>,
     worker: WorkerNotify,
     worker_requests: Rc<WorkerRequests>,
@@ -78,7 +76,6 @@ impl Endpoints {
             connect_timeout,
             pools,
             turn: Cell::new(before.map_or(0, |before| before.turn.get())),
-            random_state: Cell::new(seed()),
             queue: Arc::clone(queue),
             worker: Arc::clone(&resources.worker),
             worker_requests: Rc::clone(&resources.requests),
@@ -251,10 +248,10 @@ impl Endpoints {
         }
         let turn = self.turn.get();
         let chosen = match self.settings.balance {
-            Balance::RoundRobin if has_preferences => choose::by_weight(&candidates, turn, self.random()),
+            Balance::RoundRobin if has_preferences => choose::by_weight(&candidates, turn, random()),
             Balance::RoundRobin => choose::round_robin(&candidates, turn),
             Balance::LeastConnections => choose::least_loaded(&candidates, turn),
-            Balance::P2c => choose::less_loaded_of_two(&candidates, self.random()),
+            Balance::P2c => choose::less_loaded_of_two(&candidates, random()),
             Balance::Hash(_) => choose::rendezvous(&candidates, affinity),
         };
         let index = chosen?;
@@ -271,15 +268,9 @@ impl Endpoints {
     fn takes_part(&self, pool: &Pool) -> bool {
         match pool.state.traffic(self.settings.eject) {
             TrafficFraction::Full => true,
-            TrafficFraction::Of256(part) => self.random() >> 56 < part,
+            TrafficFraction::Of256(part) => random() >> 56 < part,
             TrafficFraction::Nothing => false,
         }
-    }
-
-    /// A random number by `SplitMix64`.
-    fn random(&self) -> u64 {
-        self.random_state.set(self.random_state.get().wrapping_add(split_mix::STEP));
-        split_mix::mix(self.random_state.get())
     }
 
     /// Whether there are several endpoints.
@@ -334,12 +325,4 @@ impl Endpoints {
         // Endpoints may have recovered, or a reload may have raised the bound.
         self.queue.wake_front();
     }
-}
-
-/// A random seed, so that workers do not choose in step.
-fn seed() -> u64 {
-    let mut seed = [0; 8];
-    // Without entropy the choices are less random but still valid.
-    let _ = getrandom::fill(&mut seed);
-    u64::from_le_bytes(seed)
 }
