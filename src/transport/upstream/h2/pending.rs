@@ -1,27 +1,20 @@
 //! An HTTP/2 connection that is being opened. Requests that wait for it share the result.
 
 use std::cell::{Cell, RefCell};
-use std::io;
 use std::rc::Rc;
 
 use tokio::sync::Notify;
 
 use crate::transport::upstream::pool::connection::ConnectError;
+use crate::transport::upstream::settings::Endpoint;
 
 /// See the [module](self). Opening belongs to no request, so a request that leaves cancels nothing.
 #[derive(Debug, Default)]
 pub(crate) struct PendingConnection {
     /// Requests that wait for it.
     waiting: Cell<usize>,
-    result: RefCell<Option<Result<(), OpenError>>>,
+    result: RefCell<Option<Result<(), ConnectError>>>,
     done: Notify,
-}
-
-/// Why a connection could not be opened. It can be reported to several requests.
-#[derive(Debug)]
-pub(crate) enum OpenError {
-    Timeout,
-    Failed(io::ErrorKind, String),
 }
 
 /// Counts one waiting request until dropped.
@@ -38,29 +31,20 @@ impl PendingConnection {
     }
 
     /// Reports the result to all waiting requests.
-    pub(crate) fn finish(&self, result: Result<(), OpenError>) {
+    pub(crate) fn finish(&self, result: Result<(), ConnectError>) {
         self.result.replace(Some(result));
         self.done.notify_waiters();
     }
 
-    /// Waits until the connection is open. Errs if it cannot be opened.
-    pub(crate) async fn wait(&self) -> Result<(), ConnectError> {
+    /// Waits until the connection to `endpoint` is open. Errs if it cannot be opened.
+    pub(crate) async fn wait(&self, endpoint: &Endpoint) -> Result<(), ConnectError> {
         let _waiting = WaitGuard::new(self);
         loop {
             if let Some(result) = &*self.result.borrow() {
-                return result.as_ref().copied().map_err(OpenError::to_connect_error);
+                return result.as_ref().copied().map_err(|error| error.at(endpoint));
             }
             // No notification is lost between the check and this await: both run on one thread.
             self.done.notified().await;
-        }
-    }
-}
-
-impl OpenError {
-    fn to_connect_error(&self) -> ConnectError {
-        match self {
-            Self::Timeout => ConnectError::timeout(),
-            Self::Failed(kind, text) => ConnectError::Failed(io::Error::new(*kind, text.clone())),
         }
     }
 }

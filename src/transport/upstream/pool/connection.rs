@@ -49,13 +49,15 @@ impl ConnectError {
         Self::Timeout(io::Error::new(io::ErrorKind::TimedOut, "not connected in time"))
     }
 
-    /// Adds the endpoint to the text, for the log.
-    pub(crate) fn at(self, endpoint: &Endpoint) -> Self {
-        let named = |error: io::Error| io::Error::new(error.kind(), format!("{endpoint}: {error}"));
+    /// A copy with the endpoint in its text, for the log.
+    pub(crate) fn at(&self, endpoint: &Endpoint) -> Self {
+        let named = |error: &io::Error| io::Error::new(error.kind(), format!("{endpoint}: {error}"));
         match self {
             Self::Timeout(error) => Self::Timeout(named(error)),
             Self::Failed(error) => Self::Failed(named(error)),
-            other => other,
+            Self::Busy => Self::Busy,
+            Self::TooMany => Self::TooMany,
+            Self::Drained => Self::Drained,
         }
     }
 }
@@ -71,19 +73,22 @@ impl fmt::Display for ConnectError {
     }
 }
 
+/// Awaits `opening` for at most `connect_timeout`.
+pub(super) async fn in_time<T>(
+    opening: impl Future<Output = io::Result<T>>,
+    connect_timeout: Duration,
+) -> Result<T, ConnectError> {
+    match timeout(connect_timeout, opening).await {
+        Ok(opened) => opened.map_err(ConnectError::Failed),
+        Err(_) => Err(ConnectError::timeout()),
+    }
+}
+
 impl H1Connection {
-    /// Awaits `opening` for at most `connect_timeout`. The connection holds `permit`.
-    pub(crate) async fn connect(
-        opening: impl Future<Output = io::Result<EndpointStream>>,
-        connect_timeout: Duration,
-        permit: ConnectionPermit,
-    ) -> Result<Box<Self>, ConnectError> {
-        let stream = match timeout(connect_timeout, opening).await {
-            Ok(connected) => connected.map_err(ConnectError::Failed)?,
-            Err(_) => return Err(ConnectError::timeout()),
-        };
+    /// A new connection, which holds `permit`.
+    pub(super) fn new(stream: EndpointStream, permit: ConnectionPermit) -> Box<Self> {
         let (input, spans, out) = (InputBuffer::default(), Spans::default(), OutputBuffer::default());
-        Ok(Box::new(Self { stream, input, spans, out, idle_since: None, permit }))
+        Box::new(Self { stream, input, spans, out, idle_since: None, permit })
     }
 
     /// Whether another request can be sent: no unexpected byte and no end of the stream has arrived.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::connection::{ConnectError, H1Connection};
+use super::connection::{ConnectError, H1Connection, in_time};
 use super::permit::ConnectionPermit;
 use super::pinned::PinnedConnections;
 use super::queue::{Queue, WorkerNotify};
@@ -150,8 +150,9 @@ impl Pool {
         preamble: Option<&[u8]>,
     ) -> Result<Box<H1Connection>, ConnectError> {
         let opening = EndpointStream::open(&self.spec.endpoint, self.state.resolved, self.spec.tls.as_ref(), preamble);
-        let opened = H1Connection::connect(opening, self.spec.connect_timeout, permit).await;
-        opened.map_err(|error| error.at(&self.spec.endpoint))
+        let stream =
+            in_time(opening, self.spec.connect_timeout).await.map_err(|error| error.at(&self.spec.endpoint))?;
+        Ok(H1Connection::new(stream, permit))
     }
 
     /// Takes a connection back. It stays idle in the pool, or closes if it cannot be used again, if `max_idle` are idle,

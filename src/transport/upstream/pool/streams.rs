@@ -8,14 +8,13 @@ use h2::client::ResponseFuture;
 use http::Request;
 use http::uri::Scheme;
 use tokio::task::spawn_local;
-use tokio::time::timeout;
 
-use super::connection::ConnectError;
+use super::connection::{ConnectError, in_time};
 use super::endpoint_pool::Pool;
 use super::permit::ConnectionPermit;
 use super::stream::EndpointStream;
 use crate::transport::upstream::h2::connection::H2Connection;
-use crate::transport::upstream::h2::pending::{OpenError, PendingConnection};
+use crate::transport::upstream::h2::pending::PendingConnection;
 
 /// The right to one stream of an HTTP/2 connection. The stream counts as in use until this is dropped.
 #[derive(Debug)]
@@ -82,18 +81,14 @@ impl Pool {
         pending
     }
 
-    async fn connect_h2(&self, permit: ConnectionPermit) -> Result<(), OpenError> {
+    async fn connect_h2(&self, permit: ConnectionPermit) -> Result<(), ConnectError> {
         let (spec, ping_timeout) = (&self.spec, self.spec.connect_timeout);
         let opening = async {
             let stream = EndpointStream::open(&spec.endpoint, self.state.resolved, spec.tls.as_ref(), None).await?;
             stream.require_h2()?;
             H2Connection::open(stream, ping_timeout, Some(permit)).await
         };
-        let (connection, driver) = match timeout(ping_timeout, opening).await {
-            Ok(Ok(opened)) => opened,
-            Ok(Err(error)) => return Err(OpenError::Failed(error.kind(), error.to_string())),
-            Err(_) => return Err(OpenError::Timeout),
-        };
+        let (connection, driver) = in_time(opening, ping_timeout).await?;
         spawn_local(driver.run());
         connection.mark_idle(self.sweeps());
         self.h2.add(connection);
@@ -105,7 +100,7 @@ impl Pool {
         self: &Rc<Self>,
         pending: &PendingConnection,
     ) -> Result<Option<StreamPermit>, ConnectError> {
-        pending.wait().await.map_err(|error| error.at(&self.spec.endpoint))?;
+        pending.wait(&self.spec.endpoint).await?;
         let permit = self.stream();
         self.retire_surplus();
         Ok(permit)
