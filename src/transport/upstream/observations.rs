@@ -78,19 +78,4 @@ impl Observations {
         }
         samples.push_back((time::instant_now(), Figures::of(cells)));
     }
-
-    /// Records a change of the health; `failure` is why it is bad.
-    pub(super) fn health_changed(&self, failure: Option<String>) {
-        self.observed().health = (time::instant_now(), failure);
-    }
-
-    /// Records the end of a drain.
-    pub(super) fn undrained(&self) {
-        self.observed().undrained = time::instant_now();
-    }
-
-    /// Records an ejection that a request with this failure caused.
-    pub(super) fn ejected(&self, failure: String) {
-        self.observed().ejection = Some((time::instant_now(), failure));
-    }
 }

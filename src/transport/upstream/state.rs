@@ -225,7 +225,7 @@ impl EndpointState {
                     self.metrics.ejections.inc();
                     let (upstream, endpoint, failure) = (&*self.upstream, &self.endpoint, failure());
                     tracing::warn!(upstream, %endpoint, failure, "an endpoint keeps failing and is ejected");
-                    self.observations.ejected(failure);
+                    self.observations.observed().ejection = Some((time::instant_now(), failure));
                 }
             }
         }
@@ -277,7 +277,7 @@ impl EndpointState {
         let is_healthy = failure.is_none();
         if self.is_healthy.swap(is_healthy, Ordering::Relaxed) != is_healthy {
             self.metrics.healthy.add(if is_healthy { 1 } else { -1 });
-            self.observations.health_changed(failure);
+            self.observations.observed().health = (time::instant_now(), failure);
         }
     }
 
@@ -313,7 +313,7 @@ impl EndpointState {
         if self.is_draining.swap(is_draining, Ordering::Relaxed) != is_draining {
             self.metrics.draining.add(if is_draining { 1 } else { -1 });
             if !is_draining {
-                self.observations.undrained();
+                self.observations.observed().undrained = time::instant_now();
             }
         }
     }
