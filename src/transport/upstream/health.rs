@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use tokio::io::AsyncReadExt;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::directory::Directory;
@@ -27,7 +27,7 @@ use crate::transport::net::tls::ClientTls;
 struct HealthTask {
     state: Arc<EndpointState>,
     settings: CheckSettings,
-    task: AbortHandle,
+    _task: JoinSet<()>,
 }
 
 /// How an endpoint is checked.
@@ -45,12 +45,6 @@ impl CheckSettings {
     fn of(settings: &Upstream) -> Option<Self> {
         let &Upstream { ref health, ref tls, protocol, proxy_protocol, .. } = settings;
         Some(Self { health: health.clone()?, tls: tls.clone(), protocol, proxy_protocol })
-    }
-}
-
-impl Drop for HealthTask {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 
@@ -78,8 +72,9 @@ pub(crate) async fn check_health(directory: Arc<impl Directory>) {
         for (settings, state) in configured {
             if running.iter().all(|task| !checks(task, state)) {
                 let state = Arc::clone(state);
-                let task = tokio::spawn(check(Arc::clone(&state), settings.clone())).abort_handle();
-                running.push(HealthTask { state, settings, task });
+                let mut task = JoinSet::new();
+                task.spawn(check(Arc::clone(&state), settings.clone()));
+                running.push(HealthTask { state, settings, _task: task });
             }
         }
         drop(in_force);

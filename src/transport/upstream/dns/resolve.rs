@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::address::{Preference, ResolvedAddress};
@@ -49,13 +49,7 @@ enum LookupTarget<'e> {
 /// The task that looks up one name; it ends when this is dropped.
 struct LookupTask {
     name: WatchedName,
-    task: AbortHandle,
-}
-
-impl Drop for LookupTask {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    _task: JoinSet<()>,
 }
 
 /// Looks up all configured names, also after each reload, until dropped. To be run only on the runtime that reloads.
@@ -68,9 +62,9 @@ pub(crate) async fn resolve_names(directory: Arc<impl Directory>, metrics: Arc<M
         running.retain(|task| names.contains(&task.name));
         for name in names {
             if running.iter().all(|task| task.name != name) {
-                let watching = watch_name(Arc::clone(&directory), Arc::clone(&metrics), name.clone(), lookup);
-                let task = tokio::spawn(watching).abort_handle();
-                running.push(LookupTask { name, task });
+                let mut task = JoinSet::new();
+                task.spawn(watch_name(Arc::clone(&directory), Arc::clone(&metrics), name.clone(), lookup));
+                running.push(LookupTask { name, _task: task });
             }
         }
         if changes.changed().await.is_err() {
