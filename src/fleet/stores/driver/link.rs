@@ -75,20 +75,6 @@ pub(in crate::fleet::stores) struct Opened<C> {
     pub(in crate::fleet::stores) driver: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-impl<C> Opened<C> {
-    /// Runs `calls` on the connection, which is used for nothing else.
-    pub(in crate::fleet::stores) async fn during<T, E: From<Failure>>(
-        self,
-        calls: impl AsyncFnOnce(&mut C) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let Self { mut connection, mut driver } = self;
-        select! {
-            result = calls(&mut connection) => result,
-            () = &mut driver => Err(Failure::Broken.into()),
-        }
-    }
-}
-
 /// The connection to one server; it is closed when this is dropped.
 pub(in crate::fleet::stores) struct Link<S: Server> {
     pub(in crate::fleet::stores) node: Arc<S>,

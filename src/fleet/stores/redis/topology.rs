@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value, cmd};
+use tokio::select;
+use tokio::time::timeout;
 
 use super::connection::Connector;
 use super::node::{Common, Node};
@@ -14,7 +15,7 @@ use super::routes::{Routes, SLOTS, slot};
 use super::script::key_of;
 use super::settings::Topology;
 use crate::engine::store::backend::Failure;
-use crate::fleet::stores::driver::{self, CONNECT_MAX, NodeAddress, Server as _};
+use crate::fleet::stores::driver::{self, CONNECT_MAX, NodeAddress, Opened, Server as _};
 
 /// The nodes of a store of Redis.
 pub(in crate::fleet::stores) type Nodes = driver::Nodes<Node, Map>;
@@ -137,13 +138,13 @@ pub(super) async fn master(
 /// Opens a connection for one question.
 async fn ask(connector: &Connector, node: &NodeAddress, command: &Cmd) -> Result<Value, Failure> {
     let asked = async {
-        let opened = connector.open(node).await.map_err(|error| error.failure)?;
-        let ask = async |connection: &mut MultiplexedConnection| {
-            connection.send_packed_command(command).await.map_err(|error| Failure::of(&error))
-        };
-        opened.during(ask).await
+        let Opened { mut connection, mut driver } = connector.open(node).await.map_err(|error| error.failure)?;
+        select! {
+            reply = connection.send_packed_command(command) => reply.map_err(|error| Failure::of(&error)),
+            () = &mut driver => Err(Failure::Broken),
+        }
     };
-    tokio::time::timeout(CONNECT_MAX, asked).await.unwrap_or(Err(Failure::Timeout))
+    timeout(CONNECT_MAX, asked).await.unwrap_or(Err(Failure::Timeout))
 }
 
 fn text(value: &Value) -> Option<&str> {
