@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::answer::{Answer, ProblemBody, json, problem};
 use super::state::Admin;
 use crate::engine::gate::Bound;
-use crate::engine::store::stream::{FleetView, MemberView};
+use crate::fleet::grpc::fleet::{FleetView, MemberView};
 
 /// The fleet as this replica sees it.
 #[derive(Serialize, Deserialize, ToSchema)]

@@ -17,7 +17,7 @@ use crate::base::telemetry::{Metrics, Taps};
 use crate::base::time::Timestamp;
 use crate::engine::gate::{Gate, NewestLive, Routing};
 use crate::engine::policy::api_keys::{EditedKeys, KeyEdit, KeyEditError};
-use crate::engine::store::stream::FleetStatus;
+use crate::fleet::grpc::fleet::Hub;
 use crate::transport::net::ListenAddress;
 use crate::transport::upstream::Directory;
 
@@ -58,7 +58,7 @@ pub struct Admin {
     /// Overrides set at run time.
     pub overrides: Overrides,
     /// The other replicas; `None` without connections to them.
-    pub fleet: Option<Arc<dyn FleetStatus>>,
+    pub fleet: Option<Arc<Hub>>,
     /// The file of bans that operators set.
     pub bans: Arc<BanFile>,
     /// Edits a file of API keys.

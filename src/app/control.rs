@@ -35,7 +35,6 @@ use crate::admin::{self, Admin, ConfigReader};
 use crate::base::telemetry::LogGuard;
 use crate::engine::gate::NewestLive;
 use crate::engine::store::snapshot::Secret;
-use crate::engine::store::stream::FleetStatus;
 use crate::fleet::grpc;
 use crate::transport::net::{Lifecycle, ListenAddress, Listener, SocketFile, name_this_process};
 use crate::transport::proxy::{self, ListenerKind, SharedState, WorkerService};
@@ -268,7 +267,7 @@ impl Control {
             routing: Arc::clone(&operators.routing),
             configuration: Arc::clone(&operators.text) as Arc<dyn ConfigReader>,
             reloads: operators.reloads.clone(),
-            fleet: self.fleet.as_ref().map(|fleet| Arc::clone(&fleet.hub) as Arc<dyn FleetStatus>),
+            fleet: self.fleet.as_ref().map(|fleet| Arc::clone(&fleet.hub)),
             bans: Arc::clone(&operators.bans),
             edit_keys: crate::config::api_keys::edit,
             audit: Arc::clone(&operators.audit),

@@ -35,14 +35,12 @@ mod replica;
 mod sequences;
 mod skew;
 mod states;
-mod view;
 
 pub use link::Link;
 pub use peer::{PeerId, PeerStatus};
 pub use pending::{KEYS_MAX, Pending, PendingCharge, becomes_urgent};
 pub use replica::{Ledger, Replica, Taken, Timing};
 pub use states::{merge_states, pack_states};
-pub use view::{FleetStatus, FleetView, MemberView};
 
 #[cfg(test)]
 mod models;

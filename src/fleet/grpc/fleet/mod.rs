@@ -26,6 +26,7 @@ mod status;
 pub use hub::{FleetParts, Hub};
 pub use listen::connections_max;
 pub use run::{accept, flush, run, unregister};
+pub use status::{FleetView, MemberView};
 
 #[cfg(test)]
 mod tests;

@@ -6,10 +6,49 @@ use super::hub::{Hub, State};
 use super::published::Published;
 use super::roster::{Count, Target};
 use crate::base::time::Timestamp;
-use crate::engine::store::stream::{FleetStatus, FleetView, MemberView};
+use crate::engine::store::stream::PeerStatus;
 
 /// The difference between two clocks from which on there is a warning, in nanoseconds.
 const SKEW_NS_MAX: u64 = 1_000_000_000;
+
+/// The fleet as one replica sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetView {
+    /// The address at which others reach this replica, if it is known.
+    pub address: Option<Box<str>>,
+    /// The process, by the instant of its start in unix nanoseconds.
+    pub epoch: u64,
+    /// The replicas, this one included.
+    pub replicas: u64,
+    /// Whether this replica keeps to its share, because another one does not hear it.
+    pub is_isolated: bool,
+    /// Whether states of another replica are on the way.
+    pub is_recovering: bool,
+    /// All others, connected ones first.
+    pub members: Vec<MemberView>,
+}
+
+impl FleetView {
+    /// The view of a replica that has no connections to others.
+    pub fn alone(replicas: u64, epoch: u64) -> Self {
+        Self { address: None, epoch, replicas, is_isolated: false, is_recovering: false, members: Vec::new() }
+    }
+}
+
+/// Another replica, or an address at which none has answered yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberView {
+    /// Its address, as far as it is known.
+    pub address: Box<str>,
+    /// Its process; `None` if none has answered.
+    pub epoch: Option<u64>,
+    /// What this replica knows of it.
+    pub status: Option<PeerStatus>,
+    /// Milliseconds since its last message.
+    pub silent_ms: Option<u64>,
+    /// Milliseconds since the newest message of this replica that it is known to have.
+    pub deaf_ms: Option<u64>,
+}
 
 impl Hub {
     /// Publishes the number of replicas, which may have changed.
@@ -92,6 +131,20 @@ impl Hub {
         let own = settings.advertise.as_deref();
         self.state().roster.addresses().filter(|address| own != Some(address)).map(Into::into).collect()
     }
+
+    /// The fleet now.
+    pub fn view(&self) -> FleetView {
+        let settings = self.settings.load();
+        let state = self.state();
+        FleetView {
+            address: settings.advertise.clone(),
+            epoch: self.own.epoch,
+            replicas: state.replicas(settings.max_replicas),
+            is_isolated: state.published.absent > 0,
+            is_recovering: state.replica.is_recovering(),
+            members: members(&state, self),
+        }
+    }
 }
 
 /// Numbers of other replicas.
@@ -162,19 +215,4 @@ fn members(state: &State, hub: &Hub) -> Vec<MemberView> {
         deaf_ms: None,
     }));
     all
-}
-
-impl FleetStatus for Hub {
-    fn view(&self) -> FleetView {
-        let settings = self.settings.load();
-        let state = self.state();
-        FleetView {
-            address: settings.advertise.clone(),
-            epoch: self.own.epoch,
-            replicas: state.replicas(settings.max_replicas),
-            is_isolated: state.published.absent > 0,
-            is_recovering: state.replica.is_recovering(),
-            members: members(&state, self),
-        }
-    }
 }
