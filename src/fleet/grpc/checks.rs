@@ -16,7 +16,7 @@ use super::watched::WatchedCheck;
 use crate::engine::gate::{Balance, Decider, Live, NamedCharge, NamedVerdict, UNITS_MAX, WorkerStores};
 use crate::engine::policy::descriptors::{CHECK_ENTRIES, Entry};
 
-/// The service on one worker.
+/// The services of checks on one worker.
 #[derive(Clone, Debug)]
 pub(super) struct LimiterApi {
     pub(super) server: Arc<Server>,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::answer::{duration, retry_ns};
+use super::checks::LimiterApi;
 use super::proto::envoy::config::core::v3::HeaderValue;
 use super::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
@@ -17,7 +18,6 @@ use super::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, Des
 use super::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::server::Server;
-use super::store_tasks::StoreTasks;
 use super::watched::WatchedCheck;
 use crate::engine::gate::{Budgets, Decider, Live, NamedCharge, NamedItem, NamedVerdict, UNITS_MAX, decisive};
 use crate::engine::limit::{Pace, Rate};
@@ -30,15 +30,8 @@ const DESCRIPTORS_MAX: usize = 256;
 const NS_PER_S: u64 = 1_000_000_000;
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// The service on one worker.
-#[derive(Clone, Debug)]
-pub(super) struct RateLimitApi {
-    pub(super) server: Arc<Server>,
-    pub(super) tasks: StoreTasks,
-}
-
 #[tonic::async_trait]
-impl RateLimitService for RateLimitApi {
+impl RateLimitService for LimiterApi {
     async fn should_rate_limit(
         &self,
         request: Request<RateLimitRequest>,

@@ -19,7 +19,6 @@ use super::checks::LimiterApi;
 use super::proto::DESCRIPTORS;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use super::proto::weir::v1::limiter_server::LimiterServer;
-use super::rate_limit::RateLimitApi;
 use super::server::Server;
 use super::store_tasks::StoreTasks;
 use super::watched::{CHECK_STREAM, Peer};
@@ -38,8 +37,9 @@ pub(super) struct Routes {
 impl Routes {
     pub(super) fn new(server: &Arc<Server>, tasks: &StoreTasks) -> Self {
         let max_bytes = server.settings.load().settings.max_message_bytes;
-        let limiter = LimiterServer::new(LimiterApi { server: Arc::clone(server), tasks: tasks.clone() });
-        let rate_limit = RateLimitServiceServer::new(RateLimitApi { server: Arc::clone(server), tasks: tasks.clone() });
+        let checks = LimiterApi { server: Arc::clone(server), tasks: tasks.clone() };
+        let limiter = LimiterServer::new(checks.clone());
+        let rate_limit = RateLimitServiceServer::new(checks);
         let charges = ChargesServer::new(ChargesApi(Arc::clone(server)));
         let health = HealthService::from_health_reporter(server.health.clone());
         let mut routes = vec![
