@@ -47,10 +47,8 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 enum Reached {
     /// To this process.
     Itself,
-    /// To a process with another connection.
-    Connected(ProcessId),
-    /// To a process, with a connection that has ended.
-    Ended(ProcessId),
+    /// To a process with another connection, or with one that has ended.
+    Process(ProcessId),
 }
 
 /// Keeps a connection to the replica at `address`, until dropped.
@@ -63,7 +61,7 @@ pub(super) async fn keep_connected(hub: Arc<Hub>, address: Box<str>) {
                 hub.found(&address, Target::Itself);
                 sleep(PAUSE_OWN).await;
             }
-            Ok(Reached::Connected(process) | Reached::Ended(process)) => {
+            Ok(Reached::Process(process)) => {
                 if hub.is_connected(process) {
                     hub.found(&address, Target::Instance(process.instance));
                 }
@@ -106,8 +104,8 @@ async fn reach(hub: &Arc<Hub>, address: &str) -> Result<Reached, Error> {
     };
     let opened = timeout(HANDSHAKE_TIMEOUT, connect).await.map_err(|_| "no answer in time")?;
     let Call { calling: _calling, membership, process, inbound, cut } = match opened? {
-        Opened::Joined(call) => *call,
-        Opened::Other(reached) => return Ok(reached),
+        Ok(call) => *call,
+        Err(reached) => return Ok(reached),
     };
     tokio::select! {
         ended = membership.receive_all(inbound) => {
@@ -117,7 +115,7 @@ async fn reach(hub: &Arc<Hub>, address: &str) -> Result<Reached, Error> {
         }
         () = cut.notified() => {}
     }
-    Ok(Reached::Ended(process))
+    Ok(Reached::Process(process))
 }
 
 /// An open connection that has joined the fleet.
@@ -129,18 +127,14 @@ struct Call {
     cut: Arc<Notify>,
 }
 
-enum Opened {
-    Joined(Box<Call>),
-    Other(Reached),
-}
-
 impl Call {
+    /// Opens a connection. The inner error says why there is no use for one more.
     async fn open(
         hub: &Arc<Hub>,
         address: &str,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         binding: &[u8],
-    ) -> Result<Opened, Error> {
+    ) -> Result<Result<Box<Self>, Reached>, Error> {
         let mut http = http2::Builder::new(TokioExecutor::new());
         http.timer(TokioTimer::new())
             .initial_stream_window_size(WINDOW_BYTES)
@@ -161,9 +155,9 @@ impl Call {
             BadHello::Malformed => "it is no replica".to_owned(),
         })?;
         if process.instance == hub.own.instance {
-            return Ok(Opened::Other(Reached::Itself));
+            return Ok(Err(Reached::Itself));
         }
-        let Some(calling) = hub.begin_call(process) else { return Ok(Opened::Other(Reached::Connected(process))) };
+        let Some(calling) = hub.begin_call(process) else { return Ok(Err(Reached::Process(process))) };
         let greetings = Greetings { caller: own, listener: hello, binding: binding.into() };
         let (outbound, joined) = Outbound::joining(Arc::clone(hub));
         let mut request = tonic::Request::new(outbound);
@@ -172,7 +166,7 @@ impl Call {
         let answer = match client.exchange(request).await {
             // The process may have cut this connection because of its own call.
             Err(status) if status.code() == Code::AlreadyExists || hub.is_connected(process) => {
-                return Ok(Opened::Other(Reached::Connected(process)));
+                return Ok(Err(Reached::Process(process)));
             }
             answer => answer.map_err(error_of)?,
         };
@@ -188,10 +182,10 @@ impl Call {
                 let _ = joined.send(ticket);
                 let membership = Membership::new(Arc::clone(hub), ticket);
                 let call = Self { calling, membership, process, inbound: answer.into_inner(), cut };
-                Ok(Opened::Joined(Box::new(call)))
+                Ok(Ok(Box::new(call)))
             }
-            Err(JoinError::Itself) => Ok(Opened::Other(Reached::Itself)),
-            Err(JoinError::Connected) => Ok(Opened::Other(Reached::Connected(process))),
+            Err(JoinError::Itself) => Ok(Err(Reached::Itself)),
+            Err(JoinError::Connected) => Ok(Err(Reached::Process(process))),
             Err(JoinError::Full) => Err("the fleet has `fleet.max_replicas` replicas".into()),
         }
     }
