@@ -54,24 +54,6 @@ impl Node {
         })
     }
 
-    /// Connects to the first member that accepts, and logs in.
-    async fn connect(&self) -> Result<Opened<Caller>, ConnectError> {
-        let first = self.first.load(Ordering::Relaxed);
-        let mut error = ConnectError::timeout();
-        for index in (0..self.servers.len()).map(|turn| (first + turn) % self.servers.len()) {
-            let Some(NodeAddress::Tcp { host, port }) = self.servers.get(index) else { continue };
-            let opened = timeout(CONNECT_MAX, grpc::open((host, *port), self.tls.as_ref())).await;
-            match opened.unwrap_or_else(|_| Err(ConnectError::timeout())) {
-                Ok(opened) => {
-                    self.first.store(index, Ordering::Relaxed);
-                    return self.log_in(opened).await;
-                }
-                Err(failed) => error = failed,
-            }
-        }
-        Err(error)
-    }
-
     async fn log_in(&self, opened: Opened<Caller>) -> Result<Opened<Caller>, ConnectError> {
         let (Some(user), Some(password)) = (&self.login.user, &self.login.password) else { return Ok(opened) };
         let question = AuthenticateRequest { name: user.to_string(), password: password.reveal().to_owned() };
@@ -105,8 +87,22 @@ impl Server for Node {
         self.servers.first().cloned()
     }
 
+    /// Connects to the first member that accepts, and logs in.
     async fn open(&self) -> Result<Opened<Caller>, ConnectError> {
-        self.connect().await
+        let first = self.first.load(Ordering::Relaxed);
+        let mut error = ConnectError::timeout();
+        for index in (0..self.servers.len()).map(|turn| (first + turn) % self.servers.len()) {
+            let Some(NodeAddress::Tcp { host, port }) = self.servers.get(index) else { continue };
+            let opened = timeout(CONNECT_MAX, grpc::open((host, *port), self.tls.as_ref())).await;
+            match opened.unwrap_or_else(|_| Err(ConnectError::timeout())) {
+                Ok(opened) => {
+                    self.first.store(index, Ordering::Relaxed);
+                    return self.log_in(opened).await;
+                }
+                Err(failed) => error = failed,
+            }
+        }
+        Err(error)
     }
 
     /// The next connection goes to another member.

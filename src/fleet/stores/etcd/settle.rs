@@ -34,8 +34,31 @@ impl Correct for Etcd {
 }
 
 impl Work for Etcd {
+    /// Ends loans whose units are neither given back nor followed by others, until dropped.
     async fn work(store: &Arc<EtcdStore>) {
-        settle(store).await;
+        loop {
+            let ends_all = store.is_ending.load(Ordering::Relaxed);
+            let added = store.ledger.added.notified();
+            match store.ledger.next_due() {
+                None => added.await,
+                Some(at) if !ends_all && at > store.now() => select! {
+                    () = added => {}
+                    () = sleep_until(store.context.clock.instant(store.clock.own(at))) => {}
+                },
+                Some(_) => {
+                    let is_made = match store.first() {
+                        Some((_, caller)) => {
+                            let due = store.ledger.take_due(store.now(), ends_all);
+                            send(store, &caller, due.into_iter().map(|key| (key, Vec::new())).collect()).await
+                        }
+                        None => false,
+                    };
+                    if !is_made {
+                        sleep(PAUSE).await;
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -49,33 +72,6 @@ fn by_key(reports: Vec<Report<EtcdReceipt>>) -> Vec<(KeyOf, Vec<Report<EtcdRecei
         by_key.entry(key).or_default().push(report);
     }
     by_key.into_iter().collect()
-}
-
-/// Ends loans whose units are neither given back nor followed by others, until dropped.
-async fn settle(store: &Arc<EtcdStore>) {
-    loop {
-        let ends_all = store.is_ending.load(Ordering::Relaxed);
-        let added = store.ledger.added.notified();
-        match store.ledger.next_due() {
-            None => added.await,
-            Some(at) if !ends_all && at > store.now() => select! {
-                () = added => {}
-                () = sleep_until(store.context.clock.instant(store.clock.own(at))) => {}
-            },
-            Some(_) => {
-                let is_made = match store.first() {
-                    Some((_, caller)) => {
-                        let due = store.ledger.take_due(store.now(), ends_all);
-                        send(store, &caller, due.into_iter().map(|key| (key, Vec::new())).collect()).await
-                    }
-                    None => false,
-                };
-                if !is_made {
-                    sleep(PAUSE).await;
-                }
-            }
-        }
-    }
 }
 
 /// Makes the reports about each key, some keys at once, and ends their loans. Returns whether all were made. After a failure,
