@@ -3,6 +3,7 @@
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -23,7 +24,7 @@ const PAUSE_FAILED: Duration = Duration::from_secs(2);
 pub(super) async fn follow(source: MemberSource, members: watch::Sender<Members>) {
     match source {
         MemberSource::Static(all) => {
-            publish(&members, all);
+            publish(&members, &all);
             pending::<()>().await;
         }
         MemberSource::Dns { host, port, servers } => {
@@ -51,7 +52,7 @@ async fn look_up(
     match found {
         Ok((addresses, ttl)) => {
             *failure = None;
-            publish(members, addresses.iter().map(|address| address.to_string().into_boxed_str()).collect());
+            publish(members, &addresses.iter().map(|address| address.to_string().into_boxed_str()).collect());
             ttl.unwrap_or(PAUSE_MAX).clamp(PAUSE_MIN, PAUSE_MAX)
         }
         Err(error) => {
@@ -65,10 +66,6 @@ async fn look_up(
     }
 }
 
-fn publish(members: &watch::Sender<Members>, all: Members) {
-    members.send_if_modified(|known| {
-        let differs = *known != all;
-        *known = all;
-        differs
-    });
+fn publish(members: &watch::Sender<Members>, all: &Members) {
+    members.send_if_modified(|known| std::mem::replace(known, Arc::clone(all)) != *all);
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -102,11 +103,7 @@ impl Registration {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let all: Members = registered.iter().cloned().collect();
-            members.send_if_modified(|known| {
-                let differs = *known != all;
-                *known = all;
-                differs
-            });
+            members.send_if_modified(|known| std::mem::replace(known, Arc::clone(&all)) != all);
             tokio::select! {
                 changes = watch.changes() => {
                     let changes = changes?;
