@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use prometheus::IntGauge;
+use prometheus::core::{Atomic, GenericGaugeVec};
 
 /// A number of things that exist now. Each change is an event of the log at level `trace`, after the change.
 ///
@@ -42,5 +43,14 @@ impl LiveGauge {
     /// The current number.
     pub fn get(&self) -> i64 {
         self.gauge.get()
+    }
+}
+
+/// Sets the series of a limit; removes it if there is no value.
+pub(super) fn set_or_remove<P: Atomic>(gauges: &GenericGaugeVec<P>, limit: &str, value: Option<P::T>) {
+    match value {
+        Some(value) => gauges.with_label_values(&[limit]).set(value),
+        // A missing series is no error.
+        None => _ = gauges.remove_label_values(&[limit]),
     }
 }

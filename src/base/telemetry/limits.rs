@@ -15,9 +15,9 @@ pub(super) struct LimitVecs {
     overflow: IntCounterVec,
     bans: IntCounterVec,
     banned: IntGaugeVec,
-    bound: IntGaugeVec,
-    adapted: GaugeVec,
-    streamed: IntCounterVec,
+    pub(super) bound: IntGaugeVec,
+    pub(super) adapted: GaugeVec,
+    pub(super) streamed: IntCounterVec,
     stale_answers: IntCounterVec,
     stale_stored: IntCounterVec,
     stale_evicted: IntCounterVec,
@@ -98,27 +98,6 @@ impl LimitVecs {
             banned_keys: self.banned.with_label_values(&[name]),
             unreadable: self.unreadable.clone(),
             cut: self.cut.clone(),
-        }
-    }
-
-    /// Units that other replicas charged to the limit `name`.
-    pub(super) fn streamed(&self, name: &str) -> IntCounter {
-        self.streamed.with_label_values(&[name])
-    }
-
-    pub(super) fn set_bound(&self, name: &str, units: Option<u64>) {
-        match units {
-            Some(units) => self.bound.with_label_values(&[name]).set(i64::try_from(units).unwrap_or(i64::MAX)),
-            // A missing series is no error.
-            None => _ = self.bound.remove_label_values(&[name]),
-        }
-    }
-
-    pub(super) fn set_adapted(&self, name: &str, ratio: Option<f64>) {
-        match ratio {
-            Some(ratio) => self.adapted.with_label_values(&[name]).set(ratio),
-            // A missing series is no error.
-            None => _ = self.adapted.remove_label_values(&[name]),
         }
     }
 

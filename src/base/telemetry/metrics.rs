@@ -8,7 +8,7 @@ use super::cells::{ByteCells, DurationHistogram, LimitCells};
 use super::checks::CheckMetrics;
 use super::factory::MetricFactory;
 use super::fleet::FleetMetrics;
-use super::gauge::LiveGauge;
+use super::gauge::{LiveGauge, set_or_remove};
 use super::histogram::as_float;
 use super::limits::{LimitMetrics, LimitVecs, StaleMetrics};
 use super::openmetrics;
@@ -31,8 +31,9 @@ pub struct Metrics {
     limits: LimitVecs,
     endpoints: EndpointVecs,
     stores: StoreVecs,
-    checks: CheckMetrics,
     scrape: Scrape,
+    /// The metrics of the limiter service.
+    pub checks: CheckMetrics,
     /// The time that Weir adds to a request that does not wait, from its parsed head to the start of forwarding.
     pub overhead: DurationHistogram,
     /// The bytes from and to clients.
@@ -285,14 +286,9 @@ impl Metrics {
         self.stores.store(name, self.scrape.store(name))
     }
 
-    /// The metrics of the limiter service.
-    pub fn checks(&self) -> CheckMetrics {
-        self.checks.clone()
-    }
-
     /// The counter of units that other replicas charged to the limit `name`. Equal names have the same series.
     pub fn streamed_units(&self, name: &str) -> IntCounter {
-        self.limits.streamed(name)
+        self.limits.streamed.with_label_values(&[name])
     }
 
     /// Removes the series of a store without those of its nodes. `kinds` are its kinds of errors.
@@ -308,22 +304,23 @@ impl Metrics {
 
     /// Sets the most that the fleet admits of a limit, as a multiple of it; `None` if replicas do not share the limit.
     pub fn set_fleet_bound(&self, limit: &str, ratio: Option<f64>) {
-        self.stores.set_bound(limit, ratio);
+        set_or_remove(&self.stores.bound, limit, ratio);
     }
 
     /// Sets the bound of a limit that follows its service; `None` for other limits.
     pub fn set_limit_bound(&self, limit: &str, units: Option<u64>) {
-        self.limits.set_bound(limit, units);
+        set_or_remove(&self.limits.bound, limit, units.map(|units| i64::try_from(units).unwrap_or(i64::MAX)));
     }
 
     /// Sets the part of its rate that a limit has by `adapt`, in thousandths; `None` for other limits.
     pub fn set_adapted_part(&self, limit: &str, part: Option<u64>) {
-        self.limits.set_adapted(limit, part.map(|part| as_float(part) / 1000.0));
+        set_or_remove(&self.limits.adapted, limit, part.map(|part| as_float(part) / 1000.0));
     }
 
     /// Removes the series of the leases of a limit that has none any more.
     pub fn remove_lease_units(&self, limit: &str) {
-        self.stores.remove_lease_units(limit);
+        // A missing series is no error.
+        let _ = self.stores.lease_units.remove_label_values(&[limit]);
     }
 
     /// Removes the series of an upstream.

@@ -57,9 +57,9 @@ pub(super) struct StoreVecs {
     errors: IntCounterVec,
     dropped: IntCounterVec,
     fallback: IntCounterVec,
-    lease_units: IntGaugeVec,
+    pub(super) lease_units: IntGaugeVec,
     clock_ahead: GaugeVec,
-    bound: GaugeVec,
+    pub(super) bound: GaugeVec,
 }
 
 impl StoreVecs {
@@ -114,18 +114,5 @@ impl StoreVecs {
     pub(super) fn limit(&self, name: &str, has_leases: bool) -> RemoteLimitMetrics {
         let lease_units = has_leases.then(|| self.lease_units.with_label_values(&[name]));
         RemoteLimitMetrics { fallback: self.fallback.with_label_values(&[name]), lease_units }
-    }
-
-    pub(super) fn set_bound(&self, limit: &str, ratio: Option<f64>) {
-        match ratio {
-            Some(ratio) => self.bound.with_label_values(&[limit]).set(ratio),
-            // A missing series is no error.
-            None => _ = self.bound.remove_label_values(&[limit]),
-        }
-    }
-
-    pub(super) fn remove_lease_units(&self, name: &str) {
-        // A missing series is no error.
-        let _ = self.lease_units.remove_label_values(&[name]);
     }
 }

@@ -76,7 +76,7 @@ impl Server {
             askers: Askers::new(random_process()?),
             gate,
             live,
-            checks: metrics.checks(),
+            checks: metrics.checks.clone(),
             metrics,
             taps,
             settings: ArcSwap::from_pointee(RunningSettings::new(settings)),
