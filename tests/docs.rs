@@ -147,7 +147,7 @@ fn every_metric_is_there_and_no_other() {
     store.errors("any");
     store.clock_ahead(0);
     metrics.problems.with_label_values(&["any"]);
-    metrics.jwks_fetched("any", true, Timestamp::ZERO);
+    metrics.jwks.expose("any");
     metrics.acme.expose("any");
     let text = String::from_utf8(metrics.render().unwrap()).unwrap();
     let registered: BTreeSet<_> =

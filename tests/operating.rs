@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use weir::base::telemetry::Metrics;
-use weir::base::time::Timestamp;
 use weir::config;
 
 const SIZING: &str = include_str!("../docs/operations/sizing.md");
@@ -46,7 +45,7 @@ fn every_option_and_metric_exists() {
     metrics.upstream("any");
     metrics.endpoint("any", "any");
     metrics.problems.with_label_values(&["any"]);
-    metrics.jwks_fetched("any", true, Timestamp::ZERO);
+    metrics.jwks.expose("any");
     let exposition = String::from_utf8(metrics.render().unwrap()).unwrap();
     let tables = ["server.", "timeouts.", "hold.", "tokens.", "limit.", "snapshot.", "admin.", "log.", "upstream."];
     for code in PAGES.iter().copied().flat_map(codes) {

@@ -56,7 +56,7 @@ pub(super) async fn run(shared: Arc<SharedState>, mut lifecycle: watch::Receiver
 async fn follow(shared: &Arc<SharedState>) -> Infallible {
     let mut reloads = shared.reloads.subscribe();
     loop {
-        shared.metrics.acme.clear();
+        shared.metrics.acme.clear_times();
         let settings = in_force(shared).map(|acme| Arc::clone(&acme.settings));
         let replaced = async {
             while in_force(shared).map(|acme| Arc::clone(&acme.settings)) == settings {
@@ -85,7 +85,7 @@ fn show(shared: &SharedState, settings: &AcmeSettings, certificate: &Arc<ServerC
     if let Some(acme) = in_force(shared) {
         acme.show(Some(Arc::clone(certificate)));
     }
-    shared.metrics.acme.expires(first(settings), certificate.valid()[1]);
+    shared.metrics.acme.set_time(first(settings), certificate.valid()[1]);
 }
 
 /// The label of metrics: the first host.
@@ -138,7 +138,7 @@ async fn renew(shared: &Arc<SharedState>, settings: &Arc<AcmeSettings>) -> Infal
                 current = Some(certificate);
             }
             Err(error) => {
-                shared.metrics.acme.ordered(first(settings), false);
+                shared.metrics.acme.count(first(settings), false);
                 schedule.failed(now, asked.take(), random);
                 let retry_s = schedule.due(None, random).ns_since(now) / 1_000_000_000;
                 tracing::error!(domains = ?settings.domains, %error, retry_s, "no certificate by ACME");
@@ -181,7 +181,7 @@ async fn attempt(
     let certificate = ServerCertificate::new(pem.as_bytes(), pem.as_bytes());
     let certificate = certificate.map_err(|error| format!("the issued certificate is invalid: {error}"))?;
     let certificate = Arc::new(certificate);
-    shared.metrics.acme.ordered(first(settings), true);
+    shared.metrics.acme.count(first(settings), true);
     show(shared, settings, &certificate);
     if let Err(error) = in_background(files, move |files| files.save_certificate(pem.as_bytes())).await {
         tracing::error!(%error, "the certificate is in use, but a restart has to order it again");

@@ -130,7 +130,10 @@ impl Jwks {
             if let Some(known) = self.lock().get_mut(&url) {
                 known.schedule.tried(taken.is_ok(), now);
             }
-            shared.metrics.jwks_fetched(name, taken.is_ok(), now);
+            shared.metrics.jwks.count(name, taken.is_ok());
+            if taken.is_ok() {
+                shared.metrics.jwks.set_time(name, now);
+            }
             match taken {
                 Ok(true) => tracing::info!(identity = name, "keys fetched"),
                 Ok(false) => tracing::debug!(identity = name, "keys fetched; they are unchanged"),

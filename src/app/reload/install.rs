@@ -24,7 +24,7 @@ pub(in crate::app) fn install(
 ) -> RunningConfig {
     metrics.overrides_left_out.set(i64::try_from(config.run_time.rejected_count).unwrap_or(i64::MAX));
     for (identity, _) in config.policy.fetched_keys() {
-        metrics.show_jwks(identity);
+        metrics.jwks.expose(identity);
     }
     let tokens = match before.filter(|_| only_overrides) {
         Some(before) => Arc::clone(&before.live.tokens),

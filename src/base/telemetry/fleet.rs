@@ -3,6 +3,7 @@
 use prometheus::{Error, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
 use super::factory::MetricFactory;
+use super::histogram::as_float;
 use crate::base::time::Timestamp;
 
 /// The metrics of the connections between replicas.
@@ -82,7 +83,7 @@ impl FleetMetrics {
         self.up.with_label_values(labels).set(i64::from(is_up));
         self.lag.with_label_values(labels).set(i64::try_from(lag).unwrap_or(i64::MAX));
         if let Some(at) = last_received {
-            self.last_received.with_label_values(labels).set(at.as_ns() as f64 / 1e9);
+            self.last_received.with_label_values(labels).set(as_float(at.as_ns()) / 1e9);
         }
         if let Some(ahead_ns) = ahead_ns {
             self.skew.with_label_values(labels).set(ahead_ns as f64 / 1e9);

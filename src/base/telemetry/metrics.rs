@@ -1,12 +1,12 @@
 //! The Prometheus metrics. Handles with labels are resolved when a policy is installed, never for a request.
 
 use prometheus::proto::MetricFamily;
-use prometheus::{Encoder, Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder};
+use prometheus::{Encoder, Gauge, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder};
 
-use super::acme::AcmeMetrics;
 use super::cells::{ByteCells, DurationHistogram, LimitCells};
 use super::checks::CheckMetrics;
 use super::factory::MetricFactory;
+use super::fetches::FetchMetrics;
 use super::fleet::FleetMetrics;
 use super::gauge::{LiveGauge, set_or_remove};
 use super::histogram::as_float;
@@ -80,10 +80,10 @@ pub struct Metrics {
     pub reload_timestamp: Gauge,
     /// Overrides set at run time that do not fit the configuration.
     pub overrides_left_out: IntGauge,
-    jwks_fetches: IntCounterVec,
-    jwks_timestamp: GaugeVec,
-    /// The metrics of certificates by ACME.
-    pub acme: AcmeMetrics,
+    /// The fetches of keys behind URLs by identity, and the times of the last successful ones.
+    pub jwks: FetchMetrics,
+    /// The orders of certificates by ACME by their first host, and the ends of the certificates.
+    pub acme: FetchMetrics,
     /// The metrics of snapshots, which [`Metrics::show_snapshots`] registers.
     pub snapshots: SnapshotMetrics,
     /// The metrics of a remote configuration, which [`Metrics::show_remote_config`] registers.
@@ -148,17 +148,8 @@ impl Metrics {
                 .float_gauge("weir_config_last_reload_timestamp_seconds", "When the last successful reload was.")?,
             overrides_left_out: make
                 .gauge("weir_overrides_left_out", "Overrides set at run time that do not fit the configuration.")?,
-            jwks_fetches: make.counters(
-                "weir_jwks_fetches_total",
-                "Fetches of keys behind a URL.",
-                &["identity", "result"],
-            )?,
-            jwks_timestamp: make.float_gauges(
-                "weir_jwks_last_success_timestamp_seconds",
-                "When keys behind a URL were last fetched.",
-                &["identity"],
-            )?,
-            acme: AcmeMetrics::new(&make)?,
+            jwks: FetchMetrics::of_jwks(&make)?,
+            acme: FetchMetrics::of_acme(&make)?,
             snapshots: SnapshotMetrics::new()?,
             remote_config: RemoteConfigMetrics::new()?,
             registry: make.registry,
@@ -187,29 +178,10 @@ impl Metrics {
         FleetMetrics::new(&MetricFactory { registry: self.registry.clone() })
     }
 
-    /// Creates the series of the key fetches of an identity at 0.
-    pub fn show_jwks(&self, identity: &str) {
-        for result in ["ok", "failed"] {
-            self.jwks_fetches.with_label_values(&[identity, result]);
-        }
-        self.jwks_timestamp.with_label_values(&[identity]);
-    }
-
-    /// Counts a fetch of the keys of an identity at `now`.
-    #[allow(clippy::cast_precision_loss)] // seconds, exact to the year 285 million
-    pub fn jwks_fetched(&self, identity: &str, is_good: bool, now: Timestamp) {
-        let result = if is_good { "ok" } else { "failed" };
-        self.jwks_fetches.with_label_values(&[identity, result]).inc();
-        if is_good {
-            self.jwks_timestamp.with_label_values(&[identity]).set(now.as_secs() as f64);
-        }
-    }
-
     /// Records a successful reload at `now`.
-    #[allow(clippy::cast_precision_loss)] // seconds, exact to the year 285 million
     pub fn reloaded(&self, now: Timestamp) {
         self.reload_successful.set(1);
-        self.reload_timestamp.set(now.as_secs() as f64);
+        self.reload_timestamp.set(as_float(now.as_secs()));
     }
 
     /// Sets the bytes of untaken responses of one worker. `before` is the last value of this worker.

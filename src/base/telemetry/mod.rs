@@ -2,10 +2,10 @@
 //!
 //! Label values come from the configuration, never from a client. Not here: the HTTP endpoint /metrics (admin).
 
-mod acme;
 mod cells;
 mod checks;
 mod factory;
+mod fetches;
 mod fleet;
 mod gauge;
 mod histogram;
@@ -26,11 +26,11 @@ mod stores;
 mod tap;
 mod upstreams;
 
-pub use acme::AcmeMetrics;
 pub use cells::{
     ByteCells, DurationHistogram, EndpointCells, EndpointResult, LimitCells, LimitDecision, UpstreamCells,
 };
 pub use checks::{CheckCounters, CheckMetrics};
+pub use fetches::FetchMetrics;
 pub use fleet::{FleetMetrics, Traffic};
 pub use gauge::LiveGauge;
 pub use histogram::HistogramSnapshot;

@@ -2,6 +2,7 @@
 
 use prometheus::proto::{Histogram, MetricType};
 
+use super::histogram::as_float;
 use super::metrics::Metrics;
 
 /// The value of one series. A histogram is its mean; a histogram without observations has no sample.
@@ -38,10 +39,9 @@ impl Metrics {
 }
 
 /// The mean of all observations; `None` without observations.
-#[expect(clippy::cast_precision_loss)] // a mean for the eye
 fn mean(histogram: &Histogram) -> Option<f64> {
     let count = histogram.get_sample_count();
-    (count > 0).then(|| histogram.get_sample_sum() / count as f64)
+    (count > 0).then(|| histogram.get_sample_sum() / as_float(count))
 }
 
 #[cfg(test)]

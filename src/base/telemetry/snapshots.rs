@@ -2,6 +2,7 @@
 
 use prometheus::{Gauge, IntGauge, Registry};
 
+use super::histogram::as_float;
 use crate::base::time::Timestamp;
 
 /// The metrics of snapshots.
@@ -33,10 +34,9 @@ impl SnapshotMetrics {
     }
 
     /// Records that a snapshot of `bytes` bytes was written at `now`.
-    #[allow(clippy::cast_precision_loss)] // seconds, exact to the year 285 million
     pub fn written(&self, bytes: u64, now: Timestamp) {
         self.successful.set(1);
-        self.timestamp.set(now.as_secs() as f64);
+        self.timestamp.set(as_float(now.as_secs()));
         self.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 }
