@@ -57,17 +57,13 @@ const HEADROOM_BUCKET: [u8; 128] = {
 };
 
 /// The counters of one limit.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LimitCells(CellsByThread<LIMIT_CELLS>);
 
 /// The results, the buckets of the headroom, a bucket above all bounds, and the sum of the percents.
 const LIMIT_CELLS: usize = LIMIT_DECISIONS.len() + HEADROOM_PERCENT.len() + 2;
 
 impl LimitCells {
-    pub(super) fn new() -> Self {
-        Self(CellsByThread::new())
-    }
-
     /// Counts a result without a headroom.
     pub fn count(&self, decided: LimitDecision) {
         self.0.of_thread().add(decided as usize, 1);
@@ -95,14 +91,10 @@ impl LimitCells {
 }
 
 /// The counters of the outcomes of requests.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct OutcomeCells(CellsByThread<{ Outcome::ALL.len() }>);
 
 impl OutcomeCells {
-    pub(super) fn new() -> Self {
-        Self(CellsByThread::new())
-    }
-
     #[inline]
     pub(super) fn count(&self, outcome: Outcome) {
         self.0.of_thread().add(outcome.index(), 1);
@@ -117,14 +109,10 @@ impl OutcomeCells {
 pub(super) const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 /// The counters of responses by class of status.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct StatusCells(CellsByThread<{ STATUS_CLASSES.len() }>);
 
 impl StatusCells {
-    pub(super) fn new() -> Self {
-        Self(CellsByThread::new())
-    }
-
     /// Counts a response. A status above 599 counts as 5xx.
     #[inline]
     pub(super) fn count(&self, status: u16) {
@@ -157,14 +145,8 @@ impl UpstreamCells {
 pub(super) const DIRECTIONS: [&str; 2] = ["received", "sent"];
 
 /// The counters of the bytes that clients send and receive, TLS not included.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ByteCells(CellsByThread<{ DIRECTIONS.len() }>);
-
-impl Default for ByteCells {
-    fn default() -> Self {
-        Self(CellsByThread::new())
-    }
-}
 
 impl ByteCells {
     /// Counts bytes that were received.
@@ -212,7 +194,7 @@ const ENDED: usize = BEGUN + 1;
 
 impl EndpointCells {
     pub(super) fn new(latency: DurationHistogram) -> Self {
-        Self { counts: CellsByThread::new(), latency }
+        Self { counts: CellsByThread::default(), latency }
     }
 
     /// Counts a result.
@@ -264,7 +246,7 @@ pub struct DurationHistogram {
 impl DurationHistogram {
     /// An empty histogram with these upper bounds in nanoseconds.
     pub(super) fn new(bounds_ns: [u64; DURATION_BOUNDS]) -> Self {
-        Self { cells: CellsByThread::new(), bounds_ns }
+        Self { cells: CellsByThread::default(), bounds_ns }
     }
 
     /// Adds a duration.
@@ -297,11 +279,13 @@ struct ThreadCells<'c> {
     is_alone: bool,
 }
 
-impl<const N: usize> CellsByThread<N> {
-    fn new() -> Self {
+impl<const N: usize> Default for CellsByThread<N> {
+    fn default() -> Self {
         Self(Arc::new(std::array::from_fn(|_| Cells(std::array::from_fn(|_| AtomicU64::new(0))))))
     }
+}
 
+impl<const N: usize> CellsByThread<N> {
     #[inline]
     fn of_thread(&self) -> ThreadCells<'_> {
         let number = thread_number();
@@ -381,7 +365,7 @@ mod tests {
 
     #[test]
     fn headroom_is_a_ratio() {
-        let cells = LimitCells::new();
+        let cells = LimitCells::default();
         for percent in [0, 1, 10, 90, 91, 100] {
             cells.decided(LimitDecision::Admitted, percent);
         }
@@ -392,7 +376,7 @@ mod tests {
 
     #[test]
     fn statuses_have_classes() {
-        let cells = StatusCells::new();
+        let cells = StatusCells::default();
         for status in [0, 99, 101, 200, 206, 304, 404, 429, 499, 500, 599, 600, 999, u16::MAX] {
             cells.count(status);
         }
@@ -401,7 +385,7 @@ mod tests {
 
     #[test]
     fn counts_of_many_threads_add_up() {
-        let cells = OutcomeCells::new();
+        let cells = OutcomeCells::default();
         let count = || (0..1000).for_each(|_| cells.count(Outcome::Forwarded));
         std::thread::scope(|scope| (0..2 * ALONE).for_each(|_| _ = scope.spawn(count)));
         assert_eq!(cells.counted(Outcome::Forwarded), 2 * 1000 * ALONE as u64);

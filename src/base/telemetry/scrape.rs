@@ -103,9 +103,9 @@ impl Scrape {
                 )?,
                 describe("weir_store_request_duration_seconds", "Time of the calls of stores.", &["store"])?,
             ],
-            outcomes: OutcomeCells::new(),
+            outcomes: OutcomeCells::default(),
             overhead: durations(OVERHEAD_BOUNDS_US),
-            statuses: StatusCells::new(),
+            statuses: StatusCells::default(),
             client_bytes: ByteCells::default(),
             by_upstream: Arc::default(),
             by_limit: Arc::default(),
@@ -117,13 +117,13 @@ impl Scrape {
     /// The cells of the limit `name`. Equal names have the same cells.
     pub(super) fn limit(&self, name: &str) -> LimitCells {
         let mut by_limit = self.by_limit.lock().unwrap_or_else(PoisonError::into_inner);
-        by_limit.entry(name.to_owned()).or_insert_with(LimitCells::new).clone()
+        by_limit.entry(name.to_owned()).or_default().clone()
     }
 
     /// The cells of the upstream `name`. Equal names have the same cells.
     pub(super) fn upstream(&self, name: &str) -> UpstreamCells {
         let mut by_upstream = self.by_upstream.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || UpstreamCells { statuses: StatusCells::new(), duration: durations(UPSTREAM_BOUNDS_US) };
+        let new = || UpstreamCells { statuses: StatusCells::default(), duration: durations(UPSTREAM_BOUNDS_US) };
         by_upstream.entry(name.to_owned()).or_insert_with(new).clone()
     }
 
