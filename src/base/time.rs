@@ -127,11 +127,6 @@ pub fn system_now() -> Timestamp {
     Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, saturating_ns))
 }
 
-/// The current date of the system in whole seconds, for work that is done only once in a while.
-pub fn coarse_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
 /// `duration` in nanoseconds, at most `u64::MAX` (584 years).
 pub fn saturating_ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)

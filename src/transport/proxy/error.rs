@@ -94,7 +94,7 @@ impl ProblemLog {
             return tracing::debug!(upstream, endpoint, cause, "{detail}");
         }
         let (second, lines) = self.second.get();
-        let now = time::coarse_s();
+        let now = time::system_now().as_secs();
         let lines = if second == now { lines } else { 0 };
         if lines >= LINES_PER_S {
             return self.left_out.set(self.left_out.get() + 1);

@@ -136,8 +136,8 @@ pub fn restore(
 ) -> Result<Restored, SnapshotError> {
     let mut blocks = BlockReader::new(from)?;
     let (tag, payload) = blocks.next()?;
-    let start = Start::unpack(payload).filter(|_| tag == Tag::Start);
-    let Start { secret, written, system } = start.ok_or(SnapshotError::Damaged("its first block is missing"))?;
+    let start = unpack_start(payload).filter(|_| tag == Tag::Start);
+    let (secret, written, system) = start.ok_or(SnapshotError::Damaged("its first block is missing"))?;
     let age_ns = now.ns_since(system);
     let moved = ClockShift { by_ns: moved_by(written, age_ns, now), now };
     let mut limits: Vec<RestoredLimit> = Vec::new();
@@ -167,20 +167,11 @@ fn moved_by(written: Timestamp, age_ns: u64, now: Timestamp) -> i64 {
     if by_ns.unsigned_abs() < STEP_NS_MIN { 0 } else { by_ns }
 }
 
-/// The first block.
-struct Start {
-    secret: Secret,
-    written: Timestamp,
-    system: Timestamp,
-}
-
-impl Start {
-    fn unpack(payload: &[u8]) -> Option<Self> {
-        let mut from = Unpacker::new(payload, ClockShift::default());
-        let secret = from.bytes(16)?.try_into().ok()?;
-        let start = Self { secret, written: from.instant()?, system: from.instant()? };
-        from.is_empty().then_some(start)
-    }
+/// The first block: the secret, and the time of writing by the clock of Weir and by that of the system.
+fn unpack_start(payload: &[u8]) -> Option<(Secret, Timestamp, Timestamp)> {
+    let mut from = Unpacker::new(payload, ClockShift::default());
+    let start = (from.bytes(16)?.try_into().ok()?, from.instant()?, from.instant()?);
+    from.is_empty().then_some(start)
 }
 
 impl RestoredLimit {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::history::History;
 use super::message::{Cursor, Echo, Received};
-use super::sequences::{Added, SEQUENCE_MAX, Sequences, WINDOW};
+use super::sequences::{SEQUENCE_MAX, Sequences, WINDOW};
 use super::skew::Skew;
 use crate::base::time::Timestamp;
 
@@ -141,7 +141,7 @@ impl Peer {
     /// Notes a batch of the peer, which learns of it until `acknowledge_at`. Returns whether the batch is new.
     pub(super) fn receive(&mut self, sequence: u64, acknowledge_at: Timestamp) -> bool {
         self.acknowledge_at.get_or_insert(acknowledge_at);
-        self.received.add(sequence) == Added::New
+        self.received.add(sequence)
     }
 
     /// The next batch that the peer lacks, if one more may be on the way, and when it was made. Batches are sent again

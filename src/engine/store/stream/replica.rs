@@ -166,7 +166,7 @@ impl Replica {
     }
 
     /// Makes batches of the charges in `ledger`. Messages are due for all peers after it.
-    pub fn tick<L: Ledger + ?Sized>(&mut self, ledger: &mut L, now: Timestamp) {
+    pub fn tick(&mut self, ledger: &mut dyn Ledger, now: Timestamp) {
         self.ticked = now;
         self.tick_at = now.saturating_add_ns(self.timing.interval_ns.max(self.send_ns()));
         self.collect(ledger, now);
@@ -179,7 +179,7 @@ impl Replica {
         }
     }
 
-    fn collect<L: Ledger + ?Sized>(&mut self, ledger: &mut L, now: Timestamp) {
+    fn collect(&mut self, ledger: &mut dyn Ledger, now: Timestamp) {
         let Taken { limits, bans, is_complete } = ledger.take(now);
         if !is_complete {
             self.history.leave_gap();
@@ -188,12 +188,7 @@ impl Replica {
     }
 
     /// The next message to `peer`; `None` if nothing is due.
-    pub fn next_message<L: Ledger + ?Sized>(
-        &mut self,
-        peer: PeerId,
-        ledger: &mut L,
-        now: Timestamp,
-    ) -> Option<Message> {
+    pub fn next_message(&mut self, peer: PeerId, ledger: &mut dyn Ledger, now: Timestamp) -> Option<Message> {
         let again_ns = self.timing.isolate_after_ns / SENDS;
         let id = peer;
         let asked = self.peers.get_mut(&peer).filter(|peer| peer.is_connected)?.asked.take();
@@ -238,7 +233,7 @@ impl Replica {
     }
 
     /// Takes a message of `peer`. Messages may be due for it after this.
-    pub fn receive<L: Ledger + ?Sized>(&mut self, peer: PeerId, message: &Message, ledger: &mut L, now: Timestamp) {
+    pub fn receive(&mut self, peer: PeerId, message: &Message, ledger: &mut dyn Ledger, now: Timestamp) {
         let Timing { interval_ns, isolate_after_ns } = self.timing;
         let id = peer;
         if message.echo.is_some() && !self.reaches(peer, now) {

@@ -15,17 +15,6 @@ pub(super) const WINDOW: u64 = 64;
 /// The greatest number. A peer that counts from 1 never comes so far.
 pub(super) const SEQUENCE_MAX: u64 = u64::MAX / 2;
 
-/// The result of adding a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Added {
-    /// The number is new.
-    New,
-    /// The set had the number.
-    Duplicate,
-    /// The number is too far ahead, and was not added.
-    Ahead,
-}
-
 impl Sequences {
     /// Whether the set has `sequence`.
     pub(super) fn contains(&self, sequence: u64) -> bool {
@@ -35,18 +24,13 @@ impl Sequences {
         }
     }
 
-    /// Adds `sequence`.
-    pub(super) fn add(&mut self, sequence: u64) -> Added {
-        let Some(bit) = sequence.checked_sub(self.base + 1) else { return Added::Duplicate };
-        if bit >= WINDOW {
-            return Added::Ahead;
-        }
-        if self.ahead >> bit & 1 == 1 {
-            return Added::Duplicate;
-        }
+    /// Adds `sequence`, unless it is too far ahead. Returns whether the set has gained it.
+    pub(super) fn add(&mut self, sequence: u64) -> bool {
+        let bit = sequence.checked_sub(self.base + 1).filter(|bit| *bit < WINDOW);
+        let Some(bit) = bit.filter(|bit| self.ahead >> bit & 1 == 0) else { return false };
         self.ahead |= 1 << bit;
         self.advance();
-        Added::New
+        true
     }
 
     /// Adds all numbers up to `base`. Returns whether one of them was missing.
@@ -78,26 +62,26 @@ mod tests {
     #[test]
     fn numbers_are_added_once_in_any_order() {
         let mut set = Sequences::default();
-        for (sequence, added, after) in [
-            (1, Added::New, of(1, 0)),
-            (1, Added::Duplicate, of(1, 0)),
-            (3, Added::New, of(1, 0b10)),
-            (3, Added::Duplicate, of(1, 0b10)),
-            (5, Added::New, of(1, 0b1010)),
-            (2, Added::New, of(3, 0b10)),
-            (4, Added::New, of(5, 0)),
-            (0, Added::Duplicate, of(5, 0)),
-            (69, Added::New, of(5, 1 << 63)),
-            (70, Added::Ahead, of(5, 1 << 63)),
-            (u64::MAX, Added::Ahead, of(5, 1 << 63)),
+        for (sequence, is_new, is_ahead, after) in [
+            (1, true, false, of(1, 0)),
+            (1, false, false, of(1, 0)),
+            (3, true, false, of(1, 0b10)),
+            (3, false, false, of(1, 0b10)),
+            (5, true, false, of(1, 0b1010)),
+            (2, true, false, of(3, 0b10)),
+            (4, true, false, of(5, 0)),
+            (0, false, false, of(5, 0)),
+            (69, true, false, of(5, 1 << 63)),
+            (70, false, true, of(5, 1 << 63)),
+            (u64::MAX, false, true, of(5, 1 << 63)),
         ] {
-            assert_eq!(set.add(sequence), added, "{sequence}");
+            assert_eq!(set.add(sequence), is_new, "{sequence}");
             assert_eq!(set, after, "{sequence}");
-            assert_eq!(set.contains(sequence), added != Added::Ahead, "{sequence}");
+            assert_eq!(set.contains(sequence), !is_ahead, "{sequence}");
         }
         assert!(!set.contains(68) && !set.contains(70));
         for sequence in 6..69 {
-            assert_eq!(set.add(sequence), Added::New);
+            assert!(set.add(sequence));
         }
         assert_eq!(set, of(69, 0), "all 64 bits at once");
     }

@@ -135,16 +135,11 @@ impl Group {
         Key { first: key.first & !(LOCKED | OCCUPIED), ..key }
     }
 
-    /// The first slot of the search for `key`. These bits do not select its group.
-    #[inline]
-    fn start(key: Key) -> usize {
-        usize::try_from(key.first >> (u64::BITS - SLOTS.trailing_zeros())).unwrap_or(0)
-    }
-
     /// The positions of slots in the order of the search for `key`.
     #[inline]
     fn positions(key: Key) -> impl Iterator<Item = usize> {
-        let start = Self::start(key);
+        // These bits do not select the group.
+        let start = usize::try_from(key.first >> (u64::BITS - SLOTS.trailing_zeros())).unwrap_or(0);
         (start..start + SLOTS).map(|position| position % SLOTS)
     }
 

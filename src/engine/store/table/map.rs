@@ -19,7 +19,9 @@ pub(super) trait Map<S>: Debug {
     fn len(&self) -> usize;
 
     /// Calls `seen` with the state of `key`, if it is found at the first look. Otherwise it may still be in the map.
-    fn find_fast<T>(&self, key: Key, seen: impl FnOnce(&mut S) -> T) -> Option<T>;
+    fn find_fast<T>(&self, key: Key, seen: impl FnOnce(&mut S) -> T) -> Option<T> {
+        self.find(key, seen).ok()
+    }
 
     /// Calls `seen` with the state of `key`. Returns `seen` if there is no state.
     fn find<T, F: FnOnce(&mut S) -> T>(&self, key: Key, seen: F) -> Result<T, F>;

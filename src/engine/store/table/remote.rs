@@ -122,13 +122,6 @@ impl Table {
         }
     }
 
-    /// Puts the mirror of `key` in doubt: replies to questions that are asked before `until` may lack a change.
-    fn doubt(&self, key: Key, until: Timestamp) {
-        if let Some(mirrors) = self.mirrors.get() {
-            mirrors.doubt(key, until);
-        }
-    }
-
     /// When the store was asked for the state that the mirror of `key` has; `None` if the key has no mirror.
     pub fn mirrored_at(&self, key: Key) -> Option<Timestamp> {
         self.mirrors.get()?.queried_at(key)
@@ -248,10 +241,9 @@ impl Table {
         let mut bytes = Vec::new();
         for (key, assumed, reported) in self.mirrors.get().map_or_else(Vec::new, |mirrors| mirrors.unheard()) {
             let Some(rule) = rule_of(key) else { continue };
-            let remaining = self.peek(key, rule, 0, now).remaining;
-            let spent = rule.capacity().saturating_sub(remaining).saturating_add(self.over(key, rule, now));
             // Time has given some of them back: of the others, the same part is of this replica.
-            let surplus = u128::from(spent.min(assumed)) * u128::from(assumed.saturating_sub(reported));
+            let surplus =
+                u128::from(self.owed(key, rule, now).min(assumed)) * u128::from(assumed.saturating_sub(reported));
             let surplus = u64::try_from(surplus / u128::from(assumed)).unwrap_or(u64::MAX);
             matched!(&self.kind, rule, |keys, rule| {
                 keys.pack_settled(key, rule, signed(surplus).saturating_neg(), now, &mut bytes);
@@ -298,7 +290,9 @@ impl Table {
 
     /// Notes that units of `key` go back to the store, which may still deny as if they did not.
     pub fn refunded(&self, key: Key, now: Timestamp) {
-        self.doubt(key, now.saturating_add_ns(REFUND_NS));
+        if let Some(mirrors) = self.mirrors.get() {
+            mirrors.doubt(key, now.saturating_add_ns(REFUND_NS));
+        }
     }
 
     /// Gives a charge of a remote limit back: to the mirror at once, and to the store in the background.

@@ -35,10 +35,6 @@ impl<S: Debug + Packed> Map<S> for Shards<S> {
         self.len.get()
     }
 
-    fn find_fast<T>(&self, key: Key, seen: impl FnOnce(&mut S) -> T) -> Option<T> {
-        self.find(key, seen).ok()
-    }
-
     fn find<T, F: FnOnce(&mut S) -> T>(&self, key: Key, seen: F) -> Result<T, F> {
         match self.states.get_mut(&key) {
             Some(mut state) => Ok(seen(&mut state)),
