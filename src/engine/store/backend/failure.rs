@@ -42,48 +42,30 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// All kinds.
-    pub const ALL: [Self; 17] = [
-        Self::Timeout,
-        Self::Connection,
-        Self::Broken,
-        Self::Loading,
-        Self::OutOfMemory,
-        Self::ReadOnly,
-        Self::MasterDown,
-        Self::ClusterDown,
-        Self::Moving,
-        Self::Login,
-        Self::Permission,
-        Self::Persistence,
-        Self::Busy,
-        Self::Reply,
-        Self::Limit,
-        Self::Rule,
-        Self::Other,
+    /// All kinds in the order of their discriminants, with their labels of `weir_store_errors_total`.
+    pub const ALL: [(Self, &'static str); 17] = [
+        (Self::Timeout, "timeout"),
+        (Self::Connection, "connection"),
+        (Self::Broken, "broken"),
+        (Self::Loading, "loading"),
+        (Self::OutOfMemory, "oom"),
+        (Self::ReadOnly, "readonly"),
+        (Self::MasterDown, "masterdown"),
+        (Self::ClusterDown, "clusterdown"),
+        (Self::Moving, "moving"),
+        (Self::Login, "login"),
+        (Self::Permission, "permission"),
+        (Self::Persistence, "persistence"),
+        (Self::Busy, "busy"),
+        (Self::Reply, "reply"),
+        (Self::Limit, "limit"),
+        (Self::Rule, "rule"),
+        (Self::Other, "other"),
     ];
 
     /// The label of `weir_store_errors_total`.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::Connection => "connection",
-            Self::Broken => "broken",
-            Self::Loading => "loading",
-            Self::OutOfMemory => "oom",
-            Self::ReadOnly => "readonly",
-            Self::MasterDown => "masterdown",
-            Self::ClusterDown => "clusterdown",
-            Self::Moving => "moving",
-            Self::Login => "login",
-            Self::Permission => "permission",
-            Self::Persistence => "persistence",
-            Self::Busy => "busy",
-            Self::Reply => "reply",
-            Self::Limit => "limit",
-            Self::Rule => "rule",
-            Self::Other => "other",
-        }
+        Self::ALL[self as usize].1
     }
 }
 
@@ -93,7 +75,10 @@ mod tests {
 
     #[test]
     fn labels_differ() {
-        let labels: std::collections::HashSet<_> = Failure::ALL.map(Failure::label).into();
+        for (index, (failure, _)) in Failure::ALL.into_iter().enumerate() {
+            assert_eq!(failure as usize, index);
+        }
+        let labels: std::collections::HashSet<_> = Failure::ALL.map(|(failure, _)| failure.label()).into();
         assert_eq!(labels.len(), Failure::ALL.len());
     }
 }

@@ -119,7 +119,7 @@ impl RemoteStore {
             self.metrics().remove_node(label);
         }
         if namesakes().next().is_none() {
-            metrics.remove_store(self.name(), Failure::ALL.iter().map(|failure| failure.label()));
+            metrics.remove_store(self.name(), Failure::ALL.iter().map(|(_, label)| *label));
         }
     }
 }

@@ -41,7 +41,7 @@ impl StoreContext {
         clock: Clock,
         metrics: StoreMetrics,
     ) -> Arc<Self> {
-        let errors = Failure::ALL.map(|failure| metrics.errors(failure.label()));
+        let errors = Failure::ALL.map(|(_, label)| metrics.errors(label));
         let late_refunds = LateRefunds::default();
         let (name, replicas) = (Arc::clone(name), AtomicU64::new(1));
         Arc::new(Self { name, on_failure, timeout, clock, metrics, late_refunds, replicas, errors })
