@@ -56,8 +56,8 @@ pub const NUMBERS: u64 = 8;
 pub fn decide(server: &mut Server, limits: &mut [Limit], units: &[Units], number: u64, now: Timestamp) {
     let before = server.dump();
     let charges: Vec<_> = limits.iter().zip(units).map(|(limit, units)| limit.charge(*units)).collect();
-    let decided = server.decide(&charges, now);
-    let each = decided.outcomes.iter().zip(&charges);
+    let (is_admitted_there, outcomes) = server.decide(&charges, now);
+    let each = outcomes.iter().zip(&charges);
     let found: Vec<Found> = each
         .map(|(outcome, charge)| Found {
             admitted: outcome.admitted,
@@ -67,7 +67,7 @@ pub fn decide(server: &mut Server, limits: &mut [Limit], units: &[Units], number
             over: outcome.state.over(charge.rule, now),
         })
         .collect();
-    if !decided.is_admitted {
+    if !is_admitted_there {
         assert_eq!(server.dump(), before, "a denied request writes nothing");
     }
     for limit in limits.iter_mut() {
@@ -77,18 +77,18 @@ pub fn decide(server: &mut Server, limits: &mut [Limit], units: &[Units], number
         limit.handling != Handling::Enforce || limit.state.peek(&limit.rule, units.cost, now).is_admitted()
     };
     let is_admitted = limits.iter().zip(units).all(admits);
-    assert_eq!(decided.is_admitted, is_admitted);
+    assert_eq!(is_admitted_there, is_admitted);
     let each = limits.iter_mut().zip(units);
     let (expected, receipts): (Vec<_>, Vec<_>) =
         each.map(|(limit, units)| one(limit, *units, is_admitted, now)).unzip();
     assert_eq!(found, expected);
-    for ((limit, outcome), number) in limits.iter_mut().zip(&decided.outcomes).zip(number..) {
+    for ((limit, outcome), number) in limits.iter_mut().zip(&outcomes).zip(number..) {
         assert!(!(outcome.is_outdated && outcome.is_charged));
         if outcome.is_outdated {
             settle(server, limit, (0, 0), number, now);
         }
     }
-    let pairs = receipts.into_iter().zip(decided.outcomes);
+    let pairs = receipts.into_iter().zip(outcomes);
     for (limit, (receipt, outcome)) in limits.iter_mut().zip(pairs) {
         if outcome.receipt.is_some() && !limit.rule.is_released() {
             let idle_ms = limit.state.idle_at().ns_since(now).min(1 << 53) / 1_000_000;

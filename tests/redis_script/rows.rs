@@ -43,7 +43,7 @@ pub fn charge(rule: &Algorithm, cost: u64) -> RemoteCharge<'_> {
 pub fn decide_at(server: &mut Server, charge: &RemoteCharge<'_>, ms: u64) -> RemoteOutcome {
     let now = NOW.saturating_add_ns(ms * MS);
     server.caller.server_us = Some(now.as_ns() / 1000);
-    server.decide(&[*charge], now).outcomes.remove(0)
+    server.decide(&[*charge], now).1.remove(0)
 }
 
 fn key(server: &Server) -> String {
@@ -287,7 +287,7 @@ fn a_window_of_the_calendar_is_that_of_the_server() {
         server.send::<()>(&["FLUSHALL"]);
         let local = Timestamp::from_ns(NOW.as_ns().saturating_add_signed(replica_ms * 1_000_000));
         server.caller.server_us = Some(NOW.as_ns() / 1000 + server_ms * 1000);
-        let outcome = server.decide(&[charge(&rule, 10)], local).outcomes.remove(0);
+        let outcome = server.decide(&[charge(&rule, 10)], local).1.remove(0);
         let left_ms = outcome.state.peek(&rule, 1, local).reset_after_ns / MS;
         assert_eq!(left_ms, ends_ms - server_ms, "replica {replica_ms}, server {server_ms}");
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{Cmd, Connection, FromRedisValue, Value};
 use weir::base::time::Timestamp;
 use weir::engine::limit::Key;
-use weir::engine::store::backend::{Decided, RemoteCharge, Unavailable};
+use weir::engine::store::backend::{Answers, RemoteCharge, RemoteOutcome, Unavailable};
 use weir::fleet::stores::driver::Generation;
 use weir::fleet::stores::redis::script::{self, Call, Caller, Names};
 
@@ -73,10 +73,12 @@ impl Server {
         }
     }
 
-    /// Decides charges at `now`, of which the server is told only as far as `caller` says.
+    /// Decides charges at `now`, of which the server is told only as far as `caller` says. Returns whether they are admitted,
+    /// and the outcome of each.
     #[track_caller]
-    pub fn decide(&mut self, charges: &[RemoteCharge<'_>], now: Timestamp) -> Decided {
-        self.try_decide(None, charges, now).unwrap_or_else(|unavailable| panic!("{unavailable:?}"))
+    pub fn decide(&mut self, charges: &[RemoteCharge<'_>], now: Timestamp) -> (bool, Vec<RemoteOutcome>) {
+        let Answers { is_admitted, outcomes } = self.try_decide(None, charges, now).unwrap();
+        (is_admitted, outcomes.into_iter().map(Result::unwrap).collect())
     }
 
     pub fn try_decide(
@@ -84,7 +86,7 @@ impl Server {
         generation: Option<u64>,
         charges: &[RemoteCharge<'_>],
         now: Timestamp,
-    ) -> Result<Decided, Unavailable> {
+    ) -> Result<Answers, Unavailable> {
         let marker = self.names.of_marker(0);
         let generation = generation.map(|begun_us| Generation { number: begun_us, marker });
         let call = script::decide(&self.names, &self.caller, generation.as_ref(), charges, now);

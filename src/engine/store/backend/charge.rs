@@ -59,16 +59,7 @@ pub enum Handling {
     },
 }
 
-/// The answer of one server to charges of one request.
-#[derive(Clone, Debug)]
-pub struct Decided {
-    /// Whether every enforced charge was admitted. Otherwise none is made.
-    pub is_admitted: bool,
-    /// The answer to each charge, in the order of the charges.
-    pub outcomes: SmallVec<[RemoteOutcome; 2]>,
-}
-
-/// The answers to all charges of one request, whose keys may be on several nodes.
+/// The answers to charges of one request: of one server, or of all nodes that have the keys.
 #[derive(Clone, Debug)]
 pub struct Answers {
     /// Whether every enforced charge that a node decided was admitted. Otherwise none stays charged.

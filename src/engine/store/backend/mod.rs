@@ -14,7 +14,7 @@ mod settlement;
 
 mod store;
 
-pub use charge::{Answers, Decided, Handling, KeyServer, OnFailure, RemoteCharge, RemoteOutcome, Unavailable, Units};
+pub use charge::{Answers, Handling, KeyServer, OnFailure, RemoteCharge, RemoteOutcome, Unavailable, Units};
 pub use failure::Failure;
 pub use mirrors::{Mirror, Mirrors};
 pub use parts::{Part, SendPart, all, each};

@@ -104,8 +104,8 @@ impl Store {
         Some(Box::new(move |reply| {
             let store = &ticket.0;
             let charges: Vec<RemoteCharge<'_>> = charges.iter().map(LateCharge::charge).collect();
-            let decided = decided(&store.names, &store.caller, &charges, &reply, store.context.clock.now());
-            for outcome in decided.into_iter().flat_map(|decided| decided.outcomes) {
+            let answers = decided(&store.names, &store.caller, &charges, &reply, store.context.clock.now());
+            for outcome in answers.into_iter().flat_map(|answers| answers.outcomes).flatten() {
                 if let Some(receipt) = outcome.receipt.and_then(RemoteReceipt::into_redis) {
                     store.give_back_late(receipt);
                 }

@@ -8,7 +8,7 @@ use super::names::{self, Names};
 use crate::base::time::Timestamp;
 use crate::engine::limit::{Algorithm, AnyState, Charged, PortableRate};
 use crate::engine::store::backend::{
-    Decided, Failure, Handling, RateReceipt, RedisReceipt, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable,
+    Answers, Failure, Handling, RateReceipt, RedisReceipt, RemoteCharge, RemoteOutcome, RemoteReceipt, Unavailable,
 };
 use crate::fleet::stores::driver::Generation;
 
@@ -55,7 +55,7 @@ fn script_for(charges: &[RemoteCharge<'_>]) -> &'static Script {
     if charges.iter().all(is_plain) { &DECIDE_BUCKETS } else { &DECIDE }
 }
 
-/// The reply to [`decide`] for `charges`. States are as of `now`.
+/// The reply to [`decide`] for `charges`, with an outcome for each. States are as of `now`.
 ///
 /// # Errors
 /// [`Unavailable::Cold`], or [`Failure::Reply`] if the script does not reply so.
@@ -65,7 +65,7 @@ pub fn decided(
     charges: &[RemoteCharge<'_>],
     reply: &Value,
     now: Timestamp,
-) -> Result<Decided, Unavailable> {
+) -> Result<Answers, Unavailable> {
     let foreign = Unavailable::Error(Failure::Reply);
     let Value::Array(values) = reply else { return Err(foreign) };
     let numbers: Option<SmallVec<[u64; 24]>> = values.iter().map(number).collect();
@@ -75,9 +75,9 @@ pub fn decided(
         [is_admitted @ 0..=1, server_us, rest @ ..] => (*is_admitted == 1, *server_us, rest),
         _ => return Err(foreign),
     };
-    let read = |charge| Reader { names, caller, server_us, now }.outcome(charge, &mut rest);
+    let read = |charge| Reader { names, caller, server_us, now }.outcome(charge, &mut rest).map(Ok);
     let outcomes = charges.iter().map(read).collect::<Option<_>>().ok_or(foreign)?;
-    if rest.is_empty() { Ok(Decided { is_admitted, outcomes }) } else { Err(foreign) }
+    if rest.is_empty() { Ok(Answers { is_admitted, outcomes }) } else { Err(foreign) }
 }
 
 fn number(value: &Value) -> Option<u64> {
