@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::state::Admin;
@@ -40,11 +40,9 @@ struct FollowedClient {
     requests: VecDeque<Arc<RequestRecord>>,
     /// Requests that ended since the begin, lost ones included.
     count: u64,
-    _task: Collector,
+    /// It ends on drop.
+    _task: JoinSet<()>,
 }
-
-/// The task of a followed client. It ends on drop.
-struct Collector(AbortHandle);
 
 /// The last requests of a client.
 pub(super) struct Followed {
@@ -70,7 +68,7 @@ pub(super) fn look(
     }
     let tap = admin.taps.open(filter.clone())?;
     let state = (Arc::clone(admin), Arc::clone(followed_clients));
-    let task = Collector(tokio::spawn(collect(state, tap, filter.clone())).abort_handle());
+    let task = JoinSet::from_iter([collect(state, tap, filter.clone())]);
     if all.len() >= FOLLOWED_MAX {
         let longest_ago = all.iter().enumerate().min_by_key(|(_, one)| one.seen).map(|(index, _)| index);
         longest_ago.map(|index| all.swap_remove(index));
@@ -120,19 +118,13 @@ impl FollowedClient {
     }
 }
 
-impl Drop for Collector {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::telemetry::Text;
 
-    #[tokio::test]
-    async fn the_last_requests_are_kept_and_all_are_counted() {
+    #[test]
+    fn the_last_requests_are_kept_and_all_are_counted() {
         let request = |number: usize| {
             let mut request = RequestRecord::default();
             request.set(Text::Path, &format!("/{number}"));
@@ -144,7 +136,7 @@ mod tests {
             seen: Timestamp::ZERO,
             requests: VecDeque::new(),
             count: 0,
-            _task: Collector(tokio::spawn(async {}).abort_handle()),
+            _task: JoinSet::new(),
         };
         for (numbers, lost, count, newest, oldest) in [
             (0..2, 0, 2, "/1", "/0"),

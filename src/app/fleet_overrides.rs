@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, spawn_blocking};
+use tokio::task::{JoinSet, spawn_blocking};
 
 use super::overrides_copy::OverridesCopy;
 use super::terms::{Accepted, Terms};
@@ -37,20 +37,15 @@ pub(super) struct ChangedConfig {
 pub(super) struct FleetOverrides {
     etcd: Arc<EtcdMembers>,
     copy: OverridesCopy,
-    task: AbortHandle,
-}
-
-impl Drop for FleetOverrides {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    /// It ends on drop.
+    _task: JoinSet<()>,
 }
 
 impl FleetOverrides {
     pub(super) fn start(etcd: Arc<EtcdMembers>) -> Self {
         let (sender, texts) = watch::channel(Arc::from(""));
-        let task = tokio::spawn(follow(Arc::clone(&etcd), sender)).abort_handle();
-        Self { etcd, copy: OverridesCopy::new(texts), task }
+        let task = JoinSet::from_iter([follow(Arc::clone(&etcd), sender)]);
+        Self { etcd, copy: OverridesCopy::new(texts), _task: task }
     }
 
     /// Whether the overrides are in this etcd.

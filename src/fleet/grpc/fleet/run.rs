@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use super::dial::keep_connected;
@@ -21,21 +21,6 @@ use crate::fleet::grpc::proto::weir::v1::Hello;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The time between two looks at what peers lack, during a shutdown.
 const FLUSH_EVERY: Duration = Duration::from_millis(5);
-
-/// A task that ends when this is dropped.
-struct Task(AbortHandle);
-
-impl Task {
-    fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self(tokio::spawn(task).abort_handle())
-    }
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
 
 /// Accepts connections until the handle is aborted.
 ///
@@ -101,8 +86,8 @@ async fn look(hub: &Arc<Hub>) {
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (sender, mut listed) = watch::channel(Members::default());
     let mut source = hub.settings.load().members.clone();
-    let mut following = Task::spawn(members::follow(source.clone(), sender.clone()));
-    let mut calling: BTreeMap<Box<str>, Task> = BTreeMap::new();
+    let mut following = JoinSet::from_iter([members::follow(source.clone(), sender.clone())]);
+    let mut calling: BTreeMap<Box<str>, JoinSet<()>> = BTreeMap::new();
     loop {
         tokio::select! {
             _ = listed.changed() => hub.list(&listed.borrow_and_update()),
@@ -110,7 +95,7 @@ async fn look(hub: &Arc<Hub>) {
                 let settings = hub.settings.load_full();
                 if settings.members != source {
                     source.clone_from(&settings.members);
-                    following = Task::spawn(members::follow(source.clone(), sender.clone()));
+                    following = JoinSet::from_iter([members::follow(source.clone(), sender.clone())]);
                 }
                 hub.list(&listed.borrow());
             }
@@ -122,7 +107,7 @@ async fn look(hub: &Arc<Hub>) {
         let wanted = hub.callable();
         calling.retain(|address, _| wanted.contains(address));
         for address in wanted {
-            let task = || Task::spawn(keep_connected(Arc::clone(hub), address.clone()));
+            let task = || JoinSet::from_iter([keep_connected(Arc::clone(hub), address.clone())]);
             calling.entry(address.clone()).or_insert_with(task);
         }
         let _ = &following; // it ends on drop

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 use super::flush::flush;
 use super::monitor::monitor;
@@ -18,13 +18,12 @@ pub(super) async fn run<K: Driven>(store: Arc<Shared<K>>, mirrors: Arc<dyn Mirro
 /// The tasks that watch the nodes. When this is dropped, they end, and the connections are closed.
 struct Watched<K: Kind> {
     store: Arc<Shared<K>>,
-    tasks: Vec<(Arc<K::Node>, AbortHandle)>,
+    tasks: Vec<(Arc<K::Node>, JoinSet<()>)>,
 }
 
 impl<K: Kind> Drop for Watched<K> {
     fn drop(&mut self) {
         self.store.background.store(None);
-        self.tasks.iter().for_each(|(_, task)| task.abort());
     }
 }
 
@@ -35,10 +34,9 @@ async fn watch<K: Driven>(store: &Arc<Shared<K>>, mirrors: Arc<dyn Mirrors>) {
     loop {
         view = view.follow(store.nodes());
         store.background.store(Some(Arc::clone(&view)));
-        watched.tasks.retain(|(node, task)| {
+        watched.tasks.retain(|(node, _)| {
             let is_there = view.links.iter().any(|link| Arc::ptr_eq(&link.node, node));
             if !is_there {
-                task.abort();
                 store.context.metrics.remove_node(&node.label);
                 K::forget(store, node);
             }
@@ -46,8 +44,8 @@ async fn watch<K: Driven>(store: &Arc<Shared<K>>, mirrors: Arc<dyn Mirrors>) {
         });
         for link in &view.links {
             if watched.tasks.iter().all(|(known, _)| !Arc::ptr_eq(known, &link.node)) {
-                let task = tokio::spawn(monitor(Arc::clone(store), Arc::clone(link), Arc::clone(&mirrors)));
-                watched.tasks.push((Arc::clone(&link.node), task.abort_handle()));
+                let task = monitor(Arc::clone(store), Arc::clone(link), Arc::clone(&mirrors));
+                watched.tasks.push((Arc::clone(&link.node), JoinSet::from_iter([task])));
             }
         }
         store.outbox.unpark();

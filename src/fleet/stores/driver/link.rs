@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::select;
 use tokio::sync::{Notify, watch};
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::connect::ConnectError;
@@ -79,7 +79,8 @@ pub(in crate::fleet::stores) struct Opened<C> {
 pub(in crate::fleet::stores) struct Link<S: Server> {
     pub(in crate::fleet::stores) node: Arc<S>,
     current: Arc<Current<S::Connection>>,
-    maintainer: AbortHandle,
+    /// The task ends on drop.
+    _maintainer: JoinSet<()>,
 }
 
 /// The open connection, if there is one. The lock is held for one look.
@@ -99,8 +100,8 @@ impl<S: Server> Link<S> {
             is_pausing: AtomicBool::new(false),
             changed: Notify::new(),
         });
-        let maintainer = tokio::spawn(maintain(Arc::clone(&node), Arc::clone(&current))).abort_handle();
-        Self { node, current, maintainer }
+        let maintainer = JoinSet::from_iter([maintain(Arc::clone(&node), Arc::clone(&current))]);
+        Self { node, current, _maintainer: maintainer }
     }
 
     /// The open connection.
@@ -138,12 +139,6 @@ impl<S: Server> Link<S> {
             }
             changed.await;
         }
-    }
-}
-
-impl<S: Server> Drop for Link<S> {
-    fn drop(&mut self) {
-        self.maintainer.abort();
     }
 }
 
