@@ -1,6 +1,5 @@
 //! The connections of one worker: TLS, the preface of HTTP/2, and the calls on it.
 
-use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
@@ -15,7 +14,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
@@ -48,21 +47,20 @@ pub async fn serve(
 ) {
     server.set_serving(true).await;
     let routes = Rc::new(Routes::new(&server, &StoreTasks::start(stores)));
-    let connections = Rc::<Connections>::default();
-    let accepting: Vec<_> = listeners
-        .into_iter()
-        .filter_map(|listener| {
-            let listener = AsyncListener::new(listener);
-            listener.inspect_err(|error| tracing::error!(%error, "cannot serve a gRPC listener")).ok()
-        })
-        .map(|listener| {
-            let (server, routes, connections) = (Arc::clone(&server), Rc::clone(&routes), Rc::clone(&connections));
-            let stages = lifecycle.clone();
-            spawn_local(listener.serve_each(lifecycle.clone(), move |socket, peer| {
-                connections.open(&server, &routes, socket, peer.ip().to_canonical(), stages.clone());
-            }))
-        })
-        .collect();
+    // The channel closes when all listeners and all connections have ended.
+    let (open, mut all_ended) = mpsc::channel(1);
+    for listener in listeners {
+        let listener = AsyncListener::new(listener);
+        let listener = listener.inspect_err(|error| tracing::error!(%error, "cannot serve a gRPC listener"));
+        let Ok(listener) = listener else { continue };
+        let (server, routes, open) = (Arc::clone(&server), Rc::clone(&routes), open.clone());
+        let stages = lifecycle.clone();
+        spawn_local(listener.serve_each(lifecycle.clone(), move |socket, peer| {
+            let peer = peer.ip().to_canonical();
+            begin(&server, &routes, (socket, peer), stages.clone(), open.clone());
+        }));
+    }
+    drop(open);
     loop {
         draining(&mut lifecycle).await;
         server.set_serving(false).await;
@@ -73,47 +71,26 @@ pub async fn serve(
         }
         server.set_serving(true).await;
     }
-    for accepting in accepting {
-        let _ = accepting.await;
-    }
-    connections.all_ended().await;
+    let _ = all_ended.recv().await;
 }
 
-/// The open connections of a worker.
-#[derive(Default)]
-struct Connections {
-    open: Cell<usize>,
-    ended: Notify,
-}
-
-impl Connections {
-    fn open(
-        self: &Rc<Self>,
-        server: &Arc<Server>,
-        routes: &Rc<Routes>,
-        socket: Socket,
-        peer: IpAddr,
-        lifecycle: watch::Receiver<Lifecycle>,
-    ) {
-        let Some(open) = OpenConnection::new(server) else { return };
-        let (connections, server, routes) = (Rc::clone(self), Arc::clone(server), Rc::clone(routes));
-        self.open.set(self.open.get() + 1);
-        spawn_local(async move {
-            let _open = open;
-            socket.set_nodelay();
-            if let Err(error) = converse(&server, &routes, socket, peer, lifecycle).await {
-                tracing::debug!(%error, "a gRPC connection ended");
-            }
-            connections.open.set(connections.open.get() - 1);
-            connections.ended.notify_one();
-        });
-    }
-
-    async fn all_ended(&self) {
-        while self.open.get() > 0 {
-            self.ended.notified().await;
+/// Begins to serve a connection, which holds `open` until its end.
+fn begin(
+    server: &Arc<Server>,
+    routes: &Rc<Routes>,
+    (socket, peer): (Socket, IpAddr),
+    lifecycle: watch::Receiver<Lifecycle>,
+    open: mpsc::Sender<Infallible>,
+) {
+    let Some(counted) = OpenConnection::new(server) else { return };
+    let (server, routes) = (Arc::clone(server), Rc::clone(routes));
+    spawn_local(async move {
+        let _open = (counted, open);
+        socket.set_nodelay();
+        if let Err(error) = converse(&server, &routes, socket, peer, lifecycle).await {
+            tracing::debug!(%error, "a gRPC connection ended");
         }
-    }
+    });
 }
 
 async fn converse(
