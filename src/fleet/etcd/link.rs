@@ -38,10 +38,14 @@ pub struct EtcdServers {
     pub login: Login,
 }
 
-/// The sending half of a connection. Its task ends with the last copy.
+/// The sending half of a connection, as clients of tonic need it. The connection ends with the last copy.
 #[derive(Clone, Debug)]
+pub(in crate::fleet) struct Sender(pub(in crate::fleet) SendRequest<Body>);
+
+/// A connection to one server.
+#[derive(Debug)]
 pub(super) struct Link {
-    send: SendRequest<Body>,
+    pub(super) sender: Sender,
     /// The address of this end.
     pub(super) local: IpAddr,
 }
@@ -94,19 +98,19 @@ async fn handshake(
     tokio::spawn(async {
         let _ = connection.await; // the calls report the error
     });
-    Ok(Link { send, local })
+    Ok(Link { sender: Sender(send), local })
 }
 
-impl Service<Request<Body>> for Link {
+impl Service<Request<Body>> for Sender {
     type Response = Response<Incoming>;
     type Error = hyper::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Incoming>, hyper::Error>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), hyper::Error>> {
-        self.send.poll_ready(cx)
+        self.0.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.send.send_request(request))
+        Box::pin(self.0.send_request(request))
     }
 }

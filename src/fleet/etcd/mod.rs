@@ -14,4 +14,5 @@ mod session;
 pub use attempts::FollowAttempts;
 pub use backoff::Backoff;
 pub use link::EtcdServers;
+pub(in crate::fleet) use link::Sender;
 pub use session::{Entry, KeyRange, PutError, Session, Snapshot, Watch};

@@ -92,7 +92,7 @@ impl Session {
         let mut session = Self { link, origin, token: None };
         if let (Some(user), Some(password)) = (&servers.login.user, &servers.login.password) {
             let credentials = AuthenticateRequest { name: user.to_string(), password: password.reveal().to_owned() };
-            let mut client = AuthClient::with_origin(session.link.clone(), session.origin.clone());
+            let mut client = AuthClient::with_origin(session.link.sender.clone(), session.origin.clone());
             let token = answer(client.authenticate(Request::new(credentials))).await?.token;
             let mut token: MetadataValue<Ascii> = token.parse().map_err(|_| "the token of etcd is invalid")?;
             token.set_sensitive(true);
@@ -109,7 +109,7 @@ impl Session {
     /// Reads keys.
     pub async fn get(&self, keys: &KeyRange) -> Result<Snapshot, String> {
         let (key, range_end) = keys.bounds();
-        let mut client = KvClient::with_origin(self.link.clone(), self.origin.clone());
+        let mut client = KvClient::with_origin(self.link.sender.clone(), self.origin.clone());
         client = client.max_decoding_message_size(MESSAGE_BYTES_MAX);
         let found = answer(client.range(self.request(RangeRequest { key, range_end }))).await?;
         let entry = |KeyValue { key, mod_revision, value }| Entry { key, value: Some(value), revision: mod_revision };
@@ -119,7 +119,7 @@ impl Session {
 
     /// Sets a key. It is deleted when `lease` ends, if there is one.
     pub async fn put(&self, key: &str, value: Vec<u8>, lease: Option<i64>) -> Result<(), String> {
-        let mut client = KvClient::with_origin(self.link.clone(), self.origin.clone());
+        let mut client = KvClient::with_origin(self.link.sender.clone(), self.origin.clone());
         let put = PutRequest { key: key.into(), value, lease: lease.unwrap_or(0) };
         answer(client.put(self.request(put))).await.map(|_| ())
     }
@@ -127,7 +127,7 @@ impl Session {
     /// Deletes keys.
     pub async fn delete(&self, keys: &KeyRange) -> Result<(), String> {
         let (key, range_end) = keys.bounds();
-        let mut client = KvClient::with_origin(self.link.clone(), self.origin.clone());
+        let mut client = KvClient::with_origin(self.link.sender.clone(), self.origin.clone());
         answer(client.delete_range(self.request(DeleteRangeRequest { key, range_end }))).await.map(|_| ())
     }
 
@@ -139,7 +139,7 @@ impl Session {
         let compare = vec![Compare { result, target, key: key.into(), target_union }];
         let put = PutRequest { key: key.into(), value, lease: 0 };
         let success = vec![RequestOp { request: Some(request_op::Request::RequestPut(put)) }];
-        let mut client = KvClient::with_origin(self.link.clone(), self.origin.clone());
+        let mut client = KvClient::with_origin(self.link.sender.clone(), self.origin.clone());
         let call = client.txn(self.request(TxnRequest { compare, success, failure: Vec::new() }));
         let done = timeout(CALL_TIMEOUT, call).await.map_err(|_| PutError::Unanswered(LATE.to_owned()))?;
         done.map(|done| done.into_inner().succeeded).map_err(|status| PutError::of(&status))
@@ -152,7 +152,7 @@ impl Session {
         let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
         // The watch lasts as long as its requests do.
         let requests = tokio_stream::once(create).chain(tokio_stream::pending());
-        let mut client = WatchClient::with_origin(self.link.clone(), self.origin.clone());
+        let mut client = WatchClient::with_origin(self.link.sender.clone(), self.origin.clone());
         client = client.max_decoding_message_size(MESSAGE_BYTES_MAX);
         Ok(Watch { responses: answer(client.watch(self.request(requests))).await? })
     }
@@ -160,7 +160,7 @@ impl Session {
     /// Begins a lease of `ttl`, in whole seconds, and returns its number.
     pub async fn grant(&self, ttl: Duration) -> Result<i64, String> {
         let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
-        let mut client = LeaseClient::with_origin(self.link.clone(), self.origin.clone());
+        let mut client = LeaseClient::with_origin(self.link.sender.clone(), self.origin.clone());
         let granted = answer(client.lease_grant(self.request(LeaseGrantRequest { ttl: seconds, id: 0 }))).await?;
         if granted.error.is_empty() { Ok(granted.id) } else { Err(granted.error) }
     }
@@ -168,7 +168,7 @@ impl Session {
     /// Prolongs a lease by its whole time. Returns whether it still existed.
     pub async fn keep_alive(&self, lease: i64) -> Result<bool, String> {
         let requests = tokio_stream::once(LeaseKeepAliveRequest { id: lease });
-        let mut client = LeaseClient::with_origin(self.link.clone(), self.origin.clone());
+        let mut client = LeaseClient::with_origin(self.link.sender.clone(), self.origin.clone());
         let mut answers = answer(client.lease_keep_alive(self.request(requests))).await?;
         let first = timeout(CALL_TIMEOUT, answers.message()).await.map_err(|_| LATE)?;
         let first = first.map_err(|status| reason(&status))?;

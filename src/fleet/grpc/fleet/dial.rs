@@ -1,24 +1,18 @@
 //! Connections that this replica opens: one task for each address of a member.
 
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Response, Uri};
-use hyper::body::Incoming;
-use hyper::client::conn::http2::{self, SendRequest};
+use http::Uri;
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
-use tonic::body::Body;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status, Streaming};
-use tower::Service;
 
 use super::handshake::{BadHello, Greetings, ProcessId, Side, process_of};
 use super::hub::{Calling, Hub, JoinError};
@@ -28,6 +22,7 @@ use super::roster::Target;
 use crate::base::split_mix::mix;
 use crate::base::time;
 use crate::engine::store::stream::message::Message;
+use crate::fleet::etcd::Sender;
 use crate::fleet::grpc::proto::weir::v1::fleet_client::FleetClient;
 
 /// The first and the longest pause between two attempts.
@@ -197,23 +192,6 @@ fn error_of(status: Status) -> Error {
         Code::Unauthenticated => "it has another `fleet.secret`".into(),
         Code::FailedPrecondition => "it has another version of the fleet protocol".into(),
         _ => status.into(),
-    }
-}
-
-/// The requests of a connection.
-pub(super) struct Sender(pub(super) SendRequest<Body>);
-
-impl Service<Request<Body>> for Sender {
-    type Response = Response<Incoming>;
-    type Error = hyper::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), hyper::Error>> {
-        self.0.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.0.send_request(request))
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request};
 
-use super::dial::{ORIGIN, Sender};
+use super::dial::ORIGIN;
 use super::handshake::{Greetings, NONCE_BYTES, ProcessId, Side, hello};
 use super::hub::{FleetParts, Hub};
 use super::listen::PROOF;
@@ -31,6 +31,7 @@ use crate::engine::limit::Key;
 use crate::engine::policy::FleetSecret;
 use crate::engine::store::stream::message::{BanChange, Cursor, LimitCharges, LimitStates, Message, States};
 use crate::engine::store::stream::{Ledger, Link, Taken, Timing};
+use crate::fleet::etcd::Sender;
 use crate::fleet::grpc::proto::weir::v1::Hello;
 use crate::fleet::grpc::proto::weir::v1::fleet_client::FleetClient;
 use crate::transport::net::tls::{PeerTls, ServerCertificate};
