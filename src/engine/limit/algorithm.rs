@@ -10,7 +10,7 @@ mod table;
 use std::ops::Deref;
 
 use self::table::{algorithms, closed_set};
-use super::late::units::{LateByRate, LateState as _};
+use super::late::units::LateByRate;
 use super::packed::{Packed, Unpacker};
 use super::portable::{Charged, Numbers, Portable, Unportable};
 use super::rule::{Rule, Scale, Settings};

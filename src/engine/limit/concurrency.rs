@@ -11,7 +11,6 @@ pub mod adaptive;
 use std::sync::Arc;
 
 use self::adaptive::{Bound, Range};
-use super::late::units::LateState;
 use super::packed::{Packed, Unpacker};
 use super::portable::{Charged, Numbers, Portable};
 use super::rule::{self, Scale, Settings};
@@ -179,9 +178,6 @@ impl state::State for State {
         Timestamp::from_ns(if self.in_flight == 0 { 0 } else { u64::MAX })
     }
 }
-
-/// No unit comes back with time.
-impl LateState for State {}
 
 /// Requests in flight end with their process, so nothing is stored.
 impl Packed for State {

@@ -15,7 +15,6 @@ mod pool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use self::pool::{Asker, Pool};
-use super::late::units::LateState;
 use super::packed::{Packed, Unpacker};
 use super::portable::{Charged, Numbers, Portable};
 use super::rule::{self, Scale, Settings};
@@ -232,9 +231,6 @@ impl state::State for State {
         self.0.pool.as_ref().map_or(Timestamp::ZERO, |pool| lock(pool).idle_at(self.0.id))
     }
 }
-
-/// Charges of other replicas are not shared.
-impl LateState for State {}
 
 /// The pool ends with the process, so nothing is stored.
 impl Packed for State {

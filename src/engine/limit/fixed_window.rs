@@ -11,7 +11,7 @@
 
 use bytes::BufMut;
 
-use super::late::units::{LateState, LateUnits};
+use super::late::units::LateUnits;
 use super::packed::{Packed, Unpacker, put_instant};
 use super::portable::{Charged, Numbers, Portable, from_us, signed, to_us_ceil, us};
 use super::rule::{self, Scale, Settings};
@@ -310,20 +310,10 @@ impl state::State for State {
         charged(before, used)
     }
 
-    fn over(&self, rule: &Rule, now: Timestamp) -> u64 {
-        self.adopted(rule, now).open(now).saturating_sub(rule.count)
-    }
-
-    fn idle_at(&self) -> Timestamp {
-        if self.used == 0 { Timestamp::ZERO } else { self.ends }
-    }
-}
-
-/// Units of a window of the calendar that has ended do not count. A window that began with a request begins with the
-/// earliest one.
-impl LateState for State {
+    /// Units of a window of the calendar that has ended do not count. A window that began with a request begins with the
+    /// earliest one.
     fn settle_late(&mut self, rule: &Rule, late: &[LateUnits], max_debt: u64, now: Timestamp) {
-        state::State::adopt(self, rule, now);
+        self.adopt(rule, now);
         for LateUnits { units, age_ns } in late {
             let ends = rule.end(now.saturating_sub_ns(*age_ns));
             if ends <= now {
@@ -337,6 +327,14 @@ impl LateState for State {
             };
             self.used = settled(before, *units, rule.count, max_debt);
         }
+    }
+
+    fn over(&self, rule: &Rule, now: Timestamp) -> u64 {
+        self.adopted(rule, now).open(now).saturating_sub(rule.count)
+    }
+
+    fn idle_at(&self) -> Timestamp {
+        if self.used == 0 { Timestamp::ZERO } else { self.ends }
     }
 }
 

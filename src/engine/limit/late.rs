@@ -22,7 +22,7 @@ use std::iter::repeat;
 
 use smallvec::{SmallVec, smallvec};
 
-pub use self::units::{LateByRate, LateState, LateUnits, most};
+pub use self::units::{LateByRate, LateUnits, most};
 use super::Algorithm;
 use super::quota::Quota;
 use crate::base::time::Timestamp;

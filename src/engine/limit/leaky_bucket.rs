@@ -9,7 +9,7 @@
 //! most `w / interval` units. A request may pass up to [`BACKDATE_NS_MAX`](super::BACKDATE_NS_MAX) after its slot, which
 //! delays no request behind it.
 
-use super::late::units::{LateState, LateUnits};
+use super::late::units::LateUnits;
 use super::packed::{Packed, Unpacker};
 use super::portable::{Charged, Numbers, Portable, Unportable};
 use super::rule::{self, Scale, Settings};
@@ -144,6 +144,10 @@ impl state::State for State {
         self.bucket.settle(&rule.quota, extra, max_debt, now)
     }
 
+    fn settle_late(&mut self, rule: &Rule, late: &[LateUnits], max_debt: u64, now: Timestamp) {
+        self.bucket.settle_late(&rule.quota, late, max_debt, now);
+    }
+
     fn over(&self, rule: &Rule, now: Timestamp) -> u64 {
         self.bucket.over(&rule.quota, now)
     }
@@ -157,12 +161,6 @@ impl State {
     /// Gives `units` back that another replica gave back of its charges.
     pub(super) fn take_back(&mut self, rule: &Rule, units: u64, now: Timestamp) {
         self.bucket.take_back(&rule.quota, units, now);
-    }
-}
-
-impl LateState for State {
-    fn settle_late(&mut self, rule: &Rule, late: &[LateUnits], max_debt: u64, now: Timestamp) {
-        self.bucket.settle_late(&rule.quota, late, max_debt, now);
     }
 }
 

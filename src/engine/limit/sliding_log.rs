@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use bytes::BufMut;
 
-use super::late::units::{LateState, LateUnits};
+use super::late::units::LateUnits;
 use super::packed::{Packed, Unpacker, put_instant};
 use super::portable::{Charged, Numbers, Portable, from_us, proof_of_entries, to_us};
 use super::rule::{self, Scale, Settings};
@@ -235,22 +235,12 @@ impl state::State for State {
         charged(used, target)
     }
 
-    fn over(&self, rule: &Rule, now: Timestamp) -> u64 {
-        self.used(rule, now).saturating_sub(rule.count)
-    }
-
-    fn idle_at(&self) -> Timestamp {
-        self.log.back().map_or(Timestamp::ZERO, |last| last.at.saturating_add_ns(self.period_ns))
-    }
-}
-
-/// Units have the time of their charge.
-impl LateState for State {
+    /// Units have the time of their charge.
     fn settle_late(&mut self, rule: &Rule, late: &[LateUnits], max_debt: u64, now: Timestamp) {
-        state::State::adopt(self, rule, now);
+        self.adopt(rule, now);
         for LateUnits { units, age_ns } in late {
             if *units < 0 {
-                state::State::settle(self, rule, *units, max_debt, now);
+                self.settle(rule, *units, max_debt, now);
                 continue;
             }
             let (at, used) = (now.saturating_sub_ns(*age_ns), self.used(rule, now));
@@ -258,6 +248,14 @@ impl LateState for State {
                 self.insert(settled(used, *units, rule.count, max_debt) - used, at);
             }
         }
+    }
+
+    fn over(&self, rule: &Rule, now: Timestamp) -> u64 {
+        self.used(rule, now).saturating_sub(rule.count)
+    }
+
+    fn idle_at(&self) -> Timestamp {
+        self.log.back().map_or(Timestamp::ZERO, |last| last.at.saturating_add_ns(self.period_ns))
     }
 }
 

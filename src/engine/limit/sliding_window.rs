@@ -10,7 +10,7 @@
 
 use bytes::BufMut;
 
-use super::late::units::{LateState, LateUnits};
+use super::late::units::LateUnits;
 use super::packed::{Packed, Unpacker, put_instant};
 use super::portable::{Charged, Numbers, Portable, from_us, to_us};
 use super::rule::{Rule, Scale, Settings};
@@ -255,22 +255,12 @@ impl state::State for State {
         charged(used, self.used(now))
     }
 
-    fn over(&self, rule: &Allowance, now: Timestamp) -> u64 {
-        self.rolled(rule, now).used(now).saturating_sub(rule.count())
-    }
-
-    fn idle_at(&self) -> Timestamp {
-        self.idle_after_ns().map_or(Timestamp::ZERO, |ns| self.began.saturating_add_ns(ns))
-    }
-}
-
-/// Units count in the window of their charge.
-impl LateState for State {
+    /// Units count in the window of their charge.
     fn settle_late(&mut self, rule: &Allowance, late: &[LateUnits], max_debt: u64, now: Timestamp) {
         *self = self.rolled(rule, now);
         for LateUnits { units, age_ns } in late {
             if *units < 0 {
-                state::State::settle(self, rule, *units, max_debt, now);
+                self.settle(rule, *units, max_debt, now);
                 continue;
             }
             let (at, used) = (now.saturating_sub_ns(*age_ns), self.used(now));
@@ -281,6 +271,14 @@ impl LateState for State {
                 self.last = self.last.saturating_add(charged);
             }
         }
+    }
+
+    fn over(&self, rule: &Allowance, now: Timestamp) -> u64 {
+        self.rolled(rule, now).used(now).saturating_sub(rule.count())
+    }
+
+    fn idle_at(&self) -> Timestamp {
+        self.idle_after_ns().map_or(Timestamp::ZERO, |ns| self.began.saturating_add_ns(ns))
     }
 }
 

@@ -8,6 +8,7 @@ use std::fmt::Debug;
 
 use smallvec::SmallVec;
 
+use super::late::units::LateUnits;
 use super::{Decision, Remaining, RemainingByRate, Retry};
 use crate::base::time::Timestamp;
 
@@ -62,6 +63,13 @@ pub trait State: Clone + Debug {
     /// At most `max_debt` units are charged beyond the limit. `remaining` is 0 until the debt is paid. Returns the units
     /// that are charged or, if negative, given back, rounded.
     fn settle(&mut self, rule: &Self::Rule, extra: i64, max_debt: u64, now: Timestamp) -> i64;
+
+    /// Charges `late` units of one rate. At most `max_debt` units are charged beyond the limit.
+    fn settle_late(&mut self, rule: &Self::Rule, late: &[LateUnits], max_debt: u64, now: Timestamp) {
+        for late in late {
+            self.settle(rule, late.units, max_debt, now);
+        }
+    }
 
     /// Becomes `other` if that has spent more under `rule`.
     fn raise(&mut self, rule: &Self::Rule, other: &Self, now: Timestamp) {

@@ -9,14 +9,15 @@
 //! Memory: `8 * n` bytes for a key that has spent something. An admission takes constant time, plus the time for the
 //! sub-windows that have passed since the last charge, at most `n`.
 
-mod late;
 mod rule;
 
 use bytes::BufMut;
 
 pub use self::rule::{Rule, SUB_WINDOWS_MAX};
+use super::late::units::LateUnits;
 use super::packed::{Packed, Unpacker};
 use super::portable::{Charged, Numbers, Portable, from_us, proof_of_entries, to_us};
+use super::rule::Rule as _;
 use super::state::{self, charged, settled};
 use super::{Allowance, Decision, Rate, Retry};
 use crate::base::time::Timestamp;
@@ -124,6 +125,17 @@ impl State {
         self.ring[slot] = self.ring[slot].saturating_add(units);
     }
 
+    /// Charges a sub-window that may be before the newest one.
+    fn charge_earlier(&mut self, rule: &Rule, units: u64, number: u64) {
+        if self.sum == 0 || number >= self.newest {
+            self.charge(rule, units, number);
+        } else if self.newest - number < self.n() {
+            let slot = self.slot(number);
+            self.ring[slot] = self.ring[slot].saturating_add(units);
+            self.sum = self.sum.saturating_add(units);
+        }
+    }
+
     #[cold]
     fn new(rule: &Rule, number: u64) -> Self {
         let ring = vec![0; usize::try_from(rule.n).unwrap_or(1)].into_boxed_slice();
@@ -229,6 +241,22 @@ impl state::State for State {
             surplus -= self.take(self.newest, surplus);
         }
         charged(used, target)
+    }
+
+    /// Units count in the sub-window of their charge.
+    fn settle_late(&mut self, rule: &Rule, late: &[LateUnits], max_debt: u64, now: Timestamp) {
+        self.adopt(rule, now);
+        for LateUnits { units, age_ns } in late {
+            if *units < 0 {
+                self.settle(rule, *units, max_debt, now);
+                continue;
+            }
+            let (at, used) = (now.saturating_sub_ns(*age_ns), self.used(self.number(rule.sub_ns, now)));
+            if rule.counts(at, now) {
+                let number = at.as_ns() / rule.sub_ns;
+                self.charge_earlier(rule, settled(used, *units, rule.count, max_debt) - used, number);
+            }
+        }
     }
 
     fn over(&self, rule: &Rule, now: Timestamp) -> u64 {

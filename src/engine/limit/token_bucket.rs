@@ -35,6 +35,7 @@ mod bucket;
 use bytes::BufMut;
 
 pub use self::bucket::Bucket;
+use super::late::units::LateUnits;
 use super::packed::{Packed, Unpacker, put_instant};
 use super::quota::{IntervalTag, rounded_units};
 use super::state;
@@ -325,6 +326,10 @@ impl state::State for State {
         self.count_refunded(deficit_ns.saturating_sub(settled_ns).div_ceil(interval_ns));
         let units = rounded_units(deficit_ns.abs_diff(settled_ns), interval_ns);
         if extra < 0 { state::charged(units, 0) } else { state::charged(0, units) }
+    }
+
+    fn settle_late(&mut self, quota: &Quota, late: &[LateUnits], max_debt: u64, now: Timestamp) {
+        self.settle_late(quota, late, max_debt, now);
     }
 
     /// Receipts stay valid.

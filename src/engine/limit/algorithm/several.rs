@@ -2,7 +2,6 @@
 
 use super::{Algorithm, AnyReceipt, AnyState, Several};
 use crate::base::time::Timestamp;
-use crate::engine::limit::late::units::LateState;
 use crate::engine::limit::packed::{Packed, Unpacker};
 use crate::engine::limit::portable::{Charged, Numbers, Portable, Unportable};
 use crate::engine::limit::rule::{Rule, Scale, Settings};
@@ -146,9 +145,6 @@ impl State for Several {
         self.states.iter().map(AnyState::idle_at).max().unwrap_or(Timestamp::ZERO)
     }
 }
-
-/// Late units are of one rate each.
-impl LateState for Several {}
 
 impl Packed for Several {
     fn pack(&self, bytes: &mut Vec<u8>) {

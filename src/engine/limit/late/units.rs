@@ -1,9 +1,6 @@
-//! Units with their ages, and the states that can be charged them.
+//! Units with their ages.
 
 use smallvec::SmallVec;
-
-use crate::base::time::Timestamp;
-use crate::engine::limit::state::State;
 
 /// Units that were charged a while ago, or are given back if the number is negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,14 +18,4 @@ pub type LateByRate = SmallVec<[SmallVec<[LateUnits; 1]>; 1]>;
 pub fn most(late: &LateByRate) -> i64 {
     let sums = late.iter().map(|rate| rate.iter().map(|late| late.units).fold(0, i64::saturating_add));
     sums.max_by_key(|sum| sum.unsigned_abs()).unwrap_or(0)
-}
-
-/// A state that can be charged units of the past.
-pub trait LateState: State {
-    /// Charges `late` units of one rate. At most `max_debt` units are charged beyond the limit.
-    fn settle_late(&mut self, rule: &Self::Rule, late: &[LateUnits], max_debt: u64, now: Timestamp) {
-        for late in late {
-            self.settle(rule, late.units, max_debt, now);
-        }
-    }
 }

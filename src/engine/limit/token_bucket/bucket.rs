@@ -2,7 +2,7 @@
 
 use super::{Receipt, State};
 use crate::base::time::Timestamp;
-use crate::engine::limit::late::units::{LateState, LateUnits};
+use crate::engine::limit::late::units::LateUnits;
 use crate::engine::limit::lost_time::LostTime;
 use crate::engine::limit::packed::{Packed, Unpacker};
 use crate::engine::limit::portable::{Charged, Numbers, Portable};
@@ -57,6 +57,25 @@ impl State {
         // A receipt must not give these units back again.
         self.count_refunded(given_ns.div_ceil(quota.interval_ns().max(1)));
         self.tat = self.tat.saturating_sub_ns(given_ns).max(now);
+    }
+
+    /// Charges units late. Time has given back what comes back in the age of a charge, unless others have taken it: the
+    /// bucket is at its limit.
+    pub(super) fn settle_late(&mut self, quota: &Quota, late: &[LateUnits], max_debt: u64, now: Timestamp) {
+        let capacity_ns = quota.capacity_ns();
+        let is_at_limit = self.deficit_ns(quota, now) >= capacity_ns - capacity_ns / AT_LIMIT_PARTS;
+        for LateUnits { units, age_ns } in late {
+            if *units <= 0 {
+                state::State::settle(self, quota, *units, max_debt, now);
+                continue;
+            }
+            self.adopt(quota, now);
+            let (deficit_ns, interval_ns) = (self.deficit_ns(quota, now), quota.interval_ns());
+            let most_ns = capacity_ns.saturating_add(max_debt.saturating_mul(interval_ns)).max(deficit_ns);
+            let back_ns = if is_at_limit { 0 } else { *age_ns };
+            let charged_ns = units.unsigned_abs().saturating_mul(interval_ns).saturating_sub(back_ns);
+            self.fill_until(now.saturating_add_ns(deficit_ns.saturating_add(charged_ns).min(most_ns)), now);
+        }
     }
 }
 
@@ -135,41 +154,19 @@ impl state::State for Bucket {
         charged
     }
 
+    fn settle_late(&mut self, quota: &Quota, late: &[LateUnits], max_debt: u64, now: Timestamp) {
+        self.state_to_charge(quota, now).settle_late(quota, late, max_debt, now);
+        if late.iter().any(|late| late.units < 0) {
+            self.lost.settled(now);
+        }
+    }
+
     fn over(&self, quota: &Quota, now: Timestamp) -> u64 {
         self.state.over(quota, now)
     }
 
     fn idle_at(&self) -> Timestamp {
         self.state.idle_at()
-    }
-}
-
-/// Time has given back what comes back in the age of a charge, unless others have taken it: the bucket is at its limit.
-impl LateState for State {
-    fn settle_late(&mut self, quota: &Quota, late: &[LateUnits], max_debt: u64, now: Timestamp) {
-        let capacity_ns = quota.capacity_ns();
-        let is_at_limit = self.deficit_ns(quota, now) >= capacity_ns - capacity_ns / AT_LIMIT_PARTS;
-        for LateUnits { units, age_ns } in late {
-            if *units <= 0 {
-                state::State::settle(self, quota, *units, max_debt, now);
-                continue;
-            }
-            self.adopt(quota, now);
-            let (deficit_ns, interval_ns) = (self.deficit_ns(quota, now), quota.interval_ns());
-            let most_ns = capacity_ns.saturating_add(max_debt.saturating_mul(interval_ns)).max(deficit_ns);
-            let back_ns = if is_at_limit { 0 } else { *age_ns };
-            let charged_ns = units.unsigned_abs().saturating_mul(interval_ns).saturating_sub(back_ns);
-            self.fill_until(now.saturating_add_ns(deficit_ns.saturating_add(charged_ns).min(most_ns)), now);
-        }
-    }
-}
-
-impl LateState for Bucket {
-    fn settle_late(&mut self, quota: &Quota, late: &[LateUnits], max_debt: u64, now: Timestamp) {
-        self.state_to_charge(quota, now).settle_late(quota, late, max_debt, now);
-        if late.iter().any(|late| late.units < 0) {
-            self.lost.settled(now);
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use super::dispatch::{Kind, Table, matched, unfit};
 use super::ranges::BLOCK_BYTES;
 use super::receipt::{MirroredCharge, Origin};
 use crate::base::time::Timestamp;
-use crate::engine::limit::late::{LateByRate, LateState as _};
+use crate::engine::limit::late::LateByRate;
 use crate::engine::limit::state::State as _;
 use crate::engine::limit::{Algorithm, AnyState, Decision, Key, OnFull, Retry};
 use crate::engine::store::backend::{REFUND_NS, RemoteReceipt, Settlement};
