@@ -124,7 +124,7 @@ pub(super) fn check_request_header(context: &Context<'_>, name: &HeaderName) -> 
 }
 
 fn jwt(table: &Table<'_>) -> Option<IdentitySource> {
-    let (claim, algorithms) = (table.text("claim"), algorithms(table));
+    let (claim, algorithms) = (table.text("claim"), table.list("algorithms", units::one_of(&Algorithm::ALL)));
     let header = table.parsed("header", |name| request_header(table.context, name));
     let (keys, fetched) = keys(table, algorithms.as_deref().unwrap_or_default()).unzip();
     let (spans, keys) = keys.map(|keys| keys.into_iter().unzip::<_, _, Vec<_>, Vec<_>>()).unzip();
@@ -158,12 +158,6 @@ fn api_keys(table: &Table<'_>) -> Option<IdentitySource> {
     let owners = owners.map_err(|what| table.fault_at("file", format!("`{file}` {what}"))).ok()?;
     let keys = Box::new(ApiKeys::new(table.context.path(&file), owners));
     Some(IdentitySource::ApiKeys { header: header?, keys, is_forwarded: is_forwarded? })
-}
-
-fn algorithms(table: &Table<'_>) -> Option<Vec<Algorithm>> {
-    let names = Algorithm::ALL_NAMES.map(|name| (name, name));
-    let chosen = table.list("algorithms", units::one_of(&names))?;
-    chosen.iter().map(|name| name.parse().ok()).collect()
 }
 
 /// Keys, each with its position.

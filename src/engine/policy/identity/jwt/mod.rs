@@ -16,7 +16,7 @@ mod verifier;
 #[cfg(test)]
 mod tests;
 
-pub use algorithm::{Algorithm, UnknownAlgorithm};
+pub use algorithm::Algorithm;
 pub use fetched::FetchedKeys;
 pub use keys::{KeyMaterial, SkippedKeys};
 pub use problems::{KeyError, KeyProblem, TOKEN_BYTES_MAX, TokenError};

@@ -149,7 +149,7 @@ impl Verifier {
         if header.crit.0 {
             return Err(TokenError::Malformed);
         }
-        let algorithm = header.alg.parse().map_err(|_| TokenError::Algorithm)?;
+        let algorithm = Algorithm::of_name(&header.alg).ok_or(TokenError::Algorithm)?;
         if !self.algorithms.contains(&algorithm) {
             return Err(TokenError::Algorithm);
         }
