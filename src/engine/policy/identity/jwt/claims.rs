@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::base::time::{Timestamp, saturating_ns};
@@ -46,7 +46,7 @@ impl<'t> Claims<'t> {
     /// Parses a payload and also keeps the claims in `names`. `None` if the payload is no object of distinct claims.
     pub(super) fn parse(json: &'t str, names: ClaimNames<'t>) -> Option<Self> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
-        let claims = Wanted { names }.deserialize(&mut deserializer).ok()?;
+        let claims = deserializer.deserialize_map(Self { names, ..Self::default() }).ok()?;
         deserializer.end().ok()?;
         Some(claims)
     }
@@ -120,29 +120,17 @@ impl ClaimValue<'_> {
     }
 }
 
-struct Wanted<'n> {
-    names: ClaimNames<'n>,
-}
-
-impl<'de> DeserializeSeed<'de> for Wanted<'de> {
-    type Value = Claims<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Wanted<'de> {
-    type Value = Claims<'de>;
+/// Reads the claims into claims that have none.
+impl<'de> Visitor<'de> for Claims<'de> {
+    type Value = Self;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object of claims")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut claims = Claims { names: self.names, ..Claims::default() };
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
         while let Some(Name(name)) = map.next_key()? {
-            match claims.slot(&name) {
+            match self.slot(&name) {
                 Some(Some(_)) => return Err(A::Error::custom("a claim comes twice")),
                 Some(slot) => *slot = Some(map.next_value()?),
                 None => {
@@ -150,7 +138,7 @@ impl<'de> Visitor<'de> for Wanted<'de> {
                 }
             }
         }
-        Ok(claims)
+        Ok(self)
     }
 }
 
