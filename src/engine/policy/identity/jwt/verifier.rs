@@ -40,16 +40,11 @@ pub struct VerifierSpec {
 /// A verifier of tokens.
 #[derive(Debug)]
 pub struct Verifier {
-    claim: Box<str>,
+    /// Without the configured keys, so that no secret stays.
+    spec: VerifierSpec,
     plan_claim: Option<Box<str>>,
-    algorithms: Vec<Algorithm>,
     keys: Vec<Key>,
     skipped: Vec<SkippedKeys>,
-    fetched: Option<Arc<FetchedKeys>>,
-    issuer: Option<Box<str>>,
-    audience: Option<Box<str>>,
-    require_exp: bool,
-    leeway_ns: u64,
 }
 
 /// A verified token.
@@ -92,23 +87,13 @@ impl<'de> Deserialize<'de> for Present {
 
 impl Verifier {
     /// Checks and prepares the keys.
-    pub fn new(spec: VerifierSpec) -> Result<Self, KeyError> {
+    pub fn new(mut spec: VerifierSpec) -> Result<Self, KeyError> {
+        let materials = std::mem::take(&mut spec.keys);
         let (keys, skipped) = match &spec.fetched {
-            Some(_) if spec.keys.is_empty() => Default::default(),
-            _ => keys::build(&spec.keys, &spec.algorithms)?,
+            Some(_) if materials.is_empty() => Default::default(),
+            _ => keys::build(&materials, &spec.algorithms)?,
         };
-        Ok(Self {
-            keys,
-            skipped,
-            fetched: spec.fetched,
-            claim: spec.claim.into(),
-            plan_claim: None,
-            algorithms: spec.algorithms,
-            issuer: spec.issuer.map(Into::into),
-            audience: spec.audience.map(Into::into),
-            require_exp: spec.require_exp,
-            leeway_ns: saturating_ns(spec.leeway),
-        })
+        Ok(Self { spec, plan_claim: None, keys, skipped })
     }
 
     /// The skipped members of its JWK sets.
@@ -118,7 +103,7 @@ impl Verifier {
 
     /// Its fetched keys.
     pub fn fetched(&self) -> Option<&FetchedKeys> {
-        self.fetched.as_deref()
+        self.spec.fetched.as_deref()
     }
 
     /// Sets the claim that names the plan. The claim is optional in tokens.
@@ -135,7 +120,7 @@ impl Verifier {
         let mut json = Vec::with_capacity(token.len());
         self.verify_signature(&parts, decode_text(parts.header, &mut json)?)?;
         let payload = decode_text(parts.payload, &mut json)?;
-        let named = [Some(&*self.claim), self.plan_claim.as_deref()];
+        let named = [Some(&*self.spec.claim), self.plan_claim.as_deref()];
         let claims = Claims::parse(payload, named).ok_or(TokenError::Malformed)?;
         let expires = self.check_times(&claims, now)?;
         self.check_parties(&claims)?;
@@ -150,7 +135,7 @@ impl Verifier {
             return Err(TokenError::Malformed);
         }
         let algorithm = Algorithm::of_name(&header.alg).ok_or(TokenError::Algorithm)?;
-        if !self.algorithms.contains(&algorithm) {
+        if !self.spec.algorithms.contains(&algorithm) {
             return Err(TokenError::Algorithm);
         }
         let mut signature = Vec::with_capacity(parts.signature.len());
@@ -166,7 +151,7 @@ impl Verifier {
             Err(refused)
         };
         let result = try_all(&self.keys);
-        let (Err(refused), Some(fetched)) = (result, &self.fetched) else { return result };
+        let (Err(refused), Some(fetched)) = (result, &self.spec.fetched) else { return result };
         match fetched.look(try_all) {
             None => Err(TokenError::NoKeys),
             Some(Err(TokenError::UnknownKey)) if refused == TokenError::UnknownKey => {
@@ -180,16 +165,17 @@ impl Verifier {
 
     /// Checks `exp` and `nbf` (RFC 7519, 4.1.4 and 4.1.5). Returns the expiry with leeway.
     fn check_times(&self, claims: &Claims<'_>, now: Timestamp) -> Result<Option<Timestamp>, TokenError> {
+        let leeway_ns = saturating_ns(self.spec.leeway);
         let expires = match &claims.exp {
-            Some(exp) => Some(exp.date().ok_or(TokenError::Expired)?.saturating_add_ns(self.leeway_ns)),
-            None if self.require_exp => return Err(TokenError::MissingExp),
+            Some(exp) => Some(exp.date().ok_or(TokenError::Expired)?.saturating_add_ns(leeway_ns)),
+            None if self.spec.require_exp => return Err(TokenError::MissingExp),
             None => None,
         };
         if expires.is_some_and(|expires| now >= expires) {
             return Err(TokenError::Expired);
         }
         if let Some(nbf) = &claims.nbf {
-            let not_before = nbf.date().ok_or(TokenError::NotYetValid)?.saturating_sub_ns(self.leeway_ns);
+            let not_before = nbf.date().ok_or(TokenError::NotYetValid)?.saturating_sub_ns(leeway_ns);
             if now < not_before {
                 return Err(TokenError::NotYetValid);
             }
@@ -200,11 +186,11 @@ impl Verifier {
     fn check_parties(&self, claims: &Claims<'_>) -> Result<(), TokenError> {
         let is =
             |claim: &Option<claims::ClaimValue<'_>>, text: &str| claim.as_ref().is_some_and(|value| value.is(text));
-        if self.issuer.as_deref().is_some_and(|issuer| !is(&claims.iss, issuer)) {
+        if self.spec.issuer.as_deref().is_some_and(|issuer| !is(&claims.iss, issuer)) {
             return Err(TokenError::Issuer);
         }
         let includes = |text: &str| claims.aud.as_ref().is_some_and(|value| value.is_or_includes(text));
-        if self.audience.as_deref().is_some_and(|audience| !includes(audience)) {
+        if self.spec.audience.as_deref().is_some_and(|audience| !includes(audience)) {
             return Err(TokenError::Audience);
         }
         Ok(())
