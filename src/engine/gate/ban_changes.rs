@@ -45,7 +45,7 @@ impl Gate {
     /// Sets bans, or lifts those of `bans` that are lifted, here and on all replicas. Requests that wait on a newly banned
     /// key are refused.
     pub fn change_operator_bans(&self, live: &Live, bans: impl IntoIterator<Item = OperatorBan>, now: Timestamp) {
-        let replica = self.listeners.bans.replica();
+        let replica = self.listeners.replica();
         let mut changed = Vec::new();
         {
             let _changing = self.operator_bans.changing.lock().unwrap_or_else(PoisonError::into_inner);

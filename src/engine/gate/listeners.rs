@@ -1,13 +1,13 @@
 //! The listeners to charges: the process that takes over from this one, and peers.
 //!
-//! Not here: the charges of one limit that peers have not heard of (`streamed`), and their bans (`shared_bans`).
+//! Not here: the charges of one limit that peers have not heard of (`streamed`), and which bans they hear of (`shared_bans`).
 
-use std::sync::Arc;
+use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::delta::{Delta, DeltaQueue};
-use super::pending_bans::PendingBans;
 use crate::engine::store::stream::Link;
 use crate::engine::store::stream::message::BanChange;
 
@@ -18,7 +18,10 @@ pub(super) struct Listeners {
     bits: AtomicU8,
     pub(super) deltas: DeltaQueue,
     pub(super) link: Arc<Link>,
-    pub(super) bans: PendingBans,
+    /// The number of this replica; unset if bans are not shared.
+    replica: OnceLock<u64>,
+    /// The changes of bans that peers have not heard of.
+    ban_changes: Mutex<Vec<BanChange>>,
     /// Whether this process has charges that peers will hear of in no batch.
     has_gap: AtomicBool,
 }
@@ -28,6 +31,9 @@ const SUCCESSOR: u8 = 1;
 
 /// Limits that replicas share by streams.
 const PEERS: u8 = 2;
+
+/// Changes of bans that wait for the next batch at most. Peers that miss some ask for all bans.
+const BAN_CHANGES_MAX: usize = 65_536;
 
 impl Listeners {
     /// Whether anything listens. A charge that a packed state does not contain finds this set: both were made under the
@@ -72,12 +78,32 @@ impl Listeners {
         self.has_gap.swap(false, Ordering::Relaxed)
     }
 
+    /// Shares bans from now on, as the replica with this number. Returns whether they were not shared before.
+    pub(super) fn share_bans(&self, replica: u64) -> bool {
+        self.replica.set(replica).is_ok()
+    }
+
+    /// The number of this replica, if bans are shared.
+    pub(super) fn replica(&self) -> Option<u64> {
+        self.replica.get().copied()
+    }
+
     /// Has peers told of the change of a ban soon.
     pub(super) fn tell_ban(&self, change: BanChange) {
-        if !self.bans.add(change) {
-            self.leave_gap();
+        {
+            let mut changes = self.ban_changes.lock().unwrap_or_else(PoisonError::into_inner);
+            if changes.len() < BAN_CHANGES_MAX {
+                changes.push(change);
+            } else {
+                self.leave_gap();
+            }
         }
         self.link.hurry();
+    }
+
+    /// Takes the changes of bans that peers have not heard of.
+    pub(super) fn take_ban_changes(&self) -> Vec<BanChange> {
+        mem::take(&mut *self.ban_changes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn set(&self, listener: u8, is_on: bool) {

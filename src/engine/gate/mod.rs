@@ -65,7 +65,6 @@ mod listeners;
 mod newest_live;
 mod operator_bans;
 mod own_limits;
-mod pending_bans;
 mod report;
 mod shared_bans;
 mod state;

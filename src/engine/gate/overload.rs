@@ -5,8 +5,6 @@
 //!
 //! Not here: the measurement of the load (app), and which request is shed (`shed`).
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::engine::policy::{Overload, Priority};
 
 /// The load of the process, as a timer measures it.
@@ -119,22 +117,6 @@ pub(super) fn shed_permille(level: Level, priority: Priority) -> u64 {
         Priority::Critical => 0,
         Priority::Normal => level.saturating_sub(ONE),
         Priority::Background => level.min(ONE),
-    }
-}
-
-/// The level in force.
-#[derive(Debug, Default)]
-pub(super) struct OverloadLevel(AtomicU64);
-
-impl OverloadLevel {
-    /// Sets the level, and returns the level before.
-    pub(super) fn set(&self, level: Level) -> Level {
-        self.0.swap(level, Ordering::Relaxed)
-    }
-
-    /// The level.
-    pub(super) fn current(&self) -> Level {
-        self.0.load(Ordering::Relaxed)
     }
 }
 

@@ -20,7 +20,7 @@ impl LimitState {
     /// The number of this replica, if replicas share the bans that the limit sets.
     fn ban_replica(&self) -> Option<u64> {
         self.streamed.get().filter(|streamed| streamed.is_on())?;
-        self.listeners.bans.replica()
+        self.listeners.replica()
     }
 
     /// Counts a refusal towards a ban.
@@ -85,14 +85,14 @@ impl LimitState {
 impl Gate {
     /// Shares bans with the other replicas of a fleet from now on, as the replica with this number.
     pub fn share_bans(&self, replica: u64) {
-        if self.listeners.bans.share(replica) {
+        if self.listeners.share_bans(replica) {
             self.operator_bans.set.load().all.iter().for_each(|one| self.tell_operator_ban(one));
         }
     }
 
     /// Tells peers of a change by an operator.
     pub(super) fn tell_operator_ban(&self, ban: &BanInForce) {
-        if self.listeners.bans.replica().is_some() {
+        if self.listeners.replica().is_some() {
             self.listeners.tell_ban(of_operator(ban));
         }
     }

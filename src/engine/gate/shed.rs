@@ -4,6 +4,8 @@
 //! is shed only once all that it must prove is verified: a 401, or a 403 of an access list, never becomes a 503. A ban by a
 //! limit of the stage is part of the limit's decision, so its 403 may.
 
+use std::sync::atomic::Ordering;
+
 use super::overload::{Level, shed_permille};
 use super::refusal::RetryJitter;
 use super::state::Gate;
@@ -24,18 +26,18 @@ pub struct Shed {
 impl Gate {
     /// Sets the level of shedding, and returns the level before.
     pub fn set_overload(&self, level: Level) -> Level {
-        self.overload.set(level)
+        self.overload.swap(level, Ordering::Relaxed)
     }
 
     /// Whether some requests may be shed.
     pub(super) fn is_overloaded(&self) -> bool {
-        self.overload.current() > 0
+        self.overload.load(Ordering::Relaxed) > 0
     }
 
     /// Sheds a request of this priority, or not.
     pub(super) fn draw_shed(&self, priority: Priority) -> Option<Shed> {
         let bits = self.jitter.bits();
-        if bits % 1000 >= shed_permille(self.overload.current(), priority) {
+        if bits % 1000 >= shed_permille(self.overload.load(Ordering::Relaxed), priority) {
             return None;
         }
         let wait_s: u64 = if priority == Priority::Background { 10 } else { 2 };

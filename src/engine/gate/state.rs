@@ -12,7 +12,6 @@ use arc_swap::ArcSwapOption;
 use super::adaptation::Adaptation;
 use super::listeners::Listeners;
 use super::operator_bans::OperatorBans;
-use super::overload::OverloadLevel;
 use super::queue::capacity::{Footprint, HoldCapacity, HoldCaps};
 use super::queue::jitter::Jitter;
 use super::queue::locked::LockedQueues;
@@ -38,7 +37,8 @@ pub struct Gate {
     /// The next rank of a waiting request.
     pub(super) ranks: AtomicU64,
     pub(super) capacity: HoldCapacity,
-    pub(super) overload: OverloadLevel,
+    /// The level of shedding.
+    pub(super) overload: AtomicU64,
     /// The delays of questions to stores, and the random choice of shed requests.
     pub(super) jitter: Jitter,
     /// CORS preflights by client address; made for the first preflight.
@@ -151,7 +151,7 @@ impl Gate {
             metrics,
             ranks: AtomicU64::new(0),
             capacity: HoldCapacity::default(),
-            overload: OverloadLevel::default(),
+            overload: AtomicU64::default(),
             jitter: Jitter::new(clock.now().as_ns()),
             preflights: OnceLock::new(),
             own_limits_asked: OnceLock::new(),

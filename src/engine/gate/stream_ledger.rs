@@ -67,7 +67,7 @@ impl Ledger for StreamLedger {
         let known = self.gate.states.lock().unwrap_or_else(PoisonError::into_inner);
         let states: Vec<Arc<LimitState>> = known.values().map(Arc::clone).collect();
         drop(known);
-        let bans = self.gate.listeners.bans.take();
+        let bans = self.gate.listeners.take_ban_changes();
         let (mut limits, mut is_complete) = (Vec::new(), !self.gate.listeners.take_gap());
         for state in states {
             is_complete &= state.take_pending(&mut self.buffer, &mut limits, now);
