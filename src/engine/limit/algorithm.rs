@@ -15,7 +15,7 @@ use super::packed::{Packed, Unpacker};
 use super::portable::{Charged, Numbers, Portable, Unportable};
 use super::rule::{Rule, Scale, Settings};
 use super::state::{self, State};
-use super::{Allowance, Decision, QuotaError, Rate, RemainingByRate, Retry};
+use super::{Allowance, Decision, Quota, QuotaError, Rate, RemainingByRate, Retry};
 use super::{
     concurrency, fair_share, fixed_window, leaky_bucket, sliding_log, sliding_window, sub_window, token_bucket,
 };
@@ -36,6 +36,29 @@ algorithms! {
     6 "sub_window" SubWindow(sub_window::State),
     /// See [`concurrency`].
     7 "concurrency" Concurrency(concurrency::State),
+}
+
+impl AlgorithmName {
+    /// The rule of these settings.
+    ///
+    /// # Errors
+    /// [`QuotaError`] if the algorithm cannot compute with them.
+    pub fn rule(self, settings: &Settings) -> Result<Algorithm, QuotaError> {
+        let Settings { rate, burst, shapes, ref calendar, sub_windows } = *settings;
+        let quota = || Quota::new(rate, burst);
+        Ok(match self {
+            Self::TokenBucket => Algorithm::TokenBucket(quota()?),
+            Self::LeakyBucket => Algorithm::LeakyBucket(leaky_bucket::Rule { quota: quota()?, shapes }),
+            Self::FixedWindow => Algorithm::FixedWindow(match calendar {
+                Some(calendar) => fixed_window::Rule::in_calendar(rate.count, calendar.clone())?,
+                None => fixed_window::Rule::from_first(rate)?,
+            }),
+            Self::SlidingLog => Algorithm::SlidingLog(sliding_log::Rule::new(rate)?),
+            Self::SlidingWindow => Algorithm::SlidingWindow(Allowance::new(rate)?),
+            Self::SubWindow => Algorithm::SubWindow(sub_window::Rule::new(rate, sub_windows)?),
+            Self::Concurrency => Algorithm::Concurrency(concurrency::Rule::new(rate.count)?),
+        })
+    }
 }
 
 /// The states of one key under several rules, in the order of the rules.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use self::adaptive::{Bound, Range};
 use super::packed::{Packed, Unpacker};
 use super::portable::{Charged, Numbers, Portable};
-use super::rule::{self, Scale, Settings};
+use super::rule::{self, Scale};
 use super::state::{self, charged, settled};
 use super::{Decision, Pace, QuotaError, Retry};
 use crate::base::time::Timestamp;
@@ -62,10 +62,6 @@ impl Rule {
 }
 
 impl rule::Rule for Rule {
-    fn of(settings: &Settings) -> Result<Self, QuotaError> {
-        Self::new(settings.rate.count)
-    }
-
     fn capacity(&self) -> u64 {
         self.max()
     }

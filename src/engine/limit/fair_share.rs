@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use self::pool::{Asker, Pool};
 use super::packed::{Packed, Unpacker};
 use super::portable::{Charged, Numbers, Portable};
-use super::rule::{self, Scale, Settings};
+use super::rule::{self, Scale};
 use super::state;
 use super::{Decision, Pace, Quota, QuotaError, RemainingByRate, Retry, token_bucket};
 use crate::base::time::Timestamp;
@@ -90,10 +90,6 @@ impl PartialEq for Rule {
 impl Eq for Rule {}
 
 impl rule::Rule for Rule {
-    fn of(settings: &Settings) -> Result<Self, QuotaError> {
-        Ok(Self::new(rule::Rule::of(settings)?, 1, SharedPool::default()))
-    }
-
     fn capacity(&self) -> u64 {
         self.0.quota.burst()
     }

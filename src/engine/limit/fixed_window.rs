@@ -14,7 +14,7 @@ use bytes::BufMut;
 use super::late::units::LateUnits;
 use super::packed::{Packed, Unpacker, put_instant};
 use super::portable::{Charged, Numbers, Portable, from_us, signed, to_us_ceil, us};
-use super::rule::{self, Scale, Settings};
+use super::rule::{self, Scale};
 use super::state::{self, charged, settled};
 use super::{Allowance, Calendar, Decision, Pace, QuotaError, Rate, Retry};
 use crate::base::time::Timestamp;
@@ -107,13 +107,6 @@ impl Rule {
 }
 
 impl rule::Rule for Rule {
-    fn of(settings: &Settings) -> Result<Self, QuotaError> {
-        match &settings.calendar {
-            Some(calendar) => Self::in_calendar(settings.rate.count, calendar.clone()),
-            None => Self::from_first(settings.rate),
-        }
-    }
-
     fn capacity(&self) -> u64 {
         self.count
     }

@@ -12,7 +12,7 @@
 use super::late::units::LateUnits;
 use super::packed::{Packed, Unpacker};
 use super::portable::{Charged, Numbers, Portable, Unportable};
-use super::rule::{self, Scale, Settings};
+use super::rule::{self, Scale};
 use super::{Decision, Pace, Quota, QuotaError, Retry, state, token_bucket};
 use crate::base::time::Timestamp;
 
@@ -33,10 +33,6 @@ impl Rule {
 }
 
 impl rule::Rule for Rule {
-    fn of(settings: &Settings) -> Result<Self, QuotaError> {
-        Ok(Self { quota: Quota::of(settings)?, shapes: settings.shapes })
-    }
-
     fn capacity(&self) -> u64 {
         self.quota.burst()
     }

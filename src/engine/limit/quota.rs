@@ -4,7 +4,7 @@
 
 use super::Pace;
 use super::portable::{NUMBER_END, Unportable, signed};
-use super::rule::{QuotaError, Rate, Rule, Scale, Settings};
+use super::rule::{QuotaError, Rate, Rule, Scale};
 use crate::base::time::Timestamp;
 
 /// Capacity and refill of one limit, in the form that the algorithms use.
@@ -117,10 +117,6 @@ impl Quota {
 
 /// The rule of buckets: of [`token_bucket`](super::token_bucket) alone, and in that of [`leaky_bucket`](super::leaky_bucket).
 impl Rule for Quota {
-    fn of(settings: &Settings) -> Result<Self, QuotaError> {
-        Self::new(settings.rate, settings.burst)
-    }
-
     fn capacity(&self) -> u64 {
         self.burst
     }

@@ -100,14 +100,6 @@ impl From<Rate> for Settings {
 
 /// The rule of one algorithm.
 pub trait Rule {
-    /// A rule of these settings.
-    ///
-    /// # Errors
-    /// [`QuotaError`] if the algorithm cannot compute with them.
-    fn of(settings: &Settings) -> Result<Self, QuotaError>
-    where
-        Self: Sized;
-
     /// Units of a new key.
     fn capacity(&self) -> u64;
 

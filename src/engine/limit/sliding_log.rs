@@ -14,7 +14,7 @@ use bytes::BufMut;
 use super::late::units::LateUnits;
 use super::packed::{Packed, Unpacker, put_instant};
 use super::portable::{Charged, Numbers, Portable, from_us, proof_of_entries, to_us};
-use super::rule::{self, Scale, Settings};
+use super::rule::{self, Scale};
 use super::state::{self, charged, settled};
 use super::{Allowance, BACKDATE_NS_MAX, Decision, Pace, QuotaError, Rate, Retry};
 use crate::base::time::Timestamp;
@@ -40,10 +40,6 @@ impl Rule {
 }
 
 impl rule::Rule for Rule {
-    fn of(settings: &Settings) -> Result<Self, QuotaError> {
-        Self::new(settings.rate)
-    }
-
     fn capacity(&self) -> u64 {
         self.count
     }

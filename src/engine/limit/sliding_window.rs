@@ -13,16 +13,12 @@ use bytes::BufMut;
 use super::late::units::LateUnits;
 use super::packed::{Packed, Unpacker, put_instant};
 use super::portable::{Charged, Numbers, Portable, from_us, to_us};
-use super::rule::{Rule, Scale, Settings};
+use super::rule::{Rule, Scale};
 use super::state::{self, charged, settled};
 use super::{Allowance, Decision, Pace, QuotaError, Rate, Retry};
 use crate::base::time::Timestamp;
 
 impl Rule for Allowance {
-    fn of(settings: &Settings) -> Result<Self, QuotaError> {
-        Self::new(settings.rate)
-    }
-
     fn capacity(&self) -> u64 {
         self.count()
     }

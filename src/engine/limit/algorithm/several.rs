@@ -4,16 +4,11 @@ use super::{Algorithm, AnyReceipt, AnyState, Several};
 use crate::base::time::Timestamp;
 use crate::engine::limit::packed::{Packed, Unpacker};
 use crate::engine::limit::portable::{Charged, Numbers, Portable, Unportable};
-use crate::engine::limit::rule::{Rule, Scale, Settings};
+use crate::engine::limit::rule::{Rule, Scale};
 use crate::engine::limit::state::State;
 use crate::engine::limit::{Decision, Pace, QuotaError, RemainingByRate, Retry, windows};
 
 impl Rule for Box<[Algorithm]> {
-    /// One rule; several are put together by their limit.
-    fn of(_: &Settings) -> Result<Self, QuotaError> {
-        Err(QuotaError::Zero)
-    }
-
     fn capacity(&self) -> u64 {
         self.iter().map(Algorithm::capacity).min().unwrap_or(u64::MAX)
     }

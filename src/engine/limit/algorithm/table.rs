@@ -11,14 +11,6 @@ macro_rules! algorithms {
         impl AlgorithmName {
             /// All algorithms, with their names in the configuration.
             pub const ALL: [(&'static str, Self); [$($number),*].len()] = [$(($name, Self::$Name),)*];
-
-            /// The rule of these settings.
-            ///
-            /// # Errors
-            /// [`QuotaError`] if the algorithm cannot compute with them.
-            pub fn rule(self, settings: &Settings) -> Result<Algorithm, QuotaError> {
-                Ok(match self { $(Self::$Name => Algorithm::$Name(Rule::of(settings)?),)* })
-            }
         }
 
         /// The number of [`Algorithm::Several`].

@@ -2,7 +2,7 @@
 
 use crate::base::time::Timestamp;
 use crate::engine::limit::portable::{NS_PER_US, Unportable, signed, us};
-use crate::engine::limit::rule::{self, Scale, Settings};
+use crate::engine::limit::rule::{self, Scale};
 use crate::engine::limit::{Allowance, Pace, QuotaError, Rate};
 
 /// The largest number of sub-windows: 8 KB for one key.
@@ -37,10 +37,6 @@ impl Rule {
 }
 
 impl rule::Rule for Rule {
-    fn of(settings: &Settings) -> Result<Self, QuotaError> {
-        Self::new(settings.rate, settings.sub_windows)
-    }
-
     fn capacity(&self) -> u64 {
         self.count
     }
