@@ -6,11 +6,9 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use smallvec::SmallVec;
-
 use super::keys::{FoundKey, KeyName};
 use super::operator_bans::{BanInForce, BanTarget, OperatorBan, retry};
-use super::refusal::{Cause, Refusal, RetryJitter};
+use super::refusal::{Cause, Refusal};
 use super::refusal_log::Receipt;
 use super::state::{Gate, LimitState, Live};
 use super::top_keys::TopKeys;
@@ -169,20 +167,8 @@ impl Gate {
         let key = self.secret.of_address(address, Prefixes::WHOLE);
         self.operator_bans.refused.count(key, || address.to_string());
         self.refused_networks.count(&self.secret, address);
-        let (violated, budgets) = (SmallVec::new(), Vec::new());
         let receipt = self.logs_refusals().then(|| Box::new(Receipt::of_address(now, key, address.to_string())));
-        Refusal {
-            standing: None,
-            violated,
-            retry: retry(ban_ns),
-            is_estimate: false,
-            jitter: RetryJitter::default(),
-            cause: Cause::Banned,
-            status: None,
-            answer: None,
-            budgets,
-            receipt,
-        }
+        Refusal { retry: retry(ban_ns), cause: Cause::Banned, receipt, ..Refusal::default() }
     }
 
     /// The banned addresses with the most requests.

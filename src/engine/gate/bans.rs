@@ -9,7 +9,7 @@ use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::operator_bans;
-use super::refusal::{Cause, Refusal, RetryJitter};
+use super::refusal::{Cause, Refusal};
 use super::refusal_log::Receipt;
 use super::state::LimitState;
 use crate::base::telemetry::LimitDecision;
@@ -39,16 +39,6 @@ pub(super) fn refusal<'l>(
         }
     }
     let (retry, cause) = (operator_bans::retry(longest_ns), Cause::Banned);
-    (!violated.is_empty()).then_some(Refusal {
-        standing: None,
-        violated,
-        retry,
-        is_estimate: false,
-        jitter: RetryJitter::default(),
-        cause,
-        status,
-        answer: None,
-        budgets: Vec::new(),
-        receipt,
-    })
+    let refusal = Refusal { violated, retry, cause, status, receipt, ..Refusal::default() };
+    (!refusal.violated.is_empty()).then_some(refusal)
 }

@@ -17,7 +17,7 @@ use crate::engine::policy::RefusalAnswer;
 use crate::engine::store::Charge;
 
 /// A request that is refused.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Refusal<'l> {
     /// The standing with the denying limit that has the longest wait; `None` if that limit is gone.
     pub standing: Option<Standing<'l>>,
@@ -73,9 +73,10 @@ impl RetryJitter {
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Why a request beyond a limit is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cause {
     /// The limit rejects requests.
+    #[default]
     Limit,
     /// The wait would be longer than the limit allows.
     WaitTooLong,

@@ -57,11 +57,12 @@ use crate::base::time::Timestamp;
 pub const BACKDATE_NS_MAX: u64 = 10_000_000;
 
 /// When a denied request could pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Retry {
     /// After this many nanoseconds, if nothing else is charged meanwhile; [`Retry::ON_RELEASE`] is no duration.
     AfterNs(u64),
     /// Never: the cost exceeds the capacity.
+    #[default]
     Never,
 }
 

@@ -19,7 +19,7 @@ use crate::base::time::Timestamp;
 use crate::engine::gate::check::{Checked, is_delayed};
 use crate::engine::gate::delta::units;
 use crate::engine::gate::pass::{Pass, wake_undone};
-use crate::engine::gate::refusal::{Cause, Refusal, RetryJitter};
+use crate::engine::gate::refusal::{Cause, Refusal};
 use crate::engine::gate::state::{Gate, LimitState};
 use crate::engine::limit::{Key, Retry};
 use crate::engine::policy::{DelayRule, Limit, Mode, OnLimit};
@@ -207,13 +207,9 @@ impl<'l> Delayed<'l> {
             standing: self.pass.standing,
             violated: self.delay.limits.iter().map(|limit| &*limit.state.name).collect(),
             retry: Retry::AfterNs(remaining_ns),
-            is_estimate: false,
-            jitter: RetryJitter::default(),
             cause: Cause::ShuttingDown,
-            status: None,
-            answer: None,
             budgets: self.pass.budgets(),
-            receipt: None,
+            ..Refusal::default()
         }
     }
 }
