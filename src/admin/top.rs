@@ -11,7 +11,8 @@ use super::answer::{Answer, ProblemBody, json, problem};
 use super::body::Parameters;
 use super::keys::unknown_limit;
 use super::state::Admin;
-use crate::engine::gate::{HALF_LIFE_NS, TOP_KEYS, TopKey, TopKeys};
+use crate::engine::gate::{HALF_LIFE_NS, TOP_KEYS, TopKeys};
+use crate::engine::limit::top::TopKey;
 
 /// The default number of keys.
 const KEYS_DEFAULT: usize = 20;
@@ -95,7 +96,8 @@ pub(super) async fn top(State(admin): State<Arc<Admin>>, Parameters(asked): Para
 
 impl From<TopKeys> for LimitTop {
     fn from(TopKeys { limit, total, missed, keys }: TopKeys) -> Self {
-        let counted = |TopKey { key, count, error, last_minute, .. }| CountedKey { key, count, error, last_minute };
+        let counted =
+            |TopKey { text: key, count, error, recent: last_minute, .. }| CountedKey { key, count, error, last_minute };
         Self { limit, total, missed, keys: keys.into_iter().map(counted).collect() }
     }
 }

@@ -241,7 +241,7 @@ impl KeyView {
         let refused = || {
             let top = pages.admin.gate.top(&live, Some(&body.limit), TOP_KEYS);
             let own = top.into_iter().flat_map(|top| top.keys).find(|key| key.hash.id() == body.id)?;
-            Some(own.key.into())
+            Some(own.text.into())
         };
         Some(Self {
             verdict: KeyVerdict::of(&body, &limit.on_limit, pages.now()),

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 
 use super::fields::link;
 use super::words;
-use crate::engine::gate::{TopKey, TopKeys};
+use crate::engine::gate::TopKeys;
+use crate::engine::limit::top::TopKey;
 
 /// A key or a network with its refused or held requests.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,18 +28,18 @@ pub(super) fn refused_most(tops: Vec<TopKeys>, n: usize) -> Vec<RefusedKey> {
         top.keys.into_iter().map(move |key| (limit.clone(), key))
     };
     let least = |key: &TopKey| key.count.saturating_sub(key.error);
-    let is_certain = |key: &TopKey| key.last_minute > 0 || least(key) > key.error;
+    let is_certain = |key: &TopKey| key.recent > 0 || least(key) > key.error;
     let mut keys: Vec<_> = tops.into_iter().flat_map(of_limit).filter(|(_, key)| is_certain(key)).collect();
-    keys.sort_by_key(|(_, key)| Reverse((key.last_minute, least(key))));
+    keys.sort_by_key(|(_, key)| Reverse((key.recent, least(key))));
     let row = |(limit, key): (Box<str>, TopKey)| RefusedKey {
         link: if limit.is_empty() {
-            link("/bans", &[("address", &key.key)]) + "#add"
+            link("/bans", &[("address", &key.text)]) + "#add"
         } else {
             link("/key", &[("limit", &limit), ("id", &key.hash.id())])
         },
-        last_minute: words::count(key.last_minute),
+        last_minute: words::count(key.recent),
         at_least: words::count(least(&key)),
-        name: key.key.into(),
+        name: key.text.into(),
         limit: limit.into(),
     };
     keys.into_iter().take(n).map(row).collect()
@@ -51,12 +52,12 @@ mod tests {
 
     #[test]
     fn counts_that_may_be_errors_are_left_out() {
-        let key = |(name, count, error, last_minute): (&str, u64, u64, u64)| TopKey {
+        let key = |(name, count, error, recent): (&str, u64, u64, u64)| TopKey {
             hash: Key::of_hash(count, error),
-            key: name.into(),
+            text: name.into(),
             count,
             error,
-            last_minute,
+            recent,
         };
         let top = |limit: &str, keys: &[(&str, u64, u64, u64)]| TopKeys {
             limit: limit.into(),

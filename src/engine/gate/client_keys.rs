@@ -73,7 +73,7 @@ impl Gate {
             .zip(given)
             .map(|(part, text)| Some(live.policy.shown_text(&self.secret, part, text.as_deref()?)))
             .collect();
-        let refused = state.refused.top(&state.name, TOP_KEYS).keys.into_iter().map(|key| (key.hash, key.key));
+        let refused = state.refused.top(&state.name, TOP_KEYS).keys.into_iter().map(|key| (key.hash, key.text));
         let mut seen = HashSet::new();
         let found = |(key, name): (_, Box<str>)| {
             let pieces: Vec<&str> = name.split('|').collect();

@@ -113,7 +113,7 @@ pub use stale::AnswerKeys;
 pub use standing::Standing;
 pub use state::{Gate, LimitState, Live};
 pub use stream_ledger::StreamLedger;
-pub use top_keys::{HALF_LIFE_NS, TOP_KEYS, TopKey, TopKeys};
+pub use top_keys::{HALF_LIFE_NS, TOP_KEYS, TopKeys};
 pub use verdict::{Rejection, Verdict};
 pub use worker_stores::WorkerStores;
 

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 
 use crate::base::time::Timestamp;
 use crate::engine::limit::Key;
-use crate::engine::limit::top::{PIECES, Top};
+use crate::engine::limit::top::{PIECES, Top, TopKey};
 use crate::engine::policy::KeySecret;
 use crate::engine::policy::client_ip::Prefixes;
 
@@ -58,23 +58,10 @@ pub struct TopKeys {
     pub total: u64,
     /// Requests that were not counted, because another thread was counting.
     pub missed: u64,
-    /// Those with the most requests of the last minute first, then the most frequent.
+    /// Those with the most requests of the last minute first, then the most frequent. The text of a key has its parts,
+    /// separated by `|`, as [`crate::engine::policy::Policy::shown`] has them. `recent` are requests of the last 50 to 60
+    /// seconds.
     pub keys: Vec<TopKey>,
-}
-
-/// One key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TopKey {
-    /// The hash of the key.
-    pub hash: Key,
-    /// The parts of the key, separated by `|`, as [`crate::engine::policy::Policy::shown`] has them.
-    pub key: Box<str>,
-    /// An upper bound on its requests that were refused or held.
-    pub count: u64,
-    /// `count - error` is a lower bound.
-    pub error: u64,
-    /// A lower bound on its requests of the last 50 to 60 seconds that were refused or held.
-    pub last_minute: u64,
 }
 
 impl RefusedKeys {
@@ -89,7 +76,7 @@ impl RefusedKeys {
             }
         };
         let new = || Counted { top: Top::new(TOP_KEYS), aged: None };
-        counted.get_or_insert_with(new).top.offer_with(key, text);
+        counted.get_or_insert_with(new).top.offer(key, text);
     }
 
     /// Begins a new piece of the last minute, and halves the counts, if it is time at `now`. To be called about once a
@@ -115,28 +102,19 @@ impl RefusedKeys {
     /// The names of all counted keys.
     pub(super) fn names(&self) -> HashMap<Key, Box<str>> {
         let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        let hitters = counted.as_ref().map(|counted| counted.top.top(TOP_KEYS)).unwrap_or_default();
-        hitters.into_iter().map(|hit| (hit.key, hit.text.into())).collect()
+        let keys = counted.as_ref().map(|counted| counted.top.top(TOP_KEYS)).unwrap_or_default();
+        keys.into_iter().map(|key| (key.hash, key.text)).collect()
     }
 
     /// The `n` keys with the highest counts. `limit` is the limit's name.
     pub(super) fn top(&self, limit: &str, n: usize) -> TopKeys {
         let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let top = counted.as_ref().map(|counted| &counted.top);
-        let hitters = top.map(|top| top.top(n)).unwrap_or_default().into_iter();
         TopKeys {
             limit: limit.into(),
             total: top.map_or(0, Top::total),
             missed: self.missed.load(Ordering::Relaxed),
-            keys: hitters
-                .map(|hit| TopKey {
-                    hash: hit.key,
-                    key: hit.text.into(),
-                    count: hit.count,
-                    error: hit.error,
-                    last_minute: hit.recent,
-                })
-                .collect(),
+            keys: top.map(|top| top.top(n)).unwrap_or_default(),
         }
     }
 }

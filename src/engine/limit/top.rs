@@ -59,12 +59,12 @@ impl Slot {
 }
 
 /// A counted key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hitter<'t> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopKey {
     /// The hash of the key.
-    pub key: Key,
+    pub hash: Key,
     /// The text of its first offer, cut to [`TEXT_BYTES_MAX`].
-    pub text: &'t str,
+    pub text: Box<str>,
     /// An upper bound on its offers.
     pub count: u64,
     /// `count - error` is a lower bound.
@@ -80,13 +80,8 @@ impl Top {
         Self { places: HashMap::default(), slots: Vec::new(), heap: Vec::new(), capacity, total: 0, piece: 0 }
     }
 
-    /// Counts one occurrence of a key. `text` is copied only if the key gets a slot.
-    pub fn offer(&mut self, key: Key, text: &str) {
-        self.offer_with(key, || text);
-    }
-
     /// Counts one occurrence of a key. `text` is called only if the key gets a slot.
-    pub fn offer_with<T: AsRef<str>>(&mut self, key: Key, text: impl FnOnce() -> T) {
+    pub fn offer<T: AsRef<str>>(&mut self, key: Key, text: impl FnOnce() -> T) {
         self.total = self.total.saturating_add(1);
         let recent = || std::array::from_fn(|piece| u32::from(piece == self.piece));
         if let Some(&place) = self.places.get(&key) {
@@ -113,14 +108,14 @@ impl Top {
     }
 
     /// The `n` keys with the most recent offers, the most first; of those with as many, the highest count first.
-    pub fn top<'t>(&'t self, n: usize) -> Vec<Hitter<'t>> {
+    pub fn top(&self, n: usize) -> Vec<TopKey> {
         let mut slots: Vec<&Slot> = self.slots.iter().collect();
         slots.sort_by_cached_key(|slot| (Reverse(slot.recent()), Reverse(slot.count), slot.error, slot.key));
-        let hitter = |slot: &'t Slot| {
-            let Slot { key, ref text, count, error, .. } = *slot;
-            Hitter { key, text, count, error, recent: slot.recent() }
+        let top_key = |slot: &Slot| {
+            let Slot { key: hash, ref text, count, error, .. } = *slot;
+            TopKey { hash, text: text.clone(), count, error, recent: slot.recent() }
         };
-        slots.into_iter().take(n).map(hitter).collect()
+        slots.into_iter().take(n).map(top_key).collect()
     }
 
     /// Begins a new piece of time, and forgets the oldest.

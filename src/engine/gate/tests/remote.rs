@@ -642,7 +642,7 @@ async fn a_denial_by_the_store_knows_the_identity() {
     redis.settle("every", key, &limit.allowed.usual, 1);
     let fields = headers(&["seller=aaaaaaaa"]);
     assert!(answer(ask(gate, live, &fields), &redis, &fields).await.is_err());
-    let refused: Vec<_> = gate.top(live, None, 9).into_iter().flat_map(|top| top.keys).map(|key| key.key).collect();
+    let refused: Vec<_> = gate.top(live, None, 9).into_iter().flat_map(|top| top.keys).map(|key| key.text).collect();
     assert_eq!(refused.len(), 1);
     assert!(refused[0].starts_with("aaaa.."), "{refused:?}");
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engine::gate::HALF_LIFE_NS;
+use crate::engine::limit::top::TopKey;
 
 #[tokio::test(start_paused = true)]
 async fn refusals_and_holds_are_counted_and_nothing_else() {
@@ -34,7 +35,7 @@ async fn refusals_and_holds_are_counted_and_nothing_else() {
             let keys = top
                 .keys
                 .iter()
-                .map(|key| format!("{} {} {}", key.key.split("..").next().unwrap_or(""), key.count, key.error));
+                .map(|key| format!("{} {} {}", key.text.split("..").next().unwrap_or(""), key.count, key.error));
             format!("{}: {} {} [{}]", top.limit, top.total, top.missed, keys.collect::<Vec<_>>().join(", "))
         };
         gate.top(live, limit, n).into_iter().map(row).collect::<Vec<_>>().join("\n")
@@ -72,10 +73,10 @@ async fn keys_with_refusals_in_the_last_minute_come_first() {
         }
     };
     let told = || {
-        let row = |key: &crate::engine::gate::TopKey| format!("{}:{}/{}", &key.key[..4], key.last_minute, key.count);
+        let row = |key: &TopKey| format!("{}:{}/{}", &key.text[..4], key.recent, key.count);
         gate.top(live, None, 9)[0].keys.iter().map(row).collect::<Vec<_>>().join(" ")
     };
-    let networks = || gate.top_networks(9).keys.into_iter().map(|key| (key.last_minute, key.count)).collect::<Vec<_>>();
+    let networks = || gate.top_networks(9).keys.into_iter().map(|key| (key.recent, key.count)).collect::<Vec<_>>();
     let advance = async |seconds: u64| {
         for _ in 0..seconds {
             tokio::time::advance(Duration::from_secs(1)).await;
