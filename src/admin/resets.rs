@@ -147,7 +147,7 @@ pub(super) async fn reset_all(
 fn charge_refused(live: &Live, error: &ChargeError) -> Refused {
     match error {
         ChargeError::Key(error) => keys::refused(live, error),
-        ChargeError::InFlight => (StatusCode::BAD_REQUEST, error.to_string()),
+        ChargeError::InFlight | ChargeError::Units => (StatusCode::BAD_REQUEST, error.to_string()),
     }
 }
 

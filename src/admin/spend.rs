@@ -15,7 +15,7 @@ use super::audit::Audited;
 use super::body::{self, BATCH_MAX, Json};
 use super::state::Admin;
 use super::{key, keys};
-use crate::engine::gate::{Balance, ChargeError, Gate, KeyName, Live, Spend, SpendError};
+use crate::engine::gate::{Balance, ChargeError, Gate, KeyName, Live, Spend};
 
 /// A charge.
 #[derive(Deserialize, ToSchema)]
@@ -126,7 +126,7 @@ fn charge(
 ) -> Result<BalanceBody, (StatusCode, String)> {
     let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
     let SpendBody { limit, key, units, plan, reason } = body::object(body).map_err(bad)?;
-    let units = units.as_i64().ok_or_else(|| bad(SpendError::Units.to_string()))?;
+    let units = units.as_i64().ok_or_else(|| bad(ChargeError::Units.to_string()))?;
     let key = match key::name_of_json(key).map_err(bad)? {
         KeyName::Parts(parts) => parts,
         name => {
@@ -138,8 +138,8 @@ fn charge(
     let spend = |units| {
         let spend = Spend { limit: &limit, key: &key, plan: plan.as_deref(), units };
         gate.spend(live, spend, now).map_err(|error| match error {
-            SpendError::Charge(ChargeError::Key(error)) => keys::refused(live, &error),
-            _ => bad(error.to_string()),
+            ChargeError::Key(error) => keys::refused(live, &error),
+            ChargeError::InFlight | ChargeError::Units => bad(error.to_string()),
         })
     };
     let before = if units == 0 { None } else { Some(spend(0)?) };

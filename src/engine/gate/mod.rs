@@ -94,7 +94,7 @@ pub use keyed::{KeyedCharge, KeyedLimit, KeyedOutcome, KeyedReceipt, KeyedRefusa
 pub use keys::{FoundKey, KeyName, KeyOrder, KeyState, LimitedKey, LimitedKeysQuestion, ListPosition};
 pub use lease::Refill;
 pub use lookup::KeyError;
-pub use named_charge::{ChargeError, NamedCharge};
+pub use named_charge::{ChargeError, NamedCharge, UNITS_MAX};
 pub use named_verdict::{NamedDenial, NamedItem, NamedVerdict, decisive};
 pub use newest_live::NewestLive;
 pub use operator_bans::{BanInForce, BanTarget, OperatorBan};
@@ -108,7 +108,7 @@ pub use refusal::{Cause, Refusal, RetryJitter};
 pub use refusal_log::{LoggedRefusal, Receipt, RefusedState};
 pub use settle::Bill;
 pub use shed::Shed;
-pub use spend::{Balance, Spend, SpendError, UNITS_MAX};
+pub use spend::{Balance, Spend};
 pub use stale::AnswerKeys;
 pub use standing::Standing;
 pub use state::{Gate, LimitState, Live};

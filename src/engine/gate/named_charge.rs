@@ -8,6 +8,9 @@ use crate::base::time::Timestamp;
 use crate::engine::limit::{Algorithm, Allowance, Key, QuotaError, Rate, fixed_window};
 use crate::engine::policy::Limit;
 
+/// Units of one charge at most: the largest whole number that every reader of JSON understands (RFC 8259, section 6).
+pub const UNITS_MAX: u64 = (1 << 53) - 1;
+
 /// A charge to a key of a limit. It belongs to the [`Live`] that it was made for.
 #[derive(Clone, Debug)]
 pub struct NamedCharge {
@@ -66,6 +69,8 @@ pub enum ChargeError {
     Key(KeyError),
     /// The limit counts requests in flight, so the units would never come back.
     InFlight,
+    /// The units are out of range.
+    Units,
 }
 
 impl std::fmt::Display for ChargeError {
@@ -73,6 +78,7 @@ impl std::fmt::Display for ChargeError {
         match self {
             Self::Key(error) => error.fmt(f),
             Self::InFlight => f.write_str("this limit counts requests in flight, and cannot be charged"),
+            Self::Units => write!(f, "units: a whole number from -{UNITS_MAX} to {UNITS_MAX}"),
         }
     }
 }

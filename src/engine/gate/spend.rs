@@ -3,14 +3,11 @@
 //! A charge is made whether it fits or not, down to the limit's largest debt. It is never refused for lack of units.
 //! Several charges are independent of each other.
 
-use super::named_charge::{ChargeError, NamedCharge};
+use super::named_charge::{ChargeError, NamedCharge, UNITS_MAX};
 use super::state::{Gate, Live};
 use crate::base::time::Timestamp;
 use crate::engine::limit::{Algorithm, Decision};
 use crate::engine::policy::Limit;
-
-/// Units of one charge at most: the largest whole number that every reader of JSON understands (RFC 8259, section 6).
-pub const UNITS_MAX: u64 = (1 << 53) - 1;
 
 /// A charge without a request.
 #[derive(Clone, Copy, Debug)]
@@ -36,42 +33,16 @@ pub struct Balance {
     pub reset_after_ns: Option<u64>,
 }
 
-/// Why a charge is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SpendError {
-    /// The limit cannot be charged.
-    Charge(ChargeError),
-    /// The units are out of range.
-    Units,
-}
-
-impl std::fmt::Display for SpendError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Charge(error) => error.fmt(f),
-            Self::Units => write!(f, "units: a whole number from -{UNITS_MAX} to {UNITS_MAX}"),
-        }
-    }
-}
-
-impl std::error::Error for SpendError {}
-
-impl From<ChargeError> for SpendError {
-    fn from(error: ChargeError) -> Self {
-        Self::Charge(error)
-    }
-}
-
 impl Gate {
     /// Charges a key without a request. A limit that is off or in shadow mode is charged too.
     ///
     /// # Errors
     /// The problem with `spend`. Nothing is charged then.
-    pub fn spend(&self, live: &Live, spend: Spend<'_>, now: Timestamp) -> Result<Balance, SpendError> {
+    pub fn spend(&self, live: &Live, spend: Spend<'_>, now: Timestamp) -> Result<Balance, ChargeError> {
         let plan = spend.plan.map(str::to_owned);
         let charge = self.named_charge(live, spend.limit, spend.key, plan, 0)?;
         if spend.units.unsigned_abs() > UNITS_MAX {
-            return Err(SpendError::Units);
+            return Err(ChargeError::Units);
         }
         Ok(self.correct(live, &charge, spend.units, now))
     }

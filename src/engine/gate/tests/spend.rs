@@ -5,7 +5,7 @@ use http::{HeaderName, Method};
 use super::*;
 use crate::engine::gate::lookup::KeyError;
 use crate::engine::gate::named_charge::ChargeError;
-use crate::engine::gate::spend::{Balance, Spend, SpendError};
+use crate::engine::gate::spend::{Balance, Spend};
 use crate::engine::policy::{AfterResponse, IdentitySource, OnMissing, PathPattern, Repeated, Settle, SettleBy};
 
 fn spend(
@@ -15,7 +15,7 @@ fn spend(
     key: &[(&str, &str)],
     units: i64,
     now: Timestamp,
-) -> Result<Balance, SpendError> {
+) -> Result<Balance, ChargeError> {
     gate.spend(live, Spend { limit, key: &pairs_of(key), plan: None, units }, now)
 }
 
@@ -159,9 +159,9 @@ async fn meets_the_key_of_requests() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_wrong_is_said_and_charges_nothing() {
+    use ChargeError::{InFlight, Units};
     use KeyError::{BadPart, DoublePart, MissingPart, UnknownLimit, UnknownPart};
-    use SpendError::Units;
-    let of_key = |error| SpendError::Charge(ChargeError::Key(error));
+    let of_key = ChargeError::Key;
     let gate = new_gate();
     let in_flight = Algorithm::Concurrency(crate::engine::limit::concurrency::Rule::new(3).unwrap());
     let limits = [
@@ -187,7 +187,7 @@ async fn what_is_wrong_is_said_and_charges_nothing() {
         ("l", &[good[0], ("route", "/a"), good[2]], 1, of_key(BadPart("route".into()))),
         ("p", &[("path", "/a%2Fb")], 1, of_key(BadPart("path".into()))),
         ("h", &[("host", "a b")], 1, of_key(BadPart("host".into()))),
-        ("c", &[], 1, SpendError::Charge(ChargeError::InFlight)),
+        ("c", &[], 1, InFlight),
         ("c", &[("ip", "::1")], 1, of_key(UnknownPart("ip".into()))),
     ] {
         assert_eq!(spend(gate, live, limit, key, units, now), Err(error), "{limit} {key:?} {units}");
