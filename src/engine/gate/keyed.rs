@@ -124,7 +124,6 @@ impl Gate {
     pub fn give_back_keyed(receipt: &KeyedReceipt) {
         let KeyedReceipt { state, key, rule, receipt, .. } = receipt;
         state.give_back(*key, rule, receipt);
-        state.queues.wake_front(*key);
     }
 
     /// Gives `units` back that were charged `age_ns` nanoseconds ago, as far as time has not done so.
@@ -144,9 +143,6 @@ impl Gate {
     pub fn settle_keyed(&self, live: &Live, of: &KeyedLimit<'_>, extra: i64, max_debt: u64) {
         let Ok(KeyedRule { state, rule, .. }) = live.keyed(of) else { return };
         state.settle(of.key, rule, extra, max_debt, self.clock.now());
-        if extra < 0 {
-            state.queues.wake_front(of.key);
-        }
     }
 
     /// Charges units that were charged earlier, of each rate those that still count, at most `max_debt` beyond the limit.

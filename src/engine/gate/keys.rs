@@ -200,7 +200,6 @@ impl Gate {
         }
         // More than any key owes: its store may know of a debt that this process has not heard of.
         state.settle(found.key, rule, -UNITS_MAX.cast_signed(), 0, now);
-        state.queues.wake_front(found.key);
         Ok(())
     }
 

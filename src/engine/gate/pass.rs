@@ -267,7 +267,6 @@ impl<'l> Charged<'l> {
             if let Some(mut terms) = terms {
                 terms.undo(state, key, &rule);
             }
-            state.queues.wake_front(key);
         }
     }
 }

@@ -46,11 +46,12 @@ impl LimitState {
         }
     }
 
-    /// Gives a charge under `rule` back that was reported.
+    /// Gives a charge under `rule` back that was reported, and wakes a request that waits for its units.
     pub(super) fn give_back(&self, key: Key, rule: &Algorithm, receipt: &Receipt) {
         let now = self.clock.now();
         let returned = self.table.refund(key, receipt, now);
         self.report_returned(key, rule, &returned, now);
+        self.queues.wake_front(key);
     }
 
     /// Reports a charge that was given back at `now`. A successor does not hear of it.

@@ -24,7 +24,8 @@ use crate::engine::store::{Charge, Receipt};
 use crate::engine::units::{BodyUnits, UnitReaders};
 
 impl LimitState {
-    /// Charges `extra` units that no limit decides: at most `max_debt` beyond the limit, here and in the store.
+    /// Charges `extra` units that no limit decides: at most `max_debt` beyond the limit, here and in the store. A negative
+    /// number gives units back, and wakes a request that waits for them.
     pub(super) fn settle(&self, key: Key, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) {
         let charged = self.table.settle(key, rule, extra, max_debt, now);
         self.report(key, rule, charged, now);
@@ -34,6 +35,18 @@ impl LimitState {
             if extra < 0 {
                 self.table.refunded(key, now);
             }
+        }
+        if extra < 0 {
+            self.queues.wake_front(key);
+        }
+    }
+
+    /// Corrects a charge of `charged` units to `owed` units. At most `max_debt` units are charged beyond the limit.
+    fn correct(&self, key: Key, rule: &Algorithm, (owed, charged): (u64, u64), max_debt: u64) {
+        let difference = i128::from(owed) - i128::from(charged);
+        let extra = i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX });
+        if extra != 0 {
+            self.settle(key, rule, extra, max_debt, self.clock.now());
         }
     }
 }
@@ -88,8 +101,7 @@ impl Terms {
         let after = limit.after.clone();
         let meter = after.as_ref().and_then(|after| after.settle.as_ref()).and_then(|settle| {
             let every = Duration::from_nanos(settle.every_ns?);
-            let account = Account { state: Arc::clone(state), key, rule: rule.clone(), max_debt: settle.max_debt };
-            Some(Meter::start(account, every, cost))
+            Some(Meter::start((Arc::clone(state), key, rule.clone()), settle.max_debt, every, cost))
         });
         let is_shown = charge.check.mode() == Mode::Enforce;
         let learner = if limit.is_sampled() {
@@ -157,25 +169,24 @@ impl Terms {
     pub(super) fn undo(&mut self, state: &LimitState, key: Key, rule: &Algorithm) {
         let metered = self.metered();
         self.meter = None;
-        Account { state, key, rule, max_debt: 0 }.correct(0, metered);
+        state.correct(key, rule, (0, metered), 0);
     }
 }
 
 impl Meter {
     /// Charges a millisecond as a unit, in intervals of `every`. The first `cost` units are charged already.
-    fn start(account: Account<Arc<LimitState>, Algorithm>, every: Duration, cost: u64) -> Self {
+    fn start((state, key, rule): (Arc<LimitState>, Key, Algorithm), max_debt: u64, every: Duration, cost: u64) -> Self {
         let charged = Arc::<AtomicU64>::default();
         let seen = Arc::clone(&charged);
         let began = time::instant_now();
         let task = tokio::spawn(async move {
-            let Account { state, key, rule, max_debt } = account;
             let mut ticks = interval_at(began + every, every);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
                 let due = elapsed_ms(began, time::instant_now()).saturating_sub(cost);
                 let before = seen.swap(due, Ordering::Relaxed);
-                Account { state: &*state, key, rule: &rule, max_debt }.correct(due, before);
+                state.correct(key, &rule, (due, before), max_debt);
             }
         });
         Self { charged, task }
@@ -184,30 +195,6 @@ impl Meter {
 
 fn elapsed_ms(from: Instant, to: Instant) -> u64 {
     u64::try_from(to.saturating_duration_since(from).as_millis()).unwrap_or(u64::MAX)
-}
-
-/// The budget that a settlement changes.
-struct Account<S, R> {
-    state: S,
-    key: Key,
-    rule: R,
-    /// Units that may be charged beyond the limit.
-    max_debt: u64,
-}
-
-impl Account<&LimitState, &Algorithm> {
-    /// Corrects a charge of `charged` units to `owed` units.
-    fn correct(&self, owed: u64, charged: u64) {
-        let Self { state, key, rule, max_debt } = *self;
-        let difference = i128::from(owed) - i128::from(charged);
-        let extra = i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX });
-        if extra != 0 {
-            state.settle(key, rule, extra, max_debt, state.clock.now());
-        }
-        if extra < 0 {
-            state.queues.wake_front(key);
-        }
-    }
 }
 
 /// The charges of a request that are not settled yet. They are settled at the end of the response, at the latest on drop.
@@ -239,12 +226,11 @@ impl BillItem {
         self.is_settled = true;
         self.state.give_back(self.key, &self.rule, &self.receipt);
         self.terms.undo(&self.state, self.key, &self.rule);
-        self.state.queues.wake_front(self.key);
     }
 
     fn correct(&mut self, owed: u64, max_debt: u64) {
         let Self { state, key, rule, terms, .. } = &*self;
-        Account { state: &**state, key: *key, rule, max_debt }.correct(owed, terms.charged());
+        state.correct(*key, rule, (owed, terms.charged()), max_debt);
         self.cost = owed;
     }
 

@@ -67,9 +67,6 @@ impl Gate {
         if extra != 0 {
             state.settle(key, rule, extra, max_debt, now);
         }
-        if extra < 0 {
-            state.queues.wake_front(key);
-        }
         let Decision { remaining, reset_after_ns, .. } = state.table.peek(key, rule, 0, now);
         let debt = state.table.over(key, rule, now);
         let reset_after_ns = Some(reset_after_ns).filter(|ns| *ns != Decision::UNKNOWN_NS);
