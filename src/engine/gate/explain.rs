@@ -188,30 +188,25 @@ impl Gate {
         let stated = Stated::new(live, &question.identities, question.plan.as_deref());
         let stated = stated.map_err(|(what, error)| wrong(what, &error))?;
         let (route, required) = routing.find(&facts).unzip();
-        let request = StatedRequest { facts: &facts, stated: &stated, required, now };
-        Ok(Explanation { route, ..self.explain_request(live, &request) })
-    }
-
-    fn explain_request<'l>(&self, live: &'l Live, asked: &StatedRequest<'_, '_>) -> Explanation<'l> {
-        let facts = asked.facts;
         let limit = |(index, limit): (usize, &'l Limit)| {
-            let mismatches = live.policy.applies(index, facts).err().unwrap_or_default();
+            let mismatches = live.policy.applies(index, &facts).err().unwrap_or_default();
             let adapted = live.adapted_rate(index);
             LimitExplanation { limit, mode: limit.mode, mismatches, budget: None, banned_ns: None, adapted }
         };
         let mut limits: Vec<LimitExplanation<'_>> = live.policy.limits().iter().enumerate().map(limit).collect();
-        let explained = self.explain_stages(live, asked, &mut limits);
+        let request = StatedRequest { facts: &facts, stated: &stated, required, now };
+        let explained = self.explain_stages(live, &request, &mut limits);
         let Explained { verdict, violated, retry_after_ns, tightness } = explained;
-        Explanation {
+        Ok(Explanation {
             request: format!("{} {}{}", facts.method, facts.host, facts.path),
             ip: facts.client_ip,
-            route: None,
+            route,
+            limits,
             verdict: verdict.unwrap_or(Verdict::Admitted),
             violated,
             retry_after_ns,
             remaining: tightness.map(|tightness| tightness.remaining),
-            limits,
-        }
+        })
     }
 
     /// Explains access lists, the route and both stages, in the order in which a request meets them.
@@ -240,29 +235,13 @@ impl Gate {
             return arrived;
         }
         let Some(required) = required else { return arrived.ended(Verdict::NoRoute) };
-        match self.explain_access(live, asked, required, is_free) {
-            Err(rejected) => arrived.ended(rejected),
+        let mut request = RequestIdentities::stating(self, live, (facts, asked.stated), now);
+        match enter_as(&mut request, required, is_free) {
+            Err(AccessError::Denied(ground)) => arrived.ended(Verdict::Denied(ground)),
+            Err(AccessError::Unidentified(unidentified)) => arrived.ended(Verdict::Unidentified(unidentified)),
             Ok(true) => arrived.ended(Verdict::Freed),
             Ok(false) => self.explain_stage((live, Stage::Identified), asked, arrived, limits),
         }
-    }
-
-    /// Whether the request is free from limits, on arrival or by its identity.
-    ///
-    /// # Errors
-    /// The verdict if access control rejects the request.
-    fn explain_access<'l>(
-        &self,
-        live: &'l Live,
-        asked: &StatedRequest<'_, '_>,
-        required: &[usize],
-        is_free: bool,
-    ) -> Result<bool, Verdict<'l>> {
-        let mut request = RequestIdentities::stating(self, live, (asked.facts, asked.stated), asked.now);
-        enter_as(&mut request, required, is_free).map_err(|shut| match shut {
-            AccessError::Denied(ground) => Verdict::Denied(ground),
-            AccessError::Unidentified(unidentified) => Verdict::Unidentified(unidentified),
-        })
     }
 
     fn explain_stage<'l>(
