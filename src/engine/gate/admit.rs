@@ -98,7 +98,7 @@ impl Gate {
         }
         let identified;
         let requester = if stage == Stage::Identified && live.needs_identity {
-            identified = self.identify(live, facts, pass.charged.checks.charges(), now)?;
+            identified = self.identify((live, stage), facts, pass.charged.checks.charges(), now)?;
             Requester { facts, identities: &identified.0, plan: identified.1.as_deref() }
         } else {
             Requester { facts, identities: &[], plan: None }
@@ -151,7 +151,7 @@ impl Gate {
     pub fn identify_early<'l>(&self, live: &'l Live, facts: &Facts<'_>, now: Timestamp) -> Result<(), Unkeyed<'l>> {
         let mut checks = Checks::default();
         live.find(Stage::Identified, facts, &mut checks);
-        self.identify(live, facts, checks.charges(), now)?;
+        self.identify((live, Stage::Identified), facts, checks.charges(), now)?;
         Ok(())
     }
 
@@ -206,16 +206,16 @@ impl Gate {
         Ok(handling)
     }
 
-    /// Finds the identities and the plan that limits need.
+    /// Finds the identities and the plan that the limits of a stage need.
     #[inline(never)]
     pub(super) fn identify<'l, 'f>(
         &self,
-        live: &'l Live,
+        (live, stage): (&'l Live, Stage),
         facts: &Facts<'f>,
         checks: &[Check<'l>],
         now: Timestamp,
     ) -> Result<(Principals<'f>, Option<Plan<'f>>), Unidentified<'l>> {
-        identify_for(&mut RequestIdentities::new(self, live, facts, now), checks)
+        identify_for(&mut RequestIdentities::new(self, live, facts, now), stage, checks)
     }
 
     /// Decides checks of which some may be banned, queued, delayed or without a rule. `None` if they are denied.

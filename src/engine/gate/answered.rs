@@ -2,7 +2,7 @@
 
 use super::admit::{Requester, Step};
 use super::ask::{Asking, Decider, ask};
-use crate::engine::policy::{Facts, Stage};
+use crate::engine::policy::Facts;
 
 impl<'l> Asking<'l> {
     /// Asks the stores of the request's limits, and decides the stage. `head_bytes` is called only for a request that
@@ -22,9 +22,7 @@ impl<'l> Asking<'l> {
         }
         let checks = &mut pass.charged.checks;
         // Found before, and cached as far as that takes long.
-        let needs_identity = stage == Stage::Identified && live.needs_identity;
-        let identified = needs_identity.then(|| gate.identify(live, facts, checks.charges(), now).ok()).flatten();
-        let (identities, plan) = identified.unwrap_or_default();
+        let (identities, plan) = gate.identify((live, stage), facts, checks.charges(), now).unwrap_or_default();
         let requester = Requester { facts, identities: &identities, plan: plan.as_deref() };
         let mut step = gate.deny(live, requester, checks, head_bytes(), now);
         if let Step::Refuse(refusal) = &mut step {

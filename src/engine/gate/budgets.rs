@@ -26,9 +26,7 @@ impl Gate {
     ) -> Option<Checks<'l>> {
         let mut checks = Checks::default();
         live.find(stage, facts, &mut checks);
-        let needs_identity = stage == Stage::Identified && live.needs_identity;
-        let identified = needs_identity.then(|| self.identify(live, facts, checks.charges(), now)).transpose();
-        let (identities, plan) = identified.ok()?.unwrap_or_default();
+        let (identities, plan) = self.identify((live, stage), facts, checks.charges(), now).ok()?;
         let requester = Requester { facts, identities: &identities, plan: plan.as_deref() };
         self.compute_keys(live, requester, checks.charges_mut(), now).ok()?;
         Some(checks)

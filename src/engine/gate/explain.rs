@@ -254,11 +254,9 @@ impl Gate {
         let &StatedRequest { facts, stated, now, .. } = asked;
         let mut checks = Checks::default();
         live.find(stage, facts, &mut checks);
-        let needs_identity = stage == Stage::Identified && live.needs_identity;
         let mut request = RequestIdentities::stating(self, live, (facts, stated), now);
-        let identified = needs_identity.then(|| identify_for(&mut request, checks.charges())).transpose();
-        let (identities, plan) = match identified {
-            Ok(identified) => identified.unwrap_or_default(),
+        let (identities, plan) = match identify_for(&mut request, stage, checks.charges()) {
+            Ok(identified) => identified,
             Err(unidentified) => return before.ended(Verdict::Unidentified(unidentified)),
         };
         let requester = Requester { facts, identities: &identities, plan: plan.as_deref() };

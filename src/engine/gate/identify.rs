@@ -15,10 +15,9 @@ use crate::base::time::Timestamp;
 use crate::engine::policy::api_keys::ApiKeyError;
 use crate::engine::policy::jwt::{Claimed, TokenError, Verified, Verifier};
 use crate::engine::policy::{
-    AmbiguousValue, Applied, CertificateName, Facts, Identity, IdentitySource, OnMissing, Plan, PlanSource, Priority,
+    AmbiguousValue, Facts, Identity, IdentitySource, KeyPart, OnMissing, Plan, PlanSource, Principal, Priority, Stage,
     compared, in_header, is_empty_as_read,
 };
-use crate::engine::policy::{KeyPart, Principal};
 
 /// A request without an identity that it needs.
 #[derive(Clone, Copy, Debug)]
@@ -90,34 +89,26 @@ pub enum IdentityError {
 /// The identities of a request, in the order of the policy. Identities that no limit needs are anonymous.
 pub(super) type Principals<'f> = SmallVec<[Principal<'f>; 2]>;
 
-/// Finds the identities in the keys of `applied` limits.
-///
-/// # Errors
-/// The first identity that is wrong, or missing and required.
-pub(super) fn identify<'l, 'f>(
-    request: &mut RequestIdentities<'_, 'l, 'f>,
-    applied: &(impl Iterator<Item = Applied<'l>> + Clone),
-) -> Result<Principals<'f>, Unidentified<'l>> {
-    let mut principals = Principals::new();
-    let parts = || applied.clone().flat_map(|applied| &applied.limit.key);
-    for index in 0..request.live.policy.identities.len() {
-        let is_needed = parts().any(|part| *part == KeyPart::Identity(index));
-        principals.push(if is_needed { request.identity(index)? } else { Principal::Anonymous });
-    }
-    Ok(principals)
-}
-
-/// The identities and the plan that `checks` need.
+/// The identities and the plan that the checks of `stage` need; none on arrival.
 ///
 /// # Errors
 /// The first identity that is wrong, or missing and required.
 pub(super) fn identify_for<'l, 'f>(
     request: &mut RequestIdentities<'_, 'l, 'f>,
+    stage: Stage,
     checks: &[Check<'l>],
 ) -> Result<(Principals<'f>, Option<Plan<'f>>), Unidentified<'l>> {
-    let has_plans = |check: &Check<'_>| check.check.applied.limit.allowed.has_plans();
-    let plan = if checks.iter().any(has_plans) { request.plan()? } else { None };
-    Ok((identify(request, &checks.iter().map(|check| check.check.applied))?, plan))
+    if stage != Stage::Identified || !request.live.needs_identity {
+        return Ok(Default::default());
+    }
+    let limits = || checks.iter().map(|check| check.check.applied.limit);
+    let plan = if limits().any(|limit| limit.allowed.has_plans()) { request.plan()? } else { None };
+    let mut principals = Principals::new();
+    for index in 0..request.live.policy.identities.len() {
+        let is_needed = limits().any(|limit| limit.key.contains(&KeyPart::Identity(index)));
+        principals.push(if is_needed { request.identity(index)? } else { Principal::Anonymous });
+    }
+    Ok((principals, plan))
 }
 
 /// The identities of one request. Each is looked up once, when it is first needed.
@@ -264,7 +255,13 @@ fn look_up<'l, 'f>(
 ) -> Result<Option<Found<'f>>, Unidentified<'l>> {
     let identity = &live.policy.identities[index];
     let (header, verifier) = match &identity.source {
-        IdentitySource::Certificate(name) => return of_certificate(identity, *name, facts),
+        IdentitySource::Certificate(name) => {
+            return match facts.certificate.map(|certificate| name.of(certificate)) {
+                Some([only]) => Ok(Some(Found { principal: Principal::Bytes(only.as_bytes()), plan: None })),
+                Some([_, ..]) => Err(wrong(identity, IdentityError::Several)),
+                Some([]) | None => Ok(None),
+            };
+        }
         IdentitySource::Header(header, several) => {
             let value = in_header(facts.headers, header, *several)
                 .map_err(|AmbiguousValue| wrong(identity, IdentityError::Several))?;
@@ -305,19 +302,6 @@ fn shown_in<'l, 'f>(
         Some(value) if *header == AUTHORIZATION => bearer(value),
         value => value.filter(|value| !value.is_empty()),
     })
-}
-
-/// The name in the certificate of the request's connection.
-fn of_certificate<'l, 'f>(
-    identity: &'l Identity,
-    name: CertificateName,
-    facts: &Facts<'f>,
-) -> Result<Option<Found<'f>>, Unidentified<'l>> {
-    match facts.certificate.map(|certificate| name.of(certificate)) {
-        Some([only]) => Ok(Some(Found { principal: Principal::Bytes(only.as_bytes()), plan: None })),
-        Some([_, ..]) => Err(wrong(identity, IdentityError::Several)),
-        Some([]) | None => Ok(None),
-    }
 }
 
 /// The claims of a token that is verified now, or was before.

@@ -36,7 +36,7 @@ impl Gate {
         }
         let requires_plan = access.is_some_and(|access| !access.required(facts).is_empty());
         let required_plan = if requires_plan { known.plan().ok().flatten() } else { None };
-        let identified = identify_for(&mut known, checks.charges());
+        let identified = identify_for(&mut known, Stage::Identified, checks.charges());
         for (index, principal) in known.found() {
             let write = |out: &mut String| {
                 live.policy.write_principal(out, &self.secret, index, principal, facts.client_ip);
