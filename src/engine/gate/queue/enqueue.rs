@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 
-use super::capacity::{Footprint, HoldCaps, Reservation};
+use super::capacity::{Footprint, HoldCaps};
 use super::locked::Joining;
 use super::wait::{NEVER_NS, UNKNOWN_NS, WaitItem, Waiting, expected_ns};
-use super::wait_queue::{Backlog, Rank, rank_of};
+use super::wait_queue::{Backlog, rank_of};
 use crate::base::telemetry::LimitDecision;
 use crate::base::time::Timestamp;
 use crate::engine::gate::check::Check;
@@ -132,7 +132,20 @@ impl<'l> Candidate<'l> {
         let held_by = longest.state();
         held_by.metrics.cells.count(LimitDecision::Held);
         held_by.metrics.held_now.inc();
-        let mut waiting = self.waiting(longest.index, Joined { rank, wake, reservation }, max_wait_ns, held_by);
+        let mut waiting = Waiting {
+            gate,
+            items: self.items,
+            plan: self.plan,
+            index: longest.index,
+            reserved_turns: SmallVec::new(),
+            attended: SmallVec::new(),
+            rank,
+            wake,
+            reservation: RefCell::new(Some(reservation)),
+            since: self.now,
+            max_wait_ns,
+            held_by,
+        };
         waiting.attend();
         Ok(waiting)
     }
@@ -169,34 +182,4 @@ impl<'l> Candidate<'l> {
         let is_known = expected_ns < NEVER_NS && is_alone && self.plan.is_none();
         is_known.then(|| self.now.saturating_add_ns(expected_ns))
     }
-
-    fn waiting(
-        self,
-        index: usize,
-        joined: Joined<'l>,
-        max_wait_ns: Option<u64>,
-        held_by: &'l Arc<LimitState>,
-    ) -> Waiting<'l> {
-        Waiting {
-            gate: self.gate,
-            items: self.items,
-            plan: self.plan,
-            index,
-            reserved_turns: SmallVec::new(),
-            attended: SmallVec::new(),
-            rank: joined.rank,
-            wake: joined.wake,
-            reservation: RefCell::new(Some(joined.reservation)),
-            since: self.now,
-            max_wait_ns,
-            held_by,
-        }
-    }
-}
-
-/// The place of a request in a queue.
-struct Joined<'l> {
-    rank: Rank,
-    wake: Arc<Notify>,
-    reservation: Reservation<'l>,
 }
