@@ -82,16 +82,24 @@ impl State for Several {
 
     fn admit(&mut self, rules: &Self::Rule, cost: u64, now: Timestamp) -> Decision {
         self.adopt(rules, now);
-        windows::admit(&mut self.states, rules, cost, now)
+        let peeked = self.peek(rules, cost, now);
+        if !peeked.is_admitted() {
+            return peeked;
+        }
+        windows::together(self.states.iter_mut().zip(rules).map(|(state, rule)| state.admit(rule, cost, now)))
     }
 
     fn peek(&self, rules: &Self::Rule, cost: u64, now: Timestamp) -> Decision {
-        if self.states.len() == rules.len() {
-            return windows::peek(&self.states, rules, cost, now);
+        if self.states.len() != rules.len() {
+            let mut adopted = self.clone();
+            adopted.adopt(rules, now);
+            return adopted.peek(rules, cost, now);
         }
-        let mut adopted = self.clone();
-        adopted.adopt(rules, now);
-        adopted.peek(rules, cost, now)
+        let peek =
+            |cost| windows::together(self.states.iter().zip(rules).map(|(state, rule)| state.peek(rule, cost, now)));
+        let peeked = peek(cost);
+        // Windows that would admit the request are not charged.
+        if peeked.is_admitted() { peeked } else { Decision { denied: peeked.denied, ..peek(0) } }
     }
 
     fn remaining(&self, rules: &Self::Rule, cost: u64, now: Timestamp) -> RemainingByRate {
