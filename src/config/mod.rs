@@ -38,6 +38,6 @@ pub use effective::{Setting, SettingFilter, SettingSource};
 pub use json_schema::json_schema;
 pub use load::{ConfigInForce, Origin, compile, compile_at, compile_with_empty, load, load_after, load_in_force};
 pub use overrides::{OverridesInForce, OverridesPlace, RunTimeOverrides};
-pub use schema::{Kind, Opt, Preset, options, options_markdown};
+pub use schema::{Kind, Opt, Preset, options};
 pub use sources::Sources;
 pub use written::Written;

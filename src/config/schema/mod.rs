@@ -11,19 +11,16 @@ mod limit;
 mod option;
 mod options;
 mod overload;
-mod page;
 pub(in crate::config) mod words;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use option::{Bytes, Milliseconds};
 use options::OPTIONS;
 
 pub(in crate::config) use foreign::{example_of_table, help_for_key, help_for_rate, own_value};
 pub(in crate::config) use option::UNLIMITED;
 pub use option::{Kind, Opt, Preset};
-pub use page::options_markdown;
 
 /// Keys that later versions may have, by table, so that messages do not call them misspellings.
 const NOT_YET: &[(&str, &[&str])] = &[("", &["tls", "ban"])];

@@ -18,7 +18,7 @@ pub struct Opt {
 }
 
 /// The type of an option.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// A string.
     Text(&'static str),
@@ -115,11 +115,6 @@ impl Preset {
             Self::Toml(_) => false,
         }
     }
-
-    /// Whether both are equal, or both say that the option is required.
-    pub(super) fn is_like(self, other: Self) -> bool {
-        self == other || self.is_required() && other.is_required()
-    }
 }
 
 impl fmt::Display for Kind {
@@ -166,7 +161,7 @@ impl fmt::Display for Preset {
 }
 
 /// Milliseconds in the largest unit that divides them.
-pub(super) struct Milliseconds(pub(super) u64);
+struct Milliseconds(u64);
 
 impl fmt::Display for Milliseconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -175,7 +170,7 @@ impl fmt::Display for Milliseconds {
 }
 
 /// Bytes in the largest unit that divides them.
-pub(super) struct Bytes(pub(super) u64);
+struct Bytes(u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -28,14 +28,6 @@ impl<T: fmt::Debug + Sync, const N: usize> Words for [(&'static str, T); N] {
     }
 }
 
-impl PartialEq for dyn Words {
-    fn eq(&self, other: &Self) -> bool {
-        self.all() == other.all()
-    }
-}
-
-impl Eq for dyn Words {}
-
 /// `N` words with values.
 type WordTable<T, const N: usize> = [(&'static str, T); N];
 
