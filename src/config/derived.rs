@@ -8,46 +8,30 @@ use serde_json::Value;
 use toml::de::DeTable;
 
 use super::compile::store;
+use super::effective::Walk;
 use super::reader::time_units;
 use super::schema::words::ON_FULL;
-use super::written::DerivedDefaults;
 use crate::engine::limit::{Algorithm, ban};
-use crate::engine::policy::{Limit, Policy};
+use crate::engine::policy::Limit;
 
-/// The numbers of a running process that defaults depend on.
-#[derive(Clone, Copy, Debug)]
-pub struct InForce<'p> {
-    /// The policy.
-    pub policy: &'p Policy,
-    /// The bound on client connections without `server.max_connections`.
-    pub max_connections: usize,
-}
-
-/// An option that a configuration does not have.
-#[derive(Clone, Copy)]
-pub(in crate::config) struct Absent<'t> {
-    /// Its path in the schema.
-    pub(in crate::config) schema: &'t str,
-    /// Its path, with the names of tables in lists.
-    pub(in crate::config) path: &'t str,
-    /// The table that could have it; `None` if that is absent, too.
-    pub(in crate::config) table: Option<&'t DeTable<'t>>,
-    /// The whole configuration.
-    pub(in crate::config) document: &'t DeTable<'t>,
-}
-
-impl DerivedDefaults {
-    /// The default of an absent option. `None` if it is not known, or if there is none.
-    pub(in crate::config) fn value(&self, absent: Absent<'_>, in_force: InForce<'_>) -> Option<Value> {
-        let Absent { schema, path, table, document } = absent;
+impl Walk<'_> {
+    /// The default of the absent option `schema`, which `table` could have; that may be absent, too. `path` has the names
+    /// of tables in lists. `None` if the default is not known, or if there is none.
+    pub(super) fn derived(&self, schema: &str, path: &str, table: Option<&DeTable<'_>>) -> Option<Value> {
+        let (known, in_force) = (&self.written?.derived, self.in_force?);
         match schema {
-            "server.workers" => Some(self.workers.into()),
+            "server.workers" => Some(known.workers.into()),
             "server.max_connections" => Some(in_force.max_connections.into()),
-            "admin.bans" => self.bans.clone().map(Value::from),
-            "admin.overrides" => Some(self.overrides.as_str().into()),
+            "admin.bans" => known.bans.clone().map(Value::from),
+            "admin.overrides" => Some(known.overrides.as_str().into()),
+            "route.max_body_bytes" => self.inherited("server.max_body_bytes", &["server", "max_body_bytes"]),
+            "route.upgrade" => {
+                let upstream = text(table?, "upstream")?;
+                self.inherited("upstreams.NAME.upgrade", &["upstreams", upstream, "upgrade"])
+            }
             "upstreams.NAME.hash_by" => (text(table?, "balance")? == "hash").then(|| "ip".into()),
             "store.NAME.timeout" => Some(duration(store::default_timeout(table?.contains_key("etcd")))),
-            "fleet.strategy.store" | "limit.strategy.store" => only_store(table?, document).map(Value::from),
+            "fleet.strategy.store" | "limit.strategy.store" => only_store(table?, self.document).map(Value::from),
             _ => {
                 let (name, _) = path.strip_prefix("limit.")?.split_once('.')?;
                 let limit = match schema {
@@ -56,7 +40,7 @@ impl DerivedDefaults {
                 };
                 match schema.strip_prefix("limit.")? {
                     // Without a file for snapshots no state outlives the process.
-                    "persist" => Some((limit.persist && document.contains_key("snapshot")).into()),
+                    "persist" => Some((limit.persist && self.document.contains_key("snapshot")).into()),
                     option => of_limit(option, table, limit),
                 }
             }

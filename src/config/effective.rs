@@ -10,9 +10,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::compile::limit::{DEFAULT_LIMIT, is_none};
-use super::derived::{Absent, InForce};
 use super::schema::{self, Preset};
 use super::written::Written;
+use crate::engine::policy::Policy;
 
 /// Stands for a secret.
 const MASK: &str = "***";
@@ -54,6 +54,15 @@ pub struct SettingFilter<'f> {
     pub count_max: usize,
 }
 
+/// The numbers of a running process that defaults depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct InForce<'p> {
+    /// The policy.
+    pub policy: &'p Policy,
+    /// The bound on client connections without `server.max_connections`.
+    pub max_connections: usize,
+}
+
 impl Written {
     /// The options of the text by path, without defaults. A value from an environment variable is the name of that.
     pub(super) fn own_settings(&self) -> BTreeMap<String, Value> {
@@ -86,13 +95,13 @@ impl Written {
 }
 
 /// A walk through the tables of a file.
-struct Walk<'w> {
+pub(super) struct Walk<'w> {
     /// `None` for text that the file does not have.
-    written: Option<&'w Written>,
+    pub(super) written: Option<&'w Written>,
     /// The whole file.
-    document: &'w DeTable<'w>,
+    pub(super) document: &'w DeTable<'w>,
     /// `None` without defaults.
-    in_force: Option<InForce<'w>>,
+    pub(super) in_force: Option<InForce<'w>>,
     /// The ends of its lines.
     lines: Vec<usize>,
     filter: SettingFilter<'w>,
@@ -194,23 +203,8 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// The default of an option that depends on other options.
-    fn derived(&self, schema: &str, path: &str, table: Option<&DeTable<'_>>) -> Option<Value> {
-        match schema {
-            "route.max_body_bytes" => self.inherited("server.max_body_bytes", &["server", "max_body_bytes"]),
-            "route.upgrade" => {
-                let upstream = table?.get("upstream")?.get_ref().as_str()?;
-                self.inherited("upstreams.NAME.upgrade", &["upstreams", upstream, "upgrade"])
-            }
-            _ => {
-                let absent = Absent { schema, path, table, document: self.document };
-                self.written?.derived.value(absent, self.in_force?)
-            }
-        }
-    }
-
     /// The value of the option `schema` at `path`: that of the file, or its default.
-    fn inherited(&self, schema: &str, path: &[&str]) -> Option<Value> {
+    pub(super) fn inherited(&self, schema: &str, path: &[&str]) -> Option<Value> {
         let (name, tables) = path.split_last()?;
         let table = tables.iter().try_fold(self.document, |table, name| table.get(*name)?.get_ref().as_table());
         let written = table.and_then(|table| table.get(*name)).map(|value| self.shown(value));

@@ -15,7 +15,7 @@ use super::reader::context::Context;
 use super::reader::syntax;
 use super::redact;
 use super::sources::Sources;
-use super::written::{DerivedDefaults, Written};
+use super::written::Written;
 use crate::base::time::{Clock, Timestamp};
 
 /// The bytes of a configuration, or the file that has them. Clones are cheap.
@@ -332,7 +332,7 @@ impl<'a> Document<'a> {
 
 /// `config` with the defaults that depend on other options, for operators who read them.
 fn with_derived(config: Config) -> Config {
-    let (admin, place) = (&config.admin, &config.run_time.kept.place);
-    let derived = DerivedDefaults::new(config.fixed.workers, admin.bans.as_deref(), place);
-    Config { written: config.written.with_derived(derived), ..config }
+    let (bans, overrides) = (config.admin.bans.as_deref(), &config.run_time.kept.place);
+    let written = config.written.with_derived(config.fixed.workers, bans, overrides);
+    Config { written, ..config }
 }

@@ -37,9 +37,15 @@ impl Written {
         Self { name: name.into(), text: text.into(), secrets: secrets.into(), derived: Arc::default() }
     }
 
-    /// This text with the defaults that its configuration has by other options.
-    pub(super) fn with_derived(self, derived: DerivedDefaults) -> Self {
-        Self { derived: Arc::new(derived), ..self }
+    /// This text with the defaults of its configuration, which has this number of workers and these files.
+    pub(super) fn with_derived(self, workers: usize, bans: Option<&Path>, overrides: &OverridesPlace) -> Self {
+        let bans = bans.map(|path| path.display().to_string());
+        let overrides = match overrides {
+            OverridesPlace::Off => "off".to_owned(),
+            OverridesPlace::File(path) => path.display().to_string(),
+            OverridesPlace::Memory { .. } => "memory".to_owned(),
+        };
+        Self { derived: Arc::new(DerivedDefaults { workers, bans, overrides }), ..self }
     }
 
     /// The name of the configuration in messages.
@@ -50,17 +56,5 @@ impl Written {
     /// The text as it was read, with secrets.
     pub fn text(&self) -> &Arc<str> {
         &self.text
-    }
-}
-
-impl DerivedDefaults {
-    /// The defaults of a configuration with this number of workers and these files.
-    pub(super) fn new(workers: usize, bans: Option<&Path>, overrides: &OverridesPlace) -> Self {
-        let overrides = match overrides {
-            OverridesPlace::Off => "off".to_owned(),
-            OverridesPlace::File(path) => path.display().to_string(),
-            OverridesPlace::Memory { .. } => "memory".to_owned(),
-        };
-        Self { workers, bans: bans.map(|path| path.display().to_string()), overrides }
     }
 }

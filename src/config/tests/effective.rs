@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use super::*;
 use crate::config::effective::LISTS;
 use crate::config::schema::{self, keys_of};
-use crate::config::written::DerivedDefaults;
 use crate::config::{
     Difference, InForce, Kind, OverridesPlace, Preset, Setting, SettingFilter, SettingSource, Written,
 };
@@ -101,8 +100,8 @@ fn settings(text: &str) -> Vec<Setting> {
     let config = compile(&format!("{UPSTREAM}{limit}")).unwrap();
     let toml: Result<toml::Table, _> = toml::from_str(text);
     assert!(toml.is_ok(), "{toml:?}: {text}");
-    let derived = DerivedDefaults::new(2, Some(Path::new("weir.bans.jsonl")), &OverridesPlace::Off);
-    let written = Written::new("weir.toml", text, Vec::new()).with_derived(derived);
+    let written = Written::new("weir.toml", text, Vec::new());
+    let written = written.with_derived(2, Some(Path::new("weir.bans.jsonl")), &OverridesPlace::Off);
     let filter = SettingFilter { below: "", has_defaults: true, count_max: usize::MAX };
     written.settings(filter, InForce { policy: &config.policy, max_connections: 10_000 }).0
 }
