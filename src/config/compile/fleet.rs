@@ -34,12 +34,13 @@ pub(super) struct Fleet<'s> {
     /// Whether `replicas` is written, also with an error.
     has_replicas: bool,
     /// `None` after an error; the inner option is `None` without a secret.
-    secret: Optional<FleetSecret>,
-    /// The members until their number is known at run time; `None` if replicas do not connect to each other.
-    members: Option<u64>,
-    stores: &'s CompiledStores,
+    pub(super) secret: Optional<FleetSecret>,
+    /// The members until their number is known at run time; `None` if replicas do not connect to each other, and limits do
+    /// not follow it.
+    pub(super) members: Option<u64>,
+    pub(super) stores: &'s CompiledStores,
     /// Limiters that strategies name by their address. Their indices follow those of the stores.
-    limiters: RefCell<Vec<LimiterSettings>>,
+    pub(super) limiters: RefCell<Vec<LimiterSettings>>,
 }
 
 /// The store of a remote strategy.
@@ -89,21 +90,6 @@ impl Fleet<'_> {
 
     fn has_secret(&self) -> bool {
         matches!(self.secret, Some(Some(_)))
-    }
-
-    /// The members until their number is known at run time; `None` if limits do not follow it.
-    pub(super) fn members(&self) -> Option<u64> {
-        self.members
-    }
-
-    /// The names of all stores.
-    pub(super) fn store_names(&self) -> &[Located<String>] {
-        &self.stores.names
-    }
-
-    /// The secret of the fleet, `Some(None)` without one, and the limiters that strategies name by their address.
-    pub(super) fn into_parts(self) -> (Optional<FleetSecret>, Vec<LimiterSettings>) {
-        (self.secret, self.limiters.into_inner())
     }
 
     /// Reads `strategy` of `table`: a word, or a table. Notes what the strategy needs and the configuration lacks.

@@ -151,7 +151,7 @@ pub(in crate::config) fn config(
     let policy = policy(&root, tables, tls_table.has("client_ca"), &fleet, overrides, routes.as_ref());
     let retirements = policy.as_ref().is_some_and(|policy| policy.limits().iter().any(Limit::retires));
     let profiles = profiles.map(|profiles| Profiles { retirements, ..profiles });
-    let (fleet_secret, limiters) = fleet.into_parts();
+    let (fleet_secret, limiters) = (fleet.secret, fleet.limiters.into_inner());
     let limiters = limiters.into_iter().map(RemoteSettings::Service);
     let (check_listener, check) = listeners.checks.map(Option::unzip).unzip();
     whole!(Config {
@@ -222,7 +222,7 @@ fn policy(
     let (priorities, overload) = (priority::priorities(root, server), priority::overload(root));
     let policy = policy.with_descriptors(descriptors?).with_identity_headers(identity_headers);
     let policy = policy.with_priorities(priorities, overload);
-    warnings::of_unused_stores(root, fleet.store_names(), &policy);
+    warnings::of_unused_stores(root, &fleet.stores.names, &policy);
     let limits = NamedLimits::of(root, policy.limits());
     guards::of_unused_identities(root, &names, &policy, routes);
     guards::of_partly_guarded(&limits, &policy, routes);
@@ -240,5 +240,5 @@ fn policy(
         limits.warn_of_unserved(&served);
         served.warn_of_access(root);
     }
-    Some(policy.shared_by(fleet.members()))
+    Some(policy.shared_by(fleet.members))
 }
