@@ -209,18 +209,21 @@ fn policy(
     let limits = limit::limits(root, &names, prefixes, fleet, overrides);
     let parts = limits.zip(identities).zip(client_ip);
     let policy = parts.map(|((limits, identities), client_ip)| {
-        Policy::new(limits, identities, client_ip).with_paths(root.context.paths.get())
+        let mut policy = Policy::new(limits, identities, client_ip);
+        policy.paths = root.context.paths.get();
+        policy
     });
     let descriptors = grpc::descriptors(grpc, policy.as_ref());
     let client_api = client_api::client_api(&root.table("client_api"), policy.as_ref());
     let refusal_log = server::refusals(&root.table("refusals"));
-    let policy = policy?
-        .with_refusal_log(refusal_log?)
-        .with_client_api(client_api?)
-        .with_free_preflights(free_preflights?)
-        .with_access(access, plans?);
+    let mut policy = policy?;
+    policy.refusal_log = refusal_log?;
+    policy.client_api = client_api?.map(Arc::new);
+    policy.free_preflights = free_preflights?;
+    let plans = plans?;
     let (priorities, overload) = (priority::priorities(root, server), priority::overload(root));
-    let policy = policy.with_descriptors(descriptors?).with_identity_headers(identity_headers);
+    policy.descriptors = descriptors?;
+    let policy = policy.with_access(access, plans).with_identity_headers(identity_headers);
     let policy = policy.with_priorities(priorities, overload);
     warnings::of_unused_stores(root, &fleet.stores.names, &policy);
     let limits = NamedLimits::of(root, policy.limits());

@@ -60,7 +60,7 @@ pub struct Policy {
     pub overload: Option<Overload>,
     /// [`Policy::looks_beyond_limits`] for requests that limits decide about, and for free ones.
     pub(super) beyond_limits: [bool; 2],
-    /// The limits of callers that have no request.
+    /// The limits of callers that have no request. Its indices are those of the limits.
     pub descriptors: Descriptors,
     /// The rules before they are shared and scaled; `None` if no limit follows the members of the fleet, a ramp or a signal.
     pub(super) shares: Option<Shares>,
@@ -128,26 +128,6 @@ impl Policy {
         policy.with_beyond_limits()
     }
 
-    /// Sets the rate of free CORS preflights for each client address; `None` charges all of them.
-    pub fn with_free_preflights(self, free_preflights: Option<Algorithm>) -> Self {
-        Self { free_preflights, ..self }
-    }
-
-    /// Sets the path under which clients see their own limits.
-    pub fn with_client_api(self, client_api: Option<ClientApi>) -> Self {
-        Self { client_api: client_api.map(Arc::new), ..self }
-    }
-
-    /// Sets the bounds on kept refusals.
-    pub fn with_refusal_log(self, refusal_log: RefusalLogRules) -> Self {
-        Self { refusal_log, ..self }
-    }
-
-    /// Sets the rules for reading paths.
-    pub fn with_paths(self, paths: path::PathRules) -> Self {
-        Self { paths, ..self }
-    }
-
     /// Sets the access lists and the source of plans.
     pub fn with_access(self, access: Option<Access>, plans: Option<PlanSource>) -> Self {
         Self { access: access.map(Arc::new), plans, ..self }.with_beyond_limits()
@@ -178,11 +158,6 @@ impl Policy {
                 || self.overload.is_some()
         };
         Self { beyond_limits: [false, true].map(beyond_limits), ..self }
-    }
-
-    /// Sets the rules for descriptors, whose indices are those of the limits.
-    pub fn with_descriptors(self, descriptors: Descriptors) -> Self {
-        Self { descriptors, ..self }
     }
 
     /// Sets for all limits whether responses list their rates. They list those that retire in any case.

@@ -16,7 +16,8 @@ fn keeping(gate: &Gate, keep: RefusalLogRules) -> &'static Live {
         limit("x-d", 1, "1h", 1, delays),
         Limit { after, ..limit("x-s", 1, "1h", 10, OnLimit::Reject) },
     ];
-    let policy = policy(limits, Vec::new()).with_refusal_log(keep);
+    let mut policy = policy(limits, Vec::new());
+    policy.refusal_log = keep;
     Box::leak(Box::new(gate.install(policy, CAPS, 10)))
 }
 

@@ -331,7 +331,9 @@ async fn each_address_has_so_many_free_preflights() {
     let gate = new_gate();
     let rate = |count| {
         let quota = Quota::new(Rate { count, period_ns: 1_000_000_000 }, count).unwrap();
-        policy(Vec::new(), Vec::new()).with_free_preflights(Some(Algorithm::TokenBucket(quota)))
+        let mut policy = policy(Vec::new(), Vec::new());
+        policy.free_preflights = Some(Algorithm::TokenBucket(quota));
+        policy
     };
     let fields = headers(&["origin=https://example.com", "access-control-request-method=PUT"]);
     let preflight = Facts { method: &Method::OPTIONS, ..facts(&fields) };
