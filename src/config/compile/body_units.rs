@@ -6,26 +6,6 @@ use toml::de::DeValue;
 use crate::config::reader::{Fault, Table};
 use crate::engine::units::{BodyUnits, Pointer, Preset, Tariff, Weight};
 
-/// The places of the numbers.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum NumberSource {
-    /// This pointer, or those in `units`.
-    Pointers(Option<Pointer>),
-    /// Those of a published form.
-    Preset(Preset),
-}
-
-/// Compiles the rule. Notes an error and returns `None`.
-pub(super) fn body_units(table: &Table<'_>, source: NumberSource, default: Option<u64>) -> Option<BodyUnits> {
-    match source {
-        NumberSource::Pointers(Some(pointer)) => Some(BodyUnits::of_pointers([(pointer, Weight::ONE)], default)),
-        NumberSource::Pointers(None) => {
-            weighted_pointers(table).map(|pointers| BodyUnits::of_pointers(pointers, default))
-        }
-        NumberSource::Preset(preset) => of_preset(table, preset, default),
-    }
-}
-
 /// Reads `units`: pointers to numbers, and their weights.
 pub(super) fn weighted_pointers(table: &Table<'_>) -> Option<Vec<(Pointer, Weight)>> {
     let Some(value) = table.get("units") else {
@@ -42,7 +22,8 @@ pub(super) fn weighted_pointers(table: &Table<'_>) -> Option<Vec<(Pointer, Weigh
     Some(pointers)
 }
 
-fn of_preset(table: &Table<'_>, preset: Preset, default: Option<u64>) -> Option<BodyUnits> {
+/// Reads `units` or `price`, which have the names of quantities of `preset`.
+pub(super) fn of_preset(table: &Table<'_>, preset: Preset, default: Option<u64>) -> Option<BodyUnits> {
     let quantity = |name: &str| {
         let expected = || preset.names().collect::<Vec<_>>().join("`, `");
         preset

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::body_units::{NumberSource, body_units};
+use super::body_units::{of_preset, weighted_pointers};
 use super::identity::header_name;
 use crate::base::fields::decimal;
 use crate::base::time::saturating_ns;
@@ -13,7 +13,7 @@ use crate::config::reader::values::whole_number;
 use crate::config::reader::{Fault, Optional, Problem, Table, units};
 use crate::config::schema::words;
 use crate::engine::policy::{AfterResponse, BodyMember, Settle, SettleBy, Stage, StatusSet};
-use crate::engine::units::{Pointer, Preset};
+use crate::engine::units::{BodyUnits, Pointer, Preset, Weight};
 
 /// The source of the actual cost, without its options.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,19 +22,23 @@ enum By {
     ResponseBytes,
     Status,
     Header(http::HeaderName),
-    /// Numbers in the body.
-    Body(NumberSource),
+    /// The number of the body at this pointer.
+    Pointer(Pointer),
+    /// The numbers of the body at the pointers in `units`.
+    Pointers,
+    /// The numbers of a body of a published form.
+    Preset(Preset),
 }
 
 static BY: [(&str, By); 8] = [
     ("elapsed_ms", By::ElapsedMs),
     ("response_bytes", By::ResponseBytes),
     ("status", By::Status),
-    ("json", By::Body(NumberSource::Pointers(None))),
-    ("openai-chat", By::Body(NumberSource::Preset(Preset::OpenaiChat))),
-    ("openai-responses", By::Body(NumberSource::Preset(Preset::OpenaiResponses))),
-    ("anthropic", By::Body(NumberSource::Preset(Preset::Anthropic))),
-    ("gemini", By::Body(NumberSource::Preset(Preset::Gemini))),
+    ("json", By::Pointers),
+    ("openai-chat", By::Preset(Preset::OpenaiChat)),
+    ("openai-responses", By::Preset(Preset::OpenaiResponses)),
+    ("anthropic", By::Preset(Preset::Anthropic)),
+    ("gemini", By::Preset(Preset::Gemini)),
 ];
 
 const STATUS: &str = "expected a status from 100 to 599, or a class such as `\"4xx\"`";
@@ -101,10 +105,7 @@ fn range(text: &str) -> Option<(u16, u16)> {
 fn settle(table: &Table<'_>, max_debt: Option<u64>, read_bytes: u64) -> Option<Settle> {
     let by = table.parsed("by", |text| match text.split_once(':') {
         Some(("header", name)) => header_name(name).map(By::Header),
-        Some(("json", pointer)) => {
-            let pointer = Pointer::parse(pointer)?;
-            Ok(By::Body(NumberSource::Pointers(Some(pointer))))
-        }
+        Some(("json", pointer)) => Ok(By::Pointer(Pointer::parse(pointer)?)),
         _ => units::one_of(&BY)(text),
     });
     let every = table.duration("every");
@@ -113,20 +114,17 @@ fn settle(table: &Table<'_>, max_debt: Option<u64>, read_bytes: u64) -> Option<S
     let adds_usage = table.choice("include_usage", &words::INCLUDE_USAGE);
     let refuses_unpriced = table.choice("unpriced", &words::UNPRICED);
     if let Some(by) = &by {
-        let is_preset = matches!(by, By::Body(NumberSource::Preset(_)));
-        let takes_units = is_preset || matches!(by, By::Status | By::Body(NumberSource::Pointers(None)));
+        let is_preset = matches!(by, By::Preset(_));
+        let takes_units = is_preset || matches!(by, By::Status | By::Pointers);
+        let reads_body = is_preset || matches!(by, By::Pointer(_) | By::Pointers);
         for (key, is_valid, words) in [
             ("every", *by == By::ElapsedMs, "`elapsed_ms`"),
             ("units", takes_units, "`status`, `json` or a preset"),
             ("price", is_preset, "a preset"),
-            ("default", matches!(by, By::Body(_)), "`json` or a preset"),
-            ("include_usage", *by == By::Body(NumberSource::Preset(Preset::OpenaiChat)), "`openai-chat`"),
-            (
-                "unpriced",
-                is_preset && *by != By::Body(NumberSource::Preset(Preset::Gemini)),
-                "another preset than `gemini`",
-            ),
-            ("on_exhausted", matches!(by, By::Body(_)), "`json` or a preset"),
+            ("default", reads_body, "`json` or a preset"),
+            ("include_usage", *by == By::Preset(Preset::OpenaiChat), "`openai-chat`"),
+            ("unpriced", is_preset && *by != By::Preset(Preset::Gemini), "another preset than `gemini`"),
+            ("on_exhausted", reads_body, "`json` or a preset"),
         ] {
             if !is_valid {
                 table.fault_if_present(key, format!("is valid only with {words} in `by`"));
@@ -140,12 +138,15 @@ fn settle(table: &Table<'_>, max_debt: Option<u64>, read_bytes: u64) -> Option<S
         Pointer::parse(pointer).ok().filter(|_| is_read == Some(true)).map(|pointer| BodyMember { pointer, read_bytes })
     };
     let (usage_of, priced) = (member("/stream", adds_usage), member("/model", refuses_unpriced));
+    let of_body = |units: BodyUnits| SettleBy::Body(Arc::new(units));
     let by = match by? {
         By::ElapsedMs => SettleBy::ElapsedMs,
         By::ResponseBytes => SettleBy::ResponseBytes,
         By::Header(name) => SettleBy::Header(name),
         By::Status => SettleBy::Status(units(table)?),
-        By::Body(source) => SettleBy::Body(Arc::new(body_units(table, source, default)?)),
+        By::Pointer(pointer) => of_body(BodyUnits::of_pointers([(pointer, Weight::ONE)], default)),
+        By::Pointers => of_body(BodyUnits::of_pointers(weighted_pointers(table)?, default)),
+        By::Preset(preset) => of_body(of_preset(table, preset, default)?),
     };
     let cut_debt = (cuts == Some(true)).then_some(max_debt.unwrap_or(0));
     let (every_ns, max_debt) = (every.map(saturating_ns), max_debt.unwrap_or(u64::MAX));
