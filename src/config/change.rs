@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use serde_json::Value;
+use toml::de::DeTable;
 
 use super::compile::Config;
 use super::diagnostics::Diagnostics;
@@ -38,9 +39,9 @@ pub fn change(in_force: &ConfigInForce, edits: &[OverrideEdit], base: Option<&st
         OverrideError::InvalidOnDisk(format!("the configuration in force does not compile again:\n{diagnostics}"))
     };
     let config_text = ConfigText::read(origin, Some(files)).map_err(invalid)?;
-    let (table, errors) = config_text.parse();
+    let (table, errors) = DeTable::parse_recoverable(&config_text.text);
     let env = |name: &str| origin.variable(name);
-    let document = Document::new(&config_text, table.get_ref(), &errors, &env);
+    let document = Document { text: &config_text, table: table.get_ref(), errors: &errors, env: &env };
     let file = document.overrides(Some(overrides)).ok_or(OverrideError::Off)?;
     let copy_to = base.is_none().then(|| file.place_of_invalid()).flatten();
     let known = || if copy_to.is_some() { Some(overrides.text_at(&file.place)) } else { file.text() };

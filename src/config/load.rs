@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use toml::Spanned;
 use toml::de::{DeTable, Error};
 
 use super::compile::{self, Config};
@@ -109,7 +108,7 @@ pub fn load(origin: &Origin) -> Result<Config, Diagnostics> {
 /// # Errors
 /// All problems of the configuration, also that it cannot be read.
 pub fn load_after(origin: &Origin, in_force: Option<&OverridesInForce>) -> Result<Config, Diagnostics> {
-    reload(origin, None, in_force)
+    ConfigText::read(origin, None)?.compile(&|name| origin.variable(name), in_force)
 }
 
 /// Compiles the configuration in force with the overrides on disk.
@@ -117,12 +116,7 @@ pub fn load_after(origin: &Origin, in_force: Option<&OverridesInForce>) -> Resul
 /// # Errors
 /// All problems of the configuration: it may depend on more than its files.
 pub fn load_in_force(ConfigInForce { origin, files, overrides }: &ConfigInForce) -> Result<Config, Diagnostics> {
-    reload(origin, Some(files), Some(overrides))
-}
-
-fn reload(origin: &Origin, kept: Option<&Sources>, in_force: Option<&OverridesInForce>) -> Result<Config, Diagnostics> {
-    let text = ConfigText::read(origin, kept)?;
-    text.compile(&|name| origin.variable(name), in_force)
+    ConfigText::read(origin, Some(files))?.compile(&|name| origin.variable(name), Some(overrides))
 }
 
 /// Compiles `text`, which messages call `name`. Relative paths in it are relative to `dir`.
@@ -167,7 +161,7 @@ pub fn compile_at(
 
 /// The text of a configuration, and where it is from.
 pub(super) struct ConfigText<'p> {
-    text: String,
+    pub(super) text: String,
     name: String,
     dir: &'p Path,
     /// The file that the text is from, if it is from one.
@@ -219,35 +213,23 @@ impl<'p> ConfigText<'p> {
         env: &dyn Fn(&str) -> Option<String>,
         in_force: Option<&OverridesInForce>,
     ) -> Result<Config, Diagnostics> {
-        let (table, errors) = self.parse();
-        let document = Document::new(self, table.get_ref(), &errors, env);
+        let (table, errors) = DeTable::parse_recoverable(&self.text);
+        let document = Document { text: self, table: table.get_ref(), errors: &errors, env };
         document.compile(document.overrides(in_force), in_force)
-    }
-
-    /// Parses the text. Returns the valid parts and the syntax errors.
-    pub(super) fn parse(&self) -> (Spanned<DeTable<'_>>, Vec<Error>) {
-        DeTable::parse_recoverable(&self.text)
     }
 }
 
 /// A configuration as TOML.
 pub(super) struct Document<'a> {
-    text: &'a ConfigText<'a>,
-    table: &'a DeTable<'a>,
-    errors: &'a [Error],
-    env: &'a dyn Fn(&str) -> Option<String>,
+    pub(super) text: &'a ConfigText<'a>,
+    /// The valid parts.
+    pub(super) table: &'a DeTable<'a>,
+    /// The syntax errors.
+    pub(super) errors: &'a [Error],
+    pub(super) env: &'a dyn Fn(&str) -> Option<String>,
 }
 
-impl<'a> Document<'a> {
-    pub(super) fn new(
-        text: &'a ConfigText<'a>,
-        table: &'a DeTable<'a>,
-        errors: &'a [Error],
-        env: &'a dyn Fn(&str) -> Option<String>,
-    ) -> Self {
-        Self { text, table, errors, env }
-    }
-
+impl Document<'_> {
     /// Reads the overrides where the configuration has them. `None` if none can be set.
     pub(super) fn overrides(&self, in_force: Option<&OverridesInForce>) -> Option<OverrideFile> {
         let place = overrides::place_in(self.table, self.text.dir, self.text.own, in_force);
