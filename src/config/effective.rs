@@ -273,7 +273,8 @@ fn variable<'t>(schema: &str, table: &'t DeTable<'_>) -> Option<&'t str> {
     table.get("env")?.get_ref().as_str()
 }
 
-fn join(path: &str, name: &str) -> String {
+/// The path of `name` in the table at `path`; `""` is the whole file.
+pub(super) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 

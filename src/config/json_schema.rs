@@ -2,72 +2,60 @@
 //!
 //! It has types, words and bounds of single options. Relations between options are in `compile`.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value, json};
 
-use super::effective::{LISTS, constant};
-use super::schema::{Kind, Opt, Preset, options};
-
-/// A part of the path of options.
-#[derive(Default)]
-struct OptionTree {
-    option: Option<&'static Opt>,
-    below: BTreeMap<&'static str, OptionTree>,
-}
+use super::effective::{LISTS, constant, join};
+use super::schema::{Kind, Preset, find, keys_of};
 
 /// The JSON Schema of a configuration, draft 2020-12.
 pub fn json_schema() -> Value {
-    let mut root = OptionTree::default();
-    for option in options() {
-        let mut tree = &mut root;
-        for name in option.path.split('.') {
-            tree = tree.below.entry(name).or_default();
-        }
-        tree.option = Some(option);
-    }
-    let mut schema = root.table("");
+    let mut schema = of_table("");
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     schema["title"] = "Configuration of Weir".into();
     schema
 }
 
-impl OptionTree {
-    /// The schema of the value at `path`.
-    fn value(&self, path: &str) -> Value {
-        let table = if self.below.is_empty() { json!({ "type": "object" }) } else { self.table(path) };
-        let Some(option) = self.option else {
-            let is_list = LISTS.contains(&path) || path == "access.require";
-            return if is_list { json!({ "type": "array", "items": table }) } else { table };
-        };
-        let mut schema = of_kind(option.kind, &table);
-        schema["description"] = format!("{} Type: {}.", option.about, option.kind).into();
-        if let Some(default) = constant(option.default) {
-            schema["default"] = default;
-        }
-        schema
+/// The schema of the value at `path`.
+fn of_value(path: &str) -> Value {
+    let table = of_table(path);
+    let Some(option) = find(path) else {
+        let is_list = LISTS.contains(&path) || path == "access.require";
+        return if is_list { json!({ "type": "array", "items": table }) } else { table };
+    };
+    let mut schema = of_kind(option.kind, &table);
+    schema["description"] = format!("{} Type: {}.", option.about, option.kind).into();
+    if let Some(default) = constant(option.default) {
+        schema["default"] = default;
     }
+    schema
+}
 
-    /// The schema of the table at `path`.
-    fn table(&self, path: &str) -> Value {
-        let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-        if let Some((name, any)) = self.below.first_key_value().filter(|(name, _)| ["NAME", "PART"].contains(*name)) {
-            return json!({ "type": "object", "additionalProperties": any.value(&below(name)) });
+/// The schema of the table at `path`.
+fn of_table(path: &str) -> Value {
+    let mut names = keys_of(path);
+    names.sort_unstable();
+    names.dedup();
+    match names[..] {
+        [] => return json!({ "type": "object" }),
+        [any @ ("NAME" | "PART"), ..] => {
+            return json!({ "type": "object", "additionalProperties": of_value(&join(path, any)) });
         }
-        let properties = self.below.iter().map(|(name, node)| ((*name).to_owned(), node.value(&below(name))));
-        let is_required = |(name, node): &(&&str, &OptionTree)| {
-            let is_required = node.option.is_some_and(|option| matches!(option.default, Preset::Required));
-            // `concurrency` has `max` in place of a rate, and an override may have a plan.
-            is_required && **name != "rate"
-        };
-        let required: Vec<_> = self.below.iter().filter(is_required).map(|(name, _)| *name).collect();
-        json!({
-            "type": "object",
-            "properties": properties.collect::<Map<_, _>>(),
-            "required": required,
-            "additionalProperties": false,
-        })
+        _ => {}
     }
+    let properties = names.iter().map(|name| ((*name).to_owned(), of_value(&join(path, name))));
+    let properties: Map<_, _> = properties.collect();
+    let is_required = |name: &&str| {
+        let is_required = find(&join(path, name)).is_some_and(|option| matches!(option.default, Preset::Required));
+        // `concurrency` has `max` in place of a rate, and an override may have a plan.
+        is_required && *name != "rate"
+    };
+    names.retain(is_required);
+    json!({
+        "type": "object",
+        "properties": properties,
+        "required": names,
+        "additionalProperties": false,
+    })
 }
 
 /// The schema of a type. `table` is that of the table, if the value can be one.
