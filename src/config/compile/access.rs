@@ -7,7 +7,6 @@ use std::hash::Hash;
 use std::iter;
 use std::ops::Range;
 
-use http::HeaderName;
 use ipnet::IpNet;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -34,29 +33,19 @@ pub(super) fn plans(
         return (Some(None), identities);
     }
     let source = table.parsed("from", |text| plan_source(text, root, names));
-    let source = source.map(|source| match source {
-        Source::Header(name) => PlanSource::Header(name),
-        Source::Claim(index, claim) => {
-            let identity = identities.as_mut().and_then(|identities| identities.get_mut(index));
-            if let Some(Identity { source: IdentitySource::Jwt { verifier, .. }, .. }) = identity {
-                verifier.set_plan_claim(&claim);
-            }
-            PlanSource::Claim(index)
+    if let Some((PlanSource::Claim(index), Some(claim))) = &source {
+        let identity = identities.as_mut().and_then(|identities| identities.get_mut(*index));
+        if let Some(Identity { source: IdentitySource::Jwt { verifier, .. }, .. }) = identity {
+            verifier.set_plan_claim(claim);
         }
-    });
-    (source.map(Some), identities)
+    }
+    (source.map(|(source, _)| Some(source)), identities)
 }
 
-/// The value of `plans.from`.
-enum Source {
-    Header(HeaderName),
-    /// A claim of the identity with this index.
-    Claim(usize, String),
-}
-
-fn plan_source(text: &str, root: &Table<'_>, names: &[String]) -> Result<Source, Fault> {
+/// Reads `plans.from`. Returns the source, and the name of its claim, if it is one.
+fn plan_source(text: &str, root: &Table<'_>, names: &[String]) -> Result<(PlanSource, Option<String>), Fault> {
     if let Some(name) = text.strip_prefix("header:") {
-        return request_header(root.context, name).map(Source::Header);
+        return Ok((PlanSource::Header(request_header(root.context, name)?), None));
     }
     let shape = || {
         let help = "write it like \"seller.plan\", for the claim `plan` of the identity `seller`, or \"header:x-plan\"";
@@ -71,17 +60,15 @@ fn plan_source(text: &str, root: &Table<'_>, names: &[String]) -> Result<Source,
     let tables = root.get("identity").and_then(|value| value.get_ref().as_table());
     let table = tables.and_then(|tables| tables.get(name)).and_then(|value| value.get_ref().as_table());
     if table.is_some_and(|table| table.contains_key("api_keys")) {
-        return match claim {
-            "plan" => Ok(Source::Claim(index, claim.to_owned())),
-            _ => Err(Fault::new(format!("`{name}` has API keys, whose plan is `{name}.plan`"))),
-        };
-    }
-    if table.is_some_and(|table| !table.contains_key("jwt")) {
+        if claim != "plan" {
+            return Err(format!("`{name}` has API keys, whose plan is `{name}.plan`").into());
+        }
+    } else if table.is_some_and(|table| !table.contains_key("jwt")) {
         let fault = Fault::new(format!("`{name}` is a header, and headers have no claims"));
         let help = "take the plan from an identity with `jwt`, or from a header of its own: \"header:x-plan\"";
         return Err(fault.help(help).absence());
     }
-    Ok(Source::Claim(index, claim.to_owned()))
+    Ok((PlanSource::Claim(index), Some(claim.to_owned())))
 }
 
 /// The index of the identity of this name.
@@ -213,15 +200,15 @@ fn identity_values(
 }
 
 /// The sources of plans.
-struct PlanSources {
+pub(super) struct PlanSources {
     /// `[plans]`, or a limit with plans, which overrides assign.
     any: bool,
     /// A header that no trusted proxy sends.
-    unproven: bool,
+    pub(super) unproven: bool,
 }
 
 impl PlanSources {
-    fn of(root: &Table<'_>) -> Self {
+    pub(super) fn of(root: &Table<'_>) -> Self {
         let text = |table, key| root.get(table)?.get_ref().as_table()?.get(key)?.get_ref().as_str();
         let has = |table, key| root.get(table).is_some_and(|one| one.get_ref().get(key).is_some());
         let has_plans = |limit: &Spanned<DeValue<'_>>| limit.get_ref().get("plans").is_some();

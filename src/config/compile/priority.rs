@@ -1,5 +1,6 @@
 //! `[priority]` and `[overload]`: which requests pass first, and which are shed last.
 
+use super::access::PlanSources;
 use super::identity::request_header;
 use super::matching::matches;
 use crate::base::time::saturating_ns;
@@ -25,7 +26,7 @@ pub(super) fn priorities(root: &Table<'_>, server: &Table<'_>) -> Option<Priorit
         table.fault_if_present("header", untrusted("a header"));
     }
     let header = table.optional("header", |key| table.parsed(key, |name| request_header(table.context, name)));
-    let has_plans_of_anyone = !trusts && has_plans_in_header(root);
+    let has_unproven_plans = PlanSources::of(root).unproven;
     let rules = table.tables("rule");
     if rules.is_empty() && !table.has("header") {
         let problem = Problem::new(table.span(), "`[priority]` gives no request a priority").absence();
@@ -41,7 +42,7 @@ pub(super) fn priorities(root: &Table<'_>, server: &Table<'_>) -> Option<Priorit
         if rule.has("plan") && !root.has("plans") {
             let help = "set the source of plans, as in `[plans] from = \"seller.plan\"`";
             rule.fault_at("plan", Fault::new("without `[plans]` no request has a plan").help(help).absence());
-        } else if rule.has("plan") && has_plans_of_anyone {
+        } else if rule.has("plan") && has_unproven_plans {
             rule.fault_at("plan", untrusted("a plan in a header"));
         }
         let plans = rule.list("plan", |text| units::not_empty(text).map(Into::into)).unwrap_or_default();
@@ -63,12 +64,6 @@ fn min_share(table: &Table<'_>) -> Option<u8> {
         table.fault_at("min_share", (format!("`{percent}%` is more than `{MIN_SHARE_MAX}%`"), help));
     }
     Some(percent)
-}
-
-/// Whether the plan of a request is in a header.
-fn has_plans_in_header(root: &Table<'_>) -> bool {
-    let plans = root.get("plans").and_then(|plans| plans.get_ref().as_table()?.get("from")?.get_ref().as_str());
-    plans.is_some_and(|from| from.starts_with("header:"))
 }
 
 /// Compiles `[overload]`, if it is present. Notes errors; the configuration is invalid then.
