@@ -59,13 +59,10 @@ fn external(table: &Table<'_>) -> Option<ExternalAccount> {
     if !table.has("key") {
         table.context.note(Problem::new(table.span(), format!("`{}` needs `key`", table.path())).absence());
     }
-    let key = secret_of(table, "key").and_then(|(span, key)| {
+    let key = secret_of(table, "key", |key| {
         let decoded = URL_SAFE_NO_PAD.decode(String::from_utf8_lossy(&key).trim_end_matches('='));
         let decoded = decoded.ok().filter(|key| !key.is_empty());
-        if decoded.is_none() {
-            table.context.note(Problem::new(span, "this key is not base64url (RFC 4648, section 5)"));
-        }
-        decoded
+        decoded.ok_or_else(|| "this key is not base64url (RFC 4648, section 5)".into())
     });
     whole!(ExternalAccount { key_id: table.text("key_id"), key: key.map(Vec::into_boxed_slice) })
 }

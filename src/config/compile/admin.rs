@@ -135,13 +135,8 @@ fn token_name(text: &str) -> Result<Box<str>, Fault> {
 }
 
 fn token(table: &Table<'_>) -> Option<BearerToken> {
-    let (span, bytes) = secret_of(table, "token")?;
-    let token = BearerToken::new(&bytes);
-    if token.is_none() {
-        let what = format!("a token needs at least {TOKEN_BYTES_MIN} bytes, all of them visible ASCII");
-        table.context.note(Problem::new(span, what));
-    }
-    token
+    let what = || format!("a token needs at least {TOKEN_BYTES_MIN} bytes, all of them visible ASCII");
+    secret_of(table, "token", |bytes| BearerToken::new(&bytes).ok_or_else(what))
 }
 
 fn admin_host(text: &str) -> Result<Box<str>, Fault> {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::identity::secret_of;
 use super::store::{self, CompiledStores, STORES_MAX, StoreKind, unknown_store};
 use super::urls::limiter_url;
-use crate::config::reader::{Fault, Located, Optional, Problem, Table, units};
+use crate::config::reader::{Fault, Located, Optional, Table, units};
 use crate::config::schema::words::{STRATEGIES, StrategyWord};
 use crate::engine::limit::LeaseUnits;
 use crate::engine::policy::{FleetSecret, Strategy};
@@ -60,7 +60,8 @@ pub(super) fn fleet<'s>(table: &Table<'_>, stores: &'s CompiledStores, peers: Op
         return Fleet { default, replicas: None, has_replicas: false, secret, members: None, stores, limiters };
     }
     let replicas = table.count("replicas");
-    let secret = table.optional("secret", |_| secret(table));
+    let read_secret = |bytes: Vec<u8>| FleetSecret::new(&bytes).map_err(|weak| weak.to_string());
+    let secret = table.optional("secret", |key| secret_of(table, key, read_secret));
     let members = table.has("listen").then(|| first_members(replicas, peers));
     let (has_replicas, limiters) = (table.has("replicas"), RefCell::default());
     let fleet = Fleet { default: None, replicas, has_replicas, secret, members, stores, limiters };
@@ -75,11 +76,6 @@ fn first_members(replicas: Option<u64>, peers: Option<&FleetSettings>) -> u64 {
     };
     let most = peers.map_or(u64::MAX, |settings| settings.max_replicas as u64);
     replicas.unwrap_or(listed).min(most).max(1)
-}
-
-fn secret(table: &Table<'_>) -> Option<FleetSecret> {
-    let (span, bytes) = secret_of(table, "secret")?;
-    FleetSecret::new(&bytes).map_err(|weak| table.context.note(Problem::new(span, weak.to_string()))).ok()
 }
 
 impl Fleet<'_> {

@@ -230,31 +230,33 @@ fn read_file(table: &Table<'_>, key: &str, path: &str) -> Option<Vec<u8>> {
 }
 
 fn secret(key: &Table<'_>, algorithms: &[Algorithm]) -> Option<Vec<u8>> {
-    let (span, bytes) = secret_of(key, "secret")?;
-    let what = match bytes.len() {
-        0 => "this secret is empty".to_owned(),
+    secret_of(key, "secret", |bytes| match bytes.len() {
+        0 => Err("this secret is empty".into()),
         length if length < HS256_SECRET_BYTES_MIN && algorithms.contains(&Algorithm::Hs256) => {
-            format!("this secret has {length} bytes; HS256 needs at least {HS256_SECRET_BYTES_MIN}")
+            Err(format!("this secret has {length} bytes; HS256 needs at least {HS256_SECRET_BYTES_MIN}"))
         }
-        _ => return Some(bytes),
-    };
-    key.context.note(Problem::new(span, what));
-    None
+        _ => Ok(bytes),
+    })
 }
 
-/// Reads a secret from the variable or the file that an option names. Returns the position of the name, too.
-pub(super) fn secret_of(holder: &Table<'_>, key: &str) -> Option<(Range<usize>, Vec<u8>)> {
+/// Reads a secret from the variable or the file that an option names. Notes an error of `read` at that name.
+pub(super) fn secret_of<T>(
+    holder: &Table<'_>,
+    key: &str,
+    read: impl FnOnce(Vec<u8>) -> Result<T, String>,
+) -> Option<T> {
     check_not_literal(holder, holder.get(key)?)?;
     let table = holder.table(key);
-    match (table.has("env"), table.has("file")) {
-        (true, false) => secret_of_variable(&table),
-        (false, true) => secret_of_file(&table),
+    let (span, bytes) = match (table.has("env"), table.has("file")) {
+        (true, false) => secret_of_variable(&table)?,
+        (false, true) => secret_of_file(&table)?,
         _ => {
             let problem = Problem::new(table.span(), "a secret is exactly one of `env` and `file`");
             table.context.note(problem.absence());
-            None
+            return None;
         }
-    }
+    };
+    read(bytes).map_err(|what| table.context.note(Problem::new(span, what))).ok()
 }
 
 /// Notes a secret that is written in the configuration, and hides it from messages.

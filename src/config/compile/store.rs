@@ -253,14 +253,11 @@ pub(super) fn login(table: &Table<'_>) -> Option<Login> {
 }
 
 fn password(table: &Table<'_>) -> Option<Password> {
-    let (span, bytes) = secret_of(table, "password")?;
-    let what = match String::from_utf8(bytes) {
-        Ok(text) if text.is_empty() => "this password is empty",
-        Ok(text) => return Some(Password::new(text)),
-        Err(_) => "this password is not UTF-8",
-    };
-    table.context.note(Problem::new(span, what));
-    None
+    secret_of(table, "password", |bytes| match String::from_utf8(bytes) {
+        Ok(text) if text.is_empty() => Err("this password is empty".into()),
+        Ok(text) => Ok(Password::new(text)),
+        Err(_) => Err("this password is not UTF-8".into()),
+    })
 }
 
 /// TLS to the servers; `Some(None)` for plain connections.
