@@ -63,10 +63,7 @@ fn member_test<'a>(table: &Table<'a>, value: &'a Spanned<DeValue<'a>>) -> Option
         DeValue::Table(_) => {
             table.hide_all(value);
             let any_text = |text: &str| Ok(Box::from(compared(text.as_bytes())));
-            return match listed_or_regex(table, "json", value, any_text)? {
-                ListedOrRegex::Listed(texts) => Some(MemberTest::OneOf(texts)),
-                ListedOrRegex::Regex(regex) => Some(MemberTest::Matches(regex)),
-            };
+            return listed_or_regex(table, "json", value, any_text, MemberTest::OneOf, MemberTest::Matches);
         }
         _ => None,
     };
@@ -191,10 +188,7 @@ fn header_test<'a>(table: &Table<'a>, value: &'a Spanned<DeValue<'a>>) -> Option
             let value = HeaderValue::from_str(text).map_err(|_| Fault::new("this is not a valid header value"))?;
             Ok(Box::from(compared(value.as_bytes())))
         };
-        return match listed_or_regex(table, "header", value, field_value)? {
-            ListedOrRegex::Listed(values) => Some(HeaderTest::OneOf(values)),
-            ListedOrRegex::Regex(regex) => Some(HeaderTest::Matches(regex)),
-        };
+        return listed_or_regex(table, "header", value, field_value, HeaderTest::OneOf, HeaderTest::Matches);
     };
     let test = HeaderValue::from_str(text).map(HeaderTest::Is).ok();
     if test.is_none() {
@@ -203,23 +197,22 @@ fn header_test<'a>(table: &Table<'a>, value: &'a Spanned<DeValue<'a>>) -> Option
     test
 }
 
-/// The table of a condition.
-enum ListedOrRegex {
-    Listed(Arc<HashSet<Box<[u8]>>>),
-    Regex(TextRegex),
-}
+/// The values of a list.
+type Listed = Arc<HashSet<Box<[u8]>>>;
 
 /// Reads `{ regex = "..." }` or `{ file = "..." }` of the option `key`. `value_of` parses a row.
-fn listed_or_regex<'a>(
+fn listed_or_regex<'a, T>(
     table: &Table<'a>,
     key: &str,
     value: &'a Spanned<DeValue<'a>>,
     value_of: impl Fn(&str) -> Result<Box<[u8]>, Fault>,
-) -> Option<ListedOrRegex> {
+    listed: fn(Listed) -> T,
+    matching: fn(TextRegex) -> T,
+) -> Option<T> {
     let test = table.table(key).table_of("NAME", value);
     match (test.has("regex"), test.has("file")) {
-        (true, false) => test.parsed("regex", |text| regex(text, false)).map(ListedOrRegex::Regex),
-        (false, true) => listed_values(&test, value_of).map(ListedOrRegex::Listed),
+        (true, false) => test.parsed("regex", |text| regex(text, false)).map(matching),
+        (false, true) => listed_values(&test, value_of).map(listed),
         _ if test.is_broken() => None,
         _ => {
             table.fault(key, value.span(), "needs either `regex` or `file`");
@@ -229,10 +222,7 @@ fn listed_or_regex<'a>(
 }
 
 /// The values in the rows of `file`.
-fn listed_values(
-    test: &Table<'_>,
-    value: impl Fn(&str) -> Result<Box<[u8]>, Fault>,
-) -> Option<Arc<HashSet<Box<[u8]>>>> {
+fn listed_values(test: &Table<'_>, value: impl Fn(&str) -> Result<Box<[u8]>, Fault>) -> Option<Listed> {
     let file = test.text_at("file")?;
     let rows = test.rows("file", &file.span(), file.get_ref(), value);
     if rows.is_empty() {
