@@ -49,23 +49,8 @@ pub(super) fn limits(
 ) -> Option<Vec<Limit>> {
     if is_none(root.get("limit")) {
         let document = DeTable::parse(DEFAULT_LIMIT).ok()?;
-        return written(&Table::root(root.context, document.get_ref()), &[], prefixes, fleet, overrides);
+        return limits(&Table::root(root.context, document.get_ref()), &[], prefixes, fleet, overrides);
     }
-    written(root, identities, prefixes, fleet, overrides)
-}
-
-/// Whether the default limit applies: `limit` is absent or an empty list.
-pub(in crate::config) fn is_none(limit: Option<&Spanned<DeValue<'_>>>) -> bool {
-    limit.is_none_or(|limits| limits.get_ref().as_array().is_some_and(|limits| limits.is_empty()))
-}
-
-fn written(
-    root: &Table<'_>,
-    identities: &[String],
-    prefixes: Prefixes,
-    fleet: &Fleet<'_>,
-    overrides: &OverrideSet<'_>,
-) -> Option<Vec<Limit>> {
     let mut names = Names::new();
     let (has_snapshot, has_plans) = (root.has("snapshot"), root.has("plans") || root.has("grpc"));
     let around = Around { identities, prefixes, fleet, has_snapshot, has_plans, overrides };
@@ -80,6 +65,11 @@ fn written(
         limits.into_iter().collect::<Option<Vec<_>>>()?.into_iter().unzip();
     limits.extend(candidates.into_iter().flatten());
     Some(limits)
+}
+
+/// Whether the default limit applies: `limit` is absent or an empty list.
+pub(in crate::config) fn is_none(limit: Option<&Spanned<DeValue<'_>>>) -> bool {
+    limit.is_none_or(|limits| limits.get_ref().as_array().is_some_and(|limits| limits.is_empty()))
 }
 
 /// Facts about the rest of the configuration that a limit needs.
@@ -109,7 +99,7 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
     let is_partial = enforced_percent.is_some_and(|percent| percent < 100);
     let key =
         key::key(table, identities, stage, (mode, is_partial), match_table.has("path").then_some(&*matches.paths));
-    let (word, sharing) = (on_limit::word(table), fleet.strategy(table));
+    let (word, sharing) = (table.choice("on_limit", &words::ON_LIMIT), fleet.strategy(table));
     let scheme = Scheme::of(table, word.map(|word| word == OnLimitWord::Hold), sharing.as_ref());
     // After an error in a part of the key, the texts of keys cannot be checked.
     let parts = key.as_deref().filter(|parts| parts.len() == table.items(fair_share::key_option(table)).len());

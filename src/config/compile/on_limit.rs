@@ -24,13 +24,8 @@ pub(super) struct Excess {
     on_full: Option<OnFull>,
 }
 
-/// The word of `on_limit`.
-pub(super) fn word(table: &Table<'_>) -> Option<OnLimitWord> {
-    table.choice("on_limit", &words::ON_LIMIT)
-}
-
-/// Compiles the handling of excess for this `word`. `queue` is the number of units that may wait, if the algorithm
-/// limits it.
+/// Compiles the handling of excess for this `word` of `on_limit`. `queue` is the number of units that may wait, if the
+/// algorithm limits it.
 pub(super) fn compile(table: &Table<'_>, word: Option<OnLimitWord>, queue: Option<u64>) -> Option<Excess> {
     let on_limit = on_limit(table, word, queue);
     let ban_table = table.table("ban");
