@@ -115,10 +115,6 @@ impl<'a> Table<'a> {
             self.hide(value, &|value| !value.as_str().is_some_and(is_network));
         }
         let place = self.shown_name();
-        if schema::is_not_yet(&self.path, key) {
-            let title = format!("`{key}` in {place} is not supported in this version");
-            return self.context.note(Problem::new(span, title));
-        }
         if let Some(help) = foreign {
             let problem = Problem::new(span, format!("unknown key `{key}` in {place}")).code("unknown_key");
             return self.context.note(problem.help(help));

@@ -23,7 +23,7 @@ const ANY: &[&str] = &["", "server", "route", "upstream", "upstreams.NAME", "lim
 
 /// Tables, keys in them in other products with a space between, and the option of Weir. The first row that has both counts.
 #[rustfmt::skip]
-const KEYS: [(&[&str], &str, &str); 21] = [
+const KEYS: [(&[&str], &str, &str); 23] = [
     (LIMITS, "nodelay", "remove it: requests within `burst` pass at once; with `on_limit = \"hold\"` the others wait"),
     (&["limit"], "zone limit_req limit_req_zone shared_dict dict", "a limit needs no zone: `max_keys` bounds its keys"),
     (LIMITS, "average period window windows max_events events requests requests_per_unit unit interval per second minute \
@@ -43,6 +43,8 @@ const KEYS: [(&[&str], &str, &str); 21] = [
     (ANY, "backend backends proxy_pass", URL),
     (ANY, "stick-table stick_table limit_req limit_req_zone zone rate_limit ratelimit", LIMIT),
     (ANY, "tarpit", DELAY),
+    (&[""], "tls", "`[server.tls]` is for connections of clients, `[upstream.tls]` for those to the service"),
+    (&[""], "ban", "a ban belongs to a limit, as in `ban = { after = \"10/min\", for = \"1h\" }`"),
     (ANY, "health_check healthcheck",
         "`health` of `[upstreams.NAME]` checks endpoints, as in `health = { path = \"/health\" }`"),
     (ANY, "max_conn maxconn max_conns worker_connections", CONNECTIONS),

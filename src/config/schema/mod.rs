@@ -22,9 +22,6 @@ pub(in crate::config) use foreign::{example_of_table, help_for_key, help_for_rat
 pub(in crate::config) use option::UNLIMITED;
 pub use option::{Kind, Opt, Preset};
 
-/// Keys that later versions may have, by table, so that messages do not call them misspellings.
-const NOT_YET: &[(&str, &[&str])] = &[("", &["tls", "ban"])];
-
 /// All options, in the order of the documentation.
 pub fn options() -> &'static [Opt] {
     &OPTIONS
@@ -49,11 +46,6 @@ fn key_below(option: &'static str, path: &str) -> Option<&'static str> {
     rest.split('.').next()
 }
 
-/// Whether a later version may have this key.
-pub(in crate::config) fn is_not_yet(path: &str, key: &str) -> bool {
-    NOT_YET.iter().any(|(table, keys)| *table == path && keys.contains(&key))
-}
-
 /// The tables that have a key of this name, if it is not a table itself.
 pub(in crate::config) fn tables_with(key: &str) -> Vec<&'static str> {
     let split = OPTIONS.iter().filter_map(|option| option.path.rsplit_once('.'));
@@ -69,13 +61,6 @@ mod tests {
         for (index, option) in OPTIONS.iter().enumerate() {
             assert!(OPTIONS[..index].iter().all(|other| other.path != option.path), "{} twice", option.path);
             assert!(option.about.ends_with('.') && !option.about.contains(['\n', '|']), "{}", option.about);
-        }
-    }
-
-    #[test]
-    fn what_is_not_yet_known_is_not_known() {
-        for (table, keys) in NOT_YET {
-            assert!(keys.iter().all(|key| !keys_of(table).contains(key)));
         }
     }
 }
