@@ -36,7 +36,7 @@ impl ProblemBody {
 }
 
 pub(super) fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
-    answer(status, "text/plain; charset=utf-8", body.into())
+    of_kind(status, "text/plain; charset=utf-8", body)
 }
 
 /// A response with `value` as JSON. If `value` cannot be JSON, the response is a problem.
@@ -44,7 +44,7 @@ pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
     let mut answer = match serde_json::to_vec(value) {
         Ok(mut body) => {
             body.push(b'\n');
-            answer(status, "application/json", body.into())
+            of_kind(status, "application/json", body)
         }
         Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     };
@@ -57,11 +57,12 @@ pub(super) fn problem(status: StatusCode, detail: impl Into<String>) -> Answer {
     let problem = ProblemBody::new(status, detail);
     let mut body = serde_json::to_vec(&problem).unwrap_or_default();
     body.push(b'\n');
-    answer(status, "application/problem+json", body.into())
+    of_kind(status, "application/problem+json", body)
 }
 
-fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> Answer {
-    let mut response = Response::new(Body::from(body));
+/// A response with a body of the media type `kind`.
+pub(super) fn of_kind(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut response = Response::new(Body::from(body.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response

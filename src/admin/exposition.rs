@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, VARY};
+use http::header::{ACCEPT, HeaderValue, VARY};
 use http::{HeaderMap, StatusCode};
 
-use super::answer::{Answer, text};
+use super::answer::{Answer, of_kind, text};
 use super::state::Admin;
 use crate::base::telemetry::OPENMETRICS_TYPE;
 
@@ -26,8 +26,7 @@ pub(super) async fn metrics(State(admin): State<Arc<Admin>>, headers: HeaderMap)
     };
     match rendered {
         Ok(rendered) => {
-            let mut response = text(StatusCode::OK, rendered);
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+            let mut response = of_kind(StatusCode::OK, kind, rendered);
             response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
             response
         }

@@ -11,14 +11,14 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::{Extension, Router};
 use bytes::Bytes;
 use http::StatusCode;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use http::header::{ALLOW, HeaderValue};
 use tower::Service as _;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::answer::{Answer, problem, text};
+use super::answer::{Answer, of_kind, problem, text};
 use super::followed::FollowedClients;
 use super::state::Admin;
 use super::{
@@ -182,7 +182,5 @@ async fn readyz(State(admin): State<Arc<Admin>>) -> Answer {
 /// This document.
 #[utoipa::path(get, path = DOCUMENT_PATH, responses((status = 200, body = Object, description = "the OpenAPI document")))]
 async fn document() -> Answer {
-    let mut response = text(StatusCode::OK, DESCRIPTION.document.clone());
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
+    of_kind(StatusCode::OK, "application/json", DESCRIPTION.document.clone())
 }

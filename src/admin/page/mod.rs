@@ -43,14 +43,11 @@ pub use words::{key_parts, mode, on_limit, requests, rule};
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
 use axum::middleware::from_fn_with_state;
-use axum::response::Response;
 use axum::routing::{get, post};
 use http::StatusCode;
-use http::header::{CONTENT_TYPE, HeaderValue};
 
-use super::answer::Answer;
+use super::answer::{Answer, of_kind};
 use super::followed::FollowedClients;
 use super::state::Admin;
 use pages::Pages;
@@ -104,16 +101,10 @@ pub(super) fn router(admin: Arc<Admin>, api: Router, followed: Arc<FollowedClien
 
 /// The style.
 async fn style() -> Answer {
-    file("text/css; charset=utf-8", include_str!("weir.css"))
+    of_kind(StatusCode::OK, "text/css; charset=utf-8", include_str!("weir.css"))
 }
 
 /// The script, which refreshes pages.
 async fn script() -> Answer {
-    file("text/javascript; charset=utf-8", include_str!("weir.js"))
-}
-
-fn file(kind: &'static str, text: &'static str) -> Answer {
-    let mut answer = Response::new(Body::from(text));
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    answer
+    of_kind(StatusCode::OK, "text/javascript; charset=utf-8", include_str!("weir.js"))
 }

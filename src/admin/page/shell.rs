@@ -4,13 +4,13 @@ use askama::Template;
 use axum::body::Body;
 use axum::response::Response;
 use http::StatusCode;
-use http::header::{CONTENT_TYPE, HeaderValue, LOCATION};
+use http::header::{HeaderValue, LOCATION};
 
 use super::fields::FormFields;
 use super::session::Secret;
 use super::words;
 use crate::admin::access::{Operator, Role};
-use crate::admin::answer::Answer;
+use crate::admin::answer::{Answer, of_kind};
 use crate::base::visible::visible;
 
 /// The operator who asks for a page.
@@ -137,20 +137,14 @@ pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
 
 /// A page as an answer, without marks of direction.
 pub(super) fn page(status: StatusCode, template: &impl Template) -> Answer {
+    const KIND: &str = "text/html; charset=utf-8";
     match template.render() {
-        Ok(text) => html(status, visible(&text).into_owned()),
+        Ok(text) => of_kind(status, KIND, visible(&text).into_owned()),
         Err(error) => {
             tracing::error!(%error, "a page cannot be rendered");
-            html(StatusCode::INTERNAL_SERVER_ERROR, "This page cannot be rendered.".to_owned())
+            of_kind(StatusCode::INTERNAL_SERVER_ERROR, KIND, "This page cannot be rendered.")
         }
     }
-}
-
-fn html(status: StatusCode, text: String) -> Answer {
-    let mut answer = Response::new(Body::from(text));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    answer
 }
 
 /// A redirection to a page of this listener, by GET.
