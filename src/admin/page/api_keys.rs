@@ -1,15 +1,11 @@
 //! API keys: the list, a first key of an owner, a rotation, and the end of keys. A new key is in one answer only.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::Extension;
-use axum::extract::State;
-use http::{StatusCode, Uri};
+use http::StatusCode;
 
 use super::confirm::{self, Question};
 use super::fields::FormFields;
-use super::pages::Pages;
+use super::pages::{PageRequest, Pages};
 use super::paging::{Paging, paged};
 use super::shell::{self, Shell, Visitor, page};
 use super::words;
@@ -42,17 +38,12 @@ struct ApiKeyRow {
 }
 
 /// The page.
-pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
-    let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
+pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Answer {
     view(&pages, &visitor, query, Ok(None)).await
 }
 
 /// Makes the first key of an owner.
-pub(super) async fn create(
-    State(pages): State<Arc<Pages>>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(fields): Extension<FormFields>,
-) -> Answer {
+pub(super) async fn create(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
     let body = fields.object(&["identity", "name", "plan", "expires", "reason"]);
     let made = pages.api.post(&visitor.operator, "/v1/apikeys", &body).await;
     let entered = if made.is_ok() { FormFields::default() } else { fields };
@@ -60,11 +51,7 @@ pub(super) async fn create(
 }
 
 /// Makes another key of an owner.
-pub(super) async fn rotate(
-    State(pages): State<Arc<Pages>>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(fields): Extension<FormFields>,
-) -> Answer {
+pub(super) async fn rotate(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
     let question = Question {
         entry: ENTRY,
         action: "/apikeys/rotate",
@@ -83,11 +70,7 @@ pub(super) async fn rotate(
 }
 
 /// Revokes one key.
-pub(super) async fn revoke(
-    State(pages): State<Arc<Pages>>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(fields): Extension<FormFields>,
-) -> Answer {
+pub(super) async fn revoke(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
     let question = Question {
         entry: ENTRY,
         action: "/apikeys/revoke",

@@ -1,17 +1,12 @@
 //! The last changes in the audit log.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::Extension;
-use axum::extract::State;
-use http::{StatusCode, Uri};
+use http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::fields::FormFields;
-use super::pages::Pages;
-use super::shell::{Shell, Visitor, page};
+use super::pages::PageRequest;
+use super::shell::{Shell, page};
 use super::words;
 use crate::admin::answer::Answer;
 
@@ -50,8 +45,7 @@ struct ChangeRow {
 }
 
 /// The page.
-pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
-    let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
+pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Answer {
     let shell = Shell::new(&visitor, "Audit log", &query);
     let listed = pages.api.get::<Vec<Value>>(&visitor.operator, "/v1/audit", &[]).await;
     let (lines, missing) = match listed {

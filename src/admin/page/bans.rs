@@ -1,16 +1,12 @@
 //! Bans: the list, a ban of addresses or of a key, and the end of a ban.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::Extension;
-use axum::extract::State;
-use http::{StatusCode, Uri};
+use http::StatusCode;
 use serde_json::Value;
 
 use super::confirm::{self, Question};
 use super::fields::{FormFields, json_of, link};
-use super::pages::Pages;
+use super::pages::{PageRequest, Pages};
 use super::paging::{Paging, paged};
 use super::shell::{self, Shell, Visitor, page, see_other};
 use super::words;
@@ -47,17 +43,12 @@ struct BanRow {
 }
 
 /// The page.
-pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
-    let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
+pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Answer {
     view(&pages, &visitor, query, None).await
 }
 
 /// Bans addresses, or a key of a limit.
-pub(super) async fn add(
-    State(pages): State<Arc<Pages>>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(fields): Extension<FormFields>,
-) -> Answer {
+pub(super) async fn add(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
     let target = fields
         .filled("address")
         .map_or_else(|| format!("the key {} of the limit {}", fields.get("key"), fields.get("limit")), str::to_owned);
@@ -74,11 +65,7 @@ pub(super) async fn add(
 }
 
 /// Lifts a ban.
-pub(super) async fn remove(
-    State(pages): State<Arc<Pages>>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(fields): Extension<FormFields>,
-) -> Answer {
+pub(super) async fn remove(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
     if let Some(question) = ask_lift(&visitor, &fields, ("Bans", "/bans/lift", "/bans")) {
         return question;
     }
@@ -89,11 +76,7 @@ pub(super) async fn remove(
 }
 
 /// Lifts all bans of a limit, or of addresses within a network.
-pub(super) async fn remove_all(
-    State(pages): State<Arc<Pages>>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(fields): Extension<FormFields>,
-) -> Answer {
+pub(super) async fn remove_all(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
     let (asked, of) = match (fields.get("limit"), fields.get("address")) {
         (limit, "") if !limit.is_empty() => (("limit", limit), format!("of the limit {limit}")),
         ("", network) if !network.is_empty() => (("address", network), format!("of addresses within {network}")),

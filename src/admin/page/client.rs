@@ -1,16 +1,12 @@
 //! One client: what all limits that it meets say, its bans and its last requests.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::Extension;
-use axum::extract::State;
-use http::{StatusCode, Uri};
+use http::StatusCode;
 
 use super::decisions::Decisions;
 use super::fields::{FormFields, link};
-use super::pages::Pages;
-use super::shell::{Shell, Visitor, page};
+use super::pages::PageRequest;
+use super::shell::{Shell, page};
 use super::words;
 use crate::admin::answer::Answer;
 use crate::admin::client::{self, ClientBody, ClientKeyBody};
@@ -48,8 +44,7 @@ struct KeyRow {
 }
 
 /// The page, or a form to search for a client.
-pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
-    let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
+pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Answer {
     let (mut client, mut decisions, mut missing, mut status) = (None, None, None, StatusCode::OK);
     if let Some(key) = query.filled("key") {
         match client::shown(&pages.admin, key, None) {

@@ -1,15 +1,11 @@
 //! The configuration: the last reload, a check, a reload, the last reloads, and the options in force.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::Extension;
-use axum::extract::State;
-use http::{StatusCode, Uri};
+use http::StatusCode;
 use serde_json::json;
 
 use super::fields::FormFields;
-use super::pages::Pages;
+use super::pages::{PageRequest, Pages};
 use super::shell::{self, Shell, Visitor, page, see_other};
 use super::words;
 use crate::admin::answer::{Answer, Refused};
@@ -53,17 +49,12 @@ struct SettingRow {
 }
 
 /// The page.
-pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
-    let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
+pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Answer {
     view(&pages, &visitor, query, None, None).await
 }
 
 /// Checks the file of the configuration, or a text.
-pub(super) async fn check(
-    State(pages): State<Arc<Pages>>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(fields): Extension<FormFields>,
-) -> Answer {
+pub(super) async fn check(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
     let (query, text) = match fields.get("action") {
         "text" => (("name", "text"), fields.text("text")),
         _ => (("stored", "true"), ""),
@@ -75,11 +66,7 @@ pub(super) async fn check(
 }
 
 /// Reloads the configuration.
-pub(super) async fn reload(
-    State(pages): State<Arc<Pages>>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(fields): Extension<FormFields>,
-) -> Answer {
+pub(super) async fn reload(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
     let order = json!({ "reason": fields.filled("reason") });
     let refused = match pages.api.post::<ReloadBody>(&visitor.operator, "/v1/reload", &order).await {
         Ok(made) if made.outcome == "applied" => return see_other("/configuration?done=reloaded"),

@@ -1,17 +1,14 @@
 //! The decision about a request, and its reasons.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use askama::Template;
-use axum::Extension;
-use axum::extract::State;
 use http::{StatusCode, Uri};
 use serde_json::Value;
 
 use super::fields::{FormFields, link};
-use super::pages::Pages;
-use super::shell::{Shell, Visitor, page};
+use super::pages::PageRequest;
+use super::shell::{Shell, page};
 use super::words;
 use crate::admin::answer::Answer;
 use crate::admin::explain::{BudgetBody, ExplanationBody, LimitBody};
@@ -53,8 +50,7 @@ struct ExplainedRow {
 }
 
 /// The form, and the refusal whose id the query has.
-pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
-    let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
+pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest, uri: Uri) -> Answer {
     let (mut status, mut missing, mut refusals) = (StatusCode::OK, None, Vec::new());
     if let Some(id) = query.filled("id") {
         match pages.api.get::<RefusalsBody>(&visitor.operator, "/v1/refusals", &[("id", id)]).await {
@@ -85,11 +81,7 @@ impl RefusalRow {
 }
 
 /// The form and the explanation.
-pub(super) async fn explain(
-    State(pages): State<Arc<Pages>>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(entered): Extension<FormFields>,
-) -> Answer {
+pub(super) async fn explain(PageRequest { pages, visitor, fields: entered }: PageRequest) -> Answer {
     let mut question = entered.object(&["method", "path", "host", "ip", "plan"]);
     let pairs = |name: &str| -> Vec<(String, String)> {
         let lines = entered.get(name).lines().filter(|line| !line.trim().is_empty());

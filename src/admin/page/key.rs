@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use askama::Template;
-use axum::Extension;
-use axum::extract::State;
-use http::{StatusCode, Uri};
+use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::bans::{ask_lift, ban, lift};
@@ -13,7 +11,7 @@ use super::confirm::{self, Question};
 use super::decisions::Decisions;
 use super::fields::{FormFields, json_of, link};
 use super::overrides::done;
-use super::pages::Pages;
+use super::pages::{PageRequest, Pages};
 use super::shell::{Shell, Visitor, page, see_other};
 use super::verdict::KeyVerdict;
 use super::words;
@@ -63,17 +61,12 @@ struct KeyView {
 }
 
 /// The page, or a form to search for a key.
-pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
-    let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
+pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Answer {
     view(&pages, &visitor, query, None).await
 }
 
 /// Gives all units of the key back.
-pub(super) async fn reset(
-    State(pages): State<Arc<Pages>>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(fields): Extension<FormFields>,
-) -> Answer {
+pub(super) async fn reset(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
     let question = Question {
         entry: "Keys",
         action: "/key/reset",
@@ -93,11 +86,7 @@ pub(super) async fn reset(
 }
 
 /// Bans the key.
-pub(super) async fn ban_key(
-    State(pages): State<Arc<Pages>>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(fields): Extension<FormFields>,
-) -> Answer {
+pub(super) async fn ban_key(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
     let back = link("/key", &target(&fields));
     if let Some(question) = confirm::ask_ban(&visitor, &fields, ("Keys", "/key/ban", &back), fields.get("shown")) {
         return question;
@@ -107,11 +96,7 @@ pub(super) async fn ban_key(
 }
 
 /// Lifts the ban of the key.
-pub(super) async fn lift_key(
-    State(pages): State<Arc<Pages>>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(fields): Extension<FormFields>,
-) -> Answer {
+pub(super) async fn lift_key(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
     let back = link("/key", &target(&fields));
     if let Some(question) = ask_lift(&visitor, &fields, ("Keys", "/key/lift", &back)) {
         return question;
@@ -121,11 +106,7 @@ pub(super) async fn lift_key(
 }
 
 /// Sets other numbers for the key, assigns a plan to it, or removes both.
-pub(super) async fn set_override(
-    State(pages): State<Arc<Pages>>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(fields): Extension<FormFields>,
-) -> Answer {
+pub(super) async fn set_override(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
     let (limit, key) = (fields.get("limit"), key_of(&fields));
     let reason = fields.filled("reason");
     let to = match (fields.get("action"), fields.get("plan")) {
@@ -141,11 +122,7 @@ pub(super) async fn set_override(
 }
 
 /// Charges the key, or gives units back.
-pub(super) async fn charge(
-    State(pages): State<Arc<Pages>>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(fields): Extension<FormFields>,
-) -> Answer {
+pub(super) async fn charge(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
     let units = fields.get("units").parse::<i64>();
     let charged = match units {
         Err(_) => Err((StatusCode::BAD_REQUEST, "units: expected a whole number".to_owned())),

@@ -1,21 +1,17 @@
 //! One limit: its numbers, the keys that it refuses now, and those that it refused most.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::Extension;
-use axum::extract::State;
-use http::{StatusCode, Uri};
+use http::StatusCode;
 use serde_json::Value;
 
 use super::chart::{Chart, Range};
 use super::confirm::{self, Question};
 use super::fields::{FormFields, link};
 use super::limits::Described;
-use super::pages::Pages;
+use super::pages::{PageRequest, Pages};
 use super::paging::{self, Paging};
 use super::refused_keys::{RefusedKey, refused_most};
-use super::shell::{self, Shell, Visitor, page, see_other};
+use super::shell::{self, Shell, page, see_other};
 use super::words;
 use crate::admin::answer::Answer;
 use crate::admin::keys::LimitedPage;
@@ -59,8 +55,7 @@ struct LimitedRow {
 }
 
 /// The page.
-pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
-    let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
+pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Answer {
     let name = query.get("name");
     let Some(((limit, ramp, adapted), top)) = described(&pages, name) else {
         return shell::problem(StatusCode::NOT_FOUND, "The configuration in force has no such limit.");
@@ -102,11 +97,7 @@ pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Ex
 }
 
 /// Gives all units back to all keys of the limit.
-pub(super) async fn reset(
-    State(pages): State<Arc<Pages>>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(fields): Extension<FormFields>,
-) -> Answer {
+pub(super) async fn reset(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
     let name = fields.get("name");
     let back = link("/limit", &[("name", name)]);
     let question = Question {

@@ -1,15 +1,11 @@
 //! All limits: which requests share which limit, and by which numbers.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::Extension;
-use axum::extract::State;
-use http::{StatusCode, Uri};
+use http::StatusCode;
 
-use super::fields::{FormFields, link};
-use super::pages::Pages;
-use super::shell::{Shell, Visitor, page};
+use super::fields::link;
+use super::pages::PageRequest;
+use super::shell::{Shell, page};
 use super::words;
 use crate::admin::answer::Answer;
 use crate::admin::explain::share_in_words;
@@ -69,8 +65,7 @@ impl Described {
 }
 
 /// The page.
-pub(super) async fn list(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
-    let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
+pub(super) async fn list(PageRequest { pages, visitor, fields: query }: PageRequest) -> Answer {
     let live = pages.admin.live.load();
     let limits = live.policy.limits().iter().map(|limit| Described::of(&live.policy, limit)).collect();
     page(StatusCode::OK, &LimitsPage { shell: Shell::new(&visitor, "Limits", &query), limits })

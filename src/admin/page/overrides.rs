@@ -1,16 +1,13 @@
 //! Overrides and plans that were set at run time: the list, a new one, and the end of one.
 
 use std::hash::BuildHasher;
-use std::sync::Arc;
 
 use askama::Template;
-use axum::Extension;
-use axum::extract::State;
-use http::{StatusCode, Uri};
+use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::fields::{FormFields, json_of, link};
-use super::pages::Pages;
+use super::pages::{PageRequest, Pages};
 use super::paging::{Paging, paged};
 use super::shell::{Shell, Visitor, page, see_other};
 use super::words;
@@ -41,17 +38,12 @@ struct OverrideRow {
 }
 
 /// The page.
-pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
-    let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
+pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Answer {
     view(&pages, &visitor, query, None)
 }
 
 /// Sets an override.
-pub(super) async fn set(
-    State(pages): State<Arc<Pages>>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(fields): Extension<FormFields>,
-) -> Answer {
+pub(super) async fn set(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
     let (limit, key, to) = (fields.get("limit"), json_of(fields.get("key")), json_of(fields.get("to")));
     let (length, reason) = (fields.filled("for"), fields.filled("reason"));
     let replace = fields.filled("replace").is_some();
@@ -72,11 +64,7 @@ pub(super) fn done(changed: &Value) -> &'static str {
 }
 
 /// Removes an override.
-pub(super) async fn remove(
-    State(pages): State<Arc<Pages>>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(fields): Extension<FormFields>,
-) -> Answer {
+pub(super) async fn remove(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
     let removed = match referred(&pages, fields.get("reference")) {
         Some(Override { limit, key, .. }) => {
             let asked = [("limit", &*limit), ("key", &*key), ("reason", fields.get("reason"))];

@@ -1,19 +1,15 @@
 //! The first page: troubles, the requests of the last minute, limits, the configuration, stores and other replicas.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::Extension;
-use axum::extract::State;
-use http::{StatusCode, Uri};
+use http::StatusCode;
 
 use super::chart::{self, Chart, Range};
 use super::configuration::ReloadRow;
 use super::endpoints::{self, EndpointSummary};
-use super::fields::{FormFields, link};
-use super::pages::Pages;
+use super::fields::link;
+use super::pages::PageRequest;
 use super::refused_keys::{RefusedKey, refused_most};
-use super::shell::{Shell, Visitor, page};
+use super::shell::{Shell, page};
 use super::words;
 use crate::admin::answer::Answer;
 use crate::admin::fleet::FleetBody;
@@ -119,8 +115,7 @@ impl Samples {
 }
 
 /// The page.
-pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
-    let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
+pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Answer {
     // Without `fleet.listen` there is a problem, and no fleet to show.
     let fleet = pages.api.get::<FleetBody>(&visitor.operator, "/v1/fleet", &[]).await.ok();
     let reloads = pages.api.get::<Vec<ReloadBody>>(&visitor.operator, "/v1/reloads", &[]).await.unwrap_or_default();

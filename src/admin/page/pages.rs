@@ -3,11 +3,17 @@
 use std::hash::RandomState;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::Router;
+use axum::extract::FromRequestParts;
+use axum::extract::rejection::ExtensionRejection;
+use axum::{Extension, Router};
+use http::Method;
+use http::request::Parts;
 
 use super::api::Api;
 use super::attempts::Attempts;
+use super::fields::FormFields;
 use super::session::{Secret, Sessions};
+use super::shell::Visitor;
 use crate::admin::followed::FollowedClients;
 use crate::admin::state::Admin;
 use crate::base::time::Timestamp;
@@ -55,5 +61,27 @@ impl Pages {
     pub(super) fn cookie_name(&self) -> String {
         let prefix = if self.admin.is_tls { "__Host-" } else { "" };
         format!("{prefix}weir-{}", self.admin.address.port())
+    }
+}
+
+/// A request for a page that an operator sees.
+pub(super) struct PageRequest {
+    pub(super) pages: Arc<Pages>,
+    pub(super) visitor: Visitor,
+    /// The fields of a form; those of the query if the request is not a form.
+    pub(super) fields: FormFields,
+}
+
+impl FromRequestParts<Arc<Pages>> for PageRequest {
+    type Rejection = ExtensionRejection;
+
+    async fn from_request_parts(head: &mut Parts, pages: &Arc<Pages>) -> Result<Self, ExtensionRejection> {
+        let Extension(visitor) = Extension::from_request_parts(head, pages).await?;
+        let fields = if head.method == Method::POST {
+            Extension::from_request_parts(head, pages).await?.0
+        } else {
+            FormFields::parse(head.uri.query().unwrap_or_default().as_bytes())
+        };
+        Ok(Self { pages: Arc::clone(pages), visitor, fields })
     }
 }

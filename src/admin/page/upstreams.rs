@@ -1,16 +1,12 @@
 //! Upstreams: the state and the figures of each endpoint, drains and weights.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::Extension;
-use axum::extract::State;
-use http::{StatusCode, Uri};
+use http::StatusCode;
 use serde_json::Value;
 
 use super::confirm::{self, Question};
 use super::fields::{FormFields, json_of, link};
-use super::pages::Pages;
+use super::pages::{PageRequest, Pages};
 use super::shell::{self, Shell, Visitor, page, see_other};
 use super::words;
 use crate::admin::answer::{Answer, Refused};
@@ -56,17 +52,12 @@ struct EndpointRow {
 }
 
 /// The page.
-pub(super) async fn show(State(pages): State<Arc<Pages>>, Extension(visitor): Extension<Visitor>, uri: Uri) -> Answer {
-    let query = FormFields::parse(uri.query().unwrap_or_default().as_bytes());
+pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Answer {
     view(&pages, &visitor, query, None).await
 }
 
 /// Drains an endpoint.
-pub(super) async fn drain(
-    State(pages): State<Arc<Pages>>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(fields): Extension<FormFields>,
-) -> Answer {
+pub(super) async fn drain(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
     let is_forced = fields.get("force") == "yes";
     let question = Question {
         entry: "Upstreams",
@@ -88,21 +79,13 @@ pub(super) async fn drain(
 }
 
 /// Ends the drain of an endpoint.
-pub(super) async fn undrain(
-    State(pages): State<Arc<Pages>>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(fields): Extension<FormFields>,
-) -> Answer {
+pub(super) async fn undrain(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
     let body = fields.object(&["upstream", "endpoint", "reason"]);
     change(&pages, &visitor, fields, ("/v1/upstreams/undrain", "undrained"), body).await
 }
 
 /// Sets the weight of an endpoint.
-pub(super) async fn weight(
-    State(pages): State<Arc<Pages>>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(fields): Extension<FormFields>,
-) -> Answer {
+pub(super) async fn weight(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
     let mut body = fields.object(&["upstream", "endpoint", "for", "reason"]);
     let entered = fields.get("weight");
     body["weight"] = entered.parse::<u64>().map_or_else(|_| json_of(entered), Value::from);
