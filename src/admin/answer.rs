@@ -1,17 +1,42 @@
 //! Builds the responses of the admin listener: text, JSON and problems.
 
 use axum::body::Body;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use serde::Serialize;
+use tokio::task::JoinError;
 use utoipa::ToSchema;
 
 pub(super) type Answer = Response;
 
-/// The status and the detail of a problem.
-pub(super) type Refused = (StatusCode, String);
+/// A refusal: the status and the detail of a problem.
+pub(super) struct Refused(pub(super) StatusCode, pub(super) String);
+
+/// The answer of a handler. The error is answered with a problem.
+pub(super) type Answered = Result<Answer, Refused>;
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Answer {
+        let Self(status, detail) = self;
+        problem(status, detail)
+    }
+}
+
+/// Says what is wrong with a request.
+impl From<String> for Refused {
+    fn from(detail: String) -> Self {
+        Self(StatusCode::BAD_REQUEST, detail)
+    }
+}
+
+/// A task panicked.
+impl From<JoinError> for Refused {
+    fn from(error: JoinError) -> Self {
+        Self(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+    }
+}
 
 /// A problem (RFC 9457).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]

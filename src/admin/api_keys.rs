@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
 
 use super::access::Operator;
-use super::answer::{Answer, ProblemBody, Refused, json, problem};
+use super::answer::{Answer, Answered, ProblemBody, Refused, json};
 use super::audit::Audited;
 use super::body::{self, Json, Parameters};
 use super::edits::parsed_length;
@@ -199,13 +199,11 @@ pub(super) async fn create(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
     Json(body): Json,
-) -> Answer {
-    let read = || {
-        let NewApiKeyBody { identity, name, plan, expires, reason } = body::object(&body)?;
-        let lifetime = expires.as_deref().map(|text| parsed_length("expires", text)).transpose()?;
-        Ok(("new_key", identity, KeyEdit { name, change: KeyChange::New { plan, lifetime } }, reason))
-    };
-    change(&admin, &operator, read()).await
+) -> Answered {
+    let NewApiKeyBody { identity, name, plan, expires, reason } = body::object(&body)?;
+    let lifetime = expires.as_deref().map(|text| parsed_length("expires", text)).transpose()?;
+    let edit = KeyEdit { name, change: KeyChange::New { plan, lifetime } };
+    change(&admin, &operator, ("new_key", identity, edit, reason)).await
 }
 
 /// Makes another key for an owner. The old key stays valid for a while. The answer has the new key, which Weir does not
@@ -225,18 +223,16 @@ pub(super) async fn rotate(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
     Json(body): Json,
-) -> Answer {
-    let read = || {
-        let RotationBody { identity, name, overlap, expires, reason } = body::object(&body)?;
-        let overlap = overlap.as_deref().unwrap_or(OVERLAP_DEFAULT);
-        let overlap = match humantime::parse_duration(overlap) {
-            Ok(Duration::ZERO) => Duration::ZERO,
-            _ => parsed_length("overlap", overlap)?,
-        };
-        let lifetime = expires.as_deref().map(|text| parsed_length("expires", text)).transpose()?;
-        Ok(("rotate_key", identity, KeyEdit { name, change: KeyChange::Rotate { overlap, lifetime } }, reason))
+) -> Answered {
+    let RotationBody { identity, name, overlap, expires, reason } = body::object(&body)?;
+    let overlap = overlap.as_deref().unwrap_or(OVERLAP_DEFAULT);
+    let overlap = match humantime::parse_duration(overlap) {
+        Ok(Duration::ZERO) => Duration::ZERO,
+        _ => parsed_length("overlap", overlap)?,
     };
-    change(&admin, &operator, read()).await
+    let lifetime = expires.as_deref().map(|text| parsed_length("expires", text)).transpose()?;
+    let edit = KeyEdit { name, change: KeyChange::Rotate { overlap, lifetime } };
+    change(&admin, &operator, ("rotate_key", identity, edit, reason)).await
 }
 
 /// Revokes all keys of an owner, or one of them.
@@ -254,9 +250,9 @@ pub(super) async fn revoke(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
     Parameters(RevocationQuery { identity, name, id, reason }): Parameters<RevocationQuery>,
-) -> Answer {
+) -> Answered {
     let edit = KeyEdit { name, change: KeyChange::Revoke { id } };
-    change(&admin, &operator, Ok(("revoke_key", identity, edit, reason))).await
+    change(&admin, &operator, ("revoke_key", identity, edit, reason)).await
 }
 
 /// The name of an identity with API keys, and their file. Without a name it is the only one.
@@ -265,10 +261,11 @@ fn file_of(policy: &Policy, wanted: Option<&str>) -> Result<(String, PathBuf), R
     let found = match (wanted, &all[..]) {
         (Some(wanted), all) => all.iter().find(|(name, _)| *name == wanted),
         (None, [only]) => Some(only),
-        (None, [_, ..]) => return Err((StatusCode::BAD_REQUEST, "identity: several identities have API keys".into())),
+        (None, [_, ..]) => return Err("identity: several identities have API keys".to_owned().into()),
         (None, []) => None,
     };
-    let (name, keys) = found.ok_or((StatusCode::NOT_FOUND, "no such identity has API keys".to_owned()))?;
+    let (name, keys) =
+        found.ok_or_else(|| Refused(StatusCode::NOT_FOUND, "no such identity has API keys".to_owned()))?;
     Ok(((*name).to_owned(), keys.file().to_owned()))
 }
 
@@ -276,25 +273,11 @@ fn file_of(policy: &Policy, wanted: Option<&str>) -> Result<(String, PathBuf), R
 type RequestedKeyEdit = (&'static str, Option<String>, KeyEdit, Option<String>);
 
 /// Edits the file, notes the change, and waits until it is in force.
-async fn change(admin: &Admin, operator: &Operator, asked: Result<RequestedKeyEdit, String>) -> Answer {
-    match changed(admin, operator, asked).await {
-        Ok(changed) => json(StatusCode::OK, &changed),
-        Err((status, detail)) => problem(status, detail),
-    }
-}
-
-async fn changed(
-    admin: &Admin,
-    operator: &Operator,
-    asked: Result<RequestedKeyEdit, String>,
-) -> Result<ChangedApiKeysBody, Refused> {
-    let (action, identity, edit, reason) = asked.map_err(|detail| (StatusCode::BAD_REQUEST, detail))?;
+async fn change(admin: &Admin, operator: &Operator, (action, identity, edit, reason): RequestedKeyEdit) -> Answered {
     let (identity, file) = file_of(&admin.live.load().policy, identity.as_deref())?;
     let (edit_keys, now) = (admin.edit_keys, admin.gate.clock().now());
     let target = value!({ "identity": identity, "name": edit.name });
-    let edited = spawn_blocking(move || edit_keys(&file, &edit, now)).await;
-    let edited = edited.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    let EditedKeys { secret, before, after } = edited.map_err(|error| (status(&error), error.to_string()))?;
+    let EditedKeys { secret, before, after } = spawn_blocking(move || edit_keys(&file, &edit, now)).await??;
     let [was, owner] =
         [before, after].map(|owner| owner.map(|owner| ApiKeyOwnerBody::of(&identity, &owner, None, now)));
     let shown = |owner: &Option<ApiKeyOwnerBody>| serde_json::to_value(owner).unwrap_or_default();
@@ -304,15 +287,18 @@ async fn changed(
     let not_in_force = match admin.reloads.order(ReloadTarget::Files).await {
         Ok(ReloadBody { outcome, .. }) if outcome == "applied" => None,
         Ok(reload) => Some(reload.reason.unwrap_or_else(|| "the configuration is invalid; see `weir check`".into())),
-        Err((_, reason)) => Some(reason.to_owned()),
+        Err(Refused(_, reason)) => Some(reason),
     };
-    Ok(ChangedApiKeysBody { key: secret, owner, was, not_in_force })
+    Ok(json(StatusCode::OK, &ChangedApiKeysBody { key: secret, owner, was, not_in_force }))
 }
 
-fn status(error: &KeyEditError) -> StatusCode {
-    match error {
-        KeyEditError::Invalid(_) => StatusCode::BAD_REQUEST,
-        KeyEditError::Absent(_) => StatusCode::NOT_FOUND,
-        KeyEditError::Conflict(_) | KeyEditError::File(_) => StatusCode::CONFLICT,
+impl From<KeyEditError> for Refused {
+    fn from(error: KeyEditError) -> Self {
+        let status = match error {
+            KeyEditError::Invalid(_) => StatusCode::BAD_REQUEST,
+            KeyEditError::Absent(_) => StatusCode::NOT_FOUND,
+            KeyEditError::Conflict(_) | KeyEditError::File(_) => StatusCode::CONFLICT,
+        };
+        Self(status, error.to_string())
     }
 }

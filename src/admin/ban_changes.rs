@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
 
 use super::access::Operator;
-use super::answer::{Answer, ProblemBody, Refused, json, problem};
+use super::answer::{Answered, ProblemBody, Refused, json};
 use super::audit::Audited;
 use super::bans::{BanBody, Banned};
 use super::body::{self, Json, NO_NETWORK, Parameters};
@@ -116,16 +116,11 @@ pub(super) async fn set(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
     Json(asked): Json,
-) -> Answer {
+) -> Answered {
     let now = admin.gate.clock().now();
     // Bound apart, so that no policy is kept alive while the file is written.
-    let ban = read(&admin, &admin.live.load(), &asked);
-    match ban {
-        Ok((found, NewBan { length_ns, reason })) => {
-            change(&admin, &operator, found, (true, length_ns, reason), now).await
-        }
-        Err((status, detail)) => problem(status, detail),
-    }
+    let (found, NewBan { length_ns, reason }) = read(&admin, &admin.live.load(), &asked)?;
+    change(&admin, &operator, found, (true, length_ns, reason), now).await
 }
 
 /// Lifts a ban. A key that its limit has banned begins anew, too.
@@ -142,15 +137,12 @@ pub(super) async fn lift(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
     Parameters(asked): Parameters<LiftQuery>,
-) -> Answer {
+) -> Answered {
     let now = admin.gate.clock().now();
     let LiftQuery { limit, key, id, address, reason } = asked;
-    let name = key.as_deref().map(key::name_of_text).transpose().map_err(|detail| (StatusCode::BAD_REQUEST, detail));
-    let found = name.and_then(|name| banned(&admin, &admin.live.load(), limit, (name, id), address));
-    match found {
-        Ok(found) => change(&admin, &operator, found, (false, None, reason.map(Into::into)), now).await,
-        Err((status, detail)) => problem(status, detail),
-    }
+    let name = key.as_deref().map(key::name_of_text).transpose()?;
+    let found = banned(&admin, &admin.live.load(), limit, (name, id), address)?;
+    change(&admin, &operator, found, (false, None, reason.map(Into::into)), now).await
 }
 
 /// A ban to set.
@@ -162,16 +154,17 @@ struct NewBan {
 
 /// Reads a ban to set, and its clients.
 fn read(admin: &Admin, live: &Live, asked: &Value) -> Result<(Banned, NewBan), Refused> {
-    let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
-    let NewBanBody { limit, key, id, address, length, reason } = body::object(asked).map_err(bad)?;
-    let name = key.map(key::name_of_json).transpose().map_err(bad)?;
+    let NewBanBody { limit, key, id, address, length, reason } = body::object(asked)?;
+    let name = key.map(key::name_of_json).transpose()?;
     let found = banned(admin, live, limit, (name, id), address)?;
     let length_ns = match length.as_deref() {
         Some("forever") => None,
         Some(text) => {
-            Some(saturating_ns(parsed_length("for", text).map_err(|detail| bad(format!("{detail}, or `forever`")))?))
+            Some(saturating_ns(parsed_length("for", text).map_err(|detail| format!("{detail}, or `forever`"))?))
         }
-        None => return Err(bad("for: a ban has a length such as `10min` or `24h`, or is `forever`".to_owned())),
+        None => {
+            return Err("for: a ban has a length such as `10min` or `24h`, or is `forever`".to_owned().into());
+        }
     };
     Ok((found, NewBan { length_ns, reason }))
 }
@@ -184,10 +177,10 @@ fn banned(
     (key, id): (Option<KeyName>, Option<String>),
     address: Option<String>,
 ) -> Result<Banned, Refused> {
-    let bad = |detail: &str| (StatusCode::BAD_REQUEST, detail.to_owned());
+    let bad = |detail: &str| Refused::from(detail.to_owned());
     match (limit, key, id, address) {
         (None, None, None, Some(address)) => {
-            let network = body::network(&address).ok_or_else(|| bad(&format!("address: {NO_NETWORK}")))?;
+            let network = body::network(&address).ok_or_else(|| format!("address: {NO_NETWORK}"))?;
             if network.prefix_len() == 0 {
                 return Err(bad("address: this network has every client"));
             }
@@ -196,7 +189,7 @@ fn banned(
         (Some(limit), key, id, None) => {
             let name = match (key, id) {
                 (Some(_), Some(_)) => return Err(bad("id: excludes `key`")),
-                (None, Some(id)) => key::name_of_id(&id).map_err(|detail| bad(&detail))?,
+                (None, Some(id)) => key::name_of_id(&id)?,
                 (key, None) => key.unwrap_or_else(|| KeyName::Parts(Vec::new())),
             };
             let found = admin.gate.find_key(live, &limit, &name).map_err(|error| refused(live, &error))?;
@@ -227,12 +220,12 @@ async fn change(
     banned: Banned,
     (sets, length, reason): (bool, Option<u64>, Option<Box<str>>),
     now: Timestamp,
-) -> Answer {
+) -> Answered {
     let _changing = admin.bans.changing.lock().await;
     let all = admin.gate.operator_bans();
     let was = all.iter().find(|one| is_of(one, &banned));
     if sets && was.is_none() && all.len() >= BANS_MAX {
-        return problem(StatusCode::CONFLICT, format!("there are {BANS_MAX} bans already"));
+        return Err(Refused(StatusCode::CONFLICT, format!("there are {BANS_MAX} bans already")));
     }
     let ban_until = was.map(|one| one.ban.until);
     let was = was.map(BanBody::of);
@@ -249,7 +242,7 @@ async fn change(
         (ban, was.or_else(of_limit))
     };
     if !sets && was.is_none() {
-        return problem(StatusCode::NOT_FOUND, no_such_ban(&all, &banned.0));
+        return Err(Refused(StatusCode::NOT_FOUND, no_such_ban(&all, &banned.0)));
     }
     let not_kept = store(admin).await;
     let shown = ban.as_ref().or(was.as_ref()).cloned().unwrap_or_default();
@@ -269,7 +262,7 @@ async fn change(
         outcome: None,
     };
     admin.record(operator, now, vec![change]).await;
-    json(StatusCode::OK, &ChangedBanBody { ban, was, not_kept })
+    Ok(json(StatusCode::OK, &ChangedBanBody { ban, was, not_kept }))
 }
 
 /// Says that there is no ban of `target`, and how many bans are within it if it is a network.
@@ -323,15 +316,14 @@ pub(super) async fn lift_all(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
     Parameters(asked): Parameters<LiftAllQuery>,
-) -> Answer {
+) -> Answered {
     let now = admin.gate.clock().now();
     let LiftAllQuery { limit, address, reason } = asked;
-    let bad = |detail: &str| problem(StatusCode::BAD_REQUEST, detail);
     let network = match (&limit, address.as_deref().map(body::network)) {
         (Some(_), None) => None,
         (None, Some(Some(network))) => Some(network),
-        (None, Some(None)) => return bad(&format!("address: {NO_NETWORK}")),
-        _ => return bad("expected `limit` or `address`"),
+        (None, Some(None)) => return Err(format!("address: {NO_NETWORK}").into()),
+        _ => return Err("expected `limit` or `address`".to_owned().into()),
     };
     let _changing = admin.bans.changing.lock().await;
     let is_asked = |target: &BanTarget| match target {
@@ -347,8 +339,7 @@ pub(super) async fn lift_all(
         admin.gate.change_operator_bans(&live, lifted, now);
         let by_limit = limit.as_deref().map(|limit| admin.gate.pardon_all(&live, limit, now));
         if by_limit == Some(None) && by_operators == 0 {
-            let (status, detail) = unknown_limit(&live);
-            return problem(status, detail);
+            return Err(unknown_limit(&live));
         }
         (by_operators, by_limit.flatten().unwrap_or_default())
     };
@@ -364,5 +355,5 @@ pub(super) async fn lift_all(
         outcome: None,
     };
     admin.record(&operator, now, vec![change]).await;
-    json(StatusCode::OK, &LiftedBansBody { by_operators, by_limit, not_kept })
+    Ok(json(StatusCode::OK, &LiftedBansBody { by_operators, by_limit, not_kept }))
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::{Answer, ProblemBody, Refused, json, problem};
+use super::answer::{Answered, ProblemBody, Refused, json};
 use super::bans::BanBody;
 use super::body::Parameters;
 use super::followed::{self, Followed, FollowedClients};
@@ -114,37 +114,32 @@ pub(super) async fn client(
     State(admin): State<Arc<Admin>>,
     Extension(followed_clients): Extension<Arc<FollowedClients>>,
     Parameters(asked): Parameters<ClientQuery>,
-) -> Answer {
-    match shown(&admin, &asked.key, asked.plan.as_deref()) {
-        Err((status, detail)) => problem(status, detail),
-        Ok((mut body, filter)) => {
-            let followed = filter.and_then(|filter| followed::look(&admin, &followed_clients, &filter));
-            body.decisions = followed.map(DecisionsBody::of);
-            json(StatusCode::OK, &body)
-        }
-    }
+) -> Answered {
+    let (mut body, filter) = shown(&admin, &asked.key, asked.plan.as_deref())?;
+    let followed = filter.and_then(|filter| followed::look(&admin, &followed_clients, &filter));
+    body.decisions = followed.map(DecisionsBody::of);
+    Ok(json(StatusCode::OK, &body))
 }
 
 /// The parts of a client by name.
 ///
 /// # Errors
 /// The text is neither `NAME=TEXT` nor a JSON object, or `ip` is no address.
-fn parts_of(text: &str) -> Result<Vec<(String, String)>, Refused> {
-    let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
+fn parts_of(text: &str) -> Result<Vec<(String, String)>, String> {
     let named = match serde_json::from_str(text) {
-        Ok(Value::Object(parts)) if !parts.is_empty() => super::key::texts(parts).map_err(bad)?,
+        Ok(Value::Object(parts)) if !parts.is_empty() => super::key::texts(parts)?,
         _ => match text.split_once('=') {
             Some((name, value)) => vec![(name.to_owned(), value.to_owned())],
             None => {
-                return Err(bad("key: expected a name and a text, as in `seller=777`, or a JSON object".to_owned()));
+                return Err("key: expected a name and a text, as in `seller=777`, or a JSON object".to_owned());
             }
         },
     };
     if let Some((name, _)) = named.iter().find(|(_, text)| text.is_empty()) {
-        return Err(bad(format!("key: `{name}` is empty, so no request has it")));
+        return Err(format!("key: `{name}` is empty, so no request has it"));
     }
     match named.iter().find(|(name, text)| name == "ip" && text.parse::<IpAddr>().is_err()) {
-        Some((_, text)) => Err(bad(format!("key: `{text}` is not an address"))),
+        Some((_, text)) => Err(format!("key: `{text}` is not an address")),
         None => Ok(named),
     }
 }
@@ -154,7 +149,7 @@ pub(super) fn shown(admin: &Admin, text: &str, plan: Option<&str>) -> Result<(Cl
     let named = parts_of(text)?;
     let (live, now) = (admin.live.load(), admin.gate.clock().now());
     let of_limits = admin.gate.keys_of_client(&live, &named, KEYS_MAX);
-    let of_limits = of_limits.map_err(|error| (StatusCode::BAD_REQUEST, unknown_part(&live, &error)))?;
+    let of_limits = of_limits.map_err(|error| unknown_part(&live, &error))?;
     let address = named.iter().find(|(name, _)| name == "ip").and_then(|(_, text)| text.parse::<IpAddr>().ok());
     let address = address.map(unmap);
     let bans = admin.gate.operator_bans();

@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
 
 use super::access::Operator;
-use super::answer::{Answer, ProblemBody, json, problem};
+use super::answer::{Answer, Answered, ProblemBody, Refused, json};
 use super::audit::Audited;
 use super::body::{self, OptionalJson, Parameters, Toml};
 use super::edits::shown_key;
@@ -59,14 +59,10 @@ struct ReloadRequest {
         (status = 404, body = ProblemBody, description = "no option in force is below the path; only with defaults"),
     )
 )]
-pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<ConfigQuery>) -> Answer {
+pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<ConfigQuery>) -> Answered {
     let (reader, below) = (Arc::clone(&admin.configuration), asked.path.clone().unwrap_or_default());
     let (has_defaults, newest) = (asked.defaults.unwrap_or(true), admin.live.clone());
-    let read = spawn_blocking(move || reader.settings(&newest.load().policy, &below, has_defaults)).await;
-    let mut config = match read {
-        Ok(config) => config,
-        Err(error) => return problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
-    };
+    let mut config = spawn_blocking(move || reader.settings(&newest.load().policy, &below, has_defaults)).await?;
     let live = admin.live.load();
     let below = asked.path.unwrap_or_default();
     if let Some(members) = live.policy.members() {
@@ -93,9 +89,10 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Par
         }
     }
     if has_defaults && config.settings.is_empty() {
-        return problem(StatusCode::NOT_FOUND, format!("no option in force has a name that begins with `{below}`"));
+        let detail = format!("no option in force has a name that begins with `{below}`");
+        return Err(Refused(StatusCode::NOT_FOUND, detail));
     }
-    json(StatusCode::OK, &config)
+    Ok(json(StatusCode::OK, &config))
 }
 
 /// Shows the number of members as that of the replicas that share limits.
@@ -125,7 +122,7 @@ pub(super) async fn check(
     State(admin): State<Arc<Admin>>,
     Parameters(asked): Parameters<CheckQuery>,
     Toml(text): Toml,
-) -> Answer {
+) -> Answered {
     read(asked, text, admin, |reader| reader.check_stored(), |reader, text, name| reader.check(text, name)).await
 }
 
@@ -136,21 +133,16 @@ pub(super) async fn read<T: Serialize + Send + 'static>(
     admin: Arc<Admin>,
     of_stored: fn(&dyn ConfigReader) -> Option<T>,
     of_text: fn(&dyn ConfigReader, &str, &str) -> T,
-) -> Answer {
+) -> Answered {
     let is_stored = stored == Some(true);
     if is_stored && !(text.is_empty() && name.is_none()) {
-        return problem(StatusCode::BAD_REQUEST, "stored: excludes a body and `name`");
+        return Err("stored: excludes a body and `name`".to_owned().into());
     }
     let (reader, name) = (Arc::clone(&admin.configuration), name.unwrap_or_else(|| "body".to_owned()));
     let read = move || if is_stored { of_stored(&*reader) } else { Some(of_text(&*reader, &text, &name)) };
-    match spawn_blocking(read).await {
-        Ok(Some(read)) => json(StatusCode::OK, &read),
-        Ok(None) => {
-            let detail = "the configuration has no file: each new version is checked when it comes";
-            problem(StatusCode::CONFLICT, detail)
-        }
-        Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
-    }
+    let detail = "the configuration has no file: each new version is checked when it comes";
+    let read = spawn_blocking(read).await?.ok_or_else(|| Refused(StatusCode::CONFLICT, detail.to_owned()))?;
+    Ok(json(StatusCode::OK, &read))
 }
 
 /// Reloads the configuration, as SIGHUP does.
@@ -168,20 +160,14 @@ pub(super) async fn reload(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
     OptionalJson(body): OptionalJson,
-) -> Answer {
-    let ReloadRequest { reason } = match body::object(&body) {
-        Ok(request) => request,
-        Err(detail) => return problem(StatusCode::BAD_REQUEST, detail),
-    };
-    let made = match admin.reloads.order(ReloadTarget::Newest).await {
-        Ok(made) => made,
-        Err((status, detail)) => return problem(status, detail),
-    };
+) -> Answered {
+    let ReloadRequest { reason } = body::object(&body)?;
+    let made = admin.reloads.order(ReloadTarget::Newest).await?;
     let after = value!({ "outcome": made.outcome });
     let (target, before) = (Value::from("configuration"), Value::Null);
     let change = Audited { action: "reload", limit: None, target, before, after, reason, outcome: None };
     admin.record(&operator, admin.gate.clock().now(), vec![change]).await;
-    json(StatusCode::OK, &made)
+    Ok(json(StatusCode::OK, &made))
 }
 
 /// The last 20 reloads.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json as value};
 
 use super::access::{Access, Operator};
-use super::answer::{Answer, Refused, json, problem};
+use super::answer::{Answered, Refused, json};
 use super::audit::{self, AuditFile, Audited};
 use super::body::BATCH_MAX;
 use super::change::Changed;
@@ -87,20 +87,20 @@ impl Edits {
         body: &Value,
         read: impl Fn(&Value) -> Result<RequestedEdit, String>,
     ) -> Result<Self, Refused> {
-        let read = |body| shown(gate, live, read(body).map_err(|detail| (StatusCode::BAD_REQUEST, detail))?);
+        let read = |body| shown(gate, live, read(body)?);
         let Value::Array(all) = body else {
             return Ok(Self { action, is_array: false, all: vec![read(body)?] });
         };
         if all.len() > BATCH_MAX {
-            return Err((StatusCode::BAD_REQUEST, format!("more than {BATCH_MAX} changes")));
+            return Err(format!("more than {BATCH_MAX} changes").into());
         }
         let mut keys = HashSet::new();
         let mut edits = Vec::with_capacity(all.len());
         for (index, body) in all.iter().enumerate() {
-            let at_index = |(status, detail)| (status, format!("[{index}]: {detail}"));
+            let at_index = |Refused(status, detail)| Refused(status, format!("[{index}]: {detail}"));
             let shown = read(body).map_err(at_index)?;
             if !keys.insert((shown.edit.limit.clone(), shown.edit.key.clone())) {
-                return Err(at_index((StatusCode::BAD_REQUEST, "an earlier change has this key of the limit".into())));
+                return Err(at_index("an earlier change has this key of the limit".to_owned().into()));
             }
             edits.push(shown);
         }
@@ -134,29 +134,25 @@ impl Edits {
         admin: &Admin,
         operator: &Operator,
         body: impl Fn(Edited) -> B,
-    ) -> Answer {
+    ) -> Answered {
         let is_array = self.is_array;
-        let made = match self.apply(admin, operator).await {
-            Ok(made) => made,
-            Err((status, detail)) => return problem(status, detail),
-        };
-        let mut made: Vec<_> = made.into_iter().map(body).collect();
-        match made.pop() {
+        let mut made: Vec<_> = self.apply(admin, operator).await?.into_iter().map(body).collect();
+        Ok(match made.pop() {
             Some(only) if !is_array => json(StatusCode::OK, &only),
             last => {
                 made.extend(last);
                 json(StatusCode::OK, &made)
             }
-        }
+        })
     }
 
     async fn apply(self, admin: &Admin, operator: &Operator) -> Result<Vec<Edited>, Refused> {
         let edits: Vec<_> = self.all.iter().map(|shown| shown.edit.clone()).collect();
         let refused = |error: &OverrideError| match error {
             OverrideError::Invalid { index: Some(index), reason } if self.is_array => {
-                (StatusCode::BAD_REQUEST, format!("[{index}]: {reason}"))
+                Refused(StatusCode::BAD_REQUEST, format!("[{index}]: {reason}"))
             }
-            _ => (status(error), error.to_string()),
+            _ => Refused(status(error), error.to_string()),
         };
         let (Changed { before, not_kept }, error, outcome) = match admin.overrides.change(edits).await {
             Ok(made) => (made, None, None),
@@ -266,16 +262,15 @@ fn text_of((gate, live): (&Gate, &Live), limit: &str, found: FoundKey) -> Result
 
 fn shown(gate: &Gate, live: &Live, asked: RequestedEdit) -> Result<ShownEdit, Refused> {
     let RequestedEdit { limit, key, mut allowance, length, replaces, reason } = asked;
-    let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
-    let length = length.as_deref().map(|text| parsed_length("for", text)).transpose().map_err(bad)?;
+    let length = length.as_deref().map(|text| parsed_length("for", text)).transpose()?;
     // The clock of the date: the end is written to a file, and read by other processes.
     let until = length.map(|length| Clock::start().now().saturating_add_ns(saturating_ns(length)));
     if let (Some(to), Some(until)) = (&mut allowance, until) {
         *to = value!({ "to": to.take(), "until": rfc3339(until) });
     } else if until.is_some() {
-        return Err(bad("for: a removal has no end".to_owned()));
+        return Err("for: a removal has no end".to_owned().into());
     }
-    let text = match key::name_of_json(key).map_err(bad)? {
+    let text = match key::name_of_json(key)? {
         KeyName::Parts(parts) => gate.key_text(live, &limit, &parts),
         name => gate.find_key(live, &limit, &name).and_then(|found| text_of((gate, live), &limit, found)),
     };

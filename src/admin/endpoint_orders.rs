@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use utoipa::ToSchema;
 
 use super::access::Operator;
-use super::answer::{Answer, ProblemBody, Refused, json, problem};
+use super::answer::{Answered, ProblemBody, Refused, json};
 use super::audit::{self, Audited};
 use super::body::{self, Json};
 use super::edits::parsed_length;
@@ -94,15 +94,10 @@ pub(super) async fn drain(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
     Json(asked): Json,
-) -> Answer {
-    let read = body::object(&asked).map_err(bad).and_then(|asked| {
-        let DrainBody { upstream, endpoint, length, force, reason } = asked;
-        Ok((order(&admin, &operator, (upstream, endpoint), (length, reason))?, force))
-    });
-    match read {
-        Ok((order, is_forced)) => give(&admin, &operator, order, is_forced).await,
-        Err((status, detail)) => problem(status, detail),
-    }
+) -> Answered {
+    let DrainBody { upstream, endpoint, length, force, reason } = body::object(&asked)?;
+    let order = order(&admin, &operator, (upstream, endpoint), (length, reason))?;
+    give(&admin, &operator, order, force).await
 }
 
 /// Ends the drain of an endpoint.
@@ -119,13 +114,9 @@ pub(super) async fn undrain(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
     Json(asked): Json,
-) -> Answer {
-    match body::object::<UndrainBody>(&asked) {
-        Ok(UndrainBody { upstream, endpoint, reason }) => {
-            end(&admin, &operator, (&upstream, &endpoint, true), reason).await
-        }
-        Err(detail) => problem(StatusCode::BAD_REQUEST, detail),
-    }
+) -> Answered {
+    let UndrainBody { upstream, endpoint, reason } = body::object(&asked)?;
+    end(&admin, &operator, (&upstream, &endpoint, true), reason).await
 }
 
 /// Sets the weight of an endpoint.
@@ -143,27 +134,16 @@ pub(super) async fn weight(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
     Json(asked): Json,
-) -> Answer {
-    let WeightBody { upstream, endpoint, weight, length, reason } = match body::object(&asked) {
-        Ok(asked) => asked,
-        Err(detail) => return problem(StatusCode::BAD_REQUEST, detail),
-    };
+) -> Answered {
+    let WeightBody { upstream, endpoint, weight, length, reason } = body::object(&asked)?;
     let Some(weight) = weight else { return end(&admin, &operator, (&upstream, &endpoint, false), reason).await };
-    let read = order(&admin, &operator, (upstream, endpoint), (length, reason)).and_then(|order| match weight {
-        0 => Err(bad("weight: expected at least 1; drain the endpoint so that it gets no requests".to_owned())),
-        _ => match u16::try_from(weight) {
-            Ok(weight) => Ok(EndpointOrder { weight: Some(weight), ..order }),
-            Err(_) => Err(bad(format!("weight: expected at most {}", u16::MAX))),
-        },
-    });
-    match read {
-        Ok(order) => give(&admin, &operator, order, true).await,
-        Err((status, detail)) => problem(status, detail),
+    let order = order(&admin, &operator, (upstream, endpoint), (length, reason))?;
+    if weight == 0 {
+        let detail = "weight: expected at least 1; drain the endpoint so that it gets no requests";
+        return Err(detail.to_owned().into());
     }
-}
-
-fn bad(detail: String) -> Refused {
-    (StatusCode::BAD_REQUEST, detail)
+    let weight = u16::try_from(weight).map_err(|_| format!("weight: expected at most {}", u16::MAX))?;
+    give(&admin, &operator, EndpointOrder { weight: Some(weight), ..order }, true).await
 }
 
 /// A drain that an operator orders now.
@@ -172,25 +152,21 @@ fn order(
     operator: &Operator,
     (upstream, endpoint): (Box<str>, Box<str>),
     (length, reason): (Option<String>, Option<Box<str>>),
-) -> Result<EndpointOrder, Refused> {
+) -> Result<EndpointOrder, String> {
     let since = admin.gate.clock().now();
-    let length = length.map(|text| parsed_length("for", &text)).transpose().map_err(bad)?;
+    let length = length.map(|text| parsed_length("for", &text)).transpose()?;
     let until = length.map(|length| since.saturating_add_ns(saturating_ns(length)));
     let token = operator.token.clone();
     Ok(EndpointOrder { upstream, endpoint, weight: None, since, until, token, reason })
 }
 
 /// Puts an order in force.
-async fn give(admin: &Admin, operator: &Operator, order: EndpointOrder, is_forced: bool) -> Answer {
+async fn give(admin: &Admin, operator: &Operator, order: EndpointOrder, is_forced: bool) -> Answered {
     let in_force = admin.upstreams.in_force();
-    match operate::give((&in_force.settings, &in_force.states), order, is_forced) {
-        Ok((order, before)) => {
-            let change = audited(&order, before.as_ref(), Some(&order), order.reason.clone());
-            admin.record(operator, order.since, vec![change]).await;
-            answer(admin, &order.upstream)
-        }
-        Err(error) => refusal(&error),
-    }
+    let (order, before) = operate::give((&in_force.settings, &in_force.states), order, is_forced)?;
+    let change = audited(&order, before.as_ref(), Some(&order), order.reason.clone());
+    admin.record(operator, order.since, vec![change]).await;
+    answer(admin, &order.upstream)
 }
 
 /// Ends an order: the drain or the weight of an endpoint.
@@ -199,29 +175,29 @@ async fn end(
     operator: &Operator,
     (upstream, endpoint, is_drain): (&str, &str, bool),
     reason: Option<Box<str>>,
-) -> Answer {
-    match operate::end(&admin.upstreams.in_force().states, upstream, endpoint, is_drain) {
-        Ok(order) => {
-            let change = audited(&order, Some(&order), None, reason);
-            admin.record(operator, admin.gate.clock().now(), vec![change]).await;
-            answer(admin, upstream)
-        }
-        Err(error) => refusal(&error),
-    }
+) -> Answered {
+    let order = operate::end(&admin.upstreams.in_force().states, upstream, endpoint, is_drain)?;
+    let change = audited(&order, Some(&order), None, reason);
+    admin.record(operator, admin.gate.clock().now(), vec![change]).await;
+    answer(admin, upstream)
 }
 
 /// The upstream after a change.
-fn answer(admin: &Admin, upstream: &str) -> Answer {
+fn answer(admin: &Admin, upstream: &str) -> Answered {
     let found = upstreams::all(admin).into_iter().find(|one| one.upstream == upstream);
-    found.map_or_else(|| refusal(&OrderError::UnknownUpstream(Vec::new())), |one| json(StatusCode::OK, &one))
+    Ok(json(StatusCode::OK, &found.ok_or(OrderError::UnknownUpstream(Vec::new()))?))
 }
 
-fn refusal(error: &OrderError) -> Answer {
-    let status = match error {
-        OrderError::UnknownUpstream(_) | OrderError::UnknownEndpoint(_) | OrderError::NoOrder => StatusCode::NOT_FOUND,
-        OrderError::LastEndpoint | OrderError::OthersOut | OrderError::TooMany => StatusCode::CONFLICT,
-    };
-    problem(status, error.to_string())
+impl From<OrderError> for Refused {
+    fn from(error: OrderError) -> Self {
+        let status = match &error {
+            OrderError::UnknownUpstream(_) | OrderError::UnknownEndpoint(_) | OrderError::NoOrder => {
+                StatusCode::NOT_FOUND
+            }
+            OrderError::LastEndpoint | OrderError::OthersOut | OrderError::TooMany => StatusCode::CONFLICT,
+        };
+        Self(status, error.to_string())
+    }
 }
 
 /// The line of the audit log about an order.

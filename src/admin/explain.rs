@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::answer::{Answer, ProblemBody, json, problem};
+use super::answer::{Answered, ProblemBody, json};
 use super::body::{self, Json};
 use super::rates::{adapted_in_words, described, unit_in_words, units_in_words};
 use super::state::Admin;
@@ -165,20 +165,12 @@ pub struct BudgetBody {
         (status = 400, body = ProblemBody, description = "the body is no request"),
     )
 )]
-pub(super) async fn explain(State(admin): State<Arc<Admin>>, Json(asked): Json) -> Answer {
-    let question: QuestionBody = match body::object(&asked) {
-        Ok(question) => question,
-        Err(error) => return problem(StatusCode::BAD_REQUEST, error),
-    };
-    let question = match question.try_into() {
-        Ok(question) => question,
-        Err(error) => return problem(StatusCode::BAD_REQUEST, error),
-    };
+pub(super) async fn explain(State(admin): State<Arc<Admin>>, Json(asked): Json) -> Answered {
+    let question = Question::try_from(body::object::<QuestionBody>(&asked)?)?;
     let (live, routing) = (admin.live.load(), admin.routing.load());
-    match admin.gate.explain(&live, &question, &routing, admin.gate.clock().now()) {
-        Ok(explained) => json(StatusCode::OK, &ExplanationBody::of(explained, &live.policy)),
-        Err(error) => problem(StatusCode::BAD_REQUEST, error.to_string()),
-    }
+    let explained = admin.gate.explain(&live, &question, &routing, admin.gate.clock().now());
+    let explained = explained.map_err(|error| error.to_string())?;
+    Ok(json(StatusCode::OK, &ExplanationBody::of(explained, &live.policy)))
 }
 
 impl TryFrom<QuestionBody> for Question {

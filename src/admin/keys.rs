@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::{Answer, ProblemBody, Refused, json, problem};
+use super::answer::{Answered, ProblemBody, Refused, json};
 use super::body::Parameters;
 use super::explain::{BudgetBody, in_words};
 use super::key;
@@ -161,23 +161,19 @@ enum KeysBody {
         (status = 404, body = ProblemBody, description = "the limit does not exist"),
     )
 )]
-pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<KeysQuery>) -> Answer {
+pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<KeysQuery>) -> Answered {
     let shown = match asked.limited {
-        Some(true) if asked.key.is_none() && asked.id.is_none() => page(admin, asked).await.map(KeysBody::Page),
-        Some(true) => Err((StatusCode::BAD_REQUEST, "limited: excludes `key` and `id`".to_owned())),
+        Some(true) if asked.key.is_none() && asked.id.is_none() => KeysBody::Page(page(admin, asked).await?),
+        Some(true) => return Err("limited: excludes `key` and `id`".to_owned().into()),
         _ => {
             let (live, now) = (admin.live.load(), admin.gate.clock().now());
             let KeysQuery { limit, key, id, plan, .. } = asked;
-            let found = check_plan(&live, &limit, plan.as_deref());
-            let found = found.and_then(|()| find(&admin, &live, &limit, (key.as_deref(), id.as_deref())));
-            found.and_then(|found| state(&admin, &live, (&limit, &found), plan.as_deref(), now))
+            check_plan(&live, &limit, plan.as_deref())?;
+            let found = find(&admin, &live, &limit, (key.as_deref(), id.as_deref()))?;
+            KeysBody::One(Box::new(state(&admin, &live, (&limit, &found), plan.as_deref(), now)?))
         }
-        .map(|key| KeysBody::One(Box::new(key))),
     };
-    match shown {
-        Ok(shown) => json(StatusCode::OK, &shown),
-        Err((status, detail)) => problem(status, detail),
-    }
+    Ok(json(StatusCode::OK, &shown))
 }
 
 /// The key that `key` or `id` names. Without both, the only key of a limit whose key has no parts.
@@ -187,18 +183,17 @@ pub(super) fn find(
     limit: &str,
     (key, id): (Option<&str>, Option<&str>),
 ) -> Result<FoundKey, Refused> {
-    let bad = |detail| (StatusCode::BAD_REQUEST, detail);
     let name = match (key, id) {
-        (Some(_), Some(_)) => return Err(bad("id: excludes `key`".to_owned())),
+        (Some(_), Some(_)) => return Err("id: excludes `key`".to_owned().into()),
         (None, Some(id)) => key::name_of_id(id),
         (Some(key), None) => key::name_of_text(key),
         (None, None) => Ok(KeyName::Parts(Vec::new())),
     };
-    admin.gate.find_key(live, limit, &name.map_err(bad)?).map_err(|error| refused(live, &error))
+    admin.gate.find_key(live, limit, &name?).map_err(|error| refused(live, &error))
 }
 
 pub(super) fn refused(live: &Live, error: &KeyError) -> Refused {
-    if *error == KeyError::UnknownLimit { unknown_limit(live) } else { (StatusCode::BAD_REQUEST, error.to_string()) }
+    if *error == KeyError::UnknownLimit { unknown_limit(live) } else { error.to_string().into() }
 }
 
 /// Refuses a name that no limit has, and names the limits.
@@ -206,7 +201,7 @@ pub(super) fn unknown_limit(live: &Live) -> Refused {
     let limits: Vec<_> = live.policy.nameable_limits().collect();
     let mut names: Vec<_> = limits.iter().take(NAMED_MAX).map(|limit| format!("`{limit}`")).collect();
     names.extend((limits.len() > NAMED_MAX).then(|| format!("{} more", limits.len() - NAMED_MAX)));
-    (StatusCode::NOT_FOUND, format!("{}; there are {}", KeyError::UnknownLimit, names.join(", ")))
+    Refused(StatusCode::NOT_FOUND, format!("{}; there are {}", KeyError::UnknownLimit, names.join(", ")))
 }
 
 pub(super) fn state(
@@ -262,23 +257,22 @@ pub(super) fn banned_until(ban_ns: u64, now: Timestamp) -> String {
 
 /// A page of limited keys. The search takes a thread of its own, because a limit may have millions of keys.
 async fn page(admin: Arc<Admin>, asked: KeysQuery) -> Result<LimitedPage, Refused> {
-    let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
     let KeysQuery { limit, after, n, search, sort, named_first, .. } = asked;
     let n = n.unwrap_or(PAGE_DEFAULT);
     if !(1..=PAGE_MAX).contains(&n) {
-        return Err(bad(format!("n: expected a whole number from 1 to {PAGE_MAX}")));
+        return Err(format!("n: expected a whole number from 1 to {PAGE_MAX}").into());
     }
-    let after = after.map(|text| position_of(&text).ok_or_else(|| bad("after: expected `next` of a page".to_owned())));
+    let after = after.map(|text| position_of(&text).ok_or_else(|| "after: expected `next` of a page".to_owned()));
     let after = after.transpose()?;
     let search = search.unwrap_or_default();
     if search.len() > SEARCH_BYTES_MAX {
-        return Err(bad(format!("search: expected at most {SEARCH_BYTES_MAX} bytes")));
+        return Err(format!("search: expected at most {SEARCH_BYTES_MAX} bytes").into());
     }
     let order = match sort.as_deref() {
         None | Some("waiting") => KeyOrder::Waiting,
         Some("wait") => KeyOrder::Wait,
         Some("name") => KeyOrder::Name,
-        Some(_) => return Err(bad("sort: expected `waiting`, `wait` or `name`".to_owned())),
+        Some(_) => return Err("sort: expected `waiting`, `wait` or `name`".to_owned().into()),
     };
     let list = move || {
         let (now, live) = (admin.gate.clock().now(), admin.live.load());
@@ -290,8 +284,7 @@ async fn page(admin: Arc<Admin>, asked: KeysQuery) -> Result<LimitedPage, Refuse
         let keys = keys.into_iter().map(|key| limited_body(key, now)).collect();
         Ok(LimitedPage { limit, count, keys, next })
     };
-    let found = spawn_blocking(list).await;
-    found.unwrap_or_else(|error| Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())))
+    spawn_blocking(list).await?
 }
 
 /// Refuses a plan that the limit does not have.
@@ -303,7 +296,7 @@ fn check_plan(live: &Live, limit: &str, plan: Option<&str>) -> Result<(), Refuse
     }
     let names: Vec<_> = plans.iter().map(|(name, _)| format!("`{name}`")).collect();
     let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    Err((StatusCode::BAD_REQUEST, format!("plan: the limit has no plan `{plan}`; it has {has}")))
+    Err(format!("plan: the limit has no plan `{plan}`; it has {has}").into())
 }
 
 fn limited_body(LimitedKey { key, shown, waiting, until, remaining, .. }: LimitedKey, now: Timestamp) -> LimitedBody {

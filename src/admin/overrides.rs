@@ -12,7 +12,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::access::Operator;
-use super::answer::{Answer, ProblemBody, Refused, json, problem};
+use super::answer::{Answered, ProblemBody, Refused, json};
 use super::body::{self, Json, Parameters};
 use super::edits::{Edited, Edits, RequestedEdit, find_override, seconds_left, shown_key};
 use super::keys::unknown_limit;
@@ -126,19 +126,16 @@ pub(super) struct RemovalQuery {
         (status = 404, body = ProblemBody, description = "the limit does not exist"),
     )
 )]
-pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<OverridesQuery>) -> Answer {
+pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<OverridesQuery>) -> Answered {
     let (gate, live, in_force) = (&admin.gate, admin.live.load(), admin.overrides.in_force.load());
-    let of_limit = match of_limit(&live, &in_force, asked.limit.as_deref()) {
-        Ok(of_limit) => of_limit,
-        Err((status, detail)) => return problem(status, detail),
-    };
+    let of_limit = of_limit(&live, &in_force, asked.limit.as_deref())?;
     let is_asked = |one: &&Override| asked.left_out.is_none_or(|left_out| left_out == one.rejection.is_some());
     let body = |one: &Override| {
         let Override { limit, key, allowance: to, until, rejection: why, .. } = one.clone();
         let (key, left_out) = (shown_key(gate, &live, &limit, &key), why.is_some().then_some(true));
         OverrideBody { limit, key, to, until: until.map(rfc3339), left_s: until.map(seconds_left), left_out, why }
     };
-    json(StatusCode::OK, &of_limit.into_iter().filter(is_asked).map(body).collect::<Vec<_>>())
+    Ok(json(StatusCode::OK, &of_limit.into_iter().filter(is_asked).map(body).collect::<Vec<_>>()))
 }
 
 /// The overrides of one limit, or all. Errs if there is no such limit, and no override of one.
@@ -173,18 +170,15 @@ pub(super) async fn change(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
     Json(body): Json,
-) -> Answer {
+) -> Answered {
     let read = |body: &Value| {
         let EditBody { limit, key, to, length, replace: replaces, reason } = body::object(body)?;
         let allowance = Some(to).filter(|to| !to.is_null());
         Ok(RequestedEdit { limit, key, allowance, length, replaces, reason })
     };
     // The policy must not be kept alive while the edits wait.
-    let edits = Edits::read((&admin.gate, &admin.live.load()), "override", &body, read);
-    match edits {
-        Ok(edits) => answer(&admin, &operator, edits).await,
-        Err((status, detail)) => problem(status, detail),
-    }
+    let edits = Edits::read((&admin.gate, &admin.live.load()), "override", &body, read)?;
+    answer(&admin, &operator, edits).await
 }
 
 /// Removes an override, or all overrides that do not fit the configuration.
@@ -205,12 +199,9 @@ pub(super) async fn remove(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
     Parameters(asked): Parameters<RemovalQuery>,
-) -> Answer {
-    let edits = removals(&admin, &asked);
-    match edits {
-        Ok(edits) => answer(&admin, &operator, edits).await,
-        Err((status, detail)) => problem(status, detail),
-    }
+) -> Answered {
+    let edits = removals(&admin, &asked)?;
+    answer(&admin, &operator, edits).await
 }
 
 fn removals(admin: &Admin, RemovalQuery { limit, key, left_out, reason }: &RemovalQuery) -> Result<Edits, Refused> {
@@ -220,19 +211,19 @@ fn removals(admin: &Admin, RemovalQuery { limit, key, left_out, reason }: &Remov
         (Some(limit), Some(key), None) => {
             of_limit(&live, &in_force, Some(limit))?;
             let found = find_override(at, &in_force, limit, key);
-            let found = found.ok_or_else(|| (StatusCode::NOT_FOUND, "there is no such override".to_owned()))?;
+            let found = found.ok_or_else(|| Refused(StatusCode::NOT_FOUND, "there is no such override".to_owned()))?;
             Ok(Edits::removal(at, "override", found, reason))
         }
         (limit, None, Some(true)) => {
             let found = of_limit(&live, &in_force, limit)?.into_iter().filter(|one| one.rejection.is_some());
             Ok(Edits::removals(at, "override", found, reason))
         }
-        _ => Err((StatusCode::BAD_REQUEST, "expected `limit` and `key`, or `left_out=true`".to_owned())),
+        _ => Err("expected `limit` and `key`, or `left_out=true`".to_owned().into()),
     }
 }
 
 /// Makes the edits, and answers with them.
-async fn answer(admin: &Admin, operator: &Operator, edits: Edits) -> Answer {
+async fn answer(admin: &Admin, operator: &Operator, edits: Edits) -> Answered {
     edits
         .answer(admin, operator, |Edited { limit, key, allowance, until, before, banned_until, not_kept }| EditedBody {
             limit,

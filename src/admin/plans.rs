@@ -13,7 +13,7 @@ use serde_json::{Value, json as value};
 use utoipa::{IntoParams, ToSchema};
 
 use super::access::Operator;
-use super::answer::{Answer, ProblemBody, Refused, json, problem};
+use super::answer::{Answered, ProblemBody, Refused, json};
 use super::body::{self, Json, Parameters};
 use super::edits::{Edited, Edits, RequestedEdit, find_override, seconds_left, shown_key};
 use super::overrides::of_limit;
@@ -120,12 +120,9 @@ pub(super) struct PlanRemovalQuery {
         (status = 404, body = ProblemBody, description = "the limit does not exist"),
     )
 )]
-pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<PlansQuery>) -> Answer {
+pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<PlansQuery>) -> Answered {
     let (live, in_force) = (admin.live.load(), admin.overrides.in_force.load());
-    let found = match of_limit(&live, &in_force, asked.limit.as_deref()) {
-        Ok(found) => found,
-        Err((status, detail)) => return problem(status, detail),
-    };
+    let found = of_limit(&live, &in_force, asked.limit.as_deref())?;
     let body = |one: &Override| {
         let plan = plan_of(&one.allowance)?.clone();
         let Override { limit, key, until, rejection: why, .. } = one.clone();
@@ -133,7 +130,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Par
         let (until, left_s) = (until.map(rfc3339), until.map(seconds_left));
         Some(PlanBody { limit, key, plan, until, left_s, left_out, why })
     };
-    json(StatusCode::OK, &found.into_iter().filter_map(body).collect::<Vec<_>>())
+    Ok(json(StatusCode::OK, &found.into_iter().filter_map(body).collect::<Vec<_>>()))
 }
 
 /// Assigns a plan to a key, or up to 1000 plans as an array: all of them or none.
@@ -154,17 +151,14 @@ pub(super) async fn assign(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
     Json(body): Json,
-) -> Answer {
+) -> Answered {
     let read = |body: &Value| {
         let NewPlanBody { limit, key, plan, length, replace: replaces, reason } = body::object(body)?;
         Ok(RequestedEdit { limit, key, allowance: Some(value!({ "plan": plan })), length, replaces, reason })
     };
     // The policy must not be kept alive while the edits wait.
-    let edits = Edits::read((&admin.gate, &admin.live.load()), "plan", &body, read);
-    match edits {
-        Ok(edits) => answer(&admin, &operator, edits).await,
-        Err((status, detail)) => problem(status, detail),
-    }
+    let edits = Edits::read((&admin.gate, &admin.live.load()), "plan", &body, read)?;
+    answer(&admin, &operator, edits).await
 }
 
 /// Another method of `POST /v1/plans`.
@@ -174,7 +168,7 @@ pub(super) async fn assign(
     request_body(content = NewPlanBody, description = "a plan, or an array of plans"),
     responses((status = 200, body = ChangedPlanBody, description = "as for `POST`"))
 )]
-pub(super) async fn put(state: State<Arc<Admin>>, operator: Extension<Operator>, body: Json) -> Answer {
+pub(super) async fn put(state: State<Arc<Admin>>, operator: Extension<Operator>, body: Json) -> Answered {
     assign(state, operator, body).await
 }
 
@@ -192,12 +186,9 @@ pub(super) async fn remove(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
     Parameters(asked): Parameters<PlanRemovalQuery>,
-) -> Answer {
-    let edits = removal(&admin, &asked);
-    match edits {
-        Ok(edits) => answer(&admin, &operator, edits).await,
-        Err((status, detail)) => problem(status, detail),
-    }
+) -> Answered {
+    let edits = removal(&admin, &asked)?;
+    answer(&admin, &operator, edits).await
 }
 
 fn removal(admin: &Admin, PlanRemovalQuery { limit, key, reason }: &PlanRemovalQuery) -> Result<Edits, Refused> {
@@ -205,7 +196,7 @@ fn removal(admin: &Admin, PlanRemovalQuery { limit, key, reason }: &PlanRemovalQ
     of_limit(&live, &in_force, Some(limit))?;
     let found =
         find_override((&admin.gate, &live), &in_force, limit, key).filter(|one| plan_of(&one.allowance).is_some());
-    let found = found.ok_or_else(|| (StatusCode::NOT_FOUND, "no plan is assigned to this key".to_owned()))?;
+    let found = found.ok_or_else(|| Refused(StatusCode::NOT_FOUND, "no plan is assigned to this key".to_owned()))?;
     Ok(Edits::removal((&admin.gate, &live), "plan", found, reason.as_deref()))
 }
 
@@ -215,7 +206,7 @@ fn plan_of(allowance: &Value) -> Option<&Value> {
 }
 
 /// Makes the edits, and answers with them.
-async fn answer(admin: &Admin, operator: &Operator, edits: Edits) -> Answer {
+async fn answer(admin: &Admin, operator: &Operator, edits: Edits) -> Answered {
     edits
         .answer(admin, operator, |Edited { limit, key, allowance, until, before, banned_until, not_kept }| {
             ChangedPlanBody {

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use utoipa::ToSchema;
 
+use super::answer::Refused;
 use crate::engine::policy::Policy;
 
 /// Reloads that are remembered.
@@ -261,10 +262,11 @@ impl Reloads {
     }
 
     /// Reloads, or returns to an earlier configuration, and waits for the outcome.
-    pub(super) async fn order(&self, target: ReloadTarget) -> Result<ReloadBody, (StatusCode, &'static str)> {
+    pub(super) async fn order(&self, target: ReloadTarget) -> Result<ReloadBody, Refused> {
         let (answer, outcome) = oneshot::channel();
         let sent = self.orders.send(Order { target, answer }).await;
-        sent.map_err(|_| (StatusCode::CONFLICT, "this Weir has no configuration that changes"))?;
-        outcome.await.map_err(|_| (StatusCode::SERVICE_UNAVAILABLE, "Weir is stopping"))
+        let refused = |status, detail: &str| Refused(status, detail.to_owned());
+        sent.map_err(|_| refused(StatusCode::CONFLICT, "this Weir has no configuration that changes"))?;
+        outcome.await.map_err(|_| refused(StatusCode::SERVICE_UNAVAILABLE, "Weir is stopping"))
     }
 }

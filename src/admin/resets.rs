@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
 
 use super::access::Operator;
-use super::answer::{Answer, ProblemBody, Refused, json, problem};
+use super::answer::{Answered, ProblemBody, Refused, json};
 use super::audit::Audited;
 use super::body::Parameters;
 use super::keys::{self, KeyBody};
@@ -80,12 +80,9 @@ pub(super) async fn reset(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
     Parameters(asked): Parameters<ResetQuery>,
-) -> Answer {
+) -> Answered {
     let now = admin.gate.clock().now();
-    let reset = match reset_now(&admin, &asked, now) {
-        Ok(reset) => reset,
-        Err((status, detail)) => return problem(status, detail),
-    };
+    let reset = reset_now(&admin, &asked, now)?;
     let ResetBody { before, after } = &reset;
     let units = |key: &KeyBody| value!({ "remaining": key.remaining, "debt": key.debt });
     let change = Audited {
@@ -98,7 +95,7 @@ pub(super) async fn reset(
         outcome: None,
     };
     admin.record(&operator, now, vec![change]).await;
-    json(StatusCode::OK, &reset)
+    Ok(json(StatusCode::OK, &reset))
 }
 
 /// Gives all units back to every key of a limit that this process remembers, here, in its store and in other replicas. Bans
@@ -117,7 +114,7 @@ pub(super) async fn reset_all(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
     Parameters(asked): Parameters<ResetAllQuery>,
-) -> Answer {
+) -> Answered {
     let now = admin.gate.clock().now();
     let ResetAllQuery { limit, reason } = asked;
     // In a thread of its own, because a limit may have millions of keys.
@@ -126,28 +123,24 @@ pub(super) async fn reset_all(
         let live = state.live.load();
         state.gate.reset_all(&live, &name, now).map_err(|error| charge_refused(&live, &error))
     });
-    match reset.await.unwrap_or_else(|error| Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))) {
-        Err((status, detail)) => problem(status, detail),
-        Ok((reset, more)) => {
-            let change = Audited {
-                action: "reset",
-                limit: Some(limit.clone()),
-                target: value!({ "all": true }),
-                before: value!({ "used_keys": reset + more }),
-                after: value!({ "used_keys": more }),
-                reason,
-                outcome: None,
-            };
-            admin.record(&operator, now, vec![change]).await;
-            json(StatusCode::OK, &ResetAllBody { limit, reset, more })
-        }
-    }
+    let (reset, more) = reset.await??;
+    let change = Audited {
+        action: "reset",
+        limit: Some(limit.clone()),
+        target: value!({ "all": true }),
+        before: value!({ "used_keys": reset + more }),
+        after: value!({ "used_keys": more }),
+        reason,
+        outcome: None,
+    };
+    admin.record(&operator, now, vec![change]).await;
+    Ok(json(StatusCode::OK, &ResetAllBody { limit, reset, more }))
 }
 
 fn charge_refused(live: &Live, error: &ChargeError) -> Refused {
     match error {
         ChargeError::Key(error) => keys::refused(live, error),
-        ChargeError::InFlight | ChargeError::Units => (StatusCode::BAD_REQUEST, error.to_string()),
+        ChargeError::InFlight | ChargeError::Units => error.to_string().into(),
     }
 }
 

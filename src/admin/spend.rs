@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json as value};
 use utoipa::ToSchema;
 
 use super::access::Operator;
-use super::answer::{Answer, ProblemBody, json, problem};
+use super::answer::{Answered, ProblemBody, Refused, json};
 use super::audit::Audited;
 use super::body::{self, BATCH_MAX, Json};
 use super::state::Admin;
@@ -74,27 +74,24 @@ pub(super) async fn spend(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
     Json(body): Json,
-) -> Answer {
+) -> Answered {
     let mut audited = Vec::new();
     let answer = match &body {
         Value::Array(all) if all.len() > BATCH_MAX => {
-            return problem(StatusCode::BAD_REQUEST, format!("more than {BATCH_MAX} charges"));
+            return Err(format!("more than {BATCH_MAX} charges").into());
         }
         Value::Array(all) => {
             let live = admin.live.load();
             let result = |one| match charge(&admin.gate, &live, one, &mut audited) {
                 Ok(balance) => SpendResult::Made(balance),
-                Err((status, detail)) => SpendResult::Refused(ProblemBody::new(status, detail)),
+                Err(Refused(status, detail)) => SpendResult::Refused(ProblemBody::new(status, detail)),
             };
             json(StatusCode::OK, &all.iter().map(result).collect::<Vec<_>>())
         }
-        body => match charge(&admin.gate, &admin.live.load(), body, &mut audited) {
-            Ok(balance) => json(StatusCode::OK, &balance),
-            Err((status, detail)) => problem(status, detail),
-        },
+        body => json(StatusCode::OK, &charge(&admin.gate, &admin.live.load(), body, &mut audited)?),
     };
     admin.record(&operator, admin.gate.clock().now(), audited).await;
-    answer
+    Ok(answer)
 }
 
 /// The old name of `POST /v1/spend`.
@@ -108,7 +105,7 @@ pub(super) async fn spend_by_its_old_name(
     state: State<Arc<Admin>>,
     operator: Extension<Operator>,
     body: Json,
-) -> Answer {
+) -> Answered {
     spend(state, operator, body).await
 }
 
@@ -118,20 +115,14 @@ fn no_parts() -> Value {
 }
 
 /// Makes one charge, and adds it to `audited` unless it looks only.
-fn charge(
-    gate: &Gate,
-    live: &Live,
-    body: &Value,
-    audited: &mut Vec<Audited>,
-) -> Result<BalanceBody, (StatusCode, String)> {
-    let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
-    let SpendBody { limit, key, units, plan, reason } = body::object(body).map_err(bad)?;
-    let units = units.as_i64().ok_or_else(|| bad(ChargeError::Units.to_string()))?;
-    let key = match key::name_of_json(key).map_err(bad)? {
+fn charge(gate: &Gate, live: &Live, body: &Value, audited: &mut Vec<Audited>) -> Result<BalanceBody, Refused> {
+    let SpendBody { limit, key, units, plan, reason } = body::object(body)?;
+    let units = units.as_i64().ok_or_else(|| ChargeError::Units.to_string())?;
+    let key = match key::name_of_json(key)? {
         KeyName::Parts(parts) => parts,
         name => {
             let found = gate.find_key(live, &limit, &name).map_err(|error| keys::refused(live, &error))?;
-            found.pairs().ok_or_else(|| bad("key: a charge needs the text of the key, not its id".to_owned()))?
+            found.pairs().ok_or_else(|| "key: a charge needs the text of the key, not its id".to_owned())?
         }
     };
     let now = gate.clock().now();
@@ -139,7 +130,7 @@ fn charge(
         let spend = Spend { limit: &limit, key: &key, plan: plan.as_deref(), units };
         gate.spend(live, spend, now).map_err(|error| match error {
             ChargeError::Key(error) => keys::refused(live, &error),
-            ChargeError::InFlight | ChargeError::Units => bad(error.to_string()),
+            ChargeError::InFlight | ChargeError::Units => error.to_string().into(),
         })
     };
     let before = if units == 0 { None } else { Some(spend(0)?) };

@@ -23,7 +23,7 @@ use utoipa::openapi::{ArrayBuilder, ObjectBuilder, RefOr, Schema, Type};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use super::access::Access;
-use super::answer::{Answer, ProblemBody, Refused, problem};
+use super::answer::{Answer, Answered, ProblemBody, Refused};
 use super::body::{self, NO_NETWORK, Parameters};
 use super::connections::{Activity, Streaming};
 use super::keys;
@@ -124,15 +124,10 @@ pub(super) async fn tap(
     State(admin): State<Arc<Admin>>,
     Extension(activity): Extension<Arc<Activity>>,
     Parameters(wanted): Parameters<TapQuery>,
-) -> Answer {
+) -> Answered {
     let count = wanted.count.unwrap_or(u64::MAX);
-    let filter = match filter(&admin, wanted) {
-        Ok(filter) => filter,
-        Err((status, detail)) => return problem(status, detail),
-    };
-    let Some(tap) = admin.taps.open(filter) else {
-        return problem(StatusCode::SERVICE_UNAVAILABLE, format!("{TAPS_MAX} taps are open, which is the most"));
-    };
+    let too_many = || Refused(StatusCode::SERVICE_UNAVAILABLE, format!("{TAPS_MAX} taps are open, which is the most"));
+    let tap = admin.taps.open(filter(&admin, wanted)?).ok_or_else(too_many)?;
     let (pieces, body) = channel(1);
     let access = admin.access.load_full();
     let stream = EventStream { tap, pieces, count, admin, access, streaming: Streaming::new(activity) };
@@ -140,16 +135,15 @@ pub(super) async fn tap(
     let mut answer = Answer::new(Body::from_stream(ReceiverStream::new(body)));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    answer
+    Ok(answer)
 }
 
 fn filter(admin: &Admin, wanted: TapQuery) -> Result<TapFilter, Refused> {
     let TapQuery { limit, key, id, verdict, refused_by, client, sample, count } = wanted;
-    let bad = |detail: String| (StatusCode::BAD_REQUEST, detail);
     let live = admin.live.load();
     let has_key = key.is_some() || id.is_some();
     let keys = match &limit {
-        None if has_key => return Err(bad("key: needs `limit`".to_owned())),
+        None if has_key => return Err("key: needs `limit`".to_owned().into()),
         Some(limit) if has_key => {
             let Key { first, second } = keys::find(admin, &live, limit, (key.as_deref(), id.as_deref()))?.key;
             vec![(limit.clone(), [first, second])]
@@ -159,13 +153,12 @@ fn filter(admin: &Admin, wanted: TapQuery) -> Result<TapFilter, Refused> {
         }
         _ => Vec::new(),
     };
-    let client = client.map(|text| body::network(&text).ok_or_else(|| bad(format!("client: {NO_NETWORK}"))));
-    let verdicts =
-        listed("verdict", verdict.as_deref(), &Outcome::VERDICTS.map(|verdict| (verdict, verdict))).map_err(bad)?;
+    let client = client.map(|text| body::network(&text).ok_or_else(|| format!("client: {NO_NETWORK}")));
+    let verdicts = listed("verdict", verdict.as_deref(), &Outcome::VERDICTS.map(|verdict| (verdict, verdict)))?;
     let reasons = RefusedBy::ALL.map(|by| (by.label(), by));
-    let refused_by = listed("refused_by", refused_by.as_deref(), &reasons).map_err(bad)?;
+    let refused_by = listed("refused_by", refused_by.as_deref(), &reasons)?;
     if let Some((name, _)) = [("sample", sample), ("count", count)].iter().find(|(_, number)| *number == Some(0)) {
-        return Err(bad(format!("{name}: expected a whole number from 1")));
+        return Err(format!("{name}: expected a whole number from 1").into());
     }
     Ok(TapFilter { limit, keys, verdicts, refused_by, client: client.transpose()?, sample: sample.unwrap_or(1) })
 }

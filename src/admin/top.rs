@@ -7,7 +7,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::{Answer, ProblemBody, json, problem};
+use super::answer::{Answered, ProblemBody, json};
 use super::body::Parameters;
 use super::keys::unknown_limit;
 use super::state::Admin;
@@ -77,21 +77,21 @@ struct CountedKey {
         (status = 404, body = ProblemBody, description = "the limit does not exist"),
     )
 )]
-pub(super) async fn top(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<TopQuery>) -> Answer {
+pub(super) async fn top(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<TopQuery>) -> Answered {
     let n = asked.n.unwrap_or(KEYS_DEFAULT);
     if !(1..=TOP_KEYS).contains(&n) {
-        return problem(StatusCode::BAD_REQUEST, format!("n: expected a whole number from 1 to {TOP_KEYS}"));
+        return Err(format!("n: expected a whole number from 1 to {TOP_KEYS}").into());
     }
     let live = admin.live.load();
     let tops = admin.gate.top(&live, asked.limit.as_deref(), n);
     if asked.limit.is_some() && tops.is_empty() {
-        let (status, detail) = unknown_limit(&live);
-        return problem(status, detail);
+        return Err(unknown_limit(&live));
     }
     let limits = tops.into_iter().map(LimitTop::from).collect();
     let [banned_addresses, networks] =
         [admin.gate.top_banned(n), admin.gate.top_networks(n)].map(|top| LimitTop::from(top).keys);
-    json(StatusCode::OK, &TopBody { limits, banned_addresses, networks, half_life_s: HALF_LIFE_NS / 1_000_000_000 })
+    let half_life_s = HALF_LIFE_NS / 1_000_000_000;
+    Ok(json(StatusCode::OK, &TopBody { limits, banned_addresses, networks, half_life_s }))
 }
 
 impl From<TopKeys> for LimitTop {

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::State;
 use http::StatusCode;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::header::{CACHE_CONTROL, HeaderValue};
 use serde::Deserialize;
 use serde_json::{Value, json as value};
 use tokio::task::spawn_blocking;
 use utoipa::ToSchema;
 
 use super::access::Operator;
-use super::answer::{Answer, ProblemBody, json, problem, text};
+use super::answer::{Answer, Answered, ProblemBody, json, of_kind};
 use super::audit::Audited;
 use super::body::{self, OptionalJson, Parameters, Toml};
 use super::configuration::{CheckQuery, read};
@@ -38,18 +38,11 @@ struct RollbackRequest {
     path = "/v1/config/toml",
     responses((status = 200, body = String, content_type = "application/toml", description = "the text"))
 )]
-pub(super) async fn toml(State(admin): State<Arc<Admin>>) -> Answer {
+pub(super) async fn toml(State(admin): State<Arc<Admin>>) -> Answered {
     let reader = Arc::clone(&admin.configuration);
-    match spawn_blocking(move || reader.toml()).await {
-        Ok(toml) => {
-            let mut answer = text(StatusCode::OK, toml);
-            let headers = answer.headers_mut();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/toml"));
-            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-            answer
-        }
-        Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
-    }
+    let mut answer = of_kind(StatusCode::OK, "application/toml", spawn_blocking(move || reader.toml()).await?);
+    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(answer)
 }
 
 /// How a configuration differs from the one in force. Puts nothing in force. It reads the files and variables that the text
@@ -69,7 +62,7 @@ pub(super) async fn diff(
     State(admin): State<Arc<Admin>>,
     Parameters(asked): Parameters<CheckQuery>,
     Toml(text): Toml,
-) -> Answer {
+) -> Answered {
     read(asked, text, admin, |reader| reader.diff_stored(), |reader, text, name| reader.diff(text, name)).await
 }
 
@@ -98,23 +91,17 @@ pub(super) async fn rollback(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
     OptionalJson(body): OptionalJson,
-) -> Answer {
-    let RollbackRequest { to, reason } = match body::object(&body) {
-        Ok(request) => request,
-        Err(detail) => return problem(StatusCode::BAD_REQUEST, detail),
-    };
+) -> Answered {
+    let RollbackRequest { to, reason } = body::object(&body)?;
     let in_force = || {
         let versions = admin.configuration.versions().versions;
         versions.iter().find(|one| one.in_force).map(|one| value!({ "number": one.number, "at": one.at }))
     };
     let before = in_force().unwrap_or_default();
-    let made = match admin.reloads.order(ReloadTarget::Earlier(to)).await {
-        Ok(made) => made,
-        Err((status, detail)) => return problem(status, detail),
-    };
+    let made = admin.reloads.order(ReloadTarget::Earlier(to)).await?;
     let after = value!({ "outcome": made.outcome, "in_force": in_force() });
     let target = Value::from("configuration");
     let change = Audited { action: "rollback", limit: None, target, before, after, reason, outcome: None };
     admin.record(&operator, admin.gate.clock().now(), vec![change]).await;
-    json(StatusCode::OK, &made)
+    Ok(json(StatusCode::OK, &made))
 }

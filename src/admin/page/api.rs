@@ -89,7 +89,7 @@ impl Api {
         target: &str,
         body: Body,
     ) -> Result<T, Refused> {
-        let broken = |error: &dyn std::fmt::Display| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+        let broken = |error: &dyn std::fmt::Display| Refused(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
         let request = Request::builder().method(method).uri(target).header(CONTENT_TYPE, "application/json");
         let mut request = request.body(body).map_err(|error| broken(&error))?;
         request.extensions_mut().insert(operator.clone());
@@ -103,6 +103,6 @@ impl Api {
             return serde_json::from_slice(&body).map_err(|error| broken(&error));
         }
         let problem = serde_json::from_slice::<ProblemDetail>(&body);
-        Err((status, problem.map_or_else(|_| status.to_string(), |problem| problem.detail)))
+        Err(Refused(status, problem.map_or_else(|_| status.to_string(), |problem| problem.detail)))
     }
 }

@@ -97,10 +97,10 @@ async fn view(
     let listed = pages.api.get::<ApiKeyOwnersBody>(&visitor.operator, "/v1/apikeys", &[]).await;
     let ApiKeyOwnersBody { owners, more } = match listed {
         Ok(listed) => listed,
-        Err((status, detail)) => return shell::problem(status, &detail),
+        Err(Refused(status, detail)) => return shell::problem(status, &detail),
     };
     let (changed, refused) = made.map_or_else(|refused| (None, Some(refused)), |changed| (changed, None));
-    let (status, error) = refused.unzip();
+    let (status, error) = refused.map(|Refused(status, detail)| (status, detail)).unzip();
     let shell = Shell::new(visitor, ENTRY, &entered).with_error(error);
     let live = pages.admin.live.load();
     let identities = live.policy.api_keys().map(|(identity, _)| identity.to_owned()).collect();

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::pages::PageRequest;
 use super::shell::{Shell, page};
 use super::words;
-use crate::admin::answer::Answer;
+use crate::admin::answer::{Answer, Refused};
 
 #[derive(Template)]
 #[template(path = "audit.html", config = "src/admin/page/askama.toml")]
@@ -50,7 +50,7 @@ pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequ
     let listed = pages.api.get::<Vec<Value>>(&visitor.operator, "/v1/audit", &[]).await;
     let (lines, missing) = match listed {
         Ok(lines) => (lines, None),
-        Err((_, detail)) => (Vec::new(), Some(detail)),
+        Err(Refused(_, detail)) => (Vec::new(), Some(detail)),
     };
     let lines = lines.into_iter().filter_map(|line| serde_json::from_value(line).ok());
     let changes = lines.map(ChangeRow::of).collect();

@@ -81,7 +81,7 @@ pub(super) async fn remove_all(PageRequest { pages, visitor, fields }: PageReque
         (limit, "") if !limit.is_empty() => (("limit", limit), format!("of the limit {limit}")),
         ("", network) if !network.is_empty() => (("address", network), format!("of addresses within {network}")),
         _ => {
-            let refused = (StatusCode::BAD_REQUEST, "Choose a limit, or name a network.".to_owned());
+            let refused = Refused(StatusCode::BAD_REQUEST, "Choose a limit, or name a network.".to_owned());
             return view(&pages, &visitor, fields, Some(refused)).await;
         }
     };
@@ -163,9 +163,9 @@ pub(super) fn ask_lift(
 async fn view(pages: &Pages, visitor: &Visitor, entered: FormFields, refused: Option<Refused>) -> Answer {
     let BansBody { bans, more } = match pages.api.get::<BansBody>(&visitor.operator, "/v1/bans", &[]).await {
         Ok(listed) => listed,
-        Err((status, detail)) => return shell::problem(status, &detail),
+        Err(Refused(status, detail)) => return shell::problem(status, &detail),
     };
-    let (status, error) = refused.unzip();
+    let (status, error) = refused.map(|Refused(status, detail)| (status, detail)).unzip();
     let shell = Shell::new(visitor, "Bans", &entered).with_error(error);
     let limits = pages.admin.live.load().policy.nameable_limits().map(str::to_owned).collect();
     let rows = bans.into_iter().map(BanRow::of).collect();

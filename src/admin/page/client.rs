@@ -8,7 +8,7 @@ use super::fields::{FormFields, link};
 use super::pages::PageRequest;
 use super::shell::{Shell, page};
 use super::words;
-use crate::admin::answer::Answer;
+use crate::admin::answer::{Answer, Refused};
 use crate::admin::client::{self, ClientBody, ClientKeyBody};
 use crate::admin::followed;
 
@@ -52,7 +52,7 @@ pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequ
                 let followed = filter.and_then(|filter| followed::look(&pages.admin, &pages.followed, &filter));
                 (client, decisions) = (Some(body), followed.map(Decisions::of));
             }
-            Err((refused, detail)) => (status, missing) = (refused, Some(detail)),
+            Err(Refused(refused, detail)) => (status, missing) = (refused, Some(detail)),
         }
     }
     let limits = client.iter().flat_map(|client| &client.limits);

@@ -70,7 +70,7 @@ pub(super) async fn reload(PageRequest { pages, visitor, fields }: PageRequest) 
     let order = json!({ "reason": fields.filled("reason") });
     let refused = match pages.api.post::<ReloadBody>(&visitor.operator, "/v1/reload", &order).await {
         Ok(made) if made.outcome == "applied" => return see_other("/configuration?done=reloaded"),
-        Ok(_) => (StatusCode::UNPROCESSABLE_ENTITY, "The earlier configuration stays in force.".to_owned()),
+        Ok(_) => Refused(StatusCode::UNPROCESSABLE_ENTITY, "The earlier configuration stays in force.".to_owned()),
         Err(refused) => refused,
     };
     view(&pages, &visitor, fields, None, Some(refused)).await
@@ -88,13 +88,13 @@ async fn view(
     let read = pages.api.get::<ConfigBody>(&visitor.operator, "/v1/config", &asked).await;
     let ConfigBody { name, settings, more } = match read {
         Ok(config) => config,
-        Err((status, detail)) => return shell::problem(status, &detail),
+        Err(Refused(status, detail)) => return shell::problem(status, &detail),
     };
     let more = more || settings.len() > SETTINGS_SHOWN;
     let settings = settings.into_iter().take(SETTINGS_SHOWN).map(|one| SettingRow::of(one, &name)).collect();
     let reloads = pages.api.get::<Vec<ReloadBody>>(&visitor.operator, "/v1/reloads", &[]).await.unwrap_or_default();
     let reloads = reloads.into_iter().map(ReloadRow::of).collect();
-    let (status, error) = refused.unzip();
+    let (status, error) = refused.map(|Refused(status, detail)| (status, detail)).unzip();
     let shell = Shell::new(visitor, "Configuration", &entered).with_error(error);
     let template = ConfigurationPage { shell, entered, name, checked, reloads, settings, more };
     page(status.unwrap_or(StatusCode::OK), &template)

@@ -10,7 +10,7 @@ use super::fields::{FormFields, link};
 use super::pages::PageRequest;
 use super::shell::{Shell, page};
 use super::words;
-use crate::admin::answer::Answer;
+use crate::admin::answer::{Answer, Refused};
 use crate::admin::explain::{BudgetBody, ExplanationBody, LimitBody};
 use crate::admin::rates::units_in_words;
 use crate::admin::refusals::{RefusalBody, RefusalsBody};
@@ -55,7 +55,7 @@ pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequ
     if let Some(id) = query.filled("id") {
         match pages.api.get::<RefusalsBody>(&visitor.operator, "/v1/refusals", &[("id", id)]).await {
             Ok(found) => refusals = found.refusals.into_iter().map(RefusalRow::of).collect(),
-            Err((refused, detail)) => (status, missing) = (refused, Some(words::sentence(detail))),
+            Err(Refused(refused, detail)) => (status, missing) = (refused, Some(words::sentence(detail))),
         }
     }
     let mut entered = String::from("method=GET&path=/&");
@@ -98,11 +98,11 @@ pub(super) async fn explain(PageRequest { pages, visitor, fields: entered }: Pag
         ip if ip.parse::<IpAddr>().is_ok() => {
             pages.api.post::<ExplanationBody>(&visitor.operator, "/v1/explain", &question).await
         }
-        ip => Err((StatusCode::BAD_REQUEST, format!("The client: `{ip}` is not an address."))),
+        ip => Err(format!("The client: `{ip}` is not an address.").into()),
     };
     let (status, explained, missing) = match asked {
         Ok(explained) => (StatusCode::OK, Some(explained), None),
-        Err((status, detail)) => (status, None, Some(detail)),
+        Err(Refused(status, detail)) => (status, None, Some(detail)),
     };
     let row = |body: &LimitBody| {
         let budget = body.budget.as_ref();

@@ -125,7 +125,7 @@ pub(super) async fn set_override(PageRequest { pages, visitor, fields }: PageReq
 pub(super) async fn charge(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
     let units = fields.get("units").parse::<i64>();
     let charged = match units {
-        Err(_) => Err((StatusCode::BAD_REQUEST, "units: expected a whole number".to_owned())),
+        Err(_) => Err("units: expected a whole number".to_owned().into()),
         Ok(units) => {
             let (limit, key, reason) = (fields.get("limit"), key_of(&fields), fields.filled("reason"));
             let body = json!({ "limit": limit, "key": key, "units": units, "reason": reason });
@@ -174,7 +174,7 @@ async fn view(
     refused: Option<(&'static str, Refused)>,
 ) -> Answer {
     let (form, refused) = refused.unzip();
-    let (status, error) = refused.unzip();
+    let (status, error) = refused.map(|Refused(status, detail)| (status, detail)).unzip();
     let limits = pages.admin.live.load().policy.limits().iter().map(|limit| limit.name.to_string()).collect();
     let (mut key, mut decisions, mut missing, mut title) = (None, None, None, "Keys".to_owned());
     let mut found = StatusCode::OK;
@@ -185,7 +185,7 @@ async fn view(
                 key = KeyView::of(pages, body);
                 title = key.as_ref().map_or(title, |key| format!("Key {}", key.name));
             }
-            Err((status, detail)) => (found, missing) = (status, Some(detail)),
+            Err(Refused(status, detail)) => (found, missing) = (status, Some(detail)),
         }
     }
     let shell = Shell::new(visitor, "Keys", &entered).with_title(title).with_error(error);

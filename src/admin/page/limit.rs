@@ -13,7 +13,7 @@ use super::paging::{self, Paging};
 use super::refused_keys::{RefusedKey, refused_most};
 use super::shell::{self, Shell, page, see_other};
 use super::words;
-use crate::admin::answer::Answer;
+use crate::admin::answer::{Answer, Refused};
 use crate::admin::keys::LimitedPage;
 use crate::admin::rates::adapted_in_words;
 use crate::admin::series::LimitHistoryBody;
@@ -68,7 +68,7 @@ pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequ
     let listed = pages.api.get::<LimitedPage>(&visitor.operator, "/v1/keys", &asked).await;
     let LimitedPage { count, keys, .. } = match listed {
         Ok(listed) => listed,
-        Err((status, detail)) => return shell::problem(status, &detail),
+        Err(Refused(status, detail)) => return shell::problem(status, &detail),
     };
     let row = |key: crate::admin::keys::LimitedBody| LimitedRow {
         link: link("/key", &[("limit", name), ("id", &key.id)]),
@@ -116,7 +116,7 @@ pub(super) async fn reset(PageRequest { pages, visitor, fields }: PageRequest) -
     match pages.api.delete::<Value>(&visitor.operator, "/v1/keys/all", &asked).await {
         Ok(reset) if reset["more"] == 0 => see_other(&link("/limit", &[("name", name), ("done", "reset_all")])),
         Ok(_) => see_other(&link("/limit", &[("name", name), ("done", "reset_many")])),
-        Err((status, detail)) => shell::problem(status, &detail),
+        Err(Refused(status, detail)) => shell::problem(status, &detail),
     }
 }
 

@@ -70,7 +70,7 @@ pub(super) async fn remove(PageRequest { pages, visitor, fields }: PageRequest) 
             let asked = [("limit", &*limit), ("key", &*key), ("reason", fields.get("reason"))];
             pages.api.delete::<Value>(&visitor.operator, "/v1/overrides", &asked).await
         }
-        None => Err((StatusCode::NOT_FOUND, "There is no such override any more.".to_owned())),
+        None => Err(Refused(StatusCode::NOT_FOUND, "There is no such override any more.".to_owned())),
     };
     match removed {
         Ok(_) => see_other(&link("/overrides", &[("done", "removed")])),
@@ -88,7 +88,7 @@ fn referred(pages: &Pages, word: &str) -> Option<Override> {
 }
 
 fn view(pages: &Pages, visitor: &Visitor, entered: FormFields, refused: Option<Refused>) -> Answer {
-    let (status, error) = refused.unzip();
+    let (status, error) = refused.map(|Refused(status, detail)| (status, detail)).unzip();
     let shell = Shell::new(visitor, "Overrides", &entered).with_error(error);
     let live = pages.admin.live.load();
     let limits = live.policy.nameable_limits().map(str::to_owned).collect();

@@ -109,9 +109,9 @@ async fn view(pages: &Pages, visitor: &Visitor, entered: FormFields, refused: Op
     let listed = pages.api.get::<UpstreamsBody>(&visitor.operator, "/v1/upstreams", &[]).await;
     let upstreams = match listed {
         Ok(UpstreamsBody { upstreams }) => upstreams.into_iter().map(UpstreamRows::of).collect(),
-        Err((status, detail)) => return shell::problem(status, &detail),
+        Err(Refused(status, detail)) => return shell::problem(status, &detail),
     };
-    let (status, error) = refused.unzip();
+    let (status, error) = refused.map(|Refused(status, detail)| (status, detail)).unzip();
     let shell = Shell::new(visitor, "Upstreams", &entered).with_error(error);
     page(status.unwrap_or(StatusCode::OK), &UpstreamsPage { shell, entered, upstreams })
 }
