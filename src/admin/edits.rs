@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json as value};
+use utoipa::ToSchema;
 
 use super::access::{Access, Operator};
 use super::answer::{Answered, Refused, json};
@@ -33,17 +34,27 @@ fn status(error: &OverrideError) -> StatusCode {
     }
 }
 
-/// An edit as a request has it.
-pub(super) struct RequestedEdit {
+/// A change of one override.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = OverrideChange)]
+pub(super) struct EditBody {
+    /// The name of the limit.
     pub(super) limit: String,
-    /// The parts of the key by name, or its text.
+    /// The parts of the key by name, each a text or a whole number; or the text of the key.
+    // Read as any value, because the error of `serde` would repeat it.
+    #[schema(value_type = Object)]
     pub(super) key: Value,
-    /// The new allowance; `None` removes the override.
-    pub(super) allowance: Option<Value>,
-    /// How long it applies, as a duration such as `1h`; `None` without an end.
+    /// A rate, a list of rates, `"unlimited"`, or a table as in the configuration; `null` removes the override.
+    // Not an `Option`: an absent field must not mean `null`.
+    pub(super) to: Value,
+    /// How long it applies, such as `10min` or `24h`; without it, until it is removed.
+    #[serde(rename = "for")]
     pub(super) length: Option<String>,
-    /// Whether it may drop windows of its limit.
-    pub(super) replaces: bool,
+    /// Whether it may drop windows of a limit with several rates; `false` by default.
+    #[serde(default)]
+    pub(super) replace: bool,
+    /// The reason, for the audit log.
     pub(super) reason: Option<String>,
 }
 
@@ -55,19 +66,26 @@ struct ShownEdit {
     reason: Option<String>,
 }
 
-/// An edit that was made.
-pub(super) struct Edited {
+/// A change that was made.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ChangedOverride)]
+pub(super) struct EditedBody {
+    /// The name of the limit.
     pub(super) limit: String,
-    /// The key without secrets.
+    /// The parts of the key by name, without secrets.
     pub(super) key: Value,
-    pub(super) allowance: Option<Value>,
-    /// The end.
+    /// The allowance now; `null` if the override was removed.
+    pub(super) to: Option<Value>,
+    /// The end. Absent if it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) until: Option<String>,
-    /// The allowance before.
-    pub(super) before: Option<Value>,
-    /// The end of the ban of the key, if it is banned: an override does not lift a ban.
+    /// The allowance before; `null` if there was none. With an end it is an object of `to` and `until`.
+    pub(super) was: Option<Value>,
+    /// The end of the ban of the key, or `for good`: an override does not lift a ban. Absent if the key is not banned.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) banned_until: Option<String>,
-    /// Why the override ends with the process; `None` if it outlives it.
+    /// Why the override ends with the process. Absent if it outlives the process.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) not_kept: Option<String>,
 }
 
@@ -85,7 +103,7 @@ impl Edits {
         (gate, live): (&Gate, &Live),
         action: &'static str,
         body: &Value,
-        read: impl Fn(&Value) -> Result<RequestedEdit, String>,
+        read: impl Fn(&Value) -> Result<EditBody, String>,
     ) -> Result<Self, Refused> {
         let read = |body| shown(gate, live, read(body)?);
         let Value::Array(all) = body else {
@@ -133,7 +151,7 @@ impl Edits {
         self,
         admin: &Admin,
         operator: &Operator,
-        body: impl Fn(Edited) -> B,
+        body: impl Fn(EditedBody) -> B,
     ) -> Answered {
         let is_array = self.is_array;
         let mut made: Vec<_> = self.apply(admin, operator).await?.into_iter().map(body).collect();
@@ -146,7 +164,7 @@ impl Edits {
         })
     }
 
-    async fn apply(self, admin: &Admin, operator: &Operator) -> Result<Vec<Edited>, Refused> {
+    async fn apply(self, admin: &Admin, operator: &Operator) -> Result<Vec<EditedBody>, Refused> {
         let edits: Vec<_> = self.all.iter().map(|shown| shown.edit.clone()).collect();
         let refused = |error: &OverrideError| match error {
             OverrideError::Invalid { index: Some(index), reason } if self.is_array => {
@@ -169,21 +187,21 @@ impl Edits {
         };
         let now = admin.gate.clock().now();
         let (mut audited, mut made) = (Vec::new(), Vec::new());
-        for (ShownEdit { edit, until, key, reason }, before) in self.all.into_iter().zip(before) {
+        for (ShownEdit { edit, until, key, reason }, was) in self.all.into_iter().zip(before) {
             let OverrideEdit { limit, key: text, allowance, .. } = edit;
             audited.push(Audited {
                 action: self.action,
                 limit: Some(limit.clone()),
                 target: key.clone(),
-                before: before.clone().unwrap_or_default(),
+                before: was.clone().unwrap_or_default(),
                 after: allowance.clone().unwrap_or_default(),
                 reason,
                 outcome,
             });
             let banned_until = ban_of(&admin.gate, &admin.live.load(), &limit, text, now);
             let not_kept = not_kept.as_deref().map(str::to_owned);
-            let allowance = allowance.map(|mut to| if until.is_some() { to["to"].take() } else { to });
-            made.push(Edited { limit, key, allowance, until: until.map(rfc3339), before, banned_until, not_kept });
+            let to = allowance.map(|mut to| if until.is_some() { to["to"].take() } else { to });
+            made.push(EditedBody { limit, key, to, until: until.map(rfc3339), was, banned_until, not_kept });
         }
         admin.record(operator, now, audited).await;
         error.map_or(Ok(made), Err)
@@ -260,8 +278,9 @@ fn text_of((gate, live): (&Gate, &Live), limit: &str, found: FoundKey) -> Result
     }
 }
 
-fn shown(gate: &Gate, live: &Live, asked: RequestedEdit) -> Result<ShownEdit, Refused> {
-    let RequestedEdit { limit, key, mut allowance, length, replaces, reason } = asked;
+fn shown(gate: &Gate, live: &Live, asked: EditBody) -> Result<ShownEdit, Refused> {
+    let EditBody { limit, key, to, length, replace: replaces, reason } = asked;
+    let mut allowance = Some(to).filter(|to| !to.is_null());
     let length = length.as_deref().map(|text| parsed_length("for", text)).transpose()?;
     // The clock of the date: the end is written to a file, and read by other processes.
     let until = length.map(|length| Clock::start().now().saturating_add_ns(saturating_ns(length)));

@@ -14,59 +14,12 @@ use utoipa::{IntoParams, ToSchema};
 use super::access::Operator;
 use super::answer::{Answered, ProblemBody, Refused, json};
 use super::body::{self, Json, Parameters};
-use super::edits::{Edited, Edits, RequestedEdit, find_override, seconds_left, shown_key};
+use super::edits::{EditBody, EditedBody, Edits, find_override, seconds_left, shown_key};
 use super::keys::unknown_limit;
 use super::state::Admin;
 use super::times::rfc3339;
 use crate::engine::gate::Live;
 use crate::engine::policy::overrides::Override;
-
-/// A change of one override.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = OverrideChange)]
-struct EditBody {
-    /// The name of the limit.
-    limit: String,
-    /// The parts of the key by name, each a text or a whole number; or the text of the key.
-    // Read as any value, because the error of `serde` would repeat it.
-    #[schema(value_type = Object)]
-    key: Value,
-    /// A rate, a list of rates, `"unlimited"`, or a table as in the configuration; `null` removes the override.
-    // Not an `Option`: an absent field must not mean `null`.
-    to: Value,
-    /// How long it applies, such as `10min` or `24h`; without it, until it is removed.
-    #[serde(rename = "for")]
-    length: Option<String>,
-    /// Whether it may drop windows of a limit with several rates; `false` by default.
-    #[serde(default)]
-    replace: bool,
-    /// The reason, for the audit log.
-    reason: Option<String>,
-}
-
-/// A change that was made.
-#[derive(Serialize, ToSchema)]
-#[schema(as = ChangedOverride)]
-struct EditedBody {
-    /// The name of the limit.
-    limit: String,
-    /// The parts of the key by name, without secrets.
-    key: Value,
-    /// The allowance now; `null` if the override was removed.
-    to: Option<Value>,
-    /// The end. Absent if it has none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    until: Option<String>,
-    /// The allowance before; `null` if there was none. With an end it is an object of `to` and `until`.
-    was: Option<Value>,
-    /// The end of the ban of the key, or `for good`: an override does not lift a ban. Absent if the key is not banned.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    banned_until: Option<String>,
-    /// Why the override ends with the process. Absent if it outlives the process.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    not_kept: Option<String>,
-}
 
 /// An override.
 #[derive(Serialize, ToSchema)]
@@ -171,14 +124,9 @@ pub(super) async fn change(
     Extension(operator): Extension<Operator>,
     Json(body): Json,
 ) -> Answered {
-    let read = |body: &Value| {
-        let EditBody { limit, key, to, length, replace: replaces, reason } = body::object(body)?;
-        let allowance = Some(to).filter(|to| !to.is_null());
-        Ok(RequestedEdit { limit, key, allowance, length, replaces, reason })
-    };
     // The policy must not be kept alive while the edits wait.
-    let edits = Edits::read((&admin.gate, &admin.live.load()), "override", &body, read)?;
-    answer(&admin, &operator, edits).await
+    let edits = Edits::read((&admin.gate, &admin.live.load()), "override", &body, |body| body::object(body))?;
+    edits.answer(&admin, &operator, |edited| edited).await
 }
 
 /// Removes an override, or all overrides that do not fit the configuration.
@@ -200,8 +148,7 @@ pub(super) async fn remove(
     Extension(operator): Extension<Operator>,
     Parameters(asked): Parameters<RemovalQuery>,
 ) -> Answered {
-    let edits = removals(&admin, &asked)?;
-    answer(&admin, &operator, edits).await
+    removals(&admin, &asked)?.answer(&admin, &operator, |edited| edited).await
 }
 
 fn removals(admin: &Admin, RemovalQuery { limit, key, left_out, reason }: &RemovalQuery) -> Result<Edits, Refused> {
@@ -220,19 +167,4 @@ fn removals(admin: &Admin, RemovalQuery { limit, key, left_out, reason }: &Remov
         }
         _ => Err("expected `limit` and `key`, or `left_out=true`".to_owned().into()),
     }
-}
-
-/// Makes the edits, and answers with them.
-async fn answer(admin: &Admin, operator: &Operator, edits: Edits) -> Answered {
-    edits
-        .answer(admin, operator, |Edited { limit, key, allowance, until, before, banned_until, not_kept }| EditedBody {
-            limit,
-            key,
-            to: allowance,
-            until,
-            was: before,
-            banned_until,
-            not_kept,
-        })
-        .await
 }

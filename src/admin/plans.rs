@@ -15,7 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::access::Operator;
 use super::answer::{Answered, ProblemBody, Refused, json};
 use super::body::{self, Json, Parameters};
-use super::edits::{Edited, Edits, RequestedEdit, find_override, seconds_left, shown_key};
+use super::edits::{EditBody, EditedBody, Edits, find_override, seconds_left, shown_key};
 use super::overrides::of_limit;
 use super::state::Admin;
 use super::times::rfc3339;
@@ -153,8 +153,8 @@ pub(super) async fn assign(
     Json(body): Json,
 ) -> Answered {
     let read = |body: &Value| {
-        let NewPlanBody { limit, key, plan, length, replace: replaces, reason } = body::object(body)?;
-        Ok(RequestedEdit { limit, key, allowance: Some(value!({ "plan": plan })), length, replaces, reason })
+        let NewPlanBody { limit, key, plan, length, replace, reason } = body::object(body)?;
+        Ok(EditBody { limit, key, to: value!({ "plan": plan }), length, replace, reason })
     };
     // The policy must not be kept alive while the edits wait.
     let edits = Edits::read((&admin.gate, &admin.live.load()), "plan", &body, read)?;
@@ -207,17 +207,9 @@ fn plan_of(allowance: &Value) -> Option<&Value> {
 
 /// Makes the edits, and answers with them.
 async fn answer(admin: &Admin, operator: &Operator, edits: Edits) -> Answered {
-    edits
-        .answer(admin, operator, |Edited { limit, key, allowance, until, before, banned_until, not_kept }| {
-            ChangedPlanBody {
-                limit,
-                key,
-                plan: allowance.as_ref().and_then(plan_of).cloned(),
-                until,
-                was: before,
-                banned_until,
-                not_kept,
-            }
-        })
-        .await
+    let body = |EditedBody { limit, key, to, until, was, banned_until, not_kept }| {
+        let plan = to.as_ref().and_then(plan_of).cloned();
+        ChangedPlanBody { limit, key, plan, until, was, banned_until, not_kept }
+    };
+    edits.answer(admin, operator, body).await
 }
