@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::output::{FAILURE, INVALID_CONFIGURATION, announce_large, complain, fail, invalid, say, unusable};
+use super::output::{Exit, FAILURE, INVALID_CONFIGURATION, announce_large, complain, failed, invalid, say, unusable};
 use super::table::table;
 use crate::admin::{key_parts, mode, on_limit, requests, rfc3339, rule, unit_in_words};
 use crate::app;
@@ -34,21 +34,15 @@ const PATHS_MAX: usize = 3;
 
 /// Shows errors, or warnings and the result. With `strict`, a warning makes the configuration invalid, and overrides that do
 /// not fit are a failure.
-pub(super) fn check(address: ConfigAddress, options: &RemoteOptions, form: CheckArgs) -> ExitCode {
+pub(super) fn check(address: ConfigAddress, options: &RemoteOptions, form: CheckArgs) -> Exit {
     let CheckArgs { strict, json } = form;
     let file = address.to_string();
-    let origin = match remote::origin(address, options) {
-        Ok(origin) => origin,
-        Err(error) => return unusable(&error),
-    };
+    let origin = remote::origin(address, options).map_err(|error| unusable(&error))?;
     if json {
         return check_as_json(&origin, strict);
     }
     announce_large(&origin);
-    let config = match config::load(&origin) {
-        Ok(config) => config,
-        Err(diagnostics) => return invalid(&diagnostics),
-    };
+    let config = config::load(&origin).map_err(|diagnostics| invalid(&diagnostics))?;
     let limits = config.policy.limits().len();
     let warned = match config.warnings.warnings() {
         0 => String::new(),
@@ -60,7 +54,7 @@ pub(super) fn check(address: ConfigAddress, options: &RemoteOptions, form: Check
     }
     if strict && !warned.is_empty() {
         let what = format!("\nweir: {file}: invalid{warned}, because of --strict");
-        return complain(&what, INVALID_CONFIGURATION);
+        return Err(complain(&what, INVALID_CONFIGURATION));
     }
     let overview = overview(&config);
     let Some(problems) = config.run_time.problems else {
@@ -70,24 +64,21 @@ pub(super) fn check(address: ConfigAddress, options: &RemoteOptions, form: Check
     let said = say(&format_args!("{file}: {what}{warned}; limits: {limits}\n\n{overview}"));
     // Weir starts without these overrides, so they prevent no start.
     complain(&problems, FAILURE);
-    if strict { complain(&format_args!("\nweir: {file}: {what}, because of --strict"), FAILURE) } else { said }
+    if strict { Err(complain(&format_args!("\nweir: {file}: {what}, because of --strict"), FAILURE)) } else { said }
 }
 
 /// Prints the result as the API does.
-fn check_as_json(origin: &Origin, strict: bool) -> ExitCode {
+fn check_as_json(origin: &Origin, strict: bool) -> Exit {
     let compiled = config::load(origin);
     let is_invalid = match &compiled {
         Ok(config) => strict && config.warnings.warnings() > 0,
         Err(_) => true,
     };
     let misfits = compiled.as_ref().is_ok_and(|config| config.run_time.problems.is_some());
-    let said = match serde_json::to_string_pretty(&app::check_body(compiled)) {
-        Ok(body) => say(&body),
-        Err(error) => return fail(&error),
-    };
+    let said = say(&serde_json::to_string_pretty(&app::check_body(compiled)).map_err(failed)?);
     match (is_invalid, strict && misfits) {
-        (true, _) => ExitCode::from(INVALID_CONFIGURATION),
-        (false, true) => ExitCode::from(FAILURE),
+        (true, _) => Ok(ExitCode::from(INVALID_CONFIGURATION)),
+        (false, true) => Ok(ExitCode::from(FAILURE)),
         (false, false) => said,
     }
 }

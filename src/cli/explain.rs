@@ -11,7 +11,7 @@ use clap::Args;
 use http::{Request, header};
 
 use super::ask::{AdminAddress, Credentials, ask, refusal};
-use super::output::{complain, fail, invalid, say, unusable};
+use super::output::{Exit, complain, failed, invalid, say, unusable};
 use super::source::{RemoteArgs, address};
 use crate::admin::{
     BudgetBody, ExplanationBody, LimitBody, QuestionBody, RefusalBody, RefusalsBody, RouteBody, parse_rfc3339,
@@ -92,7 +92,7 @@ fn identity(text: &str) -> Result<(String, String), &'static str> {
 /// The bound on the time of the admin listener.
 const AT_MOST: Duration = Duration::from_secs(10);
 
-pub(super) fn explain(asked: ExplainArgs) -> ExitCode {
+pub(super) fn explain(asked: ExplainArgs) -> Exit {
     if let Some(id) = &asked.id {
         return explain_refusal(id, &asked);
     }
@@ -106,20 +106,11 @@ pub(super) fn explain(asked: ExplainArgs) -> ExitCode {
         (Some(admin), _) => ask_running(&admin, &credentials, &question),
         (None, Some(address)) => {
             offline = Some(format!("offline: {address} with full buckets and without bans; no running Weir was asked"));
-            match by_config(address, &remote.options(), &question, at) {
-                Ok(explained) => explained,
-                Err(invalid) => return invalid,
-            }
+            by_config(address, &remote.options(), &question, at)?
         }
-        (None, None) => match AdminAddress::of_environment() {
-            Ok(admin) => ask_running(&admin, &credentials, &question),
-            Err(error) => Err(error.into()),
-        },
+        (None, None) => ask_running(&AdminAddress::of_environment().map_err(failed)?, &credentials, &question),
     };
-    let explained = match explained {
-        Ok(explained) => explained,
-        Err(error) => return fail(&error),
-    };
+    let explained = explained.map_err(failed)?;
     if !json {
         let lines = offline.into_iter().chain([in_words(&explained)]).collect::<Vec<_>>();
         return say(&lines.join("\n"));
@@ -127,34 +118,23 @@ pub(super) fn explain(asked: ExplainArgs) -> ExitCode {
     if let Some(offline) = offline {
         complain(&offline, 0);
     }
-    match serde_json::to_string_pretty(&explained) {
-        Ok(text) => say(&text),
-        Err(error) => fail(&error),
-    }
+    say(&serde_json::to_string_pretty(&explained).map_err(failed)?)
 }
 
-fn explain_refusal(id: &str, asked: &ExplainArgs) -> ExitCode {
-    let admin = asked.admin.clone().map_or_else(AdminAddress::of_environment, Ok);
-    let admin = match admin {
-        Ok(admin) => admin,
-        Err(error) => return fail(&error),
-    };
+fn explain_refusal(id: &str, asked: &ExplainArgs) -> Exit {
+    let admin = asked.admin.clone().map_or_else(AdminAddress::of_environment, Ok).map_err(failed)?;
     let query = form_urlencoded::Serializer::new(String::new()).append_pair("id", id).finish();
     let head = Request::get(format!("/v1/refusals?{query}"));
-    match ask(&admin, &asked.credentials, head, Vec::new(), AT_MOST) {
-        Err(error) => fail(&error),
-        Ok((status, body)) if !status.is_success() => {
-            fail(&refusal(&admin, status, &serde_json::from_slice(&body).unwrap_or_default()))
-        }
-        Ok((_, body)) if asked.json => say(&String::from_utf8_lossy(&body).trim_end()),
-        Ok((_, body)) => match serde_json::from_slice::<RefusalsBody>(&body) {
-            Ok(found) => {
-                let refusals: Vec<_> = found.refusals.iter().map(refusal_in_words).collect();
-                say(&format_args!("refusal {id}\n{}", refusals.join("\n")))
-            }
-            Err(error) => fail(&error),
-        },
+    let (status, body) = ask(&admin, &asked.credentials, head, Vec::new(), AT_MOST).map_err(failed)?;
+    if !status.is_success() {
+        return Err(failed(refusal(&admin, status, &serde_json::from_slice(&body).unwrap_or_default())));
     }
+    if asked.json {
+        return say(&String::from_utf8_lossy(&body).trim_end());
+    }
+    let found = serde_json::from_slice::<RefusalsBody>(&body).map_err(failed)?;
+    let refusals: Vec<_> = found.refusals.iter().map(refusal_in_words).collect();
+    say(&format_args!("refusal {id}\n{}", refusals.join("\n")))
 }
 
 fn refusal_in_words(refusal: &RefusalBody) -> String {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
-use super::output::{INVALID_CONFIGURATION, complain, fail, say};
+use super::output::{Exit, INVALID_CONFIGURATION, complain, fail, failed, say};
 use crate::base::time::Clock;
 use crate::config::api_keys;
 use crate::import::{self, FORMATS};
@@ -29,33 +29,24 @@ pub(super) struct ImportArgs {
     keys: Option<PathBuf>,
 }
 
-pub(super) fn import(args: &ImportArgs) -> ExitCode {
+pub(super) fn import(args: &ImportArgs) -> Exit {
     let Some(format) = FORMATS.into_iter().find(|format| format.name == args.format) else {
-        return fail(&format_args!("there is no format `{}`", args.format));
+        return Err(fail(&format_args!("there is no format `{}`", args.format)));
     };
-    let imported = match import::import(format, &args.file) {
-        Ok(imported) => imported,
-        Err(error) => return fail(&error),
-    };
+    let imported = import::import(format, &args.file).map_err(failed)?;
     match &args.keys {
         _ if imported.api_keys.is_empty() => {}
-        Some(file) => {
-            if let Err(error) = api_keys::create(file, &imported.api_keys, Clock::start().now()) {
-                return fail(&error);
-            }
-        }
+        Some(file) => api_keys::create(file, &imported.api_keys, Clock::start().now()).map_err(failed)?,
         None => _ = complain(&"weir: `--keys keys.toml` writes the digests of the consumers' API keys to a file", 0),
     }
     let said = say(&imported.config.trim_end());
     let report = imported.findings.iter().fold(String::new(), |report, finding| report + &finding.to_string() + "\n");
     match &args.report {
         Some(file) => {
-            if let Err(error) = fs::write(file, report) {
-                return fail(&format_args!("{}: {error}", file.display()));
-            }
+            fs::write(file, report).map_err(|error| fail(&format_args!("{}: {error}", file.display())))?;
         }
         None if report.is_empty() => {}
         None => _ = complain(&report.trim_end(), 0),
     }
-    if imported.is_exact() || said != ExitCode::SUCCESS { said } else { ExitCode::from(INVALID_CONFIGURATION) }
+    if imported.is_exact() { said } else { said.map(|_| ExitCode::from(INVALID_CONFIGURATION)) }
 }

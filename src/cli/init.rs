@@ -3,11 +3,10 @@
 use std::fs::File;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::Args;
 
-use super::output::{FAILURE, complain, fail, invalid, say};
+use super::output::{Exit, FAILURE, complain, fail, invalid, say};
 use crate::config::{self, Config, Diagnostics};
 
 /// The file to write.
@@ -38,31 +37,28 @@ const ANSWER_BYTES_MAX: u64 = 4096;
 type Answers = [String; QUESTIONS.len()];
 
 /// Asks on the terminal, or reads one answer a line from standard input, and writes the file. An existing file stays.
-pub(super) fn init(args: &InitArgs) -> ExitCode {
+pub(super) fn init(args: &InitArgs) -> Exit {
     let InitArgs { file } = args;
     if file.symlink_metadata().is_ok() {
-        return fail(&format_args!("{} exists; nothing was changed", file.display()));
+        return Err(fail(&format_args!("{} exists; nothing was changed", file.display())));
     }
     let mut answers: Answers = QUESTIONS.map(|question| question.default.to_owned());
     for (index, question) in QUESTIONS.iter().enumerate() {
         loop {
-            match ask(question) {
-                Ok(answer) if answer.is_empty() => {}
-                Ok(answer) => answers[index] = answer,
-                Err(error) => return fail(&format_args!("standard input: {error}")),
+            let answer = ask(question).map_err(|error| fail(&format_args!("standard input: {error}")))?;
+            if !answer.is_empty() {
+                answers[index] = answer;
             }
             let Err(problems) = compile(&answers, file) else { break };
             let code = invalid(&problems);
             if !io::stdin().is_terminal() {
-                return code;
+                return Err(code);
             }
             question.default.clone_into(&mut answers[index]);
         }
     }
     let written = File::create_new(file).and_then(|mut new| new.write_all(text(&answers, file).as_bytes()));
-    if let Err(error) = written {
-        return fail(&format_args!("{}: {error}", file.display()));
-    }
+    written.map_err(|error| fail(&format_args!("{}: {error}", file.display())))?;
     if let Ok(config) = compile(&answers, file)
         && !config.warnings.is_empty()
     {

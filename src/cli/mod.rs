@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use ask::{AdminAddress, Credentials};
-use output::{fail, say};
+use output::{Exit, fail, say};
 use source::{ConfigArg, FeedArgs, RemoteArgs};
 
 use crate::config::json_schema;
@@ -122,15 +122,15 @@ enum Action {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    match Command::parse().action {
-        Action::Run { config, remote, feed } => match config.address() {
-            Ok(address) => run::run(address, &remote.options(), &feed.options()),
-            Err(code) => code,
-        },
-        Action::Check { config, remote, form } => match config.address() {
-            Ok(address) => check::check(address, &remote.options(), form),
-            Err(code) => code,
-        },
+    match run(Command::parse().action) {
+        Ok(code) | Err(code) => code,
+    }
+}
+
+fn run(action: Action) -> Exit {
+    match action {
+        Action::Run { config, remote, feed } => run::run(config.address()?, &remote.options(), &feed.options()),
+        Action::Check { config, remote, form } => check::check(config.address()?, &remote.options(), form),
         Action::Import(args) => import::import(&args),
         Action::Init(args) => init::init(&args),
         Action::Schema => say(&format_args!("{:#}", json_schema())),
@@ -139,11 +139,12 @@ pub fn main() -> ExitCode {
             clap_complete::generate(shell, &mut Command::command(), "weir", &mut script);
             say(&String::from_utf8_lossy(&script).trim_end())
         }
-        Action::Man { folder } => match clap_mangen::generate_to(Command::command(), &folder) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&format_args!("{}: {error}", folder.display())),
-        },
-        Action::Demo { listen, fleet, load } => demo::demo(listen, fleet, load),
+        Action::Man { folder } => {
+            let written = clap_mangen::generate_to(Command::command(), &folder);
+            written.map_err(|error| fail(&format_args!("{}: {error}", folder.display())))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Action::Demo { listen, fleet, load } => Ok(demo::demo(listen, fleet, load)),
         Action::Explain(args) => explain::explain(*args),
         Action::Client(args) => operate::client(*args),
         Action::Keys(args) => operate::keys(*args),

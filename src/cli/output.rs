@@ -13,19 +13,27 @@ use crate::config::{Diagnostics, Origin};
 pub(super) const FAILURE: u8 = 1;
 pub(super) const INVALID_CONFIGURATION: u8 = 3;
 
+/// The exit code of a command. The error is the exit code of a failure whose message is written.
+pub(super) type Exit = Result<ExitCode, ExitCode>;
+
 /// Writes the result to standard output.
-pub(super) fn say(text: &dyn Display) -> ExitCode {
+pub(super) fn say(text: &dyn Display) -> Exit {
     match writeln!(io::stdout(), "{}", visible(&text.to_string())) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => Ok(ExitCode::SUCCESS),
         // The reader needs no more, as in `weir explain ... | head -1`.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => fail(&format_args!("standard output: {error}")),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(fail(&format_args!("standard output: {error}"))),
     }
 }
 
 /// Writes an error to standard error, and returns its exit code.
 pub(super) fn fail(error: &dyn Display) -> ExitCode {
     complain(&format_args!("weir: {error}"), FAILURE)
+}
+
+/// As [`fail`], for `map_err`.
+pub(super) fn failed(error: impl Display) -> ExitCode {
+    fail(&error)
 }
 
 /// Writes all errors of a configuration to standard error, and returns its exit code.

@@ -2,34 +2,21 @@
 
 use std::process::ExitCode;
 
-use super::output::{announce_large, fail, unusable};
+use super::output::{Exit, announce_large, failed, unusable};
 use crate::app::remote::{self, ConfigAddress, FeedOptions, RemoteOptions};
 use crate::app::{App, ignore_signals};
 use crate::base::telemetry::start_logs;
 use crate::config::Origin;
 
-pub(super) fn run(address: ConfigAddress, options: &RemoteOptions, feed: &FeedOptions) -> ExitCode {
-    if let Err(error) = ignore_signals() {
-        return fail(&error);
-    }
+pub(super) fn run(address: ConfigAddress, options: &RemoteOptions, feed: &FeedOptions) -> Exit {
+    ignore_signals().map_err(failed)?;
     if let ConfigAddress::File(path) = &address {
         announce_large(&Origin::from(path.as_path()));
     }
-    let (config, feed) = match remote::open(address, options, feed) {
-        Ok(opened) => opened,
-        Err(error) => return unusable(&error),
-    };
+    let (config, feed) = remote::open(address, options, feed).map_err(|error| unusable(&error))?;
     let log = config.log.clone();
-    let app = match App::new(config, Some(feed)) {
-        Ok(app) => app.succeeded_by(std::env::args_os()),
-        Err(error) => return fail(&error),
-    };
-    let logs = match start_logs(&log) {
-        Ok(logs) => logs,
-        Err(error) => return fail(&error),
-    };
-    match app.run(Some(&logs), std::future::ready(())) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error),
-    }
+    let app = App::new(config, Some(feed)).map_err(failed)?.succeeded_by(std::env::args_os());
+    let logs = start_logs(&log).map_err(failed)?;
+    app.run(Some(&logs), std::future::ready(())).map_err(failed)?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -15,7 +15,7 @@ use crate::admin::{ApiKeyOwnerBody, OVERLAP_DEFAULT, rfc3339};
 use crate::app::remote::ConfigAddress;
 use crate::base::time::Clock;
 use crate::cli::ask::{AdminAddress, Credentials};
-use crate::cli::output::{complain, fail, say};
+use crate::cli::output::{Exit, complain, fail, failed, say};
 use crate::cli::source::ConfigArg;
 use crate::cli::table::table;
 use crate::config::api_keys;
@@ -119,7 +119,7 @@ impl KeyFileArgs {
         let ConfigAddress::File(config) = self.config.address()? else {
             return Err(fail(&"a remote configuration names its file of keys for other machines; name it by --file"));
         };
-        api_keys::locate(&config, self.identity.as_deref()).map_err(|error| fail(&error))
+        api_keys::locate(&config, self.identity.as_deref()).map_err(failed)
     }
 }
 
@@ -128,15 +128,16 @@ fn length(text: &str) -> Result<Duration, String> {
     if read.is_zero() { Err("must be above zero".to_owned()) } else { Ok(read) }
 }
 
-pub(in crate::cli) fn api_keys(ApiKeysArgs { action }: ApiKeysArgs) -> ExitCode {
+pub(in crate::cli) fn api_keys(ApiKeysArgs { action }: ApiKeysArgs) -> Exit {
     match action {
         ApiKeysAction::New { name, plan, expires: lifetime, place } => {
             edit(place, &KeyEdit { name, change: KeyChange::New { plan, lifetime } })
         }
-        ApiKeysAction::Adopt { name, plan, place } => match first_line(stdin().lock()) {
-            Ok(secret) => edit(place, &KeyEdit { name, change: KeyChange::Adopt { secret, plan } }),
-            Err(error) => fail(&format_args!("the key cannot be read: {error}")),
-        },
+        ApiKeysAction::Adopt { name, plan, place } => {
+            let secret = first_line(stdin().lock());
+            let secret = secret.map_err(|error| fail(&format_args!("the key cannot be read: {error}")))?;
+            edit(place, &KeyEdit { name, change: KeyChange::Adopt { secret, plan } })
+        }
         ApiKeysAction::Rotate { name, overlap, expires: lifetime, place } => {
             edit(place, &KeyEdit { name, change: KeyChange::Rotate { overlap, lifetime } })
         }
@@ -160,22 +161,16 @@ fn first_line(from: impl BufRead) -> io::Result<String> {
 }
 
 /// Edits the file. Standard output has a new key and nothing else.
-fn edit(place: KeyFileArgs, edit: &KeyEdit) -> ExitCode {
-    let (_, file) = match place.find() {
-        Ok(found) => found,
-        Err(code) => return code,
-    };
-    let EditedKeys { secret, after, .. } = match api_keys::edit(&file, edit, Clock::start().now()) {
-        Ok(edited) => edited,
-        Err(error) => return fail(&error),
-    };
+fn edit(place: KeyFileArgs, edit: &KeyEdit) -> Exit {
+    let (_, file) = place.find()?;
+    let EditedKeys { secret, after, .. } = api_keys::edit(&file, edit, Clock::start().now()).map_err(failed)?;
     let (name, file) = (&edit.name, file.display());
     if matches!(edit.change, KeyChange::Adopt { .. }) {
-        return complain(&format_args!("weir: `{name}` has its key in {file} now"), 0);
+        return Ok(complain(&format_args!("weir: `{name}` has its key in {file} now"), 0));
     }
     let Some(secret) = secret else {
         let left = after.map_or_else(String::new, |owner| format!("; it has {} left", owner.keys.len()));
-        return complain(&format_args!("weir: revoked in {file}: API keys of `{name}`{left}"), 0);
+        return Ok(complain(&format_args!("weir: revoked in {file}: API keys of `{name}`{left}"), 0));
     };
     let old = after.as_ref().and_then(|owner| owner.keys.iter().rev().nth(1)?.expires);
     let until = old.map_or_else(String::new, |until| format!("; the old key is valid until {}", rfc3339(until)));
@@ -183,16 +178,11 @@ fn edit(place: KeyFileArgs, edit: &KeyEdit) -> ExitCode {
     say(&secret)
 }
 
-fn list(place: KeyFileArgs, wants_json: bool) -> ExitCode {
-    let (identity, file) = match place.find() {
-        Ok(found) => found,
-        Err(code) => return code,
-    };
+fn list(place: KeyFileArgs, wants_json: bool) -> Exit {
+    let (identity, file) = place.find()?;
     let text = std::fs::read_to_string(&file).map_err(|error| format!("cannot be read: {error}"));
-    let owners = match text.and_then(|text| api_keys::read(&text)) {
-        Ok(owners) => owners,
-        Err(what) => return fail(&format_args!("`{}` {what}", file.display())),
-    };
+    let owners = text.and_then(|text| api_keys::read(&text));
+    let owners = owners.map_err(|what| fail(&format_args!("`{}` {what}", file.display())))?;
     let now = Clock::start().now();
     let owners: Vec<_> = owners.iter().map(|owner| ApiKeyOwnerBody::of(&identity, owner, None, now)).collect();
     let all = json!({ "owners": owners, "more": 0 });

@@ -1,12 +1,11 @@
 //! `weir audit`.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use http::Method;
 use serde_json::Value;
 
 use super::target::{ApiRequest, Target, text};
+use crate::cli::output::Exit;
 use crate::cli::table::table;
 
 #[derive(Debug, Args)]
@@ -23,7 +22,7 @@ pub(in crate::cli) struct AuditArgs {
     target: Target,
 }
 
-pub(in crate::cli) fn audit(AuditArgs { limit, action, n, target }: AuditArgs) -> ExitCode {
+pub(in crate::cli) fn audit(AuditArgs { limit, action, n, target }: AuditArgs) -> Exit {
     let query = vec![("n", Some(n.to_string())), ("limit", limit), ("action", action)];
     target.run(ApiRequest::query(Method::GET, "/v1/audit", query), show_changes)
 }

@@ -1,12 +1,11 @@
 //! `weir bans`.
 
-use std::process::ExitCode;
-
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::Value;
 
 use super::target::{ApiRequest, Target, key_of, text};
+use crate::cli::output::Exit;
 use crate::cli::table::table;
 
 #[derive(Debug, Args)]
@@ -83,7 +82,7 @@ struct BannedArgs {
     address: Option<String>,
 }
 
-pub(in crate::cli) fn bans(BansArgs { action }: BansArgs) -> ExitCode {
+pub(in crate::cli) fn bans(BansArgs { action }: BansArgs) -> Exit {
     match action {
         BansAction::List { limit, target } => target
             .run(ApiRequest::query(Method::GET, "/v1/bans", vec![("limit", limit)]), |bans| show_bans(&bans["bans"])),

@@ -1,7 +1,5 @@
 //! `weir client`.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use http::Method;
 use serde_json::{Value, json};
@@ -9,7 +7,7 @@ use serde_json::{Value, json};
 use super::bans::show_bans;
 use super::tap;
 use super::target::{ApiRequest, Target, text};
-use crate::cli::output::fail;
+use crate::cli::output::{Exit, fail};
 use crate::cli::table::table;
 
 #[derive(Debug, Args)]
@@ -24,14 +22,14 @@ pub(in crate::cli) struct ClientArgs {
     target: Target,
 }
 
-pub(in crate::cli) fn client(ClientArgs { parts, plan, target }: ClientArgs) -> ExitCode {
+pub(in crate::cli) fn client(ClientArgs { parts, plan, target }: ClientArgs) -> Exit {
     let mut named = serde_json::Map::new();
     for part in &parts {
         let Some((name, text)) = part.split_once('=') else {
-            return fail(&format_args!("`{part}`: expected a name and a text, as in `seller=777`"));
+            return Err(fail(&format_args!("`{part}`: expected a name and a text, as in `seller=777`")));
         };
         if named.insert(name.to_owned(), json!(text)).is_some() {
-            return fail(&format_args!("`{name}` occurs twice"));
+            return Err(fail(&format_args!("`{name}` occurs twice")));
         }
     }
     let key = Value::Object(named).to_string();

@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::target::{ApiRequest, Target, text};
-use crate::cli::output::{INVALID_CONFIGURATION, fail};
+use crate::cli::output::{Exit, INVALID_CONFIGURATION, fail};
 use crate::cli::table::table;
 
 #[derive(Debug, Args)]
@@ -80,7 +80,7 @@ enum ConfigAction {
     },
 }
 
-pub(in crate::cli) fn config(ConfigArgs { action }: ConfigArgs) -> ExitCode {
+pub(in crate::cli) fn config(ConfigArgs { action }: ConfigArgs) -> Exit {
     let code = |is_valid: bool| if is_valid { ExitCode::SUCCESS } else { ExitCode::from(INVALID_CONFIGURATION) };
     match action {
         ConfigAction::Show { toml: true, target, .. } => target.print("/v1/config/toml"),
@@ -115,15 +115,13 @@ pub(in crate::cli) fn config(ConfigArgs { action }: ConfigArgs) -> ExitCode {
 }
 
 /// Sends a configuration file, or asks about the file of the running Weir.
-fn send_file(path: &'static str, file: Option<&Path>, send: impl FnOnce(ApiRequest) -> ExitCode) -> ExitCode {
+fn send_file(path: &'static str, file: Option<&Path>, send: impl FnOnce(ApiRequest) -> Exit) -> Exit {
     let (name, value, written) = match file {
         None => ("stored", "true".to_owned(), Ok(String::new())),
         Some(file) => ("name", file.display().to_string(), std::fs::read_to_string(file)),
     };
-    match written {
-        Ok(written) => send(ApiRequest::toml(path, (name, value), written)),
-        Err(error) => fail(&format_args!("cannot read `{value}`: {error}")),
-    }
+    let written = written.map_err(|error| fail(&format_args!("cannot read `{value}`: {error}")))?;
+    send(ApiRequest::toml(path, (name, value), written))
 }
 
 /// A line for each kind of difference.

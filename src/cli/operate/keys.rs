@@ -1,13 +1,12 @@
 //! `weir keys`.
 
-use std::process::ExitCode;
-
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
 
 use super::target::{ApiRequest, Target, duration, key_of, text};
 use crate::admin::units_in_words;
+use crate::cli::output::Exit;
 use crate::cli::table::table;
 
 #[derive(Debug, Args)]
@@ -95,7 +94,7 @@ struct KeyArgs {
     id: Option<String>,
 }
 
-pub(in crate::cli) fn keys(KeysArgs { action }: KeysArgs) -> ExitCode {
+pub(in crate::cli) fn keys(KeysArgs { action }: KeysArgs) -> Exit {
     let of_key = |method, KeyArgs { limit, text, id }: KeyArgs, more: (&'static str, Option<String>)| {
         ApiRequest::query(method, "/v1/keys", vec![("limit", Some(limit)), ("key", text), ("id", id), more])
     };

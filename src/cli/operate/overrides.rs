@@ -1,12 +1,11 @@
 //! `weir overrides`.
 
-use std::process::ExitCode;
-
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
 
 use super::target::{ApiRequest, Target, TermArgs, ends, json_or_text, key_of, remarks, text};
+use crate::cli::output::Exit;
 use crate::cli::table::table;
 
 #[derive(Debug, Args)]
@@ -63,7 +62,7 @@ enum OverridesAction {
     },
 }
 
-pub(in crate::cli) fn overrides(OverridesArgs { action }: OverridesArgs) -> ExitCode {
+pub(in crate::cli) fn overrides(OverridesArgs { action }: OverridesArgs) -> Exit {
     let left_out = |is_set: bool| is_set.then(|| "true".to_owned());
     match action {
         OverridesAction::List { limit, left_out: only, target } => {

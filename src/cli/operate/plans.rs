@@ -1,12 +1,11 @@
 //! `weir plans`.
 
-use std::process::ExitCode;
-
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
 
 use super::target::{ApiRequest, Target, TermArgs, ends, key_of, remarks, text};
+use crate::cli::output::Exit;
 use crate::cli::table::table;
 
 #[derive(Debug, Args)]
@@ -56,7 +55,7 @@ enum PlansAction {
     },
 }
 
-pub(in crate::cli) fn plans(PlansArgs { action }: PlansArgs) -> ExitCode {
+pub(in crate::cli) fn plans(PlansArgs { action }: PlansArgs) -> Exit {
     match action {
         PlansAction::List { limit, target } => {
             target.run(ApiRequest::query(Method::GET, "/v1/plans", vec![("limit", limit)]), show_plans)

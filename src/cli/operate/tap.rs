@@ -4,14 +4,13 @@
 
 use std::io::{self, ErrorKind, Write};
 use std::ops::ControlFlow;
-use std::process::ExitCode;
 
 use clap::Args;
 use clap::value_parser;
 use serde_json::Value;
 
 use super::target::Target;
-use crate::cli::output::fail;
+use crate::cli::output::{Exit, fail};
 use crate::cli::table::clean;
 
 #[derive(Debug, Args)]
@@ -44,7 +43,7 @@ pub(in crate::cli) struct TapArgs {
 }
 
 /// Shows requests until there are enough, or the user interrupts the command.
-pub(in crate::cli) fn tap(args: &TapArgs) -> ExitCode {
+pub(in crate::cli) fn tap(args: &TapArgs) -> Exit {
     let is_table = !args.target.wants_json();
     let mut printer = Printer { is_table, has_heading: false, events: EventReader::default(), remaining: args.count };
     let mut printed = Ok(());
@@ -57,7 +56,7 @@ pub(in crate::cli) fn tap(args: &TapArgs) -> ExitCode {
     });
     match printed {
         // The reader needs no more, as in `weir tap | head -1`.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => fail(&format_args!("standard output: {error}")),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(fail(&format_args!("standard output: {error}"))),
         _ => followed,
     }
 }

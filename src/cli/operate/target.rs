@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::app::exchange::Streamed;
 use crate::cli::ask::{AdminAddress, Credentials, ask, follow, refusal};
-use crate::cli::output::{fail, invalid, say};
+use crate::cli::output::{Exit, fail, failed, invalid, say};
 use crate::config::{self, Origin};
 use crate::transport::net::ListenAddress;
 
@@ -85,7 +85,7 @@ const AT_MOST: Duration = Duration::from_secs(15);
 
 impl Target {
     /// Sends a request, and prints the answer: with `show` on a terminal, else as JSON.
-    pub(super) fn run(self, asked: ApiRequest, show: impl Fn(&Value) -> String) -> ExitCode {
+    pub(super) fn run(self, asked: ApiRequest, show: impl Fn(&Value) -> String) -> Exit {
         self.run_with_code(asked, show, |_| ExitCode::SUCCESS)
     }
 
@@ -95,11 +95,8 @@ impl Target {
         asked: ApiRequest,
         show: impl Fn(&Value) -> String,
         code: impl Fn(&Value) -> ExitCode,
-    ) -> ExitCode {
-        let admin = match self.address() {
-            Ok(admin) => admin,
-            Err(code) => return code,
-        };
+    ) -> Exit {
+        let admin = self.address()?;
         let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(&asked.query).finish();
         let target = if query.is_empty() { asked.path.to_owned() } else { format!("{}?{query}", asked.path) };
         let head = Request::builder().method(asked.method).uri(target);
@@ -107,29 +104,25 @@ impl Target {
             None => (head, Vec::new()),
             Some((kind, body)) => (head.header(header::CONTENT_TYPE, kind), body),
         };
-        let (status, body) = match ask(&admin, &self.credentials, head, body, AT_MOST) {
-            Ok(answer) => answer,
-            Err(error) => return fail(&error),
-        };
+        let (status, body) = ask(&admin, &self.credentials, head, body, AT_MOST).map_err(failed)?;
         let answer = serde_json::from_slice::<Value>(&body).unwrap_or_default();
         if !status.is_success() {
-            return fail(&refusal(&admin, status, &answer));
+            return Err(failed(refusal(&admin, status, &answer)));
         }
         let said = if self.wants_json() { say(&format_args!("{answer:#}")) } else { say(&show(&answer)) };
-        if said == ExitCode::SUCCESS { code(&answer) } else { said }
+        said?;
+        Ok(code(&answer))
     }
 
     /// Prints the text that answers a GET for `path`.
-    pub(super) fn print(self, path: &'static str) -> ExitCode {
-        let admin = match self.address() {
-            Ok(admin) => admin,
-            Err(code) => return code,
-        };
-        match ask(&admin, &self.credentials, Request::get(path), Vec::new(), AT_MOST) {
-            Ok((status, body)) if status.is_success() => say(&String::from_utf8_lossy(&body).trim_end()),
-            Ok((status, body)) => fail(&refusal(&admin, status, &serde_json::from_slice(&body).unwrap_or_default())),
-            Err(error) => fail(&error),
+    pub(super) fn print(self, path: &'static str) -> Exit {
+        let admin = self.address()?;
+        let answered = ask(&admin, &self.credentials, Request::get(path), Vec::new(), AT_MOST);
+        let (status, body) = answered.map_err(failed)?;
+        if !status.is_success() {
+            return Err(failed(refusal(&admin, status, &serde_json::from_slice(&body).unwrap_or_default())));
         }
+        say(&String::from_utf8_lossy(&body).trim_end())
     }
 
     /// The JSON that answers a GET for `path` at `admin`; `None` if the path does not exist.
@@ -153,19 +146,15 @@ impl Target {
 
     /// Gives the pieces of the stream that answers a GET for `target` to `take`, until `take` breaks or the user
     /// interrupts the command.
-    pub(super) fn follow(&self, target: &str, take: impl FnMut(&[u8]) -> ControlFlow<()>) -> ExitCode {
-        let admin = match self.address() {
-            Ok(admin) => admin,
-            Err(code) => return code,
-        };
-        match follow(&admin, &self.credentials, target, take) {
-            Ok(Streamed::Stopped) => ExitCode::SUCCESS,
-            Ok(Streamed::Ended) => fail(&format_args!("{admin} has ended the stream")),
-            Ok(Streamed::Refused(answer)) => {
+    pub(super) fn follow(&self, target: &str, take: impl FnMut(&[u8]) -> ControlFlow<()>) -> Exit {
+        let admin = self.address()?;
+        match follow(&admin, &self.credentials, target, take).map_err(failed)? {
+            Streamed::Stopped => Ok(ExitCode::SUCCESS),
+            Streamed::Ended => Err(failed(format_args!("{admin} has ended the stream"))),
+            Streamed::Refused(answer) => {
                 let body = serde_json::from_slice(answer.body()).unwrap_or_default();
-                fail(&refusal(&admin, answer.status(), &body))
+                Err(failed(refusal(&admin, answer.status(), &body)))
             }
-            Err(error) => fail(&error),
         }
     }
 
@@ -174,7 +163,7 @@ impl Target {
         if let Some(admin) = &self.admin {
             return Ok(admin.clone());
         }
-        let Some(file) = &self.config else { return AdminAddress::of_environment().map_err(|error| fail(&error)) };
+        let Some(file) = &self.config else { return AdminAddress::of_environment().map_err(failed) };
         let admin = config::load(&Origin::File(file.clone())).map_err(|diagnostics| invalid(&diagnostics))?.admin;
         let text = match &admin.listen {
             None => return Err(fail(&"the configuration has no admin listener")),
@@ -187,7 +176,7 @@ impl Target {
                 format!("{}{address}", if admin.tls.is_some() { "https://" } else { "" })
             }
         };
-        AdminAddress::of_text(&text).map_err(|error| fail(&error))
+        AdminAddress::of_text(&text).map_err(failed)
     }
 }
 

@@ -1,13 +1,12 @@
 //! `weir upstreams`.
 
-use std::process::ExitCode;
-
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
 
 use super::target::{ApiRequest, Target, json_or_text, text};
 use crate::admin::{EndpointBody, UpstreamBody, UpstreamsBody};
+use crate::cli::output::Exit;
 use crate::cli::table::table;
 
 #[derive(Debug, Args)]
@@ -75,7 +74,7 @@ struct EndpointArgs {
     endpoint: String,
 }
 
-pub(in crate::cli) fn upstreams(UpstreamsArgs { action }: UpstreamsArgs) -> ExitCode {
+pub(in crate::cli) fn upstreams(UpstreamsArgs { action }: UpstreamsArgs) -> Exit {
     match action {
         UpstreamsAction::List { target } => {
             target.run(ApiRequest::query(Method::GET, "/v1/upstreams", Vec::new()), show_upstreams)

@@ -8,13 +8,12 @@ mod figures;
 mod view;
 
 use std::io::{self, IsTerminal};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, value_parser};
 
 use super::target::Target;
-use crate::cli::output::{fail, say};
+use crate::cli::output::{Exit, failed, say};
 use figures::Figures;
 use view::{Ranked, View};
 
@@ -33,16 +32,12 @@ pub(in crate::cli) struct TopArgs {
     target: Target,
 }
 
-pub(in crate::cli) fn top(TopArgs { once, by, every, target }: TopArgs) -> ExitCode {
+pub(in crate::cli) fn top(TopArgs { once, by, every, target }: TopArgs) -> Exit {
     let mut view = View::ranking(by);
     if !once && !target.json && io::stdout().is_terminal() && io::stdin().is_terminal() {
         return screen::run(target, view, Duration::from_secs(every));
     }
-    let figures = match target.address().map(|admin| Figures::read(&target, &admin)) {
-        Ok(Ok(figures)) => figures,
-        Ok(Err(error)) => return fail(&error),
-        Err(code) => return code,
-    };
+    let figures = Figures::read(&target, &target.address()?).map_err(failed)?;
     if target.json {
         return say(&format_args!("{:#}", figures.json()));
     }

@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::super::target::Target;
 use super::figures::Figures;
 use super::view::View;
-use crate::cli::output::fail;
+use crate::cli::output::{Exit, fail};
 
 /// The time in which a change is drawn.
 const TICK: Duration = Duration::from_millis(100);
@@ -27,16 +27,11 @@ enum Message {
 }
 
 /// Shows the screen until the user or a signal ends it. The terminal is as before afterwards, also after a panic.
-pub(super) fn run(target: Target, view: View, every: Duration) -> ExitCode {
-    let admin = match target.address() {
-        Ok(admin) => admin,
-        Err(code) => return code,
-    };
+pub(super) fn run(target: Target, view: View, every: Duration) -> Exit {
+    let admin = target.address()?;
     let place = admin.to_string();
     let (messages, inbox) = channel();
-    if let Err(error) = watch_signals(messages.clone()) {
-        return fail(&format_args!("cannot take signals: {error}"));
-    }
+    watch_signals(messages.clone()).map_err(|error| fail(&format_args!("cannot take signals: {error}")))?;
     // It ends with the process.
     thread::spawn(move || {
         while messages.send(Message::Figures(Box::new(Figures::read(&target, &admin)))).is_ok() {
@@ -45,10 +40,8 @@ pub(super) fn run(target: Target, view: View, every: Duration) -> ExitCode {
     });
     let shown = ratatui::try_init().and_then(|mut terminal| show(&mut terminal, view, (&inbox, &place)));
     ratatui::restore();
-    match shown {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&format_args!("the terminal: {error}")),
-    }
+    shown.map_err(|error| fail(&format_args!("the terminal: {error}")))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Sends [`Message::Stop`] after SIGTERM, SIGHUP or SIGINT. In raw mode Ctrl-C is a key and no signal.
