@@ -53,7 +53,6 @@ mod times;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,11 +64,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 use tower::Service;
 
+use crate::transport::net::accept::AsyncListener;
+use crate::transport::net::socket::Socket;
 use access::PeerAddress;
 use connections::{Activity, Connections};
 
@@ -103,35 +103,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECTION_LIFE: Duration = Duration::from_mins(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A source of connections to the admin listener.
-pub trait Accept {
-    /// A connection.
-    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-
-    /// Waits for the next connection. Returns the address of its peer, too, if it has one.
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Option<IpAddr>)>> + Send;
-}
-
-impl Accept for TcpListener {
-    type Stream = TcpStream;
-
-    async fn accept(&self) -> io::Result<(TcpStream, Option<IpAddr>)> {
-        self.accept().await.map(|(stream, peer)| (stream, Some(peer.ip().to_canonical())))
-    }
-}
-
-impl Accept for UnixListener {
-    type Stream = UnixStream;
-
-    async fn accept(&self) -> io::Result<(UnixStream, Option<IpAddr>)> {
-        self.accept().await.map(|(stream, _)| (stream, None))
-    }
-}
-
 /// Serves on `listener` until it is dropped. `open` prepares each connection, for example with a TLS handshake.
-pub async fn serve<L, S, F>(listener: L, admin: Admin, open: impl Fn(L::Stream) -> F)
+pub(crate) async fn serve<S, F>(listener: AsyncListener, admin: Admin, open: impl Fn(Socket) -> F)
 where
-    L: Accept,
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     F: Future<Output = io::Result<S>> + Send + 'static,
 {
@@ -139,15 +113,16 @@ where
     let metrics = Arc::clone(&admin.metrics);
     let router = router::router(admin);
     loop {
-        let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
+        let (socket, peer) = match listener.accept().await {
+            Ok((socket @ Socket::Tcp(_), peer)) => (socket, Some(peer.ip().to_canonical())),
+            Ok((socket @ Socket::Unix(_), _)) => (socket, None),
             Err(error) => {
                 tracing::error!(%error, "cannot accept on the admin listener");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        let opening = timeout(HEAD_TIMEOUT, open(stream));
+        let opening = timeout(HEAD_TIMEOUT, open(socket));
         let activity = connections.activity();
         let (router, of_connection, streams) = (router.clone(), Arc::clone(&activity), Arc::clone(&activity));
         let connection = tokio::spawn(async move {

@@ -36,6 +36,7 @@ use crate::base::telemetry::LogGuard;
 use crate::engine::gate::NewestLive;
 use crate::engine::store::snapshot::Secret;
 use crate::fleet::grpc;
+use crate::transport::net::accept::AsyncListener;
 use crate::transport::net::{Lifecycle, ListenAddress, Listener, SocketFile, name_this_process};
 use crate::transport::proxy::{self, ListenerKind, SharedState, WorkerService};
 use crate::transport::upstream::{self, Directory, operate};
@@ -276,17 +277,8 @@ impl Control {
         tokio::spawn(admin::keep_history(admin.clone()));
         tokio::spawn(admin::end_orders(admin.clone()));
         tokio::spawn(Arc::clone(&operators.bans).follow(Arc::clone(&self.shared.gate)));
-        let failed = AppError::system("serve operators");
-        let serving = match socket {
-            Listener::Tcp(socket) => {
-                let socket = tokio::net::TcpListener::from_std(socket).map_err(failed)?;
-                tokio::spawn(operators.serve(socket, admin))
-            }
-            Listener::Unix(socket) => {
-                let socket = tokio::net::UnixListener::from_std(socket).map_err(failed)?;
-                tokio::spawn(operators.serve(socket, admin))
-            }
-        };
+        let listener = AsyncListener::new(socket).map_err(AppError::system("serve operators"))?;
+        let serving = tokio::spawn(operators.serve(listener, admin));
         tracing::info!(address = %place, "serving operators");
         Ok(Some(serving))
     }

@@ -10,9 +10,11 @@ use tokio_rustls::TlsAcceptor;
 use super::config_reader::RunningText;
 use super::remote::ConfigFeed;
 use super::versions::Versions;
-use crate::admin::{self, Accept, Access, Admin, AuditFile, BanFile, Change, Order, Overrides, Reloads};
+use crate::admin::{self, Access, Admin, AuditFile, BanFile, Change, Order, Overrides, Reloads};
 use crate::config::{AdminSettings, Config};
 use crate::engine::gate::{OperatorBan, Routing};
+use crate::transport::net::accept::AsyncListener;
+use crate::transport::net::socket::Socket;
 use crate::transport::net::tls::ServerTls;
 
 /// The settings of the admin listener that a reload changes.
@@ -84,15 +86,15 @@ impl Operators {
     }
 
     /// Serves until the future is dropped.
-    pub(super) async fn serve<L: Accept>(self: Arc<Self>, listener: L, admin: Admin) {
+    pub(super) async fn serve(self: Arc<Self>, listener: AsyncListener, admin: Admin) {
         if !self.is_tls() {
-            return admin::serve(listener, admin, |stream| ready(Ok(stream))).await;
+            return admin::serve(listener, admin, |socket| ready(Ok(socket))).await;
         }
-        let handshake = move |stream: L::Stream| {
+        let handshake = move |socket: Socket| {
             let config = self.tls.load().as_ref().map(|tls| tls.http1_config());
             async move {
                 match config {
-                    Some(config) => TlsAcceptor::from(config).accept(stream).await,
+                    Some(config) => TlsAcceptor::from(config).accept(socket).await,
                     None => Err(std::io::ErrorKind::NotConnected.into()),
                 }
             }

@@ -37,7 +37,8 @@ impl AsyncListener {
         }
     }
 
-    async fn accept(&self) -> io::Result<(Socket, SocketAddr)> {
+    /// Waits for a connection. Returns its peer, too, which is [`LOCAL_PEER`] for a Unix socket.
+    pub(crate) async fn accept(&self) -> io::Result<(Socket, SocketAddr)> {
         poll_fn(|cx| self.poll_accept(cx)).await
     }
 
