@@ -52,13 +52,11 @@ impl InitialState {
             let snapshots = settings.map(|settings| SnapshotWriter::inherited(settings, secret));
             return Ok(Self { secret, limits, snapshots });
         }
-        let secret = match fleet_secret {
-            Some(secret) => KeySource::Fleet(secret),
-            None => KeySource::Drawn(draw_secret()?),
-        };
-        let opened = settings.map(|settings| SnapshotWriter::open(settings, secret, &config.policy, clock.now()));
+        let secret = fleet_secret.map_or_else(draw_secret, Ok)?;
+        let secrets = (secret, fleet_secret.is_some());
+        let opened = settings.map(|settings| SnapshotWriter::open(settings, secrets, &config.policy, clock.now()));
         let (snapshots, limits) = opened.unzip();
-        let secret = snapshots.as_ref().map_or(secret.secret(), SnapshotWriter::secret);
+        let secret = snapshots.as_ref().map_or(secret, |writer| writer.secret);
         Ok(Self { secret, limits: limits.unwrap_or_default(), snapshots })
     }
 }
@@ -69,34 +67,10 @@ fn draw_secret() -> Result<Secret, AppError> {
     Ok(secret)
 }
 
-/// The secret of keys at the start, and whether a snapshot may have another one.
-#[derive(Clone, Copy)]
-enum KeySource {
-    /// All replicas have it, so that a snapshot under another secret is of no use.
-    Fleet(Secret),
-    /// It is random. The secret of a snapshot replaces it.
-    Drawn(Secret),
-}
-
-impl KeySource {
-    fn secret(self) -> Secret {
-        match self {
-            Self::Fleet(secret) | Self::Drawn(secret) => secret,
-        }
-    }
-
-    /// Returns `restored`, unless its keys are under a secret that cannot be used.
-    fn accept(self, restored: Restored) -> Result<Restored, SnapshotError> {
-        match self {
-            Self::Fleet(secret) if secret != restored.secret => Err(SnapshotError::OtherSecret),
-            Self::Fleet(_) | Self::Drawn(_) => Ok(restored),
-        }
-    }
-}
-
 /// Writes the snapshots of a process.
 pub(super) struct SnapshotWriter {
     settings: Settings,
+    /// The secret under which keys are hashed.
     secret: Secret,
     found: Found,
 }
@@ -117,19 +91,28 @@ enum Found {
 }
 
 impl SnapshotWriter {
-    /// Reads the snapshot, if there is one, as of `now`.
-    fn open(settings: Settings, source: KeySource, policy: &Policy, now: Timestamp) -> (Self, Vec<RestoredLimit>) {
+    /// Reads the snapshot, if there is one, as of `now`. Its secret replaces `secret`, unless that is the one of a fleet.
+    fn open(
+        settings: Settings,
+        (secret, is_of_fleet): (Secret, bool),
+        policy: &Policy,
+        now: Timestamp,
+    ) -> (Self, Vec<RestoredLimit>) {
         let max_keys = |name: &str| policy.limits().iter().find(|limit| *limit.name == *name).map(|l| l.max_keys);
-        let accept = |restored: Option<Restored>| restored.map(|restored| source.accept(restored)).transpose();
+        let accept = |restored: Option<Restored>| match &restored {
+            // Keys under another secret are of no use to the fleet.
+            Some(restored) if is_of_fleet && restored.secret != secret => Err(SnapshotError::OtherSecret),
+            _ => Ok(restored),
+        };
         let (found, secret, limits) = match read(&settings.path, now, max_keys).and_then(accept) {
-            Ok(None) => (Found::Nothing, source.secret(), Vec::new()),
+            Ok(None) => (Found::Nothing, secret, Vec::new()),
             Ok(Some(Restored { secret, age_ns, limits })) => {
                 let found = Found::Restored { limits: limits.len(), age: Duration::from_nanos(age_ns) };
                 (found, secret, limits)
             }
             Err(error) => {
                 let found = Found::Useless { error, aside: file::set_aside(&settings.path) };
-                (found, source.secret(), Vec::new())
+                (found, secret, Vec::new())
             }
         };
         (Self { settings, secret, found }, limits)
@@ -138,11 +121,6 @@ impl SnapshotWriter {
     /// Continues the snapshots of a predecessor, with its secret.
     fn inherited(settings: Settings, secret: Secret) -> Self {
         Self { settings, secret, found: Found::Inherited }
-    }
-
-    /// The secret under which keys are hashed.
-    fn secret(&self) -> Secret {
-        self.secret
     }
 
     /// Starts to write, until the returned handle is finished or a successor writes.
