@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use arc_swap::access::Map;
 use tokio::runtime::Handle;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -24,7 +25,7 @@ use super::listeners::{Listeners, Open};
 use super::operators::Operators;
 use super::overload;
 use super::reload::Reloader;
-use super::signals::{Hangups, LogRotations, reopen_logs};
+use super::signals::reopen_logs;
 use super::snapshots::{SnapshotWriter, WriteLock};
 use super::stoppable::StoppableTask;
 use super::stores;
@@ -163,7 +164,7 @@ impl Control {
     ) -> Result<(), AppError> {
         // Signals are registered before any other process learns that Weir runs.
         let stops = StopSignals::new().map_err(AppError::system("take signals"))?;
-        let rotations = LogRotations::new().map_err(AppError::system("take signals"))?;
+        let rotations = signal(SignalKind::user_defined1()).map_err(AppError::system("take signals"))?;
         let ready = Arc::new(AtomicBool::new(true));
         let reloader = self.take_signals()?;
         let admin = self.serve_operators(&ready)?;
@@ -244,7 +245,7 @@ impl Control {
             tokio::spawn(successors.map_err(AppError::system("take signals"))?.run());
         }
         let Some(reloader) = self.reloader.take() else { return Ok(None) };
-        let hangups = Hangups::new().map_err(AppError::system("take signals"))?;
+        let hangups = signal(SignalKind::hangup()).map_err(AppError::system("take signals"))?;
         Ok(Some(StoppableTask::start(|stopped| reloader.run(hangups, stopped))))
     }
 
@@ -359,14 +360,14 @@ fn start_workers(
 }
 
 /// Sweeps idle keys and tokens, updates metrics, and reopens log files, until dropped.
-async fn housekeeping(shared: &SharedState, logs: Option<&LogGuard>, mut rotations: LogRotations) {
+async fn housekeeping(shared: &SharedState, logs: Option<&LogGuard>, mut rotations: Signal) {
     let mut ticks = interval(SWEEP_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut tasks, mut windows) = (0, Windows::default());
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
-            () = rotations.next() => {
+            _ = rotations.recv() => {
                 reopen_logs(logs);
                 continue;
             }

@@ -11,6 +11,7 @@ mod rollback;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::signal::unix::Signal;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -27,7 +28,6 @@ use super::installed::Installed;
 use super::jwks::Jwks;
 use super::operators::{Operators, Orders};
 use super::remote::ConfigFeed;
-use super::signals::Hangups;
 use super::systemd;
 use super::terms::{Accepted, Loaded, Terms};
 use crate::admin::{Order, ReloadBody, ReloadTarget, rfc3339};
@@ -89,7 +89,7 @@ impl Reloader {
     }
 
     /// Watches, reloads and makes changes until it is told to stop, or dropped.
-    pub(super) async fn run(mut self, mut hangups: Hangups, mut stopped: oneshot::Receiver<()>) {
+    pub(super) async fn run(mut self, mut hangups: Signal, mut stopped: oneshot::Receiver<()>) {
         self.installed.rejected.log();
         self.installed.warn_of_memory();
         self.feed.start(&self.shared.metrics);
@@ -104,7 +104,7 @@ impl Reloader {
             let next_step = self.shared.running_config.load().live.policy.next_step(Clock::start().now());
             let cause = tokio::select! {
                 asked = &mut stopped => return if asked.is_ok() { self.stop().await },
-                () = hangups.next() => { self.feed.look_again(); ReloadCause::Signal }
+                _ = hangups.recv() => { self.feed.look_again(); ReloadCause::Signal }
                 () = self.feed.changed(), if watches => ReloadCause::Version,
                 () = watch.settled(), if watches => ReloadCause::File,
                 _ = looks.tick(), if watches => {

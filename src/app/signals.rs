@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use rustix::process::Signal as Number;
 use tokio::runtime::Builder;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::base::telemetry::LogGuard;
 
@@ -42,34 +42,6 @@ pub fn ignore_signals() -> io::Result<()> {
         let _ = signal(SignalKind::from_raw(number)); // an error is that of a signal of the C library
     }
     Ok(())
-}
-
-/// Receives SIGHUP from its creation on.
-pub(super) struct Hangups(Signal);
-
-impl Hangups {
-    pub(super) fn new() -> io::Result<Self> {
-        signal(SignalKind::hangup()).map(Self)
-    }
-
-    /// Waits for the next signal.
-    pub(super) async fn next(&mut self) {
-        self.0.recv().await;
-    }
-}
-
-/// Receives SIGUSR1 from its creation on.
-pub(super) struct LogRotations(Signal);
-
-impl LogRotations {
-    pub(super) fn new() -> io::Result<Self> {
-        signal(SignalKind::user_defined1()).map(Self)
-    }
-
-    /// Waits for the next signal.
-    pub(super) async fn next(&mut self) {
-        self.0.recv().await;
-    }
 }
 
 /// Opens log files anew, after they were renamed.
