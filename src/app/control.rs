@@ -30,7 +30,7 @@ use super::snapshots::{SnapshotWriter, WriteLock};
 use super::stoppable::StoppableTask;
 use super::stores;
 use super::systemd;
-use super::takeover::{Handover, HandoverProgress, HandoverServer, Previous, Successors};
+use super::takeover::{Handover, HandoverProgress, Previous, Successors};
 use super::traces::Exporter;
 use crate::admin::{self, Admin, ConfigReader};
 use crate::base::telemetry::LogGuard;
@@ -84,7 +84,7 @@ pub(super) struct Control {
     snapshots: Option<SnapshotWriter>,
     write_lock: WriteLock,
     previous: Previous,
-    handover: Option<(Arc<HandoverServer>, Listener)>,
+    handover: Option<(Arc<Handover>, Listener)>,
     progress: watch::Receiver<HandoverProgress>,
     command: Vec<OsString>,
     /// Kept until the end.
@@ -130,6 +130,7 @@ impl Control {
             write_lock: Arc::clone(&write_lock),
             progress,
             instance: fleet.as_ref().map(|hub| hub.instance()),
+            busy: tokio::sync::Mutex::default(),
         };
         let fleet = fleet.zip(fleet_socket).zip(fleet_place);
         let fleet = fleet.map(|((hub, socket), address)| Fleet { hub, socket, address });
@@ -149,7 +150,7 @@ impl Control {
             snapshots,
             write_lock,
             previous,
-            handover: takeover.map(|socket| (HandoverServer::new(handover), socket)),
+            handover: takeover.map(|socket| (Arc::new(handover), socket)),
             progress: progress_receiver,
             command,
             _files: files,
@@ -189,7 +190,8 @@ impl Control {
         self.tell_predecessor();
         let snapshots = self.snapshots.take();
         let snapshots = snapshots.map(|writer| writer.start(Arc::clone(&shared), Arc::clone(&self.write_lock)));
-        let handover = self.handover.take().map(|(server, socket)| answer_successors(server, socket)).transpose()?;
+        let handover =
+            self.handover.take().map(|(handover, socket)| answer_successors(handover, socket)).transpose()?;
         systemd::notify_ready();
         let (stage, endings, progress) = (self.stage, self.endings, self.progress.clone());
         let listeners = ControlListeners { admin, fleet: fleet.clone(), handover, progress: self.progress.clone() };
@@ -286,23 +288,20 @@ impl Control {
 }
 
 /// Serves `server.takeover`.
-fn answer_successors(
-    server: Arc<HandoverServer>,
-    socket: Listener,
-) -> Result<(Arc<HandoverServer>, JoinHandle<()>), AppError> {
+fn answer_successors(handover: Arc<Handover>, socket: Listener) -> Result<(Arc<Handover>, JoinHandle<()>), AppError> {
     let Listener::Unix(socket) = socket else {
         return Err(AppError::System("use server.takeover", "it is no Unix socket".into()));
     };
     name_this_process(&socket).map_err(AppError::system("use server.takeover"))?;
     let socket = tokio::net::UnixListener::from_std(socket).map_err(AppError::system("use server.takeover"))?;
-    Ok((Arc::clone(&server), tokio::spawn(server.run(socket))))
+    Ok((Arc::clone(&handover), tokio::spawn(handover.run(socket))))
 }
 
 /// The tasks of the control runtime that accept connections.
 struct ControlListeners {
     admin: Option<JoinHandle<()>>,
     fleet: Option<Arc<RunningFleet>>,
-    handover: Option<(Arc<HandoverServer>, JoinHandle<()>)>,
+    handover: Option<(Arc<Handover>, JoinHandle<()>)>,
     progress: watch::Receiver<HandoverProgress>,
 }
 
@@ -311,9 +310,9 @@ impl ControlListeners {
     /// that end. If a successor has taken over, all tasks end at once.
     fn end(self) {
         let Self { admin, fleet, handover, mut progress } = self;
-        let (server, serving) = handover.unzip();
-        if let Some(server) = server {
-            server.close();
+        let (handover, serving) = handover.unzip();
+        if let Some(handover) = handover {
+            handover.close();
         }
         tokio::spawn(async move {
             if progress.wait_for(|progress| *progress >= HandoverProgress::HandedOver).await.is_ok() {

@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -43,6 +43,8 @@ pub(in crate::app) struct Handover {
     pub(in crate::app) progress: watch::Sender<HandoverProgress>,
     /// The number under which other replicas know this one; `None` without connections to them.
     pub(in crate::app) instance: Option<u64>,
+    /// Locked while a successor takes over: only one may at a time.
+    pub(in crate::app) busy: tokio::sync::Mutex<()>,
 }
 
 /// The progress of the handover to a successor.
@@ -56,23 +58,10 @@ pub(in crate::app) enum HandoverProgress {
     ChargesSent,
 }
 
-/// Serves `server.takeover`; one successor at a time.
-pub(in crate::app) struct HandoverServer {
-    handover: Handover,
-    is_busy: AtomicBool,
-}
+const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 
-impl HandoverServer {
-    pub(in crate::app) fn new(handover: Handover) -> Arc<Self> {
-        Arc::new(Self { handover, is_busy: AtomicBool::new(false) })
-    }
-
-    /// Drops the handles of the sockets, so that no client connects to a socket that no worker serves.
-    pub(in crate::app) fn close(&self) {
-        self.handover.close();
-    }
-
-    /// Answers successors until dropped.
+impl Handover {
+    /// Serves `server.takeover` until dropped, one successor at a time.
     pub(in crate::app) async fn run(self: Arc<Self>, listener: tokio::net::UnixListener) {
         loop {
             match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
@@ -87,12 +76,12 @@ impl HandoverServer {
 
     /// Answers on a thread of its own, because the state may be large and the successor slow.
     fn answer(self: &Arc<Self>, stream: UnixStream) {
-        let server = Arc::clone(self);
+        let handover = Arc::clone(self);
         let spawned = thread::Builder::new().name("weir-takeover".to_owned()).spawn(move || {
-            let conversed = Channel::new(stream).map(|mut channel| (server.converse(&mut channel), channel));
+            let conversed = Channel::new(stream).map(|mut channel| (handover.converse(&mut channel), channel));
             match conversed {
                 Ok((Ok(()), _)) => {}
-                Ok((Err(error), channel)) => server.handover.refuse(channel, &error),
+                Ok((Err(error), channel)) => handover.refuse(channel, &error),
                 Err(error) => tracing::error!(%error, "a takeover failed; this process continues"),
             }
         });
@@ -102,33 +91,20 @@ impl HandoverServer {
     }
 
     fn converse(&self, channel: &mut Channel) -> io::Result<()> {
-        if self.is_busy.swap(true, Ordering::AcqRel) {
+        let Ok(_busy) = self.busy.try_lock() else {
             // Closing a socket with unread data discards the answer, so the message is read first.
             channel.receive_message()?;
             return Err(io::Error::other("another process is taking over already"));
-        }
-        let _busy = Busy(&self.is_busy);
-        self.handover.give(channel)
+        };
+        self.give(channel)
     }
-}
 
-const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
-
-/// Marks the server as busy with one successor until dropped.
-struct Busy<'g>(&'g AtomicBool);
-
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
-}
-
-impl Handover {
     fn offered(&self) -> Arc<[Offered]> {
         Arc::clone(&self.offered.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn close(&self) {
+    /// Drops the handles of the sockets, so that no client connects to a socket that no worker serves.
+    pub(in crate::app) fn close(&self) {
         *self.offered.lock().unwrap_or_else(PoisonError::into_inner) = Arc::default();
     }
 

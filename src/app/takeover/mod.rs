@@ -30,7 +30,7 @@ mod successors;
 mod take;
 mod wire;
 
-pub(super) use give::{Handover, HandoverProgress, HandoverServer, Offered};
+pub(super) use give::{Handover, HandoverProgress, Offered};
 pub(super) use successors::Successors;
 pub(super) use take::{InheritedSockets, Predecessor, Previous};
 pub(super) use wire::Purpose;
