@@ -34,37 +34,10 @@ impl Trust {
     }
 }
 
-/// Fetches `url` with these further fields. `tls` is for https. Error messages do not contain the URL.
+/// Sends a request to `url`: its method, further fields and body. `tls` is for https. Error messages do not contain the URL.
 ///
 /// # Errors
 /// Why there is no response, or that its body is longer than `bytes_max`.
-pub(super) async fn get(
-    url: &Uri,
-    tls: Option<&ClientTls>,
-    headers: HeaderMap,
-    bytes_max: usize,
-) -> Result<Response<Bytes>, String> {
-    send(url, tls, (Method::GET, headers, Bytes::new()), bytes_max).await
-}
-
-/// Sends `body` to `url`, as [`get`] does.
-///
-/// # Errors
-/// As [`get`].
-pub(super) async fn post(
-    url: &Uri,
-    tls: Option<&ClientTls>,
-    headers: HeaderMap,
-    body: Bytes,
-    bytes_max: usize,
-) -> Result<Response<Bytes>, String> {
-    send(url, tls, (Method::POST, headers, body), bytes_max).await
-}
-
-/// Sends a request with any method, as [`get`] does.
-///
-/// # Errors
-/// As [`get`].
 pub(super) async fn send(
     url: &Uri,
     tls: Option<&ClientTls>,

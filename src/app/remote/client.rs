@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, ETAG, IF_NONE_MATCH};
 use http::uri::Scheme;
-use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
 use super::address::RemoteAddress;
 use super::credentials::RemoteOptions;
 use super::version::Version;
-use crate::app::fetch;
+use crate::app::fetch::send;
 use crate::fleet::etcd::{Entry, EtcdServers, KeyRange, Session, Snapshot};
 use crate::transport::net::Protocol;
 use crate::transport::net::tls::ClientTls;
@@ -130,7 +131,8 @@ impl Page {
         headers.extend(self.authorization.clone().map(|value| (AUTHORIZATION, value)));
         let tag = known.filter(|known| known.revision.contains('"'));
         headers.extend(tag.and_then(|known| Some((IF_NONE_MATCH, HeaderValue::from_str(&known.revision).ok()?))));
-        let response = fetch::get(&self.url, self.tls.as_ref(), headers, BYTES_MAX).await?;
+        let request = (Method::GET, headers, Bytes::new());
+        let response = send(&self.url, self.tls.as_ref(), request, BYTES_MAX).await?;
         match response.status() {
             StatusCode::OK => {}
             StatusCode::NOT_MODIFIED if tag.is_some() => return Ok(None),

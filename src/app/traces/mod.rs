@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, Method, Uri};
 use prost::Message;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use self::messages::{ExportRequest, KeyValue, Resource, ResourceSpans, Scope, ScopeSpans};
-use super::fetch::{Trust, post};
+use super::fetch::{Trust, send};
 use super::stoppable::StoppableTask;
 use crate::base::telemetry::TracedRequest;
 use crate::transport::proxy::SharedState;
@@ -125,7 +125,8 @@ impl Exporter {
 
 async fn deliver(endpoint: &Uri, trust: &Trust, body: Vec<u8>) -> Result<(), String> {
     let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"))]);
-    let answer = post(endpoint, trust.tls_for(endpoint)?, headers, body.into(), ANSWER_BYTES_MAX).await?;
+    let request = (Method::POST, headers, body.into());
+    let answer = send(endpoint, trust.tls_for(endpoint)?, request, ANSWER_BYTES_MAX).await?;
     if answer.status().is_success() { Ok(()) } else { Err(format!("the status of the answer is {}", answer.status())) }
 }
 
