@@ -4,13 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use crate::base::time::{Timestamp, saturating_ns};
 
-/// The latest instant that RFC 3339 can write.
-const LATEST: Duration = Duration::from_secs(253_402_300_799);
-
 /// An instant as RFC 3339 with milliseconds, in UTC.
 pub fn rfc3339(at: Timestamp) -> String {
-    let since = Duration::from_nanos(at.as_ns()).min(LATEST);
-    humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + since).to_string()
+    humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + Duration::from_nanos(at.as_ns())).to_string()
 }
 
 /// The instant of such a text; `None` if it is none.

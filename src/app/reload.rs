@@ -237,7 +237,7 @@ impl Reloader {
             Ok(Ok((read, Ok(accepted)))) => {
                 self.note_tried(read);
                 let (warnings, difference) = (accepted.config.warnings.clone(), accepted.difference.clone());
-                let Installation { restart } = self.install(*accepted);
+                let restart = self.install(*accepted);
                 self.shared.metrics.reloaded(self.now());
                 if !is_earlier {
                     self.earlier = None;
@@ -291,8 +291,8 @@ impl Reloader {
         ReloadOutcome::Refused(reason)
     }
 
-    /// Puts a configuration in force.
-    pub(super) fn install(&mut self, Accepted { config, stores, .. }: Accepted) -> Installation {
+    /// Puts a configuration in force. Returns the tables that are in force only after a restart.
+    pub(super) fn install(&mut self, Accepted { config, stores, .. }: Accepted) -> Vec<&'static str> {
         let before = self.shared.running_config.load_full();
         let mut config = with_tls_sessions(config, &before);
         let new = Installed::of(&config);
@@ -334,7 +334,7 @@ impl Reloader {
         }
         // A reload does not change these settings.
         self.installed = Installed { restart_only: self.installed.restart_only.clone(), ..new };
-        Installation { restart }
+        restart
     }
 }
 
@@ -349,10 +349,4 @@ async fn until(end: Option<Timestamp>, have_ended: bool) {
         None if !have_ended => std::future::pending().await,
         _ => sleep(RETRY_END).await,
     }
-}
-
-/// The effect of a configuration that was put in force.
-pub(super) struct Installation {
-    /// The tables that are in force only after a restart.
-    restart: Vec<&'static str>,
 }

@@ -25,7 +25,7 @@ impl Reloader {
             Ok(Ok((read, Ok(accepted)))) => {
                 self.note_tried(read);
                 let (warnings, difference) = (accepted.config.warnings.clone(), accepted.difference.clone());
-                let restart = self.install(*accepted).restart;
+                let restart = self.install(*accepted);
                 self.shared.metrics.reloaded(self.now());
                 self.earlier = Some(origin);
                 let number = version.number;

@@ -1,6 +1,5 @@
 //! The first version of a configuration: the newest one, or the last good one on disk.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,15 +36,6 @@ pub enum StartError {
 impl From<Diagnostics> for StartError {
     fn from(diagnostics: Diagnostics) -> Self {
         Self::Invalid(Box::new(diagnostics))
-    }
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Invalid(diagnostics) => diagnostics.fmt(f),
-            Self::Unreachable(reason) => f.write_str(reason),
-        }
     }
 }
 

@@ -1,11 +1,9 @@
 //! Versions of a remote configuration, and what a replica reports about them.
 
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use crate::base::time::Timestamp;
 use crate::config::{Diagnostics, Finding};
 
 /// One version of a remote configuration.
@@ -71,16 +69,13 @@ pub(super) fn problems(diagnostics: &Diagnostics) -> Vec<String> {
     findings.into_iter().map(line).chain(more).collect()
 }
 
-/// A date and time in RFC 3339, to the millisecond.
-pub(super) fn rfc3339(at: Timestamp) -> String {
-    humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_nanos(at.as_ns())).to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::admin::rfc3339;
+    use crate::base::time::Timestamp;
     use crate::config;
 
     #[test]
