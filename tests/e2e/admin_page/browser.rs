@@ -65,10 +65,11 @@ impl Browser {
     /// Waits until the visible text of the page contains `words`.
     #[track_caller]
     pub(super) fn wait_for(&self, words: &str) {
-        let until = Instant::now() + PATIENCE;
+        let began = Instant::now();
         while !self.text().contains(words) {
-            assert!(Instant::now() < until, "no {words:?} at {}: {}", self.path(), self.text());
-            std::thread::park_timeout(Duration::from_millis(20));
+            let waited = began.elapsed();
+            assert!(waited < PATIENCE, "no {words:?} at {}: {}", self.path(), self.text());
+            std::thread::park_timeout((waited / 4).clamp(Duration::from_millis(20), Duration::from_millis(250)));
         }
     }
 
