@@ -37,7 +37,7 @@ pub fn wait_for(weir: &Weir, series: &str, is_enough: impl Fn(f64) -> bool) -> f
             assert!(is_enough(value), "{series} {value}");
             return value;
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 

@@ -47,7 +47,7 @@ impl SlowService {
         (service, Upstream::answering(move |_, stream| answering.answer(stream)))
     }
 
-    /// Runs `test` while 24 clients of `weir` ask again and again, 40 ms after a refusal. Returns the answers of the service.
+    /// Runs `test` while 24 clients of `weir` ask again and again, 100 ms after a refusal. Returns the answers of the service.
     pub fn under_load(weir: &Weir, test: impl FnOnce()) -> usize {
         let address = weir.address();
         let (is_over, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -58,7 +58,7 @@ impl SlowService {
                     while !is_over.load(Ordering::Relaxed) {
                         match client.get("/").status {
                             200 => _ = answered.fetch_add(1, Ordering::Relaxed),
-                            429 | 502 | 503 => std::thread::sleep(Duration::from_millis(40)),
+                            429 | 502 | 503 => std::thread::sleep(Duration::from_millis(100)),
                             other => panic!("{other}"),
                         }
                     }
