@@ -18,7 +18,6 @@ use crate::support::{Client, NEVER, Upstream, Weir, echo};
 const DESCRIPTORS: usize = 1024;
 const TO_SERVICE: usize = (DESCRIPTORS - 144) / 2;
 const CONNECTIONS: usize = 200;
-const STREAMS: usize = 64;
 
 /// A service that answers `/slow` once the sender is dropped.
 fn slow() -> (Upstream, Sender<()>) {
@@ -67,13 +66,13 @@ impl AnswerCounts {
     }
 }
 
-/// Opens an HTTP/2 connection from `ip` and sends a request on each of its streams.
-async fn ask_greedily(ip: Ipv4Addr, address: SocketAddr, counts: Arc<AnswerCounts>) {
+/// Opens an HTTP/2 connection from `ip` and sends a request on each of so many streams.
+async fn ask_greedily(streams: usize, ip: Ipv4Addr, address: SocketAddr, counts: Arc<AnswerCounts>) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((ip, 0).into()).unwrap();
     let (mut send, connection) = h2::client::handshake(socket.connect(address).await.unwrap()).await.unwrap();
     tokio::spawn(connection);
-    for _ in 0..STREAMS {
+    for _ in 0..streams {
         send = send.ready().await.unwrap();
         let (response, _) = send.send_request(Request::get("http://a/slow").body(()).unwrap(), true).unwrap();
         let counts = Arc::clone(&counts);
@@ -87,11 +86,12 @@ fn good(address: SocketAddr) -> Client {
 
 /// Greedy clients at so many addresses use all connections that they can get; another client is served.
 fn others_are_served(addresses: usize) {
+    const STREAMS: usize = 16;
     let (upstream, may_end) = slow();
     let weir = start(DESCRIPTORS, &Weir::config(&upstream, "", NEVER));
     let (runtime, counts) = (Runtime::new().unwrap(), Arc::<AnswerCounts>::default());
     let ip = |connection| Ipv4Addr::new(127, 0, 1, u8::try_from(connection % addresses).unwrap());
-    let ask = |connection| runtime.spawn(ask_greedily(ip(connection), weir.address(), Arc::clone(&counts)));
+    let ask = |connection| runtime.spawn(ask_greedily(STREAMS, ip(connection), weir.address(), Arc::clone(&counts)));
     let asking: Vec<_> = (0..CONNECTIONS).map(ask).collect();
     for asked in asking {
         runtime.block_on(asked).unwrap();
@@ -221,9 +221,10 @@ fn a_client_with_many_connections_leaves_a_small_upstream_to_others() {
 
 #[test]
 fn a_client_with_many_streams_leaves_a_small_upstream_to_others() {
+    const STREAMS: usize = 64;
     let (runtime, counts) = (Runtime::new().unwrap(), Arc::<AnswerCounts>::default());
     let greedy = |weir: &Weir| {
-        runtime.block_on(ask_greedily(Ipv4Addr::LOCALHOST, weir.address(), Arc::clone(&counts)));
+        runtime.block_on(ask_greedily(STREAMS, Ipv4Addr::LOCALHOST, weir.address(), Arc::clone(&counts)));
     };
     let _running = a_small_upstream_serves_others("", greedy, good_over_h1);
     let AnswerCounts { ok, late, .. } = &*counts;
