@@ -88,9 +88,9 @@ fn serve(mut stream: BufReader<StreamOwned<ServerConnection, TcpStream>>) {
 /// Sends all bytes back, and its last word at the end.
 fn talk(mut stream: BufReader<StreamOwned<ServerConnection, TcpStream>>) {
     stream.get_mut().write_all(AGREE.as_bytes()).unwrap();
-    let mut byte = [0];
-    while stream.read(&mut byte).is_ok_and(|len| len > 0) {
-        stream.get_mut().write_all(&byte).unwrap();
+    let mut piece = [0; 1 << 14];
+    while let Ok(len @ 1..) = stream.read(&mut piece) {
+        stream.get_mut().write_all(&piece[..len]).unwrap();
     }
     let _ = stream.get_mut().write_all(b"over");
     stream.get_mut().conn.send_close_notify();
