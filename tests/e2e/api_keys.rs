@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -209,6 +210,7 @@ fn a_key_is_rotated_under_load_without_a_failed_request() {
                 failed.lock().unwrap().push((answer.status, answer.text()));
             }
             (if key == old { &by_old } else { &by_new })[number].fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(5));
         }
     };
     let each_passes = |counts: &[AtomicUsize; 4]| {

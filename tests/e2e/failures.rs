@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
+use std::time::Duration;
 
 use crate::support::{Client, NEVER, Upstream, Weir, echo, over_h2};
 
@@ -197,7 +198,7 @@ fn the_total_bounds_head_and_body() {
         if peer.head().is_some_and(|head| head.target() == "/drip") {
             peer.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
             while peer.send("1\r\nx\r\n") {
-                thread::yield_now();
+                thread::sleep(Duration::from_millis(1));
             }
         }
         peer.rest();

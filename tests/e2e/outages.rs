@@ -143,7 +143,7 @@ fn an_endpoint_without_valid_answers_to_checks_is_unhealthy() {
     let mute = Upstream::serving(|mut peer| drop(peer.rest()));
     let garbage = Upstream::saying("SSH-2.0-OpenSSH_9.9\r\n\r\n");
     let alive = Upstream::answering(echo);
-    let health = "health = { path = \"/\", interval = \"10ms\", timeout = \"3s\", unhealthy_after = 2 }";
+    let health = "health = { path = \"/\", interval = \"200ms\", timeout = \"3s\", unhealthy_after = 2 }";
     let weir = Weir::with(&format!("{}{NEVER}", upstream("a", &[&mute, &garbage, &alive], health)));
     for endpoint in [&mute, &garbage] {
         weir.wait_until("the endpoint is out", || series(&weir, "weir_endpoint_healthy", endpoint) == 0.0);

@@ -49,6 +49,7 @@ fn members_follow_etcd_and_stay_without_it() {
     let until = Instant::now() + Duration::from_millis(1500);
     while Instant::now() < until {
         assert!(weirs.iter().all(|weir| weir.metric(REPLICAS) == 3.0), "longer than `leave_after`");
+        std::thread::sleep(Duration::from_millis(20));
     }
     etcd.restart();
     for weir in &weirs {
