@@ -21,8 +21,8 @@ type Trial = fn() -> String;
 const TRIALS: [(&str, Trial); 7] = [
     ("reloads", || reliability::reloads(16, 100)),
     ("replacements", || reliability::replacements(16, 20)),
-    ("outage", || reliability::outages(16, 10, 1)),
-    ("outages", || reliability::outages(16, 10, 3)),
+    ("outage", || reliability::outages(16, 10, 1, Duration::ZERO)),
+    ("outages", || reliability::outages(16, 10, 3, Duration::ZERO)),
     ("descriptors", || reliability::descriptors(2000, Duration::from_secs(20))),
     ("held", || reliability::held(1000, Duration::from_secs(4))),
     ("soak", || reliability::soak(Duration::from_mins(10))),

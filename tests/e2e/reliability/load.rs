@@ -1,12 +1,12 @@
-//! Clients that ask as fast as they are answered.
+//! Clients that ask again and again.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::support::{Client, PATIENCE};
+use crate::support::{Client, PATIENCE, SetOnDrop};
 
 /// What became of all requests so far.
 #[derive(Default)]
@@ -22,21 +22,27 @@ pub struct Load {
 
 impl Load {
     /// Lets so many clients ask at `address` while `during` runs. Every second one connects anew for each request.
-    pub fn during<T>(address: SocketAddr, clients: usize, during: impl FnOnce(&Self) -> T) -> (Self, T) {
+    /// Each pauses for `pause` after an answer.
+    pub fn during<T>(
+        address: SocketAddr,
+        clients: usize,
+        pause: Duration,
+        during: impl FnOnce(&Self) -> T,
+    ) -> (Self, T) {
         let load = Self::default();
         let result = std::thread::scope(|scope| {
             for client in 0..clients {
                 let load = &load;
-                scope.spawn(move || load.ask(address, client.is_multiple_of(2)));
+                scope.spawn(move || load.ask(address, pause, client.is_multiple_of(2)));
             }
             // Also if it panics, so that there is an end.
-            let _over = Over(&load.is_over);
+            let _over = SetOnDrop(&load.is_over);
             during(&load)
         });
         (load, result)
     }
 
-    fn ask(&self, address: SocketAddr, is_kept: bool) {
+    fn ask(&self, address: SocketAddr, pause: Duration, is_kept: bool) {
         while !self.is_over.load(Ordering::Relaxed) {
             let stream = match TcpStream::connect(address) {
                 Ok(stream) => stream,
@@ -50,6 +56,7 @@ impl Load {
                 match one(&mut client) {
                     Ok((status, is_last)) => {
                         self.answered(began, status);
+                        std::thread::sleep(pause);
                         if is_last || !is_kept || self.is_over.load(Ordering::Relaxed) {
                             break;
                         }
@@ -107,14 +114,6 @@ impl Load {
     pub fn wait_for(&self, more: u64) {
         let before = self.good();
         crate::ops::until("answers", || self.good() >= before + more);
-    }
-}
-
-struct Over<'l>(&'l AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

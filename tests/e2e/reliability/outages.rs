@@ -9,8 +9,8 @@ use crate::support::{NEVER, Weir};
 /// How soon there is to be full service again. Requests that begin later must pass, however long their answers take.
 const BACK_WITHIN: Duration = Duration::from_secs(2);
 
-/// Stops one of `endpoints` and starts it again, `count` times, while `clients` ask. Says what it saw.
-pub fn outages(clients: usize, count: usize, endpoints: usize) -> String {
+/// Stops one of `endpoints` and starts it again, `count` times, while `clients` ask, with `pause` after an answer. Says what it saw.
+pub fn outages(clients: usize, count: usize, endpoints: usize, pause: Duration) -> String {
     let mut upstreams: Vec<_> = (0..endpoints).map(|_| quick()).collect();
     let urls: Vec<_> = upstreams.iter().map(|upstream| format!("http://{}", upstream.address())).collect();
     let text = if endpoints == 1 {
@@ -19,7 +19,7 @@ pub fn outages(clients: usize, count: usize, endpoints: usize) -> String {
         format!("[upstreams.a]\nendpoints = {urls:?}\neject = {{ after = 5, for = \"10s\" }}\n")
     };
     let weir = Weir::with(&format!("{text}{NEVER}"));
-    let (load, back_after) = Load::during(weir.address(), clients, |load| {
+    let (load, back_after) = Load::during(weir.address(), clients, pause, |load| {
         let mut back_after = Vec::new();
         for number in 0..count {
             load.wait_for(100);

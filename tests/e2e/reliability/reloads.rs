@@ -1,5 +1,7 @@
 //! Reloads under load.
 
+use std::time::Duration;
+
 use super::load::Load;
 use super::service::quick;
 use super::{BUDGET, budget, left};
@@ -14,7 +16,7 @@ pub fn reloads(clients: usize, count: usize) -> String {
         Weir::config(&upstream, "", &format!("{}{other}", budget()))
     };
     let weir = Weir::start_as(&config(0));
-    let (load, seen) = Load::during(weir.address(), clients, |load| {
+    let (load, seen) = Load::during(weir.address(), clients, Duration::ZERO, |load| {
         load.wait_for(20);
         let mut seen = 0;
         for number in 1..=count {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::descriptors::open;
 use super::service::quick;
 use super::traffic::{HOST, Traffic};
-use crate::support::{Cert, Upstream, Weir, trusting};
+use crate::support::{Cert, SetOnDrop, Upstream, Weir, trusting};
 
 /// What a process has.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +92,7 @@ fn run(traffic: &Traffic, weirs: &[&Weir; 2], time: Duration) -> [(usize, usize)
         for kind in Traffic::KINDS {
             scope.spawn(move || traffic.run(kind));
         }
-        let _over = Over(&traffic.is_over);
+        let _over = SetOnDrop(&traffic.is_over);
         while began.elapsed() < time {
             for (weir, seen) in weirs.iter().zip(&mut seen) {
                 weir.signal("HUP");
@@ -110,14 +110,6 @@ fn run(traffic: &Traffic, weirs: &[&Weir; 2], time: Duration) -> [(usize, usize)
         };
         (median(&seen[..third]), median(&seen[seen.len() - third..]))
     })
-}
-
-struct Over<'t>(&'t AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// What they have when nobody asks them any more.
