@@ -12,7 +12,7 @@ use crate::ops::until;
 use crate::support::{NEVER, PATIENCE_OF_TEST, Weir};
 
 const IN_FLIGHT: usize = 500;
-const ROUNDS: usize = 12;
+const ROUNDS: usize = 4;
 
 /// The connections of a service: all so far, and those open now.
 #[derive(Default)]

@@ -172,7 +172,7 @@ fn all_requests_of_both_workers_get_their_turn() {
             let address = weir.address();
             std::thread::spawn(move || {
                 let mut client = Client::connect(address);
-                (0..100).all(|_| client.get("/").status == 200)
+                (0..30).all(|_| client.get("/").status == 200)
             })
         })
         .collect();
