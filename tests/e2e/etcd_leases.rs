@@ -27,16 +27,9 @@ fn patient(etcd: &Etcd) -> String {
     format!("etcd = [\"http://{}\"]\ntimeout = \"5s\"\n", etcd.address())
 }
 
-fn wait_for_store(weir: &Weir, is_up: bool) {
-    until("the store", || {
-        let text = Client::connect(weir.admin()).get("/metrics").text();
-        text.lines().any(|line| line.starts_with("weir_store_up{") && line.ends_with(" 1") == is_up)
-    });
-}
-
 fn start(replicas: usize, upstream: &Upstream, rest: &str) -> Fleet {
     let fleet = Fleet::start(replicas, upstream, rest);
-    fleet.weirs.iter().for_each(|weir| wait_for_store(weir, true));
+    fleet.wait_for_stores(true);
     fleet
 }
 
@@ -50,10 +43,6 @@ fn pass(fleet: &Fleet, path: &str, before: usize, at_least: usize) -> usize {
         passed >= at_least
     });
     passed
-}
-
-fn fallbacks(fleet: &Fleet) -> f64 {
-    fleet.metric("weir_fallback_decisions_total{limit=\"each\"}")
 }
 
 /// All replicas together spend what etcd has lent, and no more. What one of them does not need goes to the others.
@@ -72,7 +61,7 @@ fn all_units_and_no_more_are_spent() {
         let passed = passed + more.passed();
         println!("{limit}: admitted {passed} / allowed 600");
         assert!(passed <= 600, "{limit}: {passed}");
-        assert_eq!(fallbacks(&fleet), 0.0, "{limit}");
+        assert_eq!(fleet.fallbacks(), 0.0, "{limit}");
         until("unspent units go back", || fleet.metric("weir_lease_units{limit=\"each\"}") == 0.0);
     }
 }
@@ -102,7 +91,7 @@ fn units_of_a_dead_replica_come_back() {
         is_lent
     });
     assert!(is_lent, "every replica has given its units back before it died");
-    assert_eq!(fallbacks(&survivor), 0.0);
+    assert_eq!(survivor.fallbacks(), 0.0);
 }
 
 /// A replica that is stopped gives back what it has not spent, and etcd keeps what it has.
@@ -122,7 +111,7 @@ fn a_replica_that_ends_settles_its_loans() {
     let more = fleet.ask(100, 3, &["/a"]);
     more.assert_only(&[200, 429]);
     assert_eq!(passed + more.passed(), 100);
-    assert_eq!(fallbacks(&fleet), 0.0);
+    assert_eq!(fleet.fallbacks(), 0.0);
 }
 
 /// Without etcd each replica decides by its share, and etcd hears of it later.
@@ -140,18 +129,18 @@ fn a_fleet_goes_on_without_etcd() {
     ask(300);
     etcd.kill();
     ask(300);
-    fleet.weirs.iter().for_each(|weir| wait_for_store(weir, false));
-    let before = fallbacks(&fleet);
+    fleet.wait_for_stores(false);
+    let before = fleet.fallbacks();
     until("borrowed units are spent or expired", || {
         ask(30);
-        fallbacks(&fleet) > before
+        fleet.fallbacks() > before
     });
     etcd.restart();
-    fleet.weirs.iter().for_each(|weir| wait_for_store(weir, true));
+    fleet.wait_for_stores(true);
     until("etcd lends again", || {
-        let before = fallbacks(&fleet);
+        let before = fleet.fallbacks();
         ask(30);
-        fallbacks(&fleet) == before
+        fleet.fallbacks() == before
     });
     let passed = pass(&fleet, "/a", passed, 1450);
     println!("an outage of etcd: admitted {passed} / allowed 1500");
@@ -198,7 +187,7 @@ fn clocks_may_differ() {
         let etcd = Etcd::start();
         let config = Weir::config(&upstream, "", &config(&patient(&etcd), limit));
         let fleet = Fleet::with_clocks(&config, &clocks);
-        fleet.weirs.iter().for_each(|weir| wait_for_store(weir, true));
+        fleet.wait_for_stores(true);
         let (begin, pace) = (Instant::now(), Duration::from_millis(30));
         let answers = fleet.during(9, pace, &["/"], || std::thread::park_timeout(Duration::from_secs(8)));
         answers.assert_only(&[200, 429]);

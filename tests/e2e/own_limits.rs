@@ -5,7 +5,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 
-use crate::redis::wait_for_stores;
 use crate::support::{Answer, Client, Fleet, Redis, Upstream, Weir, over_h2};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -158,7 +157,7 @@ fn a_limit_in_redis_is_shown_as_a_copy() {
         redis.url()
     );
     let fleet = Fleet::start(2, &upstream, &format!("{store}{shared}{CLIENT_API}"));
-    wait_for_stores(&fleet, true);
+    fleet.wait_for_stores(true);
     let (token, own) = (of("111"), |weir: &Weir, token: &str| limits(weir, token)["limits"][0].clone());
     let [first, second] = &fleet.weirs[..] else { panic!("two replicas") };
     let shown = own(first, &token);

@@ -3,7 +3,6 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::redis::wait_for_stores;
 use crate::support::{Answer, Client, Fleet, Redis, Upstream, Weir, over_h2};
 
 /// A time of the wall clock, in seconds from now, as RFC 3339.
@@ -128,7 +127,7 @@ fn replicas_with_other_clocks_follow_the_highest_rule_at_most() {
         at(1800),
     );
     let fleet = Fleet::with_clocks(&Weir::config(&upstream, "", &config), &["+0", "+3600"]);
-    wait_for_stores(&fleet, true);
+    fleet.wait_for_stores(true);
     let mut clients: Vec<_> = fleet.weirs.iter().map(|weir| Client::connect(weir.address())).collect();
     let mut answers = |client: usize| (0..110).filter(|_| clients[client].get("/").status == 200).count();
     assert_eq!([answers(1), answers(0), answers(1)], [0, 100, 0]);

@@ -88,7 +88,7 @@ fn a_greedy_client_gets_the_limit(strategy: &str, store: &str, set: impl Fn(bool
     let upstream = Upstream::start();
     let store = format!("[store.main]\n{store}\ntimeout = \"{TIMEOUT_MS}ms\"\n{GREEDY}");
     let fleet = Fleet::start(REPLICAS, &upstream, &config(strategy, &store));
-    wait_for_store(&fleet);
+    fleet.wait_for_stores(true);
     let (begin, mut back) = (Instant::now(), Instant::now());
     let answers = fleet.during(6, Duration::from_millis(40), &["/greedy"], || {
         for (is_away, seconds) in [(false, 3), (true, 5), (false, 4)] {
@@ -115,7 +115,7 @@ fn held_requests_keep_the_rate() {
         let (redis, upstream) = (Redis::start(), Upstream::start());
         let store = format!("[store.main]\nredis = [\"{}\"]\ntimeout = \"{TIMEOUT_MS}ms\"\n{HOLD}", redis.url());
         let fleet = Fleet::start(REPLICAS, &upstream, &config(strategy, &store));
-        wait_for_store(&fleet);
+        fleet.wait_for_stores(true);
         let begin = Instant::now();
         let answers = fleet.during(12, Duration::ZERO, &["/"], || {
             for is_away in [false, true, false] {
@@ -168,7 +168,7 @@ fn flapping_connections_admit_no_more(strategy: &str, store: &str, relay: &Relay
     let upstream = Upstream::start();
     let store = format!("[store.main]\n{store}\ntimeout = \"{TIMEOUT_MS}ms\"\n{}", limit(&BUSY));
     let fleet = Fleet::start(REPLICAS, &upstream, &config(strategy, &store));
-    wait_for_store(&fleet);
+    fleet.wait_for_stores(true);
     let clients = 8;
     let pace = Duration::from_secs(clients as u64) / u32::try_from(2 * UNITS).unwrap();
     let (mut passed, mut begin, mut end) = (0, Instant::now(), Instant::now());
@@ -201,7 +201,7 @@ fn obedient_clients_pass(strategy: &str, store: &str, algorithms: &[(&str, &str)
     let limits: String = algorithms.iter().map(limit).collect();
     let store = format!("[store.main]\n{store}\ntimeout = \"{TIMEOUT_MS}ms\"\n{limits}");
     let fleet = Fleet::start(REPLICAS, &upstream, &config(strategy, &store));
-    wait_for_store(&fleet);
+    fleet.wait_for_stores(true);
     let of = |kind: &str| algorithms.iter().map(|(name, _)| format!("/{name}/{kind}")).collect::<Vec<_>>();
     let (busy, mut all) = (of("busy"), of("idle"));
     all.extend(of("busy"));
@@ -219,7 +219,7 @@ fn obedient_clients_pass(strategy: &str, store: &str, algorithms: &[(&str, &str)
     check("begin", &paced((&fleet, &upstream), &all, Duration::from_secs(5)));
     check("idle", &paced((&fleet, &upstream), &busy, Duration::from_secs(5)));
     set(false);
-    wait_for_store(&fleet);
+    fleet.wait_for_stores(true);
     check("after", &paced((&fleet, &upstream), &all, Duration::from_secs(4)));
 }
 
@@ -235,13 +235,4 @@ fn paced((fleet, upstream): (&Fleet, &Upstream), targets: &[String], time: Durat
         // A busy machine takes longer.
         until("each target is asked", || upstream.received().len() > before + targets.len());
     })
-}
-
-fn wait_for_store(fleet: &Fleet) {
-    for weir in &fleet.weirs {
-        until("the store", || {
-            let text = Client::connect(weir.admin()).get("/metrics").text();
-            text.lines().any(|line| line.starts_with("weir_store_up{") && line.ends_with(" 1"))
-        });
-    }
 }

@@ -6,7 +6,6 @@ use http_body_util::Empty;
 use crate::body_units::{models, spent, tokens, wait_for_spent};
 use crate::fleet_stream::Replicas;
 use crate::ops::until;
-use crate::redis::wait_for_stores;
 use crate::support::{Client, Fleet, Redis, Upstream, Weir, over_h2};
 
 /// A stream that stops behind its first event, which names 2051 tokens.
@@ -123,7 +122,7 @@ fn a_reservation_in_redis_ends_with_its_replica() {
         let store = format!("[store.main]\nredis = [\"{}\"]\ntimeout = \"5s\"\n", redis.url());
         let limit = format!("[[limit]]\nname = \"{strategy}\"\nkey = []\n{WHOLE}");
         let fleet = Fleet::start(2, &upstream, &format!("{}{store}{limit}", fleet(strategy)));
-        wait_for_stores(&fleet, true);
+        fleet.wait_for_stores(true);
         comes_back(fleet, |_| {});
     }
 }
@@ -136,7 +135,7 @@ fn a_reservation_of_a_limiter_ends_with_its_replica() {
     let limiter = Fleet::start(1, &Upstream::start(), &config);
     let store = format!("[store.main]\nservice = \"http://{}\"\ntimeout = \"5s\"\n", limiter.weirs[0].grpc());
     let fleet = Fleet::start(2, &upstream, &format!("{}{store}{limit}", fleet("service")));
-    wait_for_stores(&fleet, true);
+    fleet.wait_for_stores(true);
     comes_back(fleet, |_| {});
 }
 

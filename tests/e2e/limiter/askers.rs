@@ -14,7 +14,7 @@ use weir::fleet::stores::service::proto::{
 
 use super::{channel, runtime};
 use crate::ops::until;
-use crate::support::{Cert, Client, Fleet, Link, Relay, Upstream, Weir};
+use crate::support::{Cert, Client, Fleet, Link, Relay, Upstream, Weir, over_all, over_paths};
 
 /// The replicas that ask.
 const ASKERS: usize = 2;
@@ -22,11 +22,6 @@ const ASKERS: usize = 2;
 /// `[fleet]` with this strategy of limits without one.
 fn fleet(strategy: &str) -> String {
     format!("[fleet]\nstrategy = {strategy}\nreplicas = {ASKERS}\nsecret = {{ env = \"WEIR_FLEET_SECRET\" }}\n")
-}
-
-/// A limit `all` over everything, with these lines.
-fn over_all(lines: &str) -> String {
-    format!("[[limit]]\nname = \"all\"\nkey = []\n{lines}\n")
 }
 
 /// A limiter with these limits, and `[grpc]` with these lines.
@@ -41,28 +36,13 @@ const ANY_PORT: &str = "listen = \"127.0.0.1:0\"";
 fn askers(upstream: &Upstream, store: &str, limits: &str) -> Fleet {
     let rest = format!("{}[store.main]\n{store}\n{limits}", fleet("\"service\""));
     let fleet = Fleet::start(ASKERS, upstream, &rest);
-    wait_for_limiter(&fleet, true);
+    fleet.wait_for_stores(true);
     fleet
 }
 
 /// The lines of a store that is the limiter at this address. Its timeout is for a machine that is busy with other tests.
 fn patient(address: SocketAddr) -> String {
     format!("service = \"http://{address}\"\ntimeout = \"5s\"")
-}
-
-/// Waits until each replica says that the limiter decides, or that it does not.
-fn wait_for_limiter(fleet: &Fleet, is_up: bool) {
-    for weir in &fleet.weirs {
-        until("the limiter", || {
-            let text = Client::connect(weir.admin()).get("/metrics").text();
-            let mut nodes = text.lines().filter(|line| line.starts_with("weir_store_up{")).peekable();
-            nodes.peek().is_some() && nodes.all(|line| line.ends_with(" 1")) == is_up
-        });
-    }
-}
-
-fn fallbacks(fleet: &Fleet) -> f64 {
-    fleet.metric("weir_fallback_decisions_total{limit=\"all\"}")
 }
 
 /// Limits of 100 from which nothing comes back during a test.
@@ -87,7 +67,7 @@ fn exactly_the_limit_passes() {
         let answers = fleet.ask(300, 8, &["/"]);
         answers.assert_only(&[200, 429]);
         assert_eq!(answers.passed(), 100, "{limit}");
-        assert_eq!(fallbacks(&fleet), 0.0, "{limit}");
+        assert_eq!(fleet.fallbacks(), 0.0, "{limit}");
         // Once a key is denied, the limiter is not asked about it again.
         let calls = limiter.metric("weir_grpc_checks_total{result=\"refused\",service=\"charges\"}");
         assert!(calls <= 4.0 * 8.0, "{limit}: {calls} calls");
@@ -108,7 +88,7 @@ fn all_limits_are_charged_or_none() {
     let passed: Vec<_> = ["/a", "/more", "/b", "/c"].map(|path| fleet.ask(150, 6, &[path]).passed()).into();
     // 30 for each path, or its override, until 100 in all. What a path refused took nothing from the others.
     assert_eq!(passed, [30, 40, 30, 0]);
-    assert_eq!(fallbacks(&fleet), 0.0);
+    assert_eq!(fleet.fallbacks(), 0.0);
 }
 
 #[test]
@@ -129,7 +109,7 @@ fn what_a_service_does_not_get_is_given_back() {
             passed >= 100
         });
         assert_eq!(passed + fleet.ask(200, 4, &["/"]).passed(), 100, "{limit}");
-        assert_eq!((upstream.received().len(), fallbacks(&fleet)), (100, 0.0), "{limit}");
+        assert_eq!((upstream.received().len(), fleet.fallbacks()), (100, 0.0), "{limit}");
     }
 }
 
@@ -163,7 +143,7 @@ fn a_client_that_leaves_takes_nothing() {
         serde_json::from_slice::<serde_json::Value>(&answer.body).unwrap()["remaining"].as_u64()
     };
     until("all refunds", || left() == Some(100));
-    wait_for_limiter(&fleet, true);
+    fleet.wait_for_stores(true);
     let mut passed = 0;
     until("all units", || {
         passed += fleet.ask(30, 2, &["/"]).passed();
@@ -199,7 +179,7 @@ fn limits_settle_hold_and_watch() {
     assert!(begin.elapsed() >= Duration::from_millis(500), "eight requests at ten a second, two at once");
     let shadow = fleet.metric("weir_limit_decisions_total{decision=\"shadow_refused\",limit=\"watched\"}");
     assert!(shadow >= 8.0, "{shadow}");
-    assert_eq!(fallbacks(&fleet), 0.0);
+    assert_eq!(fleet.fallbacks(), 0.0);
 }
 
 /// A limiter that is killed and comes back without its states: no client sees an error, and no unit is spent twice.
@@ -216,10 +196,10 @@ fn a_killed_limiter_refills_nothing() {
     let mut second = None;
     let during = fleet.during(4, pace, &["/"], || {
         drop(first);
-        wait_for_limiter(&fleet, false);
-        until("decisions without it", || fallbacks(&fleet) > 20.0);
+        fleet.wait_for_stores(false);
+        until("decisions without it", || fleet.fallbacks() > 20.0);
         second = Some(limiter(&upstream, &format!("listen = \"{address}\""), &limit));
-        wait_for_limiter(&fleet, true);
+        fleet.wait_for_stores(true);
     });
     during.assert_only(&[200, 429]);
     let mut passed = 100 + during.passed();
@@ -246,12 +226,12 @@ fn a_new_limiter_waits_for_all_replicas() {
     let rest = format!("{}[store.main]\n{}\n{limit}", fleet("\"service\""), patient(address));
     // The other one of two replicas is not there.
     let fleet = Fleet::start(1, &upstream, &rest);
-    wait_for_limiter(&fleet, true);
+    fleet.wait_for_stores(true);
     drop(first);
-    wait_for_limiter(&fleet, false);
+    fleet.wait_for_stores(false);
     let begin = std::time::Instant::now();
     let _second = limiter(&upstream, &format!("listen = \"{address}\""), &limit);
-    wait_for_limiter(&fleet, true);
+    fleet.wait_for_stores(true);
     assert!(begin.elapsed() >= Duration::from_secs(2), "{:?}", begin.elapsed());
 }
 
@@ -267,10 +247,10 @@ fn a_paused_limiter_charges_nothing_late() {
     assert_eq!(fleet.ask(60, 4, &["/"]).passed(), 60);
     let during = fleet.during(4, Duration::from_millis(10), &["/"], || {
         limiter.signal("STOP");
-        wait_for_limiter(&fleet, false);
-        until("decisions without it", || fallbacks(&fleet) > 20.0);
+        fleet.wait_for_stores(false);
+        until("decisions without it", || fleet.fallbacks() > 20.0);
         limiter.signal("CONT");
-        wait_for_limiter(&fleet, true);
+        fleet.wait_for_stores(true);
     });
     during.assert_only(&[200, 429]);
     let mut passed = 60 + during.passed();
@@ -297,7 +277,7 @@ fn each_mode_decides_at_once() {
         let answers = fleet.ask(300, 2, &["/"]);
         answers.assert_only(&[200, 429]);
         assert_eq!(answers.passed(), passed, "{on_failure}");
-        assert!(fallbacks(&fleet) > 0.0, "{on_failure}");
+        assert!(fleet.fallbacks() > 0.0, "{on_failure}");
     }
 }
 
@@ -312,7 +292,7 @@ fn a_limit_that_differs_is_decided_here() {
     let other = "[[limit]]\nname = \"y\"\nkey = []\nrate = \"1000/day\"\n";
     let fleet = askers(&upstream, &patient(limiter.grpc()), &format!("{}{other}", limits("1000")));
     assert_eq!(fleet.ask(200, 4, &["/"]).passed(), 40, "the limit that both have is exact");
-    assert_eq!(fallbacks(&fleet), 0.0);
+    assert_eq!(fleet.metric("weir_fallback_decisions_total{limit=\"all\"}"), 0.0);
     for weir in &fleet.weirs {
         for (limit, kind) in [("x", "rule"), ("y", "limit")] {
             weir.wait_for_line(&format!("\"limit\":\"{limit}\""));
@@ -345,7 +325,7 @@ fn certificates_and_the_name_are_checked() {
     let own = format!("tls.cert = \"{}\"\ntls.key = \"{}\"\n", path("own.pem"), path("own.key"));
     let fleet = askers(&upstream, &format!("service = \"https://localhost:{port}\"\n{tls}{own}"), &limit);
     assert_eq!(fleet.ask(60, 4, &["/"]).passed(), 20);
-    assert_eq!(fallbacks(&fleet), 0.0);
+    assert_eq!(fleet.fallbacks(), 0.0);
     for (what, host, lines) in
         [("no certificate", "localhost", tls.clone()), ("another name", "127.0.0.1", format!("{tls}{own}"))]
     {
@@ -354,7 +334,7 @@ fn certificates_and_the_name_are_checked() {
         let refused = Fleet::start(1, &upstream, &config);
         refused.weirs[0].wait_for_line("a node of a store does not answer");
         refused.ask(4, 1, &["/"]).assert_only(&[200]);
-        assert!(self::fallbacks(&refused) > 0.0, "{what}");
+        assert!(refused.fallbacks() > 0.0, "{what}");
     }
 }
 
@@ -421,9 +401,9 @@ fn an_address_is_enough() {
     let limiter = limiter(&upstream, ANY_PORT, &limit);
     let strategy = format!("{{ use = \"service\", url = \"http://{}\" }}", limiter.grpc());
     let fleet = Fleet::start(ASKERS, &upstream, &format!("{}{limit}", fleet(&strategy)));
-    wait_for_limiter(&fleet, true);
+    fleet.wait_for_stores(true);
     // Its timeout is 10 ms. Each decision that was made without it may count on one side only.
-    let (mut passed, without) = (0, || fallbacks(&fleet));
+    let (mut passed, without) = (0, || fleet.fallbacks());
     let mut ask = |requests: usize| {
         let answers = fleet.ask(requests, 1, &["/"]);
         answers.assert_only(&[200, 429]);

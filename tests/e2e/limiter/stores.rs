@@ -1,8 +1,7 @@
 //! Limits of callers whose state is in Redis.
 
 use super::{Caller, of};
-use crate::ops::until;
-use crate::support::{Client, Fleet, Redis, Upstream, Weir};
+use crate::support::{Fleet, Redis, Upstream};
 
 fn start(redis: &Redis, upstream: &Upstream, strategy: &str) -> Fleet {
     let fleet = Fleet::start(
@@ -37,18 +36,8 @@ fn start(redis: &Redis, upstream: &Upstream, strategy: &str) -> Fleet {
             redis.url()
         ),
     );
-    for weir in &fleet.weirs {
-        until("the store", || Client::connect(weir.admin()).get("/metrics").text().contains("weir_store_up{"));
-        until("the store is up", || {
-            let text = Client::connect(weir.admin()).get("/metrics").text();
-            text.lines().any(|line| line.starts_with("weir_store_up{") && line.ends_with(" 1"))
-        });
-    }
+    fleet.wait_for_stores(true);
     fleet
-}
-
-fn fallbacks(weir: &Weir) -> f64 {
-    weir.metric("weir_fallback_decisions_total{limit=\"shared\"}")
 }
 
 #[test]
@@ -69,7 +58,7 @@ fn replicas_share_a_limit() {
     assert_eq!(one.ask("8", "local", 2), (false, 1));
     assert_eq!(one.ask("8", "local", 1), (true, 0));
     assert_eq!(other.ask("9", "local", 2), (true, 1));
-    assert!(fleet.weirs.iter().all(|weir| fallbacks(weir) == 0.0));
+    assert_eq!(fleet.fallbacks(), 0.0);
 }
 
 #[test]
@@ -79,7 +68,7 @@ fn leases_serve_callers() {
     let mut callers = [0, 1].map(|index| Caller::of(&fleet.weirs[index]));
     let passed = (0..30).filter(|index| callers[index % 2].ask("7", "x", 1).0).count();
     assert_eq!(passed, 10);
-    assert!(fleet.weirs.iter().all(|weir| fallbacks(weir) == 0.0));
+    assert_eq!(fleet.fallbacks(), 0.0);
 }
 
 #[test]
@@ -90,5 +79,5 @@ fn without_the_store_a_share_is_left() {
     let mut caller = Caller::of(&fleet.weirs[0]);
     let passed = (0..20).filter(|_| caller.check(of("7", "x", 1)).unwrap().allowed).count();
     assert_eq!(passed, 5);
-    assert!(fallbacks(&fleet.weirs[0]) > 0.0);
+    assert!(fleet.weirs[0].fallbacks() > 0.0);
 }

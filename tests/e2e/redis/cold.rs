@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::ops::{count_lines, until};
-use crate::support::{Fleet, Redis, Upstream};
+use crate::support::{Fleet, Redis, Upstream, Weir};
 
-use super::{REPLICAS, fallbacks, patient, shared, start, three, wait_for_stores};
+use super::{REPLICAS, patient, shared, start, three};
 
 const BUDGET: usize = 200;
 const CLIENTS: usize = 6;
@@ -23,7 +23,7 @@ fn check(what: &str, times: usize, lose: impl Fn(&mut Redis)) {
         for weir in &fleet.weirs {
             weir.wait_for_line("a node of a store has lost its keys");
         }
-        wait_for_stores(&fleet, true);
+        fleet.wait_for_stores(true);
         std::thread::park_timeout(Duration::from_secs(1));
     });
     during.assert_only(&[200, 429]);
@@ -74,11 +74,11 @@ fn lost_keys_are_told_once() {
     let begin = Instant::now();
     let answers = fleet.during(3, Duration::from_millis(5), &["/"], || {
         for _ in 0..3 {
-            let before: Vec<f64> = fleet.weirs.iter().map(fallbacks).collect();
+            let before: Vec<f64> = fleet.weirs.iter().map(Weir::fallbacks).collect();
             redis.call(&["FLUSHALL"]);
-            let is_known = || fleet.weirs.iter().zip(&before).all(|(weir, before)| fallbacks(weir) > *before);
+            let is_known = || fleet.weirs.iter().zip(&before).all(|(weir, before)| weir.fallbacks() > *before);
             until("each replica knows of the loss", is_known);
-            wait_for_stores(&fleet, true);
+            fleet.wait_for_stores(true);
         }
     });
     answers.assert_only(&[200]);
@@ -99,12 +99,12 @@ fn a_dead_replica_does_not_keep_a_server_cold() {
     let limit = "[[limit]]\nname = \"each\"\nkey = [\"path\"]\nrate = \"1/h\"\nburst = 1000\n";
     // One of three replicas is not there.
     let fleet = Fleet::start(REPLICAS - 1, &upstream, &shared(&patient(&redis), limit));
-    wait_for_stores(&fleet, true);
+    fleet.wait_for_stores(true);
     assert_eq!(fleet.ask(100, 4, &["/"]).passed(), 100);
     redis.call(&["FLUSHALL"]);
     // The budget lasts for as long as the test may wait, and a busy machine can spend the rest of it.
     let pace = Duration::from_millis(100);
-    let all_fallbacks = || fleet.weirs.iter().map(fallbacks).sum::<f64>();
+    let all_fallbacks = || fleet.fallbacks();
     let answers = fleet.during(2, pace, &["/"], || {
         for weir in &fleet.weirs {
             weir.wait_for_line("a node of a store has lost its keys");

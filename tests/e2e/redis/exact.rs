@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::support::{Cert, Client, Cluster, Event, Fleet, Redis, Sample, Sentinels, Upstream, Weir};
 
-use super::{REPLICAS, assert_no_fallback, over_all, patient, shared, start, three, wait_for_stores};
+use super::{REPLICAS, assert_no_fallback, over_all, patient, shared, start, three};
 
 /// A limit of 100 of each kind from which nothing comes back during a test.
 const LIMITS: [&str; 9] = [
@@ -118,7 +118,7 @@ fn clocks_may_differ() {
     let limit = format!("algorithm = \"fixed_window\"\nrate = \"{PER_SECOND}/s\"");
     let config = Weir::config(&upstream, "", &shared(&patient(&redis), &over_all(&limit)));
     let fleet = Fleet::with_clocks(&config, &["+0", "+0.1", "-0.1"]);
-    wait_for_stores(&fleet, true);
+    fleet.wait_for_stores(true);
     // The time since the epoch at an instant of a sample.
     let (began, began_at) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap(), Instant::now());
     let since_epoch = |at: Instant| began + at.duration_since(began_at);
@@ -155,7 +155,7 @@ fn a_reload_refills_nothing() {
         Weir::config(&upstream, "", &shared(&patient(&redis), &format!("{limit}# {round}")))
     };
     let fleet = Fleet::of(REPLICAS, &config(0, 1000));
-    wait_for_stores(&fleet, true);
+    fleet.wait_for_stores(true);
     let before = fleet.ask(100, 6, &["/"]).passed();
     let mut during = 0;
     for round in 1..=3 {
@@ -177,11 +177,11 @@ fn a_new_replica_refills_nothing() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let config = Weir::config(&upstream, "", &shared(&patient(&redis), &over_all("rate = \"100/day\"")));
     let mut fleet = Fleet::of(REPLICAS, &config);
-    wait_for_stores(&fleet, true);
+    fleet.wait_for_stores(true);
     assert_eq!(fleet.ask(60, 6, &["/"]).passed(), 60);
     fleet.weirs.remove(0);
     fleet.add(&config);
-    wait_for_stores(&fleet, true);
+    fleet.wait_for_stores(true);
     assert_eq!(fleet.ask(300, 6, &["/"]).passed(), 40);
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::ops::{count_lines, fleet_view, until};
 use crate::support::{Client, Fleet, Link, Redis, Relay, Upstream, Weir};
 
-use super::{REPLICAS, fallbacks, over_all, shared, start, wait_for_stores};
+use super::{REPLICAS, over_all, shared, start};
 
 /// The lines of a store behind this relay.
 fn store(relay: &Relay, on_failure: &str) -> String {
@@ -40,10 +40,10 @@ fn each_mode_decides_at_once() {
             assert_eq!((answer.status, answer.header("retry-after")), (429, Some("1")));
         }
         for weir in &fleet.weirs {
-            assert!(fallbacks(weir) > 0.0, "{on_failure}");
+            assert!(weir.fallbacks() > 0.0, "{on_failure}");
             assert_eq!(Client::connect(weir.admin()).get("/readyz").status, 200);
         }
-        wait_for_stores(&fleet, false);
+        fleet.wait_for_stores(false);
         for weir in &fleet.weirs {
             assert_eq!(bound(weir), ratio, "{on_failure}");
             let metric = weir.metric("weir_fleet_bound_ratio{limit=\"all\"}");
@@ -61,21 +61,21 @@ fn an_outage_is_remembered() {
         let relay = Relay::to(redis.address());
         let config = Weir::config(&upstream, "", &shared(&store(&relay, on_failure), &over_all("rate = \"90/day\"")));
         let mut fleet = Fleet::of(REPLICAS, &config);
-        wait_for_stores(&fleet, true);
+        fleet.wait_for_stores(true);
         // One client, so that each replica knows what the others have taken but the last one or two.
         assert_eq!(fleet.ask(30, 1, &["/"]).passed(), 30);
         relay.set(Link::Reset);
-        wait_for_stores(&fleet, false);
+        fleet.wait_for_stores(false);
         let during = fleet.ask(60, 1, &["/"]);
         during.assert_only(&[200, 429]);
         assert!((58..=60).contains(&during.passed()), "{on_failure}: {}", during.passed());
         relay.set(Link::Clear);
-        wait_for_stores(&fleet, true);
+        fleet.wait_for_stores(true);
         assert_eq!(bound(&fleet.weirs[0]), Some(1.0));
         // A replica that knows nothing but Redis.
         fleet.add(&config);
         let fresh = Fleet { weirs: fleet.weirs.split_off(REPLICAS) };
-        wait_for_stores(&fresh, true);
+        fresh.wait_for_stores(true);
         let after = fresh.ask(100, 1, &["/"]).passed() + fleet.ask(100, 3, &["/"]).passed();
         assert!(30 + during.passed() + after <= 90, "{on_failure}: {} and {after}", during.passed());
     }
@@ -90,17 +90,17 @@ fn an_outage_is_told_once() {
     let fleet = start(&upstream, &shared(&store(&relay, "split"), &over_all("rate = \"10000/s\"")));
     let weir = &fleet.weirs[0];
     assert_eq!(fleet.ask(20, 2, &["/"]).passed(), 20);
-    wait_for_stores(&fleet, true);
+    fleet.wait_for_stores(true);
     let begin = Instant::now();
     for round in 1..=3 {
         relay.set(Link::Reset);
-        wait_for_stores(&fleet, false);
+        fleet.wait_for_stores(false);
         let pace = Duration::from_millis(5);
         let answers =
-            fleet.during(3, pace, &["/"], || until("decisions", || fallbacks(weir) > 50.0 * f64::from(round)));
+            fleet.during(3, pace, &["/"], || until("decisions", || weir.fallbacks() > 50.0 * f64::from(round)));
         answers.assert_only(&[200]);
         relay.set(Link::Clear);
-        wait_for_stores(&fleet, true);
+        fleet.wait_for_stores(true);
     }
     until("lines", || count_lines(weir, "a node of a store answers again") > 0);
     let lines =
@@ -127,11 +127,11 @@ fn redis_decides_again_within_two_seconds() {
             // Nobody knows before a call fails.
             relay.reset();
         }
-        wait_for_stores(&fleet, false);
+        fleet.wait_for_stores(false);
         std::thread::park_timeout(Duration::from_secs(1));
         relay.set(Link::Clear);
         let begin = Instant::now();
-        wait_for_stores(&fleet, true);
+        fleet.wait_for_stores(true);
         begin.elapsed() < Duration::from_millis(2500)
     };
     // A busy machine may be late, but not each time.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::ops::until;
 use crate::support::{Fleet, Link, Redis, Relay, Upstream};
 
-use super::{assert_no_fallback, shared, three, three_of, wait_for_stores};
+use super::{assert_no_fallback, shared, three, three_of};
 
 /// A limit of 600 of each kind, from which nothing comes back during a test.
 const LIMITS: [&str; 6] = [
@@ -82,10 +82,10 @@ fn a_request_that_finds_units_does_not_wait() {
     let limit = "[[limit]]\nname = \"each\"\nkey = [\"path\"]\nrate = \"1000/day\"\n\
                  strategy = { use = \"lease\", units = 8 }\n";
     let fleet = Fleet::start(1, &upstream, &shared(&store, limit));
-    wait_for_stores(&fleet, true);
+    fleet.wait_for_stores(true);
     let is_quick = (0..20).any(|attempt| {
         relay.set(Link::Clear);
-        wait_for_stores(&fleet, true);
+        fleet.wait_for_stores(true);
         let (path, begin) = ([format!("/{attempt}")], Instant::now());
         assert_eq!(fleet.ask(1, 1, &path).passed(), 1);
         relay.set(Link::Silent);
@@ -201,7 +201,7 @@ fn borrowed_units_count_in_a_fallback() {
     });
     let without = passed - first;
     redis.restart();
-    wait_for_stores(&fleet, true);
+    fleet.wait_for_stores(true);
     // Redis has lost its keys, and hears of refunds as if all their charges were new: each loses the time since its loan.
     let passed = exhaust(&fleet, passed, 1490);
     assert!(passed <= 1500, "{passed}, {first} of them before and {without} without Redis");

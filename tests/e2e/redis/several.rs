@@ -97,7 +97,7 @@ fn an_explanation_says_what_decided() {
     let output = String::from_utf8(command.output().unwrap().stdout).unwrap();
     assert!(output.contains(&redis.address().to_string()) && output.contains("old"), "{output}");
     redis.kill();
-    super::wait_for_stores(&fleet, false);
+    fleet.wait_for_stores(false);
     let budget = explained(&fleet.weirs[0], "/");
     assert!(budget["decided_by"].as_str().unwrap().contains("the share of one of 3 replicas"), "{budget}");
 }
@@ -111,7 +111,7 @@ fn an_explanation_says_that_the_store_is_down() {
     let fleet = start(&upstream, &shared(&store, limit));
     let weir = &fleet.weirs[0];
     redis.kill();
-    super::wait_for_stores(&fleet, false);
+    fleet.wait_for_stores(false);
     let answer = Client::connect(weir.address()).get("/");
     assert_eq!((answer.status, answer.header("retry-after")), (429, Some("1")));
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::fleet::{Asker, Over, sorted};
-use super::{Samples, Weir, poll};
+use super::fleet::{Asker, sorted};
+use super::{Samples, SetOnDrop, Weir, poll};
 
 /// The Weirs in service.
 #[derive(Default)]
@@ -65,7 +65,7 @@ impl Balancer {
                 });
             }
             // Also if it panics, so that there is an end.
-            let _over = Over(&is_over);
+            let _over = SetOnDrop(&is_over);
             during();
         });
         (sorted(all), began.elapsed())

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::programs::library;
-use super::{Client, PATIENCE, Upstream, Weir};
+use super::{Client, PATIENCE, SetOnDrop, Upstream, Weir, poll_for};
 
 /// The secret of every fleet, in the environment variable `WEIR_FLEET_SECRET`.
 const SECRET: &str = "5c6f1e0b7a9d4283bd01f6e2c4a85790";
@@ -23,6 +23,21 @@ const STARTS_MAX: usize = 4;
 /// Weirs that share limits.
 pub struct Fleet {
     pub weirs: Vec<Weir>,
+}
+
+/// A limit `all` over everything, with these lines.
+#[allow(dead_code)] // some suites do not use it
+pub fn over_all(lines: &str) -> String {
+    format!("[[limit]]\nname = \"all\"\nkey = []\n{lines}\n")
+}
+
+/// A limit `l0` over the path `/l0` with the first lines, a limit `l1` over `/l1` with the second ones, and so on.
+#[allow(dead_code)] // some suites do not use it
+pub fn over_paths(limits: &[impl AsRef<str>]) -> String {
+    let limit = |(index, lines): (usize, &str)| {
+        format!("[[limit]]\nname = \"l{index}\"\nkey = []\nmatch = {{ path = \"/l{index}\" }}\n{lines}\n")
+    };
+    limits.iter().map(AsRef::as_ref).enumerate().map(limit).collect()
 }
 
 /// One request: when it began, how long it took, and its result.
@@ -90,6 +105,23 @@ impl Fleet {
         self.weirs.extend(Self::of(1, config).weirs);
     }
 
+    /// Waits until each replica says that all nodes of its stores decide, or that one does not.
+    #[track_caller]
+    pub fn wait_for_stores(&self, are_up: bool) {
+        for weir in &self.weirs {
+            poll_for("stores", || {
+                let text = weir.metrics();
+                let mut nodes = text.lines().filter(|line| line.starts_with("weir_store_up{")).peekable();
+                (nodes.peek().is_some() && nodes.all(|line| line.ends_with(" 1")) == are_up).then_some(())
+            });
+        }
+    }
+
+    /// Decisions that all replicas have made without their store, for all limits.
+    pub fn fallbacks(&self) -> f64 {
+        self.weirs.iter().map(Weir::fallbacks).sum()
+    }
+
     /// The sum of a metric over all replicas.
     pub fn metric(&self, series: &str) -> f64 {
         self.weirs.iter().map(|weir| weir.metric(series)).sum()
@@ -146,7 +178,7 @@ impl Fleet {
                 });
             }
             // Also if it panics, so that there is an end.
-            let _over = Over(&is_over);
+            let _over = SetOnDrop(&is_over);
             during();
         });
         sorted(all)
@@ -157,14 +189,6 @@ fn replica(config: &str, variables: &[(&str, &str)]) -> Weir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("weir.toml"), config).unwrap();
     Weir::start_in_env(folder, &[variables, &[("WEIR_FLEET_SECRET", SECRET)]].concat())
-}
-
-pub(super) struct Over<'l>(pub(super) &'l AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 pub(super) fn sorted(all: Mutex<Vec<Sample>>) -> Samples {

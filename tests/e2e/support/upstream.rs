@@ -163,6 +163,12 @@ impl Upstream {
         self.received().iter().map(|received| received.target().to_owned()).collect()
     }
 
+    /// Number of recorded requests with this target.
+    #[allow(dead_code)] // some suites do not use it
+    pub fn count(&self, target: &str) -> usize {
+        self.record.received.lock().unwrap().iter().filter(|received| received.target() == target).count()
+    }
+
     /// Number of open connections.
     pub fn connections(&self) -> usize {
         self.record.open.lock().unwrap().len()

@@ -236,10 +236,22 @@ impl Weir {
         self.child.wait().unwrap().code()
     }
 
+    /// All metrics.
+    pub fn metrics(&self) -> String {
+        Client::connect(self.admin).get("/metrics").text()
+    }
+
+    /// Decisions that it has made without the store, for all limits.
+    pub fn fallbacks(&self) -> f64 {
+        let text = self.metrics();
+        let series = text.lines().filter(|line| line.starts_with("weir_fallback_decisions_total{"));
+        series.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+    }
+
     /// The value of a metric, by its series in the exposition; 0 without such a series.
     pub fn metric(&self, series: &str) -> f64 {
         assert!(series.split(['{', ',']).skip(1).is_sorted(), "the labels of {series} are in another order there");
-        let text = Client::connect(self.admin).get("/metrics").text();
+        let text = self.metrics();
         let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok());
         value.unwrap_or(0.0)
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Fault;
 use crate::ops::{count_lines, until};
-use crate::redis::{REPLICAS, fallbacks, shared, wait_for_stores};
+use crate::redis::{REPLICAS, shared};
 use crate::support::{Fleet, Samples, Upstream, Weir};
 
 /// The words of the log when a replica begins to decide without a node, or with it again.
@@ -79,9 +79,9 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
     let limit = fault.limit().replace("BUDGET", &budget.to_string());
     let limit = format!("[[limit]]\nname = \"each\"\nkey = [\"path\"]\n{limit}\n");
     let fleet = fault.fleet(&Weir::config(upstream, "", &shared(&store, &limit)));
-    wait_for_stores(&fleet, true);
+    fleet.wait_for_stores(true);
     let targets: Vec<String> = (0..fault.keys()).map(|key| format!("/{key}")).collect();
-    let all = || fleet.weirs.iter().map(fallbacks).sum::<f64>();
+    let all = || fleet.fallbacks();
 
     let start = Instant::now();
     let (mut begun, mut ended, mut noticed, mut last, mut quiet) = (start, start, start, start, start);
@@ -98,7 +98,7 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
         });
         fault.end();
         ended = Instant::now();
-        wait_for_stores(&fleet, true);
+        fleet.wait_for_stores(true);
         noticed = Instant::now();
         last = last_change(all, ended);
         // Nobody reads metrics now, as before the fault.
