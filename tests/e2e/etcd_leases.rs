@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::ops::until;
-use crate::support::{Cert, Client, Etcd, Fleet, Upstream, Weir};
+use crate::support::{Cert, Etcd, Fleet, Upstream, Weir, over_paths};
 
 /// A limit of 600 of each kind, from which nothing comes back during a test.
 const LIMITS: [&str; 5] = [
@@ -16,9 +16,14 @@ const LIMITS: [&str; 5] = [
 
 /// The configuration of a fleet of three, with these lines of the store and of a limit for each path.
 fn config(store: &str, limit: &str) -> String {
+    shared(store, &format!("[[limit]]\nname = \"each\"\nkey = [\"path\"]\n{limit}\n"))
+}
+
+/// The configuration of a fleet of three, with these lines of the store and these limits.
+fn shared(store: &str, limits: &str) -> String {
     format!(
         "[fleet]\nstrategy = \"lease\"\nreplicas = 3\nsecret = {{ env = \"WEIR_FLEET_SECRET\" }}\n\
-         [store.main]\n{store}\n[[limit]]\nname = \"each\"\nkey = [\"path\"]\n{limit}\n"
+         [store.main]\n{store}\n{limits}"
     )
 }
 
@@ -48,21 +53,22 @@ fn pass(fleet: &Fleet, path: &str, before: usize, at_least: usize) -> usize {
 /// All replicas together spend what etcd has lent, and no more. What one of them does not need goes to the others.
 #[test]
 fn all_units_and_no_more_are_spent() {
-    let upstream = Upstream::start();
-    for limit in LIMITS {
-        let etcd = Etcd::start();
-        let fleet = start(3, &upstream, &config(&patient(&etcd), limit));
-        let first = fleet.ask(1000, 6, &["/a"]);
+    let (upstream, etcd) = (Upstream::start(), Etcd::start());
+    let fleet = start(3, &upstream, &shared(&patient(&etcd), &over_paths(&LIMITS)));
+    for (index, limit) in LIMITS.iter().enumerate() {
+        let path = format!("/l{index}");
+        let first = fleet.ask(1000, 6, &[&path]);
         first.assert_only(&[200, 429]);
         // Refunds of loans may lose the time since the loan.
-        let passed = pass(&fleet, "/a", first.passed(), 590);
-        let more = fleet.ask(300, 6, &["/a"]);
+        let passed = pass(&fleet, &path, first.passed(), 590);
+        let more = fleet.ask(300, 6, &[&path]);
         more.assert_only(&[200, 429]);
         let passed = passed + more.passed();
         println!("{limit}: admitted {passed} / allowed 600");
         assert!(passed <= 600, "{limit}: {passed}");
         assert_eq!(fleet.fallbacks(), 0.0, "{limit}");
-        until("unspent units go back", || fleet.metric("weir_lease_units{limit=\"each\"}") == 0.0);
+        let lent = format!("weir_lease_units{{limit=\"l{index}\"}}");
+        until(&format!("unspent units go back: {limit}"), || fleet.metric(&lent) == 0.0);
     }
 }
 

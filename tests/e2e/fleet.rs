@@ -2,13 +2,13 @@
 
 use std::process::Command;
 
-use crate::support::{Client, Fleet, Upstream, Weir};
+use crate::support::{Client, Fleet, Upstream, Weir, over_all, over_paths};
 
 const REPLICAS: usize = 3;
 
-/// `[fleet]` with this number of replicas, and one limit of 100 over everything.
-fn shared(replicas: usize, limit: &str) -> String {
-    format!("[fleet]\nstrategy = \"split\"\nreplicas = {replicas}\n[[limit]]\nname = \"all\"\nkey = []\n{limit}\n")
+/// `[fleet]` with this number of replicas, and these limits.
+fn shared(replicas: usize, limits: &str) -> String {
+    format!("[fleet]\nstrategy = \"split\"\nreplicas = {replicas}\n{limits}")
 }
 
 /// Requests out of `count` that `weir` passes.
@@ -19,7 +19,7 @@ fn passed(weir: &Weir, count: usize) -> usize {
 
 #[test]
 fn three_replicas_pass_no_more_than_the_limit() {
-    for limit in [
+    let limits = [
         "rate = \"100/day\"",
         "algorithm = \"leaky_bucket\"\nrate = \"100/day\"",
         "algorithm = \"fixed_window\"\nrate = \"100/day\"",
@@ -27,10 +27,11 @@ fn three_replicas_pass_no_more_than_the_limit() {
         "algorithm = \"sliding_window\"\nrate = \"100/day\"",
         "algorithm = \"sub_window\"\nrate = \"100/day\"",
         "rate = [\"100/day\", \"200/week\"]",
-    ] {
-        let upstream = Upstream::start();
-        let fleet = Fleet::start(REPLICAS, &upstream, &shared(REPLICAS, limit));
-        let answers = fleet.ask(60 * REPLICAS, 6, &["/"]);
+    ];
+    let upstream = Upstream::start();
+    let fleet = Fleet::start(REPLICAS, &upstream, &shared(REPLICAS, &over_paths(&limits)));
+    for (index, limit) in limits.iter().enumerate() {
+        let answers = fleet.ask(60 * REPLICAS, 6, &[format!("/l{index}")]);
         answers.assert_only(&[200, 429]);
         assert_eq!(answers.passed(), 33 * REPLICAS, "{limit}");
     }
@@ -39,7 +40,7 @@ fn three_replicas_pass_no_more_than_the_limit() {
 #[test]
 fn an_explanation_names_the_share() {
     let upstream = Upstream::start();
-    let weir = Weir::start(&upstream, &shared(4, "rate = \"100/min\""));
+    let weir = Weir::start(&upstream, &shared(4, &over_all("rate = \"100/min\"")));
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["explain", "--path", "/", "--ip", "192.0.2.1", "--admin", &weir.admin().to_string()]);
     let output = String::from_utf8(command.output().unwrap().stdout).unwrap();
@@ -49,7 +50,7 @@ fn an_explanation_names_the_share() {
 #[test]
 fn a_client_is_told_of_the_share() {
     let upstream = Upstream::start();
-    let weir = Weir::start(&upstream, &shared(4, "rate = \"100/min\""));
+    let weir = Weir::start(&upstream, &shared(4, &over_all("rate = \"100/min\"")));
     let answer = Client::connect(weir.address()).get("/");
     assert_eq!(answer.header("x-ratelimit-limit"), Some("25"));
     assert_eq!(answer.header("x-ratelimit-remaining"), Some("24"));
@@ -59,7 +60,7 @@ fn a_client_is_told_of_the_share() {
 #[test]
 fn another_number_of_replicas_refills_nothing() {
     let upstream = Upstream::start();
-    let config = |replicas| Weir::config(&upstream, "", &shared(replicas, "rate = \"100/day\""));
+    let config = |replicas| Weir::config(&upstream, "", &shared(replicas, &over_all("rate = \"100/day\"")));
     let weir = Weir::start_as(&config(2));
     assert_eq!(passed(&weir, 20), 20);
     std::fs::write(weir.config_file(), config(4)).unwrap();

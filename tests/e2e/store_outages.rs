@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::ops::until;
-use crate::support::{Client, Etcd, Fleet, Link, Redis, Relay, Samples, Upstream, Weir};
+use crate::support::{Etcd, Fleet, Link, Redis, Relay, Samples, Upstream, Weir};
 
 const REPLICAS: usize = 3;
 
@@ -45,8 +45,7 @@ fn redis_stops() {
     let redis = Redis::start();
     let store = format!("redis = [\"{}\"]", redis.url());
     let set = |is_away| if is_away { redis.freeze() } else { redis.thaw() };
-    obedient_clients_pass("redis", &store, &ALGORITHMS, set);
-    a_greedy_client_gets_the_limit("redis", &store, set);
+    clients_do_not_notice("redis", &store, &ALGORITHMS, set);
 }
 
 #[test]
@@ -54,8 +53,7 @@ fn redis_that_lends_stops() {
     let redis = Redis::start();
     let store = format!("redis = [\"{}\"]", redis.url());
     let set = |is_away| if is_away { redis.freeze() } else { redis.thaw() };
-    obedient_clients_pass("lease", &store, &ALGORITHMS, set);
-    a_greedy_client_gets_the_limit("lease", &store, set);
+    clients_do_not_notice("lease", &store, &ALGORITHMS, set);
 }
 
 #[test]
@@ -66,8 +64,7 @@ fn etcd_is_away() {
     // A log cannot be lent.
     let (_, lent) = ALGORITHMS.split_last().unwrap();
     let set = |is_away| relay.set(if is_away { Link::Reset } else { Link::Clear });
-    obedient_clients_pass("lease", &store, lent, set);
-    a_greedy_client_gets_the_limit("lease", &store, set);
+    clients_do_not_notice("lease", &store, lent, set);
 }
 
 #[test]
@@ -76,19 +73,25 @@ fn a_limiter_stops() {
     let limiter = limiter(&limits);
     let store = format!("service = \"http://{}\"", limiter.grpc());
     let set = |is_away| limiter.signal(if is_away { "STOP" } else { "CONT" });
-    obedient_clients_pass("service", &store, &ALGORITHMS, set);
-    a_greedy_client_gets_the_limit("service", &store, set);
+    clients_do_not_notice("service", &store, &ALGORITHMS, set);
 }
 
 /// 50 units a second, and 100 at once.
 const GREEDY: &str = "[[limit]]\nname = \"greedy\"\nkey = []\nmatch = { path = \"/greedy\" }\nrate = \"100/2s\"\n";
 
-/// A client that asks for much more than its limit gets no more for an outage, and no less.
-fn a_greedy_client_gets_the_limit(strategy: &str, store: &str, set: impl Fn(bool)) {
+/// Two outages of one store, which `set` begins and ends: one under clients below their limits, and one under a greedy one.
+fn clients_do_not_notice(strategy: &str, store: &str, algorithms: &[(&str, &str)], set: impl Fn(bool)) {
     let upstream = Upstream::start();
-    let store = format!("[store.main]\n{store}\ntimeout = \"{TIMEOUT_MS}ms\"\n{GREEDY}");
+    let limits: String = algorithms.iter().map(limit).collect();
+    let store = format!("[store.main]\n{store}\ntimeout = \"{TIMEOUT_MS}ms\"\n{limits}{GREEDY}");
     let fleet = Fleet::start(REPLICAS, &upstream, &config(strategy, &store));
     fleet.wait_for_stores(true);
+    obedient_clients_pass((&fleet, &upstream), algorithms, &set);
+    a_greedy_client_gets_the_limit(strategy, &fleet, &set);
+}
+
+/// A client that asks for much more than its limit gets no more for an outage, and no less.
+fn a_greedy_client_gets_the_limit(strategy: &str, fleet: &Fleet, set: impl Fn(bool)) {
     let (begin, mut back) = (Instant::now(), Instant::now());
     let answers = fleet.during(6, Duration::from_millis(40), &["/greedy"], || {
         for (is_away, seconds) in [(false, 3), (true, 5), (false, 4)] {
@@ -196,12 +199,7 @@ const FALLBACKS: &str = "weir_fallback_decisions_total{limit=\"bucket\"}";
 
 /// Nothing is refused before, during or after an outage, of keys that are busy all the time, and of keys that are idle at
 /// its end. `set` begins and ends the outage.
-fn obedient_clients_pass(strategy: &str, store: &str, algorithms: &[(&str, &str)], set: impl Fn(bool)) {
-    let upstream = Upstream::start();
-    let limits: String = algorithms.iter().map(limit).collect();
-    let store = format!("[store.main]\n{store}\ntimeout = \"{TIMEOUT_MS}ms\"\n{limits}");
-    let fleet = Fleet::start(REPLICAS, &upstream, &config(strategy, &store));
-    fleet.wait_for_stores(true);
+fn obedient_clients_pass((fleet, upstream): (&Fleet, &Upstream), algorithms: &[(&str, &str)], set: impl Fn(bool)) {
     let of = |kind: &str| algorithms.iter().map(|(name, _)| format!("/{name}/{kind}")).collect::<Vec<_>>();
     let (busy, mut all) = (of("busy"), of("idle"));
     all.extend(of("busy"));
@@ -214,13 +212,13 @@ fn obedient_clients_pass(strategy: &str, store: &str, algorithms: &[(&str, &str)
         assert_eq!(answers.passed(), answers.0.len(), "{phase}: {refused:?}");
         assert!(answers.0.len() > algorithms.len(), "{phase}");
     };
-    check("before", &paced((&fleet, &upstream), &all, Duration::from_secs(1)));
+    check("before", &paced((fleet, upstream), &all, Duration::from_secs(1)));
     set(true);
-    check("begin", &paced((&fleet, &upstream), &all, Duration::from_secs(5)));
-    check("idle", &paced((&fleet, &upstream), &busy, Duration::from_secs(5)));
+    check("begin", &paced((fleet, upstream), &all, Duration::from_secs(5)));
+    check("idle", &paced((fleet, upstream), &busy, Duration::from_secs(5)));
     set(false);
     fleet.wait_for_stores(true);
-    check("after", &paced((&fleet, &upstream), &all, Duration::from_secs(4)));
+    check("after", &paced((fleet, upstream), &all, Duration::from_secs(4)));
 }
 
 /// Sends at most eight requests a second for each target: four fifths of its limit. One client asks all replicas in turn, so

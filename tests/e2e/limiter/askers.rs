@@ -59,17 +59,18 @@ const LIMITS: [&str; 8] = [
 
 #[test]
 fn exactly_the_limit_passes() {
-    for limit in LIMITS {
-        let upstream = Upstream::start();
-        let limit = over_all(limit);
-        let limiter = limiter(&upstream, ANY_PORT, &limit);
-        let fleet = askers(&upstream, &patient(limiter.grpc()), &limit);
-        let answers = fleet.ask(300, 8, &["/"]);
+    let (upstream, limits) = (Upstream::start(), over_paths(&LIMITS));
+    let limiter = limiter(&upstream, ANY_PORT, &limits);
+    let fleet = askers(&upstream, &patient(limiter.grpc()), &limits);
+    let calls = || limiter.metric("weir_grpc_checks_total{result=\"refused\",service=\"charges\"}");
+    for (index, limit) in LIMITS.iter().enumerate() {
+        let before = calls();
+        let answers = fleet.ask(300, 8, &[format!("/l{index}")]);
         answers.assert_only(&[200, 429]);
         assert_eq!(answers.passed(), 100, "{limit}");
         assert_eq!(fleet.fallbacks(), 0.0, "{limit}");
         // Once a key is denied, the limiter is not asked about it again.
-        let calls = limiter.metric("weir_grpc_checks_total{result=\"refused\",service=\"charges\"}");
+        let calls = calls() - before;
         assert!(calls <= 4.0 * 8.0, "{limit}: {calls} calls");
     }
 }
@@ -93,23 +94,26 @@ fn all_limits_are_charged_or_none() {
 
 #[test]
 fn what_a_service_does_not_get_is_given_back() {
-    for limit in [LIMITS[0], LIMITS[2], LIMITS[6], LIMITS[7]] {
-        let upstream = Upstream::start();
-        let limit = over_all(limit);
-        let limiter = limiter(&upstream, ANY_PORT, &limit);
-        let fleet = askers(&upstream, &patient(limiter.grpc()), &limit);
-        let address = upstream.stop();
-        let answers = fleet.ask(250, 8, &["/"]);
-        assert_eq!(answers.passed(), 0);
-        assert!(answers.count(502) + answers.count(503) > 0, "{:?}", answers.0.first());
-        let upstream = Upstream::start_at(address);
+    let rows = [LIMITS[0], LIMITS[2], LIMITS[6], LIMITS[7]];
+    let (upstream, limits) = (Upstream::start(), over_paths(&rows));
+    let limiter = limiter(&upstream, ANY_PORT, &limits);
+    let fleet = askers(&upstream, &patient(limiter.grpc()), &limits);
+    let paths = ["/l0", "/l1", "/l2", "/l3"];
+    let address = upstream.stop();
+    for (limit, path) in rows.iter().zip(paths) {
+        let answers = fleet.ask(250, 8, &[path]);
+        assert_eq!(answers.passed(), 0, "{limit}");
+        assert!(answers.count(502) + answers.count(503) > 0, "{limit}: {:?}", answers.0.first());
+    }
+    let upstream = Upstream::start_at(address);
+    for (limit, path) in rows.iter().zip(paths) {
         let mut passed = 0;
-        until("all units", || {
-            passed += fleet.ask(20, 2, &["/"]).passed();
+        until(&format!("all units of {limit}"), || {
+            passed += fleet.ask(20, 2, &[path]).passed();
             passed >= 100
         });
-        assert_eq!(passed + fleet.ask(200, 4, &["/"]).passed(), 100, "{limit}");
-        assert_eq!((upstream.received().len(), fleet.fallbacks()), (100, 0.0), "{limit}");
+        assert_eq!(passed + fleet.ask(200, 4, &[path]).passed(), 100, "{limit}");
+        assert_eq!((upstream.count(path), fleet.fallbacks()), (100, 0.0), "{limit}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::support::{Cert, Client, Cluster, Event, Fleet, Redis, Sample, Sentinels, Upstream, Weir};
+use crate::support::{Cert, Client, Cluster, Event, Fleet, Redis, Sample, Sentinels, Upstream, Weir, over_paths};
 
 use super::{REPLICAS, assert_no_fallback, over_all, patient, shared, start, three};
 
@@ -19,19 +19,23 @@ const LIMITS: [&str; 9] = [
     "rate = [\"200/h\", \"100/day\"]",
 ];
 
+/// Once a key is denied, Redis is not asked about it again.
 #[test]
 fn exactly_the_limit_passes() {
-    for limit in LIMITS {
-        let (redis, upstream) = (Redis::start(), Upstream::start());
-        let fleet = three(&redis, &upstream, limit);
-        let answers = fleet.ask(2000, 12, &["/"]);
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let fleet = start(&upstream, &shared(&patient(&redis), &over_paths(&LIMITS)));
+    for (index, limit) in LIMITS.iter().enumerate() {
+        let (path, before) = (format!("/l{index}"), redis.calls("evalsha"));
+        let answers = fleet.ask(2000, 12, &[&path]);
         answers.assert_only(&[200, 429]);
         assert_eq!(answers.passed(), 100, "{limit}");
-        assert_eq!(upstream.received().len(), 100, "{limit}");
-        assert_no_fallback(&fleet);
+        assert_eq!(upstream.count(&path), 100, "{limit}");
+        assert_eq!(fleet.fallbacks(), 0.0, "{limit}");
         // Each replica heard of the end of the units once, or while as many were asked as there are clients.
         let calls = redis.calls("evalsha");
-        assert!(calls < 100 + 4 * 12, "{limit}: {calls} calls");
+        assert!(calls - before < 100 + 4 * 12, "{limit}: {before} to {calls} calls");
+        assert_eq!(fleet.ask(300, 3, &[&path]).count(429), 300, "{limit}");
+        assert_eq!(redis.calls("evalsha"), calls, "{limit}");
     }
 }
 
@@ -183,17 +187,6 @@ fn a_new_replica_refills_nothing() {
     fleet.add(&config);
     fleet.wait_for_stores(true);
     assert_eq!(fleet.ask(300, 6, &["/"]).passed(), 40);
-}
-
-/// Once a key is denied, Redis is not asked about it again.
-#[test]
-fn a_denied_key_is_not_asked_about_again() {
-    let (redis, upstream) = (Redis::start(), Upstream::start());
-    let fleet = three(&redis, &upstream, "rate = \"10/day\"");
-    assert_eq!(fleet.ask(100, 3, &["/"]).passed(), 10);
-    let before = redis.calls("evalsha");
-    assert_eq!(fleet.ask(300, 3, &["/"]).count(429), 300);
-    assert_eq!(redis.calls("evalsha"), before);
 }
 
 /// TLS, a user with a password, several independent nodes, a cluster, and sentinels.

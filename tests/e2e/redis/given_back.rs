@@ -5,9 +5,9 @@ use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 use crate::ops::until;
-use crate::support::{Client, Link, Redis, Relay, Upstream};
+use crate::support::{Client, Link, Redis, Relay, Upstream, over_paths};
 
-use super::{REPLICAS, assert_no_fallback, over_all, shared, start, three};
+use super::{REPLICAS, assert_no_fallback, over_all, patient, shared, start, three};
 
 const REQUEST: &str = "GET / HTTP/1.1\r\nhost: weir.test\r\n\r\n";
 
@@ -49,22 +49,28 @@ fn a_service_that_is_down_costs_nothing() {
         "algorithm = \"sub_window\"\nrate = \"100/week\"",
         "rate = [\"200/h\", \"100/day\"]",
     ];
-    for (limit, strategy) in limits.into_iter().flat_map(|limit| ["local", "redis", "lease"].map(|by| (limit, by))) {
-        let (redis, upstream) = (Redis::start(), Upstream::start());
-        let fleet = three(&redis, &upstream, &format!("{limit}\nstrategy = \"{strategy}\""));
-        let address = upstream.stop();
-        let answers = fleet.ask(300, 12, &["/"]);
-        assert_eq!(answers.passed(), 0);
-        assert!(answers.count(502) + answers.count(503) > 0, "{:?}", answers.0.first());
-        let upstream = Upstream::start_at(address);
-        let (mut passed, all) = (0, if strategy == "local" { 100 * REPLICAS } else { 100 });
-        until("all units", || {
-            passed += fleet.ask(30, 3, &["/"]).passed();
+    let strategies = ["local", "redis", "lease"];
+    let rows: Vec<_> =
+        limits.iter().flat_map(|limit| strategies.map(|by| format!("{limit}\nstrategy = \"{by}\""))).collect();
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let fleet = start(&upstream, &shared(&patient(&redis), &over_paths(&rows)));
+    let paths: Vec<_> = (0..rows.len()).map(|index| format!("/l{index}")).collect();
+    let address = upstream.stop();
+    for (row, path) in rows.iter().zip(&paths) {
+        let answers = fleet.ask(300, 12, &[path]);
+        assert_eq!(answers.passed(), 0, "{row}");
+        assert!(answers.count(502) + answers.count(503) > 0, "{row}: {:?}", answers.0.first());
+    }
+    let upstream = Upstream::start_at(address);
+    for (row, path) in rows.iter().zip(&paths) {
+        let (mut passed, all) = (0, if row.contains("local") { 100 * REPLICAS } else { 100 });
+        until(&format!("all units of {row}"), || {
+            passed += fleet.ask(30, 3, &[path]).passed();
             passed >= all
         });
-        assert_eq!((passed, fleet.ask(300, 6, &["/"]).passed()), (all, 0), "{limit} {strategy}");
-        assert_eq!(upstream.received().len(), all);
-        assert_no_fallback(&fleet);
+        assert_eq!((passed, fleet.ask(300, 6, &[path]).passed()), (all, 0), "{row}");
+        assert_eq!(upstream.count(path), all, "{row}");
+        assert_eq!(fleet.fallbacks(), 0.0, "{row}");
     }
 }
 

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::ops::until;
-use crate::support::{Fleet, Link, Redis, Relay, Upstream};
+use crate::support::{Fleet, Link, Redis, Relay, Upstream, over_paths};
 
-use super::{assert_no_fallback, shared, three, three_of};
+use super::{assert_no_fallback, patient, shared, start, three, three_of};
 
 /// A limit of 600 of each kind, from which nothing comes back during a test.
 const LIMITS: [&str; 6] = [
@@ -19,12 +19,12 @@ const LIMITS: [&str; 6] = [
 
 const LEASE: &str = "strategy = \"lease\"";
 
-/// Asks until so many requests have passed in all, with those of `before`, and then for longer than a lease lasts.
-/// Returns what passed in all.
-fn exhaust(fleet: &Fleet, before: usize, at_least: usize) -> usize {
+/// Asks for `path` until so many requests have passed in all, with those of `before`, and then for longer than a lease
+/// lasts. Returns what passed in all.
+fn exhaust(fleet: &Fleet, path: &str, before: usize, at_least: usize) -> usize {
     let mut passed = before;
     let mut ask = || {
-        let answers = fleet.ask(30, 6, &["/"]);
+        let answers = fleet.ask(30, 6, &[path]);
         answers.assert_only(&[200, 429]);
         passed += answers.passed();
         passed
@@ -42,18 +42,21 @@ fn exhaust(fleet: &Fleet, before: usize, at_least: usize) -> usize {
 /// All replicas together spend what Redis has lent, and no more. What one of them does not need goes to the others.
 #[test]
 fn all_units_and_no_more_are_spent() {
-    for limit in LIMITS {
-        let (redis, upstream) = (Redis::start(), Upstream::start());
-        let fleet = three(&redis, &upstream, &format!("{limit}\n{LEASE}"));
-        let first = fleet.ask(900, 12, &["/"]);
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let limits = over_paths(&LIMITS.map(|limit| format!("{limit}\n{LEASE}")));
+    let fleet = start(&upstream, &shared(&patient(&redis), &limits));
+    for (index, limit) in LIMITS.iter().enumerate() {
+        let path = format!("/l{index}");
+        let first = fleet.ask(900, 12, &[&path]);
         first.assert_only(&[200, 429]);
-        let passed = exhaust(&fleet, first.passed(), 600);
+        let passed = exhaust(&fleet, &path, first.passed(), 600);
         // Units that wait on one replica while another refuses go back. Each refund may lose the time since the loan, once
         // for all of them, and this time has brought as much back.
         assert_eq!(passed, 600, "{limit}");
-        assert_eq!(upstream.received().len(), passed, "{limit}");
-        assert_no_fallback(&fleet);
-        until("unspent units go back", || fleet.metric("weir_lease_units{limit=\"all\"}") == 0.0);
+        assert_eq!(upstream.count(&path), passed, "{limit}");
+        assert_eq!(fleet.fallbacks(), 0.0, "{limit}");
+        let lent = format!("weir_lease_units{{limit=\"l{index}\"}}");
+        until(&format!("unspent units go back: {limit}"), || fleet.metric(&lent) == 0.0);
     }
 }
 
@@ -135,7 +138,7 @@ fn a_replica_that_dies_takes_its_units_along() {
     assert_eq!(passed, 30);
     fleet.weirs[0].signal("KILL");
     drop(fleet.weirs.remove(0));
-    let passed = exhaust(&fleet, passed, 2700);
+    let passed = exhaust(&fleet, "/", passed, 2700);
     assert!(passed <= 3000, "{passed}");
     assert_eq!(upstream.received().len(), passed);
 }
@@ -151,7 +154,7 @@ fn a_replica_that_ends_gives_its_units_back() {
     let ended = fleet.weirs.remove(0);
     ended.signal("TERM");
     assert_eq!(ended.wait(), Some(0));
-    assert_eq!(exhaust(&fleet, passed, 1000), 1000);
+    assert_eq!(exhaust(&fleet, "/", passed, 1000), 1000);
     assert_no_fallback(&fleet);
 }
 
@@ -203,6 +206,6 @@ fn borrowed_units_count_in_a_fallback() {
     redis.restart();
     fleet.wait_for_stores(true);
     // Redis has lost its keys, and hears of refunds as if all their charges were new: each loses the time since its loan.
-    let passed = exhaust(&fleet, passed, 1490);
+    let passed = exhaust(&fleet, "/", passed, 1490);
     assert!(passed <= 1500, "{passed}, {first} of them before and {without} without Redis");
 }
