@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use crate::ops::refill;
 use crate::support::{Client, Received, Upstream, Weir, over_h2, poll};
 
 const CHAT: &str = include_str!("../../src/engine/units/answers/openai-chat.events");
@@ -85,62 +86,66 @@ pub fn wait_for_spent(weir: &Weir, expected: u64) {
 #[test]
 fn an_answer_costs_what_its_body_names() {
     let upstream = models();
-    for (settle, target, units) in [
-        ("{ by = \"openai-chat\" }", "/chat", 1117),
-        ("{ by = \"openai-chat\" }", "/chat?chunk=1", 1117),
-        ("{ by = \"openai-chat\" }", "/chat?chunk=7", 1117),
-        ("{ by = \"openai-chat\" }", "/chat.json?chunk=3", 1117),
-        ("{ by = \"openai-chat\", units = { output = 4, cache_read = \"1/10\" } }", "/chat", 17 + 100 + 400),
-        ("{ by = \"anthropic\" }", "/messages?chunk=11", 2200),
-        ("{ by = \"json:/usage/total_tokens\" }", "/chat.json", 1117),
-        ("{ by = \"json:/rows\" }", "/rows?chunk=1", 70),
+    for (settle, targets, units) in [
+        ("{ by = \"openai-chat\" }", &["/chat", "/chat?chunk=1", "/chat?chunk=7", "/chat.json?chunk=3"][..], 1117),
+        ("{ by = \"openai-chat\", units = { output = 4, cache_read = \"1/10\" } }", &["/chat"], 17 + 100 + 400),
+        ("{ by = \"anthropic\" }", &["/messages?chunk=11"], 2200),
+        ("{ by = \"json:/usage/total_tokens\" }", &["/chat.json"], 1117),
+        ("{ by = \"json:/rows\" }", &["/rows?chunk=1"], 70),
         (
             "{ by = \"json\", units = { \"/usage/prompt_tokens\" = 2, \"/usage/completion_tokens\" = 0.5 } }",
-            "/chat.json",
+            &["/chat.json"],
             2084,
         ),
         // 17 and 100 tokens at 2.5 and 10 micro-dollars, and 1,000 of the cache at a tenth of the former.
         (
             "{ by = \"openai-chat\", price.\"model-1*\" = { input = 2.5, cache_read = 0.25, output = 10 } }",
-            "/chat",
+            &["/chat"],
             43 + 250 + 1000,
         ),
     ] {
         let weir = Weir::start(&upstream, &tokens(settle));
-        assert_eq!(Client::connect(weir.address()).get(target).status, 200);
-        wait_for_spent(&weir, units);
-        over_h2(weir.address(), async |mut client, _| {
-            assert_eq!(client.get(target).await.unwrap().status, 200);
-        });
-        wait_for_spent(&weir, 2 * units);
+        for target in targets {
+            refill(&weir, "tokens");
+            assert_eq!(Client::connect(weir.address()).get(target).status, 200, "{target}");
+            wait_for_spent(&weir, units);
+            over_h2(weir.address(), async |mut client, _| {
+                assert_eq!(client.get(target).await.unwrap().status, 200, "{target}");
+            });
+            wait_for_spent(&weir, 2 * units);
+        }
     }
 }
 
 #[test]
 fn a_body_without_a_number_costs_the_default() {
     let upstream = models();
-    for (target, reason) in [
-        ("/html", "syntax"),
-        ("/lie", "encoded"),
-        ("/negative", "number"),
-        ("/empty", "absent"),
-        ("/none", "absent"),
-        ("/chat.json", "model"),
+    let reasons =
+        [("/html", "syntax"), ("/lie", "encoded"), ("/negative", "number"), ("/empty", "absent"), ("/none", "absent")];
+    for (prices, rows) in [
+        ("units = { input = 1 }", &reasons[..]),
+        ("price = { other = { input = 1, output = 1 } }", &[("/chat.json", "model")]),
     ] {
-        let prices = "price = { other = { input = 1, output = 1 } }";
-        let prices = if reason == "model" { prices } else { "units = { input = 1 }" };
         let settle = format!("{{ by = \"openai-chat\", default = 300, {prices} }}");
         let weir = Weir::start(&upstream, &tokens(&settle));
-        let series = format!("weir_unreadable_bodies_total{{limit=\"tokens\",reason=\"{reason}\"}}");
-        assert_eq!(weir.metric(&series), 0.0, "each series is there from the start");
-        let mut client = Client::connect(weir.address());
-        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n")).answer();
-        wait_for_spent(&weir, 300);
-        assert_eq!(weir.metric(&series), 1.0, "{target}");
-        over_h2(weir.address(), async |mut client, _| {
-            client.get(target).await.unwrap();
-        });
-        wait_for_spent(&weir, 600);
+        let series = |reason: &str| format!("weir_unreadable_bodies_total{{limit=\"tokens\",reason=\"{reason}\"}}");
+        let metrics = weir.metrics();
+        for (target, reason) in rows {
+            assert!(
+                metrics.contains(&format!("{} 0\n", series(reason))),
+                "{reason}: each series is there from the start"
+            );
+            let before = weir.metric(&series(reason));
+            refill(&weir, "tokens");
+            let mut client = Client::connect(weir.address());
+            client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n")).answer();
+            wait_for_spent(&weir, 300);
+            assert_eq!(weir.metric(&series(reason)), before + 1.0, "{target}");
+            over_h2(weir.address(), async |mut client, _| {
+                client.get(target).await.unwrap();
+            });
+            wait_for_spent(&weir, 600);
+        }
     }
     // The service was asked for a body that is not encoded.
     let encodings: Vec<_> = upstream.received().iter().map(|request| request.header("accept-encoding")).collect();
@@ -159,9 +164,9 @@ fn a_client_that_leaves_pays_for_what_came() {
         ("openai-chat", "/chat", CHAT, &[2, 2, 3, 1117][..]),
         ("anthropic", "/messages", MESSAGES, &[2051, 2052, 2053, 2054, 2055, 2200]),
     ] {
+        let weir = Weir::start(&upstream, &tokens(&format!("{{ by = \"{by}\" }}\ncost = 2")));
         for (count, expected) in costs.iter().enumerate() {
-            let limit = tokens(&format!("{{ by = \"{by}\" }}\ncost = 2"));
-            let weir = Weir::start(&upstream, &limit);
+            refill(&weir, "tokens");
             let mut client = Client::connect(weir.address());
             client.send(format!("GET {path}?events={} HTTP/1.1\r\nHost: a\r\n\r\n", count + 1));
             assert_eq!(client.head().unwrap().status, 200);

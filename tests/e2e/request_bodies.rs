@@ -7,6 +7,7 @@ use http_body_util::Full;
 use hyper::Request;
 
 use crate::body_units::{self, BURST, spent, wait_for_spent};
+use crate::ops::refill;
 use crate::support::{Answer, Client, H2Answer, Received, Upstream, Weir, over_h2};
 
 const POINTER: &str = "json = \"/max_tokens\", max = 4096, default = 1024";
@@ -59,6 +60,7 @@ pub fn last(upstream: &Upstream) -> Received {
 fn a_body_names_its_charge_and_arrives_unchanged() {
     let deep = format!(r#"{{"a":{}1{},"max_tokens":5}}"#, "[".repeat(500), "]".repeat(500));
     let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, &limit(POINTER, ""));
     for (body, units) in [
         (r#"{"model":"x","max_tokens":100,"messages":[{"max_tokens":7}]}"#, 100),
         (r#" { "max\u005ftokens" : 99.2 } "#, 100),
@@ -79,7 +81,7 @@ fn a_body_names_its_charge_and_arrives_unchanged() {
         (r#"{"max_tokens":5"#, 4096),
         (&deep, 4096),
     ] {
-        let weir = Weir::start(&upstream, &limit(POINTER, ""));
+        refill(&weir, "tokens");
         let body = body.as_bytes();
         assert_eq!(post(&weir, "/", "", body).status, 200);
         assert_eq!(last(&upstream).body, body);

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::sync::mpsc;
 
 use crate::body_units::{spent, tokens, wait_for_spent};
+use crate::ops::refill;
 use crate::request_bodies::{last, post, post_chunked, post_h2};
 use crate::support::{H2Service, Upstream, Weir};
 
@@ -25,6 +26,7 @@ fn chat() -> Upstream {
 #[test]
 fn a_stream_is_asked_for_its_usage() {
     let upstream = chat();
+    let weir = Weir::start(&upstream, &tokens(ADD));
     for (body, sent) in [
         (r#"{"model":"a","stream":true}"#, r#"{"stream_options":{"include_usage":true},"model":"a","stream":true}"#),
         (
@@ -40,7 +42,7 @@ fn a_stream_is_asked_for_its_usage() {
             r#"{"stream":true,"stream_options":{"include_usage":true}}"#,
         ),
     ] {
-        let weir = Weir::start(&upstream, &tokens(ADD));
+        refill(&weir, "tokens");
         assert_eq!(post(&weir, "/", "", body.as_bytes()).status, 200);
         assert_eq!(last(&upstream).body, sent.as_bytes(), "{body}");
         assert_eq!(last(&upstream).header("content-length"), Some(sent.len().to_string()));
