@@ -38,12 +38,18 @@ fn bad(answer: Answering) -> Upstream {
     })
 }
 
-/// Two services, of which one is bad.
-fn weir(bad: &Upstream, good: &H2Service) -> Weir {
-    let bad = format!("[upstreams.bad]\nendpoints = [\"http://{}\"]\nprotocol = \"h2\"\n", bad.address());
-    let routes = "[[route]]\nmatch = { path = \"/bad\" }\nupstream = \"bad\"\n[[route]]\nupstream = \"a\"\n";
+/// A good service, and bad ones for `/bad/0`, `/bad/1` and so on.
+fn weir(bad: &[Upstream], good: &H2Service) -> Weir {
+    let service = |(index, bad): (usize, &Upstream)| {
+        let endpoint = bad.address();
+        format!(
+            "[[route]]\nmatch = {{ path = \"/bad/{index}\" }}\nupstream = \"bad{index}\"\n\
+             [upstreams.bad{index}]\nendpoints = [\"http://{endpoint}\"]\nprotocol = \"h2\"\n"
+        )
+    };
+    let services: String = bad.iter().enumerate().map(service).collect();
     let timeouts = "[timeouts]\nresponse_head = \"2s\"\nconnect = \"2s\"\nbody_idle = \"2s\"\n";
-    Weir::with(&format!("{bad}{}{routes}{timeouts}{NEVER}", good.upstream("")))
+    Weir::with(&format!("{}{services}[[route]]\nupstream = \"a\"\n{timeouts}{NEVER}", good.upstream("")))
 }
 
 fn head(fields: &[(&[u8], &[u8])], flags: u8) -> Vec<u8> {
@@ -112,16 +118,18 @@ fn rows() -> Vec<(&'static str, Vec<u8>, u16)> {
 #[test]
 fn what_cannot_be_an_answer_is_502_and_concerns_nobody_else() {
     let good = H2Service::start(mirror);
-    for (name, bytes, expected) in rows() {
-        let bad = bad(Arc::new(move |peer| _ = peer.send(&bytes)));
-        let weir = weir(&bad, &good);
+    let rows = rows();
+    let bad = |bytes: Vec<u8>| bad(Arc::new(move |peer| _ = peer.send(&bytes)));
+    let bad: Vec<_> = rows.iter().map(|(_, bytes, _)| bad(bytes.clone())).collect();
+    let weir = weir(&bad, &good);
+    for (index, (name, _, expected)) in rows.iter().enumerate() {
         let (mut client, mut other) = (Client::connect(weir.address()), Client::connect(weir.address()));
-        assert_eq!(other.get("/").status, 200);
-        client.send("GET /bad HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(other.get("/").status, 200, "{name}");
+        client.send(format!("GET /bad/{index} HTTP/1.1\r\nHost: a\r\n\r\n"));
         assert_eq!(other.get("/").status, 200, "{name}");
         let answer = client.answer();
-        assert_eq!(answer.status, expected, "{name}: {}", answer.text());
-        assert!(answer.header("set-cookie").is_none());
+        assert_eq!(answer.status, *expected, "{name}: {}", answer.text());
+        assert!(answer.header("set-cookie").is_none(), "{name}");
         assert_eq!(client.get("/").status, 200, "{name}: on the same connection");
         assert!(!weir.lines().iter().any(|line| line.contains("panicked")), "{name}");
     }
@@ -151,10 +159,10 @@ fn what_a_goodbye_leaves_out_goes_elsewhere() {
             peer.send([head(&[OK], 0), pieces, frame(DATA, END_STREAM, 1, b"")].concat());
         }
     }));
-    let weir = weir(&bad, &good);
+    let weir = weir(&[bad], &good);
     let mut client = Client::connect(weir.address());
     let body = "x".repeat(40_000);
-    client.send(format!("POST /bad HTTP/1.1\r\nHost: a\r\nContent-Length: 40000\r\n\r\n{body}"));
+    client.send(format!("POST /bad/0 HTTP/1.1\r\nHost: a\r\nContent-Length: 40000\r\n\r\n{body}"));
     let answer = client.answer();
     assert_eq!((answer.status, answer.text() == body), (200, true));
     assert_eq!(turns.load(Ordering::SeqCst), 2);
@@ -173,14 +181,17 @@ fn an_answer_that_breaks_off_is_not_whole() {
         ("trailers that are none", frame(HEADERS, END_HEADERS | END_STREAM, 1, &block(&[OK]))),
         ("nothing more", Vec::new()),
     ];
-    for (name, bytes) in rows {
-        let bad = bad(Arc::new(move |peer| {
+    let bad = |bytes: Vec<u8>| {
+        bad(Arc::new(move |peer| {
             peer.send(head(&[OK, (b"content-length", b"5")], 0));
             peer.send(&bytes);
-        }));
-        let weir = weir(&bad, &good);
+        }))
+    };
+    let bad: Vec<_> = rows.iter().map(|(_, bytes)| bad(bytes.clone())).collect();
+    let weir = weir(&bad, &good);
+    for (index, (name, _)) in rows.iter().enumerate() {
         let (mut client, mut other) = (Client::connect(weir.address()), Client::connect(weir.address()));
-        client.send("GET /bad HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.send(format!("GET /bad/{index} HTTP/1.1\r\nHost: a\r\n\r\n"));
         assert_eq!(other.get("/").status, 200, "{name}");
         // Its head may have gone out before, or not.
         assert!(client.try_answer().is_none_or(|answer| answer.status == 502), "{name}");
@@ -216,9 +227,9 @@ fn a_flood_is_endured_or_ends_its_connection() {
                 }
             }
         }));
-        let weir = weir(&bad, &good);
+        let weir = weir(&[bad], &good);
         let (mut client, mut other) = (Client::connect(weir.address()), Client::connect(weir.address()));
-        client.send("GET /bad HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.send("GET /bad/0 HTTP/1.1\r\nHost: a\r\n\r\n");
         for _ in 0..20 {
             assert_eq!(other.get("/").status, 200, "{name}");
         }
