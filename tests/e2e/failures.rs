@@ -228,7 +228,7 @@ fn the_total_bounds_an_answer_that_is_not_taken() {
 #[test]
 fn an_upstream_that_breaks_the_rules_is_a_bad_gateway() {
     let many = "x: y\r\n".repeat(2100);
-    for answer in [
+    let answers = vec![
         "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n".to_owned(),
         "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!".to_owned(),
         "HTTP/1.1 200 OK\r\ncontent-length: 5, 6\r\n\r\nhello!".to_owned(),
@@ -236,32 +236,37 @@ fn an_upstream_that_breaks_the_rules_is_a_bad_gateway() {
         "HTTP/1.1 200 OK\r\n x: y\r\ncontent-length: 5\r\n\r\nhello".to_owned(),
         "HTTP/1.1 200 OK\r\nx y\r\n\r\n".to_owned(),
         format!("HTTP/1.1 200 OK\r\n{many}\r\n"),
-    ] {
-        let (_upstream, weir) = Weir::in_front_of(&answer);
+    ];
+    let upstream = Upstream::saying_each(answers.clone());
+    let weir = Weir::start(&upstream, NEVER);
+    for (index, answer) in answers.iter().enumerate() {
         let mut client = Client::connect(weir.address());
-        assert_eq!(client.get("/").status, 502, "{answer:.50}");
-        assert_eq!(client.get("/").status, 502, "{answer:.50}");
-        assert_eq!(weir.metric("weir_panics_total"), 0.0);
+        for _ in 0..2 {
+            assert_eq!(client.get(&format!("/{index}")).status, 502, "{answer:.50}");
+        }
+        assert_eq!(weir.metric("weir_panics_total"), 0.0, "{answer:.50}");
     }
 }
 
 #[test]
 fn harmless_faults_of_a_response_are_repaired() {
     let many = "x: y\r\n".repeat(1000);
-    for head in [
+    let heads = [
         "content-length: 5, 5\r\n",
         "content-length: 5\r\ncontent-length: 05\r\n",
         "content-length: 005\t\r\n",
         "x: a\r\n b\r\ncontent-length:\r\n 5\r\n",
         &format!("{many}content-length: 5\r\n"),
-    ] {
-        let (_upstream, weir) = Weir::in_front_of(&format!("HTTP/1.1 200 OK\r\n{head}\r\nhello"));
-        let mut client = Client::connect(weir.address());
+    ];
+    let upstream = Upstream::saying_each(heads.map(|head| format!("HTTP/1.1 200 OK\r\n{head}\r\nhello")).into());
+    let weir = Weir::start(&upstream, NEVER);
+    for (index, head) in heads.iter().enumerate() {
+        let (target, mut client) = (format!("/{index}"), Client::connect(weir.address()));
         for _ in 0..2 {
-            let answer = client.get("/");
+            let answer = client.get(&target);
             let lines = answer.head.lines().filter(|line| line.starts_with("content-length"));
             assert_eq!(lines.collect::<Vec<_>>(), ["content-length: 5"], "{head:.60}");
-            assert_eq!(answer.text(), "hello");
+            assert_eq!(answer.text(), "hello", "{head:.60}");
             if head.starts_with("x: a") {
                 assert_eq!(answer.header("x"), Some("a   b"));
             }
@@ -270,8 +275,8 @@ fn harmless_faults_of_a_response_are_repaired() {
             continue; // more than the client of HTTP/2 takes
         }
         let lengths = over_h2(weir.address(), async |mut client, _| {
-            let answer = client.get("/").await.unwrap();
-            assert_eq!(answer.body, "hello");
+            let answer = client.get(&target).await.unwrap();
+            assert_eq!(answer.body, "hello", "{head:.60}");
             answer.headers.get_all("content-length").iter().cloned().collect::<Vec<_>>()
         });
         assert_eq!(lengths, ["5"], "{head:.60}");
@@ -282,23 +287,26 @@ fn harmless_faults_of_a_response_are_repaired() {
 #[test]
 fn a_late_body_answers_nobody() {
     const LATE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlate";
-    for head in [
+    let heads = [
         "HTTP/1.1 204 No Content\r\ncontent-length: 42\r\n\r\n",
         "HTTP/1.1 204 No Content\r\ntransfer-encoding: chunked\r\n\r\n",
         "HTTP/1.1 304 Not Modified\r\ncontent-length: 42\r\n\r\n",
         "HTTP/1.1 304 Not Modified\r\ntransfer-encoding: chunked\r\n\r\n",
         "HTTP/1.1 103 Early Hints\r\ncontent-length: 42\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n",
-    ] {
-        let upstream = Upstream::serving(move |mut peer| {
-            if peer.head().is_some_and(|request| request.target() == "/late") {
-                let _ = peer.send(head) && peer.head().is_some() && peer.send(LATE);
-            } else {
-                peer.send("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");
-            }
-        });
-        let weir = Weir::start(&upstream, NEVER);
+    ];
+    let upstream = Upstream::serving(move |mut peer| {
+        let Some(request) = peer.head() else { return };
+        if let Some(index) = request.target().strip_prefix("/late/") {
+            let head = heads[index.parse::<usize>().unwrap()];
+            let _ = peer.send(head) && peer.head().is_some() && peer.send(LATE);
+        } else {
+            peer.send("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");
+        }
+    });
+    let weir = Weir::start(&upstream, NEVER);
+    for (index, head) in heads.iter().enumerate() {
         let mut client = Client::connect(weir.address());
-        client.send("GET /late HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.send(format!("GET /late/{index} HTTP/1.1\r\nHost: a\r\n\r\n"));
         while client.head().unwrap().status < 200 {}
         assert_eq!(client.get("/").text(), "hello", "{head}");
         upstream.wait_until(|upstream| upstream.connections() == 0);

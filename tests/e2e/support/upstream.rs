@@ -90,6 +90,15 @@ impl Upstream {
         Self::answering(move |_, stream| stream.write_all(answer.as_bytes()).is_ok() && !closes)
     }
 
+    /// Responds to `/0` and paths below it with the first bytes, to `/1` with the second ones, and so on.
+    #[allow(dead_code)] // some suites do not use it
+    pub fn saying_each(answers: Vec<String>) -> Self {
+        Self::answering(move |request, stream| {
+            let index: usize = request.target().split('/').nth(1).unwrap().parse().unwrap();
+            stream.write_all(answers[index].as_bytes()).is_ok()
+        })
+    }
+
     /// Responds with the bytes that `answer` writes. Head and body are read and recorded before.
     pub fn answering(answer: impl Fn(&Received, &mut TcpStream) -> bool + Send + Sync + 'static) -> Self {
         Self::serving(move |peer| serve(peer, &answer))

@@ -125,15 +125,15 @@ fn wait_for_held(lab: &Lab, count: f64) {
 }
 
 /// Holds a request whose client then leaves.
-fn leaves_the_queue(leave: impl FnOnce(&mut TlsClient)) {
-    let lab = Lab::start(HOLD);
-    assert_eq!(lab.client().get("/").status, 200);
+fn leaves_the_queue(lab: &Lab, leave: impl FnOnce(&mut TlsClient)) {
+    let abandoned = "weir_requests_total{verdict=\"abandoned\"}";
+    let before = lab.weir.metric(abandoned);
     let mut client = lab.client();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    wait_for_held(&lab, 1.0);
+    wait_for_held(lab, 1.0);
     leave(&mut client);
-    wait_for_held(&lab, 0.0);
-    lab.weir.wait_for_metric("weir_requests_total{verdict=\"abandoned\"}", |count| count == 1.0);
+    wait_for_held(lab, 0.0);
+    lab.weir.wait_for_metric(abandoned, |count| count == before + 1.0);
 }
 
 /// Sends `close_notify`.
@@ -144,19 +144,21 @@ fn close_notify(client: &mut TlsClient) {
 
 #[test]
 fn a_client_that_leaves_frees_its_place_in_the_queue() {
-    leaves_the_queue(close_notify);
-    leaves_the_queue(|client| {
+    let lab = Lab::start(HOLD);
+    assert_eq!(lab.client().get("/").status, 200);
+    leaves_the_queue(&lab, close_notify);
+    leaves_the_queue(&lab, |client| {
         close_notify(client);
         client.stream().sock.shutdown(Shutdown::Both).unwrap();
     });
-    leaves_the_queue(|client| client.stream().sock.shutdown(Shutdown::Both).unwrap());
-    leaves_the_queue(|client| client.stream().sock.shutdown(Shutdown::Write).unwrap());
+    leaves_the_queue(&lab, |client| client.stream().sock.shutdown(Shutdown::Both).unwrap());
+    leaves_the_queue(&lab, |client| client.stream().sock.shutdown(Shutdown::Write).unwrap());
     // Also after it has sent more.
-    leaves_the_queue(|client| {
+    leaves_the_queue(&lab, |client| {
         client.send("GET /next HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000));
         client.stream().sock.shutdown(Shutdown::Write).unwrap();
     });
-    leaves_the_queue(|client| {
+    leaves_the_queue(&lab, |client| {
         client.send("GET /next HTTP/1.1\r\nHost: a\r\n\r\n");
         close_notify(client);
     });

@@ -1,10 +1,11 @@
 //! Refused upgrades, and requests that clients try to smuggle past them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::{AGREE, ASK, OPEN, start};
 use crate::attacks::lab::{Lab, is_closed, is_problem};
+use crate::ops::until;
 use crate::support::{Client, Upstream, Weir};
 
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nhost: weir.test\r\n\r\n";
@@ -119,29 +120,30 @@ fn an_agreement_to_another_protocol_is_refused() {
         AGREE.replace("\r\n\r\n", "\r\nupgrade: x\r\n\r\n"),
         AGREE.replace("\r\n\r\n", "\r\nbad field\r\n\r\n"),
     ];
-    for agreement in bad {
-        let more = Arc::<AtomicUsize>::default();
-        let (said, seen) = (agreement.clone(), Arc::clone(&more));
-        let upstream = Upstream::serving(move |mut peer| {
-            while let Some(received) = peer.head() {
-                if received.target() == "/chat" {
-                    peer.send(&said);
-                    seen.fetch_add(peer.rest().len(), Ordering::Relaxed);
-                    return;
-                }
-                peer.send("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");
+    let rests = Arc::<Mutex<Vec<usize>>>::default();
+    let (said, seen) = (bad.clone(), Arc::clone(&rests));
+    let upstream = Upstream::serving(move |mut peer| {
+        while let Some(received) = peer.head() {
+            if let Some(index) = received.target().strip_prefix("/chat/") {
+                peer.send(&said[index.parse::<usize>().unwrap()]);
+                let rest = peer.rest().len();
+                return seen.lock().unwrap().push(rest);
             }
-        });
-        let weir = start(&upstream, "", "");
-        let lab = Lab::of(upstream, weir);
+            peer.send("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");
+        }
+    });
+    let weir = start(&upstream, "", "");
+    let lab = Lab::of(upstream, weir);
+    for (index, agreement) in bad.iter().enumerate() {
+        let (target, before) = (format!("/chat/{index}"), lab.upstream.received().len());
         let mut client = lab.client();
-        client.send(format!("{ASK}{SMUGGLED}"));
+        client.send(format!("{}{SMUGGLED}", ASK.replace("/chat", &target)));
         is_problem(&client.answer(), 502).unwrap_or_else(|error| panic!("{agreement}: {error}"));
         assert_eq!(client.answer().status, 200, "{agreement}");
-        lab.probe(&mut client).unwrap();
-        assert_eq!(lab.upstream.targets()[..2], ["/chat", "/smuggled"]);
-        lab.upstream.wait_until(|upstream| upstream.connections() == 1);
-        assert_eq!((more.load(Ordering::Relaxed), lab.weir.metric(OPEN)), (0, 0.0), "{agreement}");
+        lab.probe(&mut client).unwrap_or_else(|error| panic!("{agreement}: {error}"));
+        assert_eq!(lab.upstream.targets()[before..before + 2], [&*target, "/smuggled"], "{agreement}");
+        until("its connection is closed", || rests.lock().unwrap().len() > index);
+        assert_eq!((rests.lock().unwrap()[index], lab.weir.metric(OPEN)), (0, 0.0), "{agreement}");
         lab.is_well();
     }
 }
