@@ -38,11 +38,14 @@ impl Browser {
         } } });
         let session = browser.ask("POST", "/session", &wanted);
         browser.session = format!("/session/{}", session["sessionId"].as_str().unwrap());
-        if !runs_scripts {
-            let command = json!({ "cmd": "Emulation.setScriptExecutionDisabled", "params": { "value": true } });
-            browser.tell("/goog/cdp/execute", &command);
-        }
+        browser.run_scripts(runs_scripts);
         browser
+    }
+
+    /// Runs the scripts of later pages, or does not.
+    pub(super) fn run_scripts(&self, runs_scripts: bool) {
+        let command = json!({ "cmd": "Emulation.setScriptExecutionDisabled", "params": { "value": !runs_scripts } });
+        self.tell("/goog/cdp/execute", &command);
     }
 
     /// Loads a page.

@@ -135,25 +135,6 @@ fn a_session_ends_with_its_token_and_a_reader_changes_nothing() {
 }
 
 #[test]
-fn the_overview_shows_why_a_reload_failed() {
-    let upstream = Upstream::start();
-    let weir = start(&upstream);
-    let browser = Browser::start(false);
-    log_in(&browser, &weir, READER);
-    browser.wait_for("in force");
-    let config = std::fs::read_to_string(weir.config_file()).unwrap();
-    std::fs::write(weir.config_file(), config.replace("3/h", "three an hour")).unwrap();
-    weir.wait_for_line("the new configuration is invalid");
-    browser.go(&url(&weir, "/"));
-    browser.wait_for("The last reload failed.");
-    // The excerpt of the file, as `weir check` prints it.
-    browser.wait_for("| rate = \"three an hour\"");
-    browser.wait_for("^^^^");
-    browser.click("a[href='/configuration']");
-    browser.wait_for("| rate = \"three an hour\"");
-}
-
-#[test]
 fn an_operator_checks_and_reloads_the_configuration() {
     let upstream = Upstream::start();
     let weir = start(&upstream);
@@ -188,10 +169,11 @@ fn an_operator_checks_and_reloads_the_configuration() {
 /// With scripts the requests of a key come by themselves, without them when the page is loaded anew.
 #[test]
 fn the_page_of_a_key_shows_its_requests_as_they_end() {
+    let browser = Browser::start(true);
     for runs_scripts in [true, false] {
+        browser.run_scripts(runs_scripts);
         let upstream = Upstream::start();
         let weir = start(&upstream);
-        let browser = Browser::start(runs_scripts);
         log_in(&browser, &weir, READER);
         browser.wait_for("grafana");
         browser.go(&url(&weir, "/key?limit=sellers&key=abc"));

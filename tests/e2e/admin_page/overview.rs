@@ -28,6 +28,12 @@ fn troubles_are_above_everything() {
         let troubles = ["The last reload failed.", "The store shared is down", "The table of the limit few is full"];
         troubles.iter().all(|words| page.find(words).is_some_and(|at| at < rates)).then_some(())
     });
+    // The excerpt of the file, as `weir check` prints it, and a link.
+    let excerpt = "| rate = &#34;three an hour&#34;";
+    let page = ask(&weir, "GET", "/", &[], "").text();
+    assert!([excerpt, "^^^^", "href=\"/configuration\""].iter().all(|words| page.contains(words)), "{page}");
+    let page = ask(&weir, "GET", "/configuration", &[], "").text();
+    assert!(page.contains(excerpt), "{page}");
 }
 
 #[test]
