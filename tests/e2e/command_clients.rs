@@ -44,7 +44,7 @@ fn tls_and_tokens_are_spoken() {
     let plain = format!("localhost:{port}");
     std::fs::write(weir.folder().join("wrong"), wrong).unwrap();
     // What is asked, a token in the environment, the exit code, and what is said.
-    let rows: [(&[&str], Option<&str>, i32, &str); 14] = [
+    let rows: [(&[&str], Option<&str>, i32, &str); 16] = [
         (&["healthcheck", "--admin", &url, "--ca", "own.pem"], None, 0, ""),
         (&["healthcheck", "--admin", &url, "--ca", "own.pem"], Some(wrong), 0, ""),
         (&["healthcheck", "--admin", &url], None, 1, "no TLS session"),
@@ -55,6 +55,13 @@ fn tls_and_tokens_are_spoken() {
         (&["healthcheck", "--admin", &url, "--ca", "token"], None, 1, "the CA certificates: "),
         (&["healthcheck", "--admin", &url, "--ca", "none.pem"], None, 1, "cannot read none.pem"),
         (&["explain", "--admin", &url, "--ca", "own.pem"], None, 1, "by `--token-file`, or set `WEIR_ADMIN_TOKEN`"),
+        (
+            &["explain", "--admin", &url, "--ca", "own.pem"],
+            None,
+            1,
+            "401 Unauthorized: Authorization: the token of this",
+        ),
+        (&["explain", "--admin", &url, "--ca", "own.pem", "--admin-token", "token"], None, 0, "decision: admitted"),
         (&["explain", "--admin", &url, "--ca", "own.pem", "--token-file", "token"], Some(wrong), 0, "admitted"),
         (&["explain", "--admin", &url, "--ca", "own.pem", "--admin-token", "wrong"], Some(TOKEN), 1, "401"),
         (&["explain", "--admin", &url, "--ca", "own.pem"], Some(TOKEN), 0, "decision: admitted"),

@@ -260,27 +260,3 @@ fn lists_and_plans_come_first() {
         assert!(found == Some(code) && text.contains(said), "{plan}: {text}");
     }
 }
-
-#[test]
-fn a_running_one_is_shown_its_token() {
-    let folder = tempfile::tempdir().unwrap();
-    let config =
-        Weir::config(&Upstream::start(), "", "").replacen("[admin]\n", "[admin]\ntoken = { file = \"t\" }\n", 1);
-    std::fs::write(folder.path().join("weir.toml"), config).unwrap();
-    std::fs::write(folder.path().join("t"), "0123456789abcdef\n").unwrap();
-    let weir = Weir::start_in(folder);
-    let token = weir.folder().join("t");
-    let explain = |more: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.args(["explain", "--admin", &weir.admin().to_string()]).args(more).output().unwrap()
-    };
-    let refused = explain(&[]);
-    let said = String::from_utf8(refused.stderr).unwrap();
-    assert!(
-        !refused.status.success() && said.contains("401") && said.contains("the token of this listener is required"),
-        "{said}"
-    );
-    let told = explain(&["--admin-token", token.to_str().unwrap()]);
-    assert!(told.status.success(), "{told:?}");
-    assert!(String::from_utf8(told.stdout).unwrap().contains("decision: admitted"));
-}

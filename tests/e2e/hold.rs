@@ -253,16 +253,6 @@ fn beyond_a_cap_the_answer_comes_at_once_and_says_when() {
 }
 
 #[test]
-fn a_wait_that_is_too_long_is_refused_at_once() {
-    let upstream = Upstream::start();
-    let weir = Weir::start(&upstream, &one_per(HOUR, "max_wait = \"30min\""));
-    let mut client = Client::connect(weir.address());
-    client.get("/");
-    let (status, seconds) = retry_after(&client.get("/"));
-    assert!(status == 429 && seconds.is_some_and(|s| (3400..=3600).contains(&s)), "{status} {seconds:?}");
-}
-
-#[test]
 fn the_longest_wait_of_several_limits_counts_and_one_that_refuses_refuses() {
     let upstream = Upstream::start();
     let limit = |name: &str, rate: &str, rest: &str| {

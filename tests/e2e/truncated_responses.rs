@@ -92,6 +92,7 @@ fn http_1_clients_get_all_bytes_and_a_truncation() {
                 assert_eq!(is_reset, piece == CHUNKED && version == "1.0", "{context}");
             }
         }
+        assert!(weir.metric("weir_problems_total{kind=\"broken_answer\"}") > 0.0, "{piece:?} {version}");
     }
 }
 
