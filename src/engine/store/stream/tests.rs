@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::message::{BanChange, Charges, Cursor, LimitCharges, LimitStates, Message, States};
 use super::*;
+use crate::base::split_mix::mix;
 use crate::base::time::Timestamp;
 use crate::engine::limit::tests::{algorithm, each_algorithm};
 use crate::engine::limit::{Key, OnFull};
@@ -520,7 +521,9 @@ fn states_are_merged_by_the_larger_debt() {
             tables[1].settle(key(number), &rule, there, u64::MAX, now);
         }
         // So many keys that there are several parts.
-        (0..5_000).for_each(|number| _ = tables[0].settle(Key::of_hash(4, number << 51 | 7), &rule, 1, 0, now));
+        for number in 0..5_000 {
+            tables[0].settle(Key::of_hash(mix(number), number << 51 | 7), &rule, 1, 0, now);
+        }
         let (mut from, mut parts) = (Some(0), 0);
         while let Some(next) = from {
             let (states, behind) = pack_states("l", &tables[0], next, |_| Some(&rule), now);
