@@ -44,7 +44,7 @@ struct Fleet {
     fault: Fault,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 enum Event {
     Request(usize),
     /// A replica makes a batch of its charges.
@@ -295,8 +295,8 @@ impl Story for Fleet {
         }
     }
 
-    fn digest(&self, world: World) -> String {
-        let World { now, budget, nodes, messages, admitted, restarts, silent, untold, .. } = &world;
+    fn digest(&self, world: &World) -> String {
+        let World { now, budget, nodes, messages, admitted, restarts, silent, untold, .. } = world;
         let mut messages: Vec<_> = messages.iter().map(|message| format!("{message:?}")).collect();
         messages.sort_unstable();
         let nodes: Vec<_> =

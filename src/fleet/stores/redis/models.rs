@@ -83,7 +83,7 @@ struct World {
     gone: Units,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 enum Event {
     Request(usize, usize),
     Arrive(usize),
@@ -333,11 +333,11 @@ impl Story for Keyed {
         }
     }
 
-    fn digest(&self, world: World) -> String {
+    fn digest(&self, world: &World) -> String {
         let World { budget, messages, replicas, node, fresh, admitted, gone, .. } = world;
         // Turns of a replica that waits differ only by microseconds.
         let node =
-            (node.begun_us.map(|begun_us| (begun_us, node.now_us - begun_us >= WARM_AFTER_US)), node.met, node.spent);
+            (node.begun_us.map(|begun_us| (begun_us, node.now_us - begun_us >= WARM_AFTER_US)), &node.met, node.spent);
         format!("{budget:?} {messages:?} {replicas:?} {node:?} {fresh:?} {admitted:?} {gone:?}")
     }
 

@@ -5,7 +5,7 @@
 use super::*;
 use crate::testing::{Fleet, Story, finds, holds, miscounted};
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) enum Event {
     Request(usize),
     /// A replica tells of spent and unspent units.
@@ -114,7 +114,7 @@ impl Story for Fleet<Fault> {
         }
     }
 
-    fn digest(&self, world: World) -> String {
+    fn digest(&self, world: &World) -> String {
         let World { now, budget, etcd, replicas, dead, admitted, alone, forgotten, unreported, .. } = world;
         format!("{now:?} {budget:?} {etcd:?} {replicas:?} {dead:?} {admitted} {alone} {forgotten} {unreported}")
     }
@@ -138,21 +138,21 @@ const BUDGET: Budget = Budget { requests: 3, steps: 1, ..Budget::NONE };
 #[test]
 fn loans_keep_the_limit_through_late_and_lost_answers() {
     let budget = Budget { requests: 2, late: 1, ..BUDGET };
-    holds("etcd, a late answer", Fleet { replicas: 2, budget, fault: Fault::None }, 1000);
+    holds("etcd, a late answer", &Fleet { replicas: 2, budget, fault: Fault::None }, 1000);
     let budget = Budget { requests: 2, late: 2, steps: 0, ..BUDGET };
-    holds("etcd, two late answers", Fleet { replicas: 2, budget, fault: Fault::None }, 1000);
+    holds("etcd, two late answers", &Fleet { replicas: 2, budget, fault: Fault::None }, 1000);
 }
 
 #[test]
 fn three_replicas_borrow_no_more_than_the_limit() {
     let budget = Budget { late: 1, steps: 0, ..BUDGET };
-    holds("etcd, three replicas", Fleet { replicas: 3, budget, fault: Fault::None }, 1000);
+    holds("etcd, three replicas", &Fleet { replicas: 3, budget, fault: Fault::None }, 1000);
 }
 
 #[test]
 fn a_dead_replica_frees_only_its_last_loans() {
     let budget = Budget { crashes: 1, ..BUDGET };
-    holds("etcd, a crash", Fleet { replicas: 2, budget, fault: Fault::None }, 1000);
+    holds("etcd, a crash", &Fleet { replicas: 2, budget, fault: Fault::None }, 1000);
 }
 
 #[test]
@@ -164,6 +164,6 @@ fn a_missing_safeguard_is_found() {
         (Fault::Expired, budget(4, 0, 0), "4 units admitted"),
         (Fault::Unreturned, budget(2, 0, 1), "lost units"),
     ] {
-        finds(&format!("{fault:?}"), Fleet { replicas: 2, budget, fault }, expected);
+        finds(&format!("{fault:?}"), &Fleet { replicas: 2, budget, fault }, expected);
     }
 }

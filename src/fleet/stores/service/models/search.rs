@@ -5,7 +5,7 @@
 use super::*;
 use crate::testing::{Fleet, Story, finds, holds, miscounted};
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) enum Event {
     Request(usize),
     /// The message at an index arrives.
@@ -109,8 +109,8 @@ impl Story for Fleet<Fault> {
         }
     }
 
-    fn digest(&self, world: World) -> String {
-        let World { budget, replicas, sessions, batches, admitted, alone, .. } = &world;
+    fn digest(&self, world: &World) -> String {
+        let World { budget, replicas, sessions, batches, admitted, alone, .. } = world;
         let mut messages: Vec<_> = world.messages.iter().map(|message| format!("{message:?}")).collect();
         messages.sort_unstable();
         let owed = world.table.owed(KEY, &world.rule, NOW);
@@ -119,8 +119,10 @@ impl Story for Fleet<Fault> {
         for replica in replicas {
             let Replica { session, calls, asked, admitted, outbox, unanswered, alone, .. } = replica;
             let reports = outbox.take();
-            let replica = (session, calls, asked, admitted, reports, unanswered, alone);
+            let replica = (session, calls, asked, admitted, &reports, unanswered, alone);
             let _ = write!(digest, "{replica:?}");
+            outbox.park(reports);
+            outbox.unpark();
         }
         digest
     }
@@ -149,25 +151,25 @@ const BUDGET: Budget = Budget { requests: 2, late: 2, returns: 1, ..Budget::NONE
 #[test]
 fn each_unit_counts_once_through_lost_messages() {
     let budget = Budget { losses: 1, ..BUDGET };
-    holds("a limiter, losses", Fleet { replicas: 2, budget, fault: Fault::None }, 1000);
+    holds("a limiter, losses", &Fleet { replicas: 2, budget, fault: Fault::None }, 1000);
 }
 
 #[test]
 fn each_unit_counts_once_through_doubled_messages() {
     let budget = Budget { doubles: 1, ..BUDGET };
-    holds("a limiter, doubles", Fleet { replicas: 2, budget, fault: Fault::None }, 1000);
+    holds("a limiter, doubles", &Fleet { replicas: 2, budget, fault: Fault::None }, 1000);
 }
 
 #[test]
 fn three_replicas_take_no_more_than_the_limit() {
     let budget = Budget { requests: 3, late: 1, returns: 0, ..BUDGET };
-    holds("a limiter, three replicas", Fleet { replicas: 3, budget, fault: Fault::None }, 1000);
+    holds("a limiter, three replicas", &Fleet { replicas: 3, budget, fault: Fault::None }, 1000);
 }
 
 #[test]
 fn a_dead_replica_loses_only_its_own_reports() {
     let budget = Budget { returns: 0, crashes: 1, ..BUDGET };
-    holds("a limiter, a crash", Fleet { replicas: 2, budget, fault: Fault::None }, 1000);
+    holds("a limiter, a crash", &Fleet { replicas: 2, budget, fault: Fault::None }, 1000);
 }
 
 #[test]
@@ -179,6 +181,6 @@ fn a_missing_safeguard_is_found() {
         (Fault::Unsent, "a reservation without end"),
         (Fault::Kept, "a reservation without end"),
     ] {
-        finds(&format!("{fault:?}"), Fleet { replicas: 2, budget, fault }, expected);
+        finds(&format!("{fault:?}"), &Fleet { replicas: 2, budget, fault }, expected);
     }
 }
