@@ -84,12 +84,16 @@ impl Setup {
         self.run(&mut Streams::new(bucket(self.rate, self.burst), self.timing, self.weights.len()), 0)
     }
 
-    /// Checks the long-run rate: not above that of the limit, or of the load, and not below that of one Weir.
-    fn check(&self, name: &str) -> Outcome {
-        let one = Self { weights: vec![1], faults: Vec::new(), ..self.clone() }.stream();
+    /// The rate of one Weir with this load.
+    fn alone(&self) -> f64 {
+        Self { weights: vec![1], faults: Vec::new(), ..self.clone() }.stream().per_second
+    }
+
+    /// Checks the long-run rate: not above that of the limit, or of the load, and not below that of one Weir, `alone`.
+    fn check(&self, name: &str, alone: f64) -> Outcome {
         let outcome = self.stream();
         let most = self.rate as f64 * self.times.min(1.0);
-        let (above, below) = (outcome.per_second / most - 1.0, 1.0 - outcome.per_second / one.per_second);
+        let (above, below) = (outcome.per_second / most - 1.0, 1.0 - outcome.per_second / alone);
         println!("{name}: {:.3} % above, {:.3} % below, {outcome:?}", above * 100.0, below * 100.0);
         assert!(above < 0.005 && below < 0.005, "{name}: {outcome:?}");
         outcome
@@ -99,31 +103,40 @@ impl Setup {
 #[test]
 fn the_long_run_rate_is_right() {
     let three = Setup::new(3, 1000, 100);
-    for (name, setup) in [
-        ("three", three.clone()),
-        ("eight", Setup::new(8, 1000, 100)),
-        ("uneven load", Setup { weights: vec![8, 1, 1], burst: 500, ..three.clone() }),
-        ("uneven load of eight", Setup { weights: vec![20, 5, 3, 1, 1, 1, 0, 0], ..three.clone() }),
-        ("burst of one", Setup::new(3, 400, 1)),
-        ("burst of one of eight", Setup::new(8, 400, 1)),
-        ("load below the limit", Setup { times: 0.8, ..three }),
+    let uneven = vec![20, 5, 3, 1, 1, 1, 0, 0];
+    // The setups of a group have one reference.
+    for setups in [
+        vec![
+            ("three", three.clone()),
+            ("eight", Setup::new(8, 1000, 100)),
+            ("uneven load of eight", Setup { weights: uneven, ..three.clone() }),
+        ],
+        vec![("uneven load", Setup { weights: vec![8, 1, 1], burst: 500, ..three.clone() })],
+        vec![("burst of one", Setup::new(3, 400, 1)), ("burst of one of eight", Setup::new(8, 400, 1))],
+        vec![("load below the limit", Setup { times: 0.8, ..three })],
     ] {
-        let outcome = setup.check(name);
-        assert!(outcome.over <= outcome.bound, "{name}: {outcome:?}");
+        let alone = setups[0].1.alone();
+        for (name, setup) in setups {
+            let outcome = setup.check(name, alone);
+            assert!(outcome.over <= outcome.bound, "{name}: {outcome:?}");
+        }
     }
 }
 
 #[test]
 fn the_long_run_rate_is_right_over_a_bad_network() {
-    for replicas in [3, 8] {
-        let network = Network { lost: 100, doubled: 100, delay_ns: (MS, 50 * MS) };
-        Setup { network, ..Setup::new(replicas, 1000, 100) }.check("losses");
-    }
+    let network = Network { lost: 100, doubled: 100, delay_ns: (MS, 50 * MS) };
+    let [three, eight] = [3, 8].map(|replicas| Setup { network, ..Setup::new(replicas, 1000, 100) });
+    let alone = three.alone();
+    three.check("losses", alone);
+    eight.check("losses", alone);
 }
 
 /// A fault of ten seconds. Then the fleet is as exact as before, as soon as it has paid its debts.
 #[test]
 fn the_rate_is_right_behind_a_fault() {
+    let setup = |replicas| Setup { from: 20, ..Setup::new(replicas, 1000, 100) };
+    let alone = setup(1).alone();
     for (name, kind) in [
         ("partition", FaultKind::Partition { below: 1, cuts: false }),
         ("partition that cuts", FaultKind::Partition { below: 1, cuts: true }),
@@ -132,7 +145,7 @@ fn the_rate_is_right_behind_a_fault() {
     ] {
         for replicas in [2, 3, 8] {
             let faults = vec![Fault { kind, from_ns: 5 * SECOND, to_ns: 15 * SECOND }];
-            let outcome = Setup { faults, from: 20, ..Setup::new(replicas, 1000, 100) }.check(name);
+            let outcome = Setup { faults, ..setup(replicas) }.check(name, alone);
             // A partition admits more: the share of a replica that is cut off.
             let share = 10.0 * 1000.0 / replicas as f64 + 2.0 * 1000.0;
             assert!(outcome.over <= share, "{name}, {replicas}: {outcome:?}");
