@@ -118,7 +118,7 @@ impl Case {
         world.bound_span_ns = 2 * self.timing.interval_ns + self.network.delay_ns.1;
         world.run(strategy, self.seconds * SECOND);
         self.check_one_off(&world);
-        self.check_rate_behind_faults(&world, self.reference());
+        self.check_rate_behind_faults(&world);
         let account = &world.accounts[0];
         let first = (self.faults_end.div_ceil(SECOND) as usize).min(account.seconds.len() - 1);
         let allowed = self.rate as f64 * first.max(1) as f64 + self.burst as f64;
@@ -151,9 +151,8 @@ impl Case {
     }
 
     /// Behind the last fault, when all replicas know of each other again, the rate is the limit's, or that of the load.
-    fn check_rate_behind_faults<S: Strategy>(&self, world: &World<S>, reference: f64) {
-        let span = self.span_behind_faults(&world.accounts[0]).1;
-        let admitted = self.span_behind_faults(&world.accounts[0]).0;
+    fn check_rate_behind_faults<S: Strategy>(&self, world: &World<S>) {
+        let (admitted, span) = self.span_behind_faults(&world.accounts[0]);
         let delay = self.isolate_after() + 2.0 * self.network.delay_ns.1 as f64 / SECOND as f64;
         let delay = if self.network.lost == 0 { world.bound_span_ns as f64 / SECOND as f64 } else { delay };
         let others = match self.sharing {
@@ -166,7 +165,7 @@ impl Case {
         if self.sharing == Sharing::Stream {
             // What was admitted twice in the last moments of a fault is paid first.
             let debt = (self.nodes - 1) as f64 * (world.burst + world.rate * self.isolate_after());
-            let least = 0.97 * reference - debt - 3.0 * (self.times * world.rate * span).sqrt();
+            let least = 0.97 * self.reference() - debt - 3.0 * (self.times * world.rate * span).sqrt();
             assert!(admitted >= least, "{admitted} units behind the faults, at least {least}: {self:?}");
         }
     }

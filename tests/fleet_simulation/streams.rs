@@ -97,14 +97,14 @@ impl Strategy for Streams {
     type Message = Message;
 
     fn request(&mut self, node: usize, number: usize, world: &mut World<Self>) {
-        let now = world.clock(node);
-        let absent = self.absent(node, world);
-        let Some(Node { replica, books, .. }) = &mut self.nodes[node] else { return };
-        let key = key(number);
+        let (now, key) = (world.clock(node), key(number));
+        let Some(Node { books, .. }) = &self.nodes[node] else { return };
         if !admit(&books.table, &books.rule, key, now) {
             return;
         }
         world.admit(number);
+        let absent = self.absent(node, world);
+        let Some(Node { replica, books, .. }) = &mut self.nodes[node] else { return };
         if absent > 0 {
             books.table.settle(key, &books.rule, absent, u64::MAX, now);
         }

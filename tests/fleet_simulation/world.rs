@@ -69,11 +69,11 @@ pub struct Load {
     pub weights: Vec<u64>,
 }
 
-/// The unit of work of the simulation.
+/// The unit of work of the simulation. A message is in a box, because the heap moves events.
 #[derive(Debug)]
 enum Event<M> {
     Request,
-    Message { to: usize, from: usize, connection: u32, message: M },
+    Message { to: usize, from: usize, connection: u32, message: Box<M> },
     Timer { node: usize, life: u32, number: u64 },
     Begins(usize),
     Ends(usize),
@@ -241,6 +241,7 @@ impl<S: Strategy> World<S> {
         if !self.reaches(from, to) || self.random.happens(self.network.lost) {
             return;
         }
+        let message = Box::new(message);
         if self.random.happens(self.network.doubled) {
             let at = self.now + self.random.between(self.network.delay_ns);
             self.schedule(at, Event::Message { to, from, connection, message: message.clone() });
@@ -339,7 +340,7 @@ impl<S: Strategy> World<S> {
             Event::Request => self.request(strategy),
             Event::Message { to, from, connection, message } => {
                 if self.connections[to * self.health.len() + from] == connection {
-                    strategy.receive(to, from, message, self);
+                    strategy.receive(to, from, *message, self);
                 }
             }
             Event::Timer { node, life, number } if life == self.lives[node] && self.is_up(node) => {
