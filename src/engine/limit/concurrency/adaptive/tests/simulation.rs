@@ -3,7 +3,8 @@
 //! Clients ask at random, whatever happens to their requests. What the bound does not admit is refused.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::LazyLock;
 
 use super::super::{Controller, Range};
 use crate::base::time::Timestamp;
@@ -60,12 +61,18 @@ struct Outcome {
 }
 
 impl Outcome {
+    /// The answers from one second to another.
+    fn between(&self, from: f64, to: f64) -> &[(f64, f64)] {
+        let [from, to] = [from, to].map(|second| self.answers.partition_point(|(at, _)| *at < second));
+        &self.answers[from..to]
+    }
+
     fn goodput(&self, from: f64, to: f64) -> f64 {
-        self.answers.iter().filter(|(at, _)| (from..to).contains(at)).map(|_| 1.0).sum::<f64>() / (to - from)
+        count(self.between(from, to).len()) / (to - from)
     }
 
     fn p99(&self, from: f64, to: f64) -> f64 {
-        percentile(self.answers.iter().filter(|(at, _)| (from..to).contains(at)).map(|(_, latency)| *latency).collect())
+        percentile(self.between(from, to).iter().map(|(_, latency)| *latency).collect())
     }
 
     /// Checks the picture of a course.
@@ -85,8 +92,8 @@ impl Outcome {
 }
 
 fn percentile(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() * 99 / 100]
+    let at = values.len() * 99 / 100;
+    *values.select_nth_unstable_by(at, f64::total_cmp).1
 }
 
 /// A time or an amount of work, in order.
@@ -112,10 +119,12 @@ struct Simulation {
     service: Service,
     now: f64,
     work: f64,
-    busy: BinaryHeap<Reverse<(Due, u64)>>,
-    queue: VecDeque<(u64, f64)>,
-    failing: BinaryHeap<Reverse<(Due, u64)>>,
-    began: HashMap<u64, f64>,
+    busy: BinaryHeap<Reverse<(Due, usize)>>,
+    queue: VecDeque<(usize, f64)>,
+    failing: BinaryHeap<Reverse<(Due, usize)>>,
+    /// The begins of all requests, by their ids, and the number of those that have not ended.
+    began: Vec<f64>,
+    open: usize,
 }
 
 impl Simulation {
@@ -138,8 +147,10 @@ impl Simulation {
         }
     }
 
-    fn accept(&mut self, id: u64, time: f64, course: &Course) {
-        self.began.insert(id, self.now);
+    fn accept(&mut self, time: f64, course: &Course) {
+        let id = self.began.len();
+        self.began.push(self.now);
+        self.open += 1;
         if (course.is_failing)(self.now) {
             self.failing.push(Reverse((Due(self.now + 0.002), id)));
         } else {
@@ -165,9 +176,10 @@ fn run(service: Service, course: &Course, mut bound: Bound, seed: u64) -> Outcom
         busy: BinaryHeap::new(),
         queue: VecDeque::new(),
         failing: BinaryHeap::new(),
-        began: HashMap::new(),
+        began: Vec::new(),
+        open: 0,
     };
-    let (mut outcome, mut id, mut arrival, mut second) = (Outcome::default(), 0, 0.0, 0.0);
+    let (mut outcome, mut arrival, mut second) = (Outcome::default(), 0.0, 0.0);
     while sim.now < course.seconds {
         let workers = (course.workers)(sim.now) * WORKERS;
         let speed = sim.speed(workers);
@@ -184,9 +196,8 @@ fn run(service: Service, course: &Course, mut bound: Bound, seed: u64) -> Outcom
         } else if next == arrival {
             arrival += arrivals.next(SERVICE_S / WORKERS / (course.load)(next));
             let time = times.next(SERVICE_S * (course.slowness)(next));
-            if count(sim.began.len()) < units(bound.units()) {
-                id += 1;
-                sim.accept(id, time, course);
+            if count(sim.open) < units(bound.units()) {
+                sim.accept(time, course);
             }
         } else {
             let from = if next == failed { &mut sim.failing } else { &mut sim.busy };
@@ -212,11 +223,12 @@ fn answer(
     sim: &mut Simulation,
     bound: &mut Bound,
     outcome: &mut Outcome,
-    (id, has_failed): (u64, bool),
+    (id, has_failed): (usize, bool),
     course: &Course,
 ) {
-    let is_full = count(sim.began.len()) >= units(bound.units());
-    let Some(began) = sim.began.remove(&id) else { return };
+    let is_full = count(sim.open) >= units(bound.units());
+    sim.open -= 1;
+    let began = sim.began[id];
     let (latency, now) = (sim.now - began, Timestamp::from_ns(ns(sim.now)));
     match bound {
         Bound::Found(controller) if has_failed => controller.failed(now),
@@ -236,10 +248,10 @@ fn found(service: Service, course: &Course, seed: u64) -> Outcome {
 }
 
 /// The 99th percentile of a service without load.
-fn idle_p99() -> f64 {
+static IDLE_P99: LazyLock<f64> = LazyLock::new(|| {
     let mut times = Times(SEED);
     percentile((0..100_000).map(|_| times.next(1.0)).collect())
-}
+});
 
 /// At least 95 % of the goodput of the best fixed bound, with a p99 of at most twice that of the idle service.
 fn compare(service: Service) {
@@ -268,7 +280,7 @@ fn compare_in(service: Service, name: &str, course: &Course, seed: u64) {
     let all = course.seconds;
     let fixed = [10, 20, 40].map(|units| run(service, course, Bound::Fixed(units), seed).goodput(0.0, all));
     let (best, found) = (fixed.into_iter().fold(0.0, f64::max), found(service, course, seed));
-    let (goodput, p99) = (found.goodput(0.0, all) / best, found.p99(0.0, all) / idle_p99());
+    let (goodput, p99) = (found.goodput(0.0, all) / best, found.p99(0.0, all) / *IDLE_P99);
     println!(
         "{service:?}, {name}, seed {seed}: fixed {fixed:.0?}, goodput {goodput:.3}, p99 {p99:.2}, bound {:.2}",
         found.mean_bound(20, found.bounds.len())
@@ -310,7 +322,7 @@ fn ten_minutes_of_mild_overload_end_where_they_began() {
         let found = found(service, &Course { seconds: 720.0, load, ..STEADY }, SEED);
         let (first, last) = (found.mean_bound(120, 180), found.mean_bound(600, 660));
         let p99 = [(0.0, 60.0), (120.0, 180.0), (600.0, 660.0), (660.0, 720.0)]
-            .map(|(from, to)| found.p99(from, to) / idle_p99());
+            .map(|(from, to)| found.p99(from, to) / *IDLE_P99);
         let goodput = [(120.0, 180.0), (600.0, 660.0)].map(|(from, to)| found.goodput(from, to));
         println!("{service:?}: bound {first:.2} {last:.2}, p99 {p99:.2?}, goodput {goodput:.0?}");
         assert!((0.6..1.6).contains(&(last / first)), "{service:?}: {first} {last}");
