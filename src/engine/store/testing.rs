@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -23,13 +23,15 @@ pub(crate) enum News {
     Settle { limit: Box<str>, key: Key, rule: Algorithm, extra: i64, late: LateByRate, max_debt: u64 },
 }
 
+/// The metrics of all these stores, which no test reads.
+static METRICS: LazyLock<StoreMetrics> = LazyLock::new(|| Metrics::new("", "").unwrap().store("main"));
+
 /// A store whose server does not exist.
 #[derive(Debug)]
 struct TestStore {
     name: Arc<str>,
     on_failure: OnFailure,
     clock: Clock,
-    metrics: StoreMetrics,
     is_down: AtomicBool,
     /// What waits to be sent, and since when the mirrors of its keys are in doubt.
     refunds: Mutex<Vec<(RemoteReceipt, Timestamp)>>,
@@ -57,7 +59,6 @@ impl RemoteStore {
             name: "main".into(),
             on_failure,
             clock,
-            metrics: Metrics::new("", "").unwrap().store("main"),
             is_down: AtomicBool::new(false),
             refunds: Mutex::default(),
             settlements: Mutex::default(),
@@ -157,6 +158,6 @@ impl Backend for TestStore {
     }
 
     fn metrics(&self) -> &StoreMetrics {
-        &self.metrics
+        &METRICS
     }
 }
