@@ -45,7 +45,7 @@ enum Message {
     Answer(Call, Option<(bool, u64)>),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Replica {
     session: u64,
     /// The generation under which it lets the node decide.
@@ -60,7 +60,7 @@ struct Replica {
     unreported: Units,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Node {
     now_us: u64,
     begun_us: Option<u64>,
@@ -69,6 +69,7 @@ struct Node {
     spent: Units,
 }
 
+#[derive(Clone)]
 struct World {
     budget: Budget,
     messages: Vec<Message>,
@@ -286,7 +287,9 @@ impl Story for Keyed {
 
     fn possible(&self, world: &World) -> Vec<Event> {
         let Budget { requests, losses, steps, crashes, .. } = world.budget;
-        let mut events: Vec<_> = (0..world.messages.len()).map(Event::Arrive).collect();
+        let messages = &world.messages;
+        let is_first = |at: &usize| !messages[..*at].contains(&messages[*at]);
+        let mut events: Vec<_> = (0..messages.len()).filter(is_first).map(Event::Arrive).collect();
         for (index, replica) in world.replicas.iter().enumerate() {
             if requests > 0 && index <= world.fresh.1 {
                 events.extend((0..self.0.min(world.fresh.0 + 1)).map(|key| Event::Request(index, key)));
@@ -333,11 +336,17 @@ impl Story for Keyed {
         }
     }
 
+    fn copy(&self, world: &World) -> Option<World> {
+        Some(world.clone())
+    }
+
     fn digest(&self, world: &World) -> String {
         let World { budget, messages, replicas, node, fresh, admitted, gone, .. } = world;
-        // Turns of a replica that waits differ only by microseconds.
-        let node =
-            (node.begun_us.map(|begun_us| (begun_us, node.now_us - begun_us >= WARM_AFTER_US)), &node.met, node.spent);
+        let mut messages: Vec<_> = messages.iter().map(|message| format!("{message:?}")).collect();
+        messages.sort_unstable();
+        // While a generation lasts, turns of a replica that waits differ only by microseconds.
+        let time = node.begun_us.ok_or(node.now_us).map(|begun_us| (begun_us, node.now_us - begun_us >= WARM_AFTER_US));
+        let node = (time, &node.met, node.spent);
         format!("{budget:?} {messages:?} {replicas:?} {node:?} {fresh:?} {admitted:?} {gone:?}")
     }
 
