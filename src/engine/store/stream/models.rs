@@ -171,16 +171,13 @@ impl World {
         self.send(to, &[from]);
     }
 
-    /// Both ends of all connections of a replica begin anew.
-    fn connect(&mut self, index: usize) {
-        self.messages.retain(|(from, to, _)| *from != index && *to != index);
-        for other in self.peers(index) {
-            self.nodes[other].replica.disconnect(peer(index));
-            self.nodes[other].replica.connect(peer(index), self.now);
-            self.nodes[index].replica.connect(peer(other), self.now);
-            self.send(other, &[index]);
-            self.send(index, &[other]);
-        }
+    /// A replica gets a connection to another one, which has none to it any more.
+    fn connect(&mut self, index: usize, other: usize) {
+        self.nodes[other].replica.disconnect(peer(index));
+        self.nodes[other].replica.connect(peer(index), self.now);
+        self.nodes[index].replica.connect(peer(other), self.now);
+        self.send(other, &[index]);
+        self.send(index, &[other]);
     }
 
     fn deliver(&mut self) {
@@ -201,7 +198,8 @@ impl World {
         self.untold += dead.books.untold + others.sum::<u64>() + units.sum::<u64>();
         self.restarts += 1;
         self.silent = self.peers(index).into_iter().flat_map(|other| [(index, other), (other, index)]).collect();
-        self.connect(index);
+        self.messages.retain(|(from, to, _)| *from != index && *to != index);
+        self.peers(index).into_iter().for_each(|other| self.connect(index, other));
     }
 
     /// Everything arrives, and is sent again until it does.
@@ -227,7 +225,7 @@ impl Story for Fleet {
         let (admitted, restarts, untold, silent) = (0, 0, 0, BTreeSet::new());
         let mut world =
             World { now: BEGIN, budget, cut: None, nodes, fresh: 0, messages, admitted, restarts, silent, untold };
-        (0..3).for_each(|index| world.connect(index));
+        [(0, 1), (0, 2), (1, 2)].into_iter().for_each(|(one, other)| world.connect(one, other));
         world.deliver();
         world.now = world.now.saturating_add_ns(TIMING.interval_ns);
         world.cut = self.cut;
