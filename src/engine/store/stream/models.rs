@@ -225,7 +225,9 @@ impl Story for Fleet {
         let (admitted, restarts, untold, silent) = (0, 0, 0, BTreeSet::new());
         let mut world =
             World { now: BEGIN, budget, cut: None, nodes, fresh: 0, messages, admitted, restarts, silent, untold };
-        [(0, 1), (0, 2), (1, 2)].into_iter().for_each(|(one, other)| world.connect(one, other));
+        for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+            world.connect(one, other);
+        }
         world.deliver();
         world.now = world.now.saturating_add_ns(TIMING.interval_ns);
         world.cut = self.cut;
@@ -324,19 +326,19 @@ const BUDGET: Budget = Budget { requests: 2, ..Budget::NONE };
 #[test]
 fn each_charge_counts_once_through_lost_and_doubled_messages() {
     let budget = Budget { losses: 2, doubles: 1, ..BUDGET };
-    holds("streams, losses and doubles", Fleet { budget, cut: None, fault: Fault::None }, 1000);
+    holds("streams, losses and doubles", &Fleet { budget, cut: None, fault: Fault::None }, 1000);
 }
 
 #[test]
 fn all_tables_agree_behind_a_link_of_one_direction() {
     let budget = Budget { requests: 3, ..BUDGET };
-    holds("streams, one way", Fleet { budget, cut: Some((0, 1)), fault: Fault::None }, 1000);
+    holds("streams, one way", &Fleet { budget, cut: Some((0, 1)), fault: Fault::None }, 1000);
 }
 
 #[test]
 fn a_restart_miscounts_only_what_was_not_told() {
     let budget = Budget { requests: 1, crashes: 1, ..BUDGET };
-    holds("streams, a restart", Fleet { budget, cut: None, fault: Fault::None }, 300);
+    holds("streams, a restart", &Fleet { budget, cut: None, fault: Fault::None }, 300);
 }
 
 #[test]
@@ -346,6 +348,6 @@ fn a_missing_safeguard_is_found() {
         (Fault::Deaf, BUDGET, Some((0, 1)), "tables differ"),
         (Fault::SameEpoch, Budget { crashes: 1, ..BUDGET }, None, "counted not once"),
     ] {
-        finds(&format!("{fault:?}"), Fleet { budget, cut, fault }, expected);
+        finds(&format!("{fault:?}"), &Fleet { budget, cut, fault }, expected);
     }
 }

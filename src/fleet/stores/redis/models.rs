@@ -371,13 +371,13 @@ const BUDGET: Budget = Budget { requests: 3, losses: 1, ..Budget::NONE };
 
 #[test]
 fn keys_that_are_lost_are_not_spent_again() {
-    holds("a Redis that loses its keys", Keyed(KEYS, Fleet { replicas: 2, budget: BUDGET, fault: Fault::None }), 1000);
+    holds("a Redis that loses its keys", &Keyed(KEYS, Fleet { replicas: 2, budget: BUDGET, fault: Fault::None }), 1000);
 }
 
 #[test]
 fn three_replicas_bring_what_they_know() {
     let budget = Budget { requests: 2, ..BUDGET };
-    holds("a Redis, three replicas", Keyed(KEYS, Fleet { replicas: 3, budget, fault: Fault::None }), 1000);
+    holds("a Redis, three replicas", &Keyed(KEYS, Fleet { replicas: 3, budget, fault: Fault::None }), 1000);
 }
 
 #[test]
@@ -385,7 +385,7 @@ fn a_dead_replica_is_not_waited_for() {
     for (name, budget) in
         [("a Redis, a crash", Budget { crashes: 1, ..BUDGET }), ("a Redis, two seconds", Budget { steps: 1, ..BUDGET })]
     {
-        holds(name, Keyed(1, Fleet { replicas: 2, budget, fault: Fault::None }), 1000);
+        holds(name, &Keyed(1, Fleet { replicas: 2, budget, fault: Fault::None }), 1000);
     }
 }
 
@@ -398,6 +398,6 @@ fn a_missing_safeguard_is_found() {
         (Fault::Unsent, "charges are lost"),
     ] {
         let budget = Budget { requests: 4, ..BUDGET };
-        finds(&format!("{fault:?}"), Keyed(1, Fleet { replicas: 2, budget, fault }), expected);
+        finds(&format!("{fault:?}"), &Keyed(1, Fleet { replicas: 2, budget, fault }), expected);
     }
 }
