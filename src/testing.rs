@@ -37,6 +37,13 @@ pub(crate) trait Story {
     fn broken(&self, world: Self::World) -> Option<String>;
 }
 
+/// Messages that may arrive in any order, for a digest.
+pub(crate) fn sorted(messages: &[impl Debug]) -> Vec<String> {
+    let mut messages: Vec<_> = messages.iter().map(|message| format!("{message:?}")).collect();
+    messages.sort_unstable();
+    messages
+}
+
 /// How often each kind of event may happen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {

@@ -35,8 +35,8 @@ const DOCUMENT_PATH: &str = "/v1/openapi.json";
 )]
 struct Document;
 
-/// The routes with their layers. Those of the API and of the page are made for their first request: few processes have
-/// one, and they took half of a start.
+/// The routes with their layers. Those of the API and of the page are made for their first request: in a debug build they
+/// took half of the instructions of a start.
 pub(super) fn router(admin: Admin) -> Router {
     let admin = Arc::new(admin);
     let [probes, metrics] = [probes(), metrics()].map(Router::from);

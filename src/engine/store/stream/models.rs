@@ -12,7 +12,7 @@ use super::{Ledger, PeerId, Replica, Taken, Timing, merge_states, pack_states};
 use crate::base::time::Timestamp;
 use crate::engine::limit::{Algorithm, Key, OnFull, Rate, fixed_window};
 use crate::engine::store::{Batch, Charge, Table};
-use crate::testing::{Budget, Story, finds, holds};
+use crate::testing::{Budget, Story, finds, holds, sorted};
 
 const LIMIT: u64 = 2;
 const KEY: Key = Key { first: 4, second: 1 };
@@ -297,8 +297,7 @@ impl Story for Fleet {
 
     fn digest(&self, world: &World) -> String {
         let World { now, budget, nodes, messages, admitted, restarts, silent, untold, .. } = world;
-        let mut messages: Vec<_> = messages.iter().map(|message| format!("{message:?}")).collect();
-        messages.sort_unstable();
+        let messages = sorted(messages);
         let nodes: Vec<_> =
             nodes.iter().map(|node| (&node.replica, node.books.untold, node.books.is_whole, node.owed(*now))).collect();
         format!("{now:?} {budget:?} {nodes:?} {messages:?} {admitted} {restarts} {silent:?} {untold}")

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use super::generation::{Seen, WARM_AFTER_US};
 use crate::fleet::stores::driver::{Generation, Joined, NextStep};
-use crate::testing::{Budget, Fleet, Story, finds, holds};
+use crate::testing::{Budget, Fleet, Story, finds, holds, sorted};
 
 const LIMIT: u64 = 2;
 const KEYS: usize = 3;
@@ -287,9 +287,7 @@ impl Story for Keyed {
 
     fn possible(&self, world: &World) -> Vec<Event> {
         let Budget { requests, losses, steps, crashes, .. } = world.budget;
-        let messages = &world.messages;
-        let is_first = |at: &usize| !messages[..*at].contains(&messages[*at]);
-        let mut events: Vec<_> = (0..messages.len()).filter(is_first).map(Event::Arrive).collect();
+        let mut events: Vec<_> = (0..world.messages.len()).map(Event::Arrive).collect();
         for (index, replica) in world.replicas.iter().enumerate() {
             if requests > 0 && index <= world.fresh.1 {
                 events.extend((0..self.0.min(world.fresh.0 + 1)).map(|key| Event::Request(index, key)));
@@ -342,8 +340,7 @@ impl Story for Keyed {
 
     fn digest(&self, world: &World) -> String {
         let World { budget, messages, replicas, node, fresh, admitted, gone, .. } = world;
-        let mut messages: Vec<_> = messages.iter().map(|message| format!("{message:?}")).collect();
-        messages.sort_unstable();
+        let messages = sorted(messages);
         // While a generation lasts, turns of a replica that waits differ only by microseconds.
         let time = node.begun_us.ok_or(node.now_us).map(|begun_us| (begun_us, node.now_us - begun_us >= WARM_AFTER_US));
         let node = (time, &node.met, node.spent);

@@ -3,7 +3,7 @@
 //! Not here: what an event does to replicas and messages (`models`).
 
 use super::*;
-use crate::testing::{Fleet, Story, finds, holds, miscounted};
+use crate::testing::{Fleet, Story, finds, holds, miscounted, sorted};
 
 #[derive(Clone, Debug)]
 pub(super) enum Event {
@@ -111,8 +111,7 @@ impl Story for Fleet<Fault> {
 
     fn digest(&self, world: &World) -> String {
         let World { budget, replicas, sessions, batches, admitted, alone, .. } = world;
-        let mut messages: Vec<_> = world.messages.iter().map(|message| format!("{message:?}")).collect();
-        messages.sort_unstable();
+        let messages = sorted(&world.messages);
         let owed = world.table.owed(KEY, &world.rule, NOW);
         let lost = (world.unreturned, world.unreported);
         let mut digest = format!("{budget:?} {messages:?} {sessions:?} {batches:?} {owed} {admitted} {alone} {lost:?}");
