@@ -106,14 +106,14 @@ impl Ledger for StreamLedger {
 
     fn states(&mut self, at: &Cursor, now: Timestamp) -> States {
         let live = self.live.load();
-        let (mut bans, mut next) = (Vec::new(), None);
-        if at.limit.is_empty() {
-            let (part, more) = self.gate.shared_bans(&live, (at.bans, at.from), now);
-            bans = part;
-            next = more.map(|(bans, from)| Cursor { limit: String::new(), from, bans });
+        if !at.limit.is_empty() {
+            let (limits, next) = live.shared_states(at, now);
+            return States { at: at.clone(), limits, bans: Vec::new(), next };
         }
-        let (limits, next) = if next.is_some() { (Vec::new(), next) } else { live.shared_states(at, now) };
-        States { at: at.clone(), limits, bans, next }
+        let (bans, next) = self.gate.shared_bans(&live, (at.bans, at.from), now);
+        let further = next.map(|(bans, from)| Cursor { from, bans, ..Cursor::default() });
+        let first_limit = || Some(Cursor { limit: live.shared_names("").first()?.to_string(), ..Cursor::default() });
+        States { at: at.clone(), limits: Vec::new(), bans, next: further.or_else(first_limit) }
     }
 
     fn merge(&mut self, states: &LimitStates, now: Timestamp) {

@@ -28,6 +28,7 @@
 mod history;
 mod link;
 pub mod message;
+mod parts;
 mod peer;
 mod pending;
 mod recovery;

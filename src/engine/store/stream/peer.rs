@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::history::History;
 use super::message::{Cursor, Echo, Received};
+use super::parts::Parts;
 use super::sequences::{SEQUENCE_MAX, Sequences, WINDOW};
 use super::skew::Skew;
 use crate::base::time::Timestamp;
@@ -24,7 +25,7 @@ pub(super) struct Peer {
     pub(super) started: Timestamp,
     pub(super) last_received: Option<Timestamp>,
     /// When this replica sent the newest message that the peer is known to have, or when the first connection began.
-    confirmed: Timestamp,
+    pub(super) confirmed: Timestamp,
     /// The replicas whose addresses refuse connections of the peer.
     pub(super) refusing: Vec<u64>,
     pub(super) skew: Skew,
@@ -46,7 +47,12 @@ pub(super) struct Peer {
     echo_at: Timestamp,
     /// The part of the states that the peer has asked for.
     pub(super) asked: Option<Cursor>,
+    /// The bans that this replica asks for.
+    pub(super) bans: Parts,
 }
+
+/// Bans that changed so long before a gap are asked for as well, in nanoseconds, because clocks differ: an hour.
+const CLOCKS_NS: u64 = 3600 * 1_000_000_000;
 
 /// One peer as operators see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +142,12 @@ impl Peer {
     /// numbers beyond [`SEQUENCE_MAX`].
     pub(super) fn skip_to(&mut self, oldest: u64) -> bool {
         oldest <= SEQUENCE_MAX && self.received.add_up_to(oldest.saturating_sub(1))
+    }
+
+    /// Has the peer asked for its bans: it may have some that changed after `heard`, and that never come in a batch.
+    pub(super) fn want_bans(&mut self, heard: Timestamp) {
+        let bans = heard.saturating_sub_ns(CLOCKS_NS).as_ns();
+        self.bans.want(Cursor { bans, ..Cursor::default() });
     }
 
     /// Notes a batch of the peer, which learns of it until `acknowledge_at`. Returns whether the batch is new.

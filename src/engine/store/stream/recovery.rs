@@ -1,14 +1,15 @@
-//! A replica that lacks charges asks one peer for the states of all keys that owe.
+//! A replica that lacks charges asks one peer for the states of all keys that owe. Each peer that it lacks batches of, it
+//! also asks for bans: those cannot be estimated, and the one peer may not know of them yet.
 
-use super::message::{Cursor, States};
+use super::message::Cursor;
+use super::parts::Parts;
 use super::peer::PeerId;
 use crate::base::time::Timestamp;
 
 /// The error of the age of a peer, in nanoseconds: the time of a message on the way.
 pub(super) const STARTED_NS: u64 = 1_000_000_000;
 
-/// The states that this replica asks for. They come part by part: each is asked for when the one before is there, so the
-/// peer remembers nothing.
+/// The states that this replica asks for.
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
     current: Option<Asking>,
@@ -21,10 +22,7 @@ struct Asking {
     /// When the peer started, by the own clock.
     started: Timestamp,
     began: Timestamp,
-    /// The next part; `None` once all are there.
-    wanted: Option<Cursor>,
-    /// When the part is to be asked for, again if it was before.
-    ask_at: Timestamp,
+    parts: Parts,
 }
 
 impl Recovery {
@@ -32,19 +30,19 @@ impl Recovery {
     /// peer that is as old were asked for less than `recent_ns` ago: older charges are in the states of all peers.
     pub(super) fn need(&mut self, peer: PeerId, started: Timestamp, recent_ns: u64, now: Timestamp) {
         let covers = |asking: &Asking| {
-            let is_recent = asking.wanted.is_some() || now.ns_since(asking.began) < recent_ns;
+            let is_recent = asking.parts.is_open() || now.ns_since(asking.began) < recent_ns;
             let is_as_old = asking.started <= started.saturating_add_ns(STARTED_NS);
             is_recent && asking.peer.is_some() && (is_as_old || asking.peer == Some(peer))
         };
         if !self.current.as_ref().is_some_and(covers) {
-            let wanted = Some(Cursor::default());
-            self.current = Some(Asking { peer: Some(peer), started, began: now, wanted, ask_at: now });
+            let parts = Parts::from(Cursor::default());
+            self.current = Some(Asking { peer: Some(peer), started, began: now, parts });
         }
     }
 
     /// Whether states are on the way, or no peer can be asked for them.
     pub(super) fn is_open(&self) -> bool {
-        self.current.as_ref().is_some_and(|asking| asking.wanted.is_some())
+        self.current.as_ref().is_some_and(|asking| asking.parts.is_open())
     }
 
     /// Whether another peer has to be asked.
@@ -59,22 +57,9 @@ impl Recovery {
         }
     }
 
-    /// The part that `peer` is to be asked for at `now`. It is asked for again after `again_ns`.
-    pub(super) fn ask(&mut self, peer: PeerId, again_ns: u64, now: Timestamp) -> Option<Cursor> {
-        let asking = self.current.as_mut().filter(|asking| asking.peer == Some(peer) && asking.ask_at <= now)?;
-        let wanted = asking.wanted.clone()?;
-        asking.ask_at = now.saturating_add_ns(again_ns);
-        Some(wanted)
-    }
-
-    /// Notes that a part came from `peer`. Returns whether it was asked for.
-    pub(super) fn take(&mut self, peer: PeerId, part: &States, now: Timestamp) -> bool {
-        let is_asked = |asking: &&mut Asking| asking.peer == Some(peer) && asking.wanted.as_ref() == Some(&part.at);
-        let Some(asking) = self.current.as_mut().filter(is_asked) else { return false };
-        // A part that leads back would be asked for forever.
-        let place = |cursor: &Cursor| (cursor.limit.clone(), cursor.bans, cursor.from);
-        asking.wanted = part.next.clone().filter(|next| place(next) > place(&part.at));
-        asking.ask_at = now;
-        true
+    /// The states that are asked for from `peer`; `None` if all are there.
+    pub(super) fn parts_of(&mut self, peer: PeerId) -> Option<&mut Parts> {
+        let is_open = |asking: &&mut Asking| asking.peer == Some(peer) && asking.parts.is_open();
+        Some(&mut self.current.as_mut().filter(is_open)?.parts)
     }
 }

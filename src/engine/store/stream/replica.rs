@@ -210,7 +210,8 @@ impl Replica {
             Some(at) => Some(ledger.states(&at, now)),
             None => None,
         };
-        let wanted = if peer.epoch == 0 { None } else { self.recovery.ask(id, again_ns, now) };
+        let parts = self.recovery.parts_of(id).unwrap_or(&mut peer.bans);
+        let wanted = if peer.epoch == 0 { None } else { parts.ask(again_ns, now) };
         if !has_charges && states.is_none() && wanted.is_none() && !peer.is_due(now) {
             return None;
         }
@@ -250,7 +251,7 @@ impl Replica {
             // It may have charges and bans of replicas that are gone.
             self.recovery.need(id, peer.started, isolate_after_ns, now);
         }
-        let was_deaf = peer.is_deaf(isolate_after_ns, now);
+        let (was_deaf, confirmed) = (peer.is_deaf(isolate_after_ns, now), peer.confirmed);
         if was_deaf || peer.last_received.is_some_and(|at| now.ns_since(at) >= isolate_after_ns / 2) {
             peer.hurry_echo(); // so that it knows soon that a cut has ended
         }
@@ -262,14 +263,20 @@ impl Replica {
         // A younger process has the charges until now in the state that it began with, or asks for them. It may confirm
         // batches only because the first message on the connection named them. An older process gets all batches.
         let has_states = is_first && peer.started > self.started && (!was_known || received.is_none());
+        let is_heard_again = was_deaf && !peer.is_deaf(isolate_after_ns, now);
         // What was charged in the place of a deaf peer would count twice.
-        if has_states || (was_deaf && !peer.is_deaf(isolate_after_ns, now)) {
+        if has_states || is_heard_again {
             peer.skip(&self.history);
         }
         peer.acknowledge(received.map(|received| received.sequences()), &self.history, resend_at);
         peer.skew.measure(message.sent_at, message.echo.as_ref(), now);
-        if peer.skip_to(message.oldest) {
+        let has_gap = peer.skip_to(message.oldest);
+        if has_gap {
             self.recovery.need(id, peer.started, isolate_after_ns, now);
+        }
+        if has_gap || is_heard_again {
+            // The peer whose states are asked for may not know of all bans of this one.
+            peer.want_bans(confirmed);
         }
         if let Some(wanted) = &message.wanted {
             peer.asked = Some(wanted.clone());
@@ -284,9 +291,14 @@ impl Replica {
                 ledger.ban(&peer.skew.bans(&charges.bans), now);
             }
         }
-        if let Some(states) = message.states.as_ref().filter(|states| self.recovery.take(id, states, now)) {
-            states.limits.iter().for_each(|limit| ledger.merge(limit, now));
-            if !states.bans.is_empty() {
+        if let Some(states) = &message.states {
+            let next = states.next.as_ref();
+            let is_asked = self.recovery.parts_of(id).is_some_and(|parts| parts.take(states, next, now));
+            let are_bans_asked = peer.bans.take(states, next.filter(|next| next.limit.is_empty()), now);
+            if is_asked {
+                states.limits.iter().for_each(|limit| ledger.merge(limit, now));
+            }
+            if (is_asked || are_bans_asked) && !states.bans.is_empty() {
                 ledger.ban(&peer.skew.bans(&states.bans), now);
             }
         }

@@ -63,6 +63,11 @@ impl Ledger for Book {
     }
 
     fn states(&mut self, at: &Cursor, _: Timestamp) -> States {
+        if at.bans > 0 {
+            let later = |changed: &u64| *changed >= at.bans;
+            let bans = self.heard.iter().copied().filter(later).map(|at| BanChange { at, ..BanChange::default() });
+            return States { at: at.clone(), limits: vec![], bans: bans.collect(), next: None };
+        }
         self.asked.push(at.from);
         let states = LimitStates { limit: format!("part {}", at.from), ..LimitStates::default() };
         let next = at.from + 1;
@@ -315,6 +320,56 @@ fn bans_arrive_at_peers_and_at_newcomers() {
     connect(&mut other, &mut newcomer, 5000);
     exchange(&mut other, &mut newcomer, 5000);
     assert_eq!(newcomer.book.heard.len(), 3001);
+}
+
+/// No replica hears another one for a time, in which each hears of a ban. Then each asks one peer for its states, before
+/// that peer knows of the other ban.
+#[test]
+fn bans_behind_partitions_arrive_everywhere() {
+    let mut nodes = [1, 2, 3].map(|number| Node::new(number, 0));
+    let exchange_all = |nodes: &mut [Node; 3], ms| {
+        for (one, other) in [(0, 1), (1, 2), (0, 2), (0, 1), (1, 2)] {
+            let [one, other] = nodes.get_disjoint_mut([one, other]).unwrap();
+            exchange(one, other, ms);
+        }
+    };
+    for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+        let [one, other] = nodes.get_disjoint_mut([one, other]).unwrap();
+        connect(one, other, 1);
+    }
+    exchange_all(&mut nodes, 1);
+    for node in &mut nodes {
+        // One changed by a clock that is half an hour behind.
+        node.book.bans = vec![at(500).as_ns() + u64::from(node.id.0)];
+        node.book.heard.insert(at(500).as_ns() - 1_800_000 * MS + u64::from(node.id.0));
+    }
+    for step in 1..=150 {
+        for node in &mut nodes {
+            node.tick(20 * step);
+            (1..=3).map(PeerId).for_each(|peer| drop(node.messages(peer, 20 * step)));
+        }
+    }
+    for ms in [3100, 3200, 3300, 3600] {
+        for node in &mut nodes {
+            node.tick(ms);
+        }
+        exchange_all(&mut nodes, ms);
+    }
+    assert_eq!(nodes.map(|node| node.book.heard.len()), [6; 3]);
+}
+
+/// A newcomer asks the older one of two replicas for states, before that one hears of a ban that the other one has set.
+#[test]
+fn a_ban_that_is_on_the_way_arrives_at_a_newcomer() {
+    let (mut one, mut other) = pair();
+    let mut newcomer = Node::new(3, 5000);
+    other.book.bans = vec![at(4999).as_ns()];
+    other.tick(5000);
+    for older in [&mut one, &mut other] {
+        connect(older, &mut newcomer, 5001);
+        exchange(older, &mut newcomer, 5001);
+    }
+    assert_eq!((one.book.heard.len(), newcomer.book.heard.len()), (0, 1));
 }
 
 /// Batches after a message with a number that no peer comes to.

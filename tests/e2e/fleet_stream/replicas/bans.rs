@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Replicas, balance_at};
+use super::{Replicas, balance_at, view};
 use crate::fleet_stream::TOGETHER;
 use crate::support::{Client, Link, Upstream, Weir, poll};
 
@@ -89,6 +89,19 @@ fn a_ban_that_was_set_behind_a_partition_counts_afterwards() {
             std::fs::read_to_string(&file).is_ok_and(|text| text.contains("192.0.2.2") && text.contains("192.0.2.3"))
         });
     }
+
+    // Then no replica hears another one.
+    for replica in [0, 1] {
+        replicas.set_links(replica, Link::Reset);
+    }
+    for (index, weir) in replicas.fleet.weirs.iter().enumerate() {
+        weir.wait_until("it is isolated", || view(weir)["isolated"] == true);
+        assert_eq!(weir.ask_admin("POST", "/v1/bans", &ban(&format!("198.51.100.{index}"))).status, 200);
+    }
+    for replica in [0, 1] {
+        replicas.set_links(replica, Link::Clear);
+    }
+    until_banned(&replicas, (5, 0));
 }
 
 #[test]
