@@ -144,9 +144,14 @@ impl Peer {
         oldest <= SEQUENCE_MAX && self.received.add_up_to(oldest.saturating_sub(1))
     }
 
-    /// Has the peer asked for its bans: it may have some that changed after `heard`, and that never come in a batch.
-    pub(super) fn want_bans(&mut self, heard: Timestamp) {
-        let bans = heard.saturating_sub_ns(CLOCKS_NS).as_ns();
+    /// The instant up to which the peer has sent its bans: none if it is another process than before.
+    pub(super) fn bans_received_until(&self) -> Timestamp {
+        if self.received.base == 0 { Timestamp::ZERO } else { self.confirmed }
+    }
+
+    /// Has the peer asked for its bans: it may have some that changed after `received`, and that never come in a batch.
+    pub(super) fn want_bans(&mut self, received: Timestamp) {
+        let bans = received.saturating_sub_ns(CLOCKS_NS).as_ns();
         self.bans.want(Cursor { bans, ..Cursor::default() });
     }
 

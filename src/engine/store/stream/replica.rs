@@ -110,10 +110,12 @@ impl Replica {
         self.recovery.lose(peer);
     }
 
-    /// Forgets `peer`.
+    /// Forgets `peer`. The others are asked for bans: it may have told them of some when this replica did not hear it.
     pub fn remove(&mut self, peer: PeerId) {
         self.disconnect(peer);
-        self.peers.remove(&peer);
+        if let Some(gone) = self.peers.remove(&peer) {
+            self.peers.values_mut().for_each(|peer| peer.want_bans(gone.confirmed));
+        }
     }
 
     /// The age of the process in nanoseconds.
@@ -251,7 +253,7 @@ impl Replica {
             // It may have charges and bans of replicas that are gone.
             self.recovery.need(id, peer.started, isolate_after_ns, now);
         }
-        let (was_deaf, confirmed) = (peer.is_deaf(isolate_after_ns, now), peer.confirmed);
+        let (was_deaf, bans_until) = (peer.is_deaf(isolate_after_ns, now), peer.bans_received_until());
         if was_deaf || peer.last_received.is_some_and(|at| now.ns_since(at) >= isolate_after_ns / 2) {
             peer.hurry_echo(); // so that it knows soon that a cut has ended
         }
@@ -276,7 +278,7 @@ impl Replica {
         }
         if has_gap || is_heard_again {
             // The peer whose states are asked for may not know of all bans of this one.
-            peer.want_bans(confirmed);
+            peer.want_bans(bans_until);
         }
         if let Some(wanted) = &message.wanted {
             peer.asked = Some(wanted.clone());
