@@ -28,6 +28,10 @@ use crate::engine::gate::{BanInForce, BanTarget, KeyName, Live, OperatorBan};
 /// Most bans of operators.
 const BANS_MAX: usize = 10_000;
 
+/// Most bytes of a reason, and of a key. Replicas send 1024 bans in one message of 8 MiB at most.
+const REASON_BYTES_MAX: usize = 1024;
+const KEY_BYTES_MAX: usize = 4096;
+
 /// A ban to set: of a key of a limit, or of addresses for all limits.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -193,6 +197,9 @@ fn banned(
                 (key, None) => key.unwrap_or_else(|| KeyName::Parts(Vec::new())),
             };
             let found = admin.gate.find_key(live, &limit, &name).map_err(|error| refused(live, &error))?;
+            if found.texts.iter().flatten().map(String::len).sum::<usize>() > KEY_BYTES_MAX {
+                return Err(format!("key: expected at most {KEY_BYTES_MAX} bytes, or an `id`").into());
+            }
             let target = match &found.texts {
                 Some(texts) => BanTarget::Key(limit.into(), texts.clone()),
                 None => BanTarget::Hash(limit.into(), found.key),
@@ -221,6 +228,9 @@ async fn change(
     (sets, length, reason): (bool, Option<u64>, Option<Box<str>>),
     now: Timestamp,
 ) -> Answered {
+    if reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
+        return Err(format!("reason: expected at most {REASON_BYTES_MAX} bytes").into());
+    }
     let _changing = admin.bans.changing.lock().await;
     let all = admin.gate.operator_bans();
     let was = all.iter().find(|one| is_of(one, &banned));

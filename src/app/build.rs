@@ -56,7 +56,6 @@ impl App {
         let mut listeners = Listeners::bind(&config, &mut inherited)?;
         let mut previous = inherited.previous;
         let budget = DescriptorBudget::take(config.fixed.workers, wanted(&config));
-        let (operators, orders, bans) = Operators::of(&config, feed.as_ref(), budget.clients);
         let metrics = Arc::new(metrics(&config, feed.as_ref().is_some_and(ConfigFeed::is_remote))?);
         let jwks = Arc::new(Jwks::default());
         if let Previous::Running(predecessor) = &mut previous {
@@ -69,6 +68,7 @@ impl App {
         if matches!(&previous, Previous::Running(predecessor) if predecessor.is_gone()) {
             listeners.mend()?;
         }
+        let (operators, orders, bans) = Operators::of(&config, feed.as_ref(), budget.clients);
         let gate = Arc::new(Gate::new(clock, secret, Arc::clone(&metrics)));
         gate.restore(limits);
         metrics.reloaded(clock.now());
@@ -206,8 +206,7 @@ fn count_panics(metrics: &Arc<Metrics>) {
     }));
 }
 
-/// The bans that have not ended. The process before has reported the end of the others.
-fn continuing(mut bans: Vec<OperatorBan>, now: Timestamp) -> Vec<OperatorBan> {
-    bans.retain(|ban| ban.until.is_none_or(|until| until > now));
-    bans
+/// What bans still mean. The process before has reported the end of the others.
+fn continuing(bans: Vec<OperatorBan>, now: Timestamp) -> Vec<OperatorBan> {
+    bans.into_iter().filter_map(|ban| ban.continuing(now)).collect()
 }

@@ -171,6 +171,8 @@ fn the_ban_of_a_limit_is_listed_and_lifted() {
         (json!({ "address": "::1", "for": "soon" }), 400),
         (json!({ "address": "::1" }), 400),
         (json!({ "address": "::1", "why": "x" }), 400),
+        (json!({ "address": "::1", "for": "1h", "reason": "x".repeat(1025) }), 400),
+        (json!({ "limit": "sellers", "key": "x".repeat(4097), "for": "1h" }), 400),
     ] {
         assert_eq!(weir.ask_admin("POST", "/v1/bans", &ban).status, status, "{ban}");
     }

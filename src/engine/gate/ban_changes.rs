@@ -55,7 +55,7 @@ impl Gate {
             for mut ban in bans {
                 let known = known.remove(&ban.clients());
                 let earliest = known.as_ref().map_or(Timestamp::ZERO, |known| known.ban.since.saturating_add_ns(1));
-                (ban.ban.since, ban.ban.replica) = (now.max(earliest), replica.unwrap_or(0));
+                (ban.ban.since, ban.ban.replica) = (whole_ms(now.max(earliest)), replica.unwrap_or(0));
                 let latest = now.saturating_add_ns(REMEMBERED_NS_MAX);
                 let replaced_until = known.map(|known| known.ban.remembered_until().unwrap_or(latest).min(latest));
                 if ban.ban.is_lifted {
@@ -257,6 +257,11 @@ const REMEMBERED_NS_MAX: u64 = 30 * 24 * 3600 * 1_000_000_000;
 
 /// Bans in force and lifted ones at most. The admin API sets fewer.
 const KNOWN_MAX: usize = 20_000;
+
+/// The next whole millisecond: the file of bans has no other instants, and a ban keeps its order over a restart.
+fn whole_ms(at: Timestamp) -> Timestamp {
+    Timestamp::from_ns(at.as_ns().div_ceil(1_000_000).saturating_mul(1_000_000))
+}
 
 /// Forgets the oldest lifted bans as far as there are too many bans.
 fn make_room(all: &mut Vec<BanInForce>) {

@@ -74,6 +74,15 @@ pub(super) enum BannedClients {
 }
 
 impl OperatorBan {
+    /// The ban from `now` on; `None` if it is over. One that has replaced a longer one then continues as a lifted one.
+    pub fn continuing(self, now: Timestamp) -> Option<Self> {
+        if self.until.is_none_or(|until| until > now) {
+            return Some(self);
+        }
+        let until = self.replaced_until.filter(|until| *until > now)?;
+        Some(Self { until: Some(until), is_lifted: true, replaced_until: None, ..self })
+    }
+
     /// The instant until which replicas need to know of the change; `None` for ever.
     pub(super) fn remembered_until(&self) -> Option<Timestamp> {
         Some(self.until?.max(self.replaced_until.unwrap_or(Timestamp::ZERO)))
@@ -211,15 +220,10 @@ impl OperatorBans {
         before
     }
 
-    /// The bans that are over at `now`, and the others. Bans that replaced a longer one are also among the others, as
-    /// lifted bans.
+    /// The bans that are over at `now`, and those that continue.
     pub(super) fn split_over(&self, now: Timestamp) -> (Vec<BanInForce>, Vec<BanInForce>) {
-        let (over, mut stay): (Vec<_>, Vec<_>) = self.set.load().all.iter().cloned().partition(|one| one.is_over(now));
-        stay.extend(over.iter().filter_map(|one| {
-            let until = one.ban.replaced_until.filter(|until| *until > now)?;
-            let ban = OperatorBan { until: Some(until), is_lifted: true, replaced_until: None, ..one.ban.clone() };
-            Some(BanInForce { ban, ..one.clone() })
-        }));
-        (over, stay)
+        let all = &self.set.load().all;
+        let stays = |one: &BanInForce| Some(BanInForce { ban: one.ban.clone().continuing(now)?, ..one.clone() });
+        (all.iter().filter(|one| one.is_over(now)).cloned().collect(), all.iter().filter_map(stays).collect())
     }
 }

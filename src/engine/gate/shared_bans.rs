@@ -13,8 +13,8 @@ use crate::engine::policy::{Limit, Strategy};
 use crate::engine::store::stream::message::{BanChange, LimitCharges};
 use crate::engine::store::{Bans, KeyBan};
 
-/// Changes of bans in one part of the states.
-const PART_CHANGES: usize = 2048;
+/// Changes of bans in one part of the states. They may contain texts.
+const PART_CHANGES: usize = 1024;
 
 impl LimitState {
     /// The number of this replica, if replicas share the bans that the limit sets.
@@ -119,8 +119,8 @@ impl Gate {
         self.operator_bans.heard.notified().await;
     }
 
-    /// All bans that a newcomer needs to know of, from the changes at `from` on: the instant, and the second number of the
-    /// key. Returns a part of them, and where the next part begins.
+    /// All bans that a newcomer needs to know of, from the changes at `from` on: the instant, and a number of the key or the
+    /// network. Returns a part of them, and where the next part begins.
     pub(super) fn shared_bans(
         &self,
         live: &Live,
@@ -133,7 +133,10 @@ impl Gate {
                 state.bans.each_change(now, |ban| changes.push(of_limit(&state.name, &ban)));
             }
         }
-        let place = |change: &BanChange| (change.at, change.second);
+        let place = |change: &BanChange| match &*change.network {
+            "" => (change.at, change.second),
+            network => (change.at, crc32fast::hash(network.as_bytes()).into()),
+        };
         changes.retain(|change| place(change) >= from);
         changes.sort_unstable_by_key(place);
         // Changes at one place are in one part.

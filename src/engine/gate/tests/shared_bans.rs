@@ -106,7 +106,9 @@ async fn a_newcomer_gets_all_bans_in_parts() {
             None => break,
         }
     }
-    assert!(parts >= 3 && changes.len() == 5001, "{parts} parts, {} changes", changes.len());
+    assert!(parts >= 5 && changes.len() == 5001, "{parts} parts, {} changes", changes.len());
+    let is_in_the_file = |change: &BanChange| change.by_limit || change.at.is_multiple_of(1_000_000);
+    assert!(changes.iter().all(is_in_the_file), "the file of bans has whole milliseconds");
     fleet.0[1].ledger.ban(&changes, now);
     fleet.0[1].ledger.ban(&changes, now);
     assert_eq!((banned_networks(fleet), is_banned(fleet, "a=x")), (vec![5000; 2], vec![true; 2]));
@@ -175,6 +177,24 @@ async fn a_longer_ban_does_not_come_back() {
         advance(Duration::from_hours(31 * 24)).await;
         fleet.0.iter().for_each(|node| node.gate.sweep());
         assert!(fleet.0.iter().all(|node| node.gate.all_operator_bans().is_empty()), "{is_lifted}");
+    }
+}
+
+/// The end of the ban, the end of the longer one that it replaced, and what a process that starts at second 10 reads.
+#[test]
+fn a_ban_that_replaced_a_longer_one_outlives_its_end() {
+    let at = |seconds: u64| crate::base::time::Timestamp::from_ns(seconds * 1_000_000_000);
+    for (until, replaced_until, left) in [
+        (None, None, Some((None, false))),
+        (Some(11), Some(20), Some((Some(11), false))),
+        (Some(10), None, None),
+        (Some(10), Some(10), None),
+        (Some(9), Some(11), Some((Some(11), true))),
+    ] {
+        let (until, replaced_until) = (until.map(at), replaced_until.map(at));
+        let ban = OperatorBan { until, replaced_until, ..of_network("192.0.2.0/24", false) };
+        let found = ban.clone().continuing(at(10)).map(|ban| (ban.until, ban.is_lifted));
+        assert_eq!(found, left.map(|(until, is_lifted)| (until.map(at), is_lifted)), "{ban:?}");
     }
 }
 

@@ -166,7 +166,7 @@ pub struct Cursor {
     /// The first limit by name, or the next one if there is none of this name.
     #[prost(string, tag = "1")]
     pub limit: String,
-    /// The least second number of its keys. Without a limit: the least second number of bans that changed at `bans`.
+    /// The least second number of its keys. Without a limit: a number of the bans that changed at `bans`.
     #[prost(fixed64, tag = "2")]
     pub from: u64,
     /// Without a limit: the earliest change of a ban, in unix nanoseconds. Bans come before limits.
