@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::task::spawn_blocking;
 
 use super::key;
@@ -66,6 +66,11 @@ impl BanFile {
             Err(reason) => (Vec::new(), Some(reason)),
         };
         (Self { path, damage, changing: Mutex::default() }, bans)
+    }
+
+    /// Holds all changes back until the guard is dropped. Blocks until a change is written.
+    pub fn hold_changes(&self) -> MutexGuard<'_, ()> {
+        self.changing.blocking_lock()
     }
 
     /// Logs why the file could not be read.

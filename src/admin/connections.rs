@@ -63,6 +63,13 @@ impl Drop for Streaming {
     }
 }
 
+/// With its listener, each connection ends: a request on it would be for a process that no longer serves.
+impl Drop for Connections {
+    fn drop(&mut self) {
+        self.open.iter().for_each(|(_, connection)| connection.abort());
+    }
+}
+
 impl Connections {
     /// The activity of a new connection.
     pub(super) fn activity(&self) -> Arc<Activity> {

@@ -125,6 +125,7 @@ impl Control {
             shared: Arc::clone(&shared),
             secret,
             jwks: Arc::clone(&jwks),
+            bans: Arc::clone(&operators.bans),
             text: Arc::clone(&operators.text),
             stage: stage.clone(),
             write_lock: Arc::clone(&write_lock),

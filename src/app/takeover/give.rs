@@ -11,6 +11,7 @@ use std::thread;
 use tokio::sync::{OwnedMutexGuard, watch};
 
 use super::wire::{Channel, Message, PROTOCOL, Purpose, StateWriter, unexpected};
+use crate::admin::BanFile;
 use crate::app::config_reader::RunningText;
 use crate::app::jwks::Jwks;
 use crate::app::snapshots::WriteLock;
@@ -37,6 +38,7 @@ pub(in crate::app) struct Handover {
     pub(in crate::app) shared: Arc<SharedState>,
     pub(in crate::app) secret: Secret,
     pub(in crate::app) jwks: Arc<Jwks>,
+    pub(in crate::app) bans: Arc<BanFile>,
     pub(in crate::app) text: Arc<RunningText>,
     pub(in crate::app) stage: watch::Sender<Lifecycle>,
     pub(in crate::app) write_lock: WriteLock,
@@ -147,6 +149,8 @@ impl Handover {
         let Message::Prepared { groups } = channel.receive_message()? else { return Err(unexpected()) };
         let began = time::instant_now();
         let mut paused = self.pause()?;
+        // The successor reads the file of bans after the state. A later change would not be in force there.
+        let _changing = self.bans.hold_changes();
         self.give_state(channel)?;
         let Message::Taken = channel.receive_message()? else { return Err(unexpected()) };
         paused.has_new_main = true;

@@ -5,6 +5,8 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
+use serde_json::{Value, json};
+
 use super::{Place, fails, left, status};
 use crate::ops::until;
 use crate::support::{Client, PATIENCE, Upstream, Weir};
@@ -193,4 +195,34 @@ fn a_drained_endpoint_stays_drained() {
     assert_eq!(inherited["until"], drained["endpoints"][0]["until"]);
     asked(&new, &["upstreams", "undrain", "upstream", &url]);
     assert_eq!(status(&new, "/"), 200);
+}
+
+/// A ban is in force at the successor, or it is not answered.
+#[test]
+fn no_ban_is_set_where_nobody_is_served() {
+    let place = Place::new(LIMITS);
+    let file = place.folder.path().join("bans");
+    let config = place.config("").replace("[admin]\n", &format!("[admin]\nbans = \"{}\"\n", file.display()));
+    let old = Weir::start_as(&config);
+    let ban = |address: &str| json!({ "address": address, "for": "forever" });
+    assert_eq!(old.ask_admin("POST", "/v1/bans", &ban("192.0.2.1")).status, 200);
+    let mut operator = Client::connect(old.admin());
+    assert_eq!(operator.send("GET /v1/bans HTTP/1.1\r\nhost: localhost\r\n\r\n").answer().status, 200);
+    assert_eq!(status(&old, "/held"), 200);
+    let mut held = Client::connect(old.address());
+    held.send("GET /held HTTP/1.1\r\nhost: h\r\n\r\n");
+    old.wait_for_metric("weir_held_requests{limit=\"held\"}", |held| held == 1.0);
+
+    let new = Weir::start_as(&config);
+    old.wait_for_line("\"handed over\"");
+    let body = ban("192.0.2.2").to_string();
+    operator.send(format!(
+        "POST /v1/bans HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    assert!(operator.try_answer().is_none());
+    assert_eq!(held.answer().status, 200);
+    assert_eq!(new.ask_admin("POST", "/v1/bans", &ban("192.0.2.3")).status, 200);
+    let bans = new.ask_admin("GET", "/v1/bans", &Value::Null).text();
+    assert_eq!(["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|address| bans.contains(address)), [true, false, true]);
 }
