@@ -232,7 +232,7 @@ fn hex(bytes: &[u8]) -> String {
 fn a_collector_gets_the_spans_of_a_request() {
     let (upstream, collector) = (Upstream::start(), Collector::start());
     let trace = format!("[trace]\nendpoint = \"http://{}\"\nservice_name = \"edge\"\n", collector.address);
-    let hold = "[[limit]]\nname = \"slow\"\nkey = []\nrate = \"20/s\"\nburst = 1\non_limit = \"hold\"\n";
+    let hold = "[[limit]]\nname = \"slow\"\nkey = []\nrate = \"1/2s\"\nburst = 1\non_limit = \"hold\"\n";
     let weir = Weir::start_with(&upstream, TRUSTED, &format!("{trace}{hold}"));
     assert_eq!(ask(&weir, &format!("Traceparent: {PARENT}\r\nTracestate: x=1\r\n")).status, 200);
     let sent = got(&upstream, "traceparent").remove(0);
