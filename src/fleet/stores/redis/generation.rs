@@ -37,9 +37,10 @@ impl Seen {
         if last == 0 { self.is_old() } else { last == self.begun_us }
     }
 
-    /// Whether the node decides whatever the number of replicas.
+    /// Whether the node decides whatever the number of replicas. A begin in the future is from before the clock of the
+    /// server was set back: its age is unknown, and a wait for it may take hours.
     fn is_old(&self) -> bool {
-        self.now_us.saturating_sub(self.begun_us) >= WARM_AFTER_US
+        self.now_us.abs_diff(self.begun_us) >= WARM_AFTER_US
     }
 }
 
@@ -106,6 +107,7 @@ mod tests {
 
     #[test]
     fn a_generation_decides_when_all_are_there_or_later() {
+        let begun_us = 1_700_000_000_000_000;
         for (age_us, met, replicas, is_warm) in [
             (0, 0, 3, false),
             (0, 2, 3, false),
@@ -114,9 +116,15 @@ mod tests {
             (2_000_000, 0, 3, true),
             (0, 0, 1, false),
             (0, 1, 1, true),
+            // The clock of the server was set back since.
+            (-1_999_999, 2, 3, false),
+            (-2_000_000, 1, 3, true),
+            (-7_200_000_000, 1, 3, true),
         ] {
-            let seen = Seen { begun_us: 5_000_000, now_us: 5_000_000 + age_us, met };
+            let seen = Seen { begun_us, now_us: begun_us.saturating_add_signed(age_us), met };
             assert_eq!(seen.is_warm(replicas), is_warm, "{seen:?} {replicas}");
+            // A replica that starts.
+            assert_eq!(seen.is_known(0), age_us.abs() >= 2_000_000, "{seen:?}");
         }
     }
 
