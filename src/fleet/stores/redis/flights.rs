@@ -31,9 +31,15 @@ impl Flights {
         }
     }
 
-    /// All keys with their units.
-    pub(super) fn all(&self) -> Vec<(Box<str>, u64)> {
-        self.units().iter().map(|(key, units)| (key.clone(), *units)).collect()
+    /// All keys.
+    pub(super) fn keys(&self) -> Vec<Box<str>> {
+        self.units().keys().cloned().collect()
+    }
+
+    /// Those of `keys` that have units, with the units.
+    pub(super) fn of<'k>(&self, keys: &'k [Box<str>]) -> Vec<(&'k str, u64)> {
+        let all = self.units();
+        keys.iter().filter_map(|key| Some((&**key, *all.get(key)?))).collect()
     }
 
     fn units(&self) -> MutexGuard<'_, HashMap<Box<str>, u64>> {
@@ -54,28 +60,43 @@ mod tests {
         RedisReceipt { store_key: "k".into(), units, rates }
     }
 
+    fn all(flights: &Flights) -> Vec<(String, u64)> {
+        flights.of(&flights.keys()).into_iter().map(|(key, units)| (key.to_owned(), units)).collect()
+    }
+
     #[test]
     fn only_units_in_flight_are_counted() {
         let flights = Flights::default();
         flights.begun(&receipt(1, &[1]));
-        assert_eq!(flights.all(), []);
+        assert!(flights.keys().is_empty());
         flights.begun(&receipt(2, &[7]));
         flights.begun(&receipt(1, &[7]));
-        assert_eq!(flights.all(), [("k".into(), 3)]);
+        assert_eq!(all(&flights), [("k".into(), 3)]);
         flights.ended(&receipt(2, &[7]));
-        assert_eq!(flights.all(), [("k".into(), 1)]);
+        assert_eq!(all(&flights), [("k".into(), 1)]);
         flights.ended(&receipt(1, &[7]));
         flights.begun(&receipt(1, &[1, 7]));
-        assert_eq!(flights.all(), [("k:1".into(), 1)]);
+        assert_eq!(all(&flights), [("k:1".into(), 1)]);
+    }
+
+    #[test]
+    fn a_request_that_ends_is_renewed_no_more() {
+        let flights = Flights::default();
+        flights.begun(&receipt(2, &[7]));
+        let keys = flights.keys();
+        flights.ended(&receipt(1, &[7]));
+        assert_eq!(flights.of(&keys), [("k", 1)]);
+        flights.ended(&receipt(1, &[7]));
+        assert_eq!(flights.of(&keys), []);
     }
 
     #[test]
     fn an_unknown_end_changes_nothing() {
         let flights = Flights::default();
         flights.ended(&receipt(1, &[7]));
-        assert_eq!(flights.all(), []);
+        assert!(flights.keys().is_empty());
         let none: RedisReceipt = RedisReceipt { store_key: "k".into(), units: 1, rates: smallvec![] };
         flights.begun(&none);
-        assert_eq!(flights.all(), []);
+        assert!(flights.keys().is_empty());
     }
 }

@@ -122,12 +122,20 @@ pub(super) async fn renew_flights(
 ) -> Result<(), Failure> {
     let nodes = store.nodes();
     let own = nodes.all.iter().position(|known| Arc::ptr_eq(known, node));
-    let flights = store.flights.all().into_iter().filter(|(key, _)| nodes.node_of(key) == own);
-    let flights: Vec<InFlight> = flights.map(|(key, units)| InFlight { key, units, is_exact }).collect();
+    let keys: Vec<Box<str>> = store.flights.keys().into_iter().filter(|key| nodes.node_of(key) == own).collect();
     let size = if nodes.is_cluster() { 1 } else { BATCH_MAX };
-    let calls: Vec<script::Call> = flights.chunks(size).map(|some| script::renew(&store.caller, some)).collect();
-    for calls in calls.chunks(BATCH_MAX) {
-        run(connection, calls).await?.into_iter().try_for_each(|reply| reply_of(reply).map(drop))?;
+    for keys in keys.chunks(BATCH_MAX) {
+        // Units are read now: the node hears of a request that ends during an earlier round before this one.
+        let flights: Vec<InFlight> = store
+            .flights
+            .of(keys)
+            .into_iter()
+            .map(|(key, units)| InFlight { key: key.into(), units, is_exact })
+            .collect();
+        let calls: Vec<script::Call> = flights.chunks(size).map(|some| script::renew(&store.caller, some)).collect();
+        if !calls.is_empty() {
+            run(connection, &calls).await?.into_iter().try_for_each(|reply| reply_of(reply).map(drop))?;
+        }
     }
     Ok(())
 }

@@ -49,7 +49,8 @@ impl Node {
             health: Health::new(Arc::clone(&common.context), label),
             common,
             address: Mutex::new(address),
-            has_lost: AtomicBool::new(false),
+            // A server that was promoted may have charges whose replies were lost with the master.
+            has_lost: AtomicBool::new(true),
             unanswered: tokio::sync::Mutex::default(),
         })
     }

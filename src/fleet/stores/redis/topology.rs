@@ -182,6 +182,9 @@ fn parse_slots(reply: &Value, asked: &str) -> Option<Vec<SlotRange>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::Clock;
+    use crate::engine::store::backend::OnFailure;
+    use crate::fleet::stores::redis::Store;
 
     fn node(port: u16) -> NodeAddress {
         NodeAddress::tcp("10.0.0.1", port)
@@ -197,6 +200,17 @@ mod tests {
         let range = |first, last, port| SlotRange { first, last, master: node(port) };
         let expected = [range(0, 100, 7000), range(101, 5460, 7000), range(5461, 16_383, 7001)];
         assert_eq!(parse_slots(&parsed, "10.0.0.1").as_deref(), Some(expected.as_slice()));
+    }
+
+    /// A server that was promoted has units of calls whose answers were lost with the master: they end.
+    #[test]
+    fn the_first_renewal_at_a_promoted_server_is_exact() {
+        let store = Store::unreachable(OnFailure::Split, Clock::start());
+        let slots = |port| vec![SlotRange { first: 0, last: SLOTS - 1, master: node(port) }];
+        let before = Nodes::first(&Topology::Cluster(vec![node(7000)]), &store.common);
+        let before = before.with_slots(slots(7000), &store.common).unwrap();
+        let after = before.with_slots(slots(7001), &store.common).unwrap();
+        assert!(after.all[0].take_lost() && !after.all[0].take_lost());
     }
 
     #[test]
