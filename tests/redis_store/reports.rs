@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use weir::base::time::Clock;
 use weir::engine::limit::{Algorithm, Quota, Rate};
-use weir::engine::store::backend::Unavailable;
+use weir::engine::store::backend::{Settlement, Unavailable};
 
 use crate::lab::{Lab, at_once, key, ring, ten, until};
 use crate::support::{Link, Redis, Relay};
@@ -94,6 +95,78 @@ async fn units_of_lost_replies_end_though_others_are_renewed() {
     assert!(lab.take("c", key(1), &two, 1).await.unwrap().receipt.is_none());
     until(async || lab.take("c", key(1), &two, 1).await.ok()?.receipt).await;
     lab.store.give_back(first);
+}
+
+/// Units of `key(1)` in flight of a limit `c` of two, which a replica admitted without the store, or has released.
+fn settle_flight(lab: &Lab, units: i64) {
+    lab.store.settle(Settlement::new("c", key(1), &at_once(2), (units, 2), Clock::start().now()));
+}
+
+/// Breaks the connections, and waits until the node is known to be down.
+async fn go_down(lab: &Lab, relay: &Relay) {
+    relay.set(Link::Reset);
+    until(async || (lab.one(1).await == Err(Unavailable::Down)).then_some(())).await;
+}
+
+/// A request that was admitted during an outage counts for as long as it runs, beside those that the node admitted.
+#[tokio::test]
+async fn units_in_flight_of_an_outage_are_renewed() {
+    let redis = Redis::start();
+    let relay = Relay::to(redis.address());
+    let lab = Lab::deciding(ring(&[relay.address()])).await;
+    let two = at_once(2);
+    let first = lab.take("c", key(1), &two, 1).await.unwrap().receipt.unwrap();
+    go_down(&lab, &relay).await;
+    settle_flight(&lab, 1);
+    relay.set(Link::Clear);
+    lab.until_it_decides().await;
+    let name = redis.keys().into_iter().find(|name| name.starts_with("weir:{c:")).unwrap();
+    let (mut last, mut renewals) = (10_000, 0);
+    until(async || {
+        assert!(lab.take("c", key(1), &two, 1).await.unwrap().receipt.is_none());
+        let now = redis.call(&["PTTL", &name]).number();
+        renewals += i32::from(now > last + 1000);
+        last = now;
+        (renewals == 2).then_some(())
+    })
+    .await;
+    settle_flight(&lab, -1);
+    until(async || lab.take("c", key(1), &two, 1).await.unwrap().receipt).await;
+    lab.store.give_back(first);
+    until(async || lab.take("c", key(1), &two, 1).await.unwrap().receipt).await;
+}
+
+/// Units in flight end in an outage of ten seconds. The node has them again before it decides.
+#[tokio::test]
+async fn units_in_flight_outlive_an_outage() {
+    let redis = Redis::start();
+    let relay = Relay::to(redis.address());
+    let lab = Lab::deciding(ring(&[relay.address()])).await;
+    let two = at_once(2);
+    for _ in 0..2 {
+        lab.take("c", key(1), &two, 1).await.unwrap().receipt.unwrap();
+    }
+    go_down(&lab, &relay).await;
+    let name = redis.keys().into_iter().find(|name| name.starts_with("weir:{c:")).unwrap();
+    redis.call(&["DEL", &name]);
+    relay.set(Link::Clear);
+    let first = until(async || lab.take("c", key(1), &two, 1).await.ok()).await;
+    assert!(first.receipt.is_none());
+}
+
+/// A node that lost its keys gets units of the outage with those that run, and by a report. They count once.
+#[tokio::test]
+async fn units_in_flight_of_an_outage_count_once() {
+    let redis = Redis::start();
+    let lab = Lab::deciding(ring(&[redis.address()])).await;
+    // One replica is missing, so that the node decides in two seconds.
+    lab.store.set_replicas(2);
+    redis.call(&["FLUSHALL"]);
+    until(async || (lab.one(1).await == Err(Unavailable::Cold)).then_some(())).await;
+    settle_flight(&lab, 1);
+    let first = until(async || lab.take("c", key(1), &at_once(2), 1).await.ok()).await;
+    assert!(first.receipt.is_some());
+    assert!(lab.take("c", key(1), &at_once(2), 1).await.unwrap().receipt.is_none());
 }
 
 #[tokio::test]

@@ -41,6 +41,7 @@ impl<K: Driven> Backend for Shared<K> {
     }
 
     fn settle(&self, settlement: Settlement) {
+        self.settled(&settlement);
         self.outbox.settle(settlement);
     }
 

@@ -55,10 +55,7 @@ async fn probe<K: Driven>(store: &Arc<Shared<K>>, node: &Arc<K::Node>) -> Result
         let within = K::LOOK_MAX.unwrap_or(store.context.timeout);
         let number = timeout(within, K::look(&mut reached)).await.map_err(|_| ConnectError::late())??;
         match node.generation() {
-            // What is late is sent while the node decides.
-            Some(known) if number == Some(known.number) => {
-                let _ = timeout(K::STEP_MAX, send_parked(&mut reached, known.number)).await;
-            }
+            Some(known) if number == Some(known.number) => catch_up(&mut reached, known.number, false).await,
             Some(known) => node.is_cold(known.number),
             None => {}
         }
@@ -68,6 +65,13 @@ async fn probe<K: Driven>(store: &Arc<Shared<K>>, node: &Arc<K::Node>) -> Result
         probed = probed => probed,
         () = &mut driver => Err(Failure::Broken.into()),
     }
+}
+
+/// Tells a node that is about to decide again what it has missed. What is late is told while the node decides.
+async fn catch_up<K: Driven>(reached: &mut Reached<'_, K>, generation: u64, has_brought: bool) {
+    let _ = timeout(K::STEP_MAX, send_parked(reached, generation)).await;
+    // A probe that takes longer than a step fails. The next one finds fewer reports, but as many units.
+    let _ = timeout(K::STEP_MAX / 4, K::renew(reached, has_brought)).await;
 }
 
 /// Looks whether the node works, and still has its keys.
@@ -99,7 +103,7 @@ async fn warm<K: Driven>(
             let joined = joined.map_err(|_| ConnectError::late())??;
             match joined.next(brought) {
                 NextStep::Decide => {
-                    let _ = timeout(K::STEP_MAX, send_parked(&mut reached, joined.generation.number)).await;
+                    catch_up(&mut reached, joined.generation.number, brought.is_some()).await;
                     node.warmed(joined.generation);
                     return Ok(());
                 }

@@ -47,6 +47,11 @@ impl<R> Report<R> {
         matches!(self, Self::Settle(settlement) if settlement.units() > 0)
     }
 
+    /// Whether it changes units in flight without a receipt.
+    pub(in crate::fleet::stores) fn changes_flights(&self) -> bool {
+        matches!(self, Self::Settle(settlement) if settlement.rule.is_released())
+    }
+
     /// The instant from which the mirror of its key is in doubt; zero if it is not.
     pub(in crate::fleet::stores) fn queued_at(&self) -> Timestamp {
         match self {

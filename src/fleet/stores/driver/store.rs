@@ -17,7 +17,7 @@ use super::link::{Link, Server};
 use super::nodes::{Nodes, View};
 use super::outbox::{Outbox, Report};
 use crate::engine::limit::Key;
-use crate::engine::store::backend::{Answers, Mirrors, RemoteCharge, RemoteReceipt, Unavailable};
+use crate::engine::store::backend::{Answers, Mirrors, RemoteCharge, RemoteReceipt, Settlement, Unavailable};
 
 /// A kind of store: where its keys are. The value is what a store of the kind has besides the driver.
 pub(in crate::fleet::stores) trait Kind: Sized + Send + Sync + 'static {
@@ -54,6 +54,9 @@ pub(in crate::fleet::stores) trait Kind: Sized + Send + Sync + 'static {
 
     /// What is given back for `receipt`; `None` if another kind of store made it.
     fn refund(&self, receipt: RemoteReceipt) -> Option<Self::Refund>;
+
+    /// Notes a settlement that was queued.
+    fn settled(&self, _: &Settlement) {}
 
     /// A node is no node of the store any more.
     fn forget(_: &Shared<Self>, _: &Self::Node) {}
@@ -99,6 +102,12 @@ pub(in crate::fleet::stores) trait Watch: Kind {
 
     /// Joins the generation of a node. This replica has brought its states to that of the number `brought`.
     fn join(_: &mut Reached<'_, Self>, brought: Option<u64>) -> impl Answer<Joined>;
+
+    /// Lets units that are in flight count for longer, before a node decides again and after it got all reports.
+    /// `has_brought` says whether it got them by [`Watch::bring`] before these.
+    fn renew(_: &mut Reached<'_, Self>, _has_brought: bool) -> impl Answer<()> {
+        std::future::ready(Ok(()))
+    }
 
     /// Brings a node what this replica knows of its keys.
     fn bring(_: &mut Reached<'_, Self>, _: &dyn Mirrors) -> impl Answer<()> {

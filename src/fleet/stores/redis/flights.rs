@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::script::in_flight;
+use super::script::{in_flight, released};
+use crate::engine::limit::Algorithm;
 use crate::engine::store::backend::RedisReceipt;
 
 /// Units in flight by their keys in Redis.
@@ -13,22 +14,18 @@ pub(super) struct Flights(Mutex<HashMap<Box<str>, u64>>);
 impl Flights {
     /// A request was charged.
     pub(super) fn begun(&self, receipt: &RedisReceipt) {
-        for key in in_flight(receipt) {
-            *self.units().entry(key).or_default() += receipt.units;
-        }
+        in_flight(receipt).for_each(|key| self.change(key, |units| units.saturating_add(receipt.units)));
     }
 
     /// The request of a charge has ended.
     pub(super) fn ended(&self, receipt: &RedisReceipt) {
-        for key in in_flight(receipt) {
-            let mut all = self.units();
-            if let Some(units) = all.get_mut(&key) {
-                *units = units.saturating_sub(receipt.units);
-                if *units == 0 {
-                    all.remove(&key);
-                }
-            }
-        }
+        in_flight(receipt).for_each(|key| self.change(key, |units| units.saturating_sub(receipt.units)));
+    }
+
+    /// A request was charged `units` without the node, or has ended if they are negative. No unit counts for ever: only
+    /// requests are charged so, and each gives its units back under its rule when it ends, whatever the node does.
+    pub(super) fn settled(&self, store_key: &str, rule: &Algorithm, units: i64) {
+        released(store_key, rule).for_each(|key| self.change(key, |before| before.saturating_add_signed(units)));
     }
 
     /// All keys.
@@ -42,6 +39,14 @@ impl Flights {
         keys.iter().filter_map(|key| Some((&**key, *all.get(key)?))).collect()
     }
 
+    fn change(&self, key: Box<str>, change: impl FnOnce(u64) -> u64) {
+        let mut all = self.units();
+        match change(all.get(&key).copied().unwrap_or(0)) {
+            0 => _ = all.remove(&key),
+            units => _ = all.insert(key, units),
+        }
+    }
+
     fn units(&self) -> MutexGuard<'_, HashMap<Box<str>, u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -52,6 +57,7 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
+    use crate::engine::limit::tests::algorithm;
     use crate::engine::store::backend::RateReceipt;
 
     fn receipt(units: u64, algorithms: &[u8]) -> RedisReceipt {
@@ -88,6 +94,22 @@ mod tests {
         assert_eq!(flights.of(&keys), [("k", 1)]);
         flights.ended(&receipt(1, &[7]));
         assert_eq!(flights.of(&keys), []);
+    }
+
+    #[test]
+    fn units_of_an_outage_count_until_they_are_given_back() {
+        let (flights, three) = (Flights::default(), algorithm("concurrency 3"));
+        flights.settled("k", &algorithm("token_bucket 10/1s burst 10"), 1);
+        assert!(flights.keys().is_empty());
+        flights.begun(&receipt(1, &[7]));
+        flights.settled("k", &three, 2);
+        assert_eq!(all(&flights), [("k".into(), 3)]);
+        flights.ended(&receipt(1, &[7]));
+        flights.settled("k", &three, -2);
+        assert!(flights.keys().is_empty());
+        flights.settled("k", &three, -1);
+        flights.settled("k", &algorithm("token_bucket 10/1s burst 10+concurrency 3"), 1);
+        assert_eq!(all(&flights), [("k:1".into(), 1)]);
     }
 
     #[test]

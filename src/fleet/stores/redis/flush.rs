@@ -25,7 +25,7 @@ impl Correct for Redis {
     ) -> bool {
         let Reached { store, node, connection } = reached;
         let mut unanswered = node.unanswered.lock().await;
-        let sent = send(store, &mut unanswered, connection, reports()).await;
+        let sent = send(store, node, &mut unanswered, connection, reports()).await;
         sent.map_err(|failure| node.failed(failure, "reports were not answered")).is_ok()
     }
 }
@@ -33,6 +33,7 @@ impl Correct for Redis {
 /// Sends all batches without a reply, and then `reports`. An error ends it; what was not answered is kept.
 async fn send(
     store: &Store,
+    node: &Node,
     unanswered: &mut VecDeque<Batch<RedisReceipt>>,
     connection: &mut MultiplexedConnection,
     reports: Vec<Report<RedisReceipt>>,
@@ -45,6 +46,9 @@ async fn send(
         // No reply: the same batch is sent again.
         let replies = replies?;
         let Some(batch) = unanswered.pop_front() else { return Ok(()) };
+        if batch.reports.iter().any(Report::changes_flights) {
+            node.note_reported();
+        }
         if is_old {
             store.context.metrics.dropped.inc_by(batch.reports.len() as u64);
             store.outbox.sent(batch.reports.len());

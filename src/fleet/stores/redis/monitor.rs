@@ -54,6 +54,13 @@ impl Watch for Redis {
         Ok(Joined { generation, is_known, is_ready: seen.is_warm(node.replicas()) })
     }
 
+    /// Reports may have charged units once more that were brought. Then no call of this replica is under way, so its units
+    /// are known exactly.
+    async fn renew(reached: &mut Reached<'_, Self>, has_brought: bool) -> Result<(), ConnectError> {
+        let Reached { store, node, connection } = reached;
+        Ok(renew_flights(store, node, connection, has_brought).await?)
+    }
+
     async fn bring(reached: &mut Reached<'_, Self>, mirrors: &dyn Mirrors) -> Result<(), ConnectError> {
         let Reached { store, node, connection } = reached;
         let nodes = store.nodes();

@@ -28,7 +28,7 @@ pub(in crate::fleet::stores) struct Node {
     common: Arc<Common>,
     health: Health,
     address: Mutex<Option<NodeAddress>>,
-    /// Whether replies may have been lost with their charges.
+    /// Whether replies may have been lost with their charges, or units in flight may count twice.
     has_lost: AtomicBool,
     /// Reports that were sent without a reply, by the one task that sends.
     pub(super) unanswered: tokio::sync::Mutex<VecDeque<Batch<RedisReceipt>>>,
@@ -55,7 +55,7 @@ impl Node {
         })
     }
 
-    /// Whether replies may have been lost since the last call.
+    /// Whether the node may have more units in flight than it should since the last call.
     pub(super) fn take_lost(&self) -> bool {
         self.has_lost.swap(false, Ordering::Relaxed)
     }
@@ -70,6 +70,11 @@ impl Node {
             self.moved();
         }
         is_new
+    }
+
+    /// The node got a report of units in flight. A renewal before it may have had them too, so the next one is exact.
+    pub(super) fn note_reported(&self) {
+        self.has_lost.store(true, Ordering::Relaxed);
     }
 
     fn note_lost(&self, failure: Failure) {

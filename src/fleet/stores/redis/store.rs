@@ -151,6 +151,13 @@ impl Kind for Redis {
         Some(receipt)
     }
 
+    fn settled(&self, settlement: &Settlement) {
+        let Settlement { limit, key, rule, .. } = settlement;
+        if rule.is_released() {
+            self.flights.settled(&self.names.of_key(limit, *key), rule, settlement.units());
+        }
+    }
+
     fn forget(store: &Store, node: &Node) {
         let Ok(mut unanswered) = node.unanswered.try_lock() else { return };
         for batch in unanswered.drain(..) {

@@ -175,6 +175,12 @@ pub fn in_flight(receipt: &RedisReceipt) -> impl Iterator<Item = Box<str>> {
     flights.map(move |(index, _)| names::of_rate(&receipt.store_key, index, count))
 }
 
+/// The keys under which units that are charged under a rule are in flight.
+pub fn released<'a>(store_key: &'a str, rule: &'a Algorithm) -> impl Iterator<Item = Box<str>> + 'a {
+    let rates = names::of_rates(store_key, rule).zip(rule.rates());
+    rates.filter(|(_, rate)| rate.is_released()).map(|(key, _)| key)
+}
+
 /// The call that lets units in flight count for longer.
 pub fn renew(caller: &Caller, units: &[InFlight]) -> Call {
     let mut packer = Packer::with_capacity(3 + 2 * units.len());

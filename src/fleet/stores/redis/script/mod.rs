@@ -10,6 +10,6 @@ mod correct;
 mod decide;
 
 pub use call::{Call, Caller, Script, all};
-pub use correct::{Change, Correction, InFlight, KnownState, Noting, correct, in_flight, push, renew};
+pub use correct::{Change, Correction, InFlight, KnownState, Noting, correct, in_flight, push, released, renew};
 pub use decide::{decide, decided};
 pub use names::{Names, key_of};
