@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::error::AppError;
 use crate::base::telemetry::Metrics;
@@ -20,6 +20,9 @@ use crate::transport::upstream::Directory;
 
 /// The time in which a store that is no longer needed must hear of the last charges.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The pause between looks whether a store is still needed.
+const END_PAUSE: Duration = Duration::from_secs(1);
 
 /// The stores of the first configuration.
 pub(super) fn first(config: &Config, clock: Clock, metrics: &Metrics) -> Result<Vec<RemoteStore>, AppError> {
@@ -125,8 +128,12 @@ pub(super) async fn run(shared: Arc<SharedState>) {
     }
 }
 
-/// Ends a store that no limit uses any more.
+/// Ends a store that is in force no more, after all requests that it has charged. Until then it renews their units in
+/// flight, and sends what they give back.
 async fn end(store: RemoteStore, task: JoinHandle<()>) {
+    while store.has_clones() {
+        sleep(END_PAUSE).await;
+    }
     let _ = timeout(FLUSH_TIMEOUT, store.flushed()).await;
     task.abort();
 }
@@ -150,6 +157,16 @@ mod tests {
 
     use super::*;
     use crate::config;
+    use crate::engine::store::backend::Mirror;
+
+    /// A process that knows no keys.
+    struct NoMirrors;
+
+    impl Mirrors for NoMirrors {
+        fn visit(&self, _: &str, _: usize, _: &mut dyn FnMut(&Mirror<'_>)) -> bool {
+            false
+        }
+    }
 
     fn made(text: &str, before: &[RemoteStore], clock: Clock, metrics: &Metrics) -> Vec<RemoteStore> {
         let text = format!("[upstream]\nurl = 'http://127.0.0.1:9'\n{text}");
@@ -173,6 +190,18 @@ mod tests {
     }
 
     #[test]
+    fn a_store_that_was_replaced_shows_nothing() {
+        let (clock, metrics) = (Clock::start(), Metrics::new("", "").unwrap());
+        let before = made("[store.a]\nredis = 'redis://a'", &[], clock, &metrics);
+        let after = made("[store.a]\nredis = 'redis://a'\ntimeout = '9ms'", &before, clock, &metrics);
+        before[0].retire(&after, &metrics);
+        assert!(before[0].metrics().up("b").is_none());
+        before[0].metrics().remove_node("a:6379");
+        let shown = String::from_utf8(metrics.render().unwrap()).unwrap();
+        assert!(shown.contains("weir_store_up{node=\"a:6379\",store=\"a\"}"), "{shown}");
+    }
+
+    #[test]
     fn a_store_is_kept_while_its_settings_are_equal() {
         let (clock, metrics) = (Clock::start(), Metrics::new("", "").unwrap());
         let of = |text: &str, before: &[RemoteStore]| made(text, before, clock, &metrics);
@@ -180,5 +209,24 @@ mod tests {
         let after = of("[store.a]\nredis = 'redis://a'\ntimeout = '9ms'\n[store.b]\nredis = 'redis://b'", &before);
         let kept = |store: &RemoteStore| before.iter().position(|known| known.is(store));
         assert_eq!(after.iter().map(kept).collect::<Vec<_>>(), [None, Some(1)]);
+    }
+
+    /// A store works on for requests that it has charged, and ends after the last of them.
+    #[tokio::test(start_paused = true)]
+    async fn a_store_ends_after_the_last_request() {
+        let (clock, metrics) = (Clock::start(), Metrics::new("", "").unwrap());
+        let text = "[store.a]\nredis = 'redis://127.0.0.1:1'\n[store.b]\nservice = 'http://127.0.0.1:1'\n\
+                    [store.c]\netcd = 'http://127.0.0.1:1'";
+        for store in made(text, &[], clock, &metrics) {
+            let task = tokio::spawn(store.run(Arc::new(NoMirrors)));
+            let (request, worker, runs) = (store.clone(), store.connect(), task.abort_handle());
+            let ends = tokio::spawn(end(store, task));
+            sleep(Duration::from_mins(1)).await;
+            assert!(!runs.is_finished(), "{}", request.name());
+            drop((request, worker));
+            ends.await.unwrap();
+            sleep(Duration::from_millis(1)).await;
+            assert!(runs.is_finished());
+        }
     }
 }

@@ -38,8 +38,7 @@ async fn an_outage_is_reported_before_the_node_decides() {
     let relay = Relay::to(redis.address());
     let lab = Lab::deciding(ring(&[relay.address()])).await;
     let receipt = lab.one(2).await.unwrap().unwrap();
-    relay.set(Link::Reset);
-    until(async || lab.store.server("a", key(1)).filter(|server| server.unavailable == Some(Unavailable::Down))).await;
+    go_down(&lab, &relay).await;
     for _ in 0..3 {
         lab.settle(1, 2, 0);
     }
@@ -102,10 +101,11 @@ fn settle_flight(lab: &Lab, units: i64) {
     lab.store.settle(Settlement::new("c", key(1), &at_once(2), (units, 2), Clock::start().now()));
 }
 
-/// Breaks the connections, and waits until the node is known to be down.
+/// Breaks the connections, and waits until the breaker of the node is open. Calls fail before, in the pauses between
+/// attempts to connect.
 async fn go_down(lab: &Lab, relay: &Relay) {
     relay.set(Link::Reset);
-    until(async || (lab.one(1).await == Err(Unavailable::Down)).then_some(())).await;
+    until(async || lab.store.server("a", key(1)).filter(|server| server.unavailable == Some(Unavailable::Down))).await;
 }
 
 /// A request that was admitted during an outage counts for as long as it runs, beside those that the node admitted.

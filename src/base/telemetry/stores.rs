@@ -1,12 +1,14 @@
 //! Metrics of stores and their nodes, and of limits whose state is in a store.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
 use super::cells::DurationHistogram;
 use super::factory::MetricFactory;
 
 /// The metrics of one store.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct StoreMetrics {
     /// The time from a call to its reply, or to its timeout.
     pub duration: DurationHistogram,
@@ -16,6 +18,8 @@ pub struct StoreMetrics {
     up: IntGaugeVec,
     errors: IntCounterVec,
     clock_ahead: GaugeVec,
+    /// Whether another store may show series of the same names.
+    is_retired: AtomicBool,
 }
 
 /// The metrics of one limit whose state is in a store.
@@ -28,9 +32,9 @@ pub struct RemoteLimitMetrics {
 }
 
 impl StoreMetrics {
-    /// 1 while requests go to the node.
-    pub fn up(&self, node: &str) -> IntGauge {
-        self.up.with_label_values(&[&self.name, node])
+    /// 1 while requests go to the node; `None` for a retired store.
+    pub fn up(&self, node: &str) -> Option<IntGauge> {
+        (!self.is_retired()).then(|| self.up.with_label_values(&[&self.name, node]))
     }
 
     /// Calls that failed for one reason.
@@ -41,11 +45,30 @@ impl StoreMetrics {
     /// Records by how many nanoseconds the time of the fleet is ahead of the clock of this process.
     #[allow(clippy::cast_precision_loss)] // seconds and their fractions
     pub fn clock_ahead(&self, ahead_ns: i64) {
-        self.clock_ahead.with_label_values(&[&self.name]).set(ahead_ns as f64 / 1e9);
+        if !self.is_retired() {
+            self.clock_ahead.with_label_values(&[&self.name]).set(ahead_ns as f64 / 1e9);
+        }
     }
 
     /// Removes the series of a node.
     pub fn remove_node(&self, node: &str) {
+        if !self.is_retired() {
+            self.remove(node);
+        }
+    }
+
+    /// Removes the series of these nodes. From now on the store shows nothing: another one may have its name.
+    pub fn retire<'n>(&self, nodes: impl Iterator<Item = &'n String>) {
+        self.is_retired.store(true, Ordering::Relaxed);
+        nodes.for_each(|node| self.remove(node));
+    }
+
+    /// Whether the store is in force no more, and works only for requests that it has charged.
+    pub fn is_retired(&self) -> bool {
+        self.is_retired.load(Ordering::Relaxed)
+    }
+
+    fn remove(&self, node: &str) {
         // A missing series is no error.
         let _ = self.up.remove_label_values(&[&self.name, node]);
     }
@@ -99,6 +122,7 @@ impl StoreVecs {
             up: self.up.clone(),
             errors: self.errors.clone(),
             clock_ahead: self.clock_ahead.clone(),
+            is_retired: AtomicBool::new(false),
         }
     }
 

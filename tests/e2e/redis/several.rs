@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::ops::until;
-use crate::support::{Client, Cluster, Fleet, Redis, Upstream, Weir, poll};
+use crate::support::{Client, Cluster, Event, Fleet, Redis, Upstream, Weir, poll};
 
 use super::{assert_no_fallback, over_all, patient, shared, start, three};
 
@@ -165,4 +165,47 @@ fn a_replica_that_dies_leaves_nothing_in_flight() {
     assert!(begin.elapsed().as_secs() >= 5, "{:?}", begin.elapsed());
     assert_eq!(ask(&fleet.weirs[1]).answer().status, 429);
     drop(of_second);
+}
+
+/// A request in flight counts after a reload that changes its store, and no longer than it runs.
+#[test]
+fn a_reload_that_changes_a_store_forgets_no_request() {
+    let redis = Redis::start();
+    let gate = std::sync::Arc::new(Event::default());
+    let opened = std::sync::Arc::clone(&gate);
+    let upstream = Upstream::answering(move |request, stream| {
+        if request.target() == "/slow" {
+            opened.wait();
+        }
+        std::io::Write::write_all(stream, b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").is_ok()
+    });
+    let config = |timeout| {
+        // A share of one unit is none.
+        let store = format!("{}on_failure = \"local\"\n", patient(&redis).replace("5s", timeout));
+        Weir::config(&upstream, "", &shared(&store, &over_all("algorithm = \"concurrency\"\nmax = 1")))
+    };
+    let fleet = Fleet::of(1, &config("5s"));
+    fleet.wait_for_stores(true);
+    let mut slow = Client::connect(fleet.weirs[0].address());
+    slow.send("GET /slow HTTP/1.1\r\nhost: weir.test\r\n\r\n");
+    upstream.wait_until(|upstream| upstream.received().len() == 1);
+    fleet.reload(&config("4s"));
+    fleet.wait_for_stores(true);
+    let ask = || Client::connect(fleet.weirs[0].address()).get("/").status;
+    let name = redis.keys().into_iter().find(|name| name.contains("{all:")).unwrap();
+    let (mut last, mut renewals) = (10_000, 0);
+    // Without renewals its unit lasts for ten seconds.
+    until("two renewals", || {
+        assert_eq!(ask(), 429);
+        let life_ms = redis.call(&["PTTL", &name]).number();
+        renewals += i32::from(life_ms > last + 1000);
+        last = life_ms;
+        renewals == 2
+    });
+    gate.set();
+    assert_eq!(slow.answer().status, 200);
+    let ended = std::time::Instant::now();
+    until("the unit is back", || ask() == 200);
+    assert!(ended.elapsed().as_secs() < 5, "{:?}", ended.elapsed());
+    assert_no_fallback(&fleet);
 }

@@ -84,40 +84,48 @@ pub trait Connections: fmt::Debug {
 
 /// A store. Clones are the same store.
 #[derive(Clone, Debug)]
-pub struct RemoteStore(Arc<dyn Backend>);
+pub struct RemoteStore {
+    backend: Arc<dyn Backend>,
+    /// Counts the clones. The work of the store, and its connections, have the backend alone.
+    clones: Arc<()>,
+}
 
 impl RemoteStore {
     /// A store of some kind.
     pub fn new(store: Arc<impl Backend>) -> Self {
-        Self(store)
+        Self { backend: store, clones: Arc::default() }
     }
 
     /// The store itself; `None` if it is of another kind.
     pub fn of_kind<S: Backend>(&self) -> Option<&S> {
-        (&*self.0 as &dyn Any).downcast_ref()
+        (&*self.backend as &dyn Any).downcast_ref()
     }
 
     /// Whether both are the same store.
     pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.backend, &other.backend)
+    }
+
+    /// Whether there is another clone: a limit, a worker, or the receipt of a request that runs.
+    pub fn has_clones(&self) -> bool {
+        Arc::strong_count(&self.clones) > 1
     }
 
     /// Begins to connect. To be called on the runtime that decides.
     pub fn connect(&self) -> Rc<dyn Connections> {
-        Arc::clone(&self.0).connect()
+        Arc::clone(&self.backend).connect()
     }
 
     /// Does the work of the store besides decisions, until dropped. To be run once.
     pub fn run(&self, mirrors: Arc<dyn Mirrors>) -> SendPart<'static, ()> {
-        Arc::clone(&self.0).run(mirrors)
+        Arc::clone(&self.backend).run(mirrors)
     }
 
-    /// Removes the series of metrics that no store `in_force` has.
+    /// Removes the series of metrics that no store `in_force` has. From now on the store shows nothing.
     pub fn retire(&self, in_force: &[Self], metrics: &Metrics) {
         let namesakes = || in_force.iter().filter(|store| store.name() == self.name());
-        for label in self.labels().iter().filter(|label| !namesakes().any(|store| store.has_node(label))) {
-            self.metrics().remove_node(label);
-        }
+        let labels = self.labels();
+        self.metrics().retire(labels.iter().filter(|label| !namesakes().any(|store| store.has_node(label))));
         if namesakes().next().is_none() {
             metrics.remove_store(self.name(), Failure::ALL.iter().map(|(_, label)| *label));
         }
@@ -128,6 +136,6 @@ impl Deref for RemoteStore {
     type Target = dyn Backend;
 
     fn deref(&self) -> &Self::Target {
-        &*self.0
+        &*self.backend
     }
 }

@@ -91,14 +91,16 @@ pub(in crate::fleet::stores) struct Health {
     news: watch::Sender<()>,
     /// Notified when the breaker opens, and when the server turns out to be cold.
     trouble: Notify,
-    up: Gauge,
+    up: Option<Gauge>,
 }
 
 impl Health {
     /// A server that is believed to be up, and whose keys are unknown.
     pub(in crate::fleet::stores) fn new(context: Arc<StoreContext>, label: &str) -> Self {
         let up = context.metrics.up(label);
-        up.set(0);
+        if let Some(up) = &up {
+            up.set(0);
+        }
         Self {
             context,
             label: label.into(),
@@ -170,7 +172,7 @@ impl Health {
 
     /// The server has a generation that this process does not know. Logs it, unless it is the first one.
     pub(in crate::fleet::stores) fn lost_keys(&self) {
-        if self.last_generation() == 0 {
+        if self.last_generation() == 0 || self.context.metrics.is_retired() {
             return;
         }
         let Some(skipped) = self.losses().began(self.context.clock.now()) else { return };
@@ -183,7 +185,9 @@ impl Health {
     /// Shows in the metrics whether the server decides. The lock keeps an older answer from being the last one.
     fn show(&self) {
         let _breaker = self.breaker();
-        self.up.set(i64::from(self.decides()));
+        if let Some(up) = self.up.as_ref().filter(|_| !self.context.metrics.is_retired()) {
+            up.set(i64::from(self.decides()));
+        }
     }
 
     /// The time after which a call has failed.
@@ -246,9 +250,10 @@ impl Health {
         self.trouble.notify_one();
     }
 
-    /// Writes the line about an outage, if it gets one. `skipped` outages before it had none.
+    /// Writes the line about an outage, if it gets one. `skipped` outages before it had none. A retired store decides
+    /// nothing, so nothing is decided without it.
     fn log_outage(&self, skipped: Option<u64>, failure: Failure, text: &str) {
-        let Some(skipped) = skipped else { return };
+        let Some(skipped) = skipped.filter(|_| !self.context.metrics.is_retired()) else { return };
         let StoreContext { name, on_failure, .. } = &*self.context;
         tracing::warn!(
             store = %name, node = %self.label, kind = failure.label(), error = text, on_failure = on_failure.word(),

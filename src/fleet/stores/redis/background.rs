@@ -64,9 +64,7 @@ async fn seek_slots(store: &Arc<Store>, seeds: &[NodeAddress]) -> bool {
     let Some(ranges) = slots(connector, &known).await else {
         errors[Failure::Connection as usize].inc();
         if nodes.all.is_empty() && !store.is_lost.swap(true, Ordering::Relaxed) {
-            for seed in seeds {
-                metrics.up(&seed.to_string()).set(0);
-            }
+            seeds.iter().filter_map(|seed| metrics.up(&seed.to_string())).for_each(|up| up.set(0));
             tracing::warn!(store = %name, "no node of a cluster tells its slots; requests are decided without it");
         }
         return !nodes.all.is_empty();

@@ -48,7 +48,9 @@ impl Watch for Redis {
     async fn join(reached: &mut Reached<'_, Self>, brought: Option<u64>) -> Result<Joined, ConnectError> {
         let Reached { store, node, connection } = reached;
         let marker = marker(store, node);
-        let seen = begin(connection, &marker, &format!("{:x}", store.caller.replica), brought).await?;
+        // A process whose store was replaced is met once, and not before the new one has brought its keys.
+        let met = brought.filter(|_| !store.context.metrics.is_retired());
+        let seen = begin(connection, &marker, &format!("{:x}", store.caller.replica), met).await?;
         let is_known = seen.is_known(node.last_generation());
         let generation = Generation { number: seen.begun_us, marker: marker.into() };
         Ok(Joined { generation, is_known, is_ready: seen.is_warm(node.replicas()) })

@@ -56,7 +56,8 @@ impl Watch for Service {
                 send_states(store, connection, some, false).await?;
             }
         }
-        send_states(store, connection, Vec::new(), true).await
+        // A process whose store was replaced is met once, and not before the new one has brought its keys.
+        send_states(store, connection, Vec::new(), !store.context.metrics.is_retired()).await
     }
 }
 
