@@ -10,7 +10,7 @@
 //! A spent unit that is given back returns to its grant, if that is still known and has not expired. Otherwise it returns to
 //! the store by the receipt of its grant.
 //!
-//! Not here: the call (redis), and its step in a decision (gate).
+//! Not here: the call (`crate::fleet::stores`), and its step in a decision (gate).
 
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
