@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::support::{Cert, Client, Cluster, Event, Fleet, Redis, Sample, Sentinels, Upstream, Weir, over_paths};
 
-use super::{REPLICAS, assert_no_fallback, over_all, patient, shared, start, three};
+use super::{PLANS, REPLICAS, ask_premium, assert_no_fallback, over_all, patient, shared, start, three};
 
 /// A limit of 100 of each kind from which nothing comes back during a test.
 const LIMITS: [&str; 9] = [
@@ -102,14 +102,19 @@ fn all_limits_are_charged_or_none() {
 #[test]
 fn costs_plans_and_overrides_hold_over_all() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
-    let plans = "[identity.seller]\nheader = \"x-seller\"\n[plans]\nfrom = \"header:x-plan\"\n";
-    let limit = "[[limit]]\nname = \"all\"\nkey = [\"path\"]\nrate = \"50/day\"\n\
-                 overrides = { \"/more\" = \"80/day\", \"/free\" = \"unlimited\" }\n\
-                 cost = { default = 1, paths = [{ path = \"/dear\", units = 5 }] }\n";
-    let fleet = start(&upstream, &format!("{plans}{}", shared(&patient(&redis), limit)));
+    let limits = "[[limit]]\nname = \"all\"\nkey = [\"path\"]\nrate = \"50/day\"\n\
+                  overrides = { \"/more\" = \"80/day\", \"/free\" = \"unlimited\", \"/plan\" = \"unlimited\" }\n\
+                  cost = { default = 1, paths = [{ path = \"/dear\", units = 5 }] }\n\
+                  [[limit]]\nname = \"plan\"\nkey = []\nmatch.path = [\"/plan\"]\nrate = \"100/day\"\n\
+                  plans = { premium = [\"120/day\", \"300/week\"] }\n";
+    let fleet = start(&upstream, &format!("{PLANS}{}", shared(&patient(&redis), limits)));
     for (path, expected) in [("/some", 50), ("/more", 80), ("/dear", 10), ("/free", 300)] {
         assert_eq!(fleet.ask(300, 6, &[path]).passed(), expected, "{path}");
     }
+    // What a key has spent stays spent when its plan changes, in the windows that both plans have.
+    assert_eq!(fleet.ask(90, 6, &["/plan"]).passed(), 90);
+    assert_eq!(ask_premium(&fleet, 60, "/plan"), 30);
+    assert_eq!(fleet.ask(60, 6, &["/plan"]).passed(), 0);
     assert_no_fallback(&fleet);
 }
 

@@ -10,7 +10,7 @@ mod servers;
 mod settle;
 mod several;
 
-use crate::support::{Fleet, Redis, Upstream, over_all};
+use crate::support::{Client, Fleet, Redis, Upstream, over_all};
 
 /// The replicas of most fleets.
 const REPLICAS: usize = 3;
@@ -43,6 +43,17 @@ fn start(upstream: &Upstream, rest: &str) -> Fleet {
     let fleet = Fleet::start(REPLICAS, upstream, rest);
     fleet.wait_for_stores(true);
     fleet
+}
+
+/// Plans that a header names.
+const PLANS: &str = "[identity.seller]\nheader = \"x-seller\"\n[plans]\nfrom = \"header:x-plan\"\n";
+
+/// So many requests with the plan `premium`, which ask all replicas in turn. Returns the number of those that passed.
+fn ask_premium(fleet: &Fleet, requests: usize, target: &str) -> usize {
+    let mut clients: Vec<_> = fleet.weirs.iter().map(|weir| Client::connect(weir.address())).collect();
+    let request = format!("GET {target} HTTP/1.1\r\nhost: weir.test\r\nx-plan: premium\r\n\r\n");
+    let passes = |turn: usize| clients[turn % REPLICAS].send(&request).answer().status == 200;
+    (0..requests).map(passes).filter(|passes| *passes).count()
 }
 
 /// Asserts that no decision so far was made without the store.

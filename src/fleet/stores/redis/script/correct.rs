@@ -80,9 +80,8 @@ pub fn correct(names: &Names, caller: &Caller, noting: Noting, corrections: &[Co
         }
         // The index of a key in Lua, which counts from 1.
         let noted = if noting == Noting::ByReplica { 1 } else { keys.len() };
-        let count = rates_of(change);
-        for index in 0..count {
-            keys.push(names::of_rate(change.store_key(), index, count));
+        for index in 0..rates_of(change) {
+            keys.push(names::of_rate(change.store_key(), index));
             // Each rate has a number of its own.
             let number = number * WINDOWS_MAX as u64 + index as u64 + 1;
             packer.put([noted as u64, number, keys.len() as u64]);
@@ -170,9 +169,8 @@ pub struct InFlight {
 
 /// The keys under which a charge has units in flight until it is given back.
 pub fn in_flight(receipt: &RedisReceipt) -> impl Iterator<Item = Box<str>> {
-    let count = receipt.rates.len();
     let flights = receipt.rates.iter().enumerate().filter(|(_, rate)| rate.algorithm == FLIGHT);
-    flights.map(move |(index, _)| names::of_rate(&receipt.store_key, index, count))
+    flights.map(|(index, _)| names::of_rate(&receipt.store_key, index))
 }
 
 /// The keys under which units that are charged under a rule are in flight.

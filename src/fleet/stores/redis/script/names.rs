@@ -58,15 +58,14 @@ pub(super) fn of_replica_at_key(store_key: &str, replica: u64) -> Box<str> {
     format!("{store_key}:corrected:{replica:x}").into()
 }
 
-/// The names of the rates of a key: the name of the key, or if the rule has several rates, one for each.
+/// The names of the rates of a key, one for each.
 pub(super) fn of_rates(store_key: &str, rule: &Algorithm) -> impl Iterator<Item = Box<str>> {
-    let count = rule.rates().len();
-    (0..count).map(move |index| of_rate(store_key, index, count))
+    (0..rule.rates().len()).map(move |index| of_rate(store_key, index))
 }
 
-/// The name of one of `count` rates of a key.
-pub(super) fn of_rate(store_key: &str, index: usize, count: usize) -> Box<str> {
-    if count == 1 { store_key.into() } else { format!("{store_key}:{index}").into() }
+/// The name of one rate of a key. It is the same for rules with more rates and with fewer, so a key may change its plan.
+pub(super) fn of_rate(store_key: &str, index: usize) -> Box<str> {
+    if index == 0 { store_key.into() } else { format!("{store_key}:{index}").into() }
 }
 
 /// Appends a text without braces. Different texts stay different.
@@ -96,11 +95,11 @@ mod tests {
         ];
         for (prefix, limit, name) in rows {
             assert_eq!(&*Names::new(prefix).of_key(limit, key), name);
-            assert_eq!((key_of(name), key_of(&of_rate(name, 1, 2))), (Some(key), Some(key)));
+            assert_eq!((key_of(name), key_of(&of_rate(name, 1))), (Some(key), Some(key)));
         }
         assert_eq!((key_of("w:{a:0}"), key_of("w"), key_of("{")), (None, None, None));
-        assert_eq!(&*of_rate("w:{a:0}", 1, 2), "w:{a:0}:1");
-        assert_eq!(&*of_rate("w:{a:0}", 0, 1), "w:{a:0}");
+        assert_eq!(&*of_rate("w:{a:0}", 1), "w:{a:0}:1");
+        assert_eq!(&*of_rate("w:{a:0}", 0), "w:{a:0}");
         assert_eq!(&*of_replica_at_key("w:{a:0}", 255), "w:{a:0}:corrected:ff");
         assert_eq!(&*Names::new("w").of_replica(255), "w:corrected:ff");
         assert_eq!(&*Names::new("w").of_marker(3), "w:generation:{3}");
