@@ -263,6 +263,16 @@ impl AnyState {
         }
     }
 
+    /// How near the state is to the states under `rule`: the number of its rates whose window or rate stays as it is, and
+    /// one; 0 if `rule` has another number of rates.
+    pub fn likeness(&self, rule: &Algorithm, now: Timestamp) -> usize {
+        let mut adopted = self.clone();
+        adopted.adopt(rule, now);
+        let (own, adopted) = (self.of_rates(), adopted.of_rates());
+        let stays = own.iter().zip(adopted).filter(|(own, adopted)| own.idle_at() == adopted.idle_at());
+        if own.len() == adopted.len() { 1 + stays.count() } else { 0 }
+    }
+
     /// The states under each rate.
     fn of_rates(&self) -> &[Self] {
         match self {

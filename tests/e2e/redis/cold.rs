@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::ops::{count_lines, until};
 use crate::support::{Fleet, Redis, Upstream, Weir};
 
-use super::{REPLICAS, patient, shared, start, three};
+use super::{PLANS, REPLICAS, ask_premium, patient, shared, start, three};
 
 const BUDGET: usize = 200;
 const CLIENTS: usize = 6;
@@ -64,6 +64,29 @@ fn a_server_that_is_flushed_again_while_it_is_cold() {
         std::thread::park_timeout(Duration::from_millis(300));
         redis.call(&["FLUSHALL"]);
     });
+}
+
+/// The replicas bring all rates of a plan, and not only those that the limit has without one.
+#[test]
+fn a_flushed_server_with_a_plan_of_two_rates() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let limit = "[[limit]]\nname = \"plan\"\nkey = [\"path\"]\nrate = \"50/day\"\n\
+                 plans = { premium = [\"500/day\", \"200/week\"] }\n";
+    let fleet = start(&upstream, &format!("{PLANS}{}", shared(&patient(&redis), limit)));
+    assert_eq!(ask_premium(&fleet, 150, "/"), 150);
+    redis.call(&["FLUSHALL"]);
+    for weir in &fleet.weirs {
+        weir.wait_for_line("a node of a store has lost its keys");
+    }
+    fleet.wait_for_stores(true);
+    let mut passed = 150;
+    until("almost all units are spent", || {
+        passed += ask_premium(&fleet, 60, "/");
+        passed >= 190
+    });
+    passed += ask_premium(&fleet, 60, "/");
+    // The budget, and what is in flight as Redis decides again.
+    assert!(passed <= 200 + REPLICAS, "{passed}");
 }
 
 /// The log has one line about lost keys and one about the end of that. Further losses within a minute have none.

@@ -544,6 +544,50 @@ async fn mirrors_are_visited_part_by_part() {
     assert!(!gate.visit("other", 0, &mut |mirror| nobody.push(mirror.key)) && nobody.is_empty());
 }
 
+/// A key is visited under the rule of its plan: with all its rates, and in its own window.
+#[tokio::test(start_paused = true)]
+async fn mirrors_are_visited_under_the_rules_of_their_plans() {
+    let one_rate = |rule: &str| Algorithm::Several([algorithm(rule)].into());
+    let bucket = |count, period| format!("token_bucket {count}/{period} burst {count}");
+    let buckets = |each, all| algorithm(&format!("{} + {}", bucket(each, "1min"), bucket(all, "1h")));
+    let window = |count, unit| algorithm(&format!("fixed_window {count} per 1 {unit} UTC"));
+    let quota = |count, burst| algorithm(&format!("token_bucket {count}/1min burst {burst}"));
+    // the usual rule, that of a plan, and that of the plan after a reload
+    let rows = [
+        (one_rate(&bucket(100, "1min")), buckets(1000, 20_000), buckets(2000, 30_000)),
+        (window(10, "min"), window(1000, "day"), window(2000, "day")),
+        (algorithm("sliding_log 10/1min"), algorithm("sliding_log 100/1h"), algorithm("sliding_log 200/1h")),
+        (quota(10, 10), quota(100, 10), quota(100, 20)),
+    ];
+    for (usual, plan, reloaded) in rows {
+        let gate = new_gate();
+        let redis = FakeRedis::new(gate.clock);
+        let stores = [redis.store(OnFailure::Split)];
+        let mut limit = parse_limit(&["a", "1", "1h", "1", "reject", "redis=1"]);
+        limit.allowed = Allowed::to_all(usual.clone());
+        let with = |rule: &Algorithm| {
+            let mut limit = limit.clone();
+            limit.allowed.plans.push(("pro".into(), Some(rule.clone())));
+            install_with(gate, [limit], CAPS, &stores)
+        };
+        let live = with(&plan);
+        for words in [&["a=k", "x-plan=pro"][..], &["a=other"]] {
+            let fields = headers(words);
+            let mut pass =
+                answer(ask(gate, live, &fields), &redis, &fields).await.unwrap_or_else(|_| panic!("{words:?}"));
+            pass.charged.commit(true);
+        }
+        let [of_plan, other] =
+            ["k", "other"].map(|text| gate.secret.key_of_text(&limit.key, text, Prefixes::default()).unwrap());
+        for rule in [&plan, &reloaded] {
+            with(rule);
+            let mut visited = HashMap::new();
+            gate.visit("main", 0, &mut |mirror| _ = visited.insert(mirror.key, mirror.rule.clone()));
+            assert_eq!(visited, HashMap::from([(of_plan, rule.clone()), (other, usual.clone())]));
+        }
+    }
+}
+
 /// With `on_failure = "reject"` no request waits or is delayed while the store is down.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_down_rejects_requests_of_all_kinds() {
