@@ -104,6 +104,13 @@ pub struct State {
     in_flight: u64,
 }
 
+impl State {
+    /// Releases all units.
+    pub fn clear(&mut self) {
+        self.in_flight = 0;
+    }
+}
+
 /// The proof of a charge: its units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {

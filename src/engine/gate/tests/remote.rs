@@ -588,6 +588,33 @@ async fn mirrors_are_visited_under_the_rules_of_their_plans() {
     }
 }
 
+/// The mirror of requests in flight does not hear of those that end elsewhere. Without a request of its own it is forgotten.
+#[tokio::test(start_paused = true)]
+async fn a_mirror_of_requests_in_flight_is_forgotten() {
+    let gate = new_gate();
+    let redis = FakeRedis::new(gate.clock);
+    let stores = [redis.store(OnFailure::Split)];
+    let limit = parse_limit(&["a", "1", "1h", "1", "reject", "concurrency=5", "redis=2"]);
+    let live = install_with(gate, [limit.clone()], CAPS, &stores);
+    let key = gate.secret.key_of_text(&limit.key, "k", Prefixes::default()).unwrap();
+    let elsewhere = |units| redis.settle("a", key, &limit.allowed.usual, units);
+    let keys_after_sweep = || {
+        gate.sweep();
+        live.states[0].table.len()
+    };
+    elsewhere(1);
+    let fields = headers(&["a=k"]);
+    let pass = answer(ask(gate, live, &fields), &redis, &fields).await.unwrap_or_else(|_| panic!("refused"));
+    elsewhere(-1);
+    tokio::time::advance(Duration::from_mins(1)).await;
+    assert_eq!(keys_after_sweep(), 1, "its own request is in flight");
+    drop(pass);
+    assert_eq!(keys_after_sweep(), 0);
+    install(gate, [], CAPS);
+    assert_eq!(keys_after_sweep(), 0);
+    assert!(gate.states.lock().unwrap().is_empty(), "no key keeps a limit that is gone");
+}
+
 /// With `on_failure = "reject"` no request waits or is delayed while the store is down.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_down_rejects_requests_of_all_kinds() {

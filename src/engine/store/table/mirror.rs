@@ -151,8 +151,15 @@ impl Mirrors {
         self.in_flight.get(&key).map_or(0, |own| *own)
     }
 
-    /// Forgets mirrors that were not heard for long.
-    pub(super) fn sweep(&self, now: Timestamp) {
-        self.keys.retain(|_, mirror| mirror.keep_until > now);
+    /// Forgets mirrors that were not heard for long, and calls `forgotten` with their keys. A mirror stays while its key has
+    /// requests of this process in flight.
+    pub(super) fn sweep(&self, now: Timestamp, forgotten: impl Fn(Key)) {
+        self.keys.retain(|key, mirror| {
+            let stays = mirror.keep_until > now || self.in_flight.contains_key(key);
+            if !stays {
+                forgotten(*key);
+            }
+            stays
+        });
     }
 }

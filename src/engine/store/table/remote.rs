@@ -8,6 +8,7 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use super::dispatch::{Kind, Table, matched, unfit};
+use super::map::Map as _;
 use super::ranges::BLOCK_BYTES;
 use super::receipt::{MirroredCharge, Origin};
 use crate::base::time::Timestamp;
@@ -273,6 +274,17 @@ impl Table {
         let is_admitted = mirrors.enter(key, cost, |own| own.saturating_add(cost) <= most.max(1));
         let decision = in_flight_share(most, mirrors.in_flight(key), if is_admitted { 0 } else { cost });
         (decision, if is_admitted { cost } else { 0 })
+    }
+
+    /// Sets the units of `key` in flight to zero: all are of other replicas, whose requests end unheard.
+    pub(super) fn end_flights(&self, key: Key) {
+        if let Kind::Any(keys) = &self.kind {
+            _ = keys.states.find(key, |state| {
+                if let AnyState::Concurrency(state) = state {
+                    state.clear();
+                }
+            });
+        }
     }
 
     /// Calls `seen` with each key that is not idle at `now`, and a copy of its state. Requests in flight are left out: each
