@@ -1,5 +1,6 @@
 //! Client certificates: which are accepted, and their identities.
 
+use rustls::HandshakeKind;
 use rustls::version::{TLS12, TLS13};
 
 use super::{BOTH, HOST, Lab};
@@ -70,7 +71,7 @@ fn the_names_in_a_certificate_are_identities() {
         ] {
             assert_eq!(status(&lab, own), Some(expected), "{name}");
         }
-        // Over HTTP/2, and in a resumed session.
+        // Over HTTP/2, and in a further session.
         let config = trusting(&[&lab.cert], BOTH, &["h2"], Some(&second));
         for expected in [200, 429] {
             over_h2_tls(lab.weir.address(), config.clone(), HOST, async |mut client, _| {
@@ -81,6 +82,26 @@ fn the_names_in_a_certificate_are_identities() {
     let lab = lab_of("subject_cn", "anonymous");
     assert_eq!([(); 3].map(|()| status(&lab, None)), [Some(200), Some(200), Some(429)]);
     assert_eq!(status(&lab, Some(&first)), Some(200));
+}
+
+/// A resumed session would skip the check of the certificate, which may have expired.
+#[test]
+fn a_session_with_a_client_certificate_is_not_resumed() {
+    let authority = Cert::authority();
+    for client_auth in ["required", "optional"] {
+        let option = format!("client_ca = \"clients.pem\", client_auth = \"{client_auth}\"");
+        let lab = Lab::with(Upstream::start(), &option, "", NEVER, &[("clients", &authority)]);
+        let own = authority.client("device", &[], &[]);
+        for version in [&TLS12, &TLS13] {
+            let config = trusting(&[&lab.cert], &[version], &[], Some(&own));
+            for _ in 0..3 {
+                let mut client = connect_tls(lab.weir.address(), &config, HOST).unwrap();
+                assert_eq!(client.get("/").status, 200);
+                let kind = client.stream().conn.handshake_kind();
+                assert_eq!(kind, Some(HandshakeKind::Full), "{client_auth} {version:?}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -97,5 +118,5 @@ fn another_authority_ends_old_sessions() {
     assert_eq!(ask(), Some(200));
     crate::ops::replace(&lab.weir.folder().join("clients.pem"), &new.pem);
     lab.weir.wait_until("the new authority", || status(&lab, Some(&new.client("device", &[], &[]))) == Some(200));
-    assert_eq!(ask(), None, "a ticket does not outlive whom it was given under");
+    assert_eq!(ask(), None, "the old authority is trusted no more");
 }

@@ -64,6 +64,7 @@ impl ServerTls {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&PROVIDER))
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(|error| error.to_string())?;
+        let has_client_auth = clients.is_some();
         let builder = match clients {
             None => builder.with_no_client_auth(),
             Some(ClientAuth { roots, is_required, .. }) => {
@@ -74,11 +75,15 @@ impl ServerTls {
         };
         let mut config = builder.with_cert_resolver(Arc::new(Resolver::new(certificates, acme.clone())));
         config.alpn_protocols = [ALPN_H2, ALPN_HTTP_11, ALPN_HTTP_10].map(<[u8]>::to_vec).to_vec();
-        // Clients keep their sessions in sealed tickets, so that every worker can resume them. Early data is off,
-        // because it can be replayed.
-        config.ticketer = aws_lc_rs::Ticketer::new().map_err(|error| error.to_string())?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.max_early_data_size = 0;
+        config.max_early_data_size = 0; // it can be replayed
+        if has_client_auth {
+            // A new session checks the client's certificate, a resumed one would not.
+            config.send_tls13_tickets = 0;
+        } else {
+            // Clients keep their sessions in sealed tickets, so that every worker can resume them.
+            config.ticketer = aws_lc_rs::Ticketer::new().map_err(|error| error.to_string())?;
+        }
         Ok(Self { config: Arc::new(config), made_from, acme })
     }
 
