@@ -1,9 +1,10 @@
-//! Edits the file. Comments and edits by hand stay. The file is replaced atomically, and keeps its user and its group.
+//! Edits the file. Comments and edits by hand stay. The file is replaced atomically, and keeps its user, its group
+//! and its mode.
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{MetadataExt, fchown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::Path;
 
 use toml_edit::{ArrayOfTables, Datetime, DocumentMut, Item, Table, TableLike, value};
@@ -99,6 +100,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
             if (new.uid(), new.gid()) != (before.uid(), before.gid()) {
                 fchown(to.get_ref(), Some(before.uid()), Some(before.gid()))?;
             }
+            to.get_ref().set_permissions(Permissions::from_mode(before.mode() & 0o666))?;
         }
         to.write_all(text.as_bytes())
     })?;

@@ -1,5 +1,6 @@
 //! Files of keys: what is read, what is wrong, and how edits change the text.
 
+use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
@@ -148,6 +149,7 @@ fn a_link_stays_and_edits_wait_for_each_other() {
     std::os::unix::fs::symlink(&path, &link).unwrap();
     // Only a privileged user can give files away.
     let _ = std::os::unix::fs::chown(&path, Some(65_534), None);
+    std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
     let owner = std::fs::metadata(&path).unwrap().uid();
     std::thread::scope(|scope| {
         for number in 0..8 {
@@ -157,7 +159,8 @@ fn a_link_stays_and_edits_wait_for_each_other() {
     });
     assert!(link.is_symlink());
     assert_eq!(read(&std::fs::read_to_string(&path).unwrap()).unwrap().len(), 9);
-    assert_eq!(std::fs::metadata(&path).unwrap().uid(), owner);
+    let after = std::fs::metadata(&path).unwrap();
+    assert_eq!((after.uid(), after.mode() & 0o777), (owner, 0o640));
 }
 
 #[test]
