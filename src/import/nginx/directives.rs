@@ -187,21 +187,33 @@ impl Lexer<'_> {
     }
 }
 
-/// The files of a pattern whose last part may have one `*`, in order.
+/// The files of a pattern whose last part may have `*`, in order.
 fn matching(pattern: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let name = pattern.file_name().unwrap_or_default().to_string_lossy();
-    let (Some((start, end)), Some(folder)) = (name.split_once('*'), pattern.parent()) else {
+    let wanted = pattern.file_name().unwrap_or_default().to_string_lossy();
+    if wanted.contains(['?', '[']) {
+        return Err(std::io::Error::other("`weir import` knows no wildcard but `*`"));
+    }
+    let Some(folder) = pattern.parent().filter(|_| wanted.contains('*')) else {
         return Ok(vec![pattern.to_owned()]);
     };
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let fits = name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end);
-        if fits && !name.starts_with('.') && path.is_file() {
+        if fits(&name, &wanted) && !name.starts_with('.') && path.is_file() {
             paths.push(path);
         }
     }
     paths.sort();
     Ok(paths)
+}
+
+/// Whether a name fits a pattern, in which `*` stands for any text.
+fn fits(name: &str, pattern: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return name == pattern };
+    let Some(name) = name.strip_prefix(start) else { return false };
+    let (pieces, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    // The first place of each piece leaves the most for the pieces behind it.
+    let left = pieces.split('*').try_fold(name, |name, piece| Some(name.split_once(piece)?.1));
+    left.is_some_and(|left| left.ends_with(end))
 }

@@ -323,6 +323,41 @@ fn files_are_included_beside_the_first() {
 }
 
 #[test]
+fn wildcards_of_includes_are_followed_or_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("conf.d")).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    for (name, zone) in [
+        ("a-limit.conf", "a"),
+        ("b-limits.conf", "b"),
+        ("limit.conf", "c"),
+        ("d-limit.conf.off", "d"),
+        (".e.conf", "e"),
+    ] {
+        let text = format!("limit_conn_zone $remote_addr zone={zone}:1m; limit_conn {zone} 5;");
+        write(&format!("conf.d/{name}"), &text);
+    }
+    let format = crate::import::FORMATS.into_iter().find(|format| format.name == "nginx").unwrap();
+    for (pattern, zones, is_read) in [
+        ("*-limit*.conf", "ab", true),
+        ("*limit*", "abcd", true),
+        ("a*a-limit.conf", "", true),
+        ("*.conf*.conf", "", true),
+        ("**t*", "abcd", true),
+        ("?-limit*.conf", "", false),
+        ("[ab]*.conf", "", false),
+        ("?-limit.conf", "", false),
+    ] {
+        write("nginx.conf", &format!("include conf.d/{pattern};\nlimit_conn_zone $host zone=z:1m; limit_conn z 5;"));
+        let imported = crate::import::import(format, &folder.path().join("nginx.conf")).unwrap();
+        let has = |zone: &char| imported.config.contains(&format!("name = \"{zone}\"\n"));
+        assert_eq!(('a'..='e').filter(has).collect::<String>(), zones, "{pattern}");
+        let is_noted = imported.findings.iter().any(|finding| finding.to_string().contains("nginx.conf:1: left out"));
+        assert_eq!(is_noted, !is_read, "{pattern}: {:?}", imported.findings);
+    }
+}
+
+#[test]
 fn errors_name_the_line() {
     for (text, error) in [
         ("http {\nserver {", "original:2: the block of `server` has no end"),
