@@ -126,7 +126,7 @@ impl Jwks {
         };
         for (name, url) in wanted {
             let fetched = fetch::fetch(&url, trust).await;
-            let taken = fetched.and_then(|jwks| self.take(shared, &url, jwks));
+            let taken = fetched.and_then(|jwks| self.take(shared, (name, &url), jwks));
             if let Some(known) = self.lock().get_mut(&url) {
                 known.schedule.tried(taken.is_ok(), now);
             }
@@ -144,25 +144,34 @@ impl Jwks {
         }
     }
 
-    /// Puts a key set in force under the newest policy. Returns whether it differs from the known set. Errs if it is
-    /// invalid.
-    fn take(&self, shared: &SharedState, url: &Uri, jwks: Vec<u8>) -> Result<bool, String> {
+    /// Puts a key set in force under the newest policy, for all identities of its URL. Returns whether it differs from
+    /// the known set. Errs if it is invalid for the identity `asking`; others take it nevertheless.
+    fn take(&self, shared: &SharedState, (asking, url): (&str, &Uri), jwks: Vec<u8>) -> Result<bool, String> {
         let mut known = self.lock();
         let config = shared.running_config.load();
         let is_new = known.get(url).is_none_or(|known| known.jwks.as_deref() != Some(&jwks));
+        let (mut is_valid, mut taken) = (false, Ok(is_new));
         for (name, keys) in config.live.policy.fetched_keys().filter(|(_, keys)| keys.url() == url) {
-            let skipped = keys.replace(&jwks).map_err(|problem| problem.to_string())?;
-            // One warning for each new version of the set.
-            if let Some(skipped) = skipped.filter(|_| is_new) {
-                tracing::warn!(identity = name, %skipped, "keys skipped");
+            match keys.replace(&jwks) {
+                Ok(skipped) => {
+                    is_valid = true;
+                    // One warning for each new version of the set.
+                    if let Some(skipped) = skipped.filter(|_| is_new) {
+                        tracing::warn!(identity = name, %skipped, "keys skipped");
+                    }
+                }
+                Err(problem) if name == asking => taken = Err(problem.to_string()),
+                Err(_) => {} // reported when it asks
             }
         }
-        if is_new {
+        if is_new && is_valid {
             // Tokens of withdrawn keys are invalid now.
             config.live.tokens.clear();
         }
-        known.entry(url.clone()).or_default().jwks = Some(jwks.into());
-        Ok(is_new)
+        if is_valid {
+            known.entry(url.clone()).or_default().jwks = Some(jwks.into());
+        }
+        taken
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Uri, FetchedSet>> {

@@ -91,11 +91,20 @@ impl Issuer {
     }
 
     fn policy(&self) -> config::Config {
-        let text = format!(
-            "[upstream]\nurl = 'http://127.0.0.1:9'\n[identity.user.jwt]\nclaim = 'sub'\nalgorithms = ['EdDSA']\n\
-             keys = [{{ jwks_url = 'http://127.0.0.1:{}/' }}]",
-            self.port
-        );
+        self.policy_of(&["EdDSA"])
+    }
+
+    /// A policy with an identity for each of `algorithms`.
+    fn policy_of(&self, algorithms: &[&str]) -> config::Config {
+        let identity = |algorithm: &&str| {
+            let (name, port) = (algorithm.to_ascii_lowercase(), self.port);
+            format!(
+                "[identity.{name}.jwt]\nclaim = 'sub'\nalgorithms = ['{algorithm}']\n\
+                 keys = [{{ jwks_url = 'http://127.0.0.1:{port}/' }}]\n"
+            )
+        };
+        let identities = algorithms.iter().map(identity).collect::<Vec<_>>().concat();
+        let text = format!("[upstream]\nurl = 'http://127.0.0.1:9'\n{identities}");
         config::compile(&text, "", Path::new(""), &|_| None).unwrap_or_else(|problems| panic!("{problems}"))
     }
 }
@@ -121,7 +130,9 @@ fn told(shared: &SharedState, kid: &str) -> String {
     let head = encode(format!("{{\"alg\":\"EdDSA\",\"kid\":\"{kid}\"}}"));
     let token = format!("{head}.{}.{}", encode("{}".into()), encode("x".repeat(64)));
     let config = shared.running_config.load();
-    let crate::engine::policy::IdentitySource::Jwt { verifier, .. } = &config.live.policy.identities[0].source else {
+    let identities = &config.live.policy.identities;
+    let identity = identities.iter().find(|identity| &*identity.name == "eddsa").unwrap();
+    let crate::engine::policy::IdentitySource::Jwt { verifier, .. } = &identity.source else {
         panic!("another source")
     };
     verifier.verify(token.as_bytes(), at(0)).unwrap_err().label().to_owned()
@@ -165,22 +176,40 @@ async fn a_key_that_is_not_there_is_asked_for_once_a_minute() {
     assert_eq!(issuer.asked(), 7);
 }
 
+fn reload(shared: &mut SharedState, jwks_cache: &Jwks, config: config::Config) {
+    jwks_cache.adopt(&config.policy);
+    let config = install(&shared.gate, (config, Vec::new()), &shared.metrics, &shared.ceiling, None, false);
+    shared.running_config = Arc::new(ArcSwap::from_pointee(config));
+}
+
+/// Two identities have one URL, which has keys for one of them.
+#[tokio::test]
+async fn an_identity_without_a_usable_key_starves_no_other() {
+    for algorithms in [["EdDSA", "ES256"], ["ES256", "EdDSA"]] {
+        let issuer = Issuer::start().await;
+        let mut shared = shared(issuer.policy_of(&algorithms));
+        let (jwks_cache, trust) = (Jwks::default(), Trust::default());
+        jwks_cache.fetch_due(&shared, &trust, at(0)).await;
+        assert_eq!(told(&shared, "a"), "signature", "{algorithms:?}");
+        reload(&mut shared, &jwks_cache, issuer.policy_of(&algorithms));
+        assert_eq!(told(&shared, "a"), "signature", "{algorithms:?} after a reload");
+        // Tokens of withdrawn keys are verified again.
+        let tokens = Arc::clone(&shared.running_config.load().live.tokens);
+        let claimed = crate::engine::policy::jwt::Claimed { value: "x".into(), plan: None };
+        tokens.insert(crate::engine::limit::Key::of_hash(8, 8), claimed, None, at(0));
+        issuer.says.lock().unwrap().clone_from(&jwks("b"));
+        jwks_cache.fetch_due(&shared, &trust, at(600)).await;
+        assert_eq!((told(&shared, "a").as_str(), tokens.len()), ("unknown_key", 0), "{algorithms:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_new_policy_begins_with_the_keys_that_are_known() {
     let issuer = Issuer::start().await;
     let mut shared = shared(issuer.policy());
     let (jwks_cache, trust) = (Jwks::default(), Trust::default());
     jwks_cache.fetch_due(&shared, &trust, at(0)).await;
-    let config = issuer.policy();
-    jwks_cache.adopt(&config.policy);
-    shared.running_config = Arc::new(ArcSwap::from_pointee(install(
-        &shared.gate,
-        (config, Vec::new()),
-        &shared.metrics,
-        &shared.ceiling,
-        None,
-        false,
-    )));
+    reload(&mut shared, &jwks_cache, issuer.policy());
     assert_eq!(told(&shared, "a"), "signature");
     jwks_cache.fetch_due(&shared, &trust, at(1)).await;
     assert_eq!(issuer.asked(), 1);
