@@ -23,7 +23,7 @@ use super::edits::parsed_length;
 use super::reloads::{ReloadBody, ReloadTarget};
 use super::state::Admin;
 use super::times::rfc3339;
-use crate::base::time::Timestamp;
+use crate::base::time::{Timestamp, system_now};
 use crate::engine::policy::Policy;
 use crate::engine::policy::api_keys::{ApiKey, ApiKeys, EditedKeys, KeyChange, KeyEdit, KeyEditError, KeyOwner};
 
@@ -174,7 +174,7 @@ impl ApiKeyOwnerBody {
     responses((status = 200, body = ApiKeyOwnersBody, description = "the owners, in the order of their files"))
 )]
 pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Parameters<ApiKeysQuery>) -> Answer {
-    let (live, now) = (admin.live.load(), admin.gate.clock().now());
+    let (live, now) = (admin.live.load(), system_now());
     let is_asked = |identity: &str| asked.identity.as_deref().is_none_or(|asked| asked == identity);
     let all = live.policy.api_keys().filter(|(identity, _)| is_asked(identity));
     let mut all = all.flat_map(|(identity, keys)| keys.owners().iter().map(move |owner| (identity, keys, owner)));
@@ -275,7 +275,7 @@ type RequestedKeyEdit = (&'static str, Option<String>, KeyEdit, Option<String>);
 /// Edits the file, notes the change, and waits until it is in force.
 async fn change(admin: &Admin, operator: &Operator, (action, identity, edit, reason): RequestedKeyEdit) -> Answered {
     let (identity, file) = file_of(&admin.live.load().policy, identity.as_deref())?;
-    let (edit_keys, now) = (admin.edit_keys, admin.gate.clock().now());
+    let (edit_keys, now) = (admin.edit_keys, system_now());
     let target = value!({ "identity": identity, "name": edit.name });
     let EditedKeys { secret, before, after } = spawn_blocking(move || edit_keys(&file, &edit, now)).await??;
     let [was, owner] =

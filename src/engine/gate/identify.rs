@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::check::Check;
 use super::state::{Gate, Live};
 use super::stated::Stated;
-use crate::base::time::Timestamp;
+use crate::base::time::{Timestamp, system_now};
 use crate::engine::policy::api_keys::ApiKeyError;
 use crate::engine::policy::jwt::{Claimed, TokenError, Verified, Verifier};
 use crate::engine::policy::{
@@ -245,7 +245,8 @@ pub(super) fn wrong(identity: &Identity, why: IdentityError) -> Unidentified<'_>
     Unidentified { identity: &identity.name, why, credential }
 }
 
-/// Looks an identity up in the request.
+/// Looks an identity up in the request. The date of the system, which may have been corrected since the start, decides
+/// whether it has expired.
 fn look_up<'l, 'f>(
     gate: &Gate,
     live: &'l Live,
@@ -274,7 +275,7 @@ fn look_up<'l, 'f>(
         }
         IdentitySource::ApiKeys { header, keys, .. } => {
             let Some(key) = shown_in(identity, header, facts)? else { return Ok(None) };
-            let owner = keys.verify(compared(key), now);
+            let owner = keys.verify(compared(key), system_now());
             let owner = owner.map_err(|error| wrong(identity, IdentityError::ApiKey(error)))?;
             let principal = Principal::Claim(Arc::clone(&owner.name));
             return Ok(Some(Found { principal, plan: owner.plan.clone() }));
@@ -317,8 +318,10 @@ fn claims(
     if let Some(claimed) = live.tokens.find(key, now) {
         return Ok(claimed);
     }
-    let Verified { claimed, expires } = verifier.verify(token, now)?;
-    live.tokens.insert(key, claimed.clone(), expires, now);
+    let date = system_now();
+    let Verified { claimed, expires } = verifier.verify(token, date)?;
+    let until = expires.map(|expires| now.saturating_add_ns(expires.ns_since(date)));
+    live.tokens.insert(key, claimed.clone(), until, now);
     Ok(claimed)
 }
 

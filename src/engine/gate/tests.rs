@@ -4,6 +4,7 @@ mod adaptation;
 mod adapted_rate;
 mod bans;
 mod candidate;
+mod dates;
 mod delay;
 mod delta;
 mod explain;

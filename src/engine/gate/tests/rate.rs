@@ -42,7 +42,7 @@ type Ends = Vec<(u64, Result<u64, u64>)>;
 fn run(limit: &Limit, requests: &[(u64, u64)], seed: u64) -> Ends {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let exact = Clock::starting_at(Timestamp::from_ns(START_NS));
+        let exact = Clock::start_at(Timestamp::from_ns(START_NS));
         let gate = gate_of(exact.with_late_timers(seed, LATE_NS_MAX));
         let live = install(gate, [limit.clone()], EVERYBODY);
         let start = exact.now();

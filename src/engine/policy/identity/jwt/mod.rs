@@ -14,7 +14,7 @@ mod strength;
 mod verifier;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use algorithm::Algorithm;
 pub use fetched::FetchedKeys;

@@ -80,6 +80,11 @@ impl Signer {
     }
 }
 
+/// A token with these claims, signed with a secret.
+pub(crate) fn signed(secret: &'static [u8], claims: &Value) -> String {
+    Signer::Hmac(secret).sign(None, claims)
+}
+
 fn jwks(keys: &[Value]) -> KeyMaterial {
     KeyMaterial::Jwks(json!({ "keys": keys }).to_string().into_bytes())
 }
