@@ -55,14 +55,14 @@ impl Reasons {
 }
 
 impl Node {
-    /// The member `name` of a table.
+    /// The member `name` of a table. One that is `null` counts as absent.
     pub(super) fn get(&self, name: &str) -> Option<&Self> {
-        self.members().iter().find(|(known, _)| known == name).map(|(_, node)| &**node)
+        self.members().iter().find(|member| is_set(member, name)).map(|(_, node)| &**node)
     }
 
     /// Whether a table has the member `name`. Reads nothing.
     pub(super) fn has(&self, name: &str) -> bool {
-        matches!(&self.value, NodeValue::Table(members) if members.iter().any(|(known, _)| known == name))
+        matches!(&self.value, NodeValue::Table(members) if members.iter().any(|member| is_set(member, name)))
     }
 
     /// The member at the end of this path of names.
@@ -157,9 +157,18 @@ impl Node {
         match &self.value {
             NodeValue::Null | NodeValue::Text(_) => {}
             NodeValue::List(items) => items.iter().for_each(|item| item.report_as(name, reasons, draft)),
-            NodeValue::Table(members) => members.iter().for_each(|(name, node)| node.report_as(name, reasons, draft)),
+            NodeValue::Table(members) => members.iter().for_each(|(name, node)| {
+                if !matches!(node.value, NodeValue::Null) {
+                    node.report_as(name, reasons, draft);
+                }
+            }),
         }
     }
+}
+
+/// Whether a member has this name, and a value other than `null`.
+fn is_set((known, node): &(String, Rc<Node>), name: &str) -> bool {
+    known == name && !matches!(node.value, NodeValue::Null)
 }
 
 /// A list or a table that has not ended.

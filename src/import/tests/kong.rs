@@ -207,3 +207,31 @@ consumers:
         11 LeftOut set `plans` or `overrides` of a limit by hand",
     );
 }
+
+/// A dump of Kong names each option, also those that are not set.
+#[test]
+fn null_is_not_set() {
+    let text = "services:
+- name: app
+  url: http://127.0.0.1:9000
+  ca_certificates: null
+  routes: [{ name: all, paths: [/], strip_path: false, snis: null, headers: ~ }]
+plugins:
+- name: rate-limiting
+  route: null
+  config: { second: null, minute: 100, hour: null, day: ~, month: , limit_by: ip, policy: local, redis: null }
+";
+    check(
+        "kong",
+        text,
+        r#"[upstream]
+        url = "http://127.0.0.1:9000"
+        host = "upstream"
+        [[limit]]
+        name = "rate-limiting"
+        key = ["ip"]
+        algorithm = "fixed_window"
+        rate = ["100/min"]"#,
+        "",
+    );
+}
