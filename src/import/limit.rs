@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 
 use super::draft::{Block, Draft, SourceLine, list, name, quoted, unique};
 
+/// The reason why requests of two conditions have no `match`.
+const TWO_OF_ONE_KIND: &str = "Weir cannot match two conditions of one kind";
+
 /// Conditions of limits and routes; all that is empty holds for all requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Match {
@@ -30,11 +33,15 @@ impl Match {
     /// The requests of both; errs if one `match` cannot have them.
     pub(super) fn both(&self, inner: &Self) -> Result<Self, String> {
         let headers: BTreeSet<_> = self.headers.iter().chain(&inner.headers).cloned().collect();
+        let headers: Vec<_> = headers.into_iter().collect();
+        if headers.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            return Err(TWO_OF_ONE_KIND.to_owned());
+        }
         Ok(Self {
             hosts: of_both(&self.hosts, &inner.hosts)?,
             paths: of_both(&self.paths, &inner.paths)?,
             methods: of_both(&self.methods, &inner.methods)?,
-            headers: headers.into_iter().collect(),
+            headers,
         })
     }
 }
@@ -51,7 +58,7 @@ fn of_both(outer: &[String], inner: &[String]) -> Result<Vec<String>, String> {
         () if inner.is_empty() || inner == outer => Ok(outer.to_vec()),
         () if outer.is_empty() || is_within(inner, outer) => Ok(inner.to_vec()),
         () if is_within(outer, inner) => Ok(outer.to_vec()),
-        () => Err("Weir cannot match two conditions of one kind".to_owned()),
+        () => Err(TWO_OF_ONE_KIND.to_owned()),
     }
 }
 

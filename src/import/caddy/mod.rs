@@ -262,10 +262,22 @@ fn matcher_of(matcher: &CaddyLine, draft: &mut Draft) -> Result<Match, String> {
     conditions(&[&one], draft)
 }
 
+/// The conditions, with one line for all lines of a kind, whose values are alternatives. Each header has its own line.
+fn by_kind(all: &[&CaddyLine]) -> Vec<CaddyLine> {
+    let mut lines: Vec<CaddyLine> = Vec::new();
+    for one in all {
+        match lines.iter_mut().find(|line| line.name() == one.name() && one.name() != "header") {
+            Some(line) => line.words.extend_from_slice(one.arguments()),
+            None => lines.push(CaddyLine::clone(one)),
+        }
+    }
+    lines
+}
+
 /// The requests of all conditions.
 fn conditions(all: &[&CaddyLine], draft: &mut Draft) -> Result<Match, String> {
     let mut matches = Match::default();
-    for one in all {
+    for one in &by_kind(all) {
         let values = one.arguments();
         let own = match one.name() {
             "path" => paths(values, one.place, draft)?,

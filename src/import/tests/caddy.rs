@@ -1,6 +1,6 @@
 //! Caddy.
 
-use super::{check, error};
+use super::{check, error, import};
 
 pub(super) const EXAMPLE: &str = r#"{
 	order rate_limit before basicauth
@@ -133,6 +133,25 @@ fn a_site_needs_no_braces() {
         "1 LeftOut set `server.listen` and `server.tls` by hand, with certificates
         10 LeftOut it needs a number of `events`, and a `window`",
     );
+}
+
+/// Lines of one kind in a matcher are alternatives; different headers are all required.
+#[test]
+fn conditions_of_one_kind_are_alternatives() {
+    let site = |lines: &str| format!("http://a.test:8080 {{\n @m {{\n{lines}\n }}\n reverse_proxy @m b:1\n}}\n");
+    for (lines, wanted) in [
+        (
+            "path /a\npath /b/*\nmethod GET\nmethod PUT\nheader X-A 1\nheader X-B 2",
+            ", path = [\"/a\", \"/b/{*rest}\"], method = [\"GET\", \"PUT\"], header = { \"x-a\" = \"1\", \"x-b\" = \"2\" } }\n",
+        ),
+        ("path /a\npath /*", " }\n"),
+    ] {
+        let config = import("caddy", &site(lines)).config;
+        assert!(config.contains(&format!("match = {{ host = [\"a.test\"]{wanted}")), "{config}");
+    }
+    let imported = import("caddy", &site("header X-A 1\nheader X-A 2"));
+    let left_out = imported.findings.iter().map(|finding| (finding.line, &*finding.why)).collect::<Vec<_>>();
+    assert!(left_out.contains(&(6, "Weir cannot match two conditions of one kind")), "{left_out:?}");
 }
 
 #[test]
