@@ -4,7 +4,7 @@
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -158,10 +158,21 @@ impl AuditFile {
 impl OpenFile {
     /// Opens the file at `path`. Only its owner can read a file that this creates.
     fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-        let id = id_of(&file.metadata()?);
+        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+        let metadata = file.metadata()?;
+        if is_cut(path, metadata.len()) {
+            file.write_all(b"\n")?;
+        }
+        let id = id_of(&metadata);
         Ok(Self { path: path.to_owned(), file, id })
     }
+}
+
+/// Whether the last line of a file of `len` bytes has no end, as after a write to a full disk.
+fn is_cut(path: &Path, len: u64) -> bool {
+    let mut last = [0];
+    let read = |end| File::open(path).and_then(|file| file.read_at(&mut last, end));
+    len.checked_sub(1).map(read).is_some_and(|read| read.is_ok_and(|count| count == 1)) && last != *b"\n"
 }
 
 fn id_of(metadata: &Metadata) -> (u64, u64) {
@@ -187,6 +198,16 @@ mod tests {
         let last = last_lines(&path).unwrap();
         assert_eq!((last.lines().count(), last.len() % 1001), (130, 0));
         assert!(last_lines(folder.path()).is_err());
+    }
+
+    #[test]
+    fn a_line_that_was_cut_ends_before_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        fs::write(&path, "1\ncut").unwrap();
+        AuditFile::default().append(&path, b"2\n").unwrap();
+        AuditFile::default().append(&path, b"3\n").unwrap();
+        assert_eq!(last_lines(&path).unwrap(), "1\ncut\n2\n3\n");
     }
 
     #[test]
