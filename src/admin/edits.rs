@@ -18,7 +18,7 @@ use super::key;
 use super::keys::{banned_until, refused};
 use super::state::Admin;
 use super::times::rfc3339;
-use crate::base::time::{Clock, Timestamp, saturating_ns};
+use crate::base::time::{Timestamp, saturating_ns, system_now};
 use crate::engine::gate::{FoundKey, Gate, KeyError, KeyName, Live};
 use crate::engine::policy::overrides::{EndedOverride, Override, OverrideEdit, OverrideError};
 
@@ -259,7 +259,7 @@ pub(super) fn parsed_length(parameter: &str, text: &str) -> Result<Duration, Str
 
 /// The seconds until an end by the wall clock, rounded up.
 pub(super) fn seconds_left(until: Timestamp) -> u64 {
-    until.ns_since(Clock::start().now()).div_ceil(1_000_000_000)
+    until.ns_since(system_now()).div_ceil(1_000_000_000)
 }
 
 /// The end of the ban of a key; `None` if it is not banned.
@@ -283,7 +283,7 @@ fn shown(gate: &Gate, live: &Live, asked: EditBody) -> Result<ShownEdit, Refused
     let mut allowance = Some(to).filter(|to| !to.is_null());
     let length = length.as_deref().map(|text| parsed_length("for", text)).transpose()?;
     // The clock of the date: the end is written to a file, and read by other processes.
-    let until = length.map(|length| Clock::start().now().saturating_add_ns(saturating_ns(length)));
+    let until = length.map(|length| system_now().saturating_add_ns(saturating_ns(length)));
     if let (Some(to), Some(until)) = (&mut allowance, until) {
         *to = value!({ "to": to.take(), "until": rfc3339(until) });
     } else if until.is_some() {

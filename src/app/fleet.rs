@@ -10,7 +10,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 use super::error::AppError;
 use super::stores;
-use crate::base::time::Clock;
+use crate::base::time::system_now;
 use crate::config::PeerSettings;
 use crate::engine::gate::{NewestLive, StreamLedger};
 use crate::engine::policy::{FleetSecret, Policy};
@@ -132,7 +132,7 @@ pub(super) fn resize(shared: &SharedState, replicas: u64) {
 
 /// Makes the steps of ramps that are due.
 pub(super) fn follow_ramps(shared: &SharedState) {
-    if replace(shared, |policy| policy.ramped(Clock::start().now())) {
+    if replace(shared, |policy| policy.ramped(system_now())) {
         tracing::info!("a ramp has changed limits");
     }
 }

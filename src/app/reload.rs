@@ -32,7 +32,7 @@ use super::systemd;
 use super::terms::{Accepted, Loaded, Terms};
 use crate::admin::{Order, ReloadBody, ReloadTarget, rfc3339};
 use crate::base::telemetry::set_log_level;
-use crate::base::time::{Clock, Timestamp};
+use crate::base::time::{Timestamp, system_now};
 use crate::config::{Diagnostics, Origin, Sources};
 use crate::engine::store::snapshot::file;
 use crate::fleet::grpc;
@@ -101,7 +101,7 @@ impl Reloader {
             self.follow_fleet();
             let mut answer = None;
             let watches = self.installed.watches;
-            let next_step = self.shared.running_config.load().live.policy.next_step(Clock::start().now());
+            let next_step = self.shared.running_config.load().live.policy.next_step(system_now());
             let cause = tokio::select! {
                 asked = &mut stopped => return if asked.is_ok() { self.stop().await },
                 _ = hangups.recv() => { self.feed.look_again(); ReloadCause::Signal }
@@ -117,7 +117,7 @@ impl Reloader {
                     ReloadCause::File
                 }
                 () = until(self.installed.next_end, self.installed.has_ended) => {
-                    let is_due = |end: Timestamp| end <= Clock::start().now();
+                    let is_due = |end: Timestamp| end <= system_now();
                     if self.installed.has_ended || self.installed.next_end.is_some_and(is_due) {
                         self.end_overrides().await;
                     }
@@ -343,7 +343,7 @@ impl Reloader {
 async fn until(end: Option<Timestamp>, have_ended: bool) {
     match end {
         Some(end) if !have_ended => {
-            let left = Duration::from_nanos(end.ns_since(Clock::start().now()));
+            let left = Duration::from_nanos(end.ns_since(system_now()));
             sleep(left.min(LOOK_EVERY)).await;
         }
         None if !have_ended => std::future::pending().await,

@@ -83,7 +83,7 @@ impl Clock {
         }
     }
 
-    /// Starts a clock at a date, so that a test repeats.
+    /// Starts a clock at a date, so that a test repeats and knows where calendar windows begin.
     #[cfg(test)]
     pub fn start_at(date: Timestamp) -> Self {
         Self { unix_ns_at_start: date.as_ns(), ..Self::start() }
@@ -137,7 +137,7 @@ pub fn saturating_ns(duration: Duration) -> u64 {
 mod late {
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use super::{Clock, Timestamp};
+    use super::Clock;
     use crate::base::split_mix::{STEP, mix};
 
     /// Random spans of time from a seed.
@@ -155,11 +155,6 @@ mod late {
     }
 
     impl Clock {
-        /// A clock that starts at `date`, so that a test knows where calendar windows begin.
-        pub(crate) fn starting_at(date: Timestamp) -> Self {
-            Self { unix_ns_at_start: date.as_ns(), ..Self::start() }
-        }
-
         /// A copy of the clock whose timers fire up to `ns_max` nanoseconds late. The spans follow from `seed`.
         pub(crate) fn with_late_timers(self, seed: u64, ns_max: u64) -> Self {
             let lateness = Box::leak(Box::new(Lateness { state: AtomicU64::new(seed), ns_max }));

@@ -9,7 +9,7 @@ use super::table::table;
 use crate::admin::{key_parts, mode, on_limit, requests, rfc3339, rule, unit_in_words};
 use crate::app;
 use crate::app::remote::{self, ConfigAddress, RemoteOptions};
-use crate::base::time::{Clock, Timestamp};
+use crate::base::time::{Timestamp, system_now};
 use crate::config::{self, Config, Origin};
 use crate::engine::policy::route::Route;
 use crate::engine::policy::{Limit, Match, Policy, Stage, Variant};
@@ -105,7 +105,7 @@ fn overview(config: &Config) -> String {
         vec![(index + 1).to_string(), requests(&route.matches), upstream(route.upstream)]
     };
     let routes: Vec<_> = config.proxy.routes.iter().flat_map(|routes| routes.all()).enumerate().map(route).collect();
-    let now = config.policy.ramped(Clock::start().now());
+    let now = config.policy.ramped(system_now());
     let policy = now.as_ref().unwrap_or(&config.policy);
     let limit = |limit: &Limit| {
         let stage = if limit.stage == Stage::Arrival { "arrival" } else { "identified" };

@@ -20,7 +20,7 @@ use crate::admin::{
 use crate::app;
 use crate::app::remote::{self, ConfigAddress, RemoteOptions};
 use crate::base::telemetry::Metrics;
-use crate::base::time::{Clock, Timestamp};
+use crate::base::time::{Clock, Timestamp, system_now};
 use crate::config;
 use crate::engine::gate::Gate;
 
@@ -175,7 +175,7 @@ fn by_config(
         }
         let gate = Gate::new(Clock::start(), secret, Arc::new(Metrics::new("", "")?));
         let routing = app::routing(&config);
-        let policy = config.policy.ramped(at.unwrap_or(Clock::start().now())).unwrap_or(config.policy);
+        let policy = config.policy.ramped(at.unwrap_or(system_now())).unwrap_or(config.policy);
         let live = gate.install(policy, config.hold, config.max_tokens);
         let explained = gate.explain(&live, &question.clone().try_into()?, &routing, gate.clock().now())?;
         Ok(ExplanationBody::of(explained, &live.policy))

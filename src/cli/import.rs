@@ -8,7 +8,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::output::{Exit, INVALID_CONFIGURATION, complain, fail, failed, say};
-use crate::base::time::Clock;
+use crate::base::time::system_now;
 use crate::config::api_keys;
 use crate::import::{self, FORMATS};
 
@@ -36,7 +36,7 @@ pub(super) fn import(args: &ImportArgs) -> Exit {
     let imported = import::import(format, &args.file).map_err(failed)?;
     match &args.keys {
         _ if imported.api_keys.is_empty() => {}
-        Some(file) => api_keys::create(file, &imported.api_keys, Clock::start().now()).map_err(failed)?,
+        Some(file) => api_keys::create(file, &imported.api_keys, system_now()).map_err(failed)?,
         None => _ = complain(&"weir: `--keys keys.toml` writes the digests of the consumers' API keys to a file", 0),
     }
     let said = say(&imported.config.trim_end());

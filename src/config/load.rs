@@ -15,7 +15,7 @@ use super::reader::syntax;
 use super::redact;
 use super::sources::Sources;
 use super::written::Written;
-use crate::base::time::{Clock, Timestamp};
+use crate::base::time::{Timestamp, system_now};
 
 /// The bytes of a configuration, or the file that has them. Clones are cheap.
 #[derive(Clone, Debug)]
@@ -175,7 +175,7 @@ pub(super) struct ConfigText<'p> {
 
 impl<'p> ConfigText<'p> {
     fn of(text: &str, name: &str, (dir, own): (&'p Path, Option<&'p Path>)) -> Self {
-        let (sources, now) = (Sources::default(), Clock::start().now());
+        let (sources, now) = (Sources::default(), system_now());
         Self { text: text.to_owned(), name: name.to_owned(), dir, own, sources, kept: None, now }
     }
 
@@ -204,7 +204,7 @@ impl<'p> ConfigText<'p> {
             |title| Diagnostics::new(&name, String::new(), vec![Problem::whole(title)]).read_from(sources.clone());
         let bytes = read.map_err(unreadable)?;
         let text = syntax::text(bytes).map_err(|reason| unreadable(format!("`{name}` {reason}")))?;
-        Ok(Self { text, name, dir, own, sources, kept, now: Clock::start().now() })
+        Ok(Self { text, name, dir, own, sources, kept, now: system_now() })
     }
 
     /// Compiles the text with the overrides `in_force`.

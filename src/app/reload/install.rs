@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::app::{fleet, stores};
 use crate::base::telemetry::Metrics;
-use crate::base::time::Clock;
+use crate::base::time::system_now;
 use crate::config::Config;
 use crate::engine::gate::Gate;
 use crate::engine::store::{RemoteStore, TokenCache};
@@ -30,7 +30,7 @@ pub(in crate::app) fn install(
         Some(before) => Arc::clone(&before.live.tokens),
         None => Arc::new(TokenCache::new(config.max_tokens)),
     };
-    config.policy = config.policy.ramped(Clock::start().now()).unwrap_or(config.policy);
+    config.policy = config.policy.ramped(system_now()).unwrap_or(config.policy);
     stores::set_replicas(&stores, config.policy.limits());
     fleet::warn_of_scarce_limits(&config.policy);
     let live = gate.install_with(config.policy, config.hold, tokens, &stores);

@@ -14,7 +14,7 @@ use super::poll::poll;
 use super::version::{Report, RolloutState, Version, problems};
 use crate::admin::rfc3339;
 use crate::base::telemetry::Metrics;
-use crate::base::time::{Clock, Timestamp};
+use crate::base::time::{Timestamp, system_now};
 use crate::config::{Diagnostics, Origin};
 
 /// The configuration of a running Weir, as it changes.
@@ -93,7 +93,7 @@ impl RemoteFeed {
             revision_in_force: Some(in_force.revision.to_string()),
             problems,
             restart_needed: Vec::new(),
-            at: rfc3339(Clock::start().now()),
+            at: rfc3339(system_now()),
         };
         let (offered, versions) = watch::channel(newest.clone());
         let (reports, again, returned_to) = (watch::Sender::new(report), Arc::default(), None);

@@ -9,7 +9,7 @@ use jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER;
 use jsonwebtoken::{Algorithm, EncodingKey};
 use serde_json::json;
 
-use crate::base::time::Clock;
+use crate::base::time::system_now;
 use crate::config::Origin;
 
 /// The environment variable of the configuration. The demo supplies its value.
@@ -42,7 +42,7 @@ impl Secret {
 
     /// A token of a seller, valid for a day.
     pub(super) fn token(&self, seller: u64) -> Result<String, Box<dyn Error>> {
-        let expires = Clock::start().now().as_secs() + TOKEN_LIFE_S;
+        let expires = system_now().as_secs() + TOKEN_LIFE_S;
         let head = json!({ "alg": "HS256", "typ": "JWT" });
         let claims = json!({ "sellerId": seller, "exp": expires });
         let signed = [head, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string())).join(".");

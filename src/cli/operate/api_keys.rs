@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::target::{ApiRequest, Target, text};
 use crate::admin::{ApiKeyOwnerBody, OVERLAP_DEFAULT, rfc3339};
 use crate::app::remote::ConfigAddress;
-use crate::base::time::Clock;
+use crate::base::time::system_now;
 use crate::cli::ask::{AdminAddress, Credentials};
 use crate::cli::output::{Exit, complain, fail, failed, say};
 use crate::cli::source::ConfigArg;
@@ -163,7 +163,7 @@ fn first_line(from: impl BufRead) -> io::Result<String> {
 /// Edits the file. Standard output has a new key and nothing else.
 fn edit(place: KeyFileArgs, edit: &KeyEdit) -> Exit {
     let (_, file) = place.find()?;
-    let EditedKeys { secret, after, .. } = api_keys::edit(&file, edit, Clock::start().now()).map_err(failed)?;
+    let EditedKeys { secret, after, .. } = api_keys::edit(&file, edit, system_now()).map_err(failed)?;
     let (name, file) = (&edit.name, file.display());
     if matches!(edit.change, KeyChange::Adopt { .. }) {
         return Ok(complain(&format_args!("weir: `{name}` has its key in {file} now"), 0));
@@ -183,7 +183,7 @@ fn list(place: KeyFileArgs, wants_json: bool) -> Exit {
     let text = std::fs::read_to_string(&file).map_err(|error| format!("cannot be read: {error}"));
     let owners = text.and_then(|text| api_keys::read(&text));
     let owners = owners.map_err(|what| fail(&format_args!("`{}` {what}", file.display())))?;
-    let now = Clock::start().now();
+    let now = system_now();
     let owners: Vec<_> = owners.iter().map(|owner| ApiKeyOwnerBody::of(&identity, owner, None, now)).collect();
     let all = json!({ "owners": owners, "more": 0 });
     if wants_json { say(&format_args!("{all:#}")) } else { say(&show(&all["owners"])) }
