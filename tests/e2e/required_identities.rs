@@ -4,7 +4,7 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::json;
 
 use crate::routes::{route, upstream};
-use crate::support::{Client, NEVER, Upstream, Weir, over_h2};
+use crate::support::{Call, Client, H2Service, NEVER, Upstream, Weir, over_h2};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
@@ -219,4 +219,26 @@ fn a_trailer_or_http2_field_is_no_identity() {
     });
     let received = service.received().pop().unwrap();
     assert_eq!((received.header("x-seller-id"), received.header("x-device-id")), (None, Some("d".to_owned())));
+}
+
+#[test]
+fn a_trailer_is_no_identity_for_a_service_that_speaks_http2() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let service = H2Service::start(move |mut call: Call| {
+        let tell = tell.clone();
+        async move {
+            tell.send(call.read().await).unwrap();
+            call.say("");
+        }
+    });
+    let text = Weir::text(&format!("{}{}{NEVER}", service.upstream(""), identities("reject")));
+    let weir = start(&text.replace("workers = 2", &format!("workers = 2\n{FORWARD_AS}")));
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: x-seller-id, x_seller_id\r\n\r\n";
+    let body = "3\r\nabc\r\n0\r\nX-Seller-Id: 1\r\nX_Seller_Id: 1\r\n\r\n";
+    assert_eq!(Client::connect(weir.address()).send(format!("{head}{body}")).answer().status, 200);
+    assert_eq!(told.recv().unwrap(), (b"abc".to_vec(), None));
+    over_h2(weir.address(), async |mut client, _| {
+        assert_eq!(client.ask_with_trailer(http::Request::post("http://weir.test/")).await.status, 200);
+    });
+    assert_eq!(told.recv().unwrap(), (b"abc".to_vec(), None));
 }

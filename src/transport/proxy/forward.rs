@@ -50,6 +50,7 @@ impl RequestContext<'_> {
             may_retry: request.is_bodyless() && request.method.is_safe(),
             may_switch: admitted.upgrade.is_some(),
             authenticates_connection: admitted.authenticates_connection && admitted.upgrade.is_none(),
+            passes_trailers: head.passes_trailers(),
         };
         let mut requirements = admitted.requirements.clone();
         requirements.is_exclusive |= admitted.authenticates_connection;
@@ -130,8 +131,7 @@ impl RequestHead for ForwardedHead<'_, '_> {
         let encoder = match request.framing {
             Framing::Chunked => {
                 out.connection_field(b"transfer-encoding", b"chunked");
-                // A service may merge trailers into the header.
-                Encoder::chunked(request.fields, identity_headers.is_empty())
+                Encoder::chunked(request.fields, self.passes_trailers())
             }
             // The number, not its spelling: another reader may take `010` for 8.
             Framing::Length(length) if length > 0 || request.fields.contains("content-length") => {
@@ -149,6 +149,11 @@ impl RequestHead for ForwardedHead<'_, '_> {
 }
 
 impl ForwardedHead<'_, '_> {
+    /// Whether trailers are passed on. A service may merge them into the header, and take one for an identity.
+    fn passes_trailers(&self) -> bool {
+        self.context.config.running.live.policy.identity_headers.is_empty()
+    }
+
     /// Whether an id, a trace or another field of Weir stands in place of this field. The state of a trace that Weir has
     /// begun would be that of another one.
     #[inline]

@@ -80,6 +80,8 @@ pub(crate) struct RequestTraits {
     pub(crate) may_switch: bool,
     /// It authenticates its connection (NTLM or Negotiate).
     pub(crate) authenticates_connection: bool,
+    /// Its trailers are passed on.
+    pub(crate) passes_trailers: bool,
 }
 
 /// The progress of one request body.
@@ -89,6 +91,8 @@ pub(crate) struct Upload {
     state: BodyState,
     /// Remaining bytes that the body may have.
     left: u64,
+    /// Its trailers are passed on.
+    passes_trailers: bool,
     /// How fast it arrives.
     pub(crate) pace: Pace,
     /// The client has not sent the next piece yet.
@@ -127,6 +131,7 @@ impl Upload {
             encoder,
             state: BodyState::of(request),
             left: request.max_body,
+            passes_trailers: request.passes_trailers,
             pace: Pace::default(),
             awaits_client: false,
             is_touched: false,
@@ -215,7 +220,7 @@ impl Upload {
                 }
                 Poll::Ready(Ok(true)) => has_moved = true,
                 Poll::Ready(Ok(false)) => {
-                    sink.end(source.trailers());
+                    sink.end(source.trailers().filter(|_| self.passes_trailers));
                     (self.state, has_moved) = (BodyState::Ended, true);
                 }
                 Poll::Ready(Err(fault)) => self.state = BodyState::Cut(fault),
