@@ -70,6 +70,27 @@ fn open_requests_are_finished_and_no_connection_is_accepted() {
     }
 }
 
+/// The time for requests that are on their way ends while a head is incomplete.
+#[test]
+fn a_head_that_arrives_in_pieces_is_answered() {
+    let upstream = Upstream::start();
+    let weir = Weir::start(&upstream, "");
+    let (mut idle, mut slow) = (Client::connect(weir.address()), Client::connect(weir.address()));
+    slow.send("GET / HTTP/1.1\r\n");
+    weir.wait_for_metric("weir_connections", |open| open >= 2.0);
+
+    weir.signal("TERM");
+    weir.wait_for_line("\"draining\"");
+    assert_eq!(idle.rest(), b"");
+    let received = "weir_client_bytes_total{direction=\"received\"}";
+    let before = weir.metric(received);
+    slow.send("X-More: 1\r\n");
+    weir.wait_for_metric(received, |bytes| bytes > before);
+    let answer = slow.send("Host: a\r\n\r\n").answer();
+    assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
+    assert_eq!(weir.wait(), Some(0));
+}
+
 #[test]
 fn open_requests_are_dropped_after_the_grace_period() {
     let Slow { upstream, .. } = Slow::start();

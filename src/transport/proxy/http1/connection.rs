@@ -62,7 +62,7 @@ pub(in crate::transport::proxy) fn serve<'w>(
     let mut timeouts = Rc::clone(&worker.config.current().timeouts);
     async move {
         let (mut idle_since, mut ends) = (since, pin!(idle_drained(&mut lifecycle)));
-        let (mut is_registered, mut is_draining) = (false, false);
+        let (mut is_registered, mut is_draining, mut has_ended) = (false, false, false);
         loop {
             let next = poll_fn(|cx| {
                 let H1Connection { wire, memory, deadline, .. } = &mut connection;
@@ -71,13 +71,13 @@ pub(in crate::transport::proxy) fn serve<'w>(
                 }
                 // Polled once it wakes this task; polling it each time would cost every request.
                 is_draining |= worker.is_draining();
-                if !is_registered || is_draining {
+                if !has_ended && (!is_registered || is_draining) {
                     is_registered = true;
                     // Unconstrained: a task without budget would not be registered.
-                    let has_ended = pin!(unconstrained(ends.as_mut())).poll(cx).is_ready();
-                    if has_ended && wire.is_input_empty() {
-                        return Poll::Ready(NextRequest::Closed);
-                    }
+                    has_ended = pin!(unconstrained(ends.as_mut())).poll(cx).is_ready();
+                }
+                if has_ended && wire.is_input_empty() {
+                    return Poll::Ready(NextRequest::Closed);
                 }
                 Poll::Pending
             });
