@@ -111,7 +111,9 @@ impl H1Transport {
 
 impl BodySink for H1Connection {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream.poll_send(cx, &mut self.out)
+        let sent = self.stream.poll_send(cx, &mut self.out);
+        self.is_flushed = sent.is_ready();
+        sent
     }
 
     fn is_untouched(&self) -> bool {

@@ -82,7 +82,7 @@ impl Transport {
     /// Whether all bytes taken from the client have been sent.
     pub(crate) fn has_flushed(&self) -> bool {
         match self {
-            Self::H1(transport) => transport.connection.as_ref().is_none_or(|connection| connection.out.pending() == 0),
+            Self::H1(transport) => transport.connection.as_ref().is_none_or(|connection| connection.has_flushed()),
             Self::H2(transport) => transport.out.has_flushed(),
         }
     }

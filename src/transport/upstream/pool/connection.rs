@@ -23,6 +23,8 @@ pub(crate) struct H1Connection {
     pub(crate) spans: Spans,
     /// Bytes to be sent.
     pub(crate) out: OutputBuffer,
+    /// The TLS session holds no byte of `out` that the socket has not taken.
+    pub(crate) is_flushed: bool,
     /// When it entered the pool, in sweeps of the pool; none if no request has used it.
     pub(crate) idle_since: Option<u64>,
     /// Held until the connection is closed.
@@ -88,7 +90,12 @@ impl H1Connection {
     /// A new connection, which holds `permit`.
     pub(super) fn new(stream: EndpointStream, permit: ConnectionPermit) -> Box<Self> {
         let (input, spans, out) = (InputBuffer::default(), Spans::default(), OutputBuffer::default());
-        Box::new(Self { stream, input, spans, out, idle_since: None, permit })
+        Box::new(Self { stream, input, spans, out, is_flushed: true, idle_since: None, permit })
+    }
+
+    /// Whether the socket has taken all bytes.
+    pub(crate) fn has_flushed(&self) -> bool {
+        self.is_flushed && self.out.pending() == 0
     }
 
     /// Whether another request can be sent: no unexpected byte and no end of the stream has arrived.
