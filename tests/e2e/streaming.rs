@@ -1,15 +1,23 @@
 //! Streaming of bodies: each piece at once, and no faster than the receiver reads.
 
+use std::convert::Infallible;
 use std::io::{Read, Write};
-use std::sync::atomic::AtomicUsize;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::thread;
+use std::time::Duration;
 
+use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Empty};
+use hyper::body::{Body, Frame};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
-use crate::support::{Client, PATIENCE, Upstream, Weir, over_h2, pour, wait_until_stalled};
+use crate::support::{Client, Event, PATIENCE, Upstream, Weir, over_h2, pour, wait_until_stalled};
 
 const MIB: usize = 1 << 20;
 const LARGE: usize = 64 * MIB;
@@ -203,4 +211,50 @@ fn a_client_that_leaves_before_the_response_ends_the_upstream_connection() {
         drop(client);
         upstream.wait_until(|upstream| upstream.connections() == 0);
     }
+}
+
+/// A body of [`LARGE`] bytes that counts those that the windows have let through.
+struct Counted(Arc<AtomicUsize>);
+
+impl Body for Counted {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let piece = Bytes::from_static(&[7; 16 * 1024]);
+        let is_more = self.0.fetch_add(piece.len(), Ordering::Relaxed) < LARGE;
+        Poll::Ready(is_more.then(|| Ok(Frame::data(piece))))
+    }
+}
+
+#[test]
+fn uploads_that_stall_stop_no_other_upload_of_their_connection() {
+    let end = Arc::<Event>::default();
+    let ends = Arc::clone(&end);
+    let upstream = Upstream::serving(move |mut peer| {
+        while let Some(head) = peer.head() {
+            if head.target() == "/stalled" {
+                peer.read(64 * 1024);
+                return ends.wait();
+            }
+            peer.read(10);
+            peer.send("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+        }
+    });
+    let weir = Weir::start(&upstream, "");
+    over_h2(weir.address(), async |mut client, _| {
+        let count = Arc::<AtomicUsize>::default();
+        let stalled = [(); 2].map(|()| {
+            let (mut client, body) = (client.clone(), Counted(Arc::clone(&count)));
+            tokio::spawn(async move { client.send(Request::post("http://weir.test/stalled"), body).await.map(drop) })
+        });
+        // A pause of the machine may look like a stall.
+        for _ in 0..4 {
+            assert!(wait_until_stalled(&count) < LARGE);
+            let answer = timeout(Duration::from_secs(10), client.post("/", "0123456789")).await;
+            assert_eq!(answer.expect("the stalled bodies stop it").unwrap().status, 200);
+        }
+        stalled.iter().for_each(JoinHandle::abort);
+    });
+    end.set();
 }

@@ -29,10 +29,11 @@ pub(super) const WRONG_STREAM: Fatal = Fatal::protocol("a frame on a stream that
 pub(super) const BROKEN_BLOCK: Fatal = Fatal::protocol("a header block that is not continued");
 
 /// Bytes of all bodies that a client may send before they are consumed.
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
+const CONNECTION_WINDOW: u32 = 2 * 1024 * 1024;
 
-/// Bytes of one body that a client may send before they are consumed, once half of the initial window was.
-const STREAM_WINDOW: u32 = 1024 * 1024;
+/// Bytes of one body that a client may send before they are consumed, once half of the initial window was. It is a part of
+/// the connection's window, so that a service that does not read one body does not stop the others.
+const STREAM_WINDOW: u32 = CONNECTION_WINDOW / 4;
 
 /// The largest identifier: a GOAWAY with it says that another one follows (RFC 9113, section 6.8).
 const STREAM_ID_MAX: u32 = 0x7fff_ffff;

@@ -15,7 +15,7 @@ fn a_connection_tells_its_bounds_first() {
     let mut out = Vec::new();
     Connection::<()>::new(Config { takes_protocol: true, ..CONFIG }, &mut out);
     let settings = [&[0, 3, 0, 0, 0, 4][..], &[0, 6, 0, 0, 0x40, 0], &[0, 8, 0, 0, 0, 1]].concat();
-    let window = frame(WINDOW_UPDATE, 0, 0, &(1024 * 1024 - 65_535_u32).to_be_bytes());
+    let window = frame(WINDOW_UPDATE, 0, 0, &(2 * 1024 * 1024 - 65_535_u32).to_be_bytes());
     assert_eq!(out, [frame(SETTINGS, 0, 0, &settings), window].concat());
 }
 
