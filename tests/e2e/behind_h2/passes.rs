@@ -212,6 +212,43 @@ fn large_bodies_pass_and_a_client_that_takes_nothing_stops_nobody_else() {
     assert!(weir.resident() < 160 * 1024 * 1024, "{}", weir.resident());
 }
 
+/// Messages as short as those of gRPC fill the windows of many streams.
+#[test]
+fn short_frames_that_no_client_takes_end_no_connection() {
+    const FRAMES: usize = 6000;
+    let service = H2Service::start(|mut call: Call| async move {
+        let mut stream = call.begin(Response::builder());
+        for _ in 0..FRAMES {
+            let _ = stream.send_data(Bytes::from_static(b"0123456789"), false);
+        }
+        let _ = stream.send_data(Bytes::new(), true);
+    });
+    let weir = alone(&service, "", "");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let socket = tokio::net::TcpStream::connect(weir.address()).await.unwrap();
+        let mut builder = h2::client::Builder::new();
+        let (mut send, connection) = builder.initial_window_size(1000).handshake::<_, Bytes>(socket).await.unwrap();
+        tokio::spawn(connection);
+        let mut bodies = Vec::new();
+        for _ in 0..16 {
+            send = send.ready().await.unwrap();
+            let (answer, _) = send.send_request(Request::get("http://a/").body(()).unwrap(), true).unwrap();
+            bodies.push(answer.await.unwrap().into_body());
+        }
+        for mut body in bodies {
+            let mut len = 0;
+            while let Some(data) = body.data().await {
+                len += data.as_ref().expect("the connection stays").len();
+                body.flow_control().release_capacity(data.unwrap().len()).unwrap();
+            }
+            assert_eq!(len, 10 * FRAMES);
+        }
+    });
+    runtime.shutdown_background();
+    assert_eq!(service.connections(), 1);
+}
+
 /// The client sends its whole body before it reads the answer, and the service answers meanwhile.
 #[test]
 fn the_body_does_not_wait_for_the_answer() {

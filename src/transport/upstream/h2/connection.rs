@@ -33,6 +33,9 @@ const STREAM_WINDOW: u32 = 65_535;
 /// Bytes that a service may send on one connection before Weir reads them: enough that streams whose clients read
 /// nothing cannot stop the others.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 128;
+/// Bytes by which unread DATA frames may be shorter than 256 bytes, all together. The library ends a connection beyond it.
+/// Full windows of frames of 10 bytes, which are about the shortest messages of gRPC, stay below it.
+const DATA_FRAME_BUDGET: usize = CONNECTION_WINDOW as usize / 10 * 256;
 /// Bytes of one stream that the library buffers until the socket takes them.
 const SEND_BUFFER_MAX: usize = 64 * 1024;
 /// Streams that were reset and are remembered, because frames for them may still arrive.
@@ -237,6 +240,7 @@ fn builder() -> Builder {
         .enable_push(false)
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
+        .data_frame_budget(DATA_FRAME_BUDGET)
         .max_send_buffer_size(SEND_BUFFER_MAX)
         .max_concurrent_reset_streams(RESET_REMEMBERED_MAX)
         .max_header_list_size(u32::try_from(RESPONSE_HEAD_BYTES_MAX).unwrap_or(u32::MAX));
