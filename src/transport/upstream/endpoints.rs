@@ -177,14 +177,14 @@ impl Endpoints {
         pool.state.count(reached, self.settings.eject, failure);
     }
 
-    /// An open connection to the endpoint at `index` that meets the requirements.
+    /// An open connection to the endpoint at `index` that meets the requirements. A stream is never exclusive: requests of
+    /// several clients share its connection.
     pub(super) fn open_connection(&self, index: usize, requirements: &Requirements) -> Option<Checkout> {
-        if requirements.is_exclusive {
-            return None;
-        }
         let pool = &self.pools[index];
         let connection = if pool.is_shared() {
             pool.stream().map(PooledConnection::H2)
+        } else if requirements.is_exclusive {
+            None
         } else {
             pool.take().map(PooledConnection::H1)
         };

@@ -91,6 +91,30 @@ fn the_bound_on_connections_holds_and_requests_wait() {
     assert_eq!(service.connections(), 1);
 }
 
+/// Requests of several clients share a connection anyway, so credentials for a connection need no connection of their own.
+#[test]
+fn a_request_that_authenticates_its_connection_takes_a_stream() {
+    let (may_end, ends) = watch::channel(false);
+    let service = H2Service::start(move |call: Call| {
+        let mut ends = ends.clone();
+        async move {
+            if call.head.uri.path() != "/long" || ends.wait_for(|may_end| *may_end).await.is_ok() {
+                mirror(call).await;
+            }
+        }
+    });
+    let weir = alone(&service, "max_connections = 1", "");
+    let mut long = ask(&weir, "/long");
+    service.wait_until(|service| service.called().len() == 1);
+    over_h2(weir.address(), async |mut client, _| {
+        let head = Request::get("http://a/login").header("authorization", "Negotiate abc");
+        assert_eq!(client.ask(head).await.unwrap().status, 200);
+    });
+    assert_eq!(ask(&weir, "/").answer().status, 200);
+    may_end.send_replace(true);
+    assert_eq!((long.answer().status, service.connections()), (200, 1));
+}
+
 /// A connection that another worker needs is retired, even if it is busy.
 #[test]
 fn workers_take_turns_at_the_only_connection() {
