@@ -130,8 +130,8 @@ impl<'w> Driver<'w> {
             }
             match self.poll_flush(cx) {
                 Err(()) => return Poll::Ready(Cause::Broken),
-                // It was read until there was no room for answers.
-                Ok(true) if read.is_ready() => {}
+                // Reading ended for want of room. The flush has made some, which the streams fill after this poll.
+                Ok(_) if read.is_ready() && self.link.state().out.pending() < PENDING_MAX => {}
                 Ok(is_flushed) => break is_flushed,
             }
         };
@@ -330,5 +330,69 @@ fn deliver(link: &Link, state: &mut LinkState, event: Event<'_>) {
             state.pass_on();
         }
         Event::Head { .. } | Event::Pong | Event::GoAway => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use socket2::SockRef;
+    use tokio::net::UnixStream;
+
+    use super::*;
+    use crate::transport::http2::Config;
+    use crate::transport::net::buffer::OutputBuffer;
+    use crate::transport::net::socket::Socket;
+    use crate::transport::proxy::untaken::Untaken;
+
+    /// The preface, SETTINGS and PING.
+    const OPENING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\x08\x06\0\0\0\0\0weirweir";
+
+    /// The socket takes a part of what is to be written, and then the streams have filled it again.
+    #[tokio::test]
+    async fn it_reads_while_a_client_takes_its_responses_slowly() {
+        const LONG: Duration = Duration::from_mins(1);
+        let (client, server) = UnixStream::pair().unwrap();
+        SockRef::from(&server).set_send_buffer_size(16 * 1024).unwrap();
+        client.writable().await.unwrap();
+        assert_eq!(client.try_write(OPENING).unwrap(), OPENING.len());
+        let config = Config { max_streams: 1, max_head_bytes: 1000, max_fields: 10, takes_protocol: false };
+        let timeouts = Timeouts {
+            request_head: LONG,
+            keep_alive: LONG,
+            connect: LONG,
+            response_head: LONG,
+            body_idle: LONG,
+            min_send: None,
+            min_read: None,
+            total: None,
+            upgraded_idle: LONG,
+        };
+        let (mut out, untaken) = (OutputBuffer::default(), Rc::<Untaken>::default());
+        let link = Link::new(Connection::new(config, out.bytes()), out, Rc::default());
+        let (stream, hold) = (Stream::Plain(Socket::Unix(server)), Hold::new(&untaken));
+        let mut driver = Driver::new(stream, InputBuffer::default(), Rc::clone(&link), Rc::new(timeouts), 1, hold);
+        let driving = poll_fn(|cx| {
+            {
+                let out = &mut link.state().out;
+                let room = PENDING_MAX.saturating_sub(out.pending());
+                let len = out.bytes().len() + room;
+                out.bytes().resize(len, 0);
+            }
+            driver.poll(cx, &mut |_, _, _| {})
+        });
+        let taking = async {
+            let (mut taken, mut piece) = (0, [0; 4096]);
+            while taken < 1 << 20 {
+                client.readable().await.unwrap();
+                taken += client.try_read(&mut piece).unwrap_or(0);
+            }
+        };
+        tokio::select! {
+            cause = driving => panic!("{cause:?}"),
+            () = taking => {}
+        }
+        assert!(driver.has_read);
     }
 }
