@@ -289,11 +289,14 @@ impl Endpoints {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::rc::Rc;
     use std::sync::Arc;
     use std::time::Duration;
 
-    use tokio::time::sleep;
+    use tokio::net::UnixListener;
+    use tokio::task::LocalSet;
+    use tokio::time::{sleep, timeout};
 
     use super::*;
     use crate::base::telemetry::Metrics;
@@ -312,13 +315,17 @@ mod tests {
 
     /// An upstream at a socket that does not exist, so that opening a connection fails at once.
     fn endpoints(ceiling: &Arc<Ceiling>) -> Endpoints {
+        endpoints_at(Path::new("/nonexistent/weir-test"), Protocol::Http1, ceiling)
+    }
+
+    fn endpoints_at(path: &Path, protocol: Protocol, ceiling: &Arc<Ceiling>) -> Endpoints {
         let metrics = Metrics::new("", "").unwrap();
-        let address = Address::Unix("/nonexistent/weir-test".into());
+        let address = Address::Unix(path.into());
         let settings = Upstream {
             name: Some("a".into()),
             endpoints: vec![Endpoint { address, host: "a".into(), server_name: None }],
             tls: None,
-            protocol: Protocol::Http1,
+            protocol,
             balance: Balance::RoundRobin,
             health: None,
             eject: None,
@@ -399,5 +406,24 @@ mod tests {
             assert_eq!(connected, expected);
             assert!(!client.has_waiters());
         }
+    }
+
+    /// A reload closes the pool while the connection is being opened, and no request waits for it any more.
+    #[tokio::test]
+    async fn a_connection_that_opens_in_a_closed_pool_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("service");
+        let listener = UnixListener::bind(&path).unwrap();
+        let ceiling = Arc::new(Ceiling::new(1, 1));
+        let endpoints = endpoints_at(&path, Protocol::H2, &ceiling);
+        let pool = &endpoints.pools()[0];
+        let test = async {
+            pool.open_h2(ConnectionPermit::new(&pool.state, endpoints.queue(), 1).unwrap());
+            let (socket, _) = listener.accept().await.unwrap();
+            pool.close();
+            let mut service = h2::server::handshake(socket).await.unwrap();
+            timeout(10 * SECOND, service.accept()).await.is_ok_and(|request| request.is_none())
+        };
+        assert!(LocalSet::new().run_until(test).await, "it stays open");
     }
 }

@@ -76,6 +76,10 @@ impl Pool {
             let result = pool.connect_h2(permit).await;
             pool.h2.end(&opened);
             opened.finish(result);
+            // A closed pool is not swept, and no request is left that would use the connection.
+            if pool.is_closed() && opened.waiting() == 0 {
+                pool.retire_surplus();
+            }
             pool.wake_waiters();
         });
         pending
