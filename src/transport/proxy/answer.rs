@@ -226,26 +226,25 @@ pub(super) fn write_own_h1(
 
 /// Writes an interim response (RFC 9110, section 15.2).
 pub(super) fn write_interim(out: &mut Vec<u8>, status: u16, reason: &[u8], fields: Fields<'_>) {
-    let named = ConnectionOptions::of(fields);
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
     out.push(b' ');
     out.extend_from_slice(reason);
     out.extend_from_slice(b"\r\n");
-    let is_length = |name: &[u8]| name.eq_ignore_ascii_case(b"content-length"); // RFC 9110, section 8.6
-    fields.write_lines(out, |name| !hop::is_hop_by_hop(name) && !is_length(name) && !named.contains(name));
+    fields.write_lines(out, interim_fields(fields));
     out.extend_from_slice(b"\r\n");
 }
 
 /// Writes the fields of an interim response for HTTP/2.
 pub(super) fn write_interim_h2(block: &mut Block<'_>, fields: Fields<'_>) {
+    let passes = interim_fields(fields);
+    fields.iter().filter(|(name, _)| passes(name)).for_each(|(name, value)| block.field(name, value));
+}
+
+/// Selects the fields of an interim response that are passed on. It has no length (RFC 9110, section 8.6).
+fn interim_fields(fields: Fields<'_>) -> impl Fn(&[u8]) -> bool {
     let named = ConnectionOptions::of(fields);
-    let is_length = |name: &[u8]| name.eq_ignore_ascii_case(b"content-length");
-    for (name, value) in fields.iter() {
-        if !hop::is_hop_by_hop(name) && !is_length(name) && !named.contains(name) {
-            block.field(name, value);
-        }
-    }
+    move |name| !hop::is_hop_by_hop(name) && !name.eq_ignore_ascii_case(b"content-length") && !named.contains(name)
 }
 
 /// Writes Connection if it differs from the default of the version.

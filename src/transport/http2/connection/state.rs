@@ -193,11 +193,6 @@ impl<S> Connection<S> {
         self.streams.iter_mut().map(|stream| &mut stream.owner)
     }
 
-    /// Streams that have an owner.
-    pub fn len(&self) -> usize {
-        self.streams.len()
-    }
-
     /// Whether no stream has an owner.
     pub fn is_empty(&self) -> bool {
         self.streams.len() == 0

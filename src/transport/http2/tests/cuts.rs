@@ -87,6 +87,6 @@ proptest! {
     fn anything_may_come(bytes in any::<Vec<u8>>()) {
         let mut lab = Lab::open();
         lab.say(&bytes);
-        prop_assert!(lab.connection.len() <= 2 * CONFIG.max_streams as usize);
+        prop_assert!(lab.connection.owners_mut().count() <= 2 * CONFIG.max_streams as usize);
     }
 }

@@ -194,8 +194,8 @@ impl Pool {
     }
 
     /// Closes connections that have been idle for longer than `idle_timeout`, that the service has closed, or whose endpoint
-    /// is drained. To be called
-    /// every [`SWEEP_EVERY`]; idle time is counted in sweeps, so that putting a connection back reads no clock.
+    /// is drained. To be called every [`SWEEP_EVERY`]; idle time is counted in sweeps, so that putting a connection back
+    /// reads no clock.
     pub(crate) fn sweep(&self) {
         let sweeps = self.sweeps.get() + 1;
         self.sweeps.set(sweeps);

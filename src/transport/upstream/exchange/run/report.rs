@@ -37,6 +37,6 @@ impl Exchange {
     pub(crate) fn record_switch(&self, is_agreed: bool) {
         let Some(handle) = &self.handle else { return };
         let reached = if is_agreed { EndpointResult::Answered } else { EndpointResult::Failed };
-        self.upstream.record(&handle.pool, reached, || "another protocol than requested".to_owned());
+        self.upstream.record(&handle.pool, reached, outcome::other_protocol);
     }
 }
