@@ -309,7 +309,7 @@ impl LimitTraits {
         let limit = &limits[index];
         let path_only = limit.matches.is_path_only() && limit.except.is_empty();
         // Two limits may match one request by different patterns.
-        let has_own_key = limit.key.contains(&KeyPart::Route);
+        let has_own_key = limit.key.iter().any(|part| matches!(part, KeyPart::Route | KeyPart::Parameter(_)));
         let alike = limits[..index].iter().position(|other| !has_own_key && other.key == limit.key);
         let is_special = limit.allowed.is_special() || limit.ban.is_some() || limit.on_limit != OnLimit::Reject;
         let is_unusual = is_special || limit.strategy.is_remote() || limit.is_partly_enforced();

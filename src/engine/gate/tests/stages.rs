@@ -16,7 +16,7 @@ use crate::engine::policy::KeyPart;
 use crate::engine::policy::Policy;
 use crate::engine::policy::{
     Allowed, Cost, CostLine, DelayRule, Facts, Identity, IdentitySource, Limit, Match, Mode, OnLimit, OnMissing,
-    Repeated, Stage,
+    PathPattern, Repeated, Stage,
 };
 
 /// A limit of one unit a minute that sees every request.
@@ -355,4 +355,30 @@ async fn each_address_has_so_many_free_preflights() {
     assert_eq!(free(&four, &from("192.0.2.1"), 5), 4);
     let counted = |place: usize| gate.metrics.preflights[place].get();
     assert_eq!((counted(1), counted(0)), (2 + 2 + 2 + 4, 3 + 3 + 3 + 5 + 5 + 1));
+}
+
+/// A path parameter of one name has the value that the limit's own pattern gives it.
+#[tokio::test]
+async fn limits_with_one_parameter_key_count_by_their_own_patterns() {
+    let gate = new_gate();
+    let of = |name, pattern, burst| {
+        let paths = vec![PathPattern::parse(pattern).unwrap()];
+        let matches = Match { paths, ..Match::default() };
+        let key = vec![KeyPart::Parameter("tenant".into())];
+        Limit { matches, key, ..limit(name, 1, "1h", burst, OnLimit::Reject) }
+    };
+    let live = install(gate, [of("rest", "/{tenant}/{*rest}", 3), of("admin", "/admin/{tenant}/{*rest}", 1)], CAPS);
+    let fields = FieldBuf::default();
+    // The tenant is `admin` for the first limit.
+    for (path, expected) in [
+        ("/admin/a/x", true),
+        ("/admin/a/y", false),
+        ("/admin/b/x", true),
+        ("/admin/c/x", true),
+        ("/admin/d/x", false),
+        ("/d/x", true),
+    ] {
+        let facts = Facts { path, ..facts(&fields) };
+        assert_eq!(passes(gate, live, Stage::Identified, &facts), Ok(expected), "{path}");
+    }
 }
