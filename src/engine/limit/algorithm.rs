@@ -249,6 +249,18 @@ impl AnyState {
         }
     }
 
+    /// Adopts the rates of buckets. The other states decide under any rule without that.
+    pub fn adopt_rate(&mut self, rule: &Algorithm, now: Timestamp) {
+        match (self, rule) {
+            (Self::TokenBucket(state), Algorithm::TokenBucket(quota)) => state.adopt(quota, now),
+            (Self::LeakyBucket(state), Algorithm::LeakyBucket(rule)) => state.adopt(rule, now),
+            (Self::Several(several), Algorithm::Several(rules)) => {
+                several.states.iter_mut().zip(rules).for_each(|(state, rule)| state.adopt_rate(rule, now));
+            }
+            _ => {}
+        }
+    }
+
     /// A rule of `count` units under which the window of the state stays as it is; `None` for windows of a calendar, and
     /// for other algorithms.
     pub fn own_window(&self, count: u64) -> Option<Algorithm> {

@@ -1,5 +1,7 @@
 //! Several rules at once: one state for each, as [`windows`] decides about them.
 
+use std::borrow::Cow;
+
 use super::{Algorithm, AnyReceipt, AnyState, Several};
 use crate::base::time::Timestamp;
 use crate::engine::limit::packed::{Packed, Unpacker};
@@ -62,6 +64,18 @@ impl Rule for Box<[Algorithm]> {
     }
 }
 
+impl Several {
+    /// The states, one for each rule; a copy if their number differs.
+    fn under(&self, rules: &<Self as State>::Rule, now: Timestamp) -> Cow<'_, Self> {
+        if self.states.len() == rules.len() {
+            return Cow::Borrowed(self);
+        }
+        let mut adopted = self.clone();
+        adopted.adopt(rules, now);
+        Cow::Owned(adopted)
+    }
+}
+
 /// See [`windows`]. Rules are identified by their positions.
 impl State for Several {
     type Rule = Box<[Algorithm]>;
@@ -90,30 +104,22 @@ impl State for Several {
     }
 
     fn peek(&self, rules: &Self::Rule, cost: u64, now: Timestamp) -> Decision {
-        if self.states.len() != rules.len() {
-            let mut adopted = self.clone();
-            adopted.adopt(rules, now);
-            return adopted.peek(rules, cost, now);
-        }
-        let peek =
-            |cost| windows::together(self.states.iter().zip(rules).map(|(state, rule)| state.peek(rule, cost, now)));
+        let own = self.under(rules, now);
+        let each = || own.states.iter().zip(rules);
+        let peek = |cost| windows::together(each().map(|(state, rule)| state.peek(rule, cost, now)));
         let peeked = peek(cost);
         // Windows that would admit the request are not charged.
         if peeked.is_admitted() { peeked } else { Decision { denied: peeked.denied, ..peek(0) } }
     }
 
     fn remaining(&self, rules: &Self::Rule, cost: u64, now: Timestamp) -> RemainingByRate {
-        if self.states.len() == rules.len() {
-            let each = self.states.iter().zip(rules);
-            return each.flat_map(|(state, rule)| state.remaining(rule, cost, now)).collect();
-        }
-        let mut adopted = self.clone();
-        adopted.adopt(rules, now);
-        adopted.remaining(rules, cost, now)
+        let own = self.under(rules, now);
+        own.states.iter().zip(rules).flat_map(|(state, rule)| state.remaining(rule, cost, now)).collect()
     }
 
     fn wait(&self, rules: &Self::Rule, ahead: u64, cost: u64, now: Timestamp) -> Retry {
-        let waits = self.states.iter().zip(rules).map(|(state, rule)| state.wait(rule, ahead, cost, now));
+        let own = self.under(rules, now);
+        let waits = own.states.iter().zip(rules).map(|(state, rule)| state.wait(rule, ahead, cost, now));
         waits.max().unwrap_or(Retry::AfterNs(0))
     }
 

@@ -1,9 +1,9 @@
 //! Limits with several rates: late charges, debts, pace and tightness.
 
-use super::{algorithm, at};
+use super::{algorithm, at, retry};
 use crate::engine::limit::state::State;
 use crate::engine::limit::tightness::Tightness;
-use crate::engine::limit::{AnyState, Pace, Retry};
+use crate::engine::limit::{Algorithm, AnyState, Pace, Retry};
 
 const RULES: &str = "token_bucket 10/1m burst 10 + token_bucket 30/1h burst 30";
 
@@ -123,5 +123,26 @@ fn the_tightest_has_the_longest_wait_or_the_smallest_fraction_left() {
             decisions.iter().map(|&(denied, remaining, capacity)| Tightness { denied, remaining, capacity }).collect();
         let tighter = |known: usize, index: usize| if all[index].is_tighter(all[known]) { index } else { known };
         assert_eq!((1..all.len()).fold(0, tighter), expected, "{decisions:?}");
+    }
+}
+
+/// Rows: rates of a state that has spent one unit, those of a look, and its wait for two units behind two others.
+#[test]
+fn a_wait_counts_all_rates_of_the_rule() {
+    const RATES: [&str; 2] = ["token_bucket 9/1s burst 9", "token_bucket 4/1h burst 4"];
+    let both = RATES.join("+");
+    for (was, rule, expected) in [
+        (algorithm(&both), algorithm(&both), "15min"),
+        (Algorithm::Several([algorithm(RATES[0])].into()), algorithm(&both), "0s"),
+        (Algorithm::Several([algorithm(RATES[1])].into()), algorithm(&both), "0s"),
+        (algorithm(&both), Algorithm::Several([algorithm(RATES[0])].into()), "0s"),
+    ] {
+        let mut state = AnyState::fresh(&was);
+        assert!(state.admit(&was, 1, at("0s")).is_admitted());
+        let mut adopted = state.clone();
+        adopted.adopt(&rule, at("0s"));
+        let wait = |state: &AnyState, ahead| state.wait(&rule, ahead, 2, at("0s"));
+        assert_eq!(wait(&state, 2), retry(expected).unwrap(), "{was:?} {rule:?}");
+        assert_eq!([0, 3, 9].map(|ahead| wait(&state, ahead)), [0, 3, 9].map(|ahead| wait(&adopted, ahead)));
     }
 }

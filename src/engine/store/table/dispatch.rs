@@ -161,7 +161,7 @@ impl Table {
         }
     }
 
-    /// The state of `key` under `rule`.
+    /// The state of `key`, which may be under another rule; that of a new key under `rule` if there is none.
     pub fn state(&self, key: Key, rule: &Algorithm, now: Timestamp) -> AnyState {
         match (&self.kind, rule) {
             (Kind::Buckets(keys), Algorithm::TokenBucket(quota)) => {

@@ -236,16 +236,14 @@ impl<S: TableState> Keys<S> {
         if self.is_full() && self.states.find(key, |_| ()).is_err() { self.uncounted(rule, now) } else { None }
     }
 
-    /// Calls `look` with the state of `key` under `rule`.
+    /// Calls `look` with the state of `key`, as it decides under `rule`.
     pub(super) fn look<T>(&self, key: Key, rule: &S::Rule, now: Timestamp, look: impl FnOnce(&S) -> T) -> T {
         let look = |state: &mut S| {
-            if let Some(mut copy) = state.copy_of_window() {
-                copy.adopt(rule, now);
-                look(&copy)
-            } else {
-                self.adopt(key, state, rule, now);
-                look(state)
+            if !state.is_under(rule) {
+                self.changes.note(key, now);
             }
+            state.adopt_rate(rule, now);
+            look(state)
         };
         self.states.find(key, look).unwrap_or_else(|look| look(&mut self.unseen(key, rule, now)))
     }

@@ -23,9 +23,9 @@ pub(super) trait TableState: State + Packed {
     /// this itself.
     fn is_under(&self, rule: &Self::Rule) -> bool;
 
-    /// A copy, if this is a fixed or sliding window. Its rate may be one that a caller requests, and a look by the rule of
-    /// the limit must not change it.
-    fn copy_of_window(&self) -> Option<Self>;
+    /// Adopts `rule` if units come back at its rate from now on, for a request that waits. Windows and logs stay as they are:
+    /// a look may be by another rule than requests, such as the usual one of a key with a plan, and must forget no units.
+    fn adopt_rate(&mut self, rule: &Self::Rule, now: Timestamp);
 
     /// Decides a request of `cost` units and, if admitted, charges it.
     fn charge(&mut self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Self::Answer;

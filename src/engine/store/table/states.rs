@@ -60,8 +60,8 @@ impl TableState for token_bucket::State {
         Self::is_under(self, rule)
     }
 
-    fn copy_of_window(&self) -> Option<Self> {
-        None
+    fn adopt_rate(&mut self, rule: &Self::Rule, now: Timestamp) {
+        self.adopt(rule, now);
     }
 
     #[inline]
@@ -100,8 +100,8 @@ impl TableState for AnyState {
         true
     }
 
-    fn copy_of_window(&self) -> Option<Self> {
-        matches!(self, Self::FixedWindow(_) | Self::SlidingWindow(_)).then(|| self.clone())
+    fn adopt_rate(&mut self, rule: &Self::Rule, now: Timestamp) {
+        Self::adopt_rate(self, rule, now);
     }
 
     fn charge(&mut self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Self::Answer {

@@ -97,9 +97,16 @@ fn a_key_that_moves_out_of_a_sketch_keeps_its_debts() {
 /// comes into the map from a bucket that it shared.
 #[test]
 fn looks_by_another_rate_return_no_units() {
+    let second = "fixed_window 9/1s from first";
     for [day, second] in [
-        ["fixed_window 2/1day from first", "fixed_window 9/1s from first"].map(algorithm),
+        ["fixed_window 2/1day from first", second].map(algorithm),
         ["sliding_window 2/1day", "sliding_window 9/1s"].map(algorithm),
+        ["sliding_log 2/1day", "sliding_log 9/1s"].map(algorithm),
+        ["sub_window 2/1day in 4", "sub_window 9/1s in 2"].map(algorithm),
+        [
+            algorithm(&format!("{second}+fixed_window 2/1day from first")),
+            Algorithm::Several([algorithm(second)].into()),
+        ],
     ] {
         let table = Table::new(&day, 1, OnFull::Shared);
         // Keys 4096 apart share a bucket.
@@ -108,6 +115,9 @@ fn looks_by_another_rate_return_no_units() {
             assert!(table.admit(key, &day, 2, at("0s")).is_admitted());
             table.peek(key, &second, 1, at("0s"));
             table.remaining(key, &second, 1, at("0s"));
+            table.wait(key, &second, 0, 1, at("0s"));
+            assert_eq!(table.owed(key, &second, at("0s")), 2, "{second:?}");
+            table.state(key, &second, at("0s"));
             assert!(!table.peek(key, &day, 1, at("4s")).is_admitted());
         }
         table.set_bound(9, OnFull::Reject);
