@@ -196,7 +196,7 @@ fn open<'l, C: Checked<'l>>(batch: &mut Batch<'_, C>, all: bool, now: Timestamp)
 /// Wakes the front of each queue whose key was charged for a moment: it may have seen that charge, and overslept.
 pub(super) fn wake_undone<'l, C: Checked<'l>>(batch: &Batch<'_, C>) {
     for charge in batch.charges().iter().filter(|charge| charge.is_undone()) {
-        charge.check.state().queues.wake_front(charge.key);
+        charge.check.state().wake_front(charge.key, charge.rule);
     }
 }
 

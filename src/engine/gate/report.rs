@@ -51,7 +51,17 @@ impl LimitState {
         let now = self.clock.now();
         let returned = self.table.refund(key, receipt, now);
         self.report_returned(key, rule, &returned, now);
-        self.queues.wake_front(key);
+        self.wake_front(key, rule);
+    }
+
+    /// Wakes a request that waits for units of `key` that came back. If no time gives them back, requests on other keys of a
+    /// shared bucket wait for them, too.
+    pub(super) fn wake_front(&self, key: Key, rule: &Algorithm) {
+        if rule.is_released() && self.table.share_bucket(key, key) {
+            self.queues.wake_fronts(|other| self.table.share_bucket(key, other));
+        } else {
+            self.queues.wake_front(key);
+        }
     }
 
     /// Reports a charge that was given back at `now`. A successor does not hear of it.

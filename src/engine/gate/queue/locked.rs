@@ -185,12 +185,23 @@ impl LockedQueues {
 
     /// Wakes the front of `key`, or of each key with a shared budget, because units came back sooner than it could know.
     pub(in crate::engine::gate) fn wake_front(&self, key: Key) {
+        if self.is_shared() {
+            return self.wake_fronts(|_| true);
+        }
+        if self.waiting.load(Ordering::Acquire) > 0
+            && let Some((_, front)) = self.lock().get(&key).and_then(WaitQueue::front)
+        {
+            front.wake.notify_one();
+        }
+    }
+
+    /// Wakes the front of each of these keys.
+    pub(in crate::engine::gate) fn wake_fronts(&self, is_meant: impl Fn(Key) -> bool) {
         if self.waiting.load(Ordering::Acquire) == 0 {
             return;
         }
         let queues = self.lock();
-        let others = self.is_shared().then(|| queues.values()).into_iter().flatten();
-        let woken = others.chain(queues.get(&key)).filter_map(WaitQueue::front);
+        let woken = queues.iter().filter(|(key, _)| is_meant(**key)).filter_map(|(_, queue)| queue.front());
         woken.for_each(|(_, front)| front.wake.notify_one());
     }
 

@@ -1,14 +1,19 @@
 //! Held requests: their waits, and the ends of waits.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::redis::NoStore;
 use super::{CAPS, ask, check, headers, install, new_gate, parse_limit};
 use crate::engine::gate::Step;
+use crate::engine::policy::client_ip::Prefixes;
 
 #[tokio::test(start_paused = true)]
 async fn first_come_first_served_at_exact_instants() {
@@ -765,4 +770,30 @@ async fn a_request_without_a_limit_does_not_wait() {
         ",
     )
     .await;
+}
+
+/// A request that waits for a unit of a shared bucket is woken by whichever key gives one back.
+#[tokio::test(start_paused = true)]
+async fn a_release_wakes_all_keys_of_its_bucket() {
+    let gate = new_gate();
+    let limit = parse_limit(&["a", "1", "1h", "1", "concurrency=1", "hold=forever", "max_keys=0"]);
+    let bucket =
+        |value: &str| gate.secret.key_of_texts(&limit.key, &[value], Prefixes::default()).unwrap().second % 4096;
+    let mut values = HashMap::new();
+    let [one, other] = (0..)
+        .find_map(|number: u32| {
+            let value = number.to_string();
+            let known = values.insert(bucket(&value), value.clone())?;
+            Some([known, value])
+        })
+        .unwrap();
+    let live = install(gate, [limit.clone()], CAPS);
+    let ask = |value: &str| ask(gate, live, &headers(&[&format!("a={value}")]));
+    let Step::Pass(first) = ask(&one) else { panic!("nothing is in flight") };
+    let Step::Wait(waiting) = ask(&other) else { panic!("one is in flight") };
+    let waiting = tokio::spawn(waiting.wait(&NoStore));
+    tokio::task::yield_now().await;
+    assert!(!waiting.is_finished());
+    drop(first);
+    assert!(timeout(Duration::from_secs(1), waiting).await.expect("it is woken").unwrap().is_ok());
 }

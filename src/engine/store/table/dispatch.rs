@@ -109,6 +109,11 @@ impl Table {
         each!(&self.kind, |keys| keys.is_idle(now))
     }
 
+    /// Whether one key may wait for units of the other: both may be beyond the bound.
+    pub fn share_bucket(&self, one: Key, other: Key) -> bool {
+        each!(&self.kind, |keys| keys.share_bucket(one, other))
+    }
+
     /// Decisions about keys beyond the bound since the last call.
     pub fn take_overflowed(&self) -> u64 {
         each!(&self.kind, |keys| keys.take_overflowed())
@@ -135,9 +140,7 @@ impl Table {
 
     /// The decision about a request. Nothing is charged.
     pub fn peek(&self, key: Key, rule: &Algorithm, cost: u64, now: Timestamp) -> Decision {
-        matched!(&self.kind, rule, |keys, rule| {
-            keys.peek(key, rule, cost, now)
-        }, else unfit())
+        matched!(&self.kind, rule, |keys, rule| keys.peek(key, rule, cost, now), else unfit())
     }
 
     /// Calls `seen` with each key that is remembered exactly and is not idle at `now`, and with the decision about `cost`
@@ -334,10 +337,7 @@ impl Table {
 
     /// The kind of the states, as a snapshot has it.
     pub(in crate::engine::store) fn kind(&self) -> u8 {
-        match self.kind {
-            Kind::Buckets(_) => 0,
-            Kind::Any(_) => 1,
-        }
+        u8::from(matches!(self.kind, Kind::Any(_)))
     }
 
     /// An empty table for states of this kind; `None` if the kind is unknown.

@@ -141,14 +141,18 @@ impl<S: TableState> Keys<S> {
     #[cold]
     #[inline(never)]
     fn admit_unseen(&self, key: Key, rule: &S::Rule, cost: u64, now: Timestamp) -> Outcome {
+        let is_full = self.is_full();
         let answer = self.states.entry(key, |state| match state {
             Some(state) => {
                 self.adopt(key, state, rule, now);
                 (None, Some(state.charge(rule, cost, now)))
             }
-            None if self.is_full() => (None, None),
+            None if let Some(buckets) = self.bucket_of_released(key, rule, is_full, now) => {
+                (None, Some(buckets.decide(key, rule, |state| state.charge(rule, cost, now))))
+            }
+            None if is_full => (None, None),
             None => {
-                let mut state = self.unseen(key, rule, now);
+                let mut state = self.first(key, rule, now);
                 let answer = state.charge(rule, cost, now);
                 let stays = state.stays(&answer) && state.idle_at() > now;
                 (stays.then_some(state), Some(answer))
@@ -254,11 +258,15 @@ impl<S: TableState> Keys<S> {
             self.adopt(key, state, rule, now);
             change(state)
         };
+        let is_full = self.is_full();
         let changed = self.states.entry(key, |state| match state {
             Some(state) => (None, Ok(change(state))),
-            None if self.is_full() => (None, Err(change)),
+            None if let Some(buckets) = self.bucket_of_released(key, rule, is_full, now) => {
+                (None, Ok(buckets.with(key, rule, change)))
+            }
+            None if is_full => (None, Err(change)),
             None => {
-                let mut state = self.unseen(key, rule, now);
+                let mut state = self.first(key, rule, now);
                 let changed = change(&mut state);
                 let stays = state.idle_at() > now;
                 (stays.then_some(state), Ok(changed))
@@ -308,6 +316,30 @@ impl<S: TableState> Keys<S> {
         self.states.retain(|state| state.idle_at() > now)
     }
 
+    /// The shared buckets, if that of `key` decides under a rule whose units come back only by refunds: beyond the bound, and
+    /// until it is idle. So all units of a key that is not in the map are in its bucket, where refunds find them. The lock of
+    /// the key in the map must be held.
+    fn bucket_of_released(&self, key: Key, rule: &S::Rule, is_full: bool, now: Timestamp) -> Option<&SharedBuckets<S>> {
+        if !S::is_released(rule) || is_full && self.uncounted(rule, now).is_some() {
+            return None;
+        }
+        let overflow = if is_full { Some(self.overflow(rule)) } else { self.overflow.get() };
+        match overflow {
+            Some(Overflow::Shared(buckets)) if is_full || buckets.state(key, now).is_some() => Some(buckets),
+            _ => None,
+        }
+    }
+
+    /// Whether one key may wait for units of the other, because they share a bucket.
+    pub(super) fn share_bucket(&self, one: Key, other: Key) -> bool {
+        matches!(self.overflow.get(), Some(Overflow::Shared(_))) && SharedBuckets::<S>::is_same(one, other)
+    }
+
+    /// The first state of a key in the map.
+    fn first(&self, key: Key, rule: &S::Rule, now: Timestamp) -> S {
+        if S::is_released(rule) { S::fresh(rule) } else { self.unseen(key, rule, now) }
+    }
+
     /// The state of a key that is not in the map. It may have spent from the overflow before.
     fn unseen(&self, key: Key, rule: &S::Rule, now: Timestamp) -> S {
         let buckets = match self.overflow.get() {
@@ -316,7 +348,7 @@ impl<S: TableState> Keys<S> {
             Some(Overflow::Shared(buckets)) => buckets,
         };
         // The bucket stays under the rule of the keys that were charged to it.
-        let mut state = buckets.state(key).unwrap_or_else(|| S::fresh(rule));
+        let mut state = buckets.state(key, now).unwrap_or_else(|| S::fresh(rule));
         self.adopt(key, &mut state, rule, now);
         state
     }

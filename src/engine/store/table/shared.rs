@@ -43,9 +43,14 @@ impl<S: TableState> SharedBuckets<S> {
         look(self.lock(key).state.get_or_insert_with(|| S::fresh(rule)))
     }
 
-    /// A copy of the bucket of `key`; `None` if it has not been used.
-    pub(super) fn state(&self, key: Key) -> Option<S> {
-        self.lock(key).state.clone()
+    /// A copy of the bucket of `key`; `None` if it is idle at `now`.
+    pub(super) fn state(&self, key: Key, now: Timestamp) -> Option<S> {
+        self.lock(key).state.as_ref().filter(|state| state.idle_at() > now).cloned()
+    }
+
+    /// Whether two keys have one bucket.
+    pub(super) fn is_same(one: Key, other: Key) -> bool {
+        index(one) == index(other)
     }
 
     /// Decides a request by the bucket of `key`.
@@ -109,8 +114,11 @@ impl<S: TableState> SharedBuckets<S> {
     }
 
     fn bucket(&self, key: Key) -> &Mutex<Bucket<S>> {
-        // The second half: the first half selects the place in the exact map.
-        let index = key.second % BUCKETS as u64;
-        &self.buckets[usize::try_from(index).unwrap_or(0)]
+        &self.buckets[index(key)]
     }
+}
+
+/// By the second half: the first half selects the place in the exact map.
+fn index(key: Key) -> usize {
+    usize::try_from(key.second % BUCKETS as u64).unwrap_or(0)
 }

@@ -27,6 +27,9 @@ pub(super) trait TableState: State + Packed {
     /// a look may be by another rule than requests, such as the usual one of a key with a plan, and must forget no units.
     fn adopt_rate(&mut self, rule: &Self::Rule, now: Timestamp);
 
+    /// Whether units come back only when they are given back.
+    fn is_released(rule: &Self::Rule) -> bool;
+
     /// Decides a request of `cost` units and, if admitted, charges it.
     fn charge(&mut self, rule: &Self::Rule, cost: u64, now: Timestamp) -> Self::Answer;
 

@@ -60,6 +60,11 @@ impl TableState for token_bucket::State {
         Self::is_under(self, rule)
     }
 
+    #[inline]
+    fn is_released(_: &Self::Rule) -> bool {
+        false
+    }
+
     fn adopt_rate(&mut self, rule: &Self::Rule, now: Timestamp) {
         self.adopt(rule, now);
     }
@@ -98,6 +103,10 @@ impl TableState for AnyState {
 
     fn is_under(&self, _: &Self::Rule) -> bool {
         true
+    }
+
+    fn is_released(rule: &Self::Rule) -> bool {
+        rule.is_released()
     }
 
     fn adopt_rate(&mut self, rule: &Self::Rule, now: Timestamp) {

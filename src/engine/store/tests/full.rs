@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::super::{Receipt, Table};
 use super::{SECOND_NS, at, ns, per_second, say};
 use crate::base::split_mix::{STEP, mix};
+use crate::engine::limit::fair_share::{self, SharedPool};
 use crate::engine::limit::tests::algorithm;
 use crate::engine::limit::{Algorithm, Key, OnFull, Quota, Rate};
 
@@ -135,6 +136,53 @@ fn other_algorithms_share_where_they_cannot_be_sketched() {
     assert!(outcome.is_admitted() && !table.admit(key(1), &rule, 1, at("0s")).is_admitted());
     table.refund(key(1), &outcome.receipt, at("0s"));
     assert!(table.admit(key(1), &rule, 1, at("0s")).is_admitted());
+}
+
+/// Units in flight come back where they were taken, whether the map has room by then or not.
+#[test]
+fn units_in_flight_are_counted_in_one_place() {
+    let rule = algorithm("concurrency 2");
+    let table = Table::new(&rule, 1, OnFull::Shared);
+    // Keys 4096 apart share a bucket.
+    let [full, one, other] = [1, 2, 2 + 4096].map(super::key);
+    let admit = |key| {
+        let outcome = table.admit(key, &rule, 1, at("0s"));
+        outcome.is_admitted().then_some(outcome)
+    };
+    let end = |key, receipt: &Receipt| table.refund(key, receipt, at("0s"));
+    for second in [one, other, one, other] {
+        let filling = admit(full).unwrap();
+        let first = admit(one).unwrap();
+        end(full, &filling.receipt);
+        table.sweep(at("0s"));
+        let last = admit(second).unwrap();
+        assert!(admit(one).is_none(), "two are in flight");
+        end(one, &first.receipt);
+        end(second, &last.receipt);
+        assert_eq!([full, one, other].map(|key| table.owed(key, &rule, at("0s"))), [0; 3]);
+        table.sweep(at("0s"));
+        assert!(table.is_idle(at("0s")));
+    }
+    table.set_bound(9, OnFull::Shared);
+    for key in [full, one, other] {
+        assert!([(); 3].map(|()| admit(key).is_some()) == [true, true, false]);
+    }
+}
+
+/// Each sharer that comes into the map is one of its own, although it shared a bucket before.
+#[test]
+fn sharers_of_a_bucket_are_apart_in_the_map() {
+    let quota = Quota::new(Rate { count: 1, period_ns: SECOND_NS }, 20).unwrap();
+    let rule = Algorithm::FairShare(fair_share::Rule::new(quota, 1, SharedPool::default()));
+    let table = Table::new(&rule, 0, OnFull::Shared);
+    let [one, other] = [2, 2 + 4096].map(super::key);
+    assert!(table.admit(one, &rule, 1, at("0s")).is_admitted());
+    table.set_bound(9, OnFull::Shared);
+    for key in [one, other] {
+        assert!(table.admit(key, &rule, 5, at("1h")).is_admitted());
+    }
+    let left = [one, other].map(|key| table.peek(key, &rule, 0, at("1h")).remaining);
+    assert_eq!(left, [4, 4], "each has spent 5 of 9: a tenth of the burst is kept for new sharers");
 }
 
 /// A million new keys send one request each, within ten seconds, while one key sends requests all the time.
