@@ -94,7 +94,8 @@ impl Terms {
     /// The terms of `charge`, which was made at `began`. `None` if the charge stays as it is.
     pub(super) fn of<'l, C: Checked<'l>>(charge: &Charge<'_, C>, began: Timestamp) -> Option<Box<Self>> {
         let (state, limit) = (charge.check.state(), charge.check.limit());
-        let Charge { key, rule, cost, .. } = *charge;
+        let Charge { key, rule, .. } = *charge;
+        let cost = charge.charged();
         if limit.after.is_none() && !rule.is_released() {
             return None;
         }

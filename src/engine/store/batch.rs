@@ -69,8 +69,9 @@ enum Progress {
     Bucket,
     /// Charged. The batch holds the receipt.
     Receipt,
-    /// Charged although the limit denied it, because the limit delays requests. The batch holds the receipt.
-    Slowed,
+    /// So many units were charged although the limit denied it, because the limit delays requests. The batch holds the
+    /// receipt.
+    Slowed(u64),
     /// Nothing is charged, because the store denied it.
     Denied,
     /// Nothing is charged, because the store says nothing, and its limits reject then.
@@ -116,7 +117,13 @@ impl<'t, C> Charge<'t, C> {
     /// Whether the charge was made by [`Batch::slow_down`].
     #[inline]
     pub fn is_slowed(&self) -> bool {
-        self.progress == Progress::Slowed
+        matches!(self.progress, Progress::Slowed(_))
+    }
+
+    /// The units that are charged, if any are: fewer than the cost if a delayed request has no room for more debt.
+    #[inline]
+    pub fn charged(&self) -> u64 {
+        if let Progress::Slowed(units) = self.progress { units } else { self.cost }
     }
 
     /// Whether the charge was made and given back.
@@ -269,7 +276,7 @@ impl<'t, C> Batch<'t, C> {
         let Some(charge) = self.charges.get_mut(index) else { return (0, 0) };
         let slowed = charge.table.slow_down(charge.key, charge.rule, by, charge.cost, now);
         charge.decision = slowed.decision;
-        charge.progress = Progress::Slowed;
+        charge.progress = Progress::Slowed(slowed.charged);
         self.receipts.get_or_insert_default().push((index, slowed.receipt));
         (slowed.delay_ns, slowed.charged)
     }
@@ -302,7 +309,7 @@ impl<'t, C> Batch<'t, C> {
         let charge = self.charges.get_mut(index)?;
         let receipt = match charge.progress {
             Progress::Bucket => charge.plain_receipt(self.at),
-            Progress::Receipt | Progress::Slowed => {
+            Progress::Receipt | Progress::Slowed(_) => {
                 let receipts = self.receipts.as_deref_mut()?;
                 let place = receipts.iter().position(|(of, _)| *of == index)?;
                 receipts.swap_remove(place).1

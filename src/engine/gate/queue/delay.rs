@@ -111,10 +111,10 @@ impl Gate {
         let mut limits = SmallVec::<[LimitDelay<'l>; 2]>::new();
         for index in 0..batch.charges().len() {
             let Some(charge) = batch.charges().get(index).filter(|charge| is_delayed(charge)) else { continue };
-            let (state, key, rule, cost) = (charge.check.state(), charge.key, charge.rule, charge.cost);
+            let (state, key, rule) = (charge.check.state(), charge.key, charge.rule);
             let Some(DelayRule { slow_down, .. }) = delay_rule(charge.check.limit()) else { continue };
             let (delay_ns, charged) = match charge.remote() {
-                Some(_) => (batch.slow_down_remote(index, &slow_down, now), cost),
+                Some(_) => batch.slow_down_remote(index, &slow_down, now),
                 None => batch.slow_down(index, &slow_down, now),
             };
             state.report(key, rule, units(charged), now);

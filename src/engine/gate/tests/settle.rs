@@ -337,3 +337,24 @@ async fn a_stream_is_cut_at_the_end_of_its_budget() {
         assert_eq!(delivered, expected, "{debt} {others}");
     }
 }
+
+/// A delayed request is charged what its largest debt has room for, and settled by that.
+#[tokio::test(start_paused = true)]
+async fn a_delayed_request_gives_back_no_more_than_it_was_charged() {
+    let gate = new_gate();
+    let slow_down = SlowDown { step_ns: MS_NS, max_ns: 100 * MS_NS };
+    let on_limit = OnLimit::Delay(DelayRule { slow_down, max_waiting: 10 });
+    let by = Some(SettleBy::Header(HeaderName::from_static("x-cost")));
+    let live = install(gate, [Limit { cost: Cost::Units(200), on_limit, ..settled(None, by) }], CAPS);
+    for _ in 0..5 {
+        drop(sent_on(gate, live));
+    }
+    for _ in 0..10 {
+        let Step::Delay(delayed) = ask(gate, live, &headers(&[])) else { panic!("nothing is left") };
+        let mut pass = delayed.wait().await.unwrap();
+        pass.charged.commit(true);
+        let mut bill = pass.charged.bill().unwrap();
+        answer(&mut bill, Answer { field: Some("1"), ..OK });
+    }
+    assert_eq!(spent(gate, live), 1000 + 10);
+}

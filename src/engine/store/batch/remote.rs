@@ -214,9 +214,9 @@ impl<C> Batch<'_, C> {
     }
 
     /// Delays the request of the remote charge at `index`, which its limit denied. Makes the charge if no store was heard.
-    /// Returns the delay in nanoseconds.
-    pub fn slow_down_remote(&mut self, index: usize, by: &SlowDown, now: Timestamp) -> u64 {
-        let Some(charge) = self.charges.get_mut(index) else { return 0 };
+    /// Returns the delay in nanoseconds, and the units that are charged.
+    pub fn slow_down_remote(&mut self, index: usize, by: &SlowDown, now: Timestamp) -> (u64, u64) {
+        let Some(charge) = self.charges.get_mut(index) else { return (0, 0) };
         let Charge { table, key, rule, .. } = *charge;
         let receipts = self.receipts.get_or_insert_default();
         let delay_ns = if charge.progress == Progress::Open {
@@ -230,8 +230,12 @@ impl<C> Batch<'_, C> {
             charge.decision = table.peek(key, rule, 0, now);
             by.delay_ns(table.over(key, rule, now).max(1))
         };
-        charge.progress = Progress::Slowed;
-        delay_ns
+        let charged = receipts.iter().find(|(of, _)| *of == index).map_or(0, |(_, receipt)| match receipt {
+            Receipt::Remote(charge) => charge.in_store(),
+            _ => 0,
+        });
+        charge.progress = Progress::Slowed(charged);
+        (delay_ns, charged)
     }
 }
 

@@ -39,6 +39,16 @@ pub struct MirroredCharge {
     pub(in crate::engine::store) origin: Origin,
 }
 
+impl MirroredCharge {
+    /// The units that the store was charged, or hears of.
+    pub(in crate::engine::store) fn in_store(&self) -> u64 {
+        match self.origin {
+            Origin::Store(_) => self.units,
+            Origin::Report(units) => units,
+        }
+    }
+}
+
 /// How a store knows of a charge.
 #[derive(Clone, Debug)]
 pub(in crate::engine::store) enum Origin {
