@@ -25,8 +25,9 @@ use crate::engine::units::{BodyUnits, UnitReaders};
 
 impl LimitState {
     /// Charges `extra` units that no limit decides: at most `max_debt` beyond the limit, here and in the store. A negative
-    /// number gives units back, and wakes a request that waits for them.
-    pub(super) fn settle(&self, key: Key, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) {
+    /// number gives units back, and wakes a request that waits for them. Returns the units that are charged or, if negative,
+    /// given back.
+    pub(super) fn settle(&self, key: Key, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
         let charged = self.table.settle(key, rule, extra, max_debt, now);
         self.report(key, rule, charged, now);
         self.refusal_log.charged(&self.name, key, charged, now);
@@ -39,15 +40,15 @@ impl LimitState {
         if extra < 0 {
             self.queues.wake_front(key);
         }
+        charged
     }
 
-    /// Corrects a charge of `charged` units to `owed` units. At most `max_debt` units are charged beyond the limit.
-    fn correct(&self, key: Key, rule: &Algorithm, (owed, charged): (u64, u64), max_debt: u64) {
+    /// Corrects a charge of `charged` units to `owed` units. At most `max_debt` units are charged beyond the limit. Returns as
+    /// [`LimitState::settle`] does.
+    fn correct(&self, key: Key, rule: &Algorithm, (owed, charged): (u64, u64), max_debt: u64) -> i64 {
         let difference = i128::from(owed) - i128::from(charged);
         let extra = i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX });
-        if extra != 0 {
-            self.settle(key, rule, extra, max_debt, self.clock.now());
-        }
+        if extra == 0 { 0 } else { self.settle(key, rule, extra, max_debt, self.clock.now()) }
     }
 }
 
@@ -82,8 +83,17 @@ enum Learner {
 /// A task that charges a long request while it runs.
 #[derive(Debug)]
 struct Meter {
-    charged: Arc<AtomicU64>,
+    metered: Arc<Metered>,
     task: JoinHandle<()>,
+}
+
+/// The units of a long request so far, beyond its charge.
+#[derive(Debug, Default)]
+struct Metered {
+    /// The units that it owes.
+    due: AtomicU64,
+    /// The units that were charged: fewer if the bound on the debt has cut some off.
+    charged: AtomicU64,
 }
 
 impl Drop for Meter {
@@ -153,7 +163,7 @@ impl Terms {
     }
 
     fn metered(&self) -> u64 {
-        self.meter.as_ref().map_or(self.grown, |meter| meter.charged.load(Ordering::Relaxed))
+        self.meter.as_ref().map_or(self.grown, |meter| meter.metered.due.load(Ordering::Relaxed))
     }
 
     fn settle(&self) -> Option<&Settle> {
@@ -172,17 +182,16 @@ impl Terms {
 
     /// Gives back the units that were charged while the request ran, and stops the task.
     pub(super) fn undo(&mut self, state: &LimitState, key: Key, rule: &Algorithm) {
-        let metered = self.metered();
-        self.meter = None;
-        state.correct(key, rule, (0, metered), 0);
+        let charged = self.meter.take().map_or(self.grown, |meter| meter.metered.charged.load(Ordering::Relaxed));
+        state.correct(key, rule, (0, charged), 0);
     }
 }
 
 impl Meter {
     /// Charges a millisecond as a unit, in intervals of `every`. The first `cost` units are charged already.
     fn start((state, key, rule): (Arc<LimitState>, Key, Algorithm), max_debt: u64, every: Duration, cost: u64) -> Self {
-        let charged = Arc::<AtomicU64>::default();
-        let seen = Arc::clone(&charged);
+        let metered = Arc::<Metered>::default();
+        let so_far = Arc::clone(&metered);
         let began = time::instant_now();
         let task = tokio::spawn(async move {
             let mut ticks = interval_at(began + every, every);
@@ -190,11 +199,12 @@ impl Meter {
             loop {
                 ticks.tick().await;
                 let due = elapsed_ms(began, time::instant_now()).saturating_sub(cost);
-                let before = seen.swap(due, Ordering::Relaxed);
-                state.correct(key, &rule, (due, before), max_debt);
+                let before = so_far.due.swap(due, Ordering::Relaxed);
+                let charged = state.correct(key, &rule, (due, before), max_debt);
+                so_far.charged.fetch_add(charged.unsigned_abs(), Ordering::Relaxed); // time does not run backwards
             }
         });
-        Self { charged, task }
+        Self { metered, task }
     }
 }
 

@@ -140,6 +140,20 @@ async fn a_long_request_is_charged_as_it_runs() {
     assert_eq!(spent(gate, live) - 6, 42);
 }
 
+/// A request that is undone gives back the units that it was charged as it ran: fewer than its time if its key had no more.
+#[tokio::test(start_paused = true)]
+async fn undoing_a_long_request_gives_back_what_it_was_charged() {
+    let gate = new_gate();
+    let settle = Settle { every_ns: Some(10 * MS_NS), ..Settle::only(SettleBy::ElapsedMs, 0) };
+    let after = Some(Arc::new(AfterResponse { counts: None, settle: Some(settle) }));
+    let live = install(gate, [Limit { after, ..settled(None, None) }], CAPS);
+    gate.spend(live, Spend { limit: "l", key: &[], plan: None, units: 990 }, gate.clock.now()).unwrap();
+    let Step::Pass(pass) = ask(gate, live, &headers(&[])) else { panic!("there is room") };
+    tokio::time::sleep(Duration::from_millis(65)).await;
+    drop(pass);
+    assert_eq!(spent(gate, live), 990);
+}
+
 /// A cost of any size is no more than the largest debt, and units that come back let the next request pass.
 #[tokio::test(start_paused = true)]
 async fn the_largest_debt_bounds_a_cost() {
