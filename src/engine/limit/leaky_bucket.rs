@@ -4,7 +4,7 @@
 //! bucket, with the same bound: `burst + w / interval` units in any span of length `w`.
 //!
 //! As a queue it **shapes**: requests pass one after another, each when the request before has run out. `burst` is then the
-//! number of units that may queue ([`Rule::fits`]). Not here: the queue itself (gate). Bound: after a request of `c` units
+//! number of units that may queue. Not here: the queue itself (gate). Bound: after a request of `c` units
 //! the next passes no sooner than `c * interval` later. So in any span of length `w` all requests but the last take at
 //! most `w / interval` units. A request may pass up to [`BACKDATE_NS_MAX`](super::BACKDATE_NS_MAX) after its slot, which
 //! delays no request behind it.
@@ -23,13 +23,6 @@ pub struct Rule {
     pub quota: Quota,
     /// Whether requests queue, or are refused beyond `burst`.
     pub shapes: bool,
-}
-
-impl Rule {
-    /// Whether a request of `cost` units fits into the queue behind `ahead` units. Always true if the bucket polices.
-    pub fn fits(&self, ahead: u64, cost: u64) -> bool {
-        !self.shapes || ahead.saturating_add(cost) <= self.quota.burst()
-    }
 }
 
 impl rule::Rule for Rule {

@@ -48,15 +48,6 @@ fn shapes_one_after_another() {
     );
 }
 
-#[test]
-fn queue_holds_burst_units() {
-    let quota = Quota::new(Rate { count: 5, period_ns: 1_000_000_000 }, 5).unwrap();
-    let rows = [(true, 0, 5, true), (true, 4, 1, true), (true, 5, 1, false), (true, 0, 6, false), (false, 99, 1, true)];
-    for (shapes, ahead, cost, fits) in rows {
-        assert_eq!(Rule { quota, shapes }.fits(ahead, cost), fits, "{ahead} and {cost}");
-    }
-}
-
 proptest! {
     #[test]
     fn shaped_requests_keep_their_distance(
