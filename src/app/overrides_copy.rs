@@ -37,11 +37,15 @@ impl OverridesCopy {
         Arc::clone(&self.texts.borrow_and_update())
     }
 
-    /// Writes `text` to the place of `kept`. Returns whether it differs from the text before.
+    /// Writes `text` to the place of `kept`. Returns whether it differs from the text before. Memory keeps its text if
+    /// `text` is not TOML.
     pub(super) async fn write(&mut self, text: Arc<str>, kept: &mut OverridesInForce) -> bool {
         let written = match kept.place.clone() {
             OverridesPlace::Off => return false,
-            OverridesPlace::Memory { .. } => Ok(kept.text.replace(Arc::clone(&text)) != Some(text)),
+            OverridesPlace::Memory { .. } => Ok(kept.replace_text(text).unwrap_or_else(|problems| {
+                tracing::error!("the overrides of the fleet cannot be read\n{problems}");
+                false
+            })),
             OverridesPlace::File(file) => {
                 let written = spawn_blocking(move || write_if_new(&file, &text)).await;
                 written.map_err(io::Error::other).flatten()
@@ -105,6 +109,25 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+
+    #[tokio::test]
+    async fn memory_keeps_its_text_until_the_next_valid_one() {
+        let place = OverridesPlace::Memory { no_file: None };
+        let mut kept = OverridesInForce { place, text: None };
+        let (_sender, texts) = watch::channel(Arc::from(""));
+        let mut copy = OverridesCopy::new(texts);
+        for (text, is_new, expected) in [
+            ("[a", false, None),
+            ("[a]", true, Some("[a]")),
+            ("[a]", false, Some("[a]")),
+            ("[b", false, Some("[a]")),
+            ("[b]", true, Some("[b]")),
+            ("", true, Some("")),
+        ] {
+            let written = copy.write(text.into(), &mut kept).await;
+            assert_eq!((written, kept.text.as_deref()), (is_new, expected), "{text}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_text_is_tried_until_it_is_written_or_replaced() {

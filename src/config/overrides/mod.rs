@@ -19,6 +19,7 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
@@ -97,6 +98,25 @@ impl OverrideFile {
             Err(reason) => Problem::whole(reason.clone()),
         };
         Err(Box::new(problem.help(UNREADABLE)))
+    }
+
+    /// The problems, without text of the file.
+    fn diagnostics(&self, problems: Vec<Problem>) -> Diagnostics {
+        let text = self.text().unwrap_or_default();
+        Diagnostics::new(&self.place.name(), mask(text, std::slice::from_ref(&(0..text.len()))), problems)
+            .without_excerpts()
+    }
+}
+
+impl OverridesInForce {
+    /// Takes `text` in place of that in memory. Returns whether it is another one.
+    ///
+    /// # Errors
+    /// The text is not TOML. That before stays.
+    pub fn replace_text(&mut self, text: Arc<str>) -> Result<bool, Diagnostics> {
+        let file = OverrideFile::with_text(self.place.clone(), &text);
+        file.parse().map_err(|problem| file.diagnostics(vec![*problem]))?;
+        Ok(self.text.replace(Arc::clone(&text)) != Some(text))
     }
 }
 
@@ -242,11 +262,7 @@ impl<'d> OverrideSet<'d> {
             Some(problem) => (1, vec![*problem]),
             None => (self.others + rejected, self.context.problems.take()),
         };
-        let problems = (!problems.is_empty()).then(|| {
-            let text = file.text().unwrap_or_default();
-            Diagnostics::new(&file.place.name(), mask(text, std::slice::from_ref(&(0..text.len()))), problems)
-                .without_excerpts()
-        });
+        let problems = (!problems.is_empty()).then(|| file.diagnostics(problems));
         let overrides = entries.iter().map(Entry::shown).collect();
         let kept = OverridesInForce { place: file.place.clone(), text: text.map(Into::into) };
         RunTimeOverrides { kept, overrides, problems, rejected_count, has_ended: self.has_ended }
