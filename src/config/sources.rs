@@ -56,13 +56,13 @@ impl Sources {
 
     /// Whether a file was changed, removed or created. Reads all files.
     pub fn have_changed(&self) -> bool {
-        self.files.iter().any(|(path, found)| read_file(path).ok().as_deref() != found.as_deref())
+        self.files.iter().any(is_outdated)
     }
 
     /// Whether the file at `path` was changed, removed or created, or has no record.
     pub fn has_changed(&self, path: &Path) -> bool {
         let known = self.files.iter().find(|(known, _)| known == path);
-        known.is_none_or(|(_, found)| read_file(path).ok().as_deref() != found.as_deref())
+        known.is_none_or(is_outdated)
     }
 
     /// Whether the file of the configuration was changed, removed or created.
@@ -82,6 +82,11 @@ impl Sources {
         self.files.splice(0..0, first.cloned());
         self
     }
+}
+
+/// Whether the file at a path no longer has the recorded content. Reads it.
+fn is_outdated((path, found): &(PathBuf, Option<Arc<[u8]>>)) -> bool {
+    read_file(path).ok().as_deref() != found.as_deref()
 }
 
 /// Shows paths, because files may have secrets.
