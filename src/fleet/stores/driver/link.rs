@@ -50,6 +50,9 @@ pub(in crate::fleet::stores) trait Server:
         self.connection_failed(error);
     }
 
+    /// A probe or a warm-up has failed. If there are several servers, the next connection goes to another one.
+    fn try_another(&self) {}
+
     /// Whether a connection answers within a few times the timeout of calls.
     fn answers(&self, connection: &Self::Connection) -> impl Future<Output = bool> + Send;
 }

@@ -27,12 +27,13 @@ pub(super) async fn monitor<K: Driven>(store: Arc<Shared<K>>, link: Arc<Link<K::
         if let Some(at) = node.probe_at() {
             // Another server may have its place.
             store.lost.notify_one();
-            let probed =
-                async { timeout(K::STEP_MAX, persist(|| probe(&store, node), ConnectError::is_of_connection)).await? };
+            let attempt = || async { probe(&store, node).await.inspect_err(|_| node.try_another()) };
+            let probed = async { timeout(K::STEP_MAX, persist(attempt, ConnectError::is_of_connection)).await? };
             node.probe(at, probed).await;
             store.outbox.unpark();
         } else if node.generation().is_none() {
             if let Err(error) = warm(&store, node, &*mirrors).await {
+                node.try_another();
                 node.unreachable(&error);
             }
             store.outbox.unpark();

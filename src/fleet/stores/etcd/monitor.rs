@@ -86,3 +86,55 @@ async fn write_clock(store: &EtcdStore, caller: &Caller, seen: Timestamp, lease:
 fn clock_key(store: &EtcdStore) -> Vec<u8> {
     format!("{}/clock", store.settings.prefix).into()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::base::telemetry::Metrics;
+    use crate::base::time::Clock;
+    use crate::engine::store::backend::{Backend as _, Mirror, Mirrors, OnFailure};
+    use crate::fleet::stores::driver::{Login, NodeAddress};
+    use crate::fleet::stores::etcd::settings::EtcdSettings;
+
+    struct NoMirrors;
+
+    impl Mirrors for NoMirrors {
+        fn visit(&self, _: &str, _: usize, _: &mut dyn FnMut(&Mirror<'_>)) -> bool {
+            false
+        }
+    }
+
+    /// The members accept connections and never answer, like a process that was stopped.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_member_is_left_for_the_next_one() {
+        let (mut members, mut servers) = (Vec::new(), Vec::new());
+        for _ in 0..3 {
+            let member = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            servers.push(NodeAddress::tcp("127.0.0.1", member.local_addr().unwrap().port()));
+            members.push(member);
+        }
+        let settings = EtcdSettings {
+            name: "main".into(),
+            servers,
+            login: Login::default(),
+            tls: None,
+            timeout: Duration::from_millis(100),
+            prefix: "weir".into(),
+            on_failure: OnFailure::Split,
+        };
+        let store = EtcdStore::new(settings, None, Clock::start(), &Metrics::new("", "").unwrap());
+        let running = tokio::spawn(store.run(Arc::new(NoMirrors)));
+        let mut open = Vec::new();
+        // The monitor begins with the first member; each probe that fails moves on. The first member also has the
+        // connection that the monitor keeps open.
+        for index in [0, 0, 1, 2, 0, 1] {
+            let accepted = timeout(Duration::from_mins(1), members[index].accept()).await;
+            open.push(accepted.unwrap_or_else(|_| panic!("no connection to {index}")).unwrap());
+        }
+        running.abort();
+    }
+}

@@ -105,12 +105,16 @@ impl Server for Node {
         Err(error)
     }
 
-    /// The next connection goes to another member.
     fn failed(&self, failure: Failure, text: &str) {
         if matches!(failure, Failure::Timeout | Failure::Connection | Failure::Broken) {
-            self.first.fetch_add(1, Ordering::Relaxed);
+            self.try_another();
         }
         self.call_failed(failure, text);
+    }
+
+    /// A member that hangs still accepts connections.
+    fn try_another(&self) {
+        self.first.fetch_add(1, Ordering::Relaxed);
     }
 
     async fn answers(&self, connection: &Caller) -> bool {
