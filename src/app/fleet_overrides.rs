@@ -67,10 +67,11 @@ impl FleetOverrides {
         terms: Terms,
     ) -> Result<ChangedConfig, OverrideError> {
         let key = key(&self.etcd);
-        let session = Session::open(&self.etcd.servers, 0).await.map_err(OverrideError::Fleet)?;
+        let range = KeyRange::Key(key.clone());
+        let opened = Session::open_and_get(&self.etcd.servers, 0, &range).await;
+        let (session, mut found) = opened.map_err(OverrideError::Fleet)?;
         let edits: Arc<[OverrideEdit]> = edits.into();
         for _ in 0..ATTEMPTS_MAX {
-            let found = session.get(&KeyRange::Key(key.clone())).await.map_err(OverrideError::Fleet)?;
             let entry = found.entries.into_iter().next();
             let revision = entry.as_ref().map_or(0, |entry| entry.revision);
             let base = entry.and_then(text);
@@ -95,15 +96,15 @@ impl FleetOverrides {
                 }
                 return written.map_err(|error| OverrideError::OnlyFleet { before, reason: error.to_string() });
             }
+            found = session.get(&range).await.map_err(OverrideError::Fleet)?;
         }
         Err(OverrideError::Fleet("other replicas change them at the same time".to_owned()))
     }
 
     /// Whether the next server of etcd has this text. Without it, the text may still arrive, or have been changed again.
     async fn has(&self, text: &str) -> bool {
-        let Ok(session) = Session::open(&self.etcd.servers, 1).await else { return false };
-        let found = session.get(&KeyRange::Key(key(&self.etcd))).await;
-        let value = found.ok().and_then(|found| found.entries.into_iter().next()?.value);
+        let found = Session::open_and_get(&self.etcd.servers, 1, &KeyRange::Key(key(&self.etcd))).await;
+        let value = found.ok().and_then(|(_, found)| found.entries.into_iter().next()?.value);
         value.is_some_and(|value| value == text.as_bytes())
     }
 }

@@ -83,7 +83,8 @@ impl Client {
             timeout(TIMEOUT, async {
                 match self {
                     Self::Etcd(place) => {
-                        place.get(&Session::open(&place.servers, 0).await?).await.map(|(read, _)| read)
+                        let read = Session::open_and_get(&place.servers, 0, &place.range()).await;
+                        read.map(|(_, found)| newest(found).0)
                     }
                     Self::Http(page) => page.get(None).await.map(|read| read.unwrap_or_else(unchanged)),
                 }
@@ -102,13 +103,21 @@ fn unchanged() -> Version {
 impl EtcdKey {
     /// Reads the key, and the revision of etcd.
     pub(super) async fn get(&self, session: &Session) -> Result<(Version, i64), String> {
-        let Snapshot { entries, revision } = session.get(&KeyRange::Key(self.key.to_string())).await?;
-        let version = match entries.into_iter().next() {
-            Some(entry) => version(entry),
-            None => Version::absent(revision, "the key does not exist"),
-        };
-        Ok((version, revision))
+        session.get(&self.range()).await.map(newest)
     }
+
+    pub(super) fn range(&self) -> KeyRange {
+        KeyRange::Key(self.key.to_string())
+    }
+}
+
+/// The version of a key that was read, and the revision of etcd.
+fn newest(Snapshot { entries, revision }: Snapshot) -> (Version, i64) {
+    let version = match entries.into_iter().next() {
+        Some(entry) => version(entry),
+        None => Version::absent(revision, "the key does not exist"),
+    };
+    (version, revision)
 }
 
 /// The version of a key.

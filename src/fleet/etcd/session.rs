@@ -101,6 +101,34 @@ impl Session {
         Ok(session)
     }
 
+    /// Opens a session and reads keys, over the servers in turn, from number `first` on, until one of them answers. A
+    /// server that hangs still accepts connections.
+    ///
+    /// # Errors
+    /// Why each server cannot be used.
+    pub async fn open_and_get(
+        servers: &EtcdServers,
+        first: usize,
+        keys: &KeyRange,
+    ) -> Result<(Self, Snapshot), String> {
+        let mut reasons: Vec<String> = Vec::new();
+        let count = servers.addresses.len();
+        for address in servers.addresses.iter().cycle().skip(first % count.max(1)).take(count) {
+            let server = EtcdServers { addresses: vec![address.clone()], ..servers.clone() };
+            let read = async {
+                let session = Self::open(&server, 0).await?;
+                let found = session.get(keys).await?;
+                Ok((session, found))
+            };
+            match read.await {
+                Ok(read) => return Ok(read),
+                Err(reason) if reasons.contains(&reason) => {}
+                Err(reason) => reasons.push(reason),
+            }
+        }
+        Err(reasons.join("; "))
+    }
+
     /// The address from which this process reaches the server.
     pub fn local_ip(&self) -> IpAddr {
         self.link.local

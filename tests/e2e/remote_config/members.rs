@@ -1,9 +1,9 @@
 //! Replicas that find each other through etcd.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use super::{shown_limit, until_limit};
+use super::{KEY, config, shown_limit, start, until_limit};
 use crate::ops::count_lines;
 use crate::support::{Answer, Client, Etcd, Link, Relay, Upstream, Weir, free_port, poll};
 
@@ -12,14 +12,15 @@ const SECRET: &str = "5c6f1e0b7a9d4283bd01f6e2c4a85790";
 
 /// Starts a replica that registers itself in etcd.
 fn replica(upstream: &Upstream, etcd: &Etcd) -> Weir {
-    replica_with(upstream, etcd.address(), "")
+    replica_with(upstream, &[etcd.address()], "")
 }
 
-/// Starts a replica with an address of etcd and options of `[admin]`.
-fn replica_with(upstream: &Upstream, etcd: SocketAddr, admin: &str) -> Weir {
+/// Starts a replica with addresses of etcd and options of `[admin]`.
+fn replica_with(upstream: &Upstream, etcd: &[SocketAddr], admin: &str) -> Weir {
+    let etcd: Vec<_> = etcd.iter().map(|address| format!("http://{address}")).collect();
     let fleet = format!(
         "[fleet]\nstrategy = \"local\"\nsecret = {{ env = \"WEIR_FLEET_SECRET\" }}\nlisten = \"127.0.0.1:{}\"\n\
-         members = {{ etcd = [\"http://{etcd}\"], prefix = \"/eu/weir\" }}\nleave_after = \"1s\"\n\
+         members = {{ etcd = {etcd:?}, prefix = \"/eu/weir\" }}\nleave_after = \"1s\"\n\
          [[limit]]\nname = \"all\"\nkey = [\"ip\"]\nrate = \"1000/s\"\n",
         free_port()
     );
@@ -110,7 +111,7 @@ fn overrides_hold_on_all_replicas_and_outlive_each() {
     }
 
     // A replica without a folder for a copy has it in memory.
-    let memory = replica_with(&upstream, etcd.address(), "overrides = \"memory\"");
+    let memory = replica_with(&upstream, &[etcd.address()], "overrides = \"memory\"");
     until_limit(&memory, "9");
     let answer = set(memory.admin(), "192.0.2.1", "\"6/s\"");
     assert_eq!((answer.status, answer.text().contains("not_kept")), (200, false), "{}", answer.text());
@@ -206,7 +207,7 @@ fn a_copy_that_cannot_be_written_is_tried_again() {
     std::fs::create_dir(at("folder")).unwrap();
     set_link();
     let admin = format!("overrides = {:?}", at("link").join("overrides.toml"));
-    let one = replica_with(&upstream, etcd.address(), &admin);
+    let one = replica_with(&upstream, &[etcd.address()], &admin);
     let other = replica(&upstream, &etcd);
     assert_eq!(set(other.admin(), "127.0.0.1", "\"7/s\"").status, 200);
     until_limit(&one, "7");
@@ -236,7 +237,7 @@ fn a_copy_that_cannot_be_written_is_tried_again() {
 fn a_change_whose_answer_is_lost_has_its_line() {
     let (upstream, etcd) = (Upstream::start(), Etcd::start());
     let relay = Relay::to(etcd.address());
-    let [one, other] = [replica_with(&upstream, relay.address(), ""), replica(&upstream, &etcd)];
+    let [one, other] = [replica_with(&upstream, &[relay.address()], ""), replica(&upstream, &etcd)];
     assert_eq!(set(one.admin(), "127.0.0.1", "\"7/s\"").status, 200);
     for weir in [&one, &other] {
         until_limit(weir, "7");
@@ -285,4 +286,20 @@ fn overrides_stay_when_their_key_is_removed() {
             assert_eq!(shown_limit(weir).as_deref(), Some("7"));
         }
     }
+}
+
+/// A server that accepts connections and does not answer costs time only: another one is asked.
+#[test]
+fn changes_and_starts_need_one_server_that_answers() {
+    let (upstream, etcd) = (Upstream::start(), Etcd::start());
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let servers = [silent.local_addr().unwrap(), etcd.address()];
+    let weir = replica_with(&upstream, &servers, "");
+    until_limit(&weir, "1000");
+    let answer = set(weir.admin(), "127.0.0.1", "\"7/s\"");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    until_limit(&weir, "7");
+    etcd.put(KEY, config(&upstream, 2000));
+    let weir = start(&format!("etcd://{},{}{KEY}", servers[0], servers[1]), &[]);
+    assert_eq!(shown_limit(&weir).as_deref(), Some("2000"));
 }
