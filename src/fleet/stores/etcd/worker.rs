@@ -26,13 +26,12 @@ impl Ask for Etcd {
         charges: &[RemoteCharge<'_>],
         deadline: Instant,
     ) -> Result<Answers, Unavailable> {
-        // There is one charge: each is a call of its own.
+        // There is one charge, because each is a call of its own. If it fails, nothing is lent.
         let mut answers = Answers { is_admitted: true, outcomes: SmallVec::new() };
         for charge in charges {
-            let outcome = lend(store, link, turn, charge, deadline).await;
-            let lent = outcome.as_ref().map_or(u64::MAX, |outcome| outcome.admitted);
-            answers.is_admitted &= charge.handling != Handling::Enforce || lent >= charge.units.cost;
-            answers.outcomes.push(outcome);
+            let outcome = lend(store, link, turn, charge, deadline).await?;
+            answers.is_admitted &= charge.handling != Handling::Enforce || outcome.admitted >= charge.units.cost;
+            answers.outcomes.push(Ok(outcome));
         }
         Ok(answers)
     }
