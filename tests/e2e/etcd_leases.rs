@@ -172,6 +172,11 @@ fn an_etcd_may_have_a_login_and_tls() {
         fleet.ask(2, 2, &["/a"]).assert_only(&[200, 429]);
         !etcd.keys("weir/each/").is_empty()
     });
+    // The token of a worker without requests ends. Its next request logs in again.
+    let before = fleet.fallbacks();
+    Etcd::wait_until_tokens_end();
+    fleet.ask(8, 4, &["/b"]).assert_only(&[200]);
+    assert_eq!((fleet.fallbacks(), etcd.keys("weir/each/").len() > 1), (before, true));
 }
 
 /// Replicas share the time of the first one: the fleet admits its limit, and no replica starves, however wrong the clocks

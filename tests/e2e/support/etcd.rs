@@ -3,10 +3,14 @@
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use super::programs::installed;
 use super::servers::free_port;
 use super::{Cert, poll};
+
+/// The time after which etcd ends the token of a login that is not used. By default it is 5 minutes.
+const TOKEN_TTL: Duration = Duration::from_secs(2);
 
 /// An etcd of one member on ports of 127.0.0.1, with a data folder of its own; killed on drop.
 pub struct Etcd {
@@ -126,6 +130,13 @@ impl Etcd {
         self.login = Some(format!("root:{password}"));
     }
 
+    /// Waits until all tokens that are not used have ended. etcd looks for them once a second.
+    #[track_caller]
+    pub fn wait_until_tokens_end() {
+        let began = Instant::now();
+        poll(|| (began.elapsed() > TOKEN_TTL * 2).then_some(()));
+    }
+
     /// Kills the server. Its data stay.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -157,6 +168,7 @@ fn spawn(folder: &tempfile::TempDir, port: u16, peer_port: u16, has_tls: bool) -
     command.args(["--name", "a", "--data-dir", "data", "--heartbeat-interval", "20", "--election-timeout", "200"]);
     command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
     command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
+    command.args(["--auth-token-ttl", &TOKEN_TTL.as_secs().to_string()]);
     command.arg("--initial-cluster").arg(format!("a={peers}"));
     if has_tls {
         command.args(["--cert-file", "etcd.pem", "--key-file", "etcd.key"]);

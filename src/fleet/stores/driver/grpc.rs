@@ -13,6 +13,8 @@ use http::header::{CONTENT_TYPE, HeaderValue, TE};
 use http::{HeaderMap, Method, Request, StatusCode, Version};
 use prost::Message;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::select;
+use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
@@ -34,6 +36,8 @@ pub(in crate::fleet::stores) struct Caller {
     origin: Box<str>,
     /// The proof of a login, as etcd reads it.
     pub(in crate::fleet::stores) token: Option<HeaderValue>,
+    /// Notified when the server refuses the token, which ends the connection: the next one has another token.
+    refused: Arc<Notify>,
 }
 
 /// Why a call has no answer.
@@ -63,24 +67,40 @@ where
 {
     let begun = client::Builder::new().enable_push(false).handshake::<_, Bytes>(stream).await;
     let (send, connection) = begun.map_err(|error| broken(&error))?;
+    let refused = Arc::new(Notify::new());
+    let caller = Caller { send, origin, token: None, refused: Arc::clone(&refused) };
     let driver = async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection to a store ended");
+        select! {
+            () = refused.notified() => tracing::debug!("a connection to a store ended with its token"),
+            ended = connection => if let Err(error) = ended {
+                tracing::debug!(%error, "a connection to a store ended");
+            }
         }
     };
-    Ok(Opened { connection: Caller { send, origin, token: None }, driver: Box::pin(driver) })
+    Ok(Opened { connection: caller, driver: Box::pin(driver) })
 }
 
 /// Bytes before each message: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
 
 impl Caller {
-    /// Calls `method`, which is the name of its service and its own one, and waits for the answer.
+    /// Calls `method`, which is the name of its service and its own one, and waits for the answer. A token that has ended
+    /// ends the connection.
     pub(in crate::fleet::stores) async fn call<A: Message + Default>(
         &self,
         method: &str,
         question: &impl Message,
     ) -> Result<A, CallError> {
+        self.ask(method, question).await.map_err(|error| {
+            if self.token.is_none() || !is_token_refused(&error.text) {
+                return error;
+            }
+            self.refused.notify_one();
+            CallError { failure: Failure::Broken, ..error }
+        })
+    }
+
+    async fn ask<A: Message + Default>(&self, method: &str, question: &impl Message) -> Result<A, CallError> {
         let uri = format!("{}/{method}", self.origin);
         let head = Request::builder().method(Method::POST).version(Version::HTTP_2).uri(uri);
         let head = head.header(CONTENT_TYPE, "application/grpc").header(TE, "trailers").body(());
@@ -120,6 +140,12 @@ impl CallError {
     pub(in crate::fleet::stores) fn late() -> Self {
         failed(Failure::Timeout, "no answer in time")
     }
+}
+
+/// Whether etcd refuses a call because its token is unknown, has ended, or is older than a change of users and roles.
+/// Clients tell errors of etcd by their texts (`rpctypes/error.go`).
+pub(in crate::fleet) fn is_token_refused(text: &str) -> bool {
+    ["invalid auth token", "revision of auth store is old"].iter().any(|reason| text.contains(reason))
 }
 
 fn failed(failure: Failure, text: &(impl ToString + ?Sized)) -> CallError {
@@ -189,7 +215,39 @@ fn decoded(text: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use h2::server;
+    use http::Response;
+
     use super::*;
+
+    /// The failure of a call with this token, and whether it ends the connection. The server answers with this status.
+    async fn refused(token: Option<&str>, code: &'static str, text: &'static str) -> (Failure, bool) {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        tokio::spawn(async move {
+            let mut connection = server::handshake(theirs).await.unwrap();
+            while let Some(Ok((_, mut respond))) = connection.accept().await {
+                let head = Response::builder().header("grpc-status", code).header("grpc-message", text);
+                respond.send_response(head.body(()).unwrap(), true).unwrap();
+            }
+        });
+        let Opened { mut connection, driver } = begin(ours, "http://test".into()).await.unwrap();
+        let driver = tokio::spawn(driver);
+        connection.token = token.map(|token| token.parse().unwrap());
+        let failure = connection.call::<()>("a.B/C", &()).await.unwrap_err().failure;
+        (failure, timeout(Duration::from_mins(1), driver).await.is_ok())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_ends_with_its_token() {
+        for (token, code, text, expected) in [
+            (Some("a"), "16", "etcdserver: invalid auth token", (Failure::Broken, true)),
+            (Some("a"), "3", "etcdserver: revision of auth store is old", (Failure::Broken, true)),
+            (Some("a"), "7", "etcdserver: permission denied", (Failure::Permission, false)),
+            (None, "16", "etcdserver: invalid auth token", (Failure::Login, false)),
+        ] {
+            assert_eq!(refused(token, code, text).await, expected, "{token:?} {text}");
+        }
+    }
 
     #[test]
     fn statuses_have_kinds() {

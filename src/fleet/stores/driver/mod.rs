@@ -35,6 +35,7 @@ pub(super) use flush::{BATCH_MAX, BATCH_TIMEOUT};
 #[cfg(test)]
 pub(super) use flush::{pass, send_parked};
 pub use grpc::MESSAGE_BYTES_MAX;
+pub(in crate::fleet) use grpc::is_token_refused;
 pub use health::Generation;
 pub(super) use health::{Health, StoreContext};
 pub(super) use link::{Link, Opened, Server};
