@@ -60,7 +60,7 @@ async fn follow_once(
         let watch = session.watch(&KeyRange::Key(place.key.to_string()), revision + 1).await?;
         Ok::<_, String>((session, version, watch))
     };
-    let (session, newest, mut watch) = match opened.await {
+    let (mut session, newest, mut watch) = match opened.await {
         Ok(opened) => opened,
         Err(reason) => return reason,
     };
@@ -83,12 +83,12 @@ async fn follow_once(
             },
             changed = channels.reports.changed() => {
                 let report = channels.reports.borrow_and_update().clone();
-                status.publish(&session, report).await;
+                status.publish(&mut session, report).await;
                 if changed.is_err() {
                     return std::future::pending().await; // Weir is about to end
                 }
             }
-            _ = ticks.tick() => status.renew(&session).await,
+            _ = ticks.tick() => status.renew(&mut session).await,
             () = channels.again.notified() => match place.get(&session).await {
                 Ok((version, _)) => channels.offer(version),
                 Err(reason) => return reason,
@@ -117,12 +117,15 @@ impl StatusEntry {
     }
 
     /// Writes a report.
-    async fn publish(&mut self, session: &Session, report: Report) {
-        let written = match self.write(session, &report).await {
-            // A lease of an earlier connection may have ended.
-            Err(_) if self.lease.take().is_some() => self.write(session, &report).await,
-            written => written,
-        };
+    async fn publish(&mut self, session: &mut Session, report: Report) {
+        let mut written = self.write(session, &report).await;
+        if let Err(reason) = &written {
+            // A lease of an earlier connection may have ended, and the token of the login.
+            let has_new_token = session.renew_token(reason).await;
+            if self.lease.take().is_some() || has_new_token {
+                written = self.write(session, &report).await;
+            }
+        }
         self.published = Some(report);
         match written {
             Ok(()) => self.has_complained = false,
@@ -144,7 +147,7 @@ impl StatusEntry {
     }
 
     /// Prolongs the lease, or writes the report again if the lease has ended.
-    async fn renew(&mut self, session: &Session) {
+    async fn renew(&mut self, session: &mut Session) {
         let Some(report) = self.published.clone() else { return };
         let lives = match self.lease {
             Some(lease) => session.keep_alive(lease).await.unwrap_or(false),

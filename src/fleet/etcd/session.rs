@@ -16,6 +16,7 @@ use super::proto::etcdserverpb::auth_client::AuthClient;
 use super::proto::etcdserverpb::kv_client::KvClient;
 use super::proto::etcdserverpb::lease_client::LeaseClient;
 use super::proto::etcdserverpb::watch_client::WatchClient;
+use crate::fleet::stores::driver::{Login, is_token_refused};
 use crate::fleet::stores::etcd::proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::fleet::stores::etcd::proto::etcdserverpb::watch_request::RequestUnion;
 use crate::fleet::stores::etcd::proto::etcdserverpb::{
@@ -35,6 +36,7 @@ const MESSAGE_BYTES_MAX: usize = 32 << 20;
 pub struct Session {
     link: Link,
     origin: Uri,
+    login: Login,
     token: Option<MetadataValue<Ascii>>,
 }
 
@@ -89,15 +91,8 @@ impl Session {
     /// Why there is no session.
     pub async fn open(servers: &EtcdServers, first: usize) -> Result<Self, String> {
         let (link, origin) = Link::open(servers, first).await?;
-        let mut session = Self { link, origin, token: None };
-        if let (Some(user), Some(password)) = (&servers.login.user, &servers.login.password) {
-            let credentials = AuthenticateRequest { name: user.to_string(), password: password.reveal().to_owned() };
-            let mut client = AuthClient::with_origin(session.link.sender.clone(), session.origin.clone());
-            let token = answer(client.authenticate(Request::new(credentials))).await?.token;
-            let mut token: MetadataValue<Ascii> = token.parse().map_err(|_| "the token of etcd is invalid")?;
-            token.set_sensitive(true);
-            session.token = Some(token);
-        }
+        let mut session = Self { link, origin, login: servers.login.clone(), token: None };
+        session.log_in().await?;
         Ok(session)
     }
 
@@ -127,6 +122,22 @@ impl Session {
             }
         }
         Err(reasons.join("; "))
+    }
+
+    async fn log_in(&mut self) -> Result<(), String> {
+        let (Some(user), Some(password)) = (&self.login.user, &self.login.password) else { return Ok(()) };
+        let credentials = AuthenticateRequest { name: user.to_string(), password: password.reveal().to_owned() };
+        let mut client = AuthClient::with_origin(self.link.sender.clone(), self.origin.clone());
+        let token = answer(client.authenticate(Request::new(credentials))).await?.token;
+        let mut token: MetadataValue<Ascii> = token.parse().map_err(|_| "the token of etcd is invalid")?;
+        token.set_sensitive(true);
+        self.token = Some(token);
+        Ok(())
+    }
+
+    /// Logs in again if a call failed for this reason because its token has ended. Returns whether there is a new token.
+    pub async fn renew_token(&mut self, reason: &str) -> bool {
+        self.token.is_some() && is_token_refused(reason) && self.log_in().await.is_ok()
     }
 
     /// The address from which this process reaches the server.

@@ -108,6 +108,11 @@ fn etcd_with_tls_and_a_login() {
     until_status(&weir, &etcd, "a", "in_force", etcd.revision(KEY));
     etcd.put(KEY, config(&upstream, 2000));
     until_limit(&weir, "2000");
+    until_status(&weir, &etcd, "a", "in_force", etcd.revision(KEY));
+    // A report after the end of the token needs another login.
+    Etcd::wait_until_tokens_end();
+    etcd.put(KEY, config(&upstream, 2500));
+    until_status(&weir, &etcd, "a", "in_force", etcd.revision(KEY));
     // The token of the login ends with the process of etcd, and the replica logs in again.
     etcd.kill();
     etcd.restart();
