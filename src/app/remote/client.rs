@@ -8,6 +8,7 @@ use http::header::{ACCEPT, AUTHORIZATION, ETAG, IF_NONE_MATCH};
 use http::uri::Scheme;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use tokio::runtime::Builder;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::address::RemoteAddress;
@@ -35,6 +36,7 @@ pub(super) enum Client {
 pub(super) struct EtcdKey {
     pub(super) servers: EtcdServers,
     pub(super) key: Arc<str>,
+    source: Arc<Source>,
 }
 
 /// A document behind a URL.
@@ -44,6 +46,14 @@ pub(super) struct Page {
     /// `None` without TLS.
     tls: Option<ClientTls>,
     authorization: Option<HeaderValue>,
+    source: Arc<Source>,
+}
+
+/// An address, and the files with the credentials for it.
+#[derive(Debug)]
+struct Source {
+    address: RemoteAddress,
+    options: RemoteOptions,
 }
 
 impl Client {
@@ -52,6 +62,12 @@ impl Client {
     /// # Errors
     /// The file or variable that cannot be used.
     pub(super) fn new(address: &RemoteAddress, options: &RemoteOptions) -> Result<Self, String> {
+        Self::of(&Arc::new(Source { address: address.clone(), options: options.clone() }))
+    }
+
+    /// Reads the files of `source`.
+    fn of(source: &Arc<Source>) -> Result<Self, String> {
+        let (Source { address, options }, of) = (&**source, Arc::clone(source));
         let tls = |is_tls: bool, protocol| match (is_tls, options.tls.is_empty()) {
             (true, _) => options.tls.read(protocol).map(Some),
             (false, true) => Ok(None),
@@ -64,13 +80,19 @@ impl Client {
                     tls: tls(*is_tls, Protocol::H2)?,
                     login: options.login()?,
                 };
-                Self::Etcd(EtcdKey { servers, key: key.as_str().into() })
+                Self::Etcd(EtcdKey { servers, key: key.as_str().into(), source: of })
             }
             RemoteAddress::Http(url) => {
                 let tls = tls(url.scheme() == Some(&Scheme::HTTPS), Protocol::Http1)?;
-                Self::Http(Page { url: url.clone(), tls, authorization: options.authorization()? })
+                Self::Http(Page { url: url.clone(), tls, authorization: options.authorization()?, source: of })
             }
         })
+    }
+
+    /// Reads the files of `source` on another thread: they may be on a network.
+    async fn read_again(source: &Arc<Source>) -> Result<Self, String> {
+        let source = Arc::clone(source);
+        spawn_blocking(move || Self::of(&source)).await.unwrap_or_else(|error| Err(error.to_string()))
     }
 
     /// Reads the newest version, on a runtime of its own.
@@ -109,6 +131,17 @@ impl EtcdKey {
     pub(super) fn range(&self) -> KeyRange {
         KeyRange::Key(self.key.to_string())
     }
+
+    /// Takes the credentials that the files have now.
+    ///
+    /// # Errors
+    /// The file that cannot be used. The known credentials stay.
+    pub(super) async fn renew(&mut self) -> Result<(), String> {
+        if let Client::Etcd(new) = Client::read_again(&self.source).await? {
+            *self = new;
+        }
+        Ok(())
+    }
 }
 
 /// The version of a key that was read, and the revision of etcd.
@@ -132,6 +165,30 @@ impl Page {
     /// Reads the document. `None` if it is the version `known`, as the server says.
     pub(super) async fn get(&self, known: Option<&Version>) -> Result<Option<Version>, String> {
         timeout(TIMEOUT, self.ask(known)).await.map_err(|_| "the answer takes too long".to_owned())?
+    }
+
+    /// As [`Self::get`]. After a failure, asks again if the files have other credentials now.
+    pub(super) async fn get_or_renew(&mut self, known: Option<&Version>) -> Result<Option<Version>, String> {
+        let reason = match self.get(known).await {
+            Err(reason) => reason,
+            read => return read,
+        };
+        match self.renew().await {
+            Ok(true) => self.get(known).await,
+            Ok(false) => Err(reason),
+            Err(unreadable) => Err(format!("{reason}; {unreadable}")),
+        }
+    }
+
+    /// Takes the credentials that the files have now. Returns whether they are others.
+    ///
+    /// # Errors
+    /// The file that cannot be used. The known credentials stay.
+    pub(super) async fn renew(&mut self) -> Result<bool, String> {
+        let Client::Http(new) = Client::read_again(&self.source).await? else { return Ok(false) };
+        let is_other = (&new.tls, &new.authorization) != (&self.tls, &self.authorization);
+        *self = new;
+        Ok(is_other)
     }
 
     async fn ask(&self, known: Option<&Version>) -> Result<Option<Version>, String> {

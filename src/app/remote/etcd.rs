@@ -9,7 +9,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::client::{EtcdKey, version};
 use super::version::{Report, Version};
 use crate::base::telemetry::Metrics;
-use crate::fleet::etcd::{FollowAttempts, KeyRange, Session};
+use crate::fleet::etcd::{FollowAttempts, Session};
 
 /// The time after which the report of a dead replica vanishes.
 const STATUS_TTL: Duration = Duration::from_secs(15);
@@ -37,12 +37,15 @@ impl Channels {
 }
 
 /// Watches until dropped.
-pub(super) async fn follow(place: EtcdKey, mut channels: Channels) {
+pub(super) async fn follow(mut place: EtcdKey, mut channels: Channels) {
     let mut status = StatusEntry::new(status_key(&place.key, &channels.reports.borrow().replica));
     let mut attempts = FollowAttempts::new("the configuration in etcd cannot be watched; the one in force stays");
     loop {
-        let reason = follow_once(&place, &mut channels, &mut status, &mut attempts).await;
+        let mut reason = follow_once(&place, &mut channels, &mut status, &mut attempts).await;
         channels.metrics.remote_config.reachable.set(0);
+        if let Err(unreadable) = place.renew().await {
+            reason = format!("{reason}; {unreadable}");
+        }
         attempts.failed(reason).await;
     }
 }
@@ -57,7 +60,7 @@ async fn follow_once(
     let opened = async {
         let session = Session::open(&place.servers, attempts.number()).await?;
         let (version, revision) = place.get(&session).await?;
-        let watch = session.watch(&KeyRange::Key(place.key.to_string()), revision + 1).await?;
+        let watch = session.watch(&place.range(), revision + 1).await?;
         Ok::<_, String>((session, version, watch))
     };
     let (mut session, newest, mut watch) = match opened.await {

@@ -9,13 +9,13 @@ use super::etcd::Channels;
 use crate::fleet::etcd::Backoff;
 
 /// Polls `page` every `every` until dropped. After a failure it polls earlier, at first.
-pub(super) async fn poll(page: Page, every: Duration, channels: Channels) {
+pub(super) async fn poll(mut page: Page, every: Duration, channels: Channels) {
     let mut backoff = Backoff::default();
     let mut last_reason = None;
     loop {
         let known = channels.versions.borrow().clone();
         let mut pause = every;
-        match page.get(known.as_ref()).await {
+        match page.get_or_renew(known.as_ref()).await {
             Ok(version) => {
                 channels.metrics.remote_config.reachable.set(1);
                 backoff.reset();
@@ -35,7 +35,9 @@ pub(super) async fn poll(page: Page, every: Duration, channels: Channels) {
         }
         tokio::select! {
             () = sleep(pause) => {}
-            () = channels.again.notified() => {}
+            () = channels.again.notified() => {
+                let _ = page.renew().await; // a failed reading tells of the files
+            }
         }
     }
 }

@@ -106,6 +106,45 @@ fn a_start_without_the_server_uses_the_last_good_version() {
     assert!(said(&output).contains("500 Internal Server Error; and no last good configuration"), "{output:?}");
 }
 
+/// A server that rotates its tokens: the file of the token is read again when the server refuses the known one.
+#[test]
+fn a_token_may_change() {
+    let (upstream, document) = (Upstream::start(), Document::default());
+    document.set("\"1\"", &config(&upstream, 1000));
+    let valid = Arc::new(Mutex::new("hunter1"));
+    let (served, expected) = (document.clone(), Arc::clone(&valid));
+    let server = Upstream::answering(move |request: &Received, stream| {
+        let is_valid = request.header("authorization") == Some(format!("Bearer {}", expected.lock().unwrap()));
+        let refusal = "HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n".to_owned();
+        let _ = stream.write_all(if is_valid { served.answer(None) } else { refusal }.as_bytes());
+        false
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, "hunter1\n").unwrap();
+    let options = ["--config-poll", "100ms", "--config-token", token.to_str().unwrap()];
+    let weir = start(&format!("http://{}/", server.address()), &options);
+    until_limit(&weir, "1000");
+
+    std::fs::write(&token, "hunter2\n").unwrap();
+    *valid.lock().unwrap() = "hunter2";
+    document.set("\"2\"", &config(&upstream, 2000));
+    until_limit(&weir, "2000");
+    assert!(weir.lines().iter().all(|line| !line.contains("cannot be fetched")), "the change is no failure");
+
+    // The known token stays while the file cannot be read.
+    std::fs::remove_file(&token).unwrap();
+    document.set("\"3\"", &config(&upstream, 3000));
+    until_limit(&weir, "3000");
+    *valid.lock().unwrap() = "hunter3";
+    document.set("\"4\"", &config(&upstream, 4000));
+    weir.wait_for_line("401 Unauthorized; cannot read the token");
+    assert_eq!(shown_limit(&weir).as_deref(), Some("3000"));
+    std::fs::write(&token, "hunter3\n").unwrap();
+    until_limit(&weir, "4000");
+    assert!(weir.lines().iter().all(|line| !line.contains("hunter")));
+}
+
 /// A server of `document` over TLS, and the heads that it has read.
 fn tls_server(cert: &Cert, document: Document) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
