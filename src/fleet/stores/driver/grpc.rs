@@ -36,6 +36,8 @@ pub(in crate::fleet::stores) struct Caller {
     origin: Box<str>,
     /// The proof of a login, as etcd reads it.
     pub(in crate::fleet::stores) token: Option<HeaderValue>,
+    /// The number of the server, if there are several.
+    pub(in crate::fleet::stores) server: usize,
     /// Notified when the server refuses the token, which ends the connection: the next one has another token.
     refused: Arc<Notify>,
 }
@@ -68,7 +70,7 @@ where
     let begun = client::Builder::new().enable_push(false).handshake::<_, Bytes>(stream).await;
     let (send, connection) = begun.map_err(|error| broken(&error))?;
     let refused = Arc::new(Notify::new());
-    let caller = Caller { send, origin, token: None, refused: Arc::clone(&refused) };
+    let caller = Caller { send, origin, token: None, server: 0, refused: Arc::clone(&refused) };
     let driver = async move {
         select! {
             () = refused.notified() => tracing::debug!("a connection to a store ended with its token"),

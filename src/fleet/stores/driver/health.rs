@@ -205,7 +205,7 @@ impl Health {
         self.news.subscribe()
     }
 
-    /// The address has changed.
+    /// The address has changed, or connections may not answer.
     pub(in crate::fleet::stores) fn moved(&self) {
         self.news.send_replace(());
     }

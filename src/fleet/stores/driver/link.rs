@@ -50,8 +50,8 @@ pub(in crate::fleet::stores) trait Server:
         self.connection_failed(error);
     }
 
-    /// A probe or a warm-up has failed. If there are several servers, the next connection goes to another one.
-    fn try_another(&self) {}
+    /// A connection does not answer. If there are several servers, the next connection goes to another one.
+    fn leave(&self, _: &Self::Connection) {}
 
     /// Whether a connection answers within a few times the timeout of calls.
     fn answers(&self, connection: &Self::Connection) -> impl Future<Output = bool> + Send;
@@ -212,7 +212,7 @@ async fn drive<S: Server>(node: &S, opened: Opened<S::Connection>, news: &mut wa
         // The node answers again, but perhaps this connection does not: the kernel notices that only later.
         select! {
             () = &mut driver => return,
-            is_alive = node.answers(&connection) => if !is_alive { return },
+            is_alive = node.answers(&connection) => if !is_alive { return node.leave(&connection) },
         }
     }
 }

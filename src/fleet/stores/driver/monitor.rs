@@ -27,13 +27,12 @@ pub(super) async fn monitor<K: Driven>(store: Arc<Shared<K>>, link: Arc<Link<K::
         if let Some(at) = node.probe_at() {
             // Another server may have its place.
             store.lost.notify_one();
-            let attempt = || async { probe(&store, node).await.inspect_err(|_| node.try_another()) };
-            let probed = async { timeout(K::STEP_MAX, persist(attempt, ConnectError::is_of_connection)).await? };
+            let probed =
+                async { timeout(K::STEP_MAX, persist(|| probe(&store, node), ConnectError::is_of_connection)).await? };
             node.probe(at, probed).await;
             store.outbox.unpark();
         } else if node.generation().is_none() {
             if let Err(error) = warm(&store, node, &*mirrors).await {
-                node.try_another();
                 node.unreachable(&error);
             }
             store.outbox.unpark();
@@ -62,10 +61,11 @@ async fn probe<K: Driven>(store: &Arc<Shared<K>>, node: &Arc<K::Node>) -> Result
         }
         Ok(())
     };
-    select! {
+    let probed = select! {
         probed = probed => probed,
         () = &mut driver => Err(Failure::Broken.into()),
-    }
+    };
+    probed.inspect_err(|_| node.leave(&connection))
 }
 
 /// Tells a node that is about to decide again what it has missed. What is late is told while the node decides.
@@ -117,8 +117,9 @@ async fn warm<K: Driven>(
             }
         }
     };
-    select! {
+    let warmed = select! {
         warmed = warmed => warmed,
         () = &mut driver => Err(Failure::Broken.into()),
-    }
+    };
+    warmed.inspect_err(|_| node.leave(&connection))
 }

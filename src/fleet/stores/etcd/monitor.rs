@@ -91,13 +91,13 @@ fn clock_key(store: &EtcdStore) -> Vec<u8> {
 mod tests {
     use std::sync::Arc;
 
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
     use crate::base::telemetry::Metrics;
     use crate::base::time::Clock;
     use crate::engine::store::backend::{Backend as _, Mirror, Mirrors, OnFailure};
-    use crate::fleet::stores::driver::{Login, NodeAddress};
+    use crate::fleet::stores::driver::{Link, Login, NodeAddress, Server as _};
     use crate::fleet::stores::etcd::settings::EtcdSettings;
 
     struct NoMirrors;
@@ -108,9 +108,8 @@ mod tests {
         }
     }
 
-    /// The members accept connections and never answer, like a process that was stopped.
-    #[tokio::test(start_paused = true)]
-    async fn a_silent_member_is_left_for_the_next_one() {
+    /// A store of three members that accept connections and never answer, like a process that was stopped.
+    async fn silent() -> (Arc<EtcdStore>, Vec<TcpListener>) {
         let (mut members, mut servers) = (Vec::new(), Vec::new());
         for _ in 0..3 {
             let member = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -126,15 +125,38 @@ mod tests {
             prefix: "weir".into(),
             on_failure: OnFailure::Split,
         };
-        let store = EtcdStore::new(settings, None, Clock::start(), &Metrics::new("", "").unwrap());
-        let running = tokio::spawn(store.run(Arc::new(NoMirrors)));
+        (EtcdStore::new(settings, None, Clock::start(), &Metrics::new("", "").unwrap()), members)
+    }
+
+    /// Waits for a connection to each of these members, in this order. Returns them, because a member that closes them
+    /// does not hang.
+    async fn connections(members: &[TcpListener], indices: &[usize]) -> Vec<TcpStream> {
         let mut open = Vec::new();
-        // The monitor begins with the first member; each probe that fails moves on. The first member also has the
-        // connection that the monitor keeps open.
-        for index in [0, 0, 1, 2, 0, 1] {
-            let accepted = timeout(Duration::from_mins(1), members[index].accept()).await;
-            open.push(accepted.unwrap_or_else(|_| panic!("no connection to {index}")).unwrap());
+        for index in indices {
+            let accepted = timeout(Duration::from_mins(1), members[*index].accept()).await;
+            open.push(accepted.unwrap_or_else(|_| panic!("no connection to {index}")).unwrap().0);
         }
+        open
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_goes_to_the_next_member_after_a_silent_one() {
+        let (store, members) = silent().await;
+        let running = tokio::spawn(store.run(Arc::new(NoMirrors)));
+        // The first member also has the connection that the monitor keeps open.
+        let _open = connections(&members, &[0, 0, 1, 2, 0, 1]).await;
         running.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_connections_leave_a_silent_member_for_one_other() {
+        let (store, members) = silent().await;
+        let _links = [0; 3].map(|_| Link::new(Arc::clone(&store.node)));
+        let mut open = connections(&members, &[0, 0, 0]).await;
+        for next in [1, 2, 0] {
+            store.node.failed(Failure::Timeout, "late");
+            store.node.succeeded();
+            open.extend(connections(&members, &[next, next, next]).await);
+        }
     }
 }

@@ -54,6 +54,12 @@ impl Node {
         })
     }
 
+    /// Asks the member after this one first, unless another one is asked first already: several connections may leave it.
+    fn leave_member(&self, index: usize) {
+        let next = (index + 1) % self.servers.len().max(1);
+        let _ = self.first.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     async fn log_in(&self, opened: Opened<Caller>) -> Result<Opened<Caller>, ConnectError> {
         let (Some(user), Some(password)) = (&self.login.user, &self.login.password) else { return Ok(opened) };
         let question = AuthenticateRequest { name: user.to_string(), password: password.reveal().to_owned() };
@@ -95,9 +101,10 @@ impl Server for Node {
             let Some(NodeAddress::Tcp { host, port }) = self.servers.get(index) else { continue };
             let opened = timeout(CONNECT_MAX, grpc::open((host, *port), self.tls.as_ref())).await;
             match opened.unwrap_or_else(|_| Err(ConnectError::timeout())) {
-                Ok(opened) => {
+                Ok(mut opened) => {
+                    opened.connection.server = index;
                     self.first.store(index, Ordering::Relaxed);
-                    return self.log_in(opened).await;
+                    return self.log_in(opened).await.inspect_err(|_| self.leave_member(index));
                 }
                 Err(failed) => error = failed,
             }
@@ -105,16 +112,18 @@ impl Server for Node {
         Err(error)
     }
 
+    /// A member that hangs, or that has lost the others, keeps its connections. So all of them are checked.
     fn failed(&self, failure: Failure, text: &str) {
-        if matches!(failure, Failure::Timeout | Failure::Connection | Failure::Broken) {
-            self.try_another();
+        match failure {
+            Failure::Timeout | Failure::Connection => self.moved(),
+            Failure::Broken => self.leave_member(self.first.load(Ordering::Relaxed)),
+            _ => {}
         }
         self.call_failed(failure, text);
     }
 
-    /// A member that hangs still accepts connections.
-    fn try_another(&self) {
-        self.first.fetch_add(1, Ordering::Relaxed);
+    fn leave(&self, connection: &Caller) {
+        self.leave_member(connection.server);
     }
 
     async fn answers(&self, connection: &Caller) -> bool {
