@@ -275,6 +275,8 @@ impl Scheme {
         if kind == AlgorithmName::Concurrency {
             let help = "use `max`, the number of units that may be in flight";
             table.fault_if_present("rate", ("does not apply to `concurrency`", help));
+            let help = "a unit in flight comes back as it was taken, when its request ends";
+            table.fault_if_present("settle", ("does not apply to `concurrency`", help));
         }
         for (option, kinds) in OWNERS.iter().filter(|(_, kinds)| !kinds.contains(&kind)) {
             // An option that this table never has is noted as unknown elsewhere.

@@ -222,6 +222,7 @@ algorithm = "sliding_log""#), @r#"
     "#);
     insta::assert_snapshot!(said_of(r#"rate = "5/s"
 burst = 3
+settle = { by = "elapsed_ms" }
 algorithm = "concurrency""#), @r#"
     error: `limit.max` is missing
      --> weir.toml:1:1
@@ -246,6 +247,14 @@ algorithm = "concurrency""#), @r#"
       |         ^
       |
       = help: remove it: `max` limits the units in flight
+
+    error: `limit.settle`: does not apply to `concurrency`
+     --> weir.toml:6:10
+      |
+    6 | settle = { by = "elapsed_ms" }
+      |          ^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: a unit in flight comes back as it was taken, when its request ends
     "#);
     insta::assert_snapshot!(said_of(r#"algorithm = "fixed_window"
 align = "frist"

@@ -58,8 +58,6 @@ pub(super) struct Terms {
     /// Whether clients see their standing with the limit.
     is_shown: bool,
     after: Option<Arc<AfterResponse>>,
-    /// Whether the charge can be corrected: a unit in flight comes back as it was taken, when its request ends.
-    settles: bool,
     cost: u64,
     began: Timestamp,
     meter: Option<Meter>,
@@ -112,9 +110,7 @@ impl Terms {
             return None;
         }
         let after = limit.after.clone();
-        let settles = !rule.is_released();
-        let settle = after.as_ref().and_then(|after| after.settle.as_ref()).filter(|_| settles);
-        let meter = settle.and_then(|settle| {
+        let meter = after.as_ref().and_then(|after| after.settle.as_ref()).and_then(|settle| {
             let every = Duration::from_nanos(settle.every_ns?);
             Some(Meter::start((Arc::clone(state), key, rule.clone()), settle.max_debt, every, cost))
         });
@@ -126,7 +122,7 @@ impl Terms {
             (is_shown && adaptation::bound(rule).is_some()).then_some(Learner::Bound)
         };
         let has_ended = AtomicBool::new(false);
-        Some(Box::new(Self { is_shown, after, settles, cost, began, meter, grown: 0, learner, has_ended }))
+        Some(Box::new(Self { is_shown, after, cost, began, meter, grown: 0, learner, has_ended }))
     }
 
     /// Units charged so far.
@@ -167,12 +163,12 @@ impl Terms {
     }
 
     fn settle(&self) -> Option<&Settle> {
-        self.after.as_ref()?.settle.as_ref().filter(|_| self.settles)
+        self.after.as_ref()?.settle.as_ref()
     }
 
     /// The rule by which the charge is settled, if that is by numbers of the body.
     pub(super) fn body_units(&self) -> Option<&Arc<BodyUnits>> {
-        self.after.as_ref().filter(|_| self.settles)?.body_units()
+        self.after.as_ref()?.body_units()
     }
 
     /// The debt beyond which the limit cuts a stream, if it does.
@@ -261,14 +257,14 @@ impl BillItem {
             self.cost = 0;
             return true;
         }
-        let Some(&Settle { ref by, max_debt, .. }) = self.terms.settle() else { return false };
-        let owed = match by {
+        let Some(settle) = &after.settle else { return false };
+        let owed = match &settle.by {
             SettleBy::ElapsedMs | SettleBy::ResponseBytes | SettleBy::Body(_) => None,
             SettleBy::Header(name) => fields.first(name.as_str()).and_then(number),
             SettleBy::Status(units) => units.iter().find(|(set, _)| set.contains(status)).map(|(_, units)| *units),
         };
         if let Some(owed) = owed {
-            self.correct(owed, max_debt);
+            self.correct(owed, settle.max_debt);
         }
         owed.is_some()
     }
