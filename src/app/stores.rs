@@ -157,16 +157,7 @@ mod tests {
 
     use super::*;
     use crate::config;
-    use crate::engine::store::backend::Mirror;
-
-    /// A process that knows no keys.
-    struct NoMirrors;
-
-    impl Mirrors for NoMirrors {
-        fn visit(&self, _: &str, _: usize, _: &mut dyn FnMut(&Mirror<'_>)) -> bool {
-            false
-        }
-    }
+    use crate::engine::store::testing::NoMirrors;
 
     fn made(text: &str, before: &[RemoteStore], clock: Clock, metrics: &Metrics) -> Vec<RemoteStore> {
         let text = format!("[upstream]\nurl = 'http://127.0.0.1:9'\n{text}");

@@ -12,8 +12,8 @@ use crate::base::time::{Clock, Timestamp};
 use crate::engine::limit::late::LateByRate;
 use crate::engine::limit::{Algorithm, Key};
 use crate::engine::store::backend::{
-    Backend, Connections, KeyServer, Mirrors, OnFailure, REFUND_NS, RedisReceipt, RemoteReceipt, RemoteStore, SendPart,
-    Settlement, Unavailable,
+    Backend, Connections, KeyServer, Mirror, Mirrors, OnFailure, REFUND_NS, RedisReceipt, RemoteReceipt, RemoteStore,
+    SendPart, Settlement, Unavailable,
 };
 
 /// What a store would hear of.
@@ -21,6 +21,15 @@ use crate::engine::store::backend::{
 pub(crate) enum News {
     GiveBack(RemoteReceipt),
     Settle { limit: Box<str>, key: Key, rule: Algorithm, extra: i64, late: LateByRate, max_debt: u64 },
+}
+
+/// A process that knows no keys.
+pub(crate) struct NoMirrors;
+
+impl Mirrors for NoMirrors {
+    fn visit(&self, _: &str, _: usize, _: &mut dyn FnMut(&Mirror<'_>)) -> bool {
+        false
+    }
 }
 
 /// The metrics of all these stores, which no test reads.

@@ -96,17 +96,10 @@ mod tests {
     use super::*;
     use crate::base::telemetry::Metrics;
     use crate::base::time::Clock;
-    use crate::engine::store::backend::{Backend as _, Mirror, Mirrors, OnFailure};
+    use crate::engine::store::backend::{Backend as _, OnFailure};
+    use crate::engine::store::testing::NoMirrors;
     use crate::fleet::stores::driver::{Link, Login, NodeAddress, Server as _};
     use crate::fleet::stores::etcd::settings::EtcdSettings;
-
-    struct NoMirrors;
-
-    impl Mirrors for NoMirrors {
-        fn visit(&self, _: &str, _: usize, _: &mut dyn FnMut(&Mirror<'_>)) -> bool {
-            false
-        }
-    }
 
     /// A store of three members that accept connections and never answer, like a process that was stopped.
     async fn silent() -> (Arc<EtcdStore>, Vec<TcpListener>) {
