@@ -109,7 +109,7 @@ impl<'s> Tree<'s> {
     fn resolve(&self, path: &[String], depth: usize) -> Target {
         let mut at = 0;
         while let Some(name) = path.get(at).filter(|_| self.by_module.contains_key(&path[..=at])) {
-            debug_assert!(!name.is_empty());
+            assert!(!name.is_empty());
             at += 1;
         }
         let Some(name) = path.get(at) else { return Target::Module };

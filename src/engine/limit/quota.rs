@@ -239,9 +239,8 @@ impl Divisor {
 
     /// `dividend / divisor`, rounded down, for a dividend below 2^63.
     const fn divide(self, dividend: u64) -> u64 {
-        debug_assert!(dividend >> Self::DIVIDEND_BITS == 0);
-        // The dividend is doubled, so that the product is shifted by 64 first, which costs nothing.
-        let product = (dividend << 1) as u128 * self.magic as u128;
+        // The dividend is doubled, so that the product is shifted by 64 first, which costs nothing. Tests check overflows.
+        let product = (dividend * 2) as u128 * self.magic as u128;
         (product >> 64) as u64 >> self.shift
     }
 }

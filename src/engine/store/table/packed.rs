@@ -42,14 +42,14 @@ impl<S: TableState> Keys<S> {
     /// Calls `seen` with a copy of each state that is remembered exactly and not idle at `now`. No lock is held then.
     pub(in crate::engine::store) fn each(&self, now: Timestamp, mut seen: impl FnMut(Key, S)) {
         let is_known = |state: &S| state.idle_at() > now;
-        let copied = self.states.in_blocks(COPY_BYTES, is_known, |bytes| {
+        // Nothing is written, so nothing fails.
+        let _ = self.states.in_blocks(COPY_BYTES, is_known, |bytes| {
             let mut from = Unpacker::new(bytes, ClockShift::default());
             while let Some((key, state)) = entry::<S>(&mut from) {
                 seen(key, state);
             }
             Ok(())
         });
-        debug_assert!(copied.is_ok(), "nothing is written");
     }
 
     /// Adds the keys of a block that are not idle at `now`, whatever the bound. The last state of a key counts.
