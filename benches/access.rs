@@ -3,14 +3,18 @@
 //! `cargo bench --bench access`. Absolute times depend on the machine; compare within one run.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::disallowed_methods)] // it measures
+
+#[path = "support/row.rs"]
+mod row;
 
 use std::fmt::Write as _;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use row::row;
 use weir::config;
 use weir::engine::policy::PathPattern;
 use weir::engine::policy::access::{Access, AccessRule, AccessSpec};
@@ -45,8 +49,7 @@ fn access(networks: impl Iterator<Item = IpNet>) -> Access {
     Access::new(AccessSpec { networks: networks.collect(), paths, ..AccessSpec::default() })
 }
 
-fn look_ups(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("look-up");
+fn look_ups() {
     for count in [10_u32, 10_000, 100_000] {
         let both = access((0..count).map(v4).chain((0..count).map(v6)));
         let listed = |n: u32| v4(scattered(n) % count).addr();
@@ -58,22 +61,19 @@ fn look_ups(criterion: &mut Criterion) {
             // Made beforehand, so that only the look-up is measured; 64 Ki of them, in no order a cache could guess.
             let clients: Vec<IpAddr> = (0..1 << 16).map(client).collect();
             let mut at = 0;
-            group.bench_function(BenchmarkId::new(name, count), |bencher| {
-                bencher.iter(|| {
-                    at = (at + 1) % clients.len();
-                    both.by_address(black_box(clients[at]))
-                });
+            row("look-up", format_args!("{name}/{count}"), || {
+                at = (at + 1) % clients.len();
+                both.by_address(black_box(clients[at]))
             });
         }
         let client = IpAddr::from([192, 0, 2, 1]);
-        group.bench_function(BenchmarkId::new("address and path", count), |bencher| {
-            bencher.iter(|| both.on_arrival(black_box(client), black_box("/api/v1/reports")).is_ok());
+        row("look-up", format_args!("address and path/{count}"), || {
+            both.on_arrival(black_box(client), black_box("/api/v1/reports")).is_ok()
         });
     }
-    group.finish();
 }
 
-fn loading(criterion: &mut Criterion) {
+fn loading() {
     let mut text = String::from("[upstream]\nurl = \"http://127.0.0.1:1\"\n[access]\ndeny = { ip = [\n");
     let mut networks: Vec<IpNet> = (0..10_000).map(v4).collect();
     networks.sort();
@@ -82,13 +82,12 @@ fn loading(criterion: &mut Criterion) {
         writeln!(text, "\"{network}\",").unwrap();
     }
     text += "] }\n";
-    let mut group = criterion.benchmark_group("load");
-    group.sample_size(20);
-    group.bench_function("a configuration with 10000 networks", |bencher| {
-        bencher.iter(|| config::compile(black_box(&text), "bench", Path::new(""), &|_| None).unwrap());
+    row("load", "a configuration with 10000 networks", || {
+        config::compile(black_box(&text), "bench", Path::new(""), &|_| None).unwrap()
     });
-    group.finish();
 }
 
-criterion_group!(benches, look_ups, loading);
-criterion_main!(benches);
+fn main() {
+    look_ups();
+    loading();
+}

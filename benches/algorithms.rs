@@ -3,11 +3,14 @@
 //! `cargo bench --bench algorithms`. Absolute times depend on the machine; compare within one run.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::disallowed_methods)] // it measures
+
+#[path = "support/row.rs"]
+mod row;
 
 use std::hint::black_box;
 
-use criterion::measurement::WallTime;
-use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
+use row::row;
 use weir::base::time::Timestamp;
 use weir::engine::limit::sketch::Sketch;
 use weir::engine::limit::top::Top;
@@ -26,54 +29,46 @@ fn quota() -> Quota {
 }
 
 /// One request each step, at a state that has been at its limit for long.
-fn steady<S: State>(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, rule: &S::Rule) {
+fn steady<S: State>(name: &str, rule: &S::Rule) {
     let (mut state, mut now) = (S::fresh(rule), START);
     let mut step = move || {
         now = now.saturating_add_ns(STEP_NS);
         state.admit(black_box(rule), black_box(1), now)
     };
     (0..20_000).for_each(|_| _ = step());
-    group.bench_function(name, |bencher| bencher.iter(&mut step));
+    row("admit", name, step);
 }
 
-fn admit(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("admit");
-    steady::<token_bucket::State>(&mut group, "token_bucket", &quota());
+fn admit() {
+    steady::<token_bucket::State>("token_bucket", &quota());
     let leaky = |shapes| leaky_bucket::Rule { quota: quota(), shapes };
-    steady::<leaky_bucket::State>(&mut group, "leaky_bucket", &leaky(false));
-    steady::<leaky_bucket::State>(&mut group, "leaky_bucket that shapes", &leaky(true));
+    steady::<leaky_bucket::State>("leaky_bucket", &leaky(false));
+    steady::<leaky_bucket::State>("leaky_bucket that shapes", &leaky(true));
     let first = fixed_window::Rule::from_first(RATE).unwrap();
-    steady::<fixed_window::State>(&mut group, "fixed_window from the first request", &first);
+    steady::<fixed_window::State>("fixed_window from the first request", &first);
     for (name, unit, zone) in [
         ("fixed_window of a second, UTC", Unit::Second, "UTC"),
         ("fixed_window of a second, Berlin", Unit::Second, "Europe/Berlin"),
         ("fixed_window of a day, Berlin", Unit::Day, "Europe/Berlin"),
     ] {
         let rule = fixed_window::Rule::in_calendar(1000, Calendar::new(unit, 1, zone).unwrap()).unwrap();
-        steady::<fixed_window::State>(&mut group, name, &rule);
+        steady::<fixed_window::State>(name, &rule);
     }
-    steady::<sliding_window::State>(&mut group, "sliding_window", &Allowance::new(RATE).unwrap());
-    steady::<sub_window::State>(&mut group, "sub_window of 10", &sub_window::Rule::new(RATE, 10).unwrap());
-    steady::<sub_window::State>(&mut group, "sub_window of 100", &sub_window::Rule::new(RATE, 100).unwrap());
-    steady::<sliding_log::State>(&mut group, "sliding_log of 1000", &sliding_log::Rule::new(RATE).unwrap());
+    steady::<sliding_window::State>("sliding_window", &Allowance::new(RATE).unwrap());
+    steady::<sub_window::State>("sub_window of 10", &sub_window::Rule::new(RATE, 10).unwrap());
+    steady::<sub_window::State>("sub_window of 100", &sub_window::Rule::new(RATE, 100).unwrap());
+    steady::<sliding_log::State>("sliding_log of 1000", &sliding_log::Rule::new(RATE).unwrap());
     let bucket = Algorithm::TokenBucket(quota());
-    steady::<AnyState>(&mut group, "token_bucket as any", &bucket);
-    steady::<AnyState>(
-        &mut group,
-        "two token buckets as any",
-        &Algorithm::Several(vec![bucket.clone(), bucket].into()),
-    );
+    steady::<AnyState>("token_bucket as any", &bucket);
+    steady::<AnyState>("two token buckets as any", &Algorithm::Several(vec![bucket.clone(), bucket].into()));
     let rule = concurrency::Rule::new(10).unwrap();
     let mut state = concurrency::State::fresh(&rule);
-    group.bench_function("concurrency, and its release", |bencher| {
-        bencher.iter(|| {
-            let decision = state.admit(black_box(&rule), black_box(1), START);
-            let receipt = state.receipt(1, START);
-            state.refund(&rule, &receipt, START);
-            decision
-        });
+    row("admit", "concurrency, and its release", || {
+        let decision = state.admit(black_box(&rule), black_box(1), START);
+        let receipt = state.receipt(1, START);
+        state.refund(&rule, &receipt, START);
+        decision
     });
-    group.finish();
 }
 
 /// As uniform as a hash.
@@ -83,26 +78,22 @@ fn key(number: u64) -> Key {
     Key { first: mix(number), second: mix(number + (1 << 40)) }
 }
 
-fn many_keys(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("many keys");
+fn many_keys() {
     let (quota, mut number, mut now) = (quota(), 0_u64, START);
     let mut sketch = Sketch::new(1 << 16, &quota);
-    group.bench_function("sketch of 65536 cells", |bencher| {
-        bencher.iter(|| {
-            (number, now) = ((number + 7919) % 100_000, now.saturating_add_ns(1000));
-            sketch.admit(key(number), black_box(&quota), 1, now).0
-        });
+    row("many keys", "sketch of 65536 cells", || {
+        (number, now) = ((number + 7919) % 100_000, now.saturating_add_ns(1000));
+        sketch.admit(key(number), black_box(&quota), 1, now).0
     });
     let mut top = Top::new(1000);
-    group.bench_function("top of 1000 among 100000", |bencher| {
-        bencher.iter(|| {
-            // A third of all offers go to a few.
-            number = (number + 7919) % 100_000;
-            top.offer(key(if number.is_multiple_of(3) { number % 50 } else { number }), || "198.51.100.7");
-        });
+    row("many keys", "top of 1000 among 100000", || {
+        // A third of all offers go to a few.
+        number = (number + 7919) % 100_000;
+        top.offer(key(if number.is_multiple_of(3) { number % 50 } else { number }), || "198.51.100.7");
     });
-    group.finish();
 }
 
-criterion_group!(benches, admit, many_keys);
-criterion_main!(benches);
+fn main() {
+    admit();
+    many_keys();
+}

@@ -3,14 +3,17 @@
 //! `cargo bench --bench decision`. Absolute times depend on the machine; compare within one run.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::disallowed_methods)] // it measures
 
+#[path = "support/row.rs"]
+mod row;
 #[path = "support/subject.rs"]
 mod subject;
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use row::row;
 use subject::{OTHERS, STRIDE, Subject};
 use weir::base::time::Timestamp;
 
@@ -42,59 +45,45 @@ impl Clients {
     }
 }
 
-fn keys(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("one limit");
+fn keys() {
     for keys in [1_u32, 10_000, 1_000_000, 10_000_000] {
         // All of them are remembered: no sketch takes the place of any.
         let max_keys = (keys >= 1_000_000).then_some(2 * keys);
         let (subject, mut clients) = (Subject::with_room(&[r#"["ip"]"#], max_keys), Clients::new(keys, 0));
-        let id = BenchmarkId::new("keys", keys);
         let mut is_known = false;
-        group.bench_function(id, |bencher| {
+        row("one limit", format_args!("keys/{keys}"), || {
             if !std::mem::replace(&mut is_known, true) {
                 clients.introduce(&subject);
             }
-            bencher.iter(|| clients.ask(&subject));
+            clients.ask(&subject)
         });
     }
-    group.finish();
 }
 
-fn limits(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("10000 keys");
+fn limits() {
     for limits in [1_usize, 2, 4] {
         let (subject, mut clients) = (Subject::by_address(limits), Clients::new(10_000, 0));
         clients.introduce(&subject);
-        group.bench_function(BenchmarkId::new("limits", limits), |bencher| {
-            bencher.iter(|| clients.ask(&subject));
-        });
+        row("10000 keys", format_args!("limits/{limits}"), || clients.ask(&subject));
     }
     let by_both = Subject::new(&[r#"["ip"]"#, r#"["ip", "header:x-api-key"]"#]);
     let mut clients = Clients::new(10_000, 0);
     clients.introduce(&by_both);
-    group.bench_function("limits by address, and by address and header", |bencher| {
-        bencher.iter(|| clients.ask(&by_both));
-    });
-    group.finish();
+    row("10000 keys", "limits by address, and by address and header", || clients.ask(&by_both));
 }
 
 /// Two limits match; the others are for requests that differ in one property.
-fn other_limits(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("limits of which two match");
+fn other_limits() {
     for (name, other) in OTHERS {
         for limits in [2, 10, 100, 1000] {
             let (subject, mut clients) = (Subject::among(limits - 2, other), Clients::new(10_000, 0));
             clients.introduce(&subject);
-            group.bench_function(BenchmarkId::new(name, limits), |bencher| {
-                bencher.iter(|| clients.ask(&subject));
-            });
+            row("limits of which two match", format_args!("{name}/{limits}"), || clients.ask(&subject));
         }
     }
-    group.finish();
 }
 
-fn threads(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("with a second thread");
+fn threads() {
     for (name, offset, keys) in [("other keys", 10_000, 10_000), ("the same key", 0, 1)] {
         let (subject, is_over) = (Subject::by_address(1), AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -105,12 +94,15 @@ fn threads(criterion: &mut Criterion) {
                 }
             });
             let mut clients = Clients::new(keys, 0);
-            group.bench_function(name, |bencher| bencher.iter(|| clients.ask(&subject)));
+            row("with a second thread", name, || clients.ask(&subject));
             is_over.store(true, Ordering::Relaxed);
         });
     }
-    group.finish();
 }
 
-criterion_group!(benches, keys, limits, other_limits, threads);
-criterion_main!(benches);
+fn main() {
+    keys();
+    limits();
+    other_limits();
+    threads();
+}
