@@ -53,7 +53,7 @@ impl Gate {
         })
     }
 
-    /// Listeners all charges from now on.
+    /// Reports all charges from now on.
     pub fn subscribe_deltas(&self) -> Receiver<Delta> {
         self.listeners.subscribe()
     }

@@ -1,6 +1,6 @@
 //! The messages between two replicas.
 //!
-//! A key is two numbers of 64 bits, see `policy/keys/key.rs`. No name of a client is in a message.
+//! A key is two numbers of 64 bits, see `policy/keys/key.rs`. Only bans name clients.
 
 use bytes::Bytes;
 use prost::Message as _;

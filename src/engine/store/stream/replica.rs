@@ -189,16 +189,15 @@ impl Replica {
         self.history.add(limits, &bans, now);
     }
 
-    /// The next message to `peer`; `None` if nothing is due.
-    pub fn next_message(&mut self, peer: PeerId, ledger: &mut dyn Ledger, now: Timestamp) -> Option<Message> {
+    /// The next message to a peer; `None` if nothing is due.
+    pub fn next_message(&mut self, id: PeerId, ledger: &mut dyn Ledger, now: Timestamp) -> Option<Message> {
         let again_ns = self.timing.isolate_after_ns / SENDS;
-        let id = peer;
-        let asked = self.peers.get_mut(&peer).filter(|peer| peer.is_connected)?.asked.take();
+        let asked = self.peers.get_mut(&id).filter(|peer| peer.is_connected)?.asked.take();
         if asked.is_some() {
             // Charges that are in the states go before them.
             self.collect(ledger, now);
         }
-        let peer = self.peers.get_mut(&peer)?;
+        let peer = self.peers.get_mut(&id)?;
         let times = (again_ns, self.timing.isolate_after_ns);
         let batch = peer.next_batch(&self.history, times, now);
         let has_charges = batch.is_some();
@@ -235,15 +234,14 @@ impl Replica {
         })
     }
 
-    /// Takes a message of `peer`. Messages may be due for it after this.
-    pub fn receive(&mut self, peer: PeerId, message: &Message, ledger: &mut dyn Ledger, now: Timestamp) {
+    /// Takes a message of a peer. Messages may be due for it after this.
+    pub fn receive(&mut self, id: PeerId, message: &Message, ledger: &mut dyn Ledger, now: Timestamp) {
         let Timing { interval_ns, isolate_after_ns } = self.timing;
-        let id = peer;
-        if message.echo.is_some() && !self.reaches(peer, now) {
+        if message.echo.is_some() && !self.reaches(id, now) {
             // Charges until now were made in the place of the peer, too.
             self.collect(ledger, now);
         }
-        let Some(peer) = self.peers.get_mut(&peer) else { return };
+        let Some(peer) = self.peers.get_mut(&id) else { return };
         let (is_first, was_known) = (peer.is_new, peer.epoch == message.epoch);
         if !peer.accepts(message.epoch) {
             return;
