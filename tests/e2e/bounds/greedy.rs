@@ -177,11 +177,14 @@ fn ask(weir: &Weir, path: &str, fields: &str) -> Client {
     client
 }
 
-/// An upstream with few connections and few places in its queue. A greedy client gets the two connections and the four
-/// places of its allowance, and no answer; its other requests get 503.
+/// The requests of a greedy client.
+const GREEDY: usize = 20;
+
+/// An upstream with few connections and few places in its queue. `greedy` sends a number of requests of one client, which
+/// gets the three connections and the eight places of its allowance, and no answer; its other requests get 503.
 fn a_small_upstream_serves_others(
     server: &str,
-    greedy: impl FnOnce(&Weir),
+    mut greedy: impl FnMut(&Weir, usize),
     good: impl Fn(&Weir) -> Client,
 ) -> (Upstream, Weir) {
     let (slow, may_end) = slow();
@@ -190,8 +193,10 @@ fn a_small_upstream_serves_others(
         upstream("a", &[&slow], "max_connections = 4\nmax_queued = 10\nqueue_timeout = \"1h\"")
     ));
     let weir = Weir::start_as(&text.replace("[server]", &format!("[server]\n{server}")));
-    greedy(&weir);
+    greedy(&weir, 3);
+    // Until all three have their connections, one of them may be in the queue and take a place of the others.
     slow.wait_until(|slow| slow.received().len() == 3);
+    greedy(&weir, GREEDY - 3);
     weir.wait_for_metric("weir_upstream_queued{upstream=\"a\"}", |queued| queued == 8.0);
     for turn in 0..20 {
         assert_eq!(good(&weir).answer().status, 200, "{turn}");
@@ -213,7 +218,7 @@ fn good_over_h1(weir: &Weir) -> Client {
 #[test]
 fn a_client_with_many_connections_leaves_a_small_upstream_to_others() {
     let mut asking = Vec::new();
-    let greedy = |weir: &Weir| asking.extend((0..20).map(|_| ask(weir, "/slow", "")));
+    let greedy = |weir: &Weir, count| asking.extend((0..count).map(|_| ask(weir, "/slow", "")));
     let _running = a_small_upstream_serves_others("", greedy, good_over_h1);
     let statuses: Vec<_> = asking.iter_mut().map(|client| client.answer().status).collect();
     assert_eq!([200, 503].map(|status| statuses.iter().filter(|is| **is == status).count()), [11, 9]);
@@ -221,21 +226,22 @@ fn a_client_with_many_connections_leaves_a_small_upstream_to_others() {
 
 #[test]
 fn a_client_with_many_streams_leaves_a_small_upstream_to_others() {
-    const STREAMS: usize = 64;
     let (runtime, counts) = (Runtime::new().unwrap(), Arc::<AnswerCounts>::default());
-    let greedy = |weir: &Weir| {
-        runtime.block_on(ask_greedily(STREAMS, Ipv4Addr::LOCALHOST, weir.address(), Arc::clone(&counts)));
+    let greedy = |weir: &Weir, streams| {
+        runtime.block_on(ask_greedily(streams, Ipv4Addr::LOCALHOST, weir.address(), Arc::clone(&counts)));
     };
     let _running = a_small_upstream_serves_others("", greedy, good_over_h1);
     let AnswerCounts { ok, late, .. } = &*counts;
-    until("all have an answer", || [ok, late].map(|count| count.load(Ordering::SeqCst)) == [11, STREAMS - 11]);
+    until("all have an answer", || [ok, late].map(|count| count.load(Ordering::SeqCst)) == [11, GREEDY - 11]);
     runtime.shutdown_background();
 }
 
 #[test]
 fn a_client_behind_a_trusted_proxy_leaves_a_small_upstream_to_others() {
     let mut asking = Vec::new();
-    let greedy = |weir: &Weir| asking.extend((0..20).map(|_| ask(weir, "/slow", "x-forwarded-for: 192.0.2.1\r\n")));
+    let greedy = |weir: &Weir, count| {
+        asking.extend((0..count).map(|_| ask(weir, "/slow", "x-forwarded-for: 192.0.2.1\r\n")));
+    };
     let good = |weir: &Weir| ask(weir, "/", "x-forwarded-for: 192.0.2.2\r\n");
     let _running = a_small_upstream_serves_others("trusted_proxies = [\"127.0.0.1\"]", greedy, good);
     let statuses: Vec<_> = asking.iter_mut().map(|client| client.answer().status).collect();
