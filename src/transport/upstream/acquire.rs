@@ -27,6 +27,15 @@ enum Capacity {
     Pending(usize, Rc<PendingConnection>),
 }
 
+/// A request without an open connection. It keeps its counts until it connects, so that no other takes its turn.
+#[derive(Debug, Default)]
+pub(crate) struct Unconnected {
+    /// The endpoint that gets it, if it needs a new connection; none if it may have to wait.
+    first: Option<usize>,
+    active: Option<ActiveRequest>,
+    upstream: Option<UpstreamRequest>,
+}
+
 /// Endpoints on which one request is tried. Each attempt may last as long as the connect timeout.
 const ATTEMPTS_MAX: usize = 3;
 
@@ -36,6 +45,8 @@ type AttemptedEndpoints = smallvec::SmallVec<[usize; ATTEMPTS_MAX]>;
 struct Attempt {
     /// The request already counts at the upstream.
     is_counted: bool,
+    /// The count at the upstream that it has since it looked for an open connection.
+    begun: Option<UpstreamRequest>,
     /// The endpoint to try first, unless it has been drained meanwhile.
     first: Option<usize>,
     /// Endpoints that could not be reached.
@@ -43,33 +54,39 @@ struct Attempt {
 }
 
 impl Endpoints {
-    /// Checks out an open connection without waiting. Errs with the index of the endpoint that gets the request if the
-    /// request needs a new connection, and with none if it may have to wait.
-    pub(crate) fn check_out(&self, requirements: &Requirements) -> Result<Checkout, Option<usize>> {
+    /// Checks out an open connection without waiting.
+    pub(crate) fn check_out(&self, requirements: &Requirements) -> Result<Checkout, Unconnected> {
         if let Some(checkout) = self.pinned_connection(requirements) {
             return Ok(checkout);
         }
         if self.queue().has_waiters() {
-            return Err(None);
+            return Err(Unconnected::default());
         }
-        let index = self.choose(requirements.affinity, &[]).ok_or(None)?;
-        let active = self.begin(requirements).ok_or(Some(index))?;
-        let upstream = self.begin_at_upstream(requirements).ok_or(None)?;
-        let open = self.open_connection(index, requirements);
-        open.map(|checkout| checkout.counted(active.at_upstream(upstream))).ok_or(Some(index))
+        let index = self.choose(requirements.affinity, &[]).ok_or_else(Unconnected::default)?;
+        let first = Some(index);
+        let active = self.begin(requirements).ok_or(Unconnected { first, ..Unconnected::default() })?;
+        let upstream = self.begin_at_upstream(requirements).ok_or_else(Unconnected::default)?;
+        match self.open_connection(index, requirements) {
+            Some(checkout) => Ok(checkout.counted(active.at_upstream(upstream))),
+            None => Err(Unconnected { first, active: Some(active), upstream: Some(upstream) }),
+        }
     }
 
-    /// Opens a connection to the endpoint at `first`, or to another one if that cannot be reached. Waits in the queue if
-    /// no connection may be opened.
+    /// Opens a connection to the endpoint that gets the request, or to another one if that cannot be reached. Waits in the
+    /// queue if no connection may be opened.
     pub(crate) async fn connect(
         &self,
         requirements: &Requirements,
-        first: Option<usize>,
+        Unconnected { first, active, upstream }: Unconnected,
     ) -> Result<Checkout, ConnectError> {
         // Boxed, because it is rare and larger than all other state of a request.
         Box::pin(async {
-            let (active, has_waited) = self.begin_in_turn(requirements).await?;
-            let mut attempt = Attempt { is_counted: false, first, attempted: AttemptedEndpoints::new() };
+            let (active, has_waited) = match active {
+                Some(active) => (active, false),
+                None => self.begin_in_turn(requirements).await?,
+            };
+            let mut attempt =
+                Attempt { is_counted: false, begun: upstream, first, attempted: AttemptedEndpoints::new() };
             let (checkout, upstream) = self.acquire(requirements, &mut attempt).await?;
             let was_queued = has_waited || checkout.was_queued;
             Ok(checkout.counted(active.at_upstream(upstream)).queued(was_queued))
@@ -87,7 +104,7 @@ impl Endpoints {
         let has_others = !self.is_exhausted(&[index]);
         let attempted: AttemptedEndpoints = Some(index).filter(|_| has_others).into_iter().collect();
         let first = self.choose(requirements.affinity, &attempted);
-        let mut attempt = Attempt { is_counted: true, first, attempted };
+        let mut attempt = Attempt { is_counted: true, begun: None, first, attempted };
         let (checkout, _) = Box::pin(self.acquire(requirements, &mut attempt)).await?;
         Ok(checkout)
     }
@@ -140,11 +157,12 @@ impl Endpoints {
         attempt: &mut Attempt,
     ) -> Option<(Capacity, UpstreamRequest)> {
         let first = attempt.first.take().filter(|index| !self.pools()[*index].state.is_draining());
-        if self.queue().has_waiters() {
-            return None; // requests that wait are served first
-        }
-        let upstream =
-            if attempt.is_counted { UpstreamRequest::default() } else { self.begin_at_upstream(requirements)? };
+        let upstream = match attempt.begun.take() {
+            Some(upstream) => upstream,
+            None if self.queue().has_waiters() => return None, // requests that wait are served first
+            None if attempt.is_counted => UpstreamRequest::default(),
+            None => self.begin_at_upstream(requirements)?,
+        };
         let at_first = first.and_then(|index| self.capacity_at(index, requirements));
         let capacity = at_first.or_else(|| self.capacity(requirements, &attempt.attempted))?;
         Some((capacity, upstream))
@@ -289,6 +307,7 @@ impl Endpoints {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::path::Path;
     use std::rc::Rc;
     use std::sync::Arc;
@@ -330,7 +349,7 @@ mod tests {
             health: None,
             eject: None,
             resolve: Resolve::Off,
-            cap: Cap { max_connections: None, max_queued: 10, queue_timeout: QUEUE_TIMEOUT },
+            cap: Cap { max_connections: Some(1), max_queued: 10, queue_timeout: QUEUE_TIMEOUT },
             rewrite_host: false,
             max_idle: None,
             idle_timeout: SECOND,
@@ -355,7 +374,7 @@ mod tests {
     /// How long the request takes, and whether it got the right to open a connection, which then fails.
     async fn connect(endpoints: &Endpoints, requirements: &Requirements) -> (Duration, bool) {
         let began = time::instant_now();
-        let result = endpoints.connect(requirements, Some(0)).await;
+        let result = endpoints.connect(requirements, Unconnected { first: Some(0), ..Unconnected::default() }).await;
         (began.elapsed(), matches!(result, Err(ConnectError::Failed(_))))
     }
 
@@ -406,6 +425,22 @@ mod tests {
             assert_eq!(connected, expected);
             assert!(!client.has_waiters());
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_request_takes_the_turn_of_one_that_is_about_to_connect() {
+        let endpoints = endpoints(&Arc::new(Ceiling::new(100, 1)));
+        let client = Rc::new(Arc::<ClientUsage>::default().enter([10, 0, 0, 1].into(), 1, 9).unwrap());
+        let requirements = requirements(Some(client));
+        let [first, second] = [(); 2].map(|()| endpoints.check_out(&requirements).unwrap_err());
+        let ended = RefCell::new(Vec::new());
+        let connect = async |name, request| {
+            let failed = endpoints.connect(&requirements, request).await;
+            assert!(matches!(failed, Err(ConnectError::Failed(_))), "{name}: {failed:?}");
+            ended.borrow_mut().push(name);
+        };
+        tokio::join!(connect("second", second), connect("first", first));
+        assert_eq!(*ended.borrow(), ["first", "second"]);
     }
 
     /// A reload closes the pool while the connection is being opened, and no request waits for it any more.

@@ -240,9 +240,9 @@ impl<'w> H1Connection<'w> {
         let upstream = admitted.upstream;
         let connected = match admitted.upstream.check_out(&admitted.requirements) {
             Ok(checkout) => Ok(checkout),
-            Err(place) => tokio::select! {
+            Err(unconnected) => tokio::select! {
                 biased;
-                connected = record.connected(admitted.upstream.connect(&admitted.requirements, place)) => connected,
+                connected = record.connected(admitted.upstream.connect(&admitted.requirements, unconnected)) => connected,
                 () = wire.gone() => return Err(NotForwarded::Abandoned),
             },
         };

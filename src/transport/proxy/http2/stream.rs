@@ -196,8 +196,8 @@ async fn receive<'v>(
     let Course { stream, record, admission, .. } = course;
     let checkout = match admitted.upstream.check_out(&admitted.requirements) {
         Ok(checkout) => checkout,
-        Err(place) => {
-            let connected = record.connected(admitted.upstream.connect(&admitted.requirements, place)).await;
+        Err(unconnected) => {
+            let connected = record.connected(admitted.upstream.connect(&admitted.requirements, unconnected)).await;
             connected.map_err(|error| FailedExchange { error, endpoint: None })?
         }
     };
