@@ -42,11 +42,12 @@ pub(super) const WRONG_PASSWORD: Action = Action {
     end: |one| set(one, "requirepass", ""),
 };
 
+/// A killed server forgets what was set while it ran, so `KILL` is the last one.
 pub(super) const ACTIONS: [Action; 7] =
-    [KILL, FREEZE, DISCONNECT, SCRIPT_FLUSH, FLUSH_ALL, OUT_OF_MEMORY, WRONG_PASSWORD];
+    [FREEZE, DISCONNECT, SCRIPT_FLUSH, FLUSH_ALL, OUT_OF_MEMORY, WRONG_PASSWORD, KILL];
 
-/// One of each kind: keys are lost, nothing answers, connections end, and nothing is allowed.
-pub(super) const SOME: [Action; 4] = [KILL, FREEZE, DISCONNECT, WRONG_PASSWORD];
+/// One of each kind: nothing answers, connections end, nothing is allowed, and keys are lost.
+pub(super) const SOME: [Action; 4] = [FREEZE, DISCONNECT, WRONG_PASSWORD, KILL];
 
 /// The servers of a store.
 pub(super) enum Form {
@@ -106,6 +107,13 @@ impl Servers {
     /// A fault of the only server.
     pub(super) fn one(action: Action) -> Box<dyn Fault> {
         Box::new(Self { form: Form::One(Redis::start()), action, of: 1, keys: 1, limit: TOKEN_BUCKET })
+    }
+
+    /// Empties all servers: the next replicas find them as if they were new.
+    pub(super) fn empty(&mut self) {
+        for server in self.form.servers() {
+            server.call(&["FLUSHALL"]);
+        }
     }
 
     fn each(&mut self, what: fn(&mut Redis)) {

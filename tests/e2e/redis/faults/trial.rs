@@ -134,7 +134,7 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
 /// Spends what is left.
 fn spend_rest(fleet: &Fleet, sizes: &Sizes, targets: &[String], lends_for: Duration) -> Samples {
     let mut rest = Samples::default();
-    let step = (20 * targets.len()).max(usize::try_from(sizes.budget / 10).unwrap());
+    let step = (8 * targets.len()).max(usize::try_from(sizes.budget / 10).unwrap());
     let mut spends = || {
         let more = fleet.ask(step, sizes.clients, targets);
         let has_passed = more.passed() > 0;
@@ -157,7 +157,7 @@ fn last_change(count: impl Fn() -> f64, since: Instant) -> Instant {
     const LONGEST: Duration = Duration::from_secs(10);
     let (mut before, mut last) = (count(), since);
     while last.elapsed().max(since.elapsed().saturating_sub(LONGEST)) < QUIET {
-        wait(Duration::from_millis(60));
+        wait(Duration::from_millis(100));
         let now = count();
         if now != before {
             (before, last) = (now, Instant::now());
