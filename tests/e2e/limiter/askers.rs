@@ -45,16 +45,16 @@ fn patient(address: SocketAddr) -> String {
     format!("service = \"http://{address}\"\ntimeout = \"5s\"")
 }
 
-/// Limits of 100 from which nothing comes back during a test.
+/// Limits of 40 from which nothing comes back during a test.
 const LIMITS: [&str; 8] = [
-    "rate = \"100/day\"",
-    "rate = \"10/day\"\nburst = 100",
-    "algorithm = \"leaky_bucket\"\nrate = \"100/day\"",
-    "algorithm = \"fixed_window\"\nrate = \"100/week\"",
-    "algorithm = \"fixed_window\"\nrate = \"100/day\"\nalign = \"first\"",
-    "algorithm = \"sliding_log\"\nrate = \"100/day\"",
-    "algorithm = \"sub_window\"\nrate = \"100/week\"",
-    "rate = [\"200/h\", \"100/day\"]",
+    "rate = \"40/day\"",
+    "rate = \"4/day\"\nburst = 40",
+    "algorithm = \"leaky_bucket\"\nrate = \"40/day\"",
+    "algorithm = \"fixed_window\"\nrate = \"40/week\"",
+    "algorithm = \"fixed_window\"\nrate = \"40/day\"\nalign = \"first\"",
+    "algorithm = \"sliding_log\"\nrate = \"40/day\"",
+    "algorithm = \"sub_window\"\nrate = \"40/week\"",
+    "rate = [\"80/h\", \"40/day\"]",
 ];
 
 #[test]
@@ -65,9 +65,9 @@ fn exactly_the_limit_passes() {
     let calls = || limiter.metric("weir_grpc_checks_total{result=\"refused\",service=\"charges\"}");
     for (index, limit) in LIMITS.iter().enumerate() {
         let before = calls();
-        let answers = fleet.ask(300, 8, &[format!("/l{index}")]);
+        let answers = fleet.ask(120, 8, &[format!("/l{index}")]);
         answers.assert_only(&[200, 429]);
-        assert_eq!(answers.passed(), 100, "{limit}");
+        assert_eq!(answers.passed(), 40, "{limit}");
         assert_eq!(fleet.fallbacks(), 0.0, "{limit}");
         // Once a key is denied, the limiter is not asked about it again.
         let calls = calls() - before;
@@ -101,7 +101,7 @@ fn what_a_service_does_not_get_is_given_back() {
     let paths = ["/l0", "/l1", "/l2", "/l3"];
     let address = upstream.stop();
     for (limit, path) in rows.iter().zip(paths) {
-        let answers = fleet.ask(250, 8, &[path]);
+        let answers = fleet.ask(100, 8, &[path]);
         assert_eq!(answers.passed(), 0, "{limit}");
         assert!(answers.count(502) + answers.count(503) > 0, "{limit}: {:?}", answers.0.first());
     }
@@ -110,10 +110,10 @@ fn what_a_service_does_not_get_is_given_back() {
         let mut passed = 0;
         until(&format!("all units of {limit}"), || {
             passed += fleet.ask(20, 2, &[path]).passed();
-            passed >= 100
+            passed >= 40
         });
-        assert_eq!(passed + fleet.ask(200, 4, &[path]).passed(), 100, "{limit}");
-        assert_eq!((upstream.count(path), fleet.fallbacks()), (100, 0.0), "{limit}");
+        assert_eq!(passed + fleet.ask(80, 4, &[path]).passed(), 40, "{limit}");
+        assert_eq!((upstream.count(path), fleet.fallbacks()), (40, 0.0), "{limit}");
     }
 }
 
@@ -191,12 +191,12 @@ fn limits_settle_hold_and_watch() {
 fn a_killed_limiter_refills_nothing() {
     let upstream = Upstream::start();
     // So much that units are left when the second one decides, however late it starts.
-    let limit = over_all("rate = \"1/h\"\nburst = 600");
+    let limit = over_all("rate = \"1/h\"\nburst = 300");
     let first = limiter(&upstream, ANY_PORT, &limit);
     let address = first.grpc();
     let fleet = askers(&upstream, &patient(address), &limit);
-    assert_eq!(fleet.ask(100, 4, &["/"]).passed(), 100);
-    let pace = Duration::from_millis(80);
+    assert_eq!(fleet.ask(50, 4, &["/"]).passed(), 50);
+    let pace = Duration::from_millis(160);
     let mut second = None;
     let during = fleet.during(4, pace, &["/"], || {
         drop(first);
@@ -206,17 +206,17 @@ fn a_killed_limiter_refills_nothing() {
         fleet.wait_for_stores(true);
     });
     during.assert_only(&[200, 429]);
-    let mut passed = 100 + during.passed();
+    let mut passed = 50 + during.passed();
     let mut ask = |requests: usize| {
         let rest = fleet.ask(requests, 4, &["/"]);
         rest.assert_only(&[200, 429]);
         passed += rest.passed();
         passed
     };
-    until("almost all units", || ask(100) >= 560);
-    ask(200);
+    until("almost all units", || ask(50) >= 280);
+    ask(100);
     // What was in flight as it was killed, and as it decided again, may count on one side only.
-    assert!(passed <= 600 + 16, "{passed} of 600");
+    assert!(passed <= 300 + 16, "{passed} of 300");
     assert!(second.unwrap().metric("weir_grpc_checks_total{result=\"allowed\",service=\"charges\"}") > 0.0);
 }
 

@@ -26,7 +26,7 @@ fn exactly_the_limit_passes() {
     let fleet = start(&upstream, &shared(&patient(&redis), &over_paths(&LIMITS)));
     for (index, limit) in LIMITS.iter().enumerate() {
         let (path, before) = (format!("/l{index}"), redis.calls("evalsha"));
-        let answers = fleet.ask(2000, 12, &[&path]);
+        let answers = fleet.ask(400, 12, &[&path]);
         answers.assert_only(&[200, 429]);
         assert_eq!(answers.passed(), 100, "{limit}");
         assert_eq!(upstream.count(&path), 100, "{limit}");
@@ -34,7 +34,7 @@ fn exactly_the_limit_passes() {
         // Each replica heard of the end of the units once, or while as many were asked as there are clients.
         let calls = redis.calls("evalsha");
         assert!(calls - before < 100 + 4 * 12, "{limit}: {before} to {calls} calls");
-        assert_eq!(fleet.ask(300, 3, &[&path]).count(429), 300, "{limit}");
+        assert_eq!(fleet.ask(60, 3, &[&path]).count(429), 60, "{limit}");
         assert_eq!(redis.calls("evalsha"), calls, "{limit}");
     }
 }
@@ -163,20 +163,20 @@ fn a_reload_refills_nothing() {
         let limit = over_all(&format!("rate = \"100/day\"\nburst = {limit}"));
         Weir::config(&upstream, "", &shared(&patient(&redis), &format!("{limit}# {round}")))
     };
-    let fleet = Fleet::of(REPLICAS, &config(0, 1000));
+    let fleet = Fleet::of(REPLICAS, &config(0, 400));
     fleet.wait_for_stores(true);
-    let before = fleet.ask(100, 6, &["/"]).passed();
+    let before = fleet.ask(50, 6, &["/"]).passed();
     let mut during = 0;
     for round in 1..=3 {
         // A file is read when it was quiet for a while, three times in each round: so few requests leave units.
-        let answers = fleet.during(6, Duration::from_millis(50), &["/"], || fleet.reload(&config(round, 1000)));
+        let answers = fleet.during(6, Duration::from_millis(150), &["/"], || fleet.reload(&config(round, 400)));
         answers.assert_only(&[200]);
         during += answers.passed();
     }
-    let rest = fleet.ask(2000, 6, &["/"]).passed();
-    assert_eq!(before + during + rest, 1000);
-    fleet.reload(&config(4, 1100));
-    assert_eq!(fleet.ask(400, 6, &["/"]).passed(), 100);
+    let rest = fleet.ask(600, 6, &["/"]).passed();
+    assert_eq!(before + during + rest, 400);
+    fleet.reload(&config(4, 440));
+    assert_eq!(fleet.ask(160, 6, &["/"]).passed(), 40);
     assert_no_fallback(&fleet);
 }
 
@@ -202,7 +202,7 @@ fn every_kind_of_store_is_exact() {
         let limit = "[[limit]]\nname = \"each\"\nkey = [\"path\"]\nrate = \"20/day\"\n";
         let fleet = start(&upstream, &shared(&format!("{store}\ntimeout = \"5s\"\n"), limit));
         for path in ["/a", "/b", "/c", "/d", "/e", "/f"] {
-            let answers = fleet.ask(60, 6, &[path]);
+            let answers = fleet.ask(40, 6, &[path]);
             answers.assert_only(&[200, 429]);
             assert_eq!(answers.passed(), 20, "{what}: {path}");
         }

@@ -22,17 +22,17 @@ fn bound(weir: &Weir) -> Option<f64> {
 /// Without Redis from the start, each replica decides as configured, and says that it is ready.
 #[test]
 fn each_mode_decides_at_once() {
-    let rows = [("split", 90, Some(1.667)), ("local", 270, Some(3.0)), ("reject", 0, Some(1.0)), ("allow", 400, None)];
+    let rows = [("split", 30, Some(1.667)), ("local", 90, Some(3.0)), ("reject", 0, Some(1.0)), ("allow", 150, None)];
     for (on_failure, passed, ratio) in rows {
         let (redis, upstream) = (Redis::start(), Upstream::start());
         let relay = Relay::to(redis.address());
         relay.set(Link::Reset);
         let fleet =
-            Fleet::start(REPLICAS, &upstream, &shared(&store(&relay, on_failure), &over_all("rate = \"90/day\"")));
+            Fleet::start(REPLICAS, &upstream, &shared(&store(&relay, on_failure), &over_all("rate = \"30/day\"")));
         for weir in &fleet.weirs {
             assert_eq!(Client::connect(weir.admin()).get("/readyz").status, 200);
         }
-        let answers = fleet.ask(400, 3, &["/"]);
+        let answers = fleet.ask(150, 3, &["/"]);
         answers.assert_only(&[200, 429]);
         assert_eq!(answers.passed(), passed, "{on_failure}");
         if on_failure == "reject" {

@@ -44,10 +44,10 @@ fn a_client_that_leaves_while_redis_is_asked_takes_nothing() {
 #[test]
 fn a_service_that_is_down_costs_nothing() {
     let limits = [
-        "rate = \"100/day\"",
-        "algorithm = \"leaky_bucket\"\nrate = \"100/day\"",
-        "algorithm = \"sub_window\"\nrate = \"100/week\"",
-        "rate = [\"200/h\", \"100/day\"]",
+        "rate = \"40/day\"",
+        "algorithm = \"leaky_bucket\"\nrate = \"40/day\"",
+        "algorithm = \"sub_window\"\nrate = \"40/week\"",
+        "rate = [\"80/h\", \"40/day\"]",
     ];
     let strategies = ["local", "redis", "lease"];
     let rows: Vec<_> =
@@ -57,18 +57,18 @@ fn a_service_that_is_down_costs_nothing() {
     let paths: Vec<_> = (0..rows.len()).map(|index| format!("/l{index}")).collect();
     let address = upstream.stop();
     for (row, path) in rows.iter().zip(&paths) {
-        let answers = fleet.ask(300, 12, &[path]);
+        let answers = fleet.ask(150, 12, &[path]);
         assert_eq!(answers.passed(), 0, "{row}");
         assert!(answers.count(502) + answers.count(503) > 0, "{row}: {:?}", answers.0.first());
     }
     let upstream = Upstream::start_at(address);
     for (row, path) in rows.iter().zip(&paths) {
-        let (mut passed, all) = (0, if row.contains("local") { 100 * REPLICAS } else { 100 });
+        let (mut passed, all) = (0, if row.contains("local") { 40 * REPLICAS } else { 40 });
         until(&format!("all units of {row}"), || {
             passed += fleet.ask(30, 3, &[path]).passed();
             passed >= all
         });
-        assert_eq!((passed, fleet.ask(300, 6, &[path]).passed()), (all, 0), "{row}");
+        assert_eq!((passed, fleet.ask(60, 6, &[path]).passed()), (all, 0), "{row}");
         assert_eq!(upstream.count(path), all, "{row}");
         assert_eq!(fleet.fallbacks(), 0.0, "{row}");
     }
