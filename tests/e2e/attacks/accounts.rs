@@ -55,7 +55,8 @@ fn count(requests: impl IntoIterator<Item = String>) -> BTreeMap<String, usize> 
 /// The requests in Weir's access log.
 fn accounted(weir: &Weir) -> Vec<String> {
     let lines = weir.lines();
-    let lines = lines.iter().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let lines = lines.iter().filter(|line| line.contains("\"message\":\"request\""));
+    let lines = lines.filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let requests = lines.filter(|line| line["message"] == "request");
     // A head that cannot be read has no method and no path.
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();

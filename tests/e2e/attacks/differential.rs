@@ -204,14 +204,14 @@ fn run(seed: u64) {
     let timeouts = "[timeouts]\nrequest_head = \"100ms\"\nkeep_alive = \"100ms\"\nbody_idle = \"100ms\"";
     let lab = Lab::start("", timeouts);
     for (case, attack) in attacks(seed, CASES).into_iter().enumerate() {
-        let before = lab.upstream.received().len();
+        let before = lab.upstream.received_count();
         let mut client = lab.client();
         client.send(&attack);
         let mut passed = 0;
         while let Some(answer) = client.try_answer() {
             passed += usize::from(answer.status == 200);
         }
-        let seen = lab.upstream.received().split_off(before);
+        let seen = lab.upstream.received_after(before);
         let about = || format!("seed {seed:#x}, case {case}: {}\nseen: {seen:#?}", attack.escape_ascii());
         assert_eq!(seen.len(), passed, "{}", about());
         assert!(agrees(&seen, &read_strictly(&attack)), "{}", about());

@@ -72,7 +72,7 @@ impl Lab {
     }
 
     fn attack(&self, bytes: &[u8], expect: Expect) -> Result<(), String> {
-        let before = self.upstream.received().len();
+        let before = self.upstream.received_count();
         let mut client = self.client();
         client.send(bytes);
         let mut targets = Vec::new();

@@ -150,7 +150,7 @@ fn overrides_end_on_all_replicas() {
     for weir in &weirs {
         until_limit(weir, "1000");
     }
-    poll(|| is_removed(&etcd).then_some(()));
+    weirs[0].wait_until("etcd has it no more", || is_removed(&etcd));
     poll(|| (lines() == 1).then_some(()));
 
     set_timed();
@@ -159,7 +159,7 @@ fn overrides_end_on_all_replicas() {
         until_limit(weir, "1000");
     }
     etcd.restart();
-    poll(|| is_removed(&etcd).then_some(()));
+    weirs[0].wait_until("etcd has it no more", || is_removed(&etcd));
     poll(|| (lines() == 2).then_some(()));
 }
 

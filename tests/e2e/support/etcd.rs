@@ -168,7 +168,7 @@ fn spawn(folder: &tempfile::TempDir, port: u16, peer_port: u16, has_tls: bool) -
     command.args(["--name", "a", "--data-dir", "data", "--heartbeat-interval", "20", "--election-timeout", "200"]);
     command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
     command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
-    command.args(["--auth-token-ttl", &TOKEN_TTL.as_secs().to_string()]);
+    command.args(["--auth-token-ttl", &TOKEN_TTL.as_secs().to_string(), "--bcrypt-cost", "4"]);
     command.arg("--initial-cluster").arg(format!("a={peers}"));
     if has_tls {
         command.args(["--cert-file", "etcd.pem", "--key-file", "etcd.key"]);

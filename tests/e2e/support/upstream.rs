@@ -167,9 +167,21 @@ impl Upstream {
         self.record.received.lock().unwrap().clone()
     }
 
+    /// Recorded requests behind the first `count`, in order.
+    #[allow(dead_code)] // some suites do not use it
+    pub fn received_after(&self, count: usize) -> Vec<Received> {
+        self.record.received.lock().unwrap()[count..].to_vec()
+    }
+
+    /// The number of recorded requests.
+    #[allow(dead_code)] // some suites do not use it
+    pub fn received_count(&self) -> usize {
+        self.record.received.lock().unwrap().len()
+    }
+
     /// The targets of all recorded requests, in order.
     pub fn targets(&self) -> Vec<String> {
-        self.received().iter().map(|received| received.target().to_owned()).collect()
+        self.record.received.lock().unwrap().iter().map(|received| received.target().to_owned()).collect()
     }
 
     /// Number of recorded requests with this target.

@@ -15,6 +15,9 @@ use super::{Answer, Client, PATIENCE, Upstream};
 /// How long a change may take after its line of the log before it is looked for again.
 const QUIET: Duration = Duration::from_millis(200);
 
+/// The pause after a look, as a multiple of the time that it took.
+const PAUSE: u32 = 9;
+
 /// A limit that no test reaches, in place of the default one.
 pub const NEVER: &str = "[[limit]]\nname = \"unused\"\nkey = []\nrate = \"1/h\"\nmatch = { path = [\"/unused\"] }\n";
 
@@ -194,11 +197,15 @@ impl Weir {
     /// Waits until at least `count` lines contain `words`, and returns all such lines.
     #[track_caller]
     pub fn wait_for_lines(&self, words: &str, count: usize) -> Vec<String> {
-        let found = || self.lines().into_iter().filter(|line| line.contains(words)).collect::<Vec<_>>();
+        let found = || {
+            let lines = self.lines.lock().unwrap();
+            lines.iter().filter(|line| line.contains(words)).cloned().collect::<Vec<_>>()
+        };
         self.wait_for(&format!("{count} lines with {words:?}"), || Some(found()).filter(|lines| lines.len() >= count))
     }
 
-    /// Calls `look` now, after each line of the log and after each [`QUIET`] without one, until it returns a value.
+    /// Calls `look` now, after lines of the log and after each [`QUIET`] without one, until it returns a value. Between two
+    /// looks it pauses for [`PAUSE`] times the duration of one: a request to the admin listener writes lines itself.
     #[track_caller]
     pub fn wait_for<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         let until = Instant::now() + PATIENCE;
@@ -210,11 +217,14 @@ impl Weir {
                     Err(error) => break error == TryRecvError::Disconnected,
                 }
             };
+            let began = Instant::now();
             if let Some(seen) = look() {
                 return seen;
             }
+            let took = began.elapsed();
             let may_change = !has_ended && Instant::now() < until;
             assert!(may_change, "never: {what}, in: {:#?}", self.lines());
+            std::thread::park_timeout((PAUSE * took).min(QUIET));
             let _ = self.more_lines.recv_timeout(QUIET);
         }
     }
