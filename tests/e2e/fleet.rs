@@ -20,20 +20,20 @@ fn passed(weir: &Weir, count: usize) -> usize {
 #[test]
 fn three_replicas_pass_no_more_than_the_limit() {
     let limits = [
-        "rate = \"100/day\"",
-        "algorithm = \"leaky_bucket\"\nrate = \"100/day\"",
-        "algorithm = \"fixed_window\"\nrate = \"100/day\"",
-        "algorithm = \"sliding_log\"\nrate = \"100/day\"",
-        "algorithm = \"sliding_window\"\nrate = \"100/day\"",
-        "algorithm = \"sub_window\"\nrate = \"100/day\"",
-        "rate = [\"100/day\", \"200/week\"]",
+        "rate = \"40/day\"",
+        "algorithm = \"leaky_bucket\"\nrate = \"40/day\"",
+        "algorithm = \"fixed_window\"\nrate = \"40/day\"",
+        "algorithm = \"sliding_log\"\nrate = \"40/day\"",
+        "algorithm = \"sliding_window\"\nrate = \"40/day\"",
+        "algorithm = \"sub_window\"\nrate = \"40/day\"",
+        "rate = [\"40/day\", \"80/week\"]",
     ];
     let upstream = Upstream::start();
     let fleet = Fleet::start(REPLICAS, &upstream, &shared(REPLICAS, &over_paths(&limits)));
     for (index, limit) in limits.iter().enumerate() {
-        let answers = fleet.ask(60 * REPLICAS, 6, &[format!("/l{index}")]);
+        let answers = fleet.ask(24 * REPLICAS, 6, &[format!("/l{index}")]);
         answers.assert_only(&[200, 429]);
-        assert_eq!(answers.passed(), 33 * REPLICAS, "{limit}");
+        assert_eq!(answers.passed(), 13 * REPLICAS, "{limit}");
     }
 }
 

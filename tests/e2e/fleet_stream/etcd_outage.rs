@@ -20,7 +20,7 @@ fn an_etcd_that_is_killed_takes_nothing_from_clients() {
     std::fs::write(&secret, SECRET).unwrap();
     let start = |name: &&str| {
         let rest = format!(
-            "[fleet]\nstrategy = \"stream\"\nsecret = {{ file = \"{}\" }}\nleave_after = \"100ms\"\n\
+            "[fleet]\nstrategy = \"stream\"\nsecret = {{ file = \"{}\" }}\nleave_after = \"100ms\"\ninterval = \"100ms\"\n\
              listen = \"127.0.0.1:{}\"\nmembers = {{ etcd = [\"http://{}\"] }}\n{LIMITS}",
             secret.display(),
             free_port(),
@@ -36,7 +36,7 @@ fn an_etcd_that_is_killed_takes_nothing_from_clients() {
             weir.wait_for_line("the last known ones stay");
             weir.wait_for_metric("weir_config_source_reachable", |reachable| reachable == 0.0);
         }
-        balancer.wait_for(500, 50);
+        balancer.wait_for(200, 20);
         until_met(weirs);
         etcd.restart();
         for (weir, name) in weirs.iter().zip(NAMES) {

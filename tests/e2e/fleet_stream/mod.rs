@@ -14,12 +14,15 @@ use crate::support::{Balancer, Client, Link, Samples, Upstream};
 pub use replicas::{Replicas, connected, view};
 use replicas::{balance, left};
 
-/// A rate of 200 a second, and a burst of 40.
-const RATE: f64 = 200.0;
-const BURST: f64 = 40.0;
-const LIMIT: &str = "rate = \"200/s\"\nburst = 40";
+/// A rate of 60 a second, and a burst of 12.
+const RATE: f64 = 60.0;
+const BURST: f64 = 12.0;
+const LIMIT: &str = "rate = \"60/s\"\nburst = 12";
 
-/// The time until all replicas know of a charge, with the interval of 20 ms, on a machine that does other work too.
+/// The time between two requests of one client: nine ask for five times the rate.
+const PACE: Duration = Duration::from_millis(30);
+
+/// The time until all replicas know of a charge, with the interval of 100 ms, on a machine that does other work too.
 const DELAY_S: f64 = 2.0;
 
 /// Asserts that the fleet admitted what one Weir would admit since `began`, within the bound of three replicas.
@@ -46,28 +49,28 @@ const TOGETHER: &str = "isolate_after = \"30s\"";
 #[test]
 fn charges_reach_all_replicas() {
     let upstream = Upstream::start();
-    let replicas = Replicas::start(3, &upstream, TOGETHER, "rate = \"600/day\"");
+    let replicas = Replicas::start(3, &upstream, TOGETHER, "rate = \"150/day\"");
     let mut client = Client::connect(replicas.fleet.weirs[0].address());
-    for _ in 0..540 {
+    for _ in 0..135 {
         assert_eq!(client.get("/").status, 200);
     }
     for weir in &replicas.fleet.weirs[1..] {
         // A few units come back meanwhile.
-        weir.wait_until("540 charges are heard", || balance(weir) <= 62);
+        weir.wait_until("135 charges are heard", || balance(weir) <= 17);
         weir.wait_for_metric("weir_fleet_peer_last_received_timestamp_seconds", |_| true);
         weir.wait_for_metric("weir_fleet_isolated", |isolated| isolated == 0.0);
         assert!(weir.metric("weir_fleet_messages_total{direction=\"received\"}") > 0.0);
         assert!(weir.metric("weir_fleet_bytes_total{direction=\"sent\"}") > 0.0);
     }
     // Each replica admits at most what it believes to be left. Once a debt is known, nothing passes anywhere.
-    replicas.fleet.ask(300, 12, &["/"]).assert_only(&[200, 429]);
+    replicas.fleet.ask(75, 12, &["/"]).assert_only(&[200, 429]);
     for weir in &replicas.fleet.weirs {
         weir.wait_until("the debt is heard", || balance(weir) <= 0);
     }
-    replicas.fleet.ask(300, 12, &["/"]).assert_only(&[429]);
+    replicas.fleet.ask(75, 12, &["/"]).assert_only(&[429]);
     let total = upstream.received().len();
-    println!("a limit of 600: admitted {total} / allowed 600");
-    assert!((600..=600 + 2 * 62).contains(&total), "{total}");
+    println!("a limit of 150: admitted {total} / allowed 150");
+    assert!((150..=150 + 2 * 17).contains(&total), "{total}");
 }
 
 #[test]
@@ -75,7 +78,7 @@ fn the_rate_is_held_over_all_replicas() {
     let upstream = Upstream::start();
     let replicas = Replicas::start(3, &upstream, TOGETHER, LIMIT);
     let began = Instant::now();
-    let samples = replicas.fleet.during(9, Duration::from_millis(10), &["/"], || sleep(Duration::from_secs(5)));
+    let samples = replicas.fleet.during(9, PACE, &["/"], || sleep(Duration::from_secs(5)));
     check("three replicas", &samples, began, 0.0, &[200, 429]);
 }
 
@@ -86,15 +89,15 @@ fn a_stopped_replica_continues() {
     let replicas = Replicas::start(3, &upstream, "", LIMIT);
     let (others, weir) = replicas.fleet.weirs.split_at(2);
     let (others, stopped, weir) = (Balancer::of(others), Balancer::of(weir), &weir[0]);
-    let (mut late, pace) = (Samples::default(), Duration::from_millis(10));
-    let (mut samples, took) = others.during(6, pace, "/", || {
-        (late, _) = stopped.during(3, pace, "/", || {
-            stopped.wait_for(50, 1);
+    let mut late = Samples::default();
+    let (mut samples, took) = others.during(6, PACE, "/", || {
+        (late, _) = stopped.during(3, PACE, "/", || {
+            stopped.wait_for(20, 1);
             weir.signal("STOP");
             sleep(Duration::from_secs(5));
-            others.wait_for(100, 50);
+            others.wait_for(40, 15);
             weir.signal("CONT");
-            stopped.wait_for(50, 1);
+            stopped.wait_for(20, 1);
         });
     });
     samples.0.append(&mut late.0);
@@ -137,7 +140,7 @@ fn a_partition_heals() {
     let replicas = Replicas::start(3, &upstream, "", LIMIT);
     let began = Instant::now();
     let cut = Duration::from_secs(4);
-    let samples = replicas.fleet.during(9, Duration::from_millis(10), &["/"], || {
+    let samples = replicas.fleet.during(9, PACE, &["/"], || {
         replicas.set_links(2, Link::Reset);
         let weir = &replicas.fleet.weirs[2];
         weir.wait_for_line("replicas do not hear this one");
@@ -182,7 +185,7 @@ fn a_link_of_one_direction_keeps_the_limit() {
     let weirs = &replicas.fleet.weirs;
     let isolated = || weirs.iter().map(|weir| weir.metric("weir_fleet_isolated")).collect::<Vec<_>>();
     let (mut from, mut to) = (Instant::now(), Instant::now());
-    let samples = replicas.fleet.during(9, Duration::from_millis(10), &["/"], || {
+    let samples = replicas.fleet.during(9, PACE, &["/"], || {
         replicas.set_link([0, 1], Link::Held);
         crate::ops::until("both say so", || isolated() == [1.0, 1.0, 0.0]);
         // What they admitted before is spent.

@@ -9,7 +9,7 @@ const REPLICAS: usize = 3;
 fn replica(upstream: &Upstream, server: &str, port: u16, members: &str) -> Weir {
     let rest = format!(
         "[fleet]\nstrategy = \"stream\"\nsecret = {{ env = \"WEIR_FLEET_SECRET\" }}\nleave_after = \"1s\"\n\
-         listen = \"127.0.0.1:{port}\"\nmembers = {members}\n{LIMITS}"
+         interval = \"100ms\"\n         listen = \"127.0.0.1:{port}\"\nmembers = {members}\n{LIMITS}"
     );
     Fleet::start_one(&Weir::config(upstream, server, &rest))
 }
@@ -41,7 +41,7 @@ fn replicas_that_stop_leave_their_charges_to_those_that_start() {
             until_met(weirs);
             until_spent(weirs);
             balancer.add(weirs[REPLICAS - 1].address());
-            balancer.wait_for(100, 1);
+            balancer.wait_for(50, 1);
         }
     });
 }
@@ -63,7 +63,7 @@ fn replicas_that_take_over_continue() {
             assert_eq!(old.wait(), Some(0));
             weirs.push(new);
             until_met(weirs);
-            balancer.wait_for(100, 1);
+            balancer.wait_for(50, 1);
         }
     });
 }
@@ -81,7 +81,7 @@ fn replicas_that_move_are_found_through_etcd() {
             until_spent(weirs);
             balancer.add(weirs[REPLICAS].address());
             stop(weirs.remove(0), balancer);
-            balancer.wait_for(100, 1);
+            balancer.wait_for(50, 1);
         }
     });
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 use super::replicas::{balance_at, connected, view};
 use crate::support::{Balancer, Client, Samples, Weir};
 
-/// The clients, and the time between two requests of one: up to 900 requests a second.
+/// The clients, and the time between two requests of one: up to 360 requests a second.
 const CLIENTS: usize = 9;
-const PACE: Duration = Duration::from_millis(10);
+const PACE: Duration = Duration::from_millis(25);
 
 /// A limit that the load exceeds, and a quota from which nothing comes back during a test.
-const RATE: f64 = 100.0;
-const BURST: f64 = 50.0;
-pub const LIMITS: &str = "[[limit]]\nname = \"load\"\nkey = []\nrate = \"100/s\"\nburst = 50\n\
+const RATE: f64 = 40.0;
+const BURST: f64 = 20.0;
+pub const LIMITS: &str = "[[limit]]\nname = \"load\"\nkey = []\nrate = \"40/s\"\nburst = 20\n\
                           match = { path = [\"/load\"] }\n\
                           [[limit]]\nname = \"quota\"\nkey = []\nrate = \"20/day\"\n\
                           match = { path = [\"/quota\"] }\n";
@@ -31,10 +31,10 @@ pub fn trial(what: &str, mut weirs: Vec<Weir>, during: impl FnOnce(&mut Vec<Weir
     until_spent(&weirs);
     let balancer = Balancer::of(&weirs);
     let (samples, took) = balancer.during(CLIENTS, PACE, "/load", || {
-        balancer.wait_for(100, 1);
+        balancer.wait_for(50, 1);
         during(&mut weirs, &balancer);
         // The fleet admits as before.
-        balancer.wait_for(100, 50);
+        balancer.wait_for(50, 20);
     });
     check(what, &samples, took, replicas);
     until_met(&weirs);

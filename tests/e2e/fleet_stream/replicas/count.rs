@@ -33,7 +33,7 @@ fn counts_during(weirs: &[Weir], act: impl FnOnce()) -> BTreeSet<u64> {
                 let mut counts = BTreeSet::new();
                 while !is_over.load(Ordering::Relaxed) {
                     counts.insert(fleet_view(admin)["replicas"].as_u64().unwrap());
-                    thread::sleep(Duration::from_millis(2));
+                    thread::sleep(Duration::from_millis(5));
                 }
                 counts
             })
