@@ -332,7 +332,7 @@ fn errors_and_metadata_pass_whole() {
 
 #[test]
 fn large_messages_pass_both_ways_at_once() {
-    const LEN: usize = 16 * 1024 * 1024;
+    const LEN: usize = 8 * 1024 * 1024;
     between(NEVER, async |_, mut caller, _| {
         let large = Bytes::from(vec![5; LEN]);
         assert!(caller.call("/t.T/Unary", large.clone()).await.unwrap() == large);

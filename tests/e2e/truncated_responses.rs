@@ -75,7 +75,7 @@ fn http_1_clients_get_all_bytes_and_a_truncation() {
         let upstream = cutting(piece);
         let weir = Weir::start(&upstream, NEVER);
         for request in requests(version) {
-            for round in 0..ROUNDS / 4 {
+            for round in 0..ROUNDS / 8 {
                 let mut stream = TcpStream::connect(weir.address()).unwrap();
                 stream.write_all(request.as_bytes()).unwrap();
                 let (bytes, is_reset) = drain(&mut stream);
@@ -101,7 +101,7 @@ fn http_2_clients_get_all_bytes_and_a_stream_error() {
     for piece in [HEAD, PIECE, CHUNKED, BROKEN_CHUNK] {
         let upstream = cutting(piece);
         let weir = Weir::start(&upstream, NEVER);
-        for round in 0..ROUNDS / 10 {
+        for round in 0..ROUNDS / 20 {
             over_h2(weir.address(), async |mut client, _| {
                 for path in ["/now", "/half"].repeat(5) {
                     let asked =

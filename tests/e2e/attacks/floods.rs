@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use super::lab::{Lab, is_problem, series};
 use crate::support::{Client, PATIENCE, Upstream, Weir};
 
-const KEYS: usize = 8000;
-const MAX_KEYS: f64 = 1000.0;
-/// Bytes that the process may grow by: 1000 keys, an overflow of 100 KB, buffers of a few connections, and the
+const KEYS: usize = 2400;
+const MAX_KEYS: f64 = 300.0;
+/// Bytes that the process may grow by: 300 keys, an overflow of 100 KB, buffers of a few connections, and the
 /// allocator.
 const GROWTH: usize = 32 << 20;
 const BATCH: usize = 100;
@@ -28,7 +28,7 @@ fn flood(weir: &Weir, requests: impl Iterator<Item = String>) -> usize {
 
 /// Floods a limit of 1/h with keys. The first request has the key `hot`.
 fn flood_of_keys(key: &str, request: fn(usize) -> String) {
-    let config = format!("[[limit]]\nname = \"a\"\nkey = [\"{key}\"]\nrate = \"1/h\"\nmax_keys = 1000\n");
+    let config = format!("[[limit]]\nname = \"a\"\nkey = [\"{key}\"]\nrate = \"1/h\"\nmax_keys = {MAX_KEYS}\n");
     let lab = Lab::start("trusted_proxies = [\"127.0.0.1\"]", &config);
     let ask = |at| lab.client().send(request(at)).answer().status;
     let [hot, late] = [KEYS, KEYS + 1];
@@ -71,7 +71,7 @@ fn of_names() {
     flood(&lab.weir, (0..10).map(request));
     lab.client().get("/%00");
     let before = series(&lab.weir);
-    assert_eq!(flood(&lab.weir, (10..2010).map(request)), 2000);
+    assert_eq!(flood(&lab.weir, (10..510).map(request)), 500);
     assert_eq!(series(&lab.weir), before);
     lab.is_well();
 }
@@ -80,10 +80,10 @@ fn of_names() {
 /// `WEIR_FLOOD=1000000` sends a million.
 #[test]
 fn of_all_kinds_of_keys() {
-    let count = std::env::var("WEIR_FLOOD").map_or(8000, |count| count.parse().unwrap());
+    let count = std::env::var("WEIR_FLOOD").map_or(2400, |count| count.parse().unwrap());
     let by = |part: &str| {
         let name = part.replace(':', "-");
-        format!("[[limit]]\nname = \"{name}\"\nkey = [\"{part}\"]\nrate = \"1000/h\"\nmax_keys = 1000\n")
+        format!("[[limit]]\nname = \"{name}\"\nkey = [\"{part}\"]\nrate = \"1000/h\"\nmax_keys = {MAX_KEYS}\n")
     };
     let parts = ["ip", "path", "host", "method", "header:x-key", "query:q", "cookie:c"];
     let config: String = parts.map(by).concat();
@@ -105,10 +105,10 @@ fn of_all_kinds_of_keys() {
             key >> 8,
         )
     };
-    flood(&lab.weir, (0..2000).map(&mut request));
+    flood(&lab.weir, (0..600).map(&mut request));
     let (series_before, memory_before) = (series(&lab.weir), lab.weir.resident());
-    for _ in 0..count / 2000 {
-        flood(&lab.weir, (0..2000).map(&mut request));
+    for _ in 0..count / 600 {
+        flood(&lab.weir, (0..600).map(&mut request));
     }
     assert_eq!(series(&lab.weir), series_before);
     let growth = lab.weir.resident().saturating_sub(memory_before);

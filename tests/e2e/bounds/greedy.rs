@@ -14,10 +14,10 @@ use crate::ops::until;
 use crate::routes::upstream;
 use crate::support::{Client, NEVER, Upstream, Weir, echo};
 
-/// File descriptors of Weir, which reserves 144 and divides the rest between clients and the service.
-const DESCRIPTORS: usize = 1024;
-const TO_SERVICE: usize = (DESCRIPTORS - 144) / 2;
-const CONNECTIONS: usize = 200;
+/// File descriptors of Weir, which reserves 104 and divides the rest between clients and the service.
+const DESCRIPTORS: usize = 512;
+const TO_SERVICE: usize = (DESCRIPTORS - 104) / 2;
+const CONNECTIONS: usize = 80;
 
 /// A service that answers `/slow` once the sender is dropped.
 fn slow() -> (Upstream, Sender<()>) {
@@ -88,7 +88,7 @@ fn good(address: SocketAddr) -> Client {
 fn others_are_served(addresses: usize) {
     const STREAMS: usize = 16;
     let (upstream, may_end) = slow();
-    let weir = start(DESCRIPTORS, &Weir::config(&upstream, "", NEVER));
+    let weir = start(DESCRIPTORS, &Weir::config(&upstream, "max_requests_per_ip = 800", NEVER));
     let (runtime, counts) = (Runtime::new().unwrap(), Arc::<AnswerCounts>::default());
     let ip = |connection| Ipv4Addr::new(127, 0, 1, u8::try_from(connection % addresses).unwrap());
     let ask = |connection| runtime.spawn(ask_greedily(STREAMS, ip(connection), weir.address(), Arc::clone(&counts)));
