@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Client, PATIENCE, SetOnDrop};
 
+/// The pause of clients after an answer where a trial takes none. The benchmark asks as often as it can.
+pub const PAUSE: Duration = if cfg!(test) { Duration::from_millis(5) } else { Duration::ZERO };
+
 /// What became of all requests so far.
 #[derive(Default)]
 pub struct Load {

@@ -49,7 +49,7 @@ fn replacements_refuse_nobody_and_refill_nothing() {
 #[test]
 fn a_service_that_was_restarted_is_used_at_once() {
     for endpoints in [1, 3] {
-        outages(6, 2, endpoints, Duration::from_millis(20));
+        outages(6, 2, endpoints, Duration::from_millis(50));
     }
 }
 

@@ -22,10 +22,10 @@ pub fn outages(clients: usize, count: usize, endpoints: usize, pause: Duration) 
     let (load, back_after) = Load::during(weir.address(), clients, pause, |load| {
         let mut back_after = Vec::new();
         for number in 0..count {
-            load.wait_for(100);
+            load.wait_for(50);
             let address = upstreams.remove(0).stop();
             let answers = load.answers();
-            crate::ops::until("answers without it", || load.answers() >= answers + 100);
+            crate::ops::until("answers without it", || load.answers() >= answers + 50);
             if endpoints == 1 {
                 assert_ne!(load.other().last().map(|(_, status)| *status), None, "it was there");
             }

@@ -1,8 +1,6 @@
 //! Reloads under load.
 
-use std::time::Duration;
-
-use super::load::Load;
+use super::load::{Load, PAUSE};
 use super::service::quick;
 use super::{BUDGET, budget, left};
 use crate::ops::{count_lines, replace};
@@ -16,7 +14,7 @@ pub fn reloads(clients: usize, count: usize) -> String {
         Weir::config(&upstream, "", &format!("{}{other}", budget()))
     };
     let weir = Weir::start_as(&config(0));
-    let (load, seen) = Load::during(weir.address(), clients, Duration::ZERO, |load| {
+    let (load, seen) = Load::during(weir.address(), clients, PAUSE, |load| {
         load.wait_for(20);
         let mut seen = 0;
         for number in 1..=count {

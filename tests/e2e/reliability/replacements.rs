@@ -1,8 +1,6 @@
 //! Processes that take over one from another under load.
 
-use std::time::Duration;
-
-use super::load::Load;
+use super::load::{Load, PAUSE};
 use super::service::quick;
 use super::{BUDGET, budget, left};
 use crate::support::{Client, Weir};
@@ -21,7 +19,7 @@ pub fn replacements(clients: usize, count: usize) -> String {
     let ask = |weir: &Weir| Client::connect(weir.address()).get("/few?who=a").status;
     assert_eq!([ask(&weir), ask(&weir), ask(&weir), ask(&weir)], [200, 200, 200, 429]);
     let address = weir.address();
-    let (load, longest_ms) = Load::during(address, clients, Duration::ZERO, |load| {
+    let (load, longest_ms) = Load::during(address, clients, PAUSE, |load| {
         let mut longest_ms = 0.0_f64;
         for number in 0..count {
             load.wait_for(20);

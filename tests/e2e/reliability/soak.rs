@@ -24,7 +24,7 @@ const REST: Duration = Duration::from_secs(5);
 const MORE_MEMORY: usize = 8 << 20;
 
 /// Threads of the runtime for blocking work that may be more at the end: they outlive their work by ten seconds, and a
-/// part has some 40 reloads.
+/// part has some 20 reloads.
 const BLOCKING_THREADS: usize = 2;
 
 /// Lets clients of all kinds ask, over plain connections and TLS, through reloads, for this `time`. Says what it saw.
@@ -98,7 +98,7 @@ fn run(traffic: &Traffic, weirs: &[&Weir; 2], time: Duration) -> [(usize, usize)
                 weir.signal("HUP");
                 seen.push(weir.resident());
             }
-            std::thread::park_timeout((time / 40).min(Duration::from_secs(1)));
+            std::thread::park_timeout((time / 20).min(Duration::from_secs(1)));
         }
     });
     seen.map(|seen| {
@@ -123,7 +123,7 @@ fn at_rest(weirs: [&Weir; 2]) -> [Has; 2] {
     let began = Instant::now();
     let mut least = weirs.map(has);
     while began.elapsed() < REST {
-        std::thread::park_timeout(Duration::from_millis(130));
+        std::thread::park_timeout(Duration::from_millis(260));
         for (least, now) in least.iter_mut().zip(weirs.map(has)) {
             *least = Has {
                 resident: now.resident,

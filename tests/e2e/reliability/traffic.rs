@@ -3,9 +3,11 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use rustls::ClientConfig;
 
+use super::load::PAUSE;
 use crate::support::{Client, PATIENCE, connect_tls, over_h2, over_h2_tls};
 
 /// Where they ask, and until when.
@@ -35,8 +37,12 @@ impl Traffic {
             if self.is_over.load(Ordering::Relaxed) {
                 return;
             }
+            let began = Instant::now();
             kind(self, round);
             self.rounds.fetch_add(1, Ordering::Relaxed);
+            if !PAUSE.is_zero() {
+                std::thread::sleep(PAUSE.max(3 * began.elapsed()));
+            }
         }
     }
 
