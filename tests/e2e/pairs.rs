@@ -444,11 +444,11 @@ fn spellings_that_real_services_read_alike_share_a_bucket() {
                 }
                 let mut alike = 0;
                 for (by, one, seen) in &read {
-                    for (other_by, other, _) in read.iter().filter(|(_, _, also)| also == seen) {
-                        let share = clients.share((*by, *other_by), *one, *other, &fresh()).await;
-                        assert!(share, "{kind:?} reads as one: {by:?} {one:?} and {other_by:?} {other:?}");
-                        alike += usize::from(one != other);
-                    }
+                    // The key depends on the request alone, so the first request that is read so stands for all others.
+                    let (first_by, first, _) = read.iter().find(|(_, _, also)| also == seen).unwrap();
+                    let share = clients.share((*first_by, *by), *first, *one, &fresh()).await;
+                    assert!(share, "{kind:?} reads as one: {first_by:?} {first:?} and {by:?} {one:?}");
+                    alike += usize::from(one != first);
                 }
                 assert!(alike > 0 || (kind, place) == (Kind::Node, "cookie"), "{kind:?} {place}: {read:?}");
             }
