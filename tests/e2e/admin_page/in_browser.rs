@@ -293,12 +293,13 @@ const PAGES: &[(&str, &str)] = &[
     ("/audit", "There is no change yet."),
 ];
 
-/// Records the waits that a page asks for, in milliseconds. A busy machine makes them longer.
+/// Records the waits that a page asks for, in milliseconds, because a busy machine makes them longer. A page then has to
+/// wait only for a part of them.
 const RECORD_WAITS: &str = "
     [window.ticks, window.timeouts] = [[], []];
     const [later, timeout] = [window.setTimeout, AbortSignal.timeout];
-    window.setTimeout = (run, ms) => { window.ticks.push(ms); return later(run, ms); };
-    AbortSignal.timeout = (ms) => { window.timeouts.push(ms); return timeout.call(AbortSignal, ms); };";
+    window.setTimeout = (run, ms) => { window.ticks.push(ms); return later(run, ms / 5); };
+    AbortSignal.timeout = (ms) => { window.timeouts.push(ms); return timeout.call(AbortSignal, ms / 2); };";
 
 /// Each page says that Weir does not answer, or that the session has ended. It waits for less than three seconds.
 #[test]
