@@ -118,27 +118,34 @@ fn run(service: &Service, address: SocketAddr, case: &Case) -> Vec<usize> {
     case.steps().map(|step| service.admitted(address, &step)).collect()
 }
 
-/// Compares Weir with the proxy, or with its documentation if it is in no package registry.
+/// Compares Weir with the proxy, or with its documentation if it is in no package registry. All cases are tried at once,
+/// because most of their time is pauses.
 fn compare(proxy: Proxy) {
-    for case in CASES.iter().filter(|case| case.proxy == proxy) {
-        let service = Service::start();
-        let config = proxy.config(case.original, service.upstream.address());
-        let original = config.map(|text| run(&service, front(&proxy.name().to_lowercase(), &text).address(), case));
-        let key = if case.weir.contains("key = ") { "" } else { "key = [\"ip\"]\n" };
-        let limit = if case.weir.starts_with('[') { "" } else { "[[limit]]\nname = \"one\"\n" };
-        let weir = Weir::start(&service.upstream, &format!("{limit}{key}{}", case.weir));
-        let weir = run(&service, weir.address(), case);
-        for (number, step) in case.steps().enumerate() {
-            let title = format!("{proxy:?} {}: {} {}", case.original, step.count, step.kind);
-            if let Some(original) = &original {
-                let (original, weir) = (original[number], weir[number]);
-                assert!(is_as_stated(step.original, original), "{title}: the original admits {original}");
-                assert!(weir <= original + case.more, "{title}: {weir} instead of {original}");
-            }
-            assert!(is_as_stated(step.weir, weir[number]), "{title}: Weir admits {}", weir[number]);
+    std::thread::scope(|scope| {
+        for case in CASES.iter().filter(|case| case.proxy == proxy) {
+            scope.spawn(|| compare_case(case));
         }
-        assert_eq!(case.difference.is_empty(), case.script.split("; ").all(is_equal), "{}", case.original);
+    });
+}
+
+fn compare_case(case: &Case) {
+    let (proxy, service) = (case.proxy, Service::start());
+    let config = proxy.config(case.original, service.upstream.address());
+    let original = config.map(|text| run(&service, front(&proxy.name().to_lowercase(), &text).address(), case));
+    let key = if case.weir.contains("key = ") { "" } else { "key = [\"ip\"]\n" };
+    let limit = if case.weir.starts_with('[') { "" } else { "[[limit]]\nname = \"one\"\n" };
+    let weir = Weir::start(&service.upstream, &format!("{limit}{key}{}", case.weir));
+    let weir = run(&service, weir.address(), case);
+    for (number, step) in case.steps().enumerate() {
+        let title = format!("{proxy:?} {}: {} {}", case.original, step.count, step.kind);
+        if let Some(original) = &original {
+            let (original, weir) = (original[number], weir[number]);
+            assert!(is_as_stated(step.original, original), "{title}: the original admits {original}");
+            assert!(weir <= original + case.more, "{title}: {weir} instead of {original}");
+        }
+        assert!(is_as_stated(step.weir, weir[number]), "{title}: Weir admits {}", weir[number]);
     }
+    assert_eq!(case.difference.is_empty(), case.script.split("; ").all(is_equal), "{}", case.original);
 }
 
 /// Whether a step states the same number for both.
