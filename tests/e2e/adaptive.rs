@@ -58,7 +58,7 @@ impl SlowService {
                     while !is_over.load(Ordering::Relaxed) {
                         match client.get("/").status {
                             200 => _ = answered.fetch_add(1, Ordering::Relaxed),
-                            429 | 502 | 503 => std::thread::sleep(Duration::from_millis(100)),
+                            429 | 502 | 503 => std::thread::sleep(Duration::from_millis(200)),
                             other => panic!("{other}"),
                         }
                     }

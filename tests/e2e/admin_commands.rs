@@ -222,7 +222,7 @@ impl Visits {
                 let Ok(mut stream) = TcpStream::connect(address) else { return };
                 let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nX-Seller: 12345\r\nConnection: close\r\n\r\n");
                 let _ = stream.read_to_end(&mut Vec::new());
-                thread::sleep(Duration::from_millis(20));
+                thread::sleep(Duration::from_millis(60));
             }
         };
         Self(ends, Some(thread::spawn(visit)))

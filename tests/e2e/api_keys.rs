@@ -215,8 +215,8 @@ fn a_key_is_rotated_under_load_without_a_failed_request() {
     };
     let each_passes = |counts: &[AtomicUsize; 4]| {
         for count in counts {
-            let until = count.load(Ordering::Relaxed) + 100;
-            crate::ops::until("100 requests", || count.load(Ordering::Relaxed) >= until);
+            let until = count.load(Ordering::Relaxed) + 30;
+            crate::ops::until("30 requests", || count.load(Ordering::Relaxed) >= until);
         }
     };
     std::thread::scope(|scope| {
