@@ -254,7 +254,9 @@ impl Peer {
 /// Responds with the target of the request.
 pub fn echo(request: &Received, stream: &mut TcpStream) -> bool {
     let body = request.target();
-    write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).is_ok()
+    // In one piece: of several, the kernel delays the last ones until the first is acknowledged.
+    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    stream.write_all(answer.as_bytes()).is_ok()
 }
 
 fn hello(_: &Received, stream: &mut TcpStream) -> bool {
