@@ -47,7 +47,8 @@ impl SlowService {
         (service, Upstream::answering(move |_, stream| answering.answer(stream)))
     }
 
-    /// Runs `test` while 24 clients of `weir` ask again and again, 100 ms after a refusal. Returns the answers of the service.
+    /// Runs `test` while 24 clients of `weir` ask again and again, 200 ms after a refusal. Returns the answers of the
+    /// service.
     pub fn under_load(weir: &Weir, test: impl FnOnce()) -> usize {
         let address = weir.address();
         let (is_over, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
