@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::Request;
 
+use crate::ops::until;
 use crate::support::{Answer, Client, Event, Received, Upstream, Weir, over_h2};
 
 /// Answers with a number, and with the fields in the query.
@@ -472,7 +473,10 @@ fn a_large_stored_answer_is_streamed() {
         stream.write_all(head.as_bytes()).is_ok() && stream.write_all(&body).is_ok()
     });
     let weir = Weir::start(&upstream, ONCE);
-    let first = ask(&mut Client::connect(weir.address()), "/", "");
+    let answer = || ask(&mut Client::connect(weir.address()), "/", "");
+    let first = answer();
+    // The client has the last bytes before they are stored.
+    until("the answer is stored", || answer().status == 200);
     let mut client = Client::connect(weir.address());
     client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     std::thread::sleep(Duration::from_millis(100)); // the buffers of both sides fill

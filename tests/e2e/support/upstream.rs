@@ -130,6 +130,8 @@ impl Upstream {
         let all = Arc::clone(&record);
         std::thread::spawn(move || {
             for (id, stream) in (0..).zip(accepting.incoming().map_while(Result::ok)) {
+                // An answer in several pieces waits for no acknowledgement.
+                let _ = stream.set_nodelay(true);
                 let (record, serve) = (Arc::clone(&all), Arc::clone(&serve));
                 let kept = stream.try_clone().unwrap();
                 record.open(id, stream.try_clone().unwrap());
@@ -254,7 +256,6 @@ impl Peer {
 /// Responds with the target of the request.
 pub fn echo(request: &Received, stream: &mut TcpStream) -> bool {
     let body = request.target();
-    // In one piece: of several, the kernel delays the last ones until the first is acknowledged.
     let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     stream.write_all(answer.as_bytes()).is_ok()
 }
