@@ -14,10 +14,10 @@ fn sized(replicas: usize) -> Setup {
     let setup = Setup::new(replicas, 1000, 100);
     let is_full = is_full();
     let (seconds, from) = match replicas {
-        0..=8 => (60, 10),
+        0..=8 if is_full => (60, 10),
         9..=32 if is_full => (30, 10),
         33..=100 if is_full => (20, 10),
-        9..=100 => (3, 1),
+        0..=8 => (20, 10),
         _ => (2, 0),
     };
     Setup { seconds, from, ..setup }
