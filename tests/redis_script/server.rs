@@ -1,5 +1,6 @@
 //! A Redis server of a test, and calls of scripts on it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -24,6 +25,22 @@ pub struct Server {
 
 /// The key of all tests.
 pub const KEY: Key = Key { first: 1, second: 2 };
+
+/// All keys and their values, in one call because tests make it very often.
+const DUMP: &str = "
+    local all = {}
+    for index, key in ipairs(redis.call('KEYS', '*')) do
+        all[2 * index - 1], all[2 * index] = key, redis.call('DUMP', key)
+    end
+    return all";
+
+/// The longest time to live of keys of a pattern.
+const LONGEST: &str = "
+    local longest = -2
+    for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
+        longest = math.max(longest, redis.call('PTTL', key))
+    end
+    return longest";
 
 impl Server {
     pub fn start() -> Self {
@@ -103,16 +120,13 @@ impl Server {
 
     /// The longest time to live of a rate of a limit, in milliseconds.
     pub fn longest_ms(&mut self, limit: &str) -> u64 {
-        let keys: Vec<String> = self.send(&["KEYS", &format!("{}*", self.names.of_key(limit, KEY))]);
-        let each: Vec<u64> = keys.iter().map(|key| self.send(&["PTTL", key])).collect();
-        each.into_iter().max().expect("the limit has a key")
+        let longest: i64 = self.send(&["EVAL", LONGEST, "0", &format!("{}*", self.names.of_key(limit, KEY))]);
+        u64::try_from(longest).expect("the limit has a key that expires")
     }
 
     /// All keys, and their values as the server dumps them.
-    pub fn dump(&mut self) -> Vec<(String, Vec<u8>)> {
-        let mut keys: Vec<String> = self.send(&["KEYS", "*"]);
-        keys.sort();
-        keys.into_iter().map(|key| (key.clone(), self.send(&["DUMP", &key]))).collect()
+    pub fn dump(&mut self) -> BTreeMap<String, Vec<u8>> {
+        self.send(&["EVAL", DUMP, "0"])
     }
 }
 
