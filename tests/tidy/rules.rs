@@ -274,9 +274,10 @@ fn leftovers(source: &Source, report: &mut Report) {
             report.add(line, format!("{} is left over", leftover.concat()));
         }
     }
+    let words: Vec<_> = LEFTOVER_WORDS.iter().filter(|word| source.text.contains(**word)).collect();
     for (index, line) in source.text.lines().enumerate() {
-        for word in LEFTOVER_WORDS {
-            if line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|found| found == *word) {
+        for word in &words {
+            if line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|found| found == **word) {
                 report.add(index + 1, format!("{word} is left over"));
             }
         }

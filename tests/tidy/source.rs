@@ -6,7 +6,7 @@
 use std::iter;
 use std::str::FromStr;
 
-use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Spacing, Span, TokenStream, TokenTree};
 
 /// A file of the crate.
 pub struct Source {
@@ -240,9 +240,13 @@ impl Source {
             let before = |count: usize| at.checked_sub(count).map_or("", |at| self.tokens[at].text.as_str());
             let starts_path = before(1) != "::" || !before(2).starts_with(|c: char| c.is_alphanumeric() || c == '_');
             let whole = before(1) == "use" || (before(1) == "crate" && before(2) == "extern");
-            text_at(&self.tokens, at) == name && starts_path && (whole || text_at(&self.tokens, at + 1) == "::")
+            starts_path && (whole || text_at(&self.tokens, at + 1) == "::")
         };
-        (0..self.tokens.len()).filter(|&at| used(at)).map(|at| self.tokens[at].line).collect()
+        if !self.text.contains(name) {
+            return Vec::new();
+        }
+        let named = self.tokens.iter().enumerate().filter(|(_, token)| token.text == name);
+        named.filter(|(at, _)| used(*at)).map(|(_, token)| token.line).collect()
     }
 
     /// All functions with a body, nested ones and those in macros too.
@@ -402,7 +406,6 @@ fn is_name(text: &str) -> bool {
 fn flatten(stream: TokenStream, out: &mut Vec<Token>) {
     let mut colon = false;
     for tree in stream {
-        let (start, end) = (tree.span().start().line, tree.span().end().line);
         let second_colon = colon;
         colon = false;
         match tree {
@@ -415,14 +418,18 @@ fn flatten(stream: TokenStream, out: &mut Vec<Token>) {
             }
             TokenTree::Punct(punct) if punct.as_char() == ':' && second_colon => {
                 out.pop();
-                out.push(Token { text: "::".into(), line: start, last_line: end });
+                out.push(token("::".into(), punct.span()));
             }
             tree => {
                 colon = matches!(&tree, TokenTree::Punct(p) if p.as_char() == ':' && p.spacing() == Spacing::Joint);
-                out.push(Token { text: tree.to_string(), line: start, last_line: end });
+                out.push(token(tree.to_string(), tree.span()));
             }
         }
     }
+}
+
+fn token(text: String, span: Span) -> Token {
+    Token { text, line: span.start().line, last_line: span.end().line }
 }
 
 fn brackets(delimiter: Delimiter) -> (Option<&'static str>, Option<&'static str>) {
