@@ -6,8 +6,8 @@
 pub(crate) mod picture;
 
 use std::collections::{HashSet, VecDeque};
-use std::fmt::Debug;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::fmt::{Debug, Write};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// What can happen, in any order.
 pub(crate) trait Story {
@@ -30,22 +30,80 @@ pub(crate) trait Story {
         None
     }
 
-    /// Everything that decides what follows.
-    fn digest(&self, world: &Self::World) -> String;
+    /// The digest of everything that decides what follows.
+    fn digest(&self, world: &Self::World) -> u64;
 
     /// The bound that is broken now, or after everything that is under way has come to its end.
     fn broken(&self, world: Self::World) -> Option<String>;
 }
 
-/// Messages that may arrive in any order, for a digest.
-pub(crate) fn sorted(messages: &[impl Debug]) -> Vec<String> {
-    let mut messages: Vec<_> = messages.iter().map(|message| format!("{message:?}")).collect();
-    messages.sort_unstable();
-    messages
+/// A hash of 64 bits that costs little without optimization.
+#[derive(Default)]
+pub(crate) struct Digest(u64);
+
+impl Hasher for Digest {
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks();
+        for word in words {
+            self.write_u64(u64::from_le_bytes(*word));
+        }
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        self.write_u64(u64::from_le_bytes(last) ^ (bytes.len() as u64) << 56);
+    }
+
+    fn write_u8(&mut self, number: u8) {
+        self.write_u64(number.into());
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(number.into());
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let mixed = (self.0 ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Write for Digest {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        Hasher::write(self, text.as_bytes());
+        Ok(())
+    }
+}
+
+/// The digest of a value.
+pub(crate) fn hashed(value: &impl Hash) -> u64 {
+    let mut digest = Digest::default();
+    value.hash(&mut digest);
+    digest.finish()
+}
+
+/// The digest of a value that has no hash, by its text.
+pub(crate) fn printed(value: &impl Debug) -> u64 {
+    let mut digest = Digest::default();
+    let _ = write!(digest, "{value:?}");
+    digest.finish()
+}
+
+/// Digests of messages that may arrive in any order.
+pub(crate) fn sorted<M>(messages: &[M], digest: impl Fn(&M) -> u64) -> Vec<u64> {
+    let mut digests: Vec<_> = messages.iter().map(digest).collect();
+    digests.sort_unstable();
+    digests
 }
 
 /// How often each kind of event may happen.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 pub(crate) struct Budget {
     pub(crate) requests: usize,
     /// Answers that come late or never.
@@ -84,9 +142,9 @@ pub(crate) fn miscounted(spent: u64, have: u64, (left_spent, left_unspent): (u64
 
 /// Searches all states of `story`. Returns their number, or a shortest list of events that breaks a bound.
 pub(crate) fn search<S: Story>(story: &S) -> Result<usize, String> {
-    let (mut known, mut queue) = (HashSet::new(), VecDeque::new());
-    reach(story, story.begin(), Vec::new(), &mut known, &mut queue)?;
-    while let Some((events, possible)) = queue.pop_front() {
+    let (mut known, mut queue) = (Known::default(), VecDeque::new());
+    reach(story, story.begin(), &[], None, &mut known, &mut queue)?;
+    while let Some(State { events, possible, world }) = queue.pop_front() {
         let replay = || {
             let mut world = story.begin();
             for event in &events {
@@ -94,39 +152,47 @@ pub(crate) fn search<S: Story>(story: &S) -> Result<usize, String> {
             }
             world
         };
-        let mut last = Some(replay());
+        let mut last = Some(world.unwrap_or_else(replay));
         for event in possible {
             let copy = last.as_ref().and_then(|world| story.copy(world));
             let mut world = copy.or_else(|| last.take()).unwrap_or_else(replay);
             story.happen(&mut world, &event);
-            let events = events.iter().cloned().chain([event]).collect();
-            reach(story, world, events, &mut known, &mut queue)?;
+            reach(story, world, &events, Some(event), &mut known, &mut queue)?;
         }
     }
     Ok(known.len())
 }
 
-/// States as the events that led to them, each with those that can happen next.
-type Queue<E> = VecDeque<(Vec<E>, Vec<E>)>;
+/// Digests of states.
+type Known = HashSet<u64, BuildHasherDefault<Digest>>;
 
-/// Checks a state and queues it, with the events that can happen next, unless it is known.
+struct State<S: Story> {
+    /// Those that led to it, and those that can happen next.
+    events: Vec<S::Event>,
+    possible: Vec<S::Event>,
+    /// `None` if it cannot be copied.
+    world: Option<S::World>,
+}
+
+/// Checks a state and queues it, unless it is known. `before` and `last` are the events that led to it.
 fn reach<S: Story>(
     story: &S,
     world: S::World,
-    events: Vec<S::Event>,
-    known: &mut HashSet<u64>,
-    queue: &mut Queue<S::Event>,
+    before: &[S::Event],
+    last: Option<S::Event>,
+    known: &mut Known,
+    queue: &mut VecDeque<State<S>>,
 ) -> Result<(), String> {
-    let mut hasher = DefaultHasher::new();
-    story.digest(&world).hash(&mut hasher);
-    if known.insert(hasher.finish()) {
-        let possible = story.possible(&world);
-        if let Some(broken) = story.broken(world) {
-            let steps: Vec<_> = events.iter().map(|event| format!("  {event:?}")).collect();
-            return Err(format!("{broken} after\n{}", steps.join("\n")));
-        }
-        queue.push_back((events, possible));
+    if !known.insert(story.digest(&world)) {
+        return Ok(());
     }
+    let events: Vec<_> = before.iter().cloned().chain(last).collect();
+    let (possible, copy) = (story.possible(&world), story.copy(&world));
+    if let Some(broken) = story.broken(world) {
+        let steps: Vec<_> = events.iter().map(|event| format!("  {event:?}")).collect();
+        return Err(format!("{broken} after\n{}", steps.join("\n")));
+    }
+    queue.push_back(State { events, possible, world: copy });
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use super::{Ledger, PeerId, Replica, Taken, Timing, merge_states, pack_states};
 use crate::base::time::Timestamp;
 use crate::engine::limit::{Algorithm, Key, OnFull, Rate, fixed_window};
 use crate::engine::store::{Batch, Charge, Table};
-use crate::testing::{Budget, Story, finds, holds, sorted};
+use crate::testing::{Budget, Story, finds, hashed, holds, printed, sorted};
 
 const LIMIT: u64 = 2;
 const KEY: Key = Key { first: 4, second: 1 };
@@ -295,12 +295,13 @@ impl Story for Fleet {
         }
     }
 
-    fn digest(&self, world: &World) -> String {
+    fn digest(&self, world: &World) -> u64 {
         let World { now, budget, nodes, messages, admitted, restarts, silent, untold, .. } = world;
-        let messages = sorted(messages);
-        let nodes: Vec<_> =
-            nodes.iter().map(|node| (&node.replica, node.books.untold, node.books.is_whole, node.owed(*now))).collect();
-        format!("{now:?} {budget:?} {nodes:?} {messages:?} {admitted} {restarts} {silent:?} {untold}")
+        let messages = sorted(messages, printed);
+        let nodes =
+            nodes.iter().map(|node| (printed(&node.replica), node.books.untold, node.books.is_whole, node.owed(*now)));
+        let nodes: Vec<_> = nodes.collect();
+        hashed(&(now, budget, nodes, messages, admitted, restarts, silent, untold))
     }
 
     fn broken(&self, mut world: World) -> Option<String> {

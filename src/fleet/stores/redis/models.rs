@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use super::generation::{Seen, WARM_AFTER_US};
 use crate::fleet::stores::driver::{Generation, Joined, NextStep};
-use crate::testing::{Budget, Fleet, Story, finds, holds, sorted};
+use crate::testing::{Budget, Fleet, Story, finds, hashed, holds, sorted};
 
 const LIMIT: u64 = 2;
 const KEYS: usize = 3;
@@ -30,7 +30,7 @@ enum Fault {
     Unsent,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Hash)]
 struct Call {
     replica: usize,
     session: u64,
@@ -38,14 +38,14 @@ struct Call {
     generation: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Hash)]
 enum Message {
     Call(Call),
     /// Whether the unit is admitted, and the spent units; `None` from another generation.
     Answer(Call, Option<(bool, u64)>),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Replica {
     session: u64,
     /// The generation under which it lets the node decide.
@@ -338,13 +338,13 @@ impl Story for Keyed {
         Some(world.clone())
     }
 
-    fn digest(&self, world: &World) -> String {
+    fn digest(&self, world: &World) -> u64 {
         let World { budget, messages, replicas, node, fresh, admitted, gone, .. } = world;
-        let messages = sorted(messages);
+        let messages = sorted(messages, hashed);
         // While a generation lasts, turns of a replica that waits differ only by microseconds.
         let time = node.begun_us.ok_or(node.now_us).map(|begun_us| (begun_us, node.now_us - begun_us >= WARM_AFTER_US));
         let node = (time, &node.met, node.spent);
-        format!("{budget:?} {messages:?} {replicas:?} {node:?} {fresh:?} {admitted:?} {gone:?}")
+        hashed(&(budget, messages, replicas, node, fresh, admitted, gone))
     }
 
     fn broken(&self, mut world: World) -> Option<String> {

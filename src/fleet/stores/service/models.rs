@@ -7,7 +7,6 @@
 mod search;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt::Write as _;
 
 use super::calls::Calls;
 use super::refund::Refund;

@@ -3,7 +3,7 @@
 //! Not here: what an event does to replicas and transactions (`models`).
 
 use super::*;
-use crate::testing::{Fleet, Story, finds, holds, miscounted};
+use crate::testing::{Fleet, Story, finds, hashed, holds, miscounted, printed};
 
 #[derive(Clone, Debug)]
 pub(super) enum Event {
@@ -114,9 +114,9 @@ impl Story for Fleet<Fault> {
         }
     }
 
-    fn digest(&self, world: &World) -> String {
+    fn digest(&self, world: &World) -> u64 {
         let World { now, budget, etcd, replicas, dead, admitted, alone, forgotten, unreported, .. } = world;
-        format!("{now:?} {budget:?} {etcd:?} {replicas:?} {dead:?} {admitted} {alone} {forgotten} {unreported}")
+        hashed(&(now, budget, printed(etcd), printed(replicas), dead, admitted, alone, forgotten, unreported))
     }
 
     fn broken(&self, mut world: World) -> Option<String> {

@@ -3,7 +3,7 @@
 //! Not here: what an event does to replicas and messages (`models`).
 
 use super::*;
-use crate::testing::{Fleet, Story, finds, holds, miscounted, sorted};
+use crate::testing::{Fleet, Story, finds, hashed, holds, miscounted, printed, sorted};
 
 #[derive(Clone, Debug)]
 pub(super) enum Event {
@@ -109,21 +109,21 @@ impl Story for Fleet<Fault> {
         }
     }
 
-    fn digest(&self, world: &World) -> String {
+    fn digest(&self, world: &World) -> u64 {
         let World { budget, replicas, sessions, batches, admitted, alone, .. } = world;
-        let messages = sorted(&world.messages);
+        let messages = sorted(&world.messages, printed);
         let owed = world.table.owed(KEY, &world.rule, NOW);
         let lost = (world.unreturned, world.unreported);
-        let mut digest = format!("{budget:?} {messages:?} {sessions:?} {batches:?} {owed} {admitted} {alone} {lost:?}");
-        for replica in replicas {
+        let replicas = replicas.iter().map(|replica| {
             let Replica { session, calls, asked, admitted, outbox, unanswered, alone, .. } = replica;
             let reports = outbox.take();
-            let replica = (session, calls, asked, admitted, &reports, unanswered, alone);
-            let _ = write!(digest, "{replica:?}");
+            let digest = printed(&(session, calls, asked, admitted, &reports, unanswered, alone));
             outbox.park(reports);
             outbox.unpark();
-        }
-        digest
+            digest
+        });
+        let replicas: Vec<_> = replicas.collect();
+        hashed(&(budget, messages, printed(sessions), batches, owed, admitted, alone, lost, replicas))
     }
 
     fn broken(&self, mut world: World) -> Option<String> {
