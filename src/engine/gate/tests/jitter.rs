@@ -53,7 +53,7 @@ fn peaks(rule: &str, jitter_percent: u8, spread_ns: u64, rounds: usize, seed: u6
 async fn clients_do_not_return_together() {
     const MINUTE_NS: u64 = 60_000_000_000;
     let rule = "fixed_window 1000/1min from first";
-    for (seed, spread_ns) in (30..32).flat_map(|seed| [(seed, MINUTE_NS), (seed, MINUTE_NS / 60)]) {
+    for (seed, spread_ns) in [(30, MINUTE_NS), (31, MINUTE_NS / 60)] {
         let with = peaks(rule, 20, spread_ns, 4, seed);
         let without = peaks(rule, 0, spread_ns, 4, seed);
         assert_eq!((with.len(), without.len()), (4, 4));

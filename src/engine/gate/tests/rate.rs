@@ -89,16 +89,15 @@ fn a_queue_keeps_the_rate_of_its_limit() {
         token_bucket 500/1s burst 1            keys 1   each 500
         token_bucket 1000/1s burst 1           keys 1   each 1000
         token_bucket 2000/1s burst 1           keys 1   each 2000
-        token_bucket 5000/1s burst 1           keys 1   each 5000
         token_bucket 10000/1s burst 1          keys 1   each 10000
-        token_bucket 10000/1s burst 100        keys 1   each 10000
+        token_bucket 4000/1s burst 100         keys 1   each 4000
         token_bucket 60/1min burst 1           keys 50  each 20
-        token_bucket 1000/1s burst 1           keys 10  each 1000
-        token_bucket 3333/1s burst 1           keys 7   each 1500
+        token_bucket 1000/1s burst 1           keys 4   each 1000
+        token_bucket 3333/1s burst 1           keys 3   each 1500
         leaky_bucket 1/1s burst 99 shapes      keys 1   each 20
         leaky_bucket 100/1s burst 999 shapes   keys 1   each 200
-        leaky_bucket 1000/1s burst 999 shapes  keys 3   each 900
-        leaky_bucket 10000/1s burst 99 shapes  keys 2   each 5000
+        leaky_bucket 1000/1s burst 999 shapes  keys 2   each 900
+        leaky_bucket 4000/1s burst 99 shapes   keys 2   each 2000
         sliding_log 1/1s                       keys 1   each 20
         sliding_log 1/10ms                     keys 2   each 200
         sliding_log 1/1ms                      keys 2   each 1000
