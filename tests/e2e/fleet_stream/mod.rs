@@ -22,7 +22,7 @@ const LIMIT: &str = "rate = \"60/s\"\nburst = 12";
 /// The time between two requests of one client: nine ask for five times the rate.
 const PACE: Duration = Duration::from_millis(30);
 
-/// The time until all replicas know of a charge, with the interval of 100 ms, on a machine that does other work too.
+/// The time until all replicas know of a charge, with the interval of 20 ms, on a machine that does other work too.
 const DELAY_S: f64 = 2.0;
 
 /// Asserts that the fleet admitted what one Weir would admit since `began`, within the bound of three replicas.

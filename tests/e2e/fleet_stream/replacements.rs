@@ -9,7 +9,7 @@ const REPLICAS: usize = 3;
 fn replica(upstream: &Upstream, server: &str, port: u16, members: &str) -> Weir {
     let rest = format!(
         "[fleet]\nstrategy = \"stream\"\nsecret = {{ env = \"WEIR_FLEET_SECRET\" }}\nleave_after = \"1s\"\n\
-         interval = \"100ms\"\n         listen = \"127.0.0.1:{port}\"\nmembers = {members}\n{LIMITS}"
+         interval = \"100ms\"\nlisten = \"127.0.0.1:{port}\"\nmembers = {members}\n{LIMITS}"
     );
     Fleet::start_one(&Weir::config(upstream, server, &rest))
 }

@@ -35,7 +35,7 @@ impl Replicas {
     pub fn start(count: usize, upstream: &Upstream, options: &str, limit: &str) -> Self {
         let rest = format!(
             "[fleet]\nstrategy = \"stream\"\nsecret = {{ env = \"WEIR_FLEET_SECRET\" }}\nlisten = \"127.0.0.1:0\"\n\
-             leave_after = \"100ms\"\ninterval = \"100ms\"\nmembers = {{ static = @members@ }}\n{options}\n\
+             leave_after = \"100ms\"\nmembers = {{ static = @members@ }}\n{options}\n\
              [[limit]]\nname = \"all\"\nkey = []\n{limit}\n"
         );
         let text = Weir::config(upstream, "", &rest);
