@@ -52,6 +52,7 @@ mod truncated_responses;
 
 mod access;
 mod access_log;
+mod acme;
 mod adapted_rates;
 mod adaptive;
 mod api_keys;

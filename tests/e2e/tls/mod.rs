@@ -1,6 +1,5 @@
 //! TLS of clients: real handshakes, and requests over them.
 
-mod acme;
 mod beside;
 mod clients;
 mod handshakes;
@@ -11,7 +10,7 @@ use rustls::version::{TLS12, TLS13};
 
 use crate::support::{Cert, TlsClient, Upstream, Weir, connect_tls, trusting};
 
-const BOTH: &[&SupportedProtocolVersion] = &[&TLS12, &TLS13];
+pub(super) const BOTH: &[&SupportedProtocolVersion] = &[&TLS12, &TLS13];
 const HOST: &str = "weir.test";
 
 /// A Weir with TLS, and its certificate.

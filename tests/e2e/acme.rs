@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::ops::replace;
 use crate::support::{Cert, Client, NEVER, Pebble, TlsClient, Upstream, Weir, connect_tls, free_port};
+use crate::tls::BOTH;
 
 const HOST: &str = "weir.test";
 const OTHER: &str = "other.test";
@@ -117,7 +118,7 @@ fn a_directory_that_is_down_costs_only_handshakes() {
     assert_eq!(weir.metric(FAILED), 1.0);
     assert_eq!(weir.metric(EXPIRY), 0.0);
     assert_eq!(Client::connect(weir.address()).get("/plain").status, 200);
-    let refused = connect_tls(lab.address(), &crate::support::trusting(&[], super::BOTH, &[], None), HOST);
+    let refused = connect_tls(lab.address(), &crate::support::trusting(&[], BOTH, &[], None), HOST);
     assert!(refused.is_err_and(|error| error.to_string().contains("AccessDenied")));
 
     lab.pebble.start();
@@ -192,7 +193,7 @@ fn a_failed_validation_changes_nothing() {
     let weir = Weir::start_as(&lab.config(&[HOST], "", &certificates));
     let line = weir.wait_for_line("no certificate by ACME");
     assert!(line.contains("Failed to connect to 127.0.0.2"), "{line}");
-    let config = crate::support::trusting(&[&cert], super::BOTH, &["http/1.1"], None);
+    let config = crate::support::trusting(&[&cert], BOTH, &["http/1.1"], None);
     assert_eq!(connect_tls(lab.address(), &config, HOST).unwrap().get("/").status, 200);
     assert_eq!((weir.metric(FAILED), weir.metric(OK)), (1.0, 0.0));
 }
