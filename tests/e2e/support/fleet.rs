@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
-use std::panic::catch_unwind;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -16,9 +16,6 @@ use super::{Client, PATIENCE, SetOnDrop, Upstream, Weir, poll_for};
 
 /// The secret of every fleet, in the environment variable `WEIR_FLEET_SECRET`.
 const SECRET: &str = "5c6f1e0b7a9d4283bd01f6e2c4a85790";
-
-/// Starts of a Weir whose preloaded library may end it.
-const STARTS_MAX: usize = 4;
 
 /// Weirs that share limits.
 pub struct Fleet {
@@ -70,15 +67,14 @@ impl Fleet {
         replica(config, &[])
     }
 
-    /// Starts so many Weirs that look up names in the file `hosts` first.
-    ///
-    /// `nss_wrapper` reads the file without a lock. If threads of a Weir look up the first name at once, it may free its
-    /// memory twice, which ends the process before it serves. Then the Weir is started again.
+    /// Starts so many Weirs that look up names below `test` in the file `hosts`. A library goes beside it.
     pub fn with_hosts(replicas: usize, config: &str, hosts: &Path) -> Self {
-        let (library, hosts) = (library("libnss_wrapper.so").display().to_string(), hosts.display().to_string());
-        let variables = [("LD_PRELOAD", &*library), ("NSS_WRAPPER_HOSTS", &*hosts)];
-        let start = || catch_unwind(|| replica(config, &variables)).ok();
-        Self { weirs: (0..replicas).map(|_| (0..STARTS_MAX).find_map(|_| start()).unwrap()).collect() }
+        let (library, source) = (hosts.with_extension("so"), "tests/e2e/support/hosts.c");
+        let built = Command::new("cc").args(["-shared", "-fPIC", source, "-ldl", "-o"]).arg(&library).status();
+        assert!(built.unwrap().success());
+        let (library, hosts) = (library.display().to_string(), hosts.display().to_string());
+        let variables = [("LD_PRELOAD", &*library), ("WEIR_TEST_HOSTS", &*hosts)];
+        Self { weirs: (0..replicas).map(|_| replica(config, &variables)).collect() }
     }
 
     /// Starts a Weir for each of these seconds, by which its clock is ahead. `+0` is the clock of the machine.

@@ -1,8 +1,7 @@
 //! Faults of the network before a single server.
 
-use std::fs::File;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::Fault;
 use crate::redis::REPLICAS;
@@ -67,7 +66,7 @@ pub(super) fn name_gone(slow_ms: u64) -> Box<dyn Fault> {
         single: Single { _redis: redis, relay, begin: nothing, end: nothing, slow_ms },
         hosts: tempfile::tempdir().unwrap(),
     };
-    named.write("127.0.0.1 redis.test\n", 0);
+    named.write("127.0.0.1 redis.test\n");
     Box::new(named)
 }
 
@@ -76,13 +75,10 @@ impl Named {
         self.hosts.path().join("hosts")
     }
 
-    /// Replaces the file in one step, with a time of the change that is `age_s` ago: whole seconds tell one change
-    /// from another.
-    fn write(&self, text: &str, age_s: u64) {
+    /// Replaces the file in one step.
+    fn write(&self, text: &str) {
         let new = self.hosts.path().join("new");
         std::fs::write(&new, text).unwrap();
-        let time = SystemTime::now() - Duration::from_secs(age_s);
-        File::options().write(true).open(&new).unwrap().set_modified(time).unwrap();
         std::fs::rename(new, self.file()).unwrap();
     }
 }
@@ -97,11 +93,11 @@ impl Fault for Named {
     }
 
     fn begin(&mut self) {
-        self.write("127.0.0.1 other.test\n", 1000);
+        self.write("127.0.0.1 other.test\n");
         self.single.relay.reset();
     }
 
     fn end(&mut self) {
-        self.write("127.0.0.1 redis.test\n", 500);
+        self.write("127.0.0.1 redis.test\n");
     }
 }
