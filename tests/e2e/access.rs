@@ -80,7 +80,7 @@ fn networks_and_paths_deny_or_exempt() {
         let is_limited = statuses[1] == 429;
         assert_eq!(answers[0].header("x-ratelimit-limit").is_some(), is_limited, "{ip} {path}");
     }
-    assert_eq!(upstream.received().len(), 7);
+    assert_eq!(upstream.received_count(), 7);
     assert_eq!((weir.metric(DENIED), weir.metric(REFUSED)), (14.0, 14.0));
     assert_eq!(weir.metric("weir_requests_total{verdict=\"refused\"}"), 15.0);
     assert_eq!(weir.metric("weir_refused_requests_total{by=\"limit\"}"), 1.0);

@@ -56,7 +56,7 @@ fn only_safe_requests_are_sent_again_to_another_endpoint() {
         assert_eq!((answer.status, answer.text().as_str()), (200, "/g"));
         assert_eq!(answer.header("x-ratelimit-remaining"), Some(&*(100 - asked).to_string()));
     }
-    let seen = broken.received().len();
+    let seen = broken.received_count();
     assert!(seen >= 2, "{seen}");
     let host = alive.address().to_string();
     assert!(alive.received().iter().all(|received| received.header("host") == Some(host.clone())));
@@ -77,7 +77,7 @@ fn a_request_is_sent_at_most_twice() {
     let all: Vec<_> = broken.iter().collect();
     let weir = Weir::with(&format!("{}{NEVER}", upstream("a", &all, "")));
     assert_eq!(Client::connect(weir.address()).get("/").status, 502);
-    assert_eq!(broken.iter().map(|upstream| upstream.received().len()).sum::<usize>(), 2);
+    assert_eq!(broken.iter().map(Upstream::received_count).sum::<usize>(), 2);
 }
 
 /// With `balance`, sends requests while one of two endpoints has an active request that does not end.
@@ -92,10 +92,10 @@ fn requests_avoid_a_busy_endpoint(balance: &str) {
     let weir = Weir::with(&format!("{}{NEVER}", upstream("a", &[&busy, &idle], &format!("balance = \"{balance}\""))));
     let mut waiting = Vec::new();
     until("the busy endpoint has an active request", || {
-        let before = idle.received().len();
+        let before = idle.received_count();
         let mut client = Client::connect(weir.address());
         client.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
-        until("an endpoint has the request", || !busy.received().is_empty() || idle.received().len() > before);
+        until("an endpoint has the request", || !busy.received().is_empty() || idle.received_count() > before);
         waiting.push(client);
         !busy.received().is_empty()
     });
@@ -160,7 +160,7 @@ fn requests_are_counted_by_endpoint() {
         weir.metric(&format!("weir_endpoint_requests_total{{{labels}}}"))
     };
     assert_eq!([counted(&alive, "answered"), counted(&alive, "failed"), counted(&broken, "answered")], [4.0, 0.0, 0.0]);
-    assert_eq!(counted(&broken, "failed"), broken.received().len() as f64);
+    assert_eq!(counted(&broken, "failed"), broken.received_count() as f64);
 
     replace(&weir.config_file(), &Weir::text(&format!("{}{NEVER}", upstream("a", &[&alive], ""))));
     weir.wait_for_lines("\"reloaded\"", 1);

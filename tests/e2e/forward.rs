@@ -272,7 +272,7 @@ fn the_client_gets_100_when_the_upstream_needs_the_body() {
     let weir = Weir::start(&upstream, NEVER);
     let mut client = Client::connect(weir.address());
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
-    upstream.wait_until(|upstream| upstream.received().len() == 1);
+    upstream.wait_until(|upstream| upstream.received_count() == 1);
     assert!(!client.has_more(), "told to go on before the upstream was asked");
     assert_eq!(upstream.received()[0].header("expect"), Some("100-continue".into()));
     go.send(()).unwrap();
@@ -296,7 +296,7 @@ fn an_expectation_ends_with_its_request() {
     client.send("POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\nhello");
     assert_eq!(client.answer().status, 200);
     client.send("POST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n");
-    upstream.wait_until(|upstream| upstream.received().len() == 2);
+    upstream.wait_until(|upstream| upstream.received_count() == 2);
     assert_eq!(client.send("hello").answer().status, 200);
 }
 

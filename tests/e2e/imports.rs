@@ -116,14 +116,14 @@ fn compare_slow(format: &str, text: &str, count: usize, admitted: usize, script:
     let (after, script) = rows(script);
     let at_once = |address: SocketAddr| {
         *gate.0.lock().unwrap() = false;
-        let before = upstream.received().len();
+        let before = upstream.received_count();
         let mut clients: Vec<_> = (0..count).map(|_| Client::connect(address)).collect();
         for client in &mut clients {
             client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
         }
         poll(|| {
             let answered = clients.iter_mut().filter_map(|client| client.has_more().then_some(())).count();
-            (answered + upstream.received().len() - before == count).then_some(())
+            (answered + upstream.received_count() - before == count).then_some(())
         });
         *gate.0.lock().unwrap() = true;
         gate.1.notify_all();

@@ -296,7 +296,7 @@ fn a_repeated_value_is_named_and_not_charged() {
     assert_eq!(get("x-key: secret\r\n").status, 200);
     // A limit in shadow mode refuses nothing.
     assert_eq!(get("x-key: c\r\nx-try: a\r\nx-try: b\r\n").status, 200);
-    assert_eq!(upstream.received().len(), 2);
+    assert_eq!(upstream.received_count(), 2);
 }
 
 #[test]

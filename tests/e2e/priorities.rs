@@ -94,7 +94,7 @@ fn overload_sheds_the_lowest_priority_first_and_ends() {
         in_flight = 8
     ";
     let weir = Weir::start_with(&app, SERVER, &format!("{limits}{PRIORITIES}"));
-    let forwarded = |count: usize| app.wait_until(|app| app.received().len() == count);
+    let forwarded = |count: usize| app.wait_until(|app| app.received_count() == count);
     let level = |level: f64| weir.wait_for_metric("weir_overload_level", |now| now == level);
     // One more than the bound: all background requests are shed, and no others.
     let mut waiting: Vec<_> = (0..9).map(|_| direct(&weir, "/a", "")).collect();

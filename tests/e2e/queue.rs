@@ -40,7 +40,7 @@ fn requests_are_at_most_the_connections_and_waiting_ones_keep_their_order() {
     let (slow, may_end, most) = slow();
     let weir = capped(&[&slow], "max_connections = 1");
     let mut clients = vec![ask(&weir, "/0")];
-    slow.wait_until(|slow| slow.received().len() == 1);
+    slow.wait_until(|slow| slow.received_count() == 1);
     for turn in 1..12 {
         clients.push(ask(&weir, &format!("/{turn}")));
         weir.wait_for_metric(QUEUED, |queued| queued == f64::from(turn));
@@ -74,7 +74,7 @@ fn a_full_queue_and_a_long_wait_are_refused_and_cost_nothing() {
     let (slow, may_end, _) = slow();
     let weir = capped(&[&slow], "max_connections = 1\nmax_queued = 1\nqueue_timeout = \"3s\"");
     let mut first = ask(&weir, "/0");
-    slow.wait_until(|slow| slow.received().len() == 1);
+    slow.wait_until(|slow| slow.received_count() == 1);
     let mut waiting = ask(&weir, "/1");
     weir.wait_for_metric(QUEUED, |queued| queued == 1.0);
     let full = ask(&weir, "/2").answer();
@@ -99,7 +99,7 @@ fn a_client_that_leaves_frees_its_place_in_the_queue() {
     let (slow, may_end, _) = slow();
     let weir = capped(&[&slow], "max_connections = 1\nqueue_timeout = \"1h\"");
     let mut first = ask(&weir, "/0");
-    slow.wait_until(|slow| slow.received().len() == 1);
+    slow.wait_until(|slow| slow.received_count() == 1);
     let leaving = ask(&weir, "/1");
     weir.wait_for_metric(QUEUED, |queued| queued == 1.0);
     let mut last = ask(&weir, "/2");
@@ -118,7 +118,7 @@ fn a_stream_that_is_reset_in_the_queue_is_an_abandoned_request() {
     let (slow, may_end, _) = slow();
     let weir = capped(&[&slow], "max_connections = 1\nqueue_timeout = \"1h\"");
     let mut first = ask(&weir, "/0");
-    slow.wait_until(|slow| slow.received().len() == 1);
+    slow.wait_until(|slow| slow.received_count() == 1);
     over_h2(weir.address(), async |client, _| {
         let mut leaving = client.clone();
         let leaving = tokio::spawn(async move { leaving.get("/1").await.map(drop) });
@@ -155,7 +155,7 @@ fn an_endpoint_that_is_full_leaves_its_requests_to_others() {
     may_end.store(!is_selected(&slow), Ordering::SeqCst);
     if is_selected(&slow) {
         // Two requests are active, and the other endpoint serves the rest.
-        other.wait_until(|other| other.received().len() == 18);
+        other.wait_until(|other| other.received_count() == 18);
         may_end.store(true, Ordering::SeqCst);
     }
     assert!(clients.iter_mut().all(|client| client.answer().status == 200));

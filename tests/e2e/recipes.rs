@@ -590,10 +590,10 @@ fn requests_in_flight_are_limited() {
         client
     };
     let in_flight: Vec<_> = (0..10).map(|_| send("203.0.113.7")).collect();
-    upstream.wait_until(|upstream| upstream.received().len() == 10);
+    upstream.wait_until(|upstream| upstream.received_count() == 10);
     assert_eq!(send("203.0.113.7").answer().status, 429);
     let _other = send("203.0.113.8");
-    upstream.wait_until(|upstream| upstream.received().len() == 11);
+    upstream.wait_until(|upstream| upstream.received_count() == 11);
     drop(in_flight);
 }
 
@@ -767,10 +767,10 @@ fn the_middlewares_of_traefik_are_replaced() {
         client
     };
     let in_flight: Vec<_> = (0..10).map(|last| send("a", last)).collect();
-    silent.wait_until(|upstream| upstream.received().len() == 10);
+    silent.wait_until(|upstream| upstream.received_count() == 10);
     assert_eq!(send("a", 10).answer().status, 429);
     let _other = send("b", 11);
-    silent.wait_until(|upstream| upstream.received().len() == 11);
+    silent.wait_until(|upstream| upstream.received_count() == 11);
     drop(in_flight);
 }
 
@@ -966,7 +966,7 @@ fn background_work_is_shed_first() {
         [503; 3]
     );
     waiting.push(send("/checkout/1", "free"));
-    upstream.wait_until(|upstream| upstream.received().len() == 10);
+    upstream.wait_until(|upstream| upstream.received_count() == 10);
     may_end.store(true, std::sync::atomic::Ordering::SeqCst);
     assert!(waiting.iter_mut().all(|client| client.answer().status == 200));
 }

@@ -189,12 +189,12 @@ fn whoever_waits_for_what_is_in_flight_comes_next() {
     let mut clients: Vec<Client> = (0..3).map(|_| Client::connect(weir.address())).collect();
     for (waiting, client) in clients.iter_mut().enumerate() {
         client.send("GET /stay HTTP/1.1\r\nHost: a\r\n\r\n");
-        upstream.wait_until(|upstream| upstream.received().len() == 1);
+        upstream.wait_until(|upstream| upstream.received_count() == 1);
         let waiting = f64::from(u32::try_from(waiting).unwrap());
         weir.wait_for_metric("weir_held_requests{limit=\"l\"}", |held| held == waiting);
     }
     for (served, client) in clients.iter_mut().enumerate() {
-        upstream.wait_until(|upstream| upstream.received().len() == served + 1);
+        upstream.wait_until(|upstream| upstream.received_count() == served + 1);
         go_on.send(()).unwrap();
         assert_eq!(client.answer().status, 200);
     }

@@ -179,10 +179,10 @@ fn flapping_connections_admit_no_more(strategy: &str, store: &str, relay: &Relay
         // The burst is spent first.
         std::thread::sleep(Duration::from_secs(2));
         relay.set(Link::Flapping(20));
-        let spent = upstream.received().len();
+        let spent = upstream.received_count();
         begin = Instant::now();
         std::thread::sleep(Duration::from_secs(FLAPPING_S as u64));
-        (passed, end) = (upstream.received().len() - spent, Instant::now());
+        (passed, end) = (upstream.received_count() - spent, Instant::now());
     });
     let allowed = UNITS * usize::try_from((end - begin).as_millis()).unwrap() / 1000;
     // On a busy machine, clients ask for less than is allowed, but for more than if each request waited for the timeout.
@@ -225,12 +225,12 @@ fn obedient_clients_pass((fleet, upstream): (&Fleet, &Upstream), algorithms: &[(
 /// that each gets the same share however slow the machine is: the number of targets is no multiple of theirs.
 fn paced((fleet, upstream): (&Fleet, &Upstream), targets: &[String], time: Duration) -> Samples {
     let (begin, pace) = (Instant::now(), Duration::from_micros(208_333) / u32::try_from(targets.len()).unwrap());
-    let before = upstream.received().len();
+    let before = upstream.received_count();
     fleet.during(1, pace, targets, || {
         while let Some(left) = time.checked_sub(begin.elapsed()) {
             std::thread::park_timeout(left);
         }
         // A busy machine takes longer.
-        until("each target is asked", || upstream.received().len() > before + targets.len());
+        until("each target is asked", || upstream.received_count() > before + targets.len());
     })
 }

@@ -131,7 +131,7 @@ fn a_model_without_a_price_is_refused() {
         assert_eq!(post_chunked(&weir, "/", body.as_bytes(), 3).status, status, "{body}");
         assert_eq!(post_h2(&weir, "/", &[], body.as_bytes()).status, status, "{body}");
     }
-    assert_eq!((upstream.received().len(), spent(&weir)), (3, 3));
+    assert_eq!((upstream.received_count(), spent(&weir)), (3, 3));
     assert_eq!(weir.metric("weir_problems_total{kind=\"unpriced_model\"}"), 12.0);
     // A request without a body uses no model.
     assert_eq!(crate::support::Client::connect(weir.address()).get("/models").status, 200);

@@ -142,7 +142,7 @@ fn of_slow_heads() {
     is_problem(&client.answer(), 408).unwrap();
     super::lab::is_closed(&mut client).unwrap();
     lab.probe(&mut lab.client()).unwrap();
-    assert_eq!(lab.upstream.received().len(), 1);
+    assert_eq!(lab.upstream.received_count(), 1);
     lab.is_well();
 }
 
@@ -158,7 +158,7 @@ fn of_slow_bodies() {
         assert!(matches!(answer, None | Some(408 | 504)), "{answer:?}");
     }
     lab.probe(&mut lab.client()).unwrap();
-    assert_eq!(lab.upstream.received().len(), 1);
+    assert_eq!(lab.upstream.received_count(), 1);
     lab.is_well();
 }
 
@@ -199,7 +199,7 @@ fn of_unread_responses() {
             client
         })
         .collect();
-    lab.upstream.wait_until(|upstream| upstream.received().len() == 9);
+    lab.upstream.wait_until(|upstream| upstream.received_count() == 9);
     lab.weir.wait_for_metric("weir_connections", |open| open == 0.0);
     lab.upstream.wait_until(|upstream| upstream.connections() == 0);
     let growth = lab.weir.resident().saturating_sub(before);

@@ -247,7 +247,7 @@ fn malformed_requests_after_a_valid_one() {
     for lines in
         ["content-length: 5\r\ntransfer-encoding: chunked", "transfer-encoding: xchunked", "content-length: +1"]
     {
-        let before = lab.upstream.received().len();
+        let before = lab.upstream.received_count();
         let mut client = lab.client();
         client.send([clean.as_bytes(), &hiding(lines.as_bytes()), clean.as_bytes()].concat());
         assert_eq!(client.answer().status, 200);

@@ -88,7 +88,7 @@ fn rapid_resets_end_the_connection() {
         resets += 1;
     }
     assert!((50..=150).contains(&resets), "{resets}");
-    assert!(lab.upstream.received().len() <= 150);
+    assert!(lab.upstream.received_count() <= 150);
     assert_eq!(lab.weir.metric(ABANDONED), 1.0);
     assert_eq!(probe(lab.weir.address(), "/clean"), Fate::Status(200));
     lab.upstream.wait_until(|upstream| upstream.connections() <= 2);
@@ -127,7 +127,7 @@ fn made_resets_end_the_connection() {
         }
         assert!(h2.ends(), "{name}");
         assert_eq!(ended(&lab), 1.0, "{name}");
-        let reached = lab.upstream.received().len();
+        let reached = lab.upstream.received_count();
         assert!(reached <= 150, "{name}: {reached}");
         assert_eq!(probe(lab.weir.address(), "/clean"), Fate::Status(200), "{name}");
         lab.weir.wait_for_metric("weir_connections", |open| open <= 1.0);
@@ -283,7 +283,7 @@ fn a_head_that_unpacks_to_megabytes_is_refused() {
         let fate = h2.fate(stream(19));
         assert!([Fate::Status(431), Fate::Reset, Fate::Gone].contains(&fate), "{fate:?}");
     }
-    assert!(lab.upstream.received().len() <= 21, "the first of each connection is clean");
+    assert!(lab.upstream.received_count() <= 21, "the first of each connection is clean");
     let growth = lab.weir.resident().saturating_sub(before);
     assert!(growth < GROWTH, "{growth} bytes more");
     let refused = lab.weir.metric("weir_problems_total{kind=\"head_too_large\"}");

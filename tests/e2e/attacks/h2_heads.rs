@@ -9,13 +9,13 @@ const PATH: Field<'static> = (b":path", b"/a");
 
 /// What a head comes to. A refused one reaches nobody; one that passes is seen once.
 fn check(lab: &Lab, fields: &[Field<'_>], expected: &[Fate]) {
-    let before = lab.upstream.received().len();
+    let before = lab.upstream.received_count();
     let fate = H2::connect(lab.weir.address()).get(1, fields).fate(1);
     assert!(expected.contains(&fate), "{fate:?}, not {expected:?}, for {}", show(fields));
     let seen = usize::from(fate == Fate::Status(200));
-    assert_eq!(lab.upstream.received().len(), before + seen, "{}", show(fields));
+    assert_eq!(lab.upstream.received_count(), before + seen, "{}", show(fields));
     assert_eq!(probe(lab.weir.address(), "/clean"), Fate::Status(200), "after {}", show(fields));
-    assert_eq!(lab.upstream.received().len(), before + seen + 1, "after {}", show(fields));
+    assert_eq!(lab.upstream.received_count(), before + seen + 1, "after {}", show(fields));
 }
 
 fn show(fields: &[Field<'_>]) -> String {

@@ -110,7 +110,7 @@ fn an_unrequested_switch_is_refused() {
         lab.probe(&mut client).unwrap();
         lab.probe(&mut lab.client()).unwrap();
     }
-    assert_eq!(lab.upstream.received().len(), 6);
+    assert_eq!(lab.upstream.received_count(), 6);
     lab.is_well();
 }
 

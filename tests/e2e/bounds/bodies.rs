@@ -88,7 +88,7 @@ fn a_grpc_client_is_told_in_its_own_way() {
         let answer = H2Answer::read(client.send(head, Channel(body)).await.unwrap()).await.unwrap();
         assert_eq!((answer.status, answer.header("grpc-status")), (200, Some("8")));
     });
-    assert_eq!(upstream.received().len(), 0);
+    assert_eq!(upstream.received_count(), 0);
 }
 
 #[test]

@@ -3,8 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier};
 
 use http::{Request, Response};
 use tokio::net::TcpSocket;
@@ -18,19 +17,6 @@ use crate::support::{Client, NEVER, Upstream, Weir, echo};
 const DESCRIPTORS: usize = 512;
 const TO_SERVICE: usize = (DESCRIPTORS - 104) / 2;
 const CONNECTIONS: usize = 80;
-
-/// A service that answers `/slow` once the sender is dropped.
-fn slow() -> (Upstream, Sender<()>) {
-    let (may_end, ends) = channel();
-    let ends = Mutex::new(ends);
-    let upstream = Upstream::answering(move |request, stream| {
-        if request.target() == "/slow" {
-            let _ = ends.lock().unwrap().recv();
-        }
-        echo(request, stream)
-    });
-    (upstream, may_end)
-}
 
 /// Starts Weir with so many file descriptors.
 fn start(descriptors: usize, config: &str) -> Weir {
@@ -87,7 +73,7 @@ fn good(address: SocketAddr) -> Client {
 /// Greedy clients at so many addresses use all connections that they can get; another client is served.
 fn others_are_served(addresses: usize) {
     const STREAMS: usize = 16;
-    let (upstream, may_end) = slow();
+    let (upstream, may_end) = Upstream::slow();
     let weir = start(DESCRIPTORS, &Weir::config(&upstream, "max_requests_per_ip = 800", NEVER));
     let (runtime, counts) = (Runtime::new().unwrap(), Arc::<AnswerCounts>::default());
     let ip = |connection| Ipv4Addr::new(127, 0, 1, u8::try_from(connection % addresses).unwrap());
@@ -129,13 +115,13 @@ fn many_greedy_clients_leave_connections_to_others() {
 
 #[test]
 fn requests_of_a_client_are_counted_whatever_they_wait_for() {
-    let (upstream, may_end) = slow();
+    let (upstream, may_end) = Upstream::slow();
     let weir = Weir::start_with(&upstream, "max_requests_per_ip = 3", NEVER);
     let mut asking: Vec<_> = (0..3).map(|_| Client::connect(weir.address())).collect();
     for client in &mut asking {
         client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
     }
-    upstream.wait_until(|upstream| upstream.received().len() == 3);
+    upstream.wait_until(|upstream| upstream.received_count() == 3);
     let mut fourth = Client::connect(weir.address());
     let refused = fourth.get("/");
     assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{}", refused.text());
@@ -147,11 +133,11 @@ fn requests_of_a_client_are_counted_whatever_they_wait_for() {
 
 #[test]
 fn own_requests_of_a_trusted_proxy_are_not_counted() {
-    let (upstream, may_end) = slow();
+    let (upstream, may_end) = Upstream::slow();
     let weir = Weir::start_with(&upstream, "max_requests_per_ip = 1\ntrusted_proxies = [\"127.0.0.1\"]", NEVER);
     let mut first = Client::connect(weir.address());
     first.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
-    upstream.wait_until(|upstream| upstream.received().len() == 1);
+    upstream.wait_until(|upstream| upstream.received_count() == 1);
     assert_eq!(Client::connect(weir.address()).get("/").status, 200);
     drop(may_end);
     assert_eq!(first.answer().status, 200);
@@ -159,10 +145,10 @@ fn own_requests_of_a_trusted_proxy_are_not_counted() {
 
 #[test]
 fn requests_through_a_trusted_proxy_count_to_the_client_that_it_names() {
-    let (upstream, may_end) = slow();
+    let (upstream, may_end) = Upstream::slow();
     let weir = Weir::start_with(&upstream, "max_requests_per_ip = 1\ntrusted_proxies = [\"127.0.0.1\"]", NEVER);
     let mut first = ask(&weir, "/slow", "x-forwarded-for: 2001:db8::1\r\n");
-    upstream.wait_until(|upstream| upstream.received().len() == 1);
+    upstream.wait_until(|upstream| upstream.received_count() == 1);
     assert_eq!(ask(&weir, "/", "x-forwarded-for: 2001:db8::2\r\n").answer().status, 429, "the same network");
     assert_eq!(ask(&weir, "/", "x-forwarded-for: 192.0.2.1\r\n").answer().status, 200, "another client");
     drop(may_end);
@@ -187,7 +173,7 @@ fn a_small_upstream_serves_others(
     mut greedy: impl FnMut(&Weir, usize),
     good: impl Fn(&Weir) -> Client,
 ) -> (Upstream, Weir) {
-    let (slow, may_end) = slow();
+    let (slow, may_end) = Upstream::slow();
     let text = Weir::text(&format!(
         "{}{NEVER}",
         upstream("a", &[&slow], "max_connections = 4\nmax_queued = 10\nqueue_timeout = \"1h\"")
@@ -195,7 +181,7 @@ fn a_small_upstream_serves_others(
     let weir = Weir::start_as(&text.replace("[server]", &format!("[server]\n{server}")));
     greedy(&weir, 3);
     // Until all three have their connections, one of them may be in the queue and take a place of the others.
-    slow.wait_until(|slow| slow.received().len() == 3);
+    slow.wait_until(|slow| slow.received_count() == 3);
     greedy(&weir, GREEDY - 3);
     weir.wait_for_metric("weir_upstream_queued{upstream=\"a\"}", |queued| queued == 8.0);
     for turn in 0..20 {

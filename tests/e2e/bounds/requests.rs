@@ -16,7 +16,7 @@ fn over_http1() {
         assert_eq!((answer.status, answer.header("connection")), (200, expected));
     }
     assert_eq!(client.rest(), b"");
-    assert_eq!(upstream.received().len(), 3);
+    assert_eq!(upstream.received_count(), 3);
     // Those that Weir answers itself count as well.
     let mut client = Client::connect(weir.address());
     client.send("GET /%00 HTTP/1.1\r\nhost: h\r\n\r\n".repeat(4));
@@ -38,5 +38,5 @@ fn over_http2() {
         client.closed().await;
     });
     over_h2(weir.address(), async |mut client, _| assert_eq!(client.get("/b").await.unwrap().status, 200));
-    assert_eq!(upstream.received().len(), 4);
+    assert_eq!(upstream.received_count(), 4);
 }

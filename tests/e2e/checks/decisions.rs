@@ -195,7 +195,7 @@ fn a_bucket_is_shared_with_forwarded_requests() {
         || client.send("GET /a HTTP/1.1\r\nHost: shop.test\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n").answer().status;
     let mut ask = || Asked { uri: "/a", ..GET }.ask(&mut asking).status;
     assert_eq!([ask(), forward(), ask(), forward(), ask()], [200, 200, 200, 429, 429]);
-    assert_eq!(upstream.received().len(), 1);
+    assert_eq!(upstream.received_count(), 1);
 }
 
 /// A proxy may ask for another status than that of the limit.

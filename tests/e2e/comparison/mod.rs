@@ -89,12 +89,12 @@ impl Service {
             }
             _ => Client::connect(address),
         };
-        let before = self.upstream.received().len();
+        let before = self.upstream.received_count();
         if step.kind.ends_with("in a row") {
             for number in 0..step.count {
                 connect(number).send(request).answer();
             }
-            return self.upstream.received().len() - before;
+            return self.upstream.received_count() - before;
         }
         self.open(!step.kind.starts_with("slow"));
         let mut clients: Vec<_> = (0..step.count).map(connect).collect();
@@ -103,13 +103,13 @@ impl Service {
         }
         poll(|| {
             let answered = clients.iter_mut().filter_map(|client| client.has_more().then_some(())).count();
-            (answered + self.upstream.received().len() - before >= step.count).then_some(())
+            (answered + self.upstream.received_count() - before >= step.count).then_some(())
         });
         self.open(true);
         for client in &mut clients {
             client.answer();
         }
-        self.upstream.received().len() - before
+        self.upstream.received_count() - before
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::support::{Cert, Client, Cluster, Event, Fleet, Redis, Sample, Sentinels, Upstream, Weir, over_paths};
+use crate::support::{Cert, Client, Cluster, Fleet, Redis, Sample, Sentinels, Upstream, Weir, over_paths};
 
 use super::{PLANS, REPLICAS, ask_premium, assert_no_fallback, over_all, patient, shared, start, three};
 
@@ -43,23 +43,18 @@ fn exactly_the_limit_passes() {
 #[test]
 fn exactly_so_many_are_in_flight() {
     let redis = Redis::start();
-    let gate = std::sync::Arc::new(Event::default());
-    let opened = std::sync::Arc::clone(&gate);
-    let upstream = Upstream::answering(move |_, stream| {
-        opened.wait();
-        std::io::Write::write_all(stream, b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").is_ok()
-    });
+    let (upstream, may_end) = Upstream::slow();
     let fleet = three(&redis, &upstream, "algorithm = \"concurrency\"\nmax = 20");
     let mut clients: Vec<_> = (0..60).map(|index| Client::connect(fleet.weirs[index % REPLICAS].address())).collect();
     for client in &mut clients {
-        client.send("GET / HTTP/1.1\r\nhost: weir.test\r\n\r\n");
+        client.send("GET /slow HTTP/1.1\r\nhost: weir.test\r\n\r\n");
     }
-    upstream.wait_until(|upstream| upstream.received().len() >= 20);
+    upstream.wait_until(|upstream| upstream.received_count() >= 20);
     let refused = |weir: &Weir| weir.metric("weir_requests_total{verdict=\"refused\"}");
     crate::ops::until("40 refusals", || fleet.weirs.iter().map(refused).sum::<f64>() >= 40.0);
-    gate.set();
+    drop(may_end);
     let passed = clients.iter_mut().filter_map(Client::try_answer).filter(|answer| answer.status == 200).count();
-    assert_eq!((passed, upstream.received().len()), (20, 20));
+    assert_eq!((passed, upstream.received_count()), (20, 20));
     assert_no_fallback(&fleet);
     // All 20 units are back, in Redis too.
     crate::ops::until("units come back", || fleet.ask(20, 20, &["/"]).passed() == 20);

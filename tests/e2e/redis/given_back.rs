@@ -37,7 +37,7 @@ fn a_client_that_leaves_while_redis_is_asked_takes_nothing() {
         passed >= 100
     });
     assert_eq!((passed, fleet.ask(300, 6, &["/"]).passed()), (100, 0));
-    assert_eq!(upstream.received().len(), 200);
+    assert_eq!(upstream.received_count(), 200);
 }
 
 /// Requests that reached no service take nothing, in whatever order their units come back.

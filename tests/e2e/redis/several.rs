@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::ops::until;
-use crate::support::{Client, Cluster, Event, Fleet, Redis, Upstream, Weir, poll};
+use crate::support::{Client, Cluster, Fleet, Redis, Upstream, Weir, poll};
 
 use super::{assert_no_fallback, over_all, patient, shared, start, three};
 
@@ -19,7 +19,7 @@ fn two_limits() -> String {
 fn limits_on_several_nodes_give_back_what_one_denies() {
     let upstream = Upstream::start();
     let check = |what: &str, store: &str| {
-        let before = upstream.received().len();
+        let before = upstream.received_count();
         let fleet = start(&upstream, &shared(&format!("{store}\ntimeout = \"5s\"\n"), &two_limits()));
         let mut passed = Vec::new();
         for path in ["/a", "/b", "/c"] {
@@ -34,7 +34,7 @@ fn limits_on_several_nodes_give_back_what_one_denies() {
         }
         assert_eq!(passed, [40, 40, 20], "{what}");
         assert_eq!(fleet.ask(60, 4, &["/d"]).passed(), 0, "{what}");
-        assert_eq!(upstream.received().len() - before, 100, "{what}");
+        assert_eq!(upstream.received_count() - before, 100, "{what}");
         assert_no_fallback(&fleet);
     };
     let ring: Vec<_> = (0..3).map(|_| Redis::start()).collect();
@@ -171,14 +171,7 @@ fn a_replica_that_dies_leaves_nothing_in_flight() {
 #[test]
 fn a_reload_that_changes_a_store_forgets_no_request() {
     let redis = Redis::start();
-    let gate = std::sync::Arc::new(Event::default());
-    let opened = std::sync::Arc::clone(&gate);
-    let upstream = Upstream::answering(move |request, stream| {
-        if request.target() == "/slow" {
-            opened.wait();
-        }
-        std::io::Write::write_all(stream, b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").is_ok()
-    });
+    let (upstream, may_end) = Upstream::slow();
     let config = |timeout| {
         // A share of one unit is none.
         let store = format!("{}on_failure = \"local\"\n", patient(&redis).replace("5s", timeout));
@@ -188,7 +181,7 @@ fn a_reload_that_changes_a_store_forgets_no_request() {
     fleet.wait_for_stores(true);
     let mut slow = Client::connect(fleet.weirs[0].address());
     slow.send("GET /slow HTTP/1.1\r\nhost: weir.test\r\n\r\n");
-    upstream.wait_until(|upstream| upstream.received().len() == 1);
+    upstream.wait_until(|upstream| upstream.received_count() == 1);
     fleet.reload(&config("4s"));
     fleet.wait_for_stores(true);
     let ask = || Client::connect(fleet.weirs[0].address()).get("/").status;
@@ -202,7 +195,7 @@ fn a_reload_that_changes_a_store_forgets_no_request() {
         last = life_ms;
         renewals == 2
     });
-    gate.set();
+    drop(may_end);
     assert_eq!(slow.answer().status, 200);
     let ended = std::time::Instant::now();
     until("the unit is back", || ask() == 200);

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use socket2::{Domain, SockRef, Socket, Type};
@@ -97,6 +98,20 @@ impl Upstream {
             let index: usize = request.target().split('/').nth(1).unwrap().parse().unwrap();
             stream.write_all(answers[index].as_bytes()).is_ok()
         })
+    }
+
+    /// Echoes targets, `/slow` once the sender is dropped.
+    #[allow(dead_code)] // some suites do not use it
+    pub fn slow() -> (Self, Sender<()>) {
+        let (may_end, ends) = channel();
+        let ends = Mutex::new(ends);
+        let upstream = Self::answering(move |request, stream| {
+            if request.target() == "/slow" {
+                let _ = ends.lock().unwrap().recv();
+            }
+            echo(request, stream)
+        });
+        (upstream, may_end)
     }
 
     /// Responds with the bytes that `answer` writes. Head and body are read and recorded before.

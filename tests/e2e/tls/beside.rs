@@ -64,7 +64,7 @@ fn requests_without_tls_are_redirected() {
         assert_eq!((answer.status, answer.header("location")), (308, Some(location)));
     }
     assert_eq!(ask(&weir, "/.well-known/acme-challenge/../x", "Host: a\r\n").status, 308);
-    assert_eq!(upstream.received().len(), 0);
+    assert_eq!(upstream.received_count(), 0);
     assert_eq!(weir.metric("weir_problems_total{kind=\"no_tls\"}"), 6.0);
 
     assert_eq!(ask(&weir, "/.well-known/acme-challenge/token", "Host: a\r\n").status, 200);

@@ -186,7 +186,7 @@ fn a_client_that_leaves_ends_its_open_request() {
     let lab = Lab::with(upstream, "", "", NEVER, &[]);
     let mut client = lab.client();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    lab.upstream.wait_until(|upstream| upstream.received().len() == 1);
+    lab.upstream.wait_until(|upstream| upstream.received_count() == 1);
     close_notify(&mut client);
     lab.upstream.wait_until(|upstream| upstream.connections() == 0);
 }

@@ -233,7 +233,7 @@ fn invalid_agreements_make_no_tunnel() {
     let upstream = Upstream::saying_each(rows.map(|(answer, _)| answer.to_owned()).into());
     let weir = start(&upstream, "", "");
     for (index, (answer, expected)) in rows.into_iter().enumerate() {
-        let (target, next, before) = (format!("/{index}"), format!("/{index}/next"), upstream.received().len());
+        let (target, next, before) = (format!("/{index}"), format!("/{index}/next"), upstream.received_count());
         let mut connect: [(&[u8], &[u8]); 6] = CONNECT;
         connect[4].1 = target.as_bytes();
         let mut h2 = H2::connect(weir.address());

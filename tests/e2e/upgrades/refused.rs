@@ -36,7 +36,7 @@ fn bytes_after_a_declined_upgrade_are_a_request_or_refused() {
         is_problem(&client.answer(), 400).unwrap();
         is_closed(&mut client).unwrap();
     }
-    assert_eq!(lab.upstream.received().len(), 6);
+    assert_eq!(lab.upstream.received_count(), 6);
     lab.is_well();
 }
 
@@ -135,7 +135,7 @@ fn an_agreement_to_another_protocol_is_refused() {
     let weir = start(&upstream, "", "");
     let lab = Lab::of(upstream, weir);
     for (index, agreement) in bad.iter().enumerate() {
-        let (target, before) = (format!("/chat/{index}"), lab.upstream.received().len());
+        let (target, before) = (format!("/chat/{index}"), lab.upstream.received_count());
         let mut client = lab.client();
         client.send(format!("{}{SMUGGLED}", ASK.replace("/chat", &target)));
         is_problem(&client.answer(), 502).unwrap_or_else(|error| panic!("{agreement}: {error}"));

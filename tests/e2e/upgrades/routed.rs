@@ -163,9 +163,9 @@ fn an_upgrade_counts_as_load_until_it_closes() {
     for balance in ["least_connections", "p2c"] {
         let more = format!("upgrade = [\"websocket\"]\nbalance = \"{balance}\"");
         let weir = Weir::with(&format!("{}{NEVER}", upstream("a", &[&one, &other], &more)));
-        let before = [&one, &other].map(|upstream| upstream.received().len());
+        let before = [&one, &other].map(Upstream::received_count);
         let mut open: Vec<_> = (0..6).map(|_| upgraded(&weir)).collect();
-        let after = [&one, &other].map(|upstream| upstream.received().len());
+        let after = [&one, &other].map(Upstream::received_count);
         assert_eq!([after[0] - before[0], after[1] - before[1]], [3, 3], "{balance}");
         for client in &mut open {
             echo(client, "hello");
@@ -177,7 +177,7 @@ fn an_upgrade_counts_as_load_until_it_closes() {
         for _ in 0..40 {
             assert_eq!(Client::connect(weir.address()).get("/").status, 200);
         }
-        let after = [&one, &other].map(|upstream| upstream.received().len());
+        let after = [&one, &other].map(Upstream::received_count);
         assert!(before[0] < after[0] && before[1] < after[1], "{balance}: {before:?} {after:?}");
     }
 }

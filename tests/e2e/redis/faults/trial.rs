@@ -89,12 +89,12 @@ pub fn trial(fault: &mut dyn Fault, upstream: &Upstream, sizes: &Sizes) -> Repor
     let samples = fleet.during(sizes.clients, pace, &targets, || {
         wait(Duration::from_millis(sizes.before_ms));
         begun = Instant::now();
-        let before = upstream.received().len();
+        let before = upstream.received_count();
         fault.begin();
         wait(Duration::from_millis(sizes.during_ms).saturating_sub(begun.elapsed()));
         until("requests do not wait for the timeout", || {
             wait(Duration::from_millis(20));
-            (upstream.received().len() - before) as f64 > sizes.passes_min(begun.elapsed())
+            (upstream.received_count() - before) as f64 > sizes.passes_min(begun.elapsed())
         });
         fault.end();
         ended = Instant::now();
