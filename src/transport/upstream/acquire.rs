@@ -10,7 +10,7 @@ use super::pool::ceiling::AllowanceWaiter;
 use super::pool::checkout::{Checkout, PooledConnection, Requirements};
 use super::pool::connection::ConnectError;
 use super::pool::permit::ConnectionPermit;
-use super::pool::queue::UpstreamRequest;
+use super::pool::queue::{QueueBound, UpstreamRequest};
 use super::pool::usage::ActiveRequest;
 use crate::base::telemetry::EndpointResult;
 use crate::base::time;
@@ -236,7 +236,8 @@ impl Endpoints {
     ) -> Result<(Capacity, UpstreamRequest), ConnectError> {
         let (cap, queue) = (self.cap(), self.queue());
         let client = requirements.client.as_ref().filter(|_| !attempt.is_counted).map(|client| client.ip());
-        let Some(ticket) = queue.join(self.worker(), client, cap.max_queued) else {
+        let bound = QueueBound { max_queued: cap.max_queued, connections: self.usable_connections() };
+        let Some(ticket) = queue.join(self.worker(), client, bound) else {
             queue.metrics.queue_full.inc();
             return Err(ConnectError::Busy);
         };

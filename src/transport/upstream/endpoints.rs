@@ -146,6 +146,15 @@ impl Endpoints {
         Some(connections.min(ceiling).saturating_mul(streams))
     }
 
+    /// The connections that the endpoints which get traffic may have; 0 if requests share connections.
+    pub(super) fn usable_connections(&self) -> usize {
+        let is_usable = |pool: &&Rc<Pool>| {
+            !pool.state.is_draining() && pool.state.traffic(self.settings.eject) != TrafficFraction::Nothing
+        };
+        let usable = if self.is_shared() { 0 } else { self.pools.iter().filter(is_usable).count() };
+        usable.saturating_mul(self.cap().most())
+    }
+
     /// Whether requests share its connections.
     pub(super) fn is_shared(&self) -> bool {
         self.settings.protocol == Protocol::H2

@@ -131,9 +131,14 @@ impl Ceiling {
         self.allowance_waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The number of connections that may be opened now.
+    pub(crate) fn free(&self) -> usize {
+        self.max.saturating_sub(self.open.load(Ordering::SeqCst))
+    }
+
     /// Whether no connection may be opened now.
     pub(crate) fn is_full(&self) -> bool {
-        self.open.load(Ordering::SeqCst) >= self.max
+        self.free() == 0
     }
 
     /// Whether requests wait until any upstream connection closes.

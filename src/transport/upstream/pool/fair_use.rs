@@ -28,6 +28,12 @@ impl FairUse {
         is_within_part(self.by_client.get(&client).copied().unwrap_or(0), self.active, capacity)
     }
 
+    /// The requests that can begin on so many connections; 0 if `client` may have no more, or if nothing is counted.
+    pub(crate) fn free(&self, client: Option<IpAddr>, connections: usize) -> usize {
+        let capacity = self.capacity.filter(|_| self.allows(client));
+        capacity.map_or(0, |capacity| capacity.min(connections).saturating_sub(self.active))
+    }
+
     /// Counts a request. [`FairUse::end`] must follow.
     pub(crate) fn begin(&mut self, client: Option<IpAddr>) {
         self.active += 1;

@@ -32,6 +32,15 @@ pub(crate) struct Queue {
     pub(crate) ceiling: Arc<Ceiling>,
 }
 
+/// How many requests may wait: `max_queued`, and one for each connection without a request, if their client may have more.
+/// Such a waiter is about to get that connection: it has been woken, or the connection is idle at another worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueueBound {
+    pub(crate) max_queued: usize,
+    /// The connections that the upstream may use now.
+    pub(crate) connections: usize,
+}
+
 #[derive(Debug, Default)]
 struct QueueState {
     waiters: VecDeque<Arc<Waiter>>,
@@ -130,18 +139,19 @@ impl Queue {
         Some(UpstreamRequest { client, queue: Some(Arc::clone(self)) })
     }
 
-    /// Adds a waiter at the end. None if `max_queued` requests wait already, or if too many of them are of `client`. The
+    /// Adds a waiter at the end. None if too many requests wait already, or if too many of them are of `client`. The
     /// request has to look for capacity after this.
     pub(crate) fn join(
         self: &Arc<Self>,
         worker: &WorkerNotify,
         client: Option<IpAddr>,
-        max_queued: usize,
+        bound: QueueBound,
     ) -> Option<QueueTicket<'_>> {
         let mut state = self.state();
-        let queued = state.waiters.len();
+        let free = state.fair_use.free(client, bound.connections).min(self.ceiling.free());
+        let (queued, max) = (state.waiters.len(), bound.max_queued + free);
         let of_client = || state.waiters.iter().filter(|waiter| waiter.client == client).count();
-        if queued >= max_queued || (client.is_some() && !is_within_part(of_client(), queued, max_queued)) {
+        if queued >= max || (client.is_some() && !is_within_part(of_client(), queued, max)) {
             return None;
         }
         let since = time::instant_now();
@@ -254,6 +264,10 @@ mod tests {
         Arc::new(queue)
     }
 
+    fn bound(max_queued: usize) -> QueueBound {
+        QueueBound { max_queued, connections: 0 }
+    }
+
     fn is_woken(ticket: &QueueTicket<'_>) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         pin!(ticket.woken()).poll(&mut cx).is_ready()
@@ -262,8 +276,8 @@ mod tests {
     #[test]
     fn only_the_first_waiter_is_woken() {
         let (queue, worker) = (queue(), WorkerNotify::default());
-        let [first, second, third] = [(); 3].map(|()| queue.join(&worker, None, 3).unwrap());
-        assert!(queue.join(&worker, None, 3).is_none(), "the queue is full");
+        let [first, second, third] = [(); 3].map(|()| queue.join(&worker, None, bound(3)).unwrap());
+        assert!(queue.join(&worker, None, bound(3)).is_none(), "the queue is full");
         assert!(first.is_front() && !second.is_front() && queue.has_waiters());
         queue.wake_front();
         assert_eq!([&first, &second, &third].map(is_woken), [true, false, false]);
@@ -284,7 +298,7 @@ mod tests {
         for worker in [&ours, &theirs, &ours] {
             queue.register(worker);
         }
-        let ticket = queue.join(&ours, None, 9).unwrap();
+        let ticket = queue.join(&ours, None, bound(9)).unwrap();
         assert_eq!([&ours, &theirs].map(|worker| queue.is_front_of(worker)), [Some(true), Some(false)]);
         assert_eq!([&ours, &theirs].map(|worker| queue.waiting_elsewhere(worker)), [0, 1]);
         ticket.notify_other_workers();
@@ -299,10 +313,10 @@ mod tests {
         let [greedy, good] = [1, 2].map(|n| Some(IpAddr::from([10, 0, 0, n])));
         let mut active: Vec<_> = std::iter::from_fn(|| queue.begin(greedy, 4)).collect();
         assert_eq!(active.len(), 3);
-        let first = queue.join(&worker, greedy, 10).unwrap();
+        let first = queue.join(&worker, greedy, bound(10)).unwrap();
         assert!(!first.is_front() && queue.is_front_of(&worker).is_none() && !is_woken(&first));
         assert_eq!(queue.longest_wait(first.waiter.since + Duration::from_secs(9)), Duration::ZERO);
-        let second = queue.join(&worker, good, 10).unwrap();
+        let second = queue.join(&worker, good, bound(10)).unwrap();
         assert!(second.is_front() && queue.is_front_of(&worker) == Some(true));
         let wait = Duration::from_secs(1);
         assert_eq!(queue.longest_wait(second.waiter.since + wait), wait, "that of a waiter which passes next");
@@ -322,13 +336,38 @@ mod tests {
             let mut tickets = Vec::new();
             let queued = [1, 2].map(|n| {
                 let before = tickets.len();
-                tickets.extend(std::iter::from_fn(|| queue.join(&worker, client(n), max_queued)));
+                tickets.extend(std::iter::from_fn(|| queue.join(&worker, client(n), bound(max_queued))));
                 tickets.len() - before
             });
             assert_eq!(queued, expected, "{max_queued}");
             let others = max_queued - tickets.len();
-            tickets.extend(std::iter::from_fn(|| queue.join(&worker, None, max_queued)));
+            tickets.extend(std::iter::from_fn(|| queue.join(&worker, None, bound(max_queued))));
             assert_eq!(tickets.len(), max_queued, "{others} of clients that are not counted");
         }
+    }
+
+    #[test]
+    fn a_request_for_a_free_connection_may_always_wait() {
+        let (queue, worker) = (queue(), WorkerNotify::default());
+        let mut active: Vec<_> = [(); 2].map(|()| queue.begin(None, 2).unwrap()).into();
+        let join = |max_queued, connections| queue.join(&worker, None, QueueBound { max_queued, connections });
+        let first = join(1, 2).unwrap();
+        assert!(join(1, 2).is_none(), "all connections have requests");
+        active.pop();
+        assert!(is_woken(&first) && join(1, 1).is_none(), "the endpoint of the free connection is out");
+        queue.ceiling.open();
+        assert!(join(1, 2).is_none(), "the process has all connections that it may have");
+        queue.ceiling.close();
+        let second = join(1, 2).unwrap();
+        assert!(join(1, 2).is_none(), "only one connection is free");
+        drop((first, second));
+        assert!(join(0, 2).is_some(), "another worker may have to close the connection first");
+
+        let client = Some(IpAddr::from([10, 0, 0, 1]));
+        active.clear();
+        active.extend(std::iter::from_fn(|| queue.begin(client, 4)));
+        let bound = QueueBound { max_queued: 0, connections: 4 };
+        let may_wait = [client, None].map(|client| queue.join(&worker, client, bound).is_some());
+        assert_eq!((active.len(), may_wait), (3, [false, true]), "the last connection is for other clients");
     }
 }
