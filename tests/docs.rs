@@ -1,7 +1,14 @@
-//! The documentation is true and complete: links, options, metrics, configurations and transcripts agree with the program.
+//! The documentation and the files in `config` are true and complete: links, source paths, options, defaults, metrics,
+//! configurations and transcripts agree with the program.
 #![allow(clippy::unwrap_used, clippy::panic)]
 #![allow(unreachable_pub)] // nothing is reachable from outside a test
 
+#[path = "docs/architecture.rs"]
+mod architecture;
+#[path = "docs/config_files.rs"]
+mod config_files;
+#[path = "docs/operating.rs"]
+mod operating;
 #[path = "docs/options.rs"]
 mod options;
 #[path = "docs/pages.rs"]
@@ -119,8 +126,8 @@ fn every_field_of_the_access_log_is_there() {
     assert!(found == expected, "put this between the markers of {}:\n{expected}", page.path);
 }
 
-#[test]
-fn every_metric_is_there_and_no_other() {
+/// The response of `/metrics` with each metric.
+fn exposition() -> String {
     let metrics = Metrics::new("", "").unwrap();
     metrics.show_snapshots().unwrap();
     metrics.show_remote_config().unwrap();
@@ -143,7 +150,12 @@ fn every_metric_is_there_and_no_other() {
     metrics.problems.with_label_values(&["any"]);
     metrics.jwks.expose("any");
     metrics.acme.expose("any");
-    let text = String::from_utf8(metrics.render().unwrap()).unwrap();
+    String::from_utf8(metrics.render().unwrap()).unwrap()
+}
+
+#[test]
+fn every_metric_is_there_and_no_other() {
+    let text = exposition();
     let registered: BTreeSet<_> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     let page = Page::read("docs/reference/metrics.md");
@@ -204,12 +216,12 @@ fn one_word_means_one_thing() {
         retired.extend(RETIRED.iter().filter(|word| has(text, word)).map(|word| format!("{path}: {word}")));
     };
     for folder in ["docs/guide", "docs/reference", "docs/operations", "docs/recipes", "docs/fleet"] {
-        for path in files_below(folder) {
+        for path in pages::files(folder, "") {
             search(&path, &std::fs::read_to_string(&path).unwrap());
         }
     }
     for folder in ["src/admin", "src/cli", "src/fleet/grpc", "src/transport/respond", "src/base/telemetry"] {
-        for path in files_below(folder) {
+        for path in pages::files(folder, "") {
             let text = std::fs::read_to_string(&path).unwrap();
             for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
                 // What is between quotes is text of the program; a page is text altogether.
@@ -226,17 +238,6 @@ fn one_word_means_one_thing() {
     metrics.show_problems(weir::transport::respond::ProblemKind::COUNTED.iter().map(|kind| kind.label()));
     search("/metrics", &String::from_utf8(metrics.render().unwrap()).unwrap());
     assert_eq!(retired, [""; 0]);
-}
-
-/// The files of a folder and of its folders.
-fn files_below(folder: &str) -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let paths = entries.map(|entry| entry.unwrap().path());
-    let each = |path: std::path::PathBuf| {
-        let name = path.to_str().unwrap().to_owned();
-        if path.is_dir() { files_below(&name) } else { vec![name] }
-    };
-    paths.flat_map(each).collect()
 }
 
 /// A folder with all files that configurations in the pages name.

@@ -48,6 +48,11 @@ impl Page {
         })
     }
 
+    /// The texts between backticks of these lines.
+    pub fn codes(&self) -> impl Iterator<Item = &str> {
+        self.prose().flat_map(|line| line.split('`').skip(1).step_by(2))
+    }
+
     /// The targets of its links, without those to other sites.
     pub fn links(&self) -> Vec<&str> {
         let targets = self.prose().flat_map(|line| line.split("](").skip(1));
@@ -88,20 +93,17 @@ fn anchor(heading: &str) -> String {
 
 /// README and all pages in `docs`, except the summary.
 pub fn all() -> Vec<Page> {
-    let mut paths = vec!["README.md".to_owned()];
-    find(Path::new("docs"), &mut paths);
-    paths.retain(|path| path != "docs/SUMMARY.md");
-    paths.iter().map(|path| Page::read(path)).collect()
+    let paths = ["README.md".to_owned()].into_iter().chain(files("docs", ".md"));
+    paths.filter(|path| path != "docs/SUMMARY.md").map(|path| Page::read(&path)).collect()
 }
 
-fn find(folder: &Path, paths: &mut Vec<String>) {
+/// The files in a folder and its folders that end like this, in order.
+pub fn files(folder: &str, end: &str) -> Vec<String> {
     let mut entries: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     entries.sort();
-    for path in entries {
-        if path.is_dir() {
-            find(&path, paths);
-        } else if path.extension().is_some_and(|extension| extension == "md") {
-            paths.push(path.to_str().unwrap().to_owned());
-        }
-    }
+    let below = |path: PathBuf| {
+        let name = path.to_str().unwrap().to_owned();
+        if path.is_dir() { files(&name, end) } else { vec![name] }
+    };
+    entries.into_iter().flat_map(below).filter(|path| path.ends_with(end)).collect()
 }

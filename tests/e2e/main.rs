@@ -1,4 +1,4 @@
-//! Weir as its users meet it: the real binary, real sockets, real traffic.
+//! Weir as its users meet it: the real binary, real sockets, real traffic. Also its parts with real servers, and its packages.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, missing_docs)]
 // Tests measure what Weir does from outside, and read whole numbers from its metrics.
@@ -114,3 +114,8 @@ mod tls;
 mod traces;
 mod unix;
 mod upgrades;
+
+mod deploy;
+mod package;
+mod redis_script;
+mod redis_store;

@@ -19,7 +19,6 @@ pub struct Balancer {
     answered: AtomicUsize,
 }
 
-#[allow(dead_code)] // some suites do not use everything
 impl Balancer {
     /// A balancer with these Weirs.
     pub fn of<'w>(weirs: impl IntoIterator<Item = &'w Weir>) -> Self {

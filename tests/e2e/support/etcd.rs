@@ -23,7 +23,6 @@ pub struct Etcd {
     login: Option<String>,
 }
 
-#[allow(dead_code)] // some suites do not use everything
 impl Etcd {
     /// Starts an etcd that accepts everybody.
     pub fn start() -> Self {

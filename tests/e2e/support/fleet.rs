@@ -23,13 +23,11 @@ pub struct Fleet {
 }
 
 /// A limit `all` over everything, with these lines.
-#[allow(dead_code)] // some suites do not use it
 pub fn over_all(lines: &str) -> String {
     format!("[[limit]]\nname = \"all\"\nkey = []\n{lines}\n")
 }
 
 /// A limit `l0` over the path `/l0` with the first lines, a limit `l1` over `/l1` with the second ones, and so on.
-#[allow(dead_code)] // some suites do not use it
 pub fn over_paths(limits: &[impl AsRef<str>]) -> String {
     let limit = |(index, lines): (usize, &str)| {
         format!("[[limit]]\nname = \"l{index}\"\nkey = []\nmatch = {{ path = \"/l{index}\" }}\n{lines}\n")
@@ -50,7 +48,6 @@ pub struct Sample {
 #[derive(Clone, Debug, Default)]
 pub struct Samples(pub Vec<Sample>);
 
-#[allow(dead_code)] // some suites do not use everything
 impl Fleet {
     /// Starts so many Weirs with `upstream` and `rest` (any TOML, except the tables that `Weir::config` writes).
     pub fn start(replicas: usize, upstream: &Upstream, rest: &str) -> Self {
@@ -247,7 +244,6 @@ impl Asker {
     }
 }
 
-#[allow(dead_code)] // some suites do not use everything
 impl Samples {
     /// Requests with this status.
     pub fn count(&self, status: u16) -> usize {

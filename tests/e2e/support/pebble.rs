@@ -23,7 +23,6 @@ pub struct Pebble {
     pub dns: Dns,
 }
 
-#[allow(dead_code)] // some suites do not use everything
 impl Pebble {
     /// A Pebble that does not run yet. Its certificates are valid for `validity_s` seconds.
     pub fn new(tls_port: u16, validity_s: u64, hosts: &[&'static str]) -> Self {

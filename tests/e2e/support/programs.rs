@@ -11,7 +11,6 @@ pub fn installed(program: &str) -> PathBuf {
 }
 
 /// The path of a shared library by its path below `/usr/lib/ARCHITECTURE`.
-#[allow(dead_code)] // some test binaries need none
 pub fn library(name: &str) -> PathBuf {
     let folders = std::fs::read_dir("/usr/lib").unwrap().flatten();
     let found = folders.map(|folder| folder.path().join(name)).find(|file| file.is_file());

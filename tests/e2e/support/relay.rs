@@ -55,7 +55,6 @@ struct Pair {
     is_mute: AtomicBool,
 }
 
-#[allow(dead_code)] // some suites do not use everything
 impl Relay {
     /// Starts a relay to `server`, with a clear link.
     pub fn to(server: SocketAddr) -> Self {

@@ -92,7 +92,6 @@ impl Upstream {
     }
 
     /// Responds to `/0` and paths below it with the first bytes, to `/1` with the second ones, and so on.
-    #[allow(dead_code)] // some suites do not use it
     pub fn saying_each(answers: Vec<String>) -> Self {
         Self::answering(move |request, stream| {
             let index: usize = request.target().split('/').nth(1).unwrap().parse().unwrap();
@@ -101,7 +100,6 @@ impl Upstream {
     }
 
     /// Echoes targets, `/slow` once the sender is dropped.
-    #[allow(dead_code)] // some suites do not use it
     pub fn slow() -> (Self, Sender<()>) {
         let (may_end, ends) = channel();
         let ends = Mutex::new(ends);
@@ -125,7 +123,6 @@ impl Upstream {
     }
 
     /// Lets `serve` serve each connection of this listener.
-    #[allow(dead_code)] // some suites do not use it
     pub fn serving_on(listener: TcpListener, serve: impl Fn(Peer) + Send + Sync + 'static) -> Self {
         Self::on(listener, Arc::new(serve))
     }
@@ -185,13 +182,11 @@ impl Upstream {
     }
 
     /// Recorded requests behind the first `count`, in order.
-    #[allow(dead_code)] // some suites do not use it
     pub fn received_after(&self, count: usize) -> Vec<Received> {
         self.record.received.lock().unwrap()[count..].to_vec()
     }
 
     /// The number of recorded requests.
-    #[allow(dead_code)] // some suites do not use it
     pub fn received_count(&self) -> usize {
         self.record.received.lock().unwrap().len()
     }
@@ -202,7 +197,6 @@ impl Upstream {
     }
 
     /// Number of recorded requests with this target.
-    #[allow(dead_code)] // some suites do not use it
     pub fn count(&self, target: &str) -> usize {
         self.record.received.lock().unwrap().iter().filter(|received| received.target() == target).count()
     }

@@ -32,7 +32,6 @@ pub struct Weir {
     folder: tempfile::TempDir,
 }
 
-#[allow(dead_code)] // some suites do not use everything
 impl Weir {
     /// Starts a Weir with `upstream` and `limits` (any TOML, except the tables that are written here).
     pub fn start(upstream: &Upstream, limits: &str) -> Self {

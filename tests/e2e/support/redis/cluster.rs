@@ -18,7 +18,6 @@ pub struct Cluster {
     pub replicas: Vec<Redis>,
 }
 
-#[allow(dead_code)] // some suites do not use everything
 impl Cluster {
     /// Starts three masters, each with `replicas` replicas (0 or 1). Waits until they serve all slots.
     pub fn start(replicas: usize) -> Self {

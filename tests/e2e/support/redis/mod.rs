@@ -19,7 +19,8 @@ use super::programs::installed;
 use super::servers::free_port;
 use super::{Cert, poll};
 
-/// A server without persistence on a port of 127.0.0.1; killed on drop.
+/// A server without persistence on a port of 127.0.0.1; killed on drop. `WEIR_REDIS_SERVER` is the path of its program, such
+/// as another version or a Valkey.
 ///
 /// Tests command it through a Unix socket, as a user whom passwords and TLS do not concern.
 pub struct Redis {
@@ -35,7 +36,6 @@ const OPERATOR: &str = "operator";
 /// The configuration of a server, in its folder.
 const FILE: &str = "redis.conf";
 
-#[allow(dead_code)] // some suites do not use everything
 impl Redis {
     /// Starts a server that accepts everybody.
     pub fn start() -> Self {
@@ -102,6 +102,7 @@ impl Redis {
     }
 
     /// Its process id.
+    #[allow(dead_code)] // for benchmarks
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -205,7 +206,8 @@ impl Drop for Redis {
 }
 
 fn spawn(folder: &tempfile::TempDir, mode: &[&str]) -> Child {
-    let mut command = Command::new(installed("redis-server"));
+    let program = std::env::var_os("WEIR_REDIS_SERVER").map_or_else(|| installed("redis-server"), PathBuf::from);
+    let mut command = Command::new(program);
     command.arg(FILE).args(mode).current_dir(folder.path());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }

@@ -17,7 +17,6 @@ pub struct Sentinels {
     pub watchers: Vec<Redis>,
 }
 
-#[allow(dead_code)] // some suites do not use everything
 impl Sentinels {
     /// Starts all servers. Waits until all sentinels know each other and the replica.
     pub fn start() -> Self {

@@ -1,8 +1,6 @@
 //! A Redis server of a test, and calls of scripts on it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use redis::{Cmd, Connection, FromRedisValue, Value};
@@ -12,13 +10,12 @@ use weir::engine::store::backend::{Answers, RemoteCharge, RemoteOutcome, Unavail
 use weir::fleet::stores::driver::Generation;
 use weir::fleet::stores::redis::script::{self, Call, Caller, Names};
 
-use crate::programs::installed;
+use crate::support::Redis;
 
-/// A server on a Unix socket, ended on drop. `WEIR_REDIS_SERVER` is its program, such as another version of it.
+/// A server, and a connection to it.
 pub struct Server {
-    child: Child,
+    _redis: Redis,
     connection: Connection,
-    _folder: tempfile::TempDir,
     pub names: Names,
     pub caller: Caller,
 }
@@ -44,27 +41,11 @@ const LONGEST: &str = "
 
 impl Server {
     pub fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("socket");
-        let program = std::env::var_os("WEIR_REDIS_SERVER").map_or_else(|| installed("redis-server"), PathBuf::from);
-        let mut child = Command::new(program)
-            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
-            .arg(&socket)
-            .current_dir(folder.path())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let client = redis::Client::open(format!("unix:{}", socket.display())).unwrap();
-        let connection = loop {
-            // No event tells when a server listens.
-            if let Ok(connection) = client.get_connection() {
-                break connection;
-            }
-            assert!(child.try_wait().unwrap().is_none(), "redis-server has ended");
-            std::thread::sleep(Duration::from_millis(5));
-        };
+        let redis = Redis::start();
+        let client = redis::Client::open(format!("unix:{}", redis.socket().display())).unwrap();
+        let connection = client.get_connection().unwrap();
         let caller = Caller { replica: 7, flight: Duration::from_secs(10), server_us: None };
-        Self { child, connection, _folder: folder, names: Names::new("weir"), caller }
+        Self { _redis: redis, connection, names: Names::new("weir"), caller }
     }
 
     /// Sends a command. Panics if it fails.
@@ -127,12 +108,5 @@ impl Server {
     /// All keys, and their values as the server dumps them.
     pub fn dump(&mut self) -> BTreeMap<String, Vec<u8>> {
         self.send(&["EVAL", DUMP, "0"])
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -1,17 +1,10 @@
 //! What `config/deploy` says fits what Weir does, and what the systems that read it accept.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(unreachable_pub)] // nothing is reachable from outside a test
-
-#[path = "e2e/support/programs.rs"]
-mod programs;
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use programs::installed;
 use serde_json::Value;
 use weir::base::time::instant_now;
 use weir::config::{self, Config};
@@ -19,6 +12,8 @@ use weir::engine::policy::Strategy;
 use weir::fleet::stores::RemoteSettings;
 use weir::fleet::stores::redis::settings::Topology;
 use weir::transport::net::ListenAddress;
+
+use crate::support::installed;
 
 const FOLDER: &str = "config/deploy";
 

@@ -1,9 +1,10 @@
 //! The pages for contributors describe this tree: files that they name exist, and lists are complete and sorted.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+
+use super::pages::{self, Page};
 
 /// A page that is longer is no map.
 const ARCHITECTURE_BYTES_MAX: usize = 12 * 1024;
@@ -11,27 +12,6 @@ const ARCHITECTURE_BYTES_MAX: usize = 12 * 1024;
 const STOREYS: &[&str] = &["base", "engine", "transport", "fleet"];
 /// Folders of the repository that pages name in full; other paths are below `src` or below one of its storeys.
 const ROOTS: &[&str] = &["src/", "tests/", "benches/", "config/", "docs/", ".ci/", ".cargo/"];
-
-/// All files below a folder that end like this, in order.
-fn files(folder: &Path, end: &str) -> Vec<String> {
-    let mut entries: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    entries.sort();
-    let below = |path: std::path::PathBuf| {
-        if path.is_dir() { files(&path, end) } else { vec![path.to_str().unwrap().to_owned()] }
-    };
-    entries.into_iter().flat_map(below).filter(|path| path.ends_with(end)).collect()
-}
-
-fn pages() -> Vec<(String, String)> {
-    let names = files(Path::new("docs"), ".md").into_iter().chain(["README.md".into(), "benches/README.md".into()]);
-    names.map(|name| (name.clone(), fs::read_to_string(name).unwrap())).collect()
-}
-
-/// The texts between backticks of the lines outside code blocks.
-fn codes(page: &str) -> impl Iterator<Item = &str> {
-    let prose = page.split("```").step_by(2);
-    prose.flat_map(str::lines).flat_map(|line| line.split('`').skip(1).step_by(2))
-}
 
 /// Whether a text is the path of a source file or of a folder below `src`.
 fn is_source_path(code: &str, modules: &[String]) -> bool {
@@ -50,10 +30,10 @@ fn every_source_path_exists() {
         folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap())).collect();
     let modules: Vec<_> = modules.iter().map(|entry| entry.file_name().into_string().unwrap()).collect();
     let mut missing = Vec::new();
-    for (name, page) in pages() {
-        for code in codes(&page).filter(|code| is_source_path(code, &modules)) {
+    for page in pages::all().into_iter().chain([Page::read("benches/README.md")]) {
+        for code in page.codes().filter(|code| is_source_path(code, &modules)) {
             if !Path::new(code).exists() && !folders.iter().any(|folder| Path::new(folder).join(code).exists()) {
-                missing.push(format!("{name}: {code}"));
+                missing.push(format!("{}: {code}", page.path));
             }
         }
     }
@@ -98,7 +78,7 @@ fn the_architecture_is_short() {
 fn every_decision_gives_a_reason_and_every_topic_is_listed() {
     let index = fs::read_to_string("docs/decisions/index.md").unwrap();
     let summary = fs::read_to_string("docs/SUMMARY.md").unwrap();
-    let pages = files(Path::new("docs/decisions"), ".md");
+    let pages = pages::files("docs/decisions", ".md");
     let mut decisions = BTreeSet::new();
     for path in pages.iter().filter(|path| !path.ends_with("index.md")) {
         let page = fs::read_to_string(path).unwrap();
@@ -159,9 +139,9 @@ fn generated_code_is_that_of_the_interfaces() {
 /// The page about a new algorithm names each file that it touches: those that name `sub_window`, outside its folder.
 #[test]
 fn an_algorithm_touches_the_files_that_its_page_names() {
-    let page = fs::read_to_string("docs/contributing/adding-an-algorithm.md").unwrap();
-    let named: Vec<&str> = codes(&page).collect();
-    let sources = [".rs", ".lua"].into_iter().flat_map(|end| files(Path::new("src"), end));
+    let page = Page::read("docs/contributing/adding-an-algorithm.md");
+    let named: Vec<&str> = page.codes().collect();
+    let sources = [".rs", ".lua"].into_iter().flat_map(|end| pages::files("src", end));
     let others = sources.filter(|path| !path.contains("/tests") && !path.contains("/sub_window"));
     let touched: Vec<_> = others.filter(|path| fs::read_to_string(path).unwrap().contains("sub_window")).collect();
     assert!(touched.contains(&"src/engine/limit/algorithm.rs".to_owned()), "{touched:?}");

@@ -6,7 +6,7 @@ use weir::base::time::Clock;
 use weir::engine::limit::{AnyState, State as _};
 use weir::engine::store::backend::Unavailable;
 
-use crate::lab::{Known, Lab, at_once, key, ring, ten, until};
+use super::lab::{Known, Lab, at_once, key, ring, ten, until};
 use crate::support::Redis;
 
 /// A replica that knows of 7 spent units of key 1.

@@ -4,8 +4,8 @@ use weir::engine::limit::{Algorithm, Quota, Rate};
 use weir::engine::store::backend::RemoteReceipt;
 use weir::fleet::stores::redis::script::{Change, Correction, Noting, correct};
 
-use crate::rows::{MS, NOW, bucket, charge, decide_at};
-use crate::server::Server;
+use super::rows::{MS, NOW, bucket, charge, decide_at};
+use super::server::Server;
 
 /// Gives a charge back by the correction of this number, at the server's time, which is this long after [`NOW`].
 fn give_back(server: &mut Server, number: u64, receipt: RemoteReceipt, ms: u64) {

@@ -1,20 +1,14 @@
 //! Packages and releases: what they install runs, an upgrade keeps the configuration and restarts nothing, and a release
 //! has all its files. They have the program of the tests.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(unreachable_pub)] // nothing is reachable from outside a test
 
-#[path = "package/chart.rs"]
 mod chart;
-#[path = "e2e/support/programs.rs"]
-mod programs;
-#[path = "package/release.rs"]
 mod release;
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+
+use crate::support::{Client, Weir, installed};
 
 const CONFIG: &str = "etc/weir/weir.toml";
 
@@ -32,7 +26,7 @@ fn tool(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let folder = std::env::current_dir().unwrap().join("target/tools/bin");
     assert!(folder.join("nfpm").is_file(), "nfpm is missing: run tests/install-servers");
     for program in ["cargo-cyclonedx", "rpm", "umoci"] {
-        programs::installed(program);
+        installed(program);
     }
     let path = std::env::var("PATH").unwrap();
     let mut command = Command::new(program);
@@ -90,39 +84,21 @@ fn files(root: &Path) -> Vec<String> {
     files
 }
 
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Runs the program with the configuration of packages on free ports, until it has served a request.
 fn serve(program: &Path, config: &Path) {
-    let ports = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    let [clients, admin] = ports.map(|port| port.local_addr().unwrap().to_string());
-    let state = tempfile::tempdir().unwrap();
-    let folder = state.path().to_str().unwrap();
-    let text = std::fs::read_to_string(config).unwrap().replace("/var/lib/weir", folder);
-    let text = text.replace("/run/weir", folder).replace("0.0.0.0:8080", &clients);
-    let text = text.replace("[admin]\n", &format!("[admin]\nlisten = \"{admin}\"\n"));
-    let config = state.path().join("weir.toml");
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().to_str().unwrap();
+    let text = std::fs::read_to_string(config).unwrap().replace("/var/lib/weir", state);
+    let text = text.replace("/run/weir", state).replace("0.0.0.0:8080", "127.0.0.1:0");
+    let text = text.replace("[admin]\n", "[admin]\nlisten = \"127.0.0.1:0\"\n");
+    let config = folder.path().join("weir.toml");
     std::fs::write(&config, text).unwrap();
     run(Command::new(program).args(["check", "--strict"]).arg(&config));
     let mut command = Command::new(program);
-    command.arg("run").arg(&config).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut weir = Running(command.spawn().unwrap());
-    let mut lines = BufReader::new(weir.0.stderr.take().unwrap()).lines();
-    let ready = lines.by_ref().map(Result::unwrap).find(|line| line.contains("\"message\":\"listening\""));
-    assert!(ready.is_some(), "weir ended before it served");
-    let mut connection = TcpStream::connect(clients).unwrap();
-    connection.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).unwrap();
+    command.arg("run").arg(&config).stdout(Stdio::null());
+    let answer = Client::connect(Weir::of_command(command, folder).address()).get("/");
     // Nothing listens behind it.
-    assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("x-ratelimit-remaining"), "{answer}");
+    assert!(answer.status == 502 && answer.header("x-ratelimit-remaining").is_some(), "{answer:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use weir::fleet::stores::driver::NodeAddress;
 use weir::fleet::stores::redis::settings::{StoreSettings, Topology};
 use weir::transport::net::tls::StoreTls;
 
-use crate::lab::{Lab, at_once, charge, key, login, ring, ten, until};
+use super::lab::{Lab, at_once, charge, key, login, ring, ten, until};
 use crate::support::{Cert, Redis};
 
 #[tokio::test]

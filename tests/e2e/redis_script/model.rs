@@ -8,7 +8,7 @@ use weir::engine::limit::{Algorithm, AnyReceipt, AnyState, Decision};
 use weir::engine::store::backend::{Handling, RemoteCharge, RemoteReceipt, Units};
 use weir::fleet::stores::redis::script::{Change, Correction, Noting, correct};
 
-use crate::server::{KEY, Server};
+use super::server::{KEY, Server};
 
 /// A limit with one key.
 pub struct Limit {

@@ -6,7 +6,7 @@ use weir::engine::store::backend::Unavailable;
 use weir::fleet::stores::driver::Login;
 use weir::fleet::stores::redis::settings::Topology;
 
-use crate::lab::{Lab, address, settings, until};
+use super::lab::{Lab, address, settings, until};
 use crate::support::{Redis, Sentinels};
 
 #[tokio::test]

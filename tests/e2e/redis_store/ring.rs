@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir::engine::store::backend::Unavailable;
 
-use crate::lab::{Lab, charge, key, ring, store, ten, until};
+use super::lab::{Lab, charge, key, ring, store, ten, until};
 use crate::support::{Link, Redis, Relay};
 
 fn is_at(redis: &Redis, number: u64) -> bool {

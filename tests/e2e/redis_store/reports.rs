@@ -6,7 +6,7 @@ use weir::base::time::Clock;
 use weir::engine::limit::{Algorithm, Quota, Rate};
 use weir::engine::store::backend::{Settlement, Unavailable};
 
-use crate::lab::{Lab, at_once, key, ring, ten, until};
+use super::lab::{Lab, at_once, key, ring, ten, until};
 use crate::support::{Link, Redis, Relay};
 
 #[tokio::test]

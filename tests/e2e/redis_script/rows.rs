@@ -10,7 +10,7 @@ use weir::fleet::stores::redis::script::{
     Change, Correction, InFlight, KnownState, Noting, correct, in_flight, push, renew,
 };
 
-use crate::server::{KEY, Server};
+use super::server::{KEY, Server};
 
 pub const MS: u64 = 1_000_000;
 pub const NOW: Timestamp = Timestamp::from_ns(1_700_000_000_000 * MS);

@@ -1,5 +1,4 @@
 //! The files in config/ compile, and two of them show every option.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::Path;
 

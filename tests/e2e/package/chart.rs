@@ -12,7 +12,7 @@ use super::tool;
 const CHART: &str = "config/helm/weir";
 
 fn helm(values: &Value) -> Output {
-    tool("python").args(["tests/package/chart.py", CHART, &values.to_string()]).output().unwrap()
+    tool("python").args(["tests/e2e/package/chart.py", CHART, &values.to_string()]).output().unwrap()
 }
 
 /// What the release `edge` with these values has, by kind and name.

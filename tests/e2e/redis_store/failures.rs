@@ -6,7 +6,7 @@ use weir::engine::store::backend::{Failure, Unavailable};
 use weir::fleet::stores::driver::NodeAddress;
 use weir::fleet::stores::redis::settings::{StoreSettings, Topology};
 
-use crate::lab::{Lab, key, ring, ten, until};
+use super::lab::{Lab, key, ring, ten, until};
 use crate::support::{Link, Redis, Relay};
 
 /// The timeout of calls in tests of what a failing node costs.

@@ -9,9 +9,9 @@ use weir::engine::limit::state::State as _;
 use weir::engine::limit::{Algorithm, AlgorithmName};
 use weir::engine::store::backend::{Handling, Units};
 
-use crate::model::{self, Limit};
-use crate::random::{Random, Size, rule, tick_us};
-use crate::server::Server;
+use super::model::{self, Limit};
+use super::random::{Random, Size, rule, tick_us};
+use super::server::Server;
 
 const CASES: u64 = 200;
 /// The seed of the first case; the next ones follow. With the environment variable [`ONE`] this case alone runs, and each

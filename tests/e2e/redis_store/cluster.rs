@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir::engine::store::backend::Unavailable;
 use weir::fleet::stores::redis::settings::{StoreSettings, Topology};
 
-use crate::lab::{Lab, address, charge, key, settings, ten, until};
+use super::lab::{Lab, address, charge, key, settings, ten, until};
 use crate::support::{Cluster, Redis};
 
 fn of(cluster: &Cluster) -> StoreSettings {
