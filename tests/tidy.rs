@@ -18,6 +18,7 @@ mod tree;
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use rules::{Violation, check_file, check_top_level};
 use source::Source;
@@ -75,6 +76,23 @@ fn report_sizes(root: &Path, sources: &[Source], test_modules: &HashSet<Vec<Stri
     println!("pages: {} words", pages.map(|text| text.split_whitespace().filter(is_word).count()).sum::<usize>());
     let lock = fs::read_to_string(root.join("Cargo.lock")).unwrap();
     println!("crates: {} in Cargo.lock, with those of tests and other systems", lock.matches("[[package]]").count());
+}
+
+/// Crates that a build of Weir for this system compiles, beside Weir itself.
+const DEPENDENCIES_MAX: usize = 280;
+
+#[test]
+fn dependencies_are_few() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let tree = ["tree", "--locked", "--offline", "--edges", "normal,build", "--prefix", "none", "--format", "{p}"];
+    let output = Command::new(cargo).args(tree).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8(output.stdout).unwrap();
+    // A line is a name, a version and notes, and each crate may have several.
+    let id = |line: &str| line.split(' ').take(2).map(str::to_owned).collect::<Vec<_>>();
+    let crates = tree.lines().map(id).collect::<HashSet<_>>().len() - 1;
+    println!("dependencies: {crates}");
+    assert!((100..=DEPENDENCIES_MAX).contains(&crates), "{crates} dependencies, at most {DEPENDENCIES_MAX}");
 }
 
 fn median(mut sizes: Vec<usize>) -> usize {

@@ -6,6 +6,7 @@
 
 pub(in crate::config) mod context;
 pub(in crate::config) mod lists;
+pub(in crate::config) mod sizes;
 pub(in crate::config) mod syntax;
 pub(in crate::config) mod time_units;
 pub(in crate::config) mod units;

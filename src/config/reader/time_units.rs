@@ -84,7 +84,7 @@ impl TimeUnit {
 
 /// A number of at least zero, as a fraction in lowest terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Number {
+pub(super) struct Number {
     numerator: u64,
     denominator: u64,
 }
@@ -104,7 +104,7 @@ impl Number {
     }
 
     /// Parses digits with an optional decimal fraction. `None` for a sign, for an exponent and for too many digits.
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
         let digits = |text: &str| decimal(text.as_bytes()).filter(|number| *number < u64::MAX).map(u128::from);
         let denominator = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
@@ -117,8 +117,13 @@ impl Number {
         (self.denominator == 1).then_some(self.numerator)
     }
 
+    /// The number, rounded down.
+    pub(super) fn floor(self) -> u64 {
+        self.numerator / self.denominator
+    }
+
     /// The product with `count`. `None` if a part of it does not fit 64 bits.
-    fn times(self, count: u64) -> Option<Self> {
+    pub(super) fn times(self, count: u64) -> Option<Self> {
         Self::new(u128::from(self.numerator) * u128::from(count), u128::from(self.denominator))
     }
 
@@ -222,7 +227,7 @@ impl Factor {
 
     /// `count` times the factor, rounded down; 0 below one unit.
     pub(in crate::config) fn of_count(self, count: u64) -> Option<u64> {
-        self.0.times(count).map(|Number { numerator, denominator }| numerator / denominator)
+        self.0.times(count).map(Number::floor)
     }
 
     /// The rate times the factor. A count that is not whole is rounded down, or has a longer period if `is_continuous`.

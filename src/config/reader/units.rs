@@ -1,11 +1,10 @@
-//! Parsers of single values: sizes, addresses, networks, file modes and names.
+//! Parsers of single values: addresses, networks, file modes and names.
 //!
 //! Each function parses one text, or returns a [`Fault`]. The caller knows the position of the text.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use bytesize::ByteSize;
 use ipnet::IpNet;
 
 use crate::base::fields::decimal;
@@ -91,21 +90,6 @@ pub(in crate::config) fn word_or<T: Clone>(
         Some(word) => fault.help(did_you_mean(Some(word))),
         None => fault,
     })
-}
-
-/// Parses a number of bytes, with or without a unit. Errs for a unit of one letter: `10m` is 10 MiB in nginx, and 10 MB
-/// elsewhere.
-pub(in crate::config) fn size(text: &str) -> Result<u64, Fault> {
-    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.' || c == ' ');
-    if let ("k" | "m" | "g" | "t" | "p", letter) = (&*unit.to_ascii_lowercase(), unit.to_ascii_uppercase()) {
-        let number = text[..text.len() - unit.len()].trim_end();
-        let (decimal, binary) =
-            (if letter == "K" { "kB".to_owned() } else { format!("{letter}B") }, format!("{letter}iB"));
-        let help = format!("write `{number}{binary}` (powers of 1024) or `{number}{decimal}` (powers of 1000)");
-        return Err((format!("`{text}` can mean two sizes"), help).into());
-    }
-    let not_one = |_| Fault::new(format!("`{text}` is not a size")).help("write it like \"64KiB\" or \"10MiB\"");
-    text.parse::<ByteSize>().map(|size| size.as_u64()).map_err(not_one)
 }
 
 /// Parses a network. An address is a network of one address.
@@ -200,16 +184,6 @@ pub(in crate::config) fn upgrade(text: &str) -> Result<Box<str>, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes() {
-        for (text, bytes) in [("64KiB", 64 << 10), ("10MiB", 10 << 20), ("8192", 8192), ("1kB", 1000), ("0B", 0)] {
-            assert_eq!(size(text), Ok(bytes), "{text}");
-        }
-        for text in ["", "-1", "big", "1KiX", "10m", "10M", "1k", "1 g"] {
-            assert!(size(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn listen_addresses_and_modes() {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeInteger, DeValue};
 
+use super::sizes;
 use super::units::{self, word_or};
 use super::{Fault, Located, Optional, Table, time_units};
 use crate::base::fields::decimal;
@@ -54,7 +55,7 @@ impl Table<'_> {
                 Kind::SizeOr(min, max, word) => (min, max, Some((word, u64::MAX))),
                 _ => return None,
             };
-            let size = self.parse(key, value.span(), text, |text| word_or(text, words.as_slice(), units::size))?;
+            let size = self.parse(key, value.span(), text, |text| word_or(text, words.as_slice(), sizes::size))?;
             let is_word = words.is_some() && size == u64::MAX;
             let in_range = Some(size).filter(|size| is_word || (min..=max).contains(size));
             self.within_range(key, option, value.span(), in_range.and_then(|size| T::try_from(size).ok()))

@@ -1,13 +1,19 @@
 //! The terminal of `weir top`: one thread asks Weir, one waits for signals, and this one draws and reads keys.
 
 use std::io;
+use std::panic;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui_core::terminal::Terminal;
+use ratatui_crossterm::CrosstermBackend;
+use ratatui_crossterm::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui_crossterm::crossterm::execute;
+use ratatui_crossterm::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -18,6 +24,8 @@ use crate::cli::output::{Exit, fail};
 
 /// The time in which a change is drawn.
 const TICK: Duration = Duration::from_millis(100);
+
+type Screen = Terminal<CrosstermBackend<io::Stdout>>;
 
 /// A message to the thread that draws.
 enum Message {
@@ -38,10 +46,28 @@ pub(super) fn run(target: Target, view: View, every: Duration) -> Exit {
             thread::sleep(every);
         }
     });
-    let shown = ratatui::try_init().and_then(|mut terminal| show(&mut terminal, view, (&inbox, &place)));
-    ratatui::restore();
+    let shown = open().and_then(|mut terminal| show(&mut terminal, view, (&inbox, &place)));
+    restore();
     shown.map_err(|error| fail(&format_args!("the terminal: {error}")))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The terminal with a screen of its own, in raw mode. A panic restores it first, so that its message can be read.
+fn open() -> io::Result<Screen> {
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        restore();
+        report(info);
+    }));
+    enable_raw_mode()?;
+    execute!(io::stdout(), EnterAlternateScreen)?;
+    Terminal::new(CrosstermBackend::new(io::stdout()))
+}
+
+/// Restores the terminal as far as possible.
+fn restore() {
+    let _ = disable_raw_mode();
+    let _ = execute!(io::stdout(), LeaveAlternateScreen);
 }
 
 /// Sends [`Message::Stop`] after SIGTERM, SIGHUP or SIGINT. In raw mode Ctrl-C is a key and no signal.
@@ -64,7 +90,7 @@ fn watch_signals(messages: Sender<Message>) -> io::Result<()> {
     Ok(())
 }
 
-fn show(terminal: &mut DefaultTerminal, mut view: View, (inbox, place): (&Receiver<Message>, &str)) -> io::Result<()> {
+fn show(terminal: &mut Screen, mut view: View, (inbox, place): (&Receiver<Message>, &str)) -> io::Result<()> {
     let mut has_changed = true;
     loop {
         for message in inbox.try_iter() {

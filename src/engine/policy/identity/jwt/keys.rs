@@ -13,6 +13,12 @@ use jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{DecodingKey, DecodingKeyKind};
 use serde::Deserialize;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::error::X509Error;
+use x509_parser::oid_registry::{OID_KEY_TYPE_EC_PUBLIC_KEY, OID_PKCS1_RSAENCRYPTION, OID_SIG_ED25519};
+use x509_parser::pem::parse_x509_pem;
+use x509_parser::prelude::FromDer;
+use x509_parser::x509::SubjectPublicKeyInfo;
 
 use super::algorithm::Algorithm;
 use super::problems::{KEYS_MAX, KeyError, KeyProblem, SECRET_BYTES_MIN};
@@ -216,18 +222,43 @@ fn add_set(
     Err(problem.unwrap_or(KeyProblem::NoUsableJwk))
 }
 
-/// Reads a PEM. The crate's reader for RSA accepts any PKCS#1, so it comes last; the others refuse other types.
+/// Reads a PEM: a certificate, or a public key as `SubjectPublicKeyInfo` (RFC 5280, 4.1.2.7) or PKCS#1 (RFC 8017, A.1.1).
 fn read_pem(pem: &[u8]) -> Result<(Algorithm, DecodingKey), KeyProblem> {
-    // The crate's readers read only the first key. Several blocks may be a certificate and its issuers, whose keys sign
-    // no tokens. So Weir does not choose.
+    // Several blocks may be a certificate and its issuers, whose keys sign no tokens. So Weir does not choose.
     let count = memchr::memmem::find_iter(pem, PEM_BEGIN).count();
     if count > 1 {
         return Err(KeyProblem::SeveralPem(count));
     }
-    let ec = || Some((Algorithm::Es256, DecodingKey::from_ec_pem(pem).ok()?));
-    let ed = || Some((Algorithm::EdDsa, DecodingKey::from_ed_pem(pem).ok()?));
-    let rsa = || Some((Algorithm::Rs256, DecodingKey::from_rsa_pem(pem).ok()?));
-    ec().or_else(ed).or_else(rsa).ok_or(KeyProblem::Pem)
+    // A byte order mark or white space may stand before it.
+    let begin = memchr::memmem::find(pem, PEM_BEGIN).ok_or(KeyProblem::Pem)?;
+    let (_, block) = parse_x509_pem(&pem[begin..]).map_err(|_| KeyProblem::Pem)?;
+    let der = &*block.contents;
+    let key = match &*block.label {
+        "PUBLIC KEY" => whole::<SubjectPublicKeyInfo<'_>>(der).and_then(|info| key_of(&info)),
+        "CERTIFICATE" => whole::<X509Certificate<'_>>(der).and_then(|certificate| key_of(certificate.public_key())),
+        "RSA PUBLIC KEY" => Some((Algorithm::Rs256, DecodingKey::from_rsa_der(der))),
+        _ => None,
+    };
+    key.ok_or(KeyProblem::Pem)
+}
+
+/// The value that the bytes are. `None` if they are none, or if bytes follow it.
+fn whole<'d, T: FromDer<'d, X509Error>>(der: &'d [u8]) -> Option<T> {
+    T::from_der(der).ok().filter(|(rest, _)| rest.is_empty()).map(|(_, value)| value)
+}
+
+/// The key and its algorithm; `None` for other types of keys. Its curve is checked later.
+fn key_of(info: &SubjectPublicKeyInfo<'_>) -> Option<(Algorithm, DecodingKey)> {
+    let (bits, oid) = (&*info.subject_public_key.data, &info.algorithm.algorithm);
+    if *oid == OID_PKCS1_RSAENCRYPTION {
+        Some((Algorithm::Rs256, DecodingKey::from_rsa_der(bits)))
+    } else if *oid == OID_KEY_TYPE_EC_PUBLIC_KEY {
+        Some((Algorithm::Es256, DecodingKey::from_ec_der(bits)))
+    } else if *oid == OID_SIG_ED25519 {
+        Some((Algorithm::EdDsa, DecodingKey::from_ed_der(bits)))
+    } else {
+        None
+    }
 }
 
 /// The key in a JWK; `None` if its algorithm is not listed.

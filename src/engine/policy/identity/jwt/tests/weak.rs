@@ -197,6 +197,16 @@ fn ec_points_off_the_curve_are_refused() {
 }
 
 #[test]
+fn bytes_behind_a_key_are_refused() {
+    for (label, file) in [("PUBLIC KEY", RSA_PUBLIC), ("CERTIFICATE", fixture!("rsa-a.certificate.pem"))] {
+        let mut der = der(file);
+        assert!(Verifier::new(spec(&["RS256"], vec![armoured(label, &der)])).is_ok(), "{label}");
+        der.push(0);
+        assert_eq!(refused("RS256", armoured(label, &der)), KeyProblem::Pem, "{label}");
+    }
+}
+
+#[test]
 fn a_pem_file_holds_one_key() {
     let pair = |first: &[u8], second: &[u8]| pem(&[first, second].concat());
     for (material, count) in [
@@ -208,8 +218,13 @@ fn a_pem_file_holds_one_key() {
         assert_eq!(refused("RS256", material), KeyProblem::SeveralPem(count));
     }
     // Text around the key makes it invalid (RFC 7468, 5.2).
-    let described = pem(&[b"Subject: a\n", RSA_PUBLIC, b"\nend\n"].concat());
-    assert_eq!(verify(spec(&["RS256"], vec![described]), &Signer::RsaA.sign(None, &seller())).as_deref(), Ok("s-1"));
+    for before in [&b"Subject: a\n"[..], "\u{feff}".as_bytes(), b" \n  "] {
+        let described = pem(&[before, RSA_PUBLIC, b"\nend\n"].concat());
+        assert_eq!(
+            verify(spec(&["RS256"], vec![described]), &Signer::RsaA.sign(None, &seller())).as_deref(),
+            Ok("s-1")
+        );
+    }
 }
 
 /// Members of a set beside a valid key: whether a file with them is refused, and the text of the warning.
