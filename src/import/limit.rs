@@ -110,6 +110,10 @@ pub(super) fn write(limits: Vec<Limit>, draft: &mut Draft) {
     draft.push(Block::new("[headers]", []).option("free_preflights", false));
     let mut used = BTreeSet::new();
     for limit in limits {
+        let has = |method: &str| limit.matches.methods.iter().any(|other| other == method);
+        if has("GET") && !has("HEAD") {
+            draft.differs(limit.places.first().copied().unwrap_or_default(), "Weir limits HEAD as GET");
+        }
         draft.push(limit.block(&mut used));
     }
 }

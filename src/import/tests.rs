@@ -69,6 +69,67 @@ fn yaml_has_bounds() {
     }
 }
 
+/// Originals whose limits clients could evade, or that hit other requests, without a line of the report or an option.
+#[test]
+fn what_a_client_could_evade_is_said() {
+    let traefik = |period: &str| {
+        traefik::EXAMPLE.replace("period: 1m", &format!("period: {period}")).replace("unused: { compress: {} }", "")
+    };
+    let caddy = |key: &str, method: &str| {
+        let zone = format!(
+            "rate_limit {{\n zone z {{\n match {{\n {method}\n path /a\n }}\n key {key}\n events 5\n window 1m\n }}\n }}"
+        );
+        format!(":8080 {{\n{zone}\n reverse_proxy b:1\n}}\n")
+    };
+    let nginx = |rest: &str| {
+        let server =
+            |lines: &str| format!("server {{ listen 80; {lines} location / {{ proxy_pass http://127.0.0.1:9; }} }}\n");
+        let [wild, longer] =
+            ["*.a.test", "*.b.a.test"].map(|host| server(&format!("server_name {host}; limit_req zone=z;")));
+        let zone = "limit_req_zone $binary_remote_addr zone=z:1m rate=1r/s;\n";
+        format!("{zone}{wild}{longer}{}", server(rest))
+    };
+    let proxies = "set_real_ip_from 192.0.2.9; location / { proxy_pass http://127.0.0.1:9; } }\n\
+                   set_real_ip_from 10.0.0.0/8; real_ip_header X-Forwarded-For; real_ip_recursive on;";
+    let kong = "services:\n- name: a\n  url: http://127.0.0.1:9\n  routes: [{ name: r, paths: [/], strip_path: false }]\n\
+                plugins:\n- name: rate-limiting\n  config: { minute: 9, limit_by: service }\n\
+                keyauth_credentials:\n- key: a-secret-of-nobody\n  consumer: nobody\n";
+    let other = "- entries: [{ key: api_key }]\n                token_bucket: { max_tokens: 5, tokens_per_fill: 5, fill_interval: 60s }\n              ";
+    let envoy = envoy::EXAMPLE.replace(
+        "- entries: [{ key: api_key, value: gold }]",
+        &format!("{other}- entries: [{{ key: api_key, value: gold }}]"),
+    );
+    let by_path = envoy.replace("header_name: x-api-key", "header_name: \":path\"");
+    for (format, text, written, said) in [
+        ("traefik", traefik("'1000000000ns'"), "", "Weir has no such period"),
+        ("traefik", traefik("'{{ env \"PERIOD\" }}'"), "", "Weir has no such period"),
+        ("caddy", caddy("{query.userId}", "method PUT"), "paths = { ignore_case = true }", ""),
+        ("caddy", caddy("{query.userId}", "method PUT"), "key = [\"query:userId\"]", ""),
+        ("caddy", caddy("{header.X-Key}", "method PUT"), "key = [\"header:x-key\"]", ""),
+        ("caddy", caddy("{path}", "method PUT"), "", "paths that differ in case share one budget in Weir"),
+        ("caddy", caddy("{host}", "method GET"), "", "Weir limits HEAD as GET"),
+        ("nginx", nginx("server_name b.a.test;"), "", "limits of servers with wildcards"),
+        ("nginx", nginx("server_name c.test;"), "host = [\"*.b.a.test\"] }\nupstream", ""),
+        ("nginx", format!("server {{ listen 80; {proxies}"), "trusted_proxies = [\"192.0.2.9\"]", ""),
+        ("kong", kong.to_owned(), "", "all services share one budget"),
+        ("envoy", envoy.clone(), "", "for values that another descriptor names"),
+        ("envoy", by_path, "key = [\"uri\"]", ""),
+    ] {
+        let imported = import(format, &text);
+        let is_said = said.is_empty() || imported.findings.iter().any(|one| one.why.contains(said));
+        assert!(
+            imported.config.contains(written) && is_said,
+            "{format} {written} {said}: {}{:#?}",
+            imported.config,
+            imported.findings
+        );
+        let shown = format!("{}{:?}", imported.config, imported.findings);
+        assert!(!shown.contains("it limits nothing") && !shown.contains("a-secret"), "{shown}");
+    }
+    let config = import("nginx", &nginx("server_name c.test;")).config;
+    assert!(config.find("*.b.a.test") < config.find("\"*.a.test"), "the longest wildcard goes first: {config}");
+}
+
 #[test]
 fn durations_are_those_of_go_and_protobuf() {
     for (text, rate) in [

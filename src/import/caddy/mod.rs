@@ -10,7 +10,7 @@ use std::path::Path as FilePath;
 
 use lines::CaddyLine;
 
-use super::draft::{Draft, SourceLine, quoted};
+use super::draft::{Block, Draft, SourceLine, quoted};
 use super::limit::{self, Limit, Match};
 use super::path::Path;
 use super::regions::{Region, regions};
@@ -236,8 +236,20 @@ impl CaddyReader {
                 }
             }
         }
+        let matches = all.iter().map(|region| &region.matches).chain(limits.iter().map(|limit| &limit.matches));
+        if matches.into_iter().any(|one| !one.paths.is_empty()) {
+            ignore_case(&limits, draft);
+        }
         write(&self.services, self.routes.into_iter().map(|(.., route)| route).collect(), draft);
         limit::write(limits, draft);
+    }
+}
+
+/// Lets paths match without case, as those of Caddy do. Keys have no case then, either.
+fn ignore_case(limits: &[Limit], draft: &mut Draft) {
+    draft.push(Block::new("[server]", []).option("paths", "{ ignore_case = true }"));
+    for limit in limits.iter().filter(|limit| limit.key.iter().any(|part| part == "path" || part == "uri")) {
+        draft.differs(limit.places[0], "paths that differ in case share one budget in Weir");
     }
 }
 

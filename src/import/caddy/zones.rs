@@ -101,7 +101,8 @@ fn parts(key: &str) -> Option<Vec<String>> {
         let name = piece.split('}').next()?;
         let of = |(placeholder, part): (&str, &str)| {
             let rest = name.strip_prefix(placeholder)?;
-            (rest.is_empty() != placeholder.ends_with('.')).then(|| format!("{part}{}", rest.to_ascii_lowercase()))
+            let name = if part == "header:" { rest.to_ascii_lowercase() } else { rest.to_owned() };
+            (rest.is_empty() != placeholder.ends_with('.')).then(|| format!("{part}{name}"))
         };
         let part = PARTS.into_iter().find_map(of).filter(|part| !part.is_empty())?;
         if !parts.contains(&part) {

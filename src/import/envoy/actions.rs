@@ -98,7 +98,7 @@ fn add_request_header(keyed: &mut Keyed, name: &str, value: &str) -> Result<(), 
     let name = name.to_ascii_lowercase();
     let (matches, is_any) = (&mut keyed.matches, value.is_empty());
     match name.as_str() {
-        ":path" if is_any => keyed.add("path".to_owned()),
+        ":path" if is_any => keyed.add("uri".to_owned()),
         ":path" => {
             matches.paths = Path::exact(value)?.patterns();
         }

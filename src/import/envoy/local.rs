@@ -118,9 +118,7 @@ fn descriptors(
 ) -> Vec<Limit> {
     let mut limits = Vec::new();
     for descriptor in config.list("descriptors") {
-        let entries = descriptor.list("entries").iter();
-        let entries: Vec<_> =
-            entries.map(|entry| (entry.word("key").to_owned(), entry.word("value").to_owned())).collect();
+        let entries = entries_of(descriptor);
         let Some(bucket) = descriptor.get("token_bucket") else { continue };
         let uses = uses(config, users, &entries, draft);
         if uses.is_empty() {
@@ -130,6 +128,15 @@ fn descriptors(
             let why = "Envoy forgets all but the last values of this descriptor, 20 by default; Weir forgets none";
             draft.differs(descriptor.place, why);
             config.get("max_dynamic_descriptors").map(Node::skip);
+            let is_special = |other: &[actions::DescriptorEntry]| {
+                let is_part = |((key, value), (own, usual)): (&(String, String), &(String, String))| {
+                    key == own && (usual.is_empty() || value == usual)
+                };
+                other != entries && other.len() == entries.len() && other.iter().zip(&entries).all(is_part)
+            };
+            if config.list("descriptors").iter().any(|other| is_special(&entries_of(other))) {
+                draft.differs(descriptor.place, "Weir also charges it for values that another descriptor names");
+            }
         }
         let names: Vec<_> = entries.iter().map(|(key, value)| if value.is_empty() { key } else { value }).collect();
         let name = names.into_iter().map(String::as_str).collect::<Vec<_>>().join("-");
@@ -158,6 +165,12 @@ fn descriptors(
         draft.differs(config.get("descriptors").map_or(config.place, |node| node.place), why);
     }
     limits
+}
+
+/// The keys of a descriptor with their values, which are empty for any value.
+fn entries_of(descriptor: &Node) -> Vec<actions::DescriptorEntry> {
+    let entries = descriptor.list("entries").iter();
+    entries.map(|entry| (entry.word("key").to_owned(), entry.word("value").to_owned())).collect()
 }
 
 /// The routes whose actions make a descriptor, by the requests that have it.

@@ -16,8 +16,7 @@ const KEY_FIELD: &str = "apikey";
 struct Consumer {
     place: SourceLine,
     groups: Vec<String>,
-    /// The keys, with their places.
-    keys: Vec<(SourceLine, String)>,
+    keys: Vec<String>,
 }
 
 /// All consumers, by name.
@@ -34,11 +33,11 @@ impl Consumers {
                 "" => group.text().to_owned(),
                 name => name.to_owned(),
             }));
-            consumer.keys.extend(node.list("keyauth_credentials").iter().map(|node| key_of(node)));
+            consumer.keys.extend(node.list("keyauth_credentials").iter().map(|node| node.word("key").to_owned()));
         }
         for node in document.list("keyauth_credentials") {
             if let Some(consumer) = self.0.get_mut(reference(node, "consumer")) {
-                consumer.keys.push(key_of(node));
+                consumer.keys.push(node.word("key").to_owned());
             }
         }
         for node in document.list("consumer_group_consumers") {
@@ -47,11 +46,6 @@ impl Consumers {
                 consumer.groups.push(group);
             }
         }
-    }
-
-    /// Keeps keys out of comments and reports.
-    pub(super) fn hide_keys(&self, draft: &mut Draft) {
-        self.0.values().flat_map(|consumer| &consumer.keys).for_each(|(place, _)| draft.hide(*place));
     }
 
     /// Whether consumers have keys.
@@ -95,8 +89,7 @@ impl Consumers {
 
 impl Consumer {
     fn write(self, name: String, draft: &mut Draft) {
-        let (good, bad): (Vec<String>, Vec<String>) =
-            self.keys.into_iter().map(|(_, key)| key).partition(|key| is_adoptable(key.as_bytes()));
+        let (good, bad): (Vec<_>, Vec<_>) = self.keys.into_iter().partition(|key| is_adoptable(key.as_bytes()));
         if !bad.is_empty() {
             draft.left_out(self.place, "a key has not 16 to 512 visible characters; give the consumer another one");
         }
@@ -120,12 +113,15 @@ impl Consumer {
     }
 }
 
+/// Keeps the keys of a document out of comments and reports, also those of unknown consumers.
+pub(super) fn hide_keys(document: &Node, draft: &mut Draft) {
+    let of_consumers = document.list("consumers").iter().flat_map(|consumer| consumer.list("keyauth_credentials"));
+    for credential in document.list("keyauth_credentials").iter().chain(of_consumers) {
+        draft.hide(credential.get("key").map_or(credential.place, |key| key.place));
+    }
+}
+
 /// The name of a consumer.
 pub(super) fn name_of(node: &Node) -> &str {
     Some(node.word("username")).filter(|name| !name.is_empty()).unwrap_or_else(|| node.word("custom_id"))
-}
-
-/// The key of a credential, and its place.
-fn key_of(node: &Node) -> (SourceLine, String) {
-    (node.get("key").map_or(node.place, |key| key.place), node.word("key").to_owned())
 }

@@ -36,6 +36,7 @@ pub(super) fn translate(_: &FilePath, draft: &mut Draft) -> Result<(), ImportErr
             let service = reference(route, "service").to_owned();
             reader.route(route, &service, draft);
         }
+        consumers::hide_keys(document, draft);
         reader.consumers.read(document);
         for consumer in document.list("consumers") {
             reader.plugins(consumer, &[("consumer", consumers::name_of(consumer))], draft);
@@ -45,7 +46,6 @@ pub(super) fn translate(_: &FilePath, draft: &mut Draft) -> Result<(), ImportErr
         }
         reader.plugins(document, &[], draft);
     }
-    reader.consumers.hide_keys(draft);
     reader.write(draft);
     for document in &documents {
         document.report(&REASONS, draft);

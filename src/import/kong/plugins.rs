@@ -106,7 +106,12 @@ pub(super) fn limit(plugin: &Plugin<'_>, consumers: bool, draft: &mut Draft) -> 
     let key = match key_of(plugin) {
         _ if is_by_consumer(plugin) && consumers => vec![IDENTITY.to_owned()],
         "ip" => vec!["ip".to_owned()],
-        "service" => Vec::new(),
+        "service" => {
+            if plugin.route.is_empty() && plugin.service.is_empty() {
+                draft.differs(node.place, "all services share one budget in Weir");
+            }
+            Vec::new()
+        }
         "" | "consumer" | "credential" => {
             draft.differs(
                 node.place,

@@ -181,10 +181,6 @@ fn by_method(usual: &str, methods: &[(String, String)]) -> Result<Key, String> {
     }
     let mut key = key(text)?;
     key.methods = limited.iter().map(|(method, _)| method.to_ascii_uppercase()).collect();
-    let has = |method: &str| key.methods.iter().any(|other| other == method);
-    if has("GET") && !has("HEAD") {
-        key.differences.push("Weir limits HEAD as GET".to_owned());
-    }
     Ok(key)
 }
 

@@ -79,6 +79,8 @@ struct HttpReader<'d> {
     listen: Vec<(SourceLine, String)>,
     /// `set_real_ip_from`, `real_ip_header`, `real_ip_recursive` and `client_max_body_size`.
     settings: Vec<Directive>,
+    /// Those of the only server, which replace settings of the same name around it.
+    settings_of_server: Vec<Directive>,
 }
 
 impl HttpReader<'_> {
@@ -86,9 +88,7 @@ impl HttpReader<'_> {
     fn note(&mut self, directive: &Directive, is_for_all: bool, draft: &mut Draft) {
         match directive.name.as_str() {
             name if is_inherited(name) => {}
-            "set_real_ip_from" | "real_ip_header" | "real_ip_recursive" | "client_max_body_size" if is_for_all => {
-                self.settings.push(directive.clone());
-            }
+            name if is_for_all && is_setting(name) => self.settings.push(directive.clone()),
             "client_max_body_size" => draft.left_out(directive.place, "set `route.max_body_bytes` by hand"),
             _ => others::note(directive, draft),
         }
@@ -103,7 +103,8 @@ impl HttpReader<'_> {
                 "listen" => site.is_default |= directive.words.iter().any(|word| word.starts_with("default")),
                 "server_name" => site.add_names(directive, draft),
                 "location" => self.location(directive, (server.directives(), &level), &mut site.spots, draft),
-                _ => self.note(directive, self.has_one_server, draft),
+                name if self.has_one_server && is_setting(name) => self.settings_of_server.push(directive.clone()),
+                _ => self.note(directive, false, draft),
             }
         }
         let names = server.directives().iter().filter(|directive| directive.name == "server_name");
@@ -162,6 +163,9 @@ impl HttpReader<'_> {
 
     fn write(mut self, zones: &Zones, draft: &mut Draft) {
         self.name_hosts(draft);
+        let own = std::mem::take(&mut self.settings_of_server);
+        self.settings.retain(|outer| !own.iter().any(|own| own.name == outer.name));
+        self.settings.extend(own);
         listen(&self.listen, draft);
         self.write_settings(draft);
         let routes = routed(&self.sites).into_iter().map(|(matches, spot, proxy)| Route {
@@ -226,6 +230,11 @@ impl HttpReader<'_> {
         };
         draft.push(block.option("max_body_bytes", quoted(&size)));
     }
+}
+
+/// Whether it is a directive that Weir has for all requests.
+fn is_setting(name: &str) -> bool {
+    ["set_real_ip_from", "real_ip_header", "real_ip_recursive", "client_max_body_size"].contains(&name)
 }
 
 /// The address of a `listen`; errs with the reason why Weir does not listen there.

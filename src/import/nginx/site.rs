@@ -129,10 +129,11 @@ impl Site {
     }
 }
 
-/// The routes to the services of all servers, the most specific first.
+/// The routes to the services of all servers, the most specific first: exact hosts, then the longest wildcards.
 pub(super) fn routed(sites: &[Site]) -> Vec<(Match, &Spot, &Proxy)> {
     let mut sites: Vec<_> = sites.iter().collect();
-    sites.sort_by_key(|site| (site.hosts.is_empty(), site.hosts.iter().any(|host| host.starts_with('*'))));
+    let wildcard = |site: &Site| site.hosts.iter().filter(|host| host.starts_with('*')).map(String::len).max();
+    sites.sort_by_key(|site| (site.hosts.is_empty(), wildcard(site).map(|len| (true, std::cmp::Reverse(len)))));
     let mut routed = Vec::new();
     for site in sites {
         let mut spots: Vec<_> = site.spots.iter().collect();

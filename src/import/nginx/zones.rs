@@ -165,7 +165,13 @@ fn requests(
     for site in users.iter().filter(|_| is_of_all && users.len() < all.len()) {
         draft.differs(site.place, "Weir applies a limit of this server to the requests of other servers, too");
     }
-    let hosts = if is_of_all { Vec::new() } else { users.iter().flat_map(|site| site.hosts.clone()).collect() };
+    let hosts: Vec<String> =
+        if is_of_all { Vec::new() } else { users.iter().flat_map(|site| site.hosts.clone()).collect() };
+    let is_below = |host: &String| hosts.iter().filter_map(|own| own.strip_prefix('*')).any(|end| host.ends_with(end));
+    let others = all.iter().filter(|site| !users.iter().any(|user| std::ptr::eq(*user, *site)));
+    for site in others.filter(|site| site.hosts.iter().any(is_below)) {
+        draft.differs(site.place, "Weir applies limits of servers with wildcards to the requests of this server, too");
+    }
     (Match { hosts, paths, methods: key.methods.clone(), headers: key.headers.clone() }, except)
 }
 

@@ -66,6 +66,7 @@ fn zones_have_the_requests_of_their_handlers() {
         "caddy",
         EXAMPLE,
         r#"listen = ["0.0.0.0:8080"]
+        paths = { ignore_case = true }
         [upstreams.line-34]
         endpoints = ["http://127.0.0.1:9000", "http://127.0.0.1:9001"]
         balance = "least_connections"

@@ -162,7 +162,13 @@ fn read_middleware(
     draft: &mut Draft,
 ) -> Option<Limit> {
     let rule = match kind {
-        "rateLimit" => rate(node),
+        "rateLimit" => match rate(node) {
+            Ok(rule) => rule,
+            Err(reason) => {
+                node.left_out(reason, draft);
+                return None;
+            }
+        },
         "inFlightReq" => {
             let max = node.number("amount").filter(|max: &u64| *max > 0);
             max.map(|max| vec![("algorithm", quoted("concurrency")), ("max", max.to_string())])
@@ -207,13 +213,17 @@ fn part(criterion: &Node, draft: &mut Draft) -> String {
     "ip".to_owned()
 }
 
-/// The rule of a `rateLimit`; `None` if it limits nothing.
-fn rate(node: &Node) -> Option<Vec<(&'static str, String)>> {
-    let (average, burst): (u64, u64) = (node.number("average")?, node.number("burst").unwrap_or(1));
+/// Options of a limit, as TOML.
+type RateOptions = Vec<(&'static str, String)>;
+
+/// The rule of a `rateLimit`; `None` if it limits nothing. Errs if its period is none that Weir knows.
+fn rate(node: &Node) -> Result<Option<RateOptions>, &'static str> {
+    let burst: u64 = node.number("burst").unwrap_or(1);
+    let Some(average) = node.number("average").filter(|average: &u64| *average > 0) else { return Ok(None) };
     let period = node.get("period").map_or("1s", Node::text);
     let period_us =
         period.parse().map_or_else(|_| rates::duration_us(period), |seconds: u64| seconds.checked_mul(1_000_000));
-    let period_us = period_us.filter(|period| *period > 0 && average > 0)?;
+    let period_us = period_us.filter(|period| *period > 0).ok_or("Weir has no such period")?;
     // Traefik lets a request wait for half of the interval between two, and for 500 ms at most.
     let per_second = average.saturating_mul(1_000_000) / period_us;
     let wait_us = if per_second < 1 { 500_000 } else { 500_000 / per_second };
@@ -222,7 +232,7 @@ fn rate(node: &Node) -> Option<Vec<(&'static str, String)>> {
         rule.push(("on_limit", quoted("hold")));
         rule.push(("hold", format!("{{ max_wait = {} }}", quoted(&rates::duration(wait_us)))));
     }
-    Some(rule)
+    Ok(Some(rule))
 }
 
 /// The limits of a router, whose requests are `own`.
