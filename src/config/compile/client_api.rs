@@ -18,8 +18,7 @@ pub(super) fn client_api(table: &Table<'_>, policy: Option<&Policy>) -> Optional
             Ok(Algorithm::TokenBucket(quota))
         });
         if policy.is_some_and(|policy| !policy.identities.iter().any(|identity| identity.source.is_verified())) {
-            let help =
-                "add an `[identity.NAME]` with `jwt`, `api_keys` or `certificate`; a plain header proves nothing";
+            let help = "add an `[identity.NAME]` with `jwt`, `api_keys` or `tls`; a plain header proves nothing";
             table.fault_at("path", ("no identity is verified, so no client could see its limits", help));
         }
         Some(ClientApi { path: path?.into(), rate: rate? })

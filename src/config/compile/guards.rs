@@ -71,15 +71,19 @@ pub(super) fn of_partly_guarded(limits: &NamedLimits<'_>, policy: &Policy, route
     }
 }
 
-/// Warns of denied values of identities that a client may leave out: the client is not denied then.
+/// Warns of denied values of identities that a client may leave out: the client is not denied then. Of identities that
+/// requests must have, those of limits are required there only.
 pub(super) fn of_evaded_denials(root: &Table<'_>, policy: &Policy, routes: Option<&Routes>) {
     let Some(access) = policy.access.as_deref() else { return };
     let table = root.get("access").and_then(|access| access.get_ref().as_table());
     let Some(deny) = table.and_then(|access| access.get("deny")) else { return };
     for (index, identity) in policy.identities.iter().enumerate().filter(|(index, _)| access.denies_by(*index)) {
-        let required = requirements(policy, index);
-        let is_required = || open_routes(routes, index).iter().all(|route| is_covered(route, &required));
-        if identity.on_missing == OnMissing::Reject || is_required() {
+        let mut required = requirements(policy, index);
+        if identity.on_missing == OnMissing::Reject {
+            let limits = policy.limits().iter().filter(|limit| needs(policy, limit, index));
+            required.extend(limits.map(|limit| &limit.matches));
+        }
+        if open_routes(routes, index).iter().all(|route| is_covered(route, &required)) {
             continue;
         }
         let name = &identity.name;

@@ -2,7 +2,7 @@
 
 use super::access::PlanSources;
 use super::identity::request_header;
-use super::matching::matches;
+use super::matching::{cover_head, matches};
 use crate::base::time::saturating_ns;
 use crate::config::reader::{Fault, Problem, Table, units};
 use crate::config::schema::words;
@@ -46,7 +46,8 @@ pub(super) fn priorities(root: &Table<'_>, server: &Table<'_>) -> Option<Priorit
             rule.fault_at("plan", untrusted("a plan in a header"));
         }
         let plans = rule.list("plan", |text| units::not_empty(text).map(Into::into)).unwrap_or_default();
-        let matches = matches(&rule.table("match"));
+        let mut matches = matches(&rule.table("match"));
+        cover_head(&mut matches.methods);
         if !rule.has("plan") && !rule.has("match") {
             all.get_or_insert_with(|| rule.span());
         }

@@ -115,7 +115,8 @@ fn of_endless_waits(table: &Table<'_>, limit: &Limit, rates: &[(WrittenRate, Ran
         return;
     }
     let is_slow = |(rate, _): &&(WrittenRate, Range<usize>)| {
-        rate.rate().map_or(true, |rate| rate.period_ns / rate.count.max(1) > WAIT_NS_MAX)
+        let period_ns = rate.rate().map_or(rate.every.saturating_mul(MONTH_NS), |rate| rate.period_ns);
+        period_ns / rate.count.max(1) > WAIT_NS_MAX
     };
     if let Some((_, span)) = rates.iter().find(is_slow) {
         let fault = Fault::new("less than one request a minute passes, and the others wait without an end");
@@ -125,6 +126,7 @@ fn of_endless_waits(table: &Table<'_>, limit: &Limit, rates: &[(WrittenRate, Ran
 }
 
 const DAY_NS: u64 = 86_400 * 1_000_000_000;
+const MONTH_NS: u64 = 31 * DAY_NS;
 
 /// Warns of windows of a day or more that begin anew with each process.
 fn of_forgotten_windows(table: &Table<'_>, limit: &Limit, rates: &[(WrittenRate, Range<usize>)]) {

@@ -92,7 +92,7 @@ fn only(table: &Table<'_>, listen: Option<&[Located<ListenAddress>]>) -> Option<
     }
     let url = table.parsed_at("url", |url| match endpoint(url)? {
         Endpoint { address: Address::Srv(_), .. } => {
-            let help = "use `[upstreams.NAME]`; its `endpoints` accept `dns+` and `srv+`";
+            let help = "use `[upstreams.NAME]`; its `endpoints` accept `srv+`";
             Err(("must be one service at one address", help).into())
         }
         endpoint => Ok(endpoint),

@@ -389,6 +389,6 @@ fn clients_see_their_limits_only_with_a_verified_identity() {
     2 | path = '/limits'
       |        ^^^^^^^^^
       |
-      = help: add an `[identity.NAME]` with `jwt`, `api_keys` or `certificate`; a plain header proves nothing
+      = help: add an `[identity.NAME]` with `jwt`, `api_keys` or `tls`; a plain header proves nothing
     ");
 }

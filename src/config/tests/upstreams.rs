@@ -504,7 +504,7 @@ fn names_are_looked_up() {
     2 | url = "srv+http://_http._tcp.a"
       |       ^^^^^^^^^^^^^^^^^^^^^^^^^
       |
-      = help: use `[upstreams.NAME]`; its `endpoints` accept `dns+` and `srv+`
+      = help: use `[upstreams.NAME]`; its `endpoints` accept `srv+`
     "#);
 }
 

@@ -361,12 +361,27 @@ fn entries_that_open_what_others_close() {
 }
 
 #[test]
+fn a_denial_by_an_identity_that_few_limits_need() {
+    let text = "[upstream]\nurl = 'http://a'\n[server]\npaths = {}\n[identity.shop]\nheader = 'x-shop'\n\
+                [access]\ndeny.identity.shop = 'a'\n";
+    let by_ip = limit("a", "key = ['ip']\nrate = '9/s'");
+    for (limits, is_evaded) in [
+        (String::new(), true),
+        (limit("b", "key = ['shop']\nrate = '1/s'"), false),
+        (limit("b", "key = ['shop']\nrate = '1/s'\nmatch.path = '/a'"), true),
+    ] {
+        let found = warned(&format!("{text}{by_ip}{limits}")).iter().any(|(code, _)| *code == "evaded_denial");
+        assert_eq!(found, is_evaded, "{limits}");
+    }
+}
+
+#[test]
 fn an_identity_that_nothing_uses() {
     let identity = "[upstream]\nurl = 'http://a'\n[identity.shop]\nheader = 'x-shop'\n";
     assert_eq!(warned(identity), [("unused_identity", Some((3, 11)))]);
     let uses = [
         limit("a", "key = ['ip']\nrate = '9/s'") + &limit("b", "key = ['shop']\nrate = '1/s'"),
-        "[access]\ndeny.identity.shop = 'a'\n".to_owned(),
+        "[access]\ndeny.identity.shop = 'a'\nrequire = [{ identity = 'shop' }]\n".to_owned(),
         "[access]\nallow.identity.shop = 'a'\n".to_owned(),
         "[access]\nrequire = [{ identity = 'shop' }]\n".to_owned(),
         "[server]\nforward_as = { x-a = 'shop' }\n".to_owned(),
