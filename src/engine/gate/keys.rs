@@ -216,17 +216,23 @@ impl Gate {
         }
         let rule = |key| applied.limit.allowed.rule(live.variant(&applied, key, None));
         let most = if live.remotes.get(applied.index).is_some_and(Option::is_some) { RESETS_MAX } else { usize::MAX };
-        let (mut used, mut others) = (Vec::new(), 0);
-        state.table.each_used(rule, 0, now, |key, decision| match decision.reset_after_ns {
-            0 => {} // all units are there
-            _ if used.len() < most => used.push(key),
-            _ => others += 1,
-        });
-        for key in &used {
+        let mut used = HashSet::new();
+        let mut see = |key, decision: Decision| {
+            if decision.reset_after_ns > 0 {
+                used.insert(key);
+            }
+        };
+        state.table.each_used(rule, 0, now, &mut see);
+        // A key may lack units under the rule of its plan only.
+        for rule in applied.limit.allowed.plans.iter().filter_map(|(_, rule)| rule.as_ref()) {
+            state.table.each_used(|_| Some(rule), 0, now, &mut see);
+        }
+        let others = used.len().saturating_sub(most);
+        for key in used.iter().take(most) {
             let found = FoundKey { key: *key, limit: applied.index, shown: None, texts: None };
             self.reset_key(live, &found, None, now)?;
         }
-        Ok((used.len(), others))
+        Ok((used.len() - others, others))
     }
 
     /// The limited keys that `asked` describes: the limit refuses them one unit at `now`, or requests wait on them. The

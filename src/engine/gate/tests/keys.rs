@@ -50,6 +50,28 @@ async fn a_reset_gives_all_units_back() {
     }
 }
 
+/// The rule of a plan may have a window that the usual rule has not.
+#[tokio::test(start_paused = true)]
+async fn keys_of_plans_are_reset_with_all_keys() {
+    let gate = new_gate();
+    let bucket =
+        |count, period| Algorithm::TokenBucket(Quota::new(Rate { count, period_ns: ns(period) }, count).unwrap());
+    let usual = of("l", Algorithm::Several([bucket(9, "1s")].into()));
+    let of_plan = Algorithm::Several([bucket(9, "1s"), bucket(5, "1h")].into());
+    let plans = vec![("premium".into(), Some(of_plan))];
+    let allowed = Allowed { plans, ..usual.allowed.clone() };
+    let live = install(gate, [Limit { allowed, ..usual }], CAPS);
+    let start = gate.clock.now();
+    let key = pairs_of(&[("query:k", "a")]);
+    gate.spend(live, Spend { limit: "l", key: &key, plan: Some("premium"), units: 5 }, start).unwrap();
+    let now = start.saturating_add_ns(ns("5s"));
+    let found = gate.find_key(live, "l", &name("a")).unwrap();
+    let is_limited = || gate.key_state(live, &found, Some("premium"), now).unwrap().is_limited;
+    assert!(is_limited());
+    assert_eq!(gate.reset_all(live, "l", now), Ok((1, 0)));
+    assert!(!is_limited());
+}
+
 /// All keys that lack units of any rate are reset; those with all units are not counted.
 #[tokio::test(start_paused = true)]
 async fn all_keys_of_a_limit_are_reset() {
