@@ -254,7 +254,7 @@ async fn change(
     if !sets && was.is_none() {
         return Err(Refused(StatusCode::NOT_FOUND, no_such_ban(&all, &banned.0)));
     }
-    let not_kept = store(admin).await;
+    let not_kept = store(admin).await.or_else(|| sets.then(|| admin.bans.reason_of_end(&banned.0)).flatten());
     let shown = ban.as_ref().or(was.as_ref()).cloned().unwrap_or_default();
     let target = shown
         .address

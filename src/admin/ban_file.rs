@@ -20,6 +20,7 @@ pub struct BanFile {
     path: Option<PathBuf>,
     /// Why the file could not be read at the start.
     damage: Option<String>,
+    keeps_ids: bool,
     /// Held from the change of a ban until it is written.
     pub(super) changing: Mutex<()>,
 }
@@ -59,13 +60,24 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 impl BanFile {
     /// Reads the bans at `path`. A file that does not exist has no bans. A file that cannot be read is kept, and no bans
     /// are written over it.
-    pub fn open(path: Option<PathBuf>) -> (Self, Vec<OperatorBan>) {
+    /// `keeps_ids`: the ids of keys outlive the process.
+    pub fn open(path: Option<PathBuf>, keeps_ids: bool) -> (Self, Vec<OperatorBan>) {
         let read = path.as_deref().map(read).transpose();
         let (bans, damage) = match read {
             Ok(bans) => (bans.unwrap_or_default(), None),
             Err(reason) => (Vec::new(), Some(reason)),
         };
-        (Self { path, damage, changing: Mutex::default() }, bans)
+        (Self { path, damage, keeps_ids, changing: Mutex::default() }, bans)
+    }
+
+    /// Why a ban of this target ends with the process although the file has it.
+    pub(super) fn reason_of_end(&self, target: &BanTarget) -> Option<String> {
+        let reason = "the next process has other ids; ban the `key`, or set `[snapshot]` or `fleet.secret`";
+        let ends = matches!(target, BanTarget::Hash(..)) && !self.keeps_ids;
+        ends.then(|| {
+            tracing::warn!(reason, "a ban ends with the process");
+            reason.to_owned()
+        })
     }
 
     /// Holds all changes back until the guard is dropped. Blocks until a change is written.
@@ -181,15 +193,15 @@ mod tests {
             ban(BanTarget::Key("l".into(), vec!["a|b".into(), "é\n".into()]), Some(since.saturating_add_ns(1_000_000))),
             ban(BanTarget::Hash("l".into(), Key::of_hash(8, 9)), None),
         ];
-        let (file, none) = BanFile::open(Some(path.clone()));
+        let (file, none) = BanFile::open(Some(path.clone()), true);
         assert!(none.is_empty());
         file.write(&bans).unwrap();
-        assert_eq!(BanFile::open(Some(path.clone())).1, bans);
+        assert_eq!(BanFile::open(Some(path.clone()), true).1, bans);
         for text in
             ["{", "{}", "{\"network\":\"192.0.2.0/24\"}", "{\"limit\":\"l\",\"since\":\"2026-11-22T00:00:00Z\"}", "\n"]
         {
             std::fs::write(&path, text).unwrap();
-            let (file, bans) = BanFile::open(Some(path.clone()));
+            let (file, bans) = BanFile::open(Some(path.clone()), true);
             assert!(bans.is_empty() && file.write(&[]).is_err(), "{text}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }

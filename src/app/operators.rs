@@ -56,7 +56,8 @@ impl Operators {
         max_connections: usize,
     ) -> (Arc<Self>, Orders, Vec<OperatorBan>) {
         let (overrides, changes) = Overrides::new(config.run_time.overrides.clone());
-        let (file, bans) = BanFile::open(config.admin.bans.clone());
+        let (file, bans) =
+            BanFile::open(config.admin.bans.clone(), config.snapshot.is_some() || config.fleet_secret.is_some());
         let access = Arc::new(ArcSwap::from_pointee(access(config)));
         let tls = ArcSwapOption::from(config.admin.tls.clone().map(Arc::new));
         let routing = Arc::new(ArcSwap::from_pointee(routing(config)));

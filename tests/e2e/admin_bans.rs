@@ -178,6 +178,19 @@ fn the_ban_of_a_limit_is_listed_and_lifted() {
     }
 }
 
+/// The next process draws another secret for ids, unless it is kept.
+#[test]
+fn a_ban_by_id_says_that_it_ends_with_the_process() {
+    let upstream = Upstream::start();
+    for (rest, is_kept) in [("", false), ("[snapshot]\npath = \"state\"\n", true)] {
+        let weir = Weir::start(&upstream, &format!("{LIMITS}{rest}"));
+        let by_key = set(&weir, &json!({ "limit": "sellers", "key": { "seller": "shop-1" }, "for": "forever" }));
+        let by_id =
+            set(&weir, &json!({ "limit": "sellers", "id": "00000000000000000000000000000001", "for": "forever" }));
+        assert_eq!((by_key["not_kept"].is_null(), by_id["not_kept"].is_null()), (true, is_kept), "{by_id}");
+    }
+}
+
 #[test]
 fn a_ban_that_bans_nobody_says_so() {
     let upstream = Upstream::start();

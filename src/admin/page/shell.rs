@@ -53,10 +53,7 @@ const DONE: &[(&str, &str)] = &[
         "Many keys have all their units back, but not all: the store of the limit must hear of each. Reset again.",
     ),
     ("banned", "The ban is in force."),
-    (
-        "banned_not_kept",
-        "The ban is in force, but it cannot be written to its file, so it ends with the process. The log has the reason.",
-    ),
+    ("banned_not_kept", "The ban is in force, but it ends with the process. The log has the reason."),
     ("lifted", "The ban was lifted."),
     ("lifted_all", "The bans were lifted."),
     ("lifted_not_kept", "The ban was lifted, but the file of bans cannot be written. The log has the reason."),

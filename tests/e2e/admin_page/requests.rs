@@ -261,7 +261,7 @@ fn a_key_is_changed_by_its_id() {
     // The text of the key names the same override.
     assert_eq!(change("/key/override", "key=abc&action=remove").0, 303);
     assert!(!std::fs::read_to_string(weir.folder().join("overrides.toml")).unwrap().contains(&id));
-    assert_eq!(change("/key/ban", &format!("id={id}&for=1h&confirmed=yes")), by_id("banned"));
+    assert_eq!(change("/key/ban", &format!("id={id}&for=1h&confirmed=yes")), by_id("banned_not_kept"));
     assert_eq!(status(), 403);
     assert_eq!(change("/key/lift", &format!("id={id}&confirmed=yes")), by_id("lifted"));
     assert_eq!(change("/key/reset", &format!("id={id}&confirmed=yes")), by_id("reset"));
