@@ -21,6 +21,7 @@ use crate::engine::gate::Delta;
 use crate::engine::store::snapshot::{Secret, Snapshot};
 use crate::transport::net::{Lifecycle, ListenAddress, Listener, SocketFile};
 use crate::transport::proxy::SharedState;
+use crate::transport::upstream::orders::EndpointOrder;
 use crate::transport::upstream::{Directory, operate};
 
 /// Handles of the sockets of one address.
@@ -134,8 +135,8 @@ impl Handover {
         let pid = channel.peer()?;
         tracing::info!(pid, version, "a successor asks to take over");
         let (version_here, instance) = (env!("CARGO_PKG_VERSION").to_owned(), self.instance);
-        let overrides = self.text.overrides.load().text_in_memory().map(Into::into);
-        let orders = operate::all(&self.shared.in_force().states);
+        let (overrides, orders) = self.orders_of_operators();
+        let sent = (overrides.clone(), orders.clone());
         channel.send(&Message::Hello { protocol: PROTOCOL, version: version_here, instance, overrides, orders })?;
         if protocol != PROTOCOL {
             return Err(io::Error::other(format!("version {version} has another takeover protocol")));
@@ -151,6 +152,9 @@ impl Handover {
         let mut paused = self.pause()?;
         // The successor reads the file of bans after the state. A later change would not be in force there.
         let _changing = self.bans.hold_changes();
+        if self.orders_of_operators() != sent {
+            return Err(io::Error::other("an operator has changed overrides or endpoints meanwhile; try again"));
+        }
         self.give_state(channel)?;
         let Message::Taken = channel.receive_message()? else { return Err(unexpected()) };
         paused.has_new_main = true;
@@ -170,6 +174,12 @@ impl Handover {
         send_deltas(channel, &deltas);
         self.progress.send_replace(HandoverProgress::ChargesSent);
         Ok(())
+    }
+
+    /// The overrides in memory, and the drains and weights of endpoints.
+    fn orders_of_operators(&self) -> (Option<Box<str>>, Vec<EndpointOrder>) {
+        let overrides = self.text.overrides.load().text_in_memory().map(Into::into);
+        (overrides, operate::all(&self.shared.in_force().states))
     }
 
     fn give_sockets(&self, channel: &mut Channel, all: &[Offered]) -> io::Result<()> {

@@ -118,6 +118,24 @@ fn one_that_ends_at_any_step_changes_nothing() {
 }
 
 #[test]
+fn an_order_after_the_first_message_prevents_the_takeover() {
+    let place = Place::new(BUDGET);
+    let weir = place.start();
+    let mut end = End::connect(&place);
+    end.hello(PROTOCOL).until("prepare");
+    let endpoint = place.upstream.address().to_string();
+    let weight = json!({ "upstream": "upstream", "endpoint": endpoint, "weight": 7 });
+    assert_eq!(weir.ask_admin("POST", "/v1/upstreams/weight", &weight).status, 200);
+    assert!(end.say(&prepared()).refusal().contains("an operator has changed"));
+    weir.wait_for_line("a takeover failed");
+    goes_on(&weir, &place, 99);
+    let next = place.start();
+    next.wait_for_line("\"took over\"");
+    let upstreams: Value = serde_json::from_str(&next.ask_admin("GET", "/v1/upstreams", &Value::Null).text()).unwrap();
+    assert_eq!(upstreams["upstreams"][0]["endpoints"][0]["weight"], 7, "{upstreams}");
+}
+
+#[test]
 fn one_that_hangs_is_not_waited_for() {
     hangs(|end| _ = end.hello(PROTOCOL).until("prepare").say(&prepared()).until("state_end"));
 }
