@@ -259,7 +259,7 @@ impl<'w> Driver<'w> {
         clocks.partial.poll(cx, since + timeouts.request_head)
     }
 
-    /// Ready once a client with open streams says nothing, not even that it is there.
+    /// Ready once a client with open streams says nothing, not even that it is there, although it has taken everything.
     fn poll_ping(&mut self, cx: &mut Context<'_>, is_empty: bool) -> Poll<Cause> {
         if is_empty {
             self.clocks.ping_at = None;
@@ -269,7 +269,9 @@ impl<'w> Driver<'w> {
         if self.clocks.ping.poll(cx, at).is_pending() {
             return Poll::Pending;
         }
-        if std::mem::take(&mut self.has_read) {
+        // Behind what the client has not taken yet, a PING reaches it late. Other timeouts bound that.
+        let is_blocked = self.clocks.blocked_since.is_some();
+        if std::mem::take(&mut self.has_read) || is_blocked {
             self.is_pinged = false;
         } else if std::mem::replace(&mut self.is_pinged, true) {
             return Poll::Ready(Cause::Broken);
@@ -349,14 +351,9 @@ mod tests {
     /// The preface, SETTINGS and PING.
     const OPENING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\x08\x06\0\0\0\0\0weirweir";
 
-    /// The socket takes a part of what is to be written, and then the streams have filled it again.
-    #[tokio::test]
-    async fn it_reads_while_a_client_takes_its_responses_slowly() {
-        const LONG: Duration = Duration::from_mins(1);
-        let (client, server) = UnixStream::pair().unwrap();
-        SockRef::from(&server).set_send_buffer_size(16 * 1024).unwrap();
-        client.writable().await.unwrap();
-        assert_eq!(client.try_write(OPENING).unwrap(), OPENING.len());
+    /// A driver of `server`, whose timeouts do not end it, and its link.
+    fn driver(server: UnixStream) -> (Driver<'static>, Rc<Link>) {
+        const LONG: Duration = Duration::from_hours(1);
         let config = Config { max_streams: 1, max_head_bytes: 1000, max_fields: 10, takes_protocol: false };
         let timeouts = Timeouts {
             request_head: LONG,
@@ -369,10 +366,21 @@ mod tests {
             total: None,
             upgraded_idle: LONG,
         };
-        let (mut out, untaken) = (OutputBuffer::default(), Rc::<Untaken>::default());
+        let mut out = OutputBuffer::default();
+        let untaken: &Rc<Untaken> = Box::leak(Box::default());
         let link = Link::new(Connection::new(config, out.bytes()), out, Rc::default());
-        let (stream, hold) = (Stream::Plain(Socket::Unix(server)), Hold::new(&untaken));
-        let mut driver = Driver::new(stream, InputBuffer::default(), Rc::clone(&link), Rc::new(timeouts), 1, hold);
+        let (stream, hold) = (Stream::Plain(Socket::Unix(server)), Hold::new(untaken));
+        (Driver::new(stream, InputBuffer::default(), Rc::clone(&link), Rc::new(timeouts), 1, hold), link)
+    }
+
+    /// The socket takes a part of what is to be written, and then the streams have filled it again.
+    #[tokio::test]
+    async fn it_reads_while_a_client_takes_its_responses_slowly() {
+        let (client, server) = UnixStream::pair().unwrap();
+        SockRef::from(&server).set_send_buffer_size(16 * 1024).unwrap();
+        client.writable().await.unwrap();
+        assert_eq!(client.try_write(OPENING).unwrap(), OPENING.len());
+        let (mut driver, link) = driver(server);
         let driving = poll_fn(|cx| {
             {
                 let out = &mut link.state().out;
@@ -394,5 +402,27 @@ mod tests {
             () = taking => {}
         }
         assert!(driver.has_read);
+    }
+
+    /// A client that has not taken what was written before a PING cannot answer it.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_is_asked_for_a_sign_of_life_once_it_has_taken_everything() {
+        for (is_blocked, expected) in [(true, None), (false, Some(Cause::Broken))] {
+            let (_client, server) = UnixStream::pair().unwrap();
+            SockRef::from(&server).set_send_buffer_size(16 * 1024).unwrap();
+            let (mut driver, link) = driver(server);
+            if is_blocked {
+                link.state().out.bytes().resize(1 << 20, 0);
+            }
+            let blocked = poll_fn(|cx| {
+                let is_flushed = driver.poll_flush(cx).unwrap();
+                if !is_flushed {
+                    assert!(driver.poll_blocked(cx).is_pending());
+                }
+                driver.poll_ping(cx, false)
+            });
+            let ended = tokio::time::timeout(Duration::from_mins(2), blocked).await.ok();
+            assert_eq!(ended, expected, "{is_blocked}");
+        }
     }
 }
