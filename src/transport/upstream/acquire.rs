@@ -339,11 +339,18 @@ mod tests {
     }
 
     fn endpoints_at(path: &Path, protocol: Protocol, ceiling: &Arc<Ceiling>) -> Endpoints {
+        endpoints_of(&[path], protocol, ceiling)
+    }
+
+    fn endpoints_of(paths: &[&Path], protocol: Protocol, ceiling: &Arc<Ceiling>) -> Endpoints {
         let metrics = Metrics::new("", "").unwrap();
-        let address = Address::Unix(path.into());
+        let endpoint = |path: &&Path| {
+            let address = Address::Unix((*path).into());
+            Endpoint { address, host: "a".into(), server_name: None }
+        };
         let settings = Upstream {
             name: Some("a".into()),
-            endpoints: vec![Endpoint { address, host: "a".into(), server_name: None }],
+            endpoints: paths.iter().map(endpoint).collect(),
             tls: None,
             protocol,
             balance: Balance::RoundRobin,
@@ -377,6 +384,19 @@ mod tests {
         let began = time::instant_now();
         let result = endpoints.connect(requirements, Unconnected { first: Some(0), ..Unconnected::default() }).await;
         (began.elapsed(), matches!(result, Err(ConnectError::Failed(_))))
+    }
+
+    /// Waiters can use connections to endpoints that get traffic: those that are not out, or all if all are out.
+    #[test]
+    fn connections_are_counted_where_traffic_goes() {
+        let paths = ["/nonexistent/a", "/nonexistent/b"].map(Path::new);
+        let endpoints = endpoints_of(&paths, Protocol::Http1, &Arc::new(Ceiling::new(9, 1)));
+        for (are_out, expected) in [([false, false], 2), ([true, false], 1), ([true, true], 2)] {
+            for (pool, is_out) in endpoints.pools().iter().zip(are_out) {
+                pool.state.set_health(is_out.then(|| "no".to_owned()));
+            }
+            assert_eq!(endpoints.usable_connections(), expected, "{are_out:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

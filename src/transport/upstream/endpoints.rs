@@ -148,11 +148,16 @@ impl Endpoints {
 
     /// The connections that the endpoints which get traffic may have; 0 if requests share connections.
     pub(super) fn usable_connections(&self) -> usize {
-        let is_usable = |pool: &&Rc<Pool>| {
-            !pool.state.is_draining() && pool.state.traffic(self.settings.eject) != TrafficFraction::Nothing
-        };
-        let usable = if self.is_shared() { 0 } else { self.pools.iter().filter(is_usable).count() };
+        let usable = if self.is_shared() { 0 } else { self.in_use().count() };
         usable.saturating_mul(self.cap().most())
+    }
+
+    /// The endpoints that get traffic: those that are neither drained nor out, or else all that are not drained.
+    fn in_use(&self) -> impl Iterator<Item = &Rc<Pool>> {
+        let is_drained = |pool: &Rc<Pool>| pool.state.is_draining();
+        let is_out = |pool: &Rc<Pool>| pool.state.traffic(self.settings.eject) == TrafficFraction::Nothing;
+        let all_are_out = self.pools.iter().all(|pool| is_drained(pool) || is_out(pool));
+        self.pools.iter().filter(move |pool| !is_drained(pool) && (all_are_out || !is_out(pool)))
     }
 
     /// Whether requests share its connections.
@@ -299,21 +304,14 @@ impl Endpoints {
         tracing::debug!(upstream = self.label(), "the client did not read its answer in time");
     }
 
-    /// Closes connections for waiters of other workers and of other upstreams.
+    /// Closes connections for waiters of other workers and of other upstreams. A waiter of this upstream needs one to an
+    /// endpoint that gets traffic.
     pub(crate) fn release_connections(&self) {
         let waiting = self.queue.waiting_elsewhere(&self.worker);
-        self.close_up_to(waiting, Pool::close_one);
-        self.close_up_to(self.queue.ceiling.waiting(), Pool::close_one_idle);
-    }
-
-    /// Calls `close` on the pools in their order until it has closed `count` connections or no pool has any more.
-    fn close_up_to(&self, count: usize, close: impl Fn(&Pool) -> bool) {
-        let mut closed = 0;
-        for pool in &self.pools {
-            while closed < count && close(pool) {
-                closed += 1;
-            }
+        if waiting > 0 {
+            close_up_to(self.in_use(), waiting, Pool::close_one);
         }
+        close_up_to(self.pools.iter(), self.queue.ceiling.waiting(), Pool::close_one_idle);
     }
 
     /// Closes the pools that no upstream of `next` uses.
@@ -330,8 +328,19 @@ impl Endpoints {
             pool.sweep();
         }
         self.release_connections();
-        self.close_up_to(self.queue.waiting() + self.queue.ceiling.waiting(), Pool::close_one_pinned);
+        let waiting = self.queue.waiting() + self.queue.ceiling.waiting();
+        close_up_to(self.pools.iter(), waiting, Pool::close_one_pinned);
         // Endpoints may have recovered, or a reload may have raised the bound.
         self.queue.wake_front();
+    }
+}
+
+/// Calls `close` on the pools in their order until it has closed `count` connections or no pool has any more.
+fn close_up_to<'p>(pools: impl Iterator<Item = &'p Rc<Pool>>, count: usize, close: impl Fn(&Pool) -> bool) {
+    let mut closed = 0;
+    for pool in pools {
+        while closed < count && close(pool) {
+            closed += 1;
+        }
     }
 }
