@@ -197,6 +197,8 @@ pub(super) enum ReloadCause {
     Signal,
     /// A file may have changed.
     File,
+    /// Weir has changed a file that the configuration in force names.
+    OwnFile,
     /// A new version of a remote configuration.
     Version,
     /// A request of an operator.
@@ -209,7 +211,7 @@ impl From<ReloadTarget> for ReloadCause {
     fn from(target: ReloadTarget) -> Self {
         match target {
             ReloadTarget::Newest => Self::Request,
-            ReloadTarget::Files => Self::File,
+            ReloadTarget::Files => Self::OwnFile,
             ReloadTarget::Earlier(number) => Self::Return(number),
         }
     }
@@ -224,7 +226,7 @@ impl ReloadCause {
     fn name(self) -> &'static str {
         match self {
             Self::Signal => "signal",
-            Self::File => "file",
+            Self::File | Self::OwnFile => "file",
             Self::Version => "version",
             Self::Request => "request",
             Self::Return(_) => "rollback",

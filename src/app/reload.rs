@@ -8,6 +8,7 @@
 mod install;
 mod rollback;
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -220,10 +221,10 @@ impl Reloader {
     }
 
     async fn reload(&mut self, cause: ReloadCause) -> ReloadOutcome {
-        let mut is_earlier = false;
+        let mut is_newest = false;
         let loaded = match self.wanted(cause).await {
-            Ok(origin) => {
-                is_earlier = matches!(origin, Origin::Earlier { .. });
+            Ok((origin, newest)) => {
+                is_newest = newest;
                 self.load(origin).await
             }
             Err(reason) => Err(reason),
@@ -238,8 +239,10 @@ impl Reloader {
                 self.note_tried(read);
                 let (warnings, difference) = (accepted.config.warnings.clone(), accepted.difference.clone());
                 let restart = self.install(*accepted);
-                self.shared.metrics.reloaded(self.now());
-                if !is_earlier {
+                if cause != ReloadCause::OwnFile {
+                    self.shared.metrics.reloaded(self.now());
+                }
+                if is_newest {
                     self.earlier = None;
                     self.feed.applied(&self.shared.metrics, self.now(), &restart);
                     self.keep_version().await;
@@ -307,6 +310,16 @@ impl Reloader {
         let only_overrides =
             self.installed.sources.differ_only_in(&new.sources, file) && config.policy.fetched_keys().next().is_none();
         let overrides_before = self.followers.operators.overrides.in_force.load().len();
+        if let Some((text, file)) = self
+            .installed
+            .overrides
+            .text_in_memory()
+            .zip(file)
+            .filter(|(text, file)| !text.is_empty() && !file.exists())
+            && let Err(error) = file::replace(file, |to| to.write_all(text.as_bytes()))
+        {
+            tracing::error!(file = %file.display(), %error, "the overrides in memory cannot be written to their file");
+        }
         if let Some(file) = file.filter(|file| overrides_before > 0 && !file.exists()) {
             let overrides = overrides_before;
             tracing::warn!(file = %file.display(), overrides, "the file of overrides was removed, so they end");

@@ -560,6 +560,21 @@ fn overrides_can_be_in_memory() {
 }
 
 #[test]
+fn overrides_in_memory_move_to_a_new_file() {
+    let place = Place::new();
+    let config = place.config(LIMITS);
+    let weir = Weir::start_as(&config.replace(&*place.file().to_string_lossy(), "memory"));
+    assert_eq!(post(&weir, &of("a", "20/h")).0, 200);
+    assert_eq!(left(&weir, "/seller?who=a"), (19, 20));
+    for reload in 1..3 {
+        replace(&weir.config_file(), &format!("{config}# {reload}\n"));
+        weir.wait_for_lines("\"reloaded\"", reload);
+        assert_eq!(left(&weir, "/seller?who=a").1, 20);
+    }
+    assert!(place.text().contains("20/h") && !weir.lines().iter().any(|line| line.contains("was removed")));
+}
+
+#[test]
 fn what_cannot_be_written_is_not_set() {
     let place = Place::new();
     let weir = Weir::start_as(&place.config(LIMITS).replace("/overrides.toml", "/missing/overrides.toml"));

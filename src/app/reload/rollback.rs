@@ -46,18 +46,33 @@ impl Reloader {
         }
     }
 
-    /// The configuration to load for `cause`. After a return, a changed key or certificate does not put the newest
-    /// configuration in force.
-    pub(super) async fn wanted(&self, cause: ReloadCause) -> Result<Origin, String> {
+    /// The configuration to load for `cause`, and whether it is the newest one. After a return, a changed key or
+    /// certificate does not put that in force. A file that Weir has changed itself never does.
+    pub(super) async fn wanted(&self, cause: ReloadCause) -> Result<(Origin, bool), String> {
+        if cause == ReloadCause::OwnFile {
+            return Ok((self.text_in_force(), false));
+        }
         if let (Some(earlier), ReloadCause::File) = (&self.earlier, cause) {
             let tried = self.tried.clone();
             let is_file = matches!(self.feed, ConfigFeed::File { .. });
             let has_changed = is_file && spawn_blocking(move || tried.has_first_changed()).await.unwrap_or(true);
             if !has_changed {
-                return Ok(earlier.clone());
+                return Ok((earlier.clone(), false));
             }
         }
-        self.feed.newest()
+        Ok((self.feed.newest()?, true))
+    }
+
+    /// The text in force, whatever its file has now.
+    fn text_in_force(&self) -> Origin {
+        match (&self.earlier, self.feed.in_force()) {
+            (Some(earlier), _) => earlier.clone(),
+            (None, Origin::File(file)) => {
+                let text = Arc::clone(self.followers.operators.text.written.load().text());
+                Origin::Earlier { text, name: file.display().to_string().into(), file }
+            }
+            (None, origin) => origin,
+        }
     }
 
     /// The configuration in force, for changes of overrides.

@@ -53,8 +53,17 @@ impl OverrideFile {
                 let text = in_force.and_then(OverridesInForce::text_in_memory).unwrap_or_default();
                 Some(Self::with_text(place, text))
             }
-            OverridesPlace::File(path) => Some(Self::read_file(path)),
+            OverridesPlace::File(path) => {
+                let file = Self::read_file(path);
+                // Overrides in memory move to a file that does not exist yet.
+                let moved = in_force.and_then(OverridesInForce::text_in_memory).filter(|_| file.is_absent());
+                Some(moved.map_or(file, |text| Self::with_text(place, text)))
+            }
         }
+    }
+
+    fn is_absent(&self) -> bool {
+        self.bytes.is_none() && self.text.is_ok()
     }
 
     /// Reads the file at `path`. A file that does not exist is an empty one.
