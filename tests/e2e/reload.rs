@@ -279,6 +279,25 @@ fn new_requests_go_to_a_new_upstream() {
 }
 
 #[test]
+fn a_held_request_goes_to_the_upstream_that_is_in_force_after_its_wait() {
+    let ((old, may_end), new) = (Upstream::slow(), Upstream::start());
+    let one = "[[limit]]\nname = \"one\"\nkey = []\nalgorithm = \"concurrency\"\nmax = 1\non_limit = \"hold\"\n";
+    let weir = Weir::start_as(&config(&old, one));
+    let [mut first, mut held] = ["/slow", "/held"].map(|target| {
+        let mut client = Client::connect(weir.address());
+        client.send(format!("GET {target} HTTP/1.1\r\nhost: h\r\n\r\n"));
+        old.wait_until(|old| old.received_count() == 1);
+        client
+    });
+    weir.wait_for_metric("weir_held_requests{limit=\"one\"}", |held| held == 1.0);
+    replace(&weir.config_file(), &config(&new, one));
+    weir.wait_for_line("\"reloaded\"");
+    drop(may_end);
+    assert_eq!([first.answer().status, held.answer().status], [200, 200]);
+    assert_eq!((old.targets(), new.targets()), (vec!["/slow".to_owned()], vec!["/held".to_owned()]));
+}
+
+#[test]
 fn what_needs_a_restart_is_said() {
     let upstream = Upstream::start();
     let weir = Weir::start(&upstream, &limit("1000/s", ""));

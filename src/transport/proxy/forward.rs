@@ -55,7 +55,7 @@ impl RequestContext<'_> {
         let mut requirements = admitted.requirements.clone();
         requirements.is_exclusive |= admitted.authenticates_connection;
         let timeouts = Rc::clone(&self.config.timeouts);
-        let exchange = Exchange::new(admitted.upstream, checkout, head, traits, requirements, timeouts);
+        let exchange = Exchange::new(&admitted.upstream, checkout, head, traits, requirements, timeouts);
         match admitted.rewrite.filter(|rewrite| rewrite.locations) {
             None => exchange,
             Some(rewrite) => {

@@ -46,7 +46,7 @@ pub(super) struct RoutedRequest<'r, 'v> {
     /// The fields in which its service gets its identities and its plan.
     pub(super) identity_fields: IdentityFields<'v>,
     /// The upstream that serves it.
-    pub(super) upstream: &'v Rc<Endpoints>,
+    pub(super) upstream: Rc<Endpoints>,
     pub(super) rewrite: Option<&'v Arc<Rewrite>>,
     /// The most bytes of its body, with those that were added.
     pub(super) max_body: u64,
@@ -136,11 +136,12 @@ impl<'v> RequestContext<'v> {
             Ok(destination) => destination,
             Err(stop) => return Err(self.in_place_of_refusal(stop, request, &facts, target)),
         };
+        let upstream = if self.has_waited() { self.newest(upstream) } else { Rc::clone(upstream) };
         let stale = self.stale(request, &facts, target);
         let identity_fields = gate.identity_fields(&self.config.running.live, &facts, now);
         let upgrade = request.upgrade(upgrades);
         let authenticates_connection = hop::authenticates_connection(request.fields);
-        let requirements = self.requirements(request, &facts, upstream, upgrade.is_some(), authenticates_connection);
+        let requirements = self.requirements(request, &facts, &upstream, upgrade.is_some(), authenticates_connection);
         let client = facts.client_ip;
         Ok(RoutedRequest {
             path,
@@ -159,6 +160,13 @@ impl<'v> RequestContext<'v> {
             reads_body: admission.identified.charged.reads_body(),
             stale: stale.filter(|_| !authenticates_connection),
         })
+    }
+
+    /// This upstream in the newest configuration. While a request waited, its endpoints may have been replaced.
+    #[cold]
+    fn newest(&self, upstream: &Rc<Endpoints>) -> Rc<Endpoints> {
+        let config = self.worker.config.current();
+        Rc::clone(config.upstreams.iter().find(|newest| newest.name() == upstream.name()).unwrap_or(upstream))
     }
 
     /// Records the head of a request, and refuses CONNECT.

@@ -237,7 +237,7 @@ impl<'w> H1Connection<'w> {
             admitted.stale = None; // the connection tells its client, not the request
         }
         admitted.requirements.pin.clone_from(pin);
-        let upstream = admitted.upstream;
+        let upstream = &admitted.upstream;
         let connected = match admitted.upstream.check_out(&admitted.requirements) {
             Ok(checkout) => Ok(checkout),
             Err(unconnected) => tokio::select! {

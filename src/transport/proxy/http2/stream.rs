@@ -167,13 +167,13 @@ fn forward<'f, 'v>(
             context.after_exchange(stale, request, result, &course.admission)
         });
         if let Some(in_place) = in_place {
-            let stop = instead(context, in_place, received, &mut course, admitted.upstream);
+            let stop = instead(context, in_place, received, &mut course, &admitted.upstream);
             if let NotForwarded::Stored(stored) = stop {
                 send_stored(context, course, stored).await;
             }
             return;
         }
-        match respond(context, received, course, admitted.upstream) {
+        match respond(context, received, course, &admitted.upstream) {
             Err(body) => send_own(context, stream, &body).await,
             Ok(None) => {}
             Ok(Some(answered)) if answered.is_tunnel => Box::pin(tunnel(context, stream, answered)).await,
