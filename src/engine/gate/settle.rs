@@ -239,9 +239,13 @@ impl BillItem {
         self.terms.undo(&self.state, self.key, &self.rule);
     }
 
+    /// Replaces the charge by `owed` units. Units of a window that has ended do not come back: the next has other units.
     fn correct(&mut self, owed: u64, max_debt: u64) {
-        let Self { state, key, rule, terms, .. } = &*self;
-        state.correct(*key, rule, (owed, terms.charged()), max_debt);
+        let Self { state, key, rule, terms, receipt, .. } = &*self;
+        let charged = terms.charged();
+        if owed >= charged || !receipt.is_over(state.clock.now()) {
+            state.correct(*key, rule, (owed, charged), max_debt);
+        }
         self.cost = owed;
     }
 

@@ -208,6 +208,20 @@ impl State for AnyState {
     }
 }
 
+impl AnyReceipt {
+    /// Whether the units of the charge count nowhere any more, in any rate of `rule`, so that none can come back.
+    pub fn is_over(&self, rule: &Algorithm, now: Timestamp) -> bool {
+        match (rule, self) {
+            (Algorithm::FixedWindow(_), Self::FixedWindow(receipt)) => receipt.is_over(now),
+            (Algorithm::SlidingLog(rule), Self::SlidingLog(receipt)) => receipt.is_over(rule, now),
+            (Algorithm::Several(rules), Self::Several(receipts)) => {
+                rules.iter().zip(receipts).all(|(rule, receipt)| receipt.is_over(rule, now))
+            }
+            _ => false,
+        }
+    }
+}
+
 impl AnyState {
     /// Charges `units` that were spent at `at`, or gives them back if the number is negative. They make a debt if they do
     /// not fit. Units of a window that has ended by `now` do not count.

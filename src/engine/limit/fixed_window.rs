@@ -187,6 +187,13 @@ pub struct Receipt {
     ends: Timestamp,
 }
 
+impl Receipt {
+    /// Whether the window of the charge has ended at `now`.
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+        self.ends <= now
+    }
+}
+
 impl State {
     /// The length of its window in nanoseconds; `None` if the window is one of a calendar.
     pub(super) fn length_ns(&self) -> Option<u64> {

@@ -92,6 +92,13 @@ pub struct Receipt {
     at: Timestamp,
 }
 
+impl Receipt {
+    /// Whether the charge has expired at `now`.
+    pub(super) fn is_over(&self, rule: &Rule, now: Timestamp) -> bool {
+        self.at.saturating_add_ns(rule.period_ns) <= now
+    }
+}
+
 impl State {
     /// The number of entries that have expired at `now`, and their units.
     fn expired(&self, rule: &Rule, now: Timestamp) -> (usize, u64) {

@@ -154,6 +154,29 @@ async fn undoing_a_long_request_gives_back_what_it_was_charged() {
     assert_eq!(spent(gate, live), 990);
 }
 
+/// A charge that is settled after its window gives the next window nothing.
+#[tokio::test(start_paused = true)]
+async fn a_window_gets_no_units_of_the_one_before() {
+    let rate = Rate { count: 1000, period_ns: ns("10s") };
+    let window = Algorithm::FixedWindow(crate::engine::limit::fixed_window::Rule::from_first(rate).unwrap());
+    let log = Algorithm::SlidingLog(crate::engine::limit::sliding_log::Rule::new(rate).unwrap());
+    let several = Algorithm::Several([window.clone(), log.clone()].into());
+    for rule in [window, log, several] {
+        for after in ["9s", "11s"] {
+            let gate = new_gate();
+            let by = Some(SettleBy::Header(HeaderName::from_static("x-cost")));
+            let limit = Limit { allowed: Allowed::to_all(rule.clone()), ..settled(None, by) };
+            let live = install(gate, [limit], CAPS);
+            let mut late = sent_on(gate, live).unwrap();
+            tokio::time::advance(Duration::from_nanos(ns(after))).await;
+            let next = sent_on(gate, live).unwrap();
+            answer(&mut late, Answer { field: Some("0"), ..OK });
+            drop((late, next));
+            assert_eq!(spent(gate, live), 2, "{rule:?} {after}");
+        }
+    }
+}
+
 /// A cost of any size is no more than the largest debt, and units that come back let the next request pass.
 #[tokio::test(start_paused = true)]
 async fn the_largest_debt_bounds_a_cost() {

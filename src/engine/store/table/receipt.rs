@@ -25,6 +25,13 @@ pub enum Receipt {
     Lease(Taken<Borrowed>),
 }
 
+impl Receipt {
+    /// Whether a window of this process was charged and has ended, so that none of its units can come back.
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        matches!(self, Self::Any(charge) if charge.1.is_over(&charge.0, now))
+    }
+}
+
 /// A charge of a remote limit, in its store and on the mirror.
 #[derive(Clone, Debug)]
 pub struct MirroredCharge {
