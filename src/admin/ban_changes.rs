@@ -254,7 +254,7 @@ async fn change(
     if !sets && was.is_none() {
         return Err(Refused(StatusCode::NOT_FOUND, no_such_ban(&all, &banned.0)));
     }
-    let not_kept = store(admin).await.or_else(|| sets.then(|| admin.bans.reason_of_end(&banned.0)).flatten());
+    let not_kept = store(admin, Some(&banned.0).filter(|_| sets)).await;
     let shown = ban.as_ref().or(was.as_ref()).cloned().unwrap_or_default();
     let target = shown
         .address
@@ -300,11 +300,13 @@ fn changed(
     OperatorBan { target, until, since, replica, is_lifted, replaced_until, reason, token }
 }
 
-/// Writes all bans to their file. Returns why they end with the process; `None` if they are on disk.
-async fn store(admin: &Admin) -> Option<String> {
+/// Writes all bans to their file, also a new one of the target `set`. Returns why a change ends with the process; `None` if
+/// it does not.
+async fn store(admin: &Admin, set: Option<&BanTarget>) -> Option<String> {
     let (file, bans) = (Arc::clone(&admin.bans), admin.gate.all_operator_bans());
     let written = spawn_blocking(move || file.write(&bans)).await;
-    let not_kept = written.unwrap_or_else(|error| Err(error.to_string())).err();
+    let not_written = written.unwrap_or_else(|error| Err(error.to_string())).err();
+    let not_kept = not_written.or_else(|| admin.bans.reason_of_end(set?));
     if let Some(reason) = &not_kept {
         tracing::warn!(reason, "a change of bans ends with the process");
     }
@@ -353,7 +355,7 @@ pub(super) async fn lift_all(
         }
         (by_operators, by_limit.flatten().unwrap_or_default())
     };
-    let not_kept = if by_operators > 0 { store(&admin).await } else { None };
+    let not_kept = if by_operators > 0 { store(&admin, None).await } else { None };
     let count = |by_operators, by_limit| value!({ "by_operators": by_operators, "by_limit": by_limit });
     let change = Audited {
         action: "lift_bans",

@@ -20,6 +20,7 @@ pub struct BanFile {
     path: Option<PathBuf>,
     /// Why the file could not be read at the start.
     damage: Option<String>,
+    /// Whether the ids of keys outlive the process.
     keeps_ids: bool,
     /// Held from the change of a ban until it is written.
     pub(super) changing: Mutex<()>,
@@ -59,8 +60,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 impl BanFile {
     /// Reads the bans at `path`. A file that does not exist has no bans. A file that cannot be read is kept, and no bans
-    /// are written over it.
-    /// `keeps_ids`: the ids of keys outlive the process.
+    /// are written over it. `keeps_ids`: the ids of keys outlive the process.
     pub fn open(path: Option<PathBuf>, keeps_ids: bool) -> (Self, Vec<OperatorBan>) {
         let read = path.as_deref().map(read).transpose();
         let (bans, damage) = match read {
@@ -72,12 +72,9 @@ impl BanFile {
 
     /// Why a ban of this target ends with the process although the file has it.
     pub(super) fn reason_of_end(&self, target: &BanTarget) -> Option<String> {
-        let reason = "the next process has other ids; ban the `key`, or set `[snapshot]` or `fleet.secret`";
         let ends = matches!(target, BanTarget::Hash(..)) && !self.keeps_ids;
-        ends.then(|| {
-            tracing::warn!(reason, "a ban ends with the process");
-            reason.to_owned()
-        })
+        let reason = "the next process has other ids; ban the `key`, or set `[snapshot]` or `fleet.secret`";
+        ends.then(|| reason.to_owned())
     }
 
     /// Holds all changes back until the guard is dropped. Blocks until a change is written.

@@ -310,19 +310,19 @@ impl Reloader {
         let only_overrides =
             self.installed.sources.differ_only_in(&new.sources, file) && config.policy.fetched_keys().next().is_none();
         let overrides_before = self.followers.operators.overrides.in_force.load().len();
-        if let Some((text, file)) = self
-            .installed
-            .overrides
-            .text_in_memory()
-            .zip(file)
-            .filter(|(text, file)| !text.is_empty() && !file.exists())
-            && let Err(error) = file::replace(file, |to| to.write_all(text.as_bytes()))
-        {
-            tracing::error!(file = %file.display(), %error, "the overrides in memory cannot be written to their file");
-        }
-        if let Some(file) = file.filter(|file| overrides_before > 0 && !file.exists()) {
-            let overrides = overrides_before;
-            tracing::warn!(file = %file.display(), overrides, "the file of overrides was removed, so they end");
+        if let Some(file) = file.filter(|file| !file.exists()) {
+            let (overrides, shown) = (overrides_before, file.display());
+            // What was in memory, if anything was.
+            let moved = self.installed.overrides.text_in_memory().filter(|text| !text.is_empty());
+            match moved.map(|text| file::replace(file, |to| to.write_all(text.as_bytes()))) {
+                Some(Err(error)) => {
+                    tracing::error!(file = %shown, %error, "the overrides in memory cannot be written to their file");
+                }
+                None if overrides > 0 => {
+                    tracing::warn!(file = %shown, overrides, "the file of overrides was removed, so they end");
+                }
+                _ => {}
+            }
         }
         self.followers.operators.reload(&mut config);
         self.followers.jwks.adopt(&config.policy);

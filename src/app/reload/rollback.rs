@@ -65,13 +65,12 @@ impl Reloader {
 
     /// The text in force, whatever its file has now.
     fn text_in_force(&self) -> Origin {
-        match (&self.earlier, self.feed.in_force()) {
-            (Some(earlier), _) => earlier.clone(),
-            (None, Origin::File(file)) => {
+        match self.origin_in_force() {
+            Origin::File(file) => {
                 let text = Arc::clone(self.followers.operators.text.written.load().text());
                 Origin::Earlier { text, name: file.display().to_string().into(), file }
             }
-            (None, origin) => origin,
+            origin => origin,
         }
     }
 

@@ -152,9 +152,6 @@ impl Handover {
         let mut paused = self.pause()?;
         // The successor reads the file of bans after the state. A later change would not be in force there.
         let _changing = self.bans.hold_changes();
-        if self.orders_of_operators() != sent {
-            return Err(io::Error::other("an operator has changed overrides or endpoints meanwhile; try again"));
-        }
         self.give_state(channel)?;
         let Message::Taken = channel.receive_message()? else { return Err(unexpected()) };
         paused.has_new_main = true;
@@ -164,6 +161,9 @@ impl Handover {
         // The successor has everything now, and sends `Serving` before it serves. Without that message in time, this
         // process resumes, and refuses a later `Serving`.
         let Message::Serving = channel.receive_message()? else { return Err(unexpected()) };
+        if self.orders_of_operators() != sent {
+            return Err(io::Error::other("an operator has changed overrides or endpoints meanwhile; try again"));
+        }
         channel.send(&Message::Committed)?;
         let deltas = paused.commit();
         let paused_for = time::instant_now().saturating_duration_since(began);

@@ -10,7 +10,7 @@ fn rules_and_bounds() {
          [plans]\nfrom = 'header:x-plan'
          [priority]\nheader = 'X-Priority'\nmin_share = '5%'
          rule = [
-             {{ priority = 'critical', match = {{ path = '/pay', method = 'POST' }} }},
+             {{ priority = 'critical', match = {{ path = '/pay', method = ['GET', 'POST'] }} }},
              {{ priority = 'background', plan = ['free', 'trial'] }},
              {{ priority = 'normal' }},
          ]
@@ -21,6 +21,8 @@ fn rules_and_bounds() {
     let rule = |rule: &PriorityRule| (rule.priority, rule.matches.paths.len(), rule.plans.len());
     let rules: Vec<_> = priorities.rules.iter().map(rule).collect();
     assert_eq!(rules, [(Priority::Critical, 1, 0), (Priority::Background, 0, 2), (Priority::Normal, 0, 0)]);
+    let methods: Vec<_> = priorities.rules[0].matches.methods.iter().map(ToString::to_string).collect();
+    assert_eq!(methods, ["GET", "POST", "HEAD"]);
     assert_eq!((priorities.header.as_ref().unwrap().as_str(), priorities.min_share_percent), ("x-priority", 5));
     let bounds = Overload { cpu_percent: Some(90), in_flight: Some(5000), queue_delay_ns: Some(200_000_000) };
     assert_eq!(policy.overload, Some(bounds));

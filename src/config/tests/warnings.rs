@@ -146,6 +146,8 @@ fn rates_without_an_effect_and_windows_without_a_snapshot() {
         ("rate = '10/s'\nplans = { mixed = { rate = '5/s', burst = 20 } }", &[]),
         ("rate = '1/min'\non_limit = 'hold'", &[]),
         ("rate = '1/2min'\non_limit = 'hold'", &["endless_wait"]),
+        ("algorithm = 'fixed_window'\nrate = '9000000/month'\non_limit = 'hold'\npersist = false", &[]),
+        ("algorithm = 'fixed_window'\nrate = '40000/month'\non_limit = 'hold'\npersist = false", &["endless_wait"]),
         ("rate = '5/h'\non_limit = 'hold'\nmode = 'off'", &[]),
         ("rate = '5/h'\non_limit = 'hold'\nhold.max_wait = '1h'", &[]),
         ("rate = '5/h'\non_limit = 'hold'\nhold.max_wait = 'forever'", &[]),

@@ -236,8 +236,8 @@ impl CaddyReader {
                 }
             }
         }
-        let matches = all.iter().map(|region| &region.matches).chain(limits.iter().map(|limit| &limit.matches));
-        if matches.into_iter().any(|one| !one.paths.is_empty()) {
+        let mut matches = all.iter().map(|region| &region.matches).chain(limits.iter().map(|limit| &limit.matches));
+        if matches.any(|one| !one.paths.is_empty()) {
             ignore_case(&limits, draft);
         }
         write(&self.services, self.routes.into_iter().map(|(.., route)| route).collect(), draft);

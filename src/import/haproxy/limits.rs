@@ -191,9 +191,9 @@ fn key(expression: &str) -> Result<KeyParts, String> {
         return parts(&[&format!("ip/{}", lengths.replace(',', "/"))]);
     }
     let (name, argument) = expression.split_once('(').unwrap_or((expression, ""));
-    let argument = argument.strip_suffix(')').unwrap_or(argument).to_owned();
+    let argument = argument.strip_suffix(')').unwrap_or(argument);
     // Names of headers have no case, those of parameters and cookies do.
-    let argument = if name.contains("hdr") { argument.to_ascii_lowercase() } else { argument };
+    let argument = if name.contains("hdr") { argument.to_ascii_lowercase() } else { argument.to_owned() };
     let is_whole = !expression.contains("),") && expression.contains('(') == expression.ends_with(')');
     match name {
         _ if !is_whole || argument.contains(',') => {}

@@ -133,7 +133,7 @@ impl Site {
 pub(super) fn routed(sites: &[Site]) -> Vec<(Match, &Spot, &Proxy)> {
     let mut sites: Vec<_> = sites.iter().collect();
     let wildcard = |site: &Site| site.hosts.iter().filter(|host| host.starts_with('*')).map(String::len).max();
-    sites.sort_by_key(|site| (site.hosts.is_empty(), wildcard(site).map(|len| (true, std::cmp::Reverse(len)))));
+    sites.sort_by_key(|site| (site.hosts.is_empty(), wildcard(site).map(std::cmp::Reverse)));
     let mut routed = Vec::new();
     for site in sites {
         let mut spots: Vec<_> = site.spots.iter().collect();

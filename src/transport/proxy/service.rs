@@ -163,7 +163,6 @@ impl<'v> RequestContext<'v> {
     }
 
     /// This upstream in the newest configuration. While a request waited, its endpoints may have been replaced.
-    #[cold]
     fn newest(&self, upstream: &Rc<Endpoints>) -> Rc<Endpoints> {
         let config = self.worker.config.current();
         Rc::clone(config.upstreams.iter().find(|newest| newest.name() == upstream.name()).unwrap_or(upstream))

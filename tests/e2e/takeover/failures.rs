@@ -118,15 +118,15 @@ fn one_that_ends_at_any_step_changes_nothing() {
 }
 
 #[test]
-fn an_order_after_the_first_message_prevents_the_takeover() {
+fn an_order_meanwhile_prevents_the_takeover() {
     let place = Place::new(BUDGET);
     let weir = place.start();
     let mut end = End::connect(&place);
-    end.hello(PROTOCOL).until("prepare");
+    end.hello(PROTOCOL).until("prepare").say(&prepared()).until("state_end").say(&json!("taken")).until("yours");
     let endpoint = place.upstream.address().to_string();
     let weight = json!({ "upstream": "upstream", "endpoint": endpoint, "weight": 7 });
     assert_eq!(weir.ask_admin("POST", "/v1/upstreams/weight", &weight).status, 200);
-    assert!(end.say(&prepared()).refusal().contains("an operator has changed"));
+    assert!(end.say(&json!("serving")).refusal().contains("an operator has changed"));
     weir.wait_for_line("a takeover failed");
     goes_on(&weir, &place, 99);
     let next = place.start();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::base::time::Timestamp;
+use crate::base::time::{Clock, Timestamp};
 use crate::engine::limit::{Algorithm, AnyReceipt, Decision, sketch, token_bucket};
 use crate::engine::store::backend::RemoteReceipt;
 use crate::engine::store::lease::Taken;
@@ -27,8 +27,8 @@ pub enum Receipt {
 
 impl Receipt {
     /// Whether a window of this process was charged and has ended, so that none of its units can come back.
-    pub fn is_over(&self, now: Timestamp) -> bool {
-        matches!(self, Self::Any(charge) if charge.1.is_over(&charge.0, now))
+    pub fn is_over(&self, clock: &Clock) -> bool {
+        matches!(self, Self::Any(charge) if charge.1.is_over(&charge.0, clock.now()))
     }
 }
 
