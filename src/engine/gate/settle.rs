@@ -243,7 +243,7 @@ impl BillItem {
     fn correct(&mut self, owed: u64, max_debt: u64) {
         let Self { state, key, rule, terms, receipt, .. } = &*self;
         let charged = terms.charged();
-        if owed >= charged || !receipt.is_over(&state.clock) {
+        if owed >= charged || !receipt.is_over(rule, terms.began, &state.clock) {
             state.correct(*key, rule, (owed, charged), max_debt);
         }
         self.cost = owed;

@@ -209,15 +209,14 @@ impl State for AnyState {
 }
 
 impl AnyReceipt {
-    /// Whether the units of the charge count nowhere any more, in any rate of `rule`, so that none can come back.
-    pub fn is_over(&self, rule: &Algorithm, now: Timestamp) -> bool {
+    /// Whether the units of the charge of `at` count nowhere any more, in any rate of `rule`, so that none can come back.
+    pub fn is_over(&self, rule: &Algorithm, at: Timestamp, now: Timestamp) -> bool {
         match (rule, self) {
             (Algorithm::FixedWindow(_), Self::FixedWindow(receipt)) => receipt.is_over(now),
-            (Algorithm::SlidingLog(rule), Self::SlidingLog(receipt)) => receipt.is_over(rule, now),
             (Algorithm::Several(rules), Self::Several(receipts)) => {
-                rules.iter().zip(receipts).all(|(rule, receipt)| receipt.is_over(rule, now))
+                rules.iter().zip(receipts).all(|(rule, receipt)| receipt.is_over(rule, at, now))
             }
-            _ => false,
+            _ => !rule.counts(at, now),
         }
     }
 }

@@ -131,6 +131,13 @@ impl rule::Rule for Rule {
         std::iter::successors(Some(earliest), ends).last().unwrap_or(now)
     }
 
+    fn counts(&self, at: Timestamp, now: Timestamp) -> bool {
+        match &self.windows {
+            Windows::FromFirst(period_ns) => now.ns_since(at) < *period_ns,
+            Windows::Calendar(calendar) => now < calendar.end(at),
+        }
+    }
+
     fn is_within(&self, other: &Self) -> bool {
         let (Windows::Calendar(narrow), Windows::Calendar(wide)) = (&self.windows, &other.windows) else {
             return false;

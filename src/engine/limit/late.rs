@@ -200,8 +200,7 @@ fn push(entries: &mut VecDeque<(Timestamp, i64)>, units: i64, at: Timestamp, rul
 }
 
 fn units_of(entries: &VecDeque<(Timestamp, i64)>, rule: &Algorithm, now: Timestamp) -> SmallVec<[LateUnits; 1]> {
-    let count_ns = counts_ns(rule);
-    let counts = |(at, _): &&(Timestamp, i64)| now.ns_since(*at) < count_ns && rule.counts(*at, now);
+    let counts = |(at, _): &&(Timestamp, i64)| rule.counts(*at, now);
     let (charged, given): (SmallVec<[_; 1]>, SmallVec<[_; 1]>) =
         entries.iter().filter(counts).copied().partition(|(_, units)| *units > 0);
     let charged = charged.into_iter().map(|(at, units)| LateUnits { units, age_ns: now.ns_since(at) });

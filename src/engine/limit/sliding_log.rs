@@ -52,6 +52,10 @@ impl rule::Rule for Rule {
         Some(Pace::of_windows(self.count, self.period_ns))
     }
 
+    fn counts(&self, at: Timestamp, now: Timestamp) -> bool {
+        now.ns_since(at) < self.period_ns
+    }
+
     fn is_within(&self, other: &Self) -> bool {
         // That many spans of this rule cover one of the other.
         let spans = other.period_ns.div_ceil(self.period_ns.max(1));
@@ -90,13 +94,6 @@ struct Entry {
 pub struct Receipt {
     cost: u64,
     at: Timestamp,
-}
-
-impl Receipt {
-    /// Whether the charge has expired at `now`.
-    pub(super) fn is_over(&self, rule: &Rule, now: Timestamp) -> bool {
-        self.at.saturating_add_ns(rule.period_ns) <= now
-    }
 }
 
 impl State {

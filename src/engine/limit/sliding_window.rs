@@ -36,6 +36,10 @@ impl Rule for Allowance {
         Some(Pace::of_windows(self.count(), window_ns))
     }
 
+    fn counts(&self, at: Timestamp, now: Timestamp) -> bool {
+        (now.as_ns() / self.period_ns()).saturating_sub(at.as_ns() / self.period_ns()) < 2
+    }
+
     fn is_within(&self, other: &Self) -> bool {
         self.count() <= other.count() && self.period_ns() == other.period_ns()
     }

@@ -2,7 +2,7 @@
 
 use http::HeaderName;
 
-use super::redis::NoStore;
+use super::redis::{FakeRedis, NoStore};
 use super::*;
 use crate::engine::gate::{Bill, Spend};
 use crate::engine::limit::concurrency;
@@ -154,25 +154,45 @@ async fn undoing_a_long_request_gives_back_what_it_was_charged() {
     assert_eq!(spent(gate, live), 990);
 }
 
-/// A charge that is settled after its window gives the next window nothing.
+/// A charge that is settled after its window gives the next window nothing, here and in a store.
 #[tokio::test(start_paused = true)]
 async fn a_window_gets_no_units_of_the_one_before() {
-    let rate = Rate { count: 1000, period_ns: ns("10s") };
-    let window = Algorithm::FixedWindow(crate::engine::limit::fixed_window::Rule::from_first(rate).unwrap());
-    let log = Algorithm::SlidingLog(crate::engine::limit::sliding_log::Rule::new(rate).unwrap());
-    let several = Algorithm::Several([window.clone(), log.clone()].into());
-    for rule in [window, log, several] {
-        for after in ["9s", "11s"] {
+    let from_first = Rate { count: 1000, period_ns: ns("10s") };
+    let from_first = Algorithm::FixedWindow(crate::engine::limit::fixed_window::Rule::from_first(from_first).unwrap());
+    // the rule, and when a charge may count and does not count any more
+    let rows = [
+        (algorithm("fixed_window 1000 per 1 min UTC"), "9s", "61s"),
+        (algorithm("sliding_log 1000/10s"), "9s", "11s"),
+        (algorithm("sub_window 1000/10s in 10"), "8s", "11s"),
+        (algorithm("sliding_window 1000/10s"), "9s", "21s"),
+        (algorithm("sliding_log 1000/10s + fixed_window 1000 per 1 min UTC"), "9s", "61s"),
+        (from_first, "9s", "21s"),
+    ];
+    for (rule, early, late) in rows {
+        for (after, is_remote) in [(early, false), (late, false), (early, true), (late, true)] {
             let gate = new_gate();
+            let redis = FakeRedis::new(gate.clock);
+            let stores = [redis.store(OnFailure::Split)];
             let by = Some(SettleBy::Header(HeaderName::from_static("x-cost")));
-            let limit = Limit { allowed: Allowed::to_all(rule.clone()), ..settled(None, by) };
-            let live = install(gate, [limit], CAPS);
-            let mut late = sent_on(gate, live).unwrap();
+            let mut limit = Limit { allowed: Allowed::to_all(rule.clone()), ..settled(None, by) };
+            if is_remote {
+                limit.strategy = Strategy::Redis { store: 0, replicas: 1 };
+            }
+            let live = install_with(gate, [limit], CAPS, &stores);
+            let fields = headers(&[]);
+            let send = async || {
+                let mut pass = super::answer(ask(gate, live, &fields), &redis, &fields).await.ok().unwrap();
+                pass.charged.commit(true);
+                pass.charged.bill().unwrap()
+            };
+            let mut first = send().await;
             tokio::time::advance(Duration::from_nanos(ns(after))).await;
-            let next = sent_on(gate, live).unwrap();
-            answer(&mut late, Answer { field: Some("0"), ..OK });
-            drop((late, next));
-            assert_eq!(spent(gate, live), 2, "{rule:?} {after}");
+            let next = send().await;
+            answer(&mut first, Answer { field: Some("0"), ..OK });
+            drop((first, next));
+            let key = gate.secret.key_of_texts(&[], &[], Prefixes::default()).unwrap();
+            let left = if is_remote { redis.remaining("l", key, &rule) } else { 1000 - spent(gate, live) };
+            assert_eq!(left, 998, "{rule:?} {after} {is_remote}");
         }
     }
 }

@@ -41,6 +41,10 @@ impl Rule for Box<[Algorithm]> {
         self.iter().fold(earliest, |from, rule| rule.chargeable_from(from, now))
     }
 
+    fn counts(&self, at: Timestamp, now: Timestamp) -> bool {
+        self.iter().any(|rule| rule.counts(at, now))
+    }
+
     fn is_within(&self, other: &Self) -> bool {
         other.iter().all(|other| self.iter().any(|own| own.is_within(other)))
     }

@@ -140,7 +140,7 @@ fn entries_are_bounded() {
         for tenth_ms in 25_000..50_000 {
             trial.charge(1, false, at("0s").saturating_add_ns(tenth_ms * 100_000));
         }
-        let left = trial.charges.unwrap().units_at(&trial.rule, at("5s"));
+        let left = trial.charges.unwrap().units_at(&trial.rule, at("4999ms"));
         assert!((120..=130).contains(&left[0].len()), "{rule}: {}", left[0].len());
         let counts_s = if rule.contains("sliding_window") { 2 } else { 1 };
         assert!((9900 * counts_s..=10_100 * counts_s).contains(&most(&left)), "{rule}: {}", most(&left));

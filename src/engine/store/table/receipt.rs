@@ -26,9 +26,14 @@ pub enum Receipt {
 }
 
 impl Receipt {
-    /// Whether a window of this process was charged and has ended, so that none of its units can come back.
-    pub fn is_over(&self, clock: &Clock) -> bool {
-        matches!(self, Self::Any(charge) if charge.1.is_over(&charge.0, clock.now()))
+    /// Whether the charge, which was made at `at` under `rule`, is in windows that have ended, so that none of its units can
+    /// come back. Of windows in a store that begin with a request, it knows the length only.
+    pub fn is_over(&self, rule: &Algorithm, at: Timestamp, clock: &Clock) -> bool {
+        match self {
+            Self::Any(charge) => charge.1.is_over(&charge.0, at, clock.now()),
+            Self::Remote(_) | Self::Lease(_) => !rule.counts(at, clock.now()),
+            Self::None | Self::Bucket(..) | Self::Sketch(_) => false,
+        }
     }
 }
 
