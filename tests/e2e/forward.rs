@@ -327,6 +327,7 @@ fn a_refusal_arrives_instead_of_100() {
         let writing = expect.is_empty().then(|| thread::spawn(move || while writer.write_all(&[0; 8192]).is_ok() {}));
         let answer = client.answer();
         assert_eq!((answer.status, &*answer.text()), (413, "big"));
+        assert_eq!(answer.header("connection"), (!expect.is_empty()).then_some("close"));
         assert_eq!(client.rest(), b"");
         let _ = client.stream().shutdown(Shutdown::Both);
         writing.map(thread::JoinHandle::join);

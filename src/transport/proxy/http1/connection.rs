@@ -309,7 +309,7 @@ impl<'w> H1Connection<'w> {
         let (budgets, back) = (admission.budgets(profiles), exchange.locations());
         let upstream = UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
         record.begun(head.status, arrived_at, exchange);
-        wire.begin_response();
+        keeps_alive &= wire.begin_response();
         let encoder = upstream.write_h1(wire.out(), form, &worker.date, &mut keeps_alive);
         let meter = bill.as_ref().and_then(|bill| bill.meter(fields, head.length.is_some()));
         exchange.begin_body();

@@ -102,11 +102,13 @@ impl Wire {
         self.stream.gone(&mut self.input, PIPELINED_MAX, &self.buffers).await;
     }
 
-    /// Notes that the final response begins: no interim response may follow.
-    pub(in crate::transport::proxy) fn begin_response(&mut self) {
+    /// Notes that the final response begins: no interim response may follow. Returns whether another request may follow: not
+    /// if the client waits for 100 Continue.
+    pub(in crate::transport::proxy) fn begin_response(&mut self) -> bool {
         if self.expectation == Expectation::Waits {
             self.expectation = Expectation::Answered;
         }
+        self.expectation == Expectation::None || !self.input.is_empty()
     }
 
     /// The buffer for output.
