@@ -123,7 +123,8 @@ async fn units_in_flight_of_an_outage_are_renewed() {
     let name = redis.keys().into_iter().find(|name| name.starts_with("weir:{c:")).unwrap();
     let (mut last, mut renewals) = (10_000, 0);
     until(async || {
-        assert!(lab.take("c", key(1), &two, 1).await.unwrap().receipt.is_none());
+        // On a busy machine, a call may come too late.
+        assert!(!lab.take("c", key(1), &two, 1).await.is_ok_and(|taken| taken.receipt.is_some()));
         let now = redis.call(&["PTTL", &name]).number();
         renewals += i32::from(now > last + 1000);
         last = now;
