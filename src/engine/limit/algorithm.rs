@@ -148,6 +148,10 @@ impl State for AnyState {
         matched!(&mut *self, rule, |state, rule| state.adopt(rule, now), else *self = Self::fresh(rule));
     }
 
+    fn is_of(&self, rule: &Algorithm) -> bool {
+        matched!(self, rule, |state, rule| state.is_of(rule), else false)
+    }
+
     fn admit(&mut self, rule: &Algorithm, cost: u64, now: Timestamp) -> Decision {
         matched!(&mut *self, rule, |state, rule| state.admit(rule, cost, now), else {
             *self = Self::fresh(rule);
@@ -179,10 +183,7 @@ impl State for AnyState {
 
     /// A charge of another algorithm gives nothing back.
     fn refund(&mut self, rule: &Algorithm, receipt: &AnyReceipt, now: Timestamp) -> u64 {
-        self.give_back(rule, receipt, now).unwrap_or_else(|| {
-            self.adopt(rule, now);
-            0
-        })
+        self.give_back(rule, receipt, now).unwrap_or(0)
     }
 
     fn settle(&mut self, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
@@ -267,7 +268,7 @@ impl AnyState {
         match (self, rule) {
             (Self::TokenBucket(state), Algorithm::TokenBucket(quota)) => state.adopt(quota, now),
             (Self::LeakyBucket(state), Algorithm::LeakyBucket(rule)) => state.adopt(rule, now),
-            (Self::Several(several), Algorithm::Several(rules)) => {
+            (Self::Several(several), Algorithm::Several(rules)) if several.is_paired(rules) => {
                 several.states.iter_mut().zip(rules).for_each(|(state, rule)| state.adopt_rate(rule, now));
             }
             _ => {}

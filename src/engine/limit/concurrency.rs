@@ -125,6 +125,10 @@ impl state::State for State {
         Self { in_flight: 0 }
     }
 
+    fn is_of(&self, _rule: &Rule) -> bool {
+        true
+    }
+
     fn adopt(&mut self, _rule: &Rule, _now: Timestamp) {}
 
     fn admit(&mut self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {

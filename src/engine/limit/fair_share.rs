@@ -173,6 +173,10 @@ impl state::State for State {
         Self(Box::new(Inner { id: 0, pool: None, receipt: None }))
     }
 
+    fn is_of(&self, _rule: &Rule) -> bool {
+        true
+    }
+
     /// The pool adopts the rule of each request.
     fn adopt(&mut self, _: &Rule, _: Timestamp) {}
 

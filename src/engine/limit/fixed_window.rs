@@ -251,8 +251,12 @@ impl state::State for State {
         Self { ends: Timestamp::ZERO, used: 0, kind: rule.kind() }
     }
 
+    fn is_of(&self, rule: &Rule) -> bool {
+        self.kind == rule.kind()
+    }
+
     fn adopt(&mut self, rule: &Rule, now: Timestamp) {
-        if self.kind != rule.kind() {
+        if !self.is_of(rule) {
             self.change_kind(rule, now);
         }
     }
@@ -299,10 +303,9 @@ impl state::State for State {
 
     /// Exact in any order within the window of the charge. After it nothing is given back.
     fn refund(&mut self, rule: &Rule, receipt: &Receipt, now: Timestamp) -> u64 {
-        if receipt.ends != self.ends {
+        if receipt.ends != self.ends || !self.is_of(rule) {
             return 0;
         }
-        self.adopt(rule, now);
         let used = self.open(now);
         self.used = used.saturating_sub(receipt.cost);
         used - self.used

@@ -87,6 +87,10 @@ impl state::State for State {
         Self { bucket: token_bucket::Bucket::fresh(&rule.quota) }
     }
 
+    fn is_of(&self, rule: &Rule) -> bool {
+        self.bucket.is_of(&rule.quota)
+    }
+
     fn adopt(&mut self, rule: &Rule, now: Timestamp) {
         self.bucket.adopt(&rule.quota, now);
     }

@@ -164,6 +164,10 @@ impl state::State for State {
         Self { log: VecDeque::new(), logged: 0, period_ns: rule.period_ns }
     }
 
+    fn is_of(&self, rule: &Rule) -> bool {
+        self.period_ns == rule.period_ns
+    }
+
     fn adopt(&mut self, rule: &Rule, now: Timestamp) {
         // Expired entries must not count again under a longer period.
         let is_same = self.period_ns == rule.period_ns;
@@ -216,7 +220,6 @@ impl state::State for State {
 
     /// Exact, at any time and in any order.
     fn refund(&mut self, rule: &Rule, receipt: &Receipt, now: Timestamp) -> u64 {
-        self.adopt(rule, now);
         let Ok(index) = self.log.binary_search_by_key(&receipt.at, |entry| entry.at) else { return 0 };
         let taken = self.take(index, receipt.cost);
         if receipt.at.saturating_add_ns(rule.period_ns) > now { taken } else { 0 }

@@ -173,6 +173,10 @@ impl state::State for State {
         Self { began: Timestamp::ZERO, last: 0, this: 0, period_ns: rule.period_ns() }
     }
 
+    fn is_of(&self, rule: &Allowance) -> bool {
+        self.period_ns == rule.period_ns()
+    }
+
     /// Does not roll the window: a waiting request may still be charged as of an instant in it.
     fn adopt(&mut self, rule: &Allowance, now: Timestamp) {
         if self.period_ns != rule.period_ns() {
@@ -228,10 +232,10 @@ impl state::State for State {
 
     /// Exact, at any time and in any order. A charge under another period gives nothing back.
     fn refund(&mut self, rule: &Allowance, receipt: &Receipt, now: Timestamp) -> u64 {
-        *self = self.rolled(rule, now);
         if receipt.period_ns != self.period_ns {
             return 0;
         }
+        *self = self.rolled(rule, now);
         let used = self.used(now);
         if receipt.began == self.began {
             self.this = self.this.saturating_sub(receipt.cost);

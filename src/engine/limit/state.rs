@@ -25,6 +25,9 @@ pub trait State: Clone + Debug {
     /// The state of a new key.
     fn fresh(rule: &Self::Rule) -> Self;
 
+    /// Whether its rule has the interval or the windows of `rule`, so that nothing is to be adopted.
+    fn is_of(&self, rule: &Self::Rule) -> bool;
+
     /// Carries spent units over to `rule`.
     fn adopt(&mut self, rule: &Self::Rule, now: Timestamp);
 
@@ -52,7 +55,7 @@ pub trait State: Clone + Debug {
     fn receipt(&self, cost: u64, now: Timestamp) -> Self::Receipt;
 
     /// Gives a charge back that was made under `rule`, as far as its units have not come back by themselves. To be called at
-    /// most once a charge.
+    /// most once a charge. Adopts no rule: a charge under another one than that of the state may give nothing back.
     ///
     /// It never gives back too much: in any order of refunds, the other charges stay within the algorithm's bound. At the
     /// instant of the charge it is exact. Returns the units that are given back, rounded.

@@ -45,10 +45,6 @@ pub struct Receipt {
 }
 
 impl State {
-    fn is_under(&self, rule: &Rule) -> bool {
-        self.sum == 0 || (self.sub_ns == rule.sub_ns && self.n() == rule.n)
-    }
-
     fn n(&self) -> u64 {
         self.ring.len() as u64
     }
@@ -167,8 +163,12 @@ impl state::State for State {
         Self { ring: Box::default(), newest: 0, sum: 0, sub_ns: rule.sub_ns }
     }
 
+    fn is_of(&self, rule: &Rule) -> bool {
+        self.sub_ns == rule.sub_ns && (self.sum == 0 || self.n() == rule.n)
+    }
+
     fn adopt(&mut self, rule: &Rule, now: Timestamp) {
-        if !self.is_under(rule) {
+        if !self.is_of(rule) {
             // All units that count are dated now.
             let used = self.used(self.number(self.sub_ns, now));
             *self = Self::fresh(rule);
@@ -187,7 +187,7 @@ impl state::State for State {
     }
 
     fn peek(&self, rule: &Rule, cost: u64, now: Timestamp) -> Decision {
-        if self.is_under(rule) {
+        if self.is_of(rule) {
             return decide(self, rule, cost, self.number(rule.sub_ns, now), now);
         }
         let mut adopted = self.clone();
@@ -217,7 +217,6 @@ impl state::State for State {
 
     /// Exact, at any time and in any order. A charge under other sub-windows gives nothing back.
     fn refund(&mut self, rule: &Rule, receipt: &Receipt, now: Timestamp) -> u64 {
-        self.adopt(rule, now);
         if receipt.sub_ns != self.sub_ns || !self.counts(receipt.number) {
             return 0;
         }

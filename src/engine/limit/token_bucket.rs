@@ -283,6 +283,10 @@ impl state::State for State {
         Self::fresh(quota)
     }
 
+    fn is_of(&self, quota: &Quota) -> bool {
+        self.is_under(quota)
+    }
+
     fn adopt(&mut self, quota: &Quota, now: Timestamp) {
         self.adopt(quota, now);
     }

@@ -69,18 +69,40 @@ impl Rule for Box<[Algorithm]> {
 }
 
 impl Several {
-    /// The states, one for each rule; a copy if their number differs.
+    /// The states, one for each rule, in their order; a copy if they must be paired.
     fn under(&self, rules: &<Self as State>::Rule, now: Timestamp) -> Cow<'_, Self> {
-        if self.states.len() == rules.len() {
+        if self.is_paired(rules) {
             return Cow::Borrowed(self);
         }
         let mut adopted = self.clone();
         adopted.adopt(rules, now);
         Cow::Owned(adopted)
     }
+
+    /// Whether each state is that of the rule at its position. If no order makes it so, rules of the same number are those of
+    /// before with other numbers.
+    pub(super) fn is_paired(&self, rules: &<Self as State>::Rule) -> bool {
+        let has_state = |rule: &Algorithm| self.states.iter().any(|state| state.is_of(rule));
+        self.is_of(rules) || (self.states.len() == rules.len() && !rules.iter().all(has_state))
+    }
+
+    /// Gives each rule the state that it had at another position, the rest of the states to the rest of the rules, and a
+    /// fresh state to each rule beyond these.
+    #[cold]
+    fn pair(&mut self, rules: &[Algorithm]) {
+        let mut rest: Vec<_> = self.states.iter().cloned().map(Some).collect();
+        let mut take = |fits: &dyn Fn(&AnyState) -> bool| {
+            rest.iter_mut().find(|state| state.as_ref().is_some_and(fits)).and_then(Option::take)
+        };
+        let known: Vec<_> = rules.iter().map(|rule| take(&|state| state.is_of(rule))).collect();
+        let each = known.into_iter().zip(rules);
+        self.states = each
+            .map(|(known, rule)| known.or_else(|| take(&|_| true)).unwrap_or_else(|| AnyState::fresh(rule)))
+            .collect();
+    }
 }
 
-/// See [`windows`]. Rules are identified by their positions.
+/// See [`windows`].
 impl State for Several {
     type Rule = Box<[Algorithm]>;
     type Receipt = Box<[AnyReceipt]>;
@@ -89,11 +111,13 @@ impl State for Several {
         Self { states: rules.iter().map(AnyState::fresh).collect() }
     }
 
+    fn is_of(&self, rules: &Self::Rule) -> bool {
+        self.states.len() == rules.len() && self.states.iter().zip(rules).all(|(state, rule)| state.is_of(rule))
+    }
+
     fn adopt(&mut self, rules: &Self::Rule, now: Timestamp) {
-        if self.states.len() != rules.len() {
-            let known = self.states.iter().cloned();
-            let fresh = rules.iter().skip(self.states.len()).map(AnyState::fresh);
-            self.states = known.take(rules.len()).chain(fresh).collect();
+        if !self.is_paired(rules) {
+            self.pair(rules);
         }
         self.states.iter_mut().zip(rules).for_each(|(state, rule)| state.adopt(rule, now));
     }

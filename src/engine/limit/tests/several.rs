@@ -41,6 +41,38 @@ fn every_window_adopts_its_rule() {
     assert_eq!(state.peek(&twice, 0, at("0s")).remaining, 12);
 }
 
+/// Rates keep their units wherever they stand. Rates with other numbers are those of before at their positions.
+#[test]
+fn rates_are_known_by_their_windows() {
+    let bucket = |count, period| format!("token_bucket {count}/{period} burst {count}");
+    let (minute, hour) = (bucket(10, "1m"), bucket(30, "1h"));
+    let (log_minute, log_hour) = ("sliding_log 10/1m".to_owned(), "sliding_log 30/1h".to_owned());
+    let second = bucket(5, "1s");
+    // the rates of the charge, those in force, and the units that remain of each of them
+    let rows: [(&[&String], &[&String], &[u64]); 8] = [
+        (&[&minute, &hour], &[&second, &minute, &hour], &[5, 2, 22]),
+        (&[&minute, &hour], &[&minute, &second, &hour], &[2, 5, 22]),
+        (&[&minute, &hour], &[&hour, &minute], &[22, 2]),
+        (&[&minute, &hour], &[&hour], &[22]),
+        (&[&minute, &hour], &[&hour, &second], &[22, 0]),
+        (&[&minute, &hour], &[&bucket(20, "1m"), &bucket(60, "1h")], &[12, 52]),
+        (&[&log_minute, &log_hour], &[&log_hour, &log_minute], &[22, 2]),
+        (&[&minute, &log_hour], &[&log_hour, &minute], &[22, 2]),
+    ];
+    for (charged, in_force, expected) in rows {
+        let rule = |rates: &[&String]| Algorithm::Several(rates.iter().map(|rate| algorithm(rate)).collect());
+        let (charged, in_force) = (rule(charged), rule(in_force));
+        let mut state = AnyState::fresh(&charged);
+        assert!(state.admit(&charged, 8, at("0s")).is_admitted());
+        let remaining = |state: &AnyState| -> Vec<_> {
+            state.remaining(&in_force, 0, at("0s")).iter().map(|rate| rate.units).collect()
+        };
+        assert_eq!(remaining(&state), expected, "{charged:?} {in_force:?}");
+        state.adopt(&in_force, at("0s"));
+        assert_eq!(remaining(&state), expected, "{charged:?} {in_force:?}");
+    }
+}
+
 #[test]
 fn a_charge_counts_in_no_window_that_has_ended() {
     let bucket = "token_bucket 10/1h burst 10";
@@ -134,7 +166,7 @@ fn a_wait_counts_all_rates_of_the_rule() {
     for (was, rule, expected) in [
         (algorithm(&both), algorithm(&both), "15min"),
         (Algorithm::Several([algorithm(RATES[0])].into()), algorithm(&both), "0s"),
-        (Algorithm::Several([algorithm(RATES[1])].into()), algorithm(&both), "0s"),
+        (Algorithm::Several([algorithm(RATES[1])].into()), algorithm(&both), "15min"),
         (algorithm(&both), Algorithm::Several([algorithm(RATES[0])].into()), "0s"),
     ] {
         let mut state = AnyState::fresh(&was);

@@ -108,6 +108,10 @@ impl state::State for Bucket {
         State::fresh(quota).into()
     }
 
+    fn is_of(&self, quota: &Quota) -> bool {
+        self.state.is_under(quota)
+    }
+
     /// No receipt from before a change is valid, so nothing of it is needed.
     fn adopt(&mut self, quota: &Quota, now: Timestamp) {
         if !self.state.is_under(quota) {
