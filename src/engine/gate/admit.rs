@@ -194,6 +194,9 @@ impl Gate {
             let remote = live.remotes[applied.index].as_ref();
             check.set_remote(remote);
             let delays = matches!(limit.on_limit, OnLimit::Delay(_));
+            if delays {
+                check.enforced = is_enforced(limit, check.check.mode(), check.rule);
+            }
             handling = match handling {
                 Handling::Queued => Handling::Queued,
                 _ if check.check.is_queued => Handling::Queued,
@@ -352,7 +355,7 @@ fn select_mode<'l>(
 ) -> Result<(), &'l KeyPart> {
     let Applied { limit, route, .. } = check.check.applied;
     check.check.percentile = KeySecret::percentile(&limit.key, route, facts, prefixes, identities)?;
-    check.enforced = is_enforced(limit, check.check.mode());
+    check.enforced = is_enforced(limit, check.check.mode(), check.rule);
     Ok(())
 }
 

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use super::account::Account;
 use super::state::LimitState;
 use crate::base::fields::Fields;
-use crate::engine::limit::{Algorithm, Key};
 use crate::engine::policy::Limit;
 use crate::engine::units::{BodyUnits, Form, UnitReaders, Unreadable};
 
@@ -44,9 +44,7 @@ pub struct BodyMeter {
 pub(super) struct RunningCharge {
     /// The number of the item on the bill.
     pub(super) item: usize,
-    pub(super) state: Arc<LimitState>,
-    pub(super) key: Key,
-    pub(super) rule: Algorithm,
+    pub(super) account: Account,
     pub(super) units: Arc<BodyUnits>,
     /// The debt that the key may have.
     pub(super) debt: u64,
@@ -75,13 +73,19 @@ impl RunningCharge {
         if extra == 0 {
             return true;
         }
-        let Self { state, key, rule, debt, .. } = self;
+        let (debt, &Account { ref state, key, .. }) = (self.debt, &self.account);
         let now = state.clock.now();
-        let room = rule.capacity().saturating_add(*debt).saturating_sub(state.table.owed(*key, rule, now));
-        if extra > room {
+        let fits = self.account.in_force(|rule| {
+            let room = rule.capacity().saturating_add(debt).saturating_sub(state.table.owed(key, rule, now));
+            let fits = extra <= room;
+            if fits {
+                state.settle(key, rule, i64::try_from(extra).unwrap_or(i64::MAX), u64::MAX, now);
+            }
+            fits
+        });
+        if fits == Some(false) {
             return false;
         }
-        state.settle(*key, rule, i64::try_from(extra).unwrap_or(i64::MAX), u64::MAX, now);
         self.charged = named;
         true
     }
@@ -113,7 +117,7 @@ impl BodyMeter {
             if let Course::Over(by) = self.course
                 && let Some(ends) = bytes[at..].iter().position(|byte| !matches!(byte, b'\r' | b'\n'))
             {
-                let state = &self.running[by].state;
+                let state = &self.running[by].account.state;
                 state.metrics.cut(&state.name).inc();
                 self.course = Course::Cut(by);
                 return Some(at + ends);
@@ -146,7 +150,7 @@ impl BodyMeter {
     /// The limit that has cut the stream, and the form of the latter.
     pub fn cut(&self) -> Option<(&str, Form)> {
         let Course::Cut(by) = self.course else { return None };
-        Some((&self.running.get(by)?.state.name, self.readers.stream_form()?))
+        Some((&self.running.get(by)?.account.state.name, self.readers.stream_form()?))
     }
 
     /// Notes that the body came to its end.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::state::{LimitState, Live};
 use crate::base::time::Timestamp;
-use crate::engine::limit::Key;
+use crate::engine::limit::{Algorithm, Key};
 use crate::engine::policy::{Applied, Facts, Limit, Mode, OnLimit, Stage, Variant};
 use crate::engine::store::backend::{OnFailure, Unavailable};
 use crate::engine::store::{Batch, Charge};
@@ -17,6 +17,9 @@ pub(super) trait Checked<'l> {
 
     /// The mode of the limit for the key.
     fn mode(&self) -> Mode;
+
+    /// The rule of the limit that the request goes by.
+    fn variant(&self) -> Variant;
 }
 
 /// A limit that applies to the request in hand.
@@ -52,6 +55,11 @@ impl<'l> Checked<'l> for LimitCheck<'l> {
     #[inline]
     fn mode(&self) -> Mode {
         self.limit().mode_of(self.percentile)
+    }
+
+    #[inline]
+    fn variant(&self) -> Variant {
+        self.variant
     }
 }
 
@@ -94,14 +102,16 @@ pub(super) fn enforce_rejection<'l, C: Checked<'l>>(charge: &mut Charge<'_, C>, 
 #[inline]
 pub(super) fn is_delayed<'l, C: Checked<'l>>(charge: &Charge<'_, C>) -> bool {
     !charge.is_admitted()
+        && !charge.enforced
         && matches!(charge.check.limit().on_limit, OnLimit::Delay(_))
         && charge.check.mode() == Mode::Enforce
 }
 
-/// Whether a denial by `limit`, which has this mode for the key, denies the request.
+/// Whether a denial by `limit`, which has this mode and this rule for the key, denies the request. No delay makes room under a
+/// rule without units.
 #[inline]
-pub(super) fn is_enforced(limit: &Limit, mode: Mode) -> bool {
-    mode == Mode::Enforce && !matches!(limit.on_limit, OnLimit::Delay(_))
+pub(super) fn is_enforced(limit: &Limit, mode: Mode, rule: &Algorithm) -> bool {
+    mode == Mode::Enforce && (!matches!(limit.on_limit, OnLimit::Delay(_)) || rule.capacity() == 0)
 }
 
 impl Live {
@@ -113,7 +123,14 @@ impl Live {
             let (state, limit) = (&self.states[applied.index], applied.limit);
             let check = LimitCheck { state, applied, variant: Variant::Usual, is_queued: false, percentile: 0 };
             let (rule, cost) = (&limit.allowed.usual, limit.cost.units(facts));
-            checks.push(Charge::new(&state.table, Key::default(), rule, cost, is_enforced(limit, limit.mode), check));
+            checks.push(Charge::new(
+                &state.table,
+                Key::default(),
+                rule,
+                cost,
+                is_enforced(limit, limit.mode, rule),
+                check,
+            ));
         });
         if let Some(cost) = facts.cost {
             checks.charges_mut().iter_mut().for_each(|check| check.cost = cost);

@@ -3,6 +3,7 @@
 //! A decision is synchronous; only [`Asking::ask`], [`Waiting::wait`] and [`Delayed::wait`] are not. Not here: the answer
 //! to the client (respond), and the request's path through the proxy.
 
+mod account;
 mod admit;
 mod answered;
 mod ask;

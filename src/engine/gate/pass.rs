@@ -1,9 +1,8 @@
 //! A request that its limits admit, and its charges until they are committed or given back.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
+use super::account::Account;
 use super::adaptation::ServiceOutcome;
 use super::budget::{Budget, Budgets};
 use super::check::{Check, Checked, Checks};
@@ -11,11 +10,10 @@ use super::delta::units;
 use super::settle::{Bill, BillItem, Terms};
 use super::shadow::{self, shadowed};
 use super::standing::Standing;
-use super::state::LimitState;
 use crate::base::telemetry::{LimitDecision, RequestRecord};
 use crate::base::time::Timestamp;
 use crate::engine::limit::tightness::Tightness;
-use crate::engine::limit::{Algorithm, Decision, Key};
+use crate::engine::limit::{Algorithm, Decision};
 use crate::engine::policy::Mode;
 use crate::engine::store::{Batch, Charge, Receipt};
 
@@ -45,7 +43,7 @@ pub struct Charged<'l> {
     /// The decided limits, and most charges.
     pub(super) checks: Checks<'l>,
     /// Charges that are settled later, and those of a request that waited. Boxed, because few requests have any.
-    open: Option<Box<OpenCharges<'l>>>,
+    open: Option<Box<OpenCharges>>,
     is_committed: bool,
     /// Whether the charges were reported. Charges of a request that was not decided yet were not.
     is_reported: bool,
@@ -54,14 +52,12 @@ pub struct Charged<'l> {
 /// Charges that leave less of the capacity are kept to explain refusals, and those that are settled later.
 const LOGGED_PERCENT: u64 = 50;
 
-type OpenCharges<'l> = SmallVec<[OpenCharge<'l>; 2]>;
+type OpenCharges = SmallVec<[OpenCharge; 2]>;
 
 /// A charge that is independent of its batch.
 #[derive(Debug)]
-struct OpenCharge<'l> {
-    state: &'l Arc<LimitState>,
-    key: Key,
-    rule: Algorithm,
+struct OpenCharge {
+    account: Account,
     receipt: Receipt,
     /// How the charge is settled, if it is.
     terms: Option<Box<Terms>>,
@@ -146,7 +142,7 @@ fn report<'l, C: Checked<'l>>(charges: &[Charge<'_, C>], now: Timestamp) {
 /// What a limit in shadow mode, which does not admit the request, would have done to it.
 #[cold]
 fn shadow_decision<'l, C: Checked<'l>>(charge: &Charge<'_, C>) -> LimitDecision {
-    shadowed(charge.check.limit(), &charge.decision()).unwrap_or(LimitDecision::ShadowRefused)
+    shadowed(charge.check.limit(), charge.rule, &charge.decision()).unwrap_or(LimitDecision::ShadowRefused)
 }
 
 fn is_tighter<'l, C: Checked<'l>>(one: &Charge<'_, C>, other: &Charge<'_, C>, now: Timestamp) -> bool {
@@ -178,16 +174,20 @@ fn standing<'l, C: Checked<'l>>(charge: &Charge<'_, C>, now: Timestamp) -> Stand
 
 /// Takes the charges that are settled later out of `batch`; with `all`, every charge.
 #[cold]
-fn open<'l, C: Checked<'l>>(batch: &mut Batch<'_, C>, all: bool, now: Timestamp) -> Option<Box<OpenCharges<'l>>> {
-    let mut open: Option<Box<OpenCharges<'l>>> = None;
+fn open<'l, C: Checked<'l>>(batch: &mut Batch<'_, C>, all: bool, now: Timestamp) -> Option<Box<OpenCharges>> {
+    let mut open: Option<Box<OpenCharges>> = None;
+    let is_delayed = batch.charges().iter().any(Charge::is_slowed);
     for index in 0..batch.charges().len() {
         let Some(charge) = batch.charges().get(index).filter(|charge| charge.is_charged()) else { continue };
-        let (state, key, rule) = (charge.check.state(), charge.key, charge.rule);
-        let terms = Terms::of(charge, now);
-        if (all || terms.is_some())
-            && let Some(receipt) = batch.take_receipt(index)
-        {
-            open.get_or_insert_default().push(OpenCharge { state, key, rule: rule.clone(), receipt, terms });
+        let mut terms = Terms::of(charge, now);
+        if all || terms.is_some() {
+            let account = Account::of(charge, now);
+            if let Some(terms) = terms.as_mut().filter(|_| !is_delayed) {
+                terms.begin(&account, now);
+            }
+            if let Some(receipt) = batch.take_receipt(index) {
+                open.get_or_insert_default().push(OpenCharge { account, receipt, terms });
+            }
         }
     }
     open
@@ -200,7 +200,7 @@ pub(super) fn wake_undone<'l, C: Checked<'l>>(batch: &Batch<'_, C>) {
     }
 }
 
-impl<'l> Charged<'l> {
+impl Charged<'_> {
     /// Sets whether the charges stay. They do as soon as bytes of the request may have reached the upstream.
     pub fn commit(&mut self, is_committed: bool) {
         self.is_committed = is_committed;
@@ -211,11 +211,20 @@ impl<'l> Charged<'l> {
         self.is_committed
     }
 
+    /// Notes that the delay of the request has ended.
+    pub(super) fn begin(&mut self, now: Timestamp) {
+        for OpenCharge { account, terms, .. } in self.open.iter_mut().flat_map(|open| open.iter_mut()) {
+            if let Some(terms) = terms {
+                terms.begin(account, now);
+            }
+        }
+    }
+
     /// Notes that the service failed to answer the request.
     pub fn failed(&self) {
-        for OpenCharge { state, key, rule, terms, .. } in self.open.iter().flat_map(|open| open.iter()) {
+        for OpenCharge { account, terms, .. } in self.open.iter().flat_map(|open| open.iter()) {
             if let Some(terms) = terms {
-                terms.adapt((state, *key, rule), ServiceOutcome::Failed, None);
+                terms.adapt(account, ServiceOutcome::Failed, None);
             }
         }
     }
@@ -232,7 +241,7 @@ impl<'l> Charged<'l> {
     /// Whether a charge is settled by numbers of the answer's body.
     #[inline]
     pub fn reads_body(&self) -> bool {
-        let reads = |open: &OpenCharge<'_>| open.terms.as_ref().is_some_and(|terms| terms.body_units().is_some());
+        let reads = |open: &OpenCharge| open.terms.as_ref().is_some_and(|terms| terms.body_units().is_some());
         self.open.as_ref().is_some_and(|open| open.iter().any(reads))
     }
 
@@ -244,8 +253,8 @@ impl<'l> Charged<'l> {
             return None;
         }
         self.open.as_ref()?.iter().find(|open| open.terms.is_some())?;
-        let item = |OpenCharge { state, key, rule, receipt, terms }: OpenCharge<'l>| {
-            terms.map(|terms| BillItem::new((Arc::clone(state), key, rule), receipt, *terms))
+        let item = |OpenCharge { account, receipt, terms }: OpenCharge| {
+            terms.map(|terms| BillItem::new(account, receipt, *terms))
         };
         Bill::of(self.open.take()?.into_iter().filter_map(item).collect())
     }
@@ -262,10 +271,10 @@ impl<'l> Charged<'l> {
             });
             wake_undone(&self.checks);
         }
-        for OpenCharge { state, key, rule, receipt, terms } in self.open.take().into_iter().flat_map(|open| *open) {
-            state.give_back(key, &rule, &receipt);
+        for OpenCharge { account, receipt, terms } in self.open.take().into_iter().flat_map(|open| *open) {
+            account.give_back(&receipt);
             if let Some(mut terms) = terms {
-                terms.undo(state, key, &rule);
+                terms.undo(&account);
             }
         }
     }

@@ -10,9 +10,11 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use super::account::Account;
 use super::adaptation::{self, ServiceOutcome};
 use super::body_meter::{BodyMeter, RunningCharge};
 use super::check::Checked;
+use super::named_charge::UNITS_MAX;
 use super::standing::Standing;
 use super::state::LimitState;
 use crate::base::fields::{Fields, decimal};
@@ -23,11 +25,16 @@ use crate::engine::policy::{AfterResponse, Mode, Settle, SettleBy};
 use crate::engine::store::{Charge, Receipt};
 use crate::engine::units::{BodyUnits, UnitReaders};
 
+/// The largest debt of a key, whatever a service reports: giving [`UNITS_MAX`] back ends it.
+const DEBT_MAX: u64 = UNITS_MAX / 2;
+
 impl LimitState {
     /// Charges `extra` units that no limit decides: at most `max_debt` beyond the limit, here and in the store. A negative
     /// number gives units back, and wakes a request that waits for them. Returns the units that are charged or, if negative,
     /// given back.
     pub(super) fn settle(&self, key: Key, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
+        let most = UNITS_MAX.cast_signed();
+        let (extra, max_debt) = (extra.clamp(-most, most), max_debt.min(DEBT_MAX));
         let charged = self.table.settle(key, rule, extra, max_debt, now);
         self.report(key, rule, charged, now);
         self.refusal_log.charged(&self.name, key, charged, now);
@@ -41,14 +48,6 @@ impl LimitState {
             self.queues.wake_front(key);
         }
         charged
-    }
-
-    /// Corrects a charge of `charged` units to `owed` units. At most `max_debt` units are charged beyond the limit. Returns as
-    /// [`LimitState::settle`] does.
-    fn correct(&self, key: Key, rule: &Algorithm, (owed, charged): (u64, u64), max_debt: u64) -> i64 {
-        let difference = i128::from(owed) - i128::from(charged);
-        let extra = i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX });
-        if extra == 0 { 0 } else { self.settle(key, rule, extra, max_debt, self.clock.now()) }
     }
 }
 
@@ -101,19 +100,14 @@ impl Drop for Meter {
 }
 
 impl Terms {
-    /// The terms of `charge`, which was made at `began`. `None` if the charge stays as it is.
-    pub(super) fn of<'l, C: Checked<'l>>(charge: &Charge<'_, C>, began: Timestamp) -> Option<Box<Self>> {
-        let (state, limit) = (charge.check.state(), charge.check.limit());
-        let Charge { key, rule, .. } = *charge;
+    /// The terms of `charge`, which was made at `now`. `None` if the charge stays as it is.
+    pub(super) fn of<'l, C: Checked<'l>>(charge: &Charge<'_, C>, now: Timestamp) -> Option<Box<Self>> {
+        let (limit, rule) = (charge.check.limit(), charge.rule);
         let cost = charge.charged();
         if limit.after.is_none() && !rule.is_released() {
             return None;
         }
         let after = limit.after.clone();
-        let meter = after.as_ref().and_then(|after| after.settle.as_ref()).and_then(|settle| {
-            let every = Duration::from_nanos(settle.every_ns?);
-            Some(Meter::start((Arc::clone(state), key, rule.clone()), settle.max_debt, every, cost))
-        });
         let is_shown = charge.check.mode() == Mode::Enforce;
         let learner = if limit.is_sampled() {
             Some(Learner::Rate)
@@ -122,7 +116,16 @@ impl Terms {
             (is_shown && adaptation::bound(rule).is_some()).then_some(Learner::Bound)
         };
         let has_ended = AtomicBool::new(false);
-        Some(Box::new(Self { is_shown, after, cost, began, meter, grown: 0, learner, has_ended }))
+        Some(Box::new(Self { is_shown, after, cost, began: now, meter: None, grown: 0, learner, has_ended }))
+    }
+
+    /// Notes that the request begins: at once, or after a delay, which is no work of the service.
+    pub(super) fn begin(&mut self, account: &Account, now: Timestamp) {
+        self.began = now;
+        self.meter = self.settle().and_then(|settle| {
+            let every = Duration::from_nanos(settle.every_ns?);
+            Some(Meter::start(account.clone(), settle.max_debt, every, self.cost))
+        });
     }
 
     /// Units charged so far.
@@ -132,22 +135,18 @@ impl Terms {
 
     /// Tells the limit how the service treated the request, which got a connection at `sent`, if it did.
     #[inline]
-    pub(super) fn adapt(
-        &self,
-        (state, key, rule): (&LimitState, Key, &Algorithm),
-        outcome: ServiceOutcome,
-        sent: Option<Instant>,
-    ) {
+    pub(super) fn adapt(&self, account: &Account, outcome: ServiceOutcome, sent: Option<Instant>) {
         self.has_ended.store(true, Ordering::Relaxed);
         let Some(learner) = self.learner.filter(|_| outcome != ServiceOutcome::Stream) else { return };
+        let Account { state, key, rule, .. } = account;
         let now = state.clock.now();
         if learner == Learner::Rate {
             let sent = sent.map_or(self.began, |sent| state.clock.at(sent));
             return state.rate.note(self.began, sent, outcome, now);
         }
-        let is_full = !state.table.peek(key, rule, self.cost.max(1), now).is_admitted();
+        let is_full = !state.table.peek(*key, rule, self.cost.max(1), now).is_admitted();
         if state.adaptation.adapt(self.began, outcome, is_full, now) {
-            state.queues.wake_front(key);
+            state.queues.wake_front(*key);
         }
     }
 
@@ -177,15 +176,15 @@ impl Terms {
     }
 
     /// Gives back the units that were charged while the request ran, and stops the task.
-    pub(super) fn undo(&mut self, state: &LimitState, key: Key, rule: &Algorithm) {
+    pub(super) fn undo(&mut self, account: &Account) {
         let charged = self.meter.take().map_or(self.grown, |meter| meter.metered.charged.load(Ordering::Relaxed));
-        state.correct(key, rule, (0, charged), 0);
+        account.correct((0, charged), 0);
     }
 }
 
 impl Meter {
     /// Charges a millisecond as a unit, in intervals of `every`. The first `cost` units are charged already.
-    fn start((state, key, rule): (Arc<LimitState>, Key, Algorithm), max_debt: u64, every: Duration, cost: u64) -> Self {
+    fn start(account: Account, max_debt: u64, every: Duration, cost: u64) -> Self {
         let metered = Arc::<Metered>::default();
         let so_far = Arc::clone(&metered);
         let began = time::instant_now();
@@ -196,7 +195,7 @@ impl Meter {
                 ticks.tick().await;
                 let due = elapsed_ms(began, time::instant_now()).saturating_sub(cost);
                 let before = so_far.due.swap(due, Ordering::Relaxed);
-                let charged = state.correct(key, &rule, (due, before), max_debt);
+                let charged = account.correct((due, before), max_debt);
                 so_far.charged.fetch_add(charged.unsigned_abs(), Ordering::Relaxed); // time does not run backwards
             }
         });
@@ -216,9 +215,7 @@ pub struct Bill {
 
 #[derive(Debug)]
 pub(super) struct BillItem {
-    state: Arc<LimitState>,
-    key: Key,
-    rule: Algorithm,
+    account: Account,
     receipt: Receipt,
     terms: Terms,
     /// Whether the charge was given back.
@@ -228,23 +225,23 @@ pub(super) struct BillItem {
 }
 
 impl BillItem {
-    pub(super) fn new((state, key, rule): (Arc<LimitState>, Key, Algorithm), receipt: Receipt, terms: Terms) -> Self {
-        Self { cost: terms.cost, state, key, rule, receipt, terms, is_settled: false }
+    pub(super) fn new(account: Account, receipt: Receipt, terms: Terms) -> Self {
+        Self { cost: terms.cost, account, receipt, terms, is_settled: false }
     }
 
     /// Gives the whole charge back.
     fn give_back(&mut self) {
         self.is_settled = true;
-        self.state.give_back(self.key, &self.rule, &self.receipt);
-        self.terms.undo(&self.state, self.key, &self.rule);
+        self.account.give_back(&self.receipt);
+        self.terms.undo(&self.account);
     }
 
     /// Replaces the charge by `owed` units. Units of a window that has ended do not come back: the next has other units.
     fn correct(&mut self, owed: u64, max_debt: u64) {
-        let Self { state, key, rule, terms, receipt, .. } = &*self;
+        let Self { account, terms, receipt, .. } = &*self;
         let charged = terms.charged();
-        if owed >= charged || !receipt.is_over(rule, terms.began, &state.clock) {
-            state.correct(*key, rule, (owed, charged), max_debt);
+        if owed >= charged || !receipt.is_over(&account.rule, account.at, &account.state.clock) {
+            account.correct((owed, charged), max_debt);
         }
         self.cost = owed;
     }
@@ -253,7 +250,7 @@ impl BillItem {
     fn answered(&mut self, status: u16, fields: Fields<'_>, sent: Instant) -> bool {
         if self.terms.learner.is_some() {
             let outcome = ServiceOutcome::of(status, fields);
-            self.terms.adapt((&self.state, self.key, &self.rule), outcome, Some(sent));
+            self.terms.adapt(&self.account, outcome, Some(sent));
         }
         let Some(after) = self.terms.after.clone() else { return false };
         if after.counts.as_ref().is_some_and(|counts| !counts.contains(status)) {
@@ -275,13 +272,16 @@ impl BillItem {
 
     /// The client's standing with the limit now; `None` if clients do not see it.
     fn standing(&self) -> Option<Standing<'_>> {
-        let Self { ref state, key, ref rule, ref terms, .. } = *self;
+        let Self { account, terms, .. } = self;
         if !terms.is_shown {
             return None;
         }
+        let Account { ref state, key, .. } = *account;
         let now = state.clock.now();
-        let charge = Charge::new(&state.table, key, rule, terms.cost, true, ());
-        Some(Standing::new(&state.name, &charge, &state.table.peek(key, rule, 0, now), now))
+        account.in_force(|rule| {
+            let charge = Charge::new(&state.table, key, rule, terms.cost, true, ());
+            Standing::new(&state.name, &charge, &state.table.peek(key, rule, 0, now), now)
+        })
     }
 
     /// Settles the charge at the end of the response.
@@ -289,21 +289,22 @@ impl BillItem {
         if self.is_settled {
             return;
         }
-        self.terms.abandon(&self.state);
-        if self.rule.is_released() {
+        self.terms.abandon(&self.account.state);
+        if self.account.rule.is_released() {
             return self.give_back();
         }
         let Some(&Settle { ref by, max_debt, .. }) = self.terms.settle() else { return };
         let owed = match by {
             SettleBy::ElapsedMs => {
-                let elapsed_ns = self.state.clock.now().ns_since(self.terms.began);
+                let elapsed_ns = self.account.state.clock.now().ns_since(self.terms.began);
                 Some(elapsed_ns.div_ceil(1_000_000))
             }
             SettleBy::ResponseBytes => Some(response_bytes),
             SettleBy::Body(rule) => {
                 let reading = body.reading(rule);
                 if let Some(reason) = reading.unreadable {
-                    self.state.metrics.unreadable(&self.state.name, reason.label()).inc();
+                    let state = &self.account.state;
+                    state.metrics.unreadable(&state.name, reason.label()).inc();
                 }
                 rule.owed(&reading, self.terms.charged())
             }
@@ -335,7 +336,7 @@ impl Bill {
                 continue;
             }
             let settled: &'s BillItem = item;
-            let before = standing.filter(|standing| !standing.is_of(&settled.state));
+            let before = standing.filter(|standing| !standing.is_of(&settled.account.state));
             standing = Standing::tightest(before, settled.standing()).or(standing);
         }
         standing
@@ -344,7 +345,7 @@ impl Bill {
     /// Ends the bill without an answer. Only requests in flight are released.
     pub(super) fn close(&mut self) {
         for mut item in self.items.drain(..) {
-            if item.rule.is_released() {
+            if item.account.rule.is_released() {
                 item.give_back();
             }
         }
@@ -359,9 +360,8 @@ impl Bill {
             let meter = meter.get_or_insert_default();
             meter.read(units, fields);
             if let Some(debt) = item.terms.cut_debt().filter(|_| !has_length) {
-                let (state, units, rule) = (Arc::clone(&item.state), Arc::clone(units), item.rule.clone());
-                let charged = item.terms.cost;
-                meter.watch(RunningCharge { item: at, state, key: item.key, rule, units, debt, charged });
+                let (account, units, charged) = (item.account.clone(), Arc::clone(units), item.terms.cost);
+                meter.watch(RunningCharge { item: at, account, units, debt, charged });
             }
         }
         meter
@@ -379,7 +379,7 @@ impl Bill {
             item.end(response_bytes, body.readers());
         }
         if let Some(record) = record {
-            for BillItem { state, key, cost, .. } in &self.items {
+            for BillItem { account: Account { state, key, .. }, cost, .. } in &self.items {
                 record.settled(&state.name, [key.first, key.second], *cost);
             }
         }

@@ -6,13 +6,13 @@ use super::check::{Check, Checked, Checks, is_denied};
 use super::delta::units;
 use crate::base::telemetry::{LimitDecision, RequestRecord, Text};
 use crate::base::time::Timestamp;
-use crate::engine::limit::Decision;
+use crate::engine::limit::{Algorithm, Decision};
 use crate::engine::policy::{Limit, Mode};
 use crate::engine::store::{Batch, Charge};
 
-/// What a limit in shadow mode would have done to a request; `None` if it admits the request.
-pub(super) fn shadowed(limit: &Limit, decision: &Decision) -> Option<LimitDecision> {
-    let waits = limit.on_limit.waits(decision.denied?);
+/// What a limit in shadow mode would have done to a request under `rule`; `None` if it admits the request.
+pub(super) fn shadowed(limit: &Limit, rule: &Algorithm, decision: &Decision) -> Option<LimitDecision> {
+    let waits = limit.on_limit.waits(decision.denied?) && rule.capacity() > 0;
     Some(if waits { LimitDecision::ShadowHeld } else { LimitDecision::ShadowRefused })
 }
 
@@ -23,7 +23,7 @@ pub(super) fn count_refused(checks: &Checks<'_>, now: Timestamp) {
         let live = limit.candidate_of.filter(|_| !check.rule.is_released());
         if live.is_some_and(|live| is_denied_only_by(live, checks)) {
             charge_candidate(check, now);
-        } else if let Some(decided) = shadowed(limit, &check.decision()) {
+        } else if let Some(decided) = shadowed(limit, check.rule, &check.decision()) {
             state.metrics.cells.count(decided);
         }
     }
@@ -43,7 +43,7 @@ fn charge_candidate(check: &Check<'_>, now: Timestamp) {
     alone.admit(now);
     let [decided] = alone.charges() else { return };
     let decision = decided.decision();
-    match shadowed(check.check.applied.limit, &decision) {
+    match shadowed(check.check.applied.limit, check.rule, &decision) {
         Some(shadowed) => state.metrics.cells.count(shadowed),
         None => state.metrics.cells.decided(LimitDecision::Admitted, check.rule.percent(decision.remaining)),
     }
@@ -70,7 +70,7 @@ pub(super) fn add_names(record: &mut RequestRecord, names: &str) {
 /// The names of the limits in shadow mode that deny the request, with commas; `None` if there are none.
 pub(super) fn denying<'l, C: Checked<'l>>(batch: &Batch<'_, C>) -> Option<Box<str>> {
     let denies = |charge: &&Charge<'_, C>| {
-        charge.check.mode() == Mode::Shadow && shadowed(charge.check.limit(), &charge.decision()).is_some()
+        charge.check.mode() == Mode::Shadow && shadowed(charge.check.limit(), charge.rule, &charge.decision()).is_some()
     };
     let denying = batch.charges().iter().filter(denies).map(|charge| &*charge.check.state().name);
     let names = denying.collect::<SmallVec<[&str; 2]>>();

@@ -181,7 +181,7 @@ impl<'l> Delayed<'l> {
             let now = gate.clock.now();
             let until = self.delay.until();
             if until <= now {
-                return Ok(Box::new(self.take_pass()));
+                return Ok(Box::new(self.take_pass(now)));
             }
             if gate.is_closed() {
                 return Err(Box::new(self.refused(until.ns_since(now))));
@@ -193,7 +193,8 @@ impl<'l> Delayed<'l> {
         }
     }
 
-    fn take_pass(&mut self) -> Pass<'l> {
+    fn take_pass(&mut self, now: Timestamp) -> Pass<'l> {
+        self.pass.charged.begin(now);
         for limit in &self.delay.limits {
             limit.state.metrics.cells.decided(LimitDecision::Admitted, 0);
         }

@@ -79,6 +79,7 @@ struct WaitCheck<'l, 'n> {
     index: usize,
     state: &'l Arc<LimitState>,
     limit: &'n Newest,
+    variant: Variant,
     percentile: u8,
 }
 
@@ -93,6 +94,10 @@ impl<'l> Checked<'l> for WaitCheck<'l, '_> {
 
     fn mode(&self) -> Mode {
         self.limit.mode_of(self.percentile)
+    }
+
+    fn variant(&self) -> Variant {
+        self.variant
     }
 }
 
@@ -316,9 +321,10 @@ impl<'l> Waiting<'l> {
     {
         let item @ WaitItem { state, key, cost, percentile } = self.items[index];
         // Items without a rule are sorted out before.
-        let rule = limit.allowed.rule(self.variant(item, limit)).unwrap_or(&limit.allowed.usual);
-        let check = WaitCheck { index, state, limit, percentile };
-        let mut charge = Charge::new(&state.table, key, rule, cost, is_enforced(limit, check.mode()), check);
+        let variant = self.variant(item, limit);
+        let rule = limit.allowed.rule(variant).unwrap_or(&limit.allowed.usual);
+        let check = WaitCheck { index, state, limit, variant, percentile };
+        let mut charge = Charge::new(&state.table, key, rule, cost, is_enforced(limit, check.mode(), rule), check);
         charge.set_remote(limit.remote.as_ref());
         charge
     }

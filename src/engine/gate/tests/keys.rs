@@ -47,6 +47,11 @@ async fn a_reset_gives_all_units_back() {
         assert_eq!((remaining("a"), remaining("b")), ((0, 40, true), (7, 0, false)), "{rule:?}");
         gate.reset_key(live, &gate.find_key(live, "l", &name("a")).unwrap(), None, now).unwrap();
         assert_eq!((remaining("a"), remaining("b")), ((10, 0, false), (7, 0, false)), "{rule:?}");
+        // A service may report any cost, and several of them.
+        let found = gate.find_key(live, "l", &name("a")).unwrap();
+        (0..3).for_each(|_| _ = live.states[0].settle(found.key, &rule, i64::MAX, u64::MAX, now));
+        gate.reset_key(live, &found, None, now).unwrap();
+        assert_eq!(remaining("a"), (10, 0, false), "{rule:?}");
     }
 }
 

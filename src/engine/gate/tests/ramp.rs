@@ -72,12 +72,17 @@ async fn waiting_requests_meet_the_rate_of_their_turn() {
 /// At zero a limit can answer 429 too; in shadow mode it counts, and says nothing to clients.
 #[tokio::test(start_paused = true)]
 async fn the_answer_at_zero_is_configured() {
-    for (is_gone, mode, cause) in [
-        (true, Mode::Enforce, Some(Cause::Gone)),
-        (false, Mode::Enforce, Some(Cause::Limit)),
-        (true, Mode::Shadow, None),
+    let slow_down = SlowDown { step_ns: 1000, max_ns: 1000 };
+    let delay = OnLimit::Delay(DelayRule { slow_down, max_waiting: 10 });
+    for (is_gone, mode, on_limit, cause) in [
+        (true, Mode::Enforce, OnLimit::Reject, Some(Cause::Gone)),
+        (false, Mode::Enforce, OnLimit::Reject, Some(Cause::Limit)),
+        (true, Mode::Shadow, OnLimit::Reject, None),
+        (true, Mode::Enforce, delay, Some(Cause::Gone)),
+        (false, Mode::Enforce, delay, Some(Cause::Limit)),
+        (true, Mode::Shadow, delay, None),
     ] {
-        let zero = Limit { mode, ..ramped(Timestamp::ZERO, is_gone, OnLimit::Reject) };
+        let zero = Limit { mode, ..ramped(Timestamp::ZERO, is_gone, on_limit) };
         let (gate, live) = started(zero);
         let live = step_of(gate, live);
         let refused = match ask(gate, live, &headers(&["a=k"])) {

@@ -18,6 +18,9 @@ struct Answer {
     ms: u64,
 }
 
+/// No window of up to an hour ends within a test.
+const AN_HOUR_BEGINS: Timestamp = Timestamp::from_ns(1_800_000_000_000_000_000);
+
 const OK: Answer = Answer { status: 200, field: None, bytes: 0, ms: 0 };
 
 /// One budget of 1000 units for all requests, which do not come back during a test. A request takes 2 units at first.
@@ -170,7 +173,7 @@ async fn a_window_gets_no_units_of_the_one_before() {
     ];
     for (rule, early, late) in rows {
         for (after, is_remote) in [(early, false), (late, false), (early, true), (late, true)] {
-            let gate = new_gate();
+            let gate = gate_of(Clock::start_at(AN_HOUR_BEGINS));
             let redis = FakeRedis::new(gate.clock);
             let stores = [redis.store(OnFailure::Split)];
             let by = Some(SettleBy::Header(HeaderName::from_static("x-cost")));
@@ -193,6 +196,59 @@ async fn a_window_gets_no_units_of_the_one_before() {
             let key = gate.secret.key_of_texts(&[], &[], Prefixes::default()).unwrap();
             let left = if is_remote { redis.remaining("l", key, &rule) } else { 1000 - spent(gate, live) };
             assert_eq!(left, 998, "{rule:?} {after} {is_remote}");
+        }
+    }
+}
+
+/// A charge is settled under the rule that is in force by then. Its own rule applies to nothing any more, and a charge of
+/// another algorithm changes nothing.
+#[tokio::test(start_paused = true)]
+async fn a_charge_is_settled_under_the_rule_in_force() {
+    // the rule of the charge, the rule in force, and the units that are spent 20 s after the settlement or the refund; units
+    // of another kind of windows do not come back
+    let rows = [
+        ("token_bucket 10000/1s burst 10000", "token_bucket 10/1s burst 1000", 302, 0),
+        ("leaky_bucket 10000/1s burst 10000", "leaky_bucket 10/1s burst 1000", 302, 0),
+        ("fixed_window 1000 per 10 s UTC", "fixed_window 1000 per 1 h UTC", 502, 4),
+        ("sliding_log 1000/10s", "sliding_log 1000/1h", 502, 2),
+        ("sliding_window 1000/10s", "sliding_window 1000/1h", 502, 4),
+        ("sub_window 1000/10s in 10", "sub_window 1000/1h in 10", 502, 4),
+        ("sliding_log 1000/10s", "sub_window 1000/1h in 10", 2, 2),
+    ];
+    for (charged, in_force, settled_to, refunded_to) in rows {
+        for (plan, counted) in [(None, true), (Some("pro"), true), (Some("pro"), false)] {
+            let gate = gate_of(Clock::start_at(AN_HOUR_BEGINS));
+            let counts = (!counted).then(|| of(300, 399));
+            let with = |rule: &str| {
+                let by = Some(SettleBy::Header(HeaderName::from_static("x-cost")));
+                let mut limit = settled(counts.clone(), by);
+                match plan {
+                    None => limit.allowed = Allowed::to_all(algorithm(rule)),
+                    Some(plan) => {
+                        limit.allowed = Allowed::to_all(algorithm(&rule.replace("1000", "777")));
+                        limit.allowed.plans = vec![(plan.into(), Some(algorithm(rule)))];
+                    }
+                }
+                install(gate, [limit], CAPS)
+            };
+            let fields = headers(plan.map(|_| "x-plan=pro").as_slice());
+            let send = |live| {
+                let Step::Pass(mut pass) = ask(gate, live, &fields) else {
+                    panic!("{charged}, {plan:?}: there is room")
+                };
+                pass.charged.commit(true);
+                pass.charged.bill()
+            };
+            let mut late = send(with(charged)).unwrap();
+            let live = with(in_force);
+            drop(send(live));
+            answer(&mut late, Answer { field: Some("500"), ..OK });
+            tokio::time::advance(Duration::from_secs(20)).await;
+            drop(late);
+            let spend = Spend { limit: "l", key: &[], plan, units: 1 };
+            let left = gate.spend(live, spend, gate.clock.now()).unwrap().remaining.unwrap();
+            let expected = if counted { settled_to } else { refunded_to };
+            assert_eq!(999 - left, expected, "{charged}, {in_force}, {plan:?}, {counted}");
         }
     }
 }
@@ -416,4 +472,26 @@ async fn a_delayed_request_gives_back_no_more_than_it_was_charged() {
         answer(&mut bill, Answer { field: Some("1"), ..OK });
     }
     assert_eq!(spent(gate, live), 1000 + 10);
+}
+
+/// The delay of a request is no work of the service.
+#[tokio::test(start_paused = true)]
+async fn a_delayed_request_begins_after_its_delay() {
+    for every_ns in [None, Some(10 * MS_NS)] {
+        let gate = new_gate();
+        let slow_down = SlowDown { step_ns: 1000 * MS_NS, max_ns: 2000 * MS_NS };
+        let on_limit = OnLimit::Delay(DelayRule { slow_down, max_waiting: 10 });
+        let settle = Settle { every_ns, ..Settle::only(SettleBy::ElapsedMs, 10_000) };
+        let after = Some(Arc::new(AfterResponse { counts: None, settle: Some(settle) }));
+        let live = install(gate, [Limit { cost: Cost::Units(1), on_limit, after, ..settled(None, None) }], CAPS);
+        gate.spend(live, Spend { limit: "l", key: &[], plan: None, units: 1000 }, gate.clock.now()).unwrap();
+        let Step::Delay(delayed) = ask(gate, live, &headers(&[])) else { panic!("nothing is left") };
+        let began = gate.clock.now();
+        let mut pass = delayed.wait().await.unwrap();
+        assert!(gate.clock.now().ns_since(began) >= 1000 * MS_NS);
+        pass.charged.commit(true);
+        tokio::time::sleep(Duration::from_millis(25)).await;
+        drop(pass);
+        assert_eq!(spent(gate, live), 1025, "{every_ns:?}");
+    }
 }

@@ -1,0 +1,77 @@
+//! The account that a charge was made to. A charge may be settled long after it was made: then the rule of the newest policy
+//! is in force for its key.
+
+use std::sync::Arc;
+
+use super::check::Checked;
+use super::state::LimitState;
+use crate::base::time::Timestamp;
+use crate::engine::limit::{Algorithm, Key};
+use crate::engine::policy::Variant;
+use crate::engine::store::{Charge, Receipt};
+
+/// The account of a charge.
+#[derive(Clone, Debug)]
+pub(super) struct Account {
+    pub(super) state: Arc<LimitState>,
+    pub(super) key: Key,
+    /// The rule of the charge.
+    pub(super) rule: Algorithm,
+    /// The instant of the charge.
+    pub(super) at: Timestamp,
+    origin: Origin,
+}
+
+/// What gave the key its rule.
+#[derive(Clone, Debug)]
+enum Origin {
+    Usual,
+    Plan(Box<str>),
+    Override,
+}
+
+impl Account {
+    /// The account of `charge`, which was made at `at`.
+    pub(super) fn of<'l, C: Checked<'l>>(charge: &Charge<'_, C>, at: Timestamp) -> Self {
+        let variant = charge.check.variant();
+        let origin = match charge.check.limit().allowed.plan_of(variant) {
+            Some(plan) => Origin::Plan(plan.into()),
+            None if matches!(variant, Variant::Override(_)) => Origin::Override,
+            None => Origin::Usual,
+        };
+        Self { state: Arc::clone(charge.check.state()), key: charge.key, rule: charge.rule.clone(), at, origin }
+    }
+
+    /// Calls `act` with the rule in force: that of the charge if the limit or its rule for the key is gone. `None` if the limit
+    /// has another algorithm since the charge, under which it begins anew.
+    pub(super) fn in_force<T>(&self, act: impl FnOnce(&Algorithm) -> T) -> Option<T> {
+        let newest = self.state.newest.load();
+        let rule = newest.as_ref().and_then(|newest| {
+            let plan = if let Origin::Plan(plan) = &self.origin { Some(&**plan) } else { None };
+            let variant = newest.variant(self.key, plan);
+            // Without its override, the key may have a plan.
+            let is_known = !matches!(self.origin, Origin::Override) || matches!(variant, Variant::Override(_));
+            newest.allowed.rule(variant).filter(|_| is_known)
+        });
+        let rule = rule.unwrap_or(&self.rule);
+        (rule.number() == self.rule.number()).then(|| act(rule))
+    }
+
+    /// Gives the charge back.
+    pub(super) fn give_back(&self, receipt: &Receipt) {
+        let give_back = |rule: &Algorithm| self.state.give_back(self.key, rule, receipt);
+        self.in_force(give_back).unwrap_or_else(|| give_back(&self.rule));
+    }
+
+    /// Corrects a charge of `charged` units to `owed` units. At most `max_debt` units are charged beyond the limit. Returns the
+    /// units that are charged or, if negative, given back.
+    pub(super) fn correct(&self, (owed, charged): (u64, u64), max_debt: u64) -> i64 {
+        let difference = i128::from(owed) - i128::from(charged);
+        let extra = i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX });
+        if extra == 0 {
+            return 0;
+        }
+        let Self { state, key, .. } = self;
+        self.in_force(|rule| state.settle(*key, rule, extra, max_debt, state.clock.now())).unwrap_or(0)
+    }
+}
