@@ -63,7 +63,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         "COUNT `/` [N] UNIT, with UNIT `ms`, `s`, `min`, `h`, `day`, `week`, or `month` in calendar windows; of \
          several rates all must admit. `concurrency` has `max` instead."),
     opt("limit.burst", Count(1, u64::MAX), Unset("COUNT of `rate`"),
-        "Units that may be spent at once, or wait in a `leaky_bucket` that holds. Only with one rate of a bucket."),
+        "Units that may be spent at once, or requests that wait in a `leaky_bucket`. Only with one rate of a bucket."),
     opt("limit.max", Kind::CountOr(1, u64::MAX, "auto"), Unset("required for `concurrency`"),
         "Units in flight at once; with `auto` as many as the service answers without a queue."),
     opt("limit.floor", Count(1, 1_000_000), Unset("required for `max = \"auto\"`"),
