@@ -45,14 +45,14 @@ pub fn echoing() -> Upstream {
 }
 
 /// A connection whose first stream is a tunnel.
-fn tunnel(weir: &Weir) -> H2 {
+pub fn tunnel(weir: &Weir) -> H2 {
     let mut h2 = H2::connect(weir.address());
     assert_eq!(h2.head(1, &CONNECT).fate(1), Fate::Status(200));
     h2
 }
 
 /// Reads `len` bytes of a stream. Returns whether it ended there.
-fn read(h2: &mut H2, stream: u32, len: usize) -> (Vec<u8>, bool) {
+pub fn read(h2: &mut H2, stream: u32, len: usize) -> (Vec<u8>, bool) {
     let (mut bytes, mut has_ended) = (Vec::new(), false);
     while bytes.len() < len || (len == 0 && !has_ended) {
         let frame = h2.next().expect("a frame");
@@ -203,7 +203,7 @@ fn a_tunnel_is_in_flight_until_it_closes() {
 #[test]
 fn a_tunnel_lives_until_the_end_of_the_grace_period() {
     let upstream = echoing();
-    let weir = start(&upstream, "shutdown_grace = \"10min\"", "");
+    let weir = start(&upstream, "shutdown_grace = \"10min\"", "[log]\naccess = \"all\"\nformat = \"json\"\n");
     let mut h2 = tunnel(&weir);
     weir.signal("TERM");
     while h2.next().expect("a frame").kind != GOAWAY {}
@@ -216,6 +216,7 @@ fn a_tunnel_lives_until_the_end_of_the_grace_period() {
         }
     }
     weir.signal("TERM");
+    weir.wait_for_line("\"bytes_in\":10,\"bytes_out\":10");
     assert_eq!(weir.wait(), Some(0));
     drop(h2);
 }

@@ -1,6 +1,7 @@
 //! Charges of upgraded connections.
 
-use super::{ASK, OPEN, echo, echoing, start, upgraded};
+use super::{ASK, OPEN, echo, echoing, h2, start, upgraded};
+use crate::attacks::h2_frames::{RST_STREAM, frame};
 use crate::support::{Client, poll};
 
 /// Sends a request that peeks at the limit. Returns its status and the remaining units.
@@ -49,6 +50,30 @@ fn an_upgrade_is_settled_when_it_closes() {
         if by == "response_bytes" {
             assert_eq!(left, 9_999 - 700, "{by}");
         }
+    }
+}
+
+/// Over HTTP/2 its task is dropped then.
+#[test]
+fn an_upgrade_that_breaks_off_is_settled() {
+    const LEN: u64 = 700;
+    let upstream = h2::echoing();
+    let limit = "[[limit]]\nname = \"l\"\nkey = []\nrate = \"1/day\"\nburst = 10000\n\
+                 settle = { by = \"response_bytes\" }\n[log]\naccess = \"all\"\nformat = \"json\"\n";
+    let weir = start(&upstream, "", limit);
+    for turn in 1..=2 {
+        let mut tunnel = h2::tunnel(&weir);
+        tunnel.data(1, &[b'x'; LEN as usize], 0);
+        assert_eq!(h2::read(&mut tunnel, 1, LEN as usize).0.len(), LEN as usize);
+        if turn == 1 {
+            tunnel.send(&frame(RST_STREAM, 0, 1, &[0, 0, 0, 8]));
+        } else {
+            drop(tunnel);
+        }
+        weir.wait_for_metric(OPEN, |open| open == 0.0);
+        // This request costs 1 until its answer of 5 bytes has ended.
+        assert_eq!(ask(&weir), (200, (10_000 - turn * LEN - (turn - 1) * 5 - 1).to_string()), "{turn}");
+        weir.wait_for_lines(&format!("\"bytes_in\":{LEN},\"bytes_out\":{LEN}"), turn as usize);
     }
 }
 

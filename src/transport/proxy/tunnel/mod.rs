@@ -84,38 +84,53 @@ impl TunnelTimeouts {
     }
 }
 
-/// Moves bytes until both sides end, one breaks off, or a timeout expires. Then settles.
+/// A tunnel in progress. It is settled and logged on drop: at its end, or if its task is dropped before. The request
+/// counts until its endpoint has released it.
+struct Tunnel<'m> {
+    upstream: UpgradedConnection,
+    up: Direction,
+    down: Direction,
+    bill: Option<Bill>,
+    record: AccessRecord<'m>,
+    _counted: GaugeGuard,
+}
+
+impl Drop for Tunnel<'_> {
+    fn drop(&mut self) {
+        let [sent, taken] = [&self.up, &self.down].map(|direction| direction.bytes_read);
+        if let Some(bill) = &mut self.bill {
+            bill.end(taken, None, self.record.for_gate());
+        }
+        self.record.transferred(sent, taken);
+    }
+}
+
+/// Moves bytes until both sides end, one breaks off, or a timeout expires.
 pub(super) async fn run<C: Duplex>(
     client: &mut TunnelClient<C>,
     upgraded: UpgradedExchange<'_>,
     buffers: &BufferPool,
     timeouts: TunnelTimeouts,
 ) -> TunnelEnd {
-    let UpgradedExchange { mut upstream, received, mut bill, mut record, counted } = upgraded;
+    let UpgradedExchange { upstream, received, bill, record, counted } = upgraded;
     let up = Direction::new(std::mem::take(&mut client.received), OutputBuffer::default());
     let down = Direction::new(received, std::mem::take(&mut client.unsent));
-    let (ended, [sent, taken]) = flow(&mut client.stream, &mut upstream, up, down, buffers, timeouts).await;
-    if let Some(bill) = &mut bill {
-        bill.end(taken, None, record.for_gate());
-    }
-    record.transferred(sent, taken);
-    // The request counts until its endpoint has released it.
-    drop((upstream, bill, record, counted));
-    ended
+    let mut tunnel = Tunnel { upstream, up, down, bill, record, _counted: counted };
+    let Tunnel { upstream, up, down, .. } = &mut tunnel;
+    flow(&mut client.stream, upstream, up, down, buffers, timeouts).await
 }
 
-/// Returns the end of the tunnel, and the bytes received from the client and from the upstream.
 async fn flow(
     client: &mut impl Duplex,
     upstream: &mut impl Duplex,
-    mut up: Direction,
-    mut down: Direction,
+    up: &mut Direction,
+    down: &mut Direction,
     buffers: &BufferPool,
     timeouts: TunnelTimeouts,
-) -> (TunnelEnd, [u64; 2]) {
+) -> TunnelEnd {
     let (mut deadline, mut moved_at, mut moved) = (Deadline::default(), time::instant_now(), 0);
     let ended = poll_fn(|cx| {
-        let polled = poll_both(cx, &mut up, &mut down, client, upstream, buffers);
+        let polled = poll_both(cx, up, down, client, upstream, buffers);
         if let Poll::Ready(ended) = polled {
             return Poll::Ready(ended);
         }
@@ -126,8 +141,7 @@ async fn flow(
         let at = moved_at + if is_half_closed { timeouts.half_closed } else { timeouts.idle };
         deadline.poll(cx, at).map(|()| TunnelEnd::Broken)
     });
-    let ended = ended.await;
-    (ended, [up.bytes_read, down.bytes_read])
+    ended.await
 }
 
 fn poll_both(
@@ -190,14 +204,17 @@ mod tests {
     const PAUSE: Duration = Duration::from_secs(59);
     const HALF_PAUSE: Duration = Duration::from_secs(4);
 
-    /// Runs `test` with the far sides of a client and of an upstream. Returns the end of the tunnel.
+    /// Runs `test` with the far sides of a client and of an upstream. Returns the end of the tunnel, and the bytes received
+    /// from the client and from the upstream.
     async fn between(size: usize, test: impl AsyncFnOnce(DuplexStream, DuplexStream)) -> (TunnelEnd, [u64; 2]) {
         let (client, mut near) = duplex(size);
         let (upstream, mut far) = duplex(size);
         // Drops the near sides at its end.
         let tunnel = async move {
-            flow(&mut near, &mut far, Direction::default(), Direction::default(), &BufferPool::default(), TIMEOUTS)
-                .await
+            let [mut up, mut down] = <[Direction; 2]>::default();
+            let buffers = BufferPool::default();
+            let ended = flow(&mut near, &mut far, &mut up, &mut down, &buffers, TIMEOUTS).await;
+            (ended, [up.bytes_read, down.bytes_read])
         };
         tokio::join!(tunnel, test(client, upstream)).0
     }
