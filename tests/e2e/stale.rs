@@ -8,7 +8,8 @@ use std::time::Duration;
 use http::Request;
 
 use crate::ops::until;
-use crate::support::{Answer, Client, Event, Received, Upstream, Weir, over_h2};
+use crate::routes::{route, upstream as service};
+use crate::support::{Answer, Client, Event, Received, Upstream, Weir, echo, over_h2};
 
 /// Answers with a number, and with the fields in the query.
 fn counting() -> Upstream {
@@ -325,6 +326,22 @@ fn an_unsafe_request_ends_the_stored_answer() {
         assert_eq!(second(&mut client, target, ["", ""]), 200);
         client.send(format!("PUT {target} HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n")).answer();
         assert_eq!(ask(&mut client, target, "").status, expected, "{target}");
+    }
+}
+
+/// Routes may make different requests of one URL.
+#[test]
+fn a_stored_answer_is_of_one_path_at_the_service() {
+    let upstream = Upstream::answering(echo);
+    let rewrite = "rewrite = { add = '/beta' }\n";
+    let routes = route("header = { user-agent = 'beta' }", "a", rewrite) + "[[route]]\nupstream = 'a'\n";
+    let limit = "[[limit]]\nname = 'two'\nkey = []\nrate = '2/h'\nstale = {}\n";
+    let weir = Weir::start_as(&Weir::text(&format!("{}{routes}{limit}", service("a", &[&upstream], ""))));
+    let mut client = Client::connect(weir.address());
+    let (plain, beta) = ("", "user-agent: beta\r\n");
+    let mut text = |fields: &str| ask(&mut client, "/x", fields).text();
+    for (fields, expected) in [(plain, "/x"), (beta, "/beta/x"), (plain, "/x"), (beta, "/beta/x")] {
+        assert_eq!(text(fields), expected);
     }
 }
 

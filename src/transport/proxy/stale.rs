@@ -83,7 +83,7 @@ pub(super) struct InPlace {
 }
 
 impl<'v> RequestContext<'v> {
-    /// The stored answers of a request for this path and query, as its service gets them.
+    /// The stored answers of a request for this authority, path and query.
     #[inline]
     pub(super) fn stale(
         &self,
@@ -115,14 +115,19 @@ impl<'v> RequestContext<'v> {
         }
         let gate = &self.worker.shared.gate;
         let running = &self.config.running;
-        let routes = running.settings.routes.as_ref();
-        let upstream = routes.map_or(Some(0), |routes| Some(routes.find(facts)?.upstream))?;
-        let upstream = self.config.upstreams.get(upstream)?.label();
+        let route = match &running.settings.routes {
+            Some(routes) => Some(routes.find(facts)?),
+            None => None,
+        };
+        let upstream = self.config.upstreams.get(route.map_or(0, |route| route.upstream))?.label();
         let scheme: &[u8] = if self.peer.is_tls { b"https" } else { b"http" };
         let resource = [upstream.as_bytes(), scheme, authority.as_bytes(), path.as_bytes()].map(Some);
         let mut texts: Selectors<'_> = resource.into_iter().chain([query.map(str::as_bytes)]).collect();
         let (resource, mut caches) = (gate.resource_key(&texts), SmallVec::new());
         if is_plain {
+            let rewrite = route.and_then(|route| route.rewrite.as_ref());
+            let (start, rest) = rewrite.map_or(("", path), |rewrite| rewrite.apply(path));
+            texts.extend([start, rest].map(|text| Some(text.as_bytes())));
             self.add_credentials(facts, &mut texts);
             for (index, key) in gate.answer_keys(&running.live, facts, &texts, gate.clock().at(self.began)) {
                 caches.extend(all.of_limit(index).map(|(name, cache)| (name, cache, key)));
