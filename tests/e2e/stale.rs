@@ -310,22 +310,37 @@ fn old_answers_are_not_used() {
     weir.wait_for_metric("weir_stale_bytes{limit=\"once\"}", |bytes| bytes == 0.0);
 }
 
-/// A change by another method ends the stored answer, whether the limit applies to it or not.
+/// A change by another method ends the stored answer, whether the limit applies to it or not, which service gets it, and
+/// however the client writes the host.
 #[test]
 fn an_unsafe_request_ends_the_stored_answer() {
-    let upstream = Upstream::answering(|request, stream| {
-        let status = if request.target().starts_with("/bad") { "500 Broken" } else { "200 OK" };
-        let status = if request.head.starts_with("GET") { "200 OK" } else { status };
-        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\nok");
-        stream.write_all(answer.as_bytes()).is_ok()
+    let [reader, writer] = [(); 2].map(|()| {
+        Upstream::answering(|request, stream| {
+            let status = if request.target().starts_with("/bad") { "500 Broken" } else { "200 OK" };
+            let status = if request.head.starts_with("GET") { "200 OK" } else { status };
+            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\nok");
+            stream.write_all(answer.as_bytes()).is_ok()
+        })
     });
+    let upstreams = [("reader", &reader), ("writer", &writer)].map(|(name, answering)| service(name, &[answering], ""));
+    let route = "[[route]]\nmatch = { method = 'PUT' }\nupstream = 'writer'\nrewrite = { add = '/w' }\n\
+                 [[route]]\nupstream = 'reader'\n";
     let limit = "[[limit]]\nname = 'once'\nkey = ['path']\nmatch = { method = 'GET' }\nrate = '1/h'\nstale = {}\n";
-    let weir = Weir::start(&upstream, limit);
+    let weir = Weir::start_as(&Weir::text(&format!("{}{route}{limit}", upstreams.concat())));
     let mut client = Client::connect(weir.address());
-    for (target, expected) in [("/a", 429), ("/bad", 200)] {
+    for (target, changed, host, expected) in [
+        ("/a", "POST /a", "a", 429),
+        ("/bad", "POST /bad", "a", 200),
+        ("/b", "PUT /b", "a", 429),
+        ("/c", "POST /c", "A", 429),
+        ("/d", "POST /d", "a:80", 429),
+        ("/e", "PUT /e", "A.:", 429),
+        ("/f", "POST /f", "b", 200),
+        ("/g", "POST /g?x", "a", 200),
+    ] {
         assert_eq!(second(&mut client, target, ["", ""]), 200);
-        client.send(format!("PUT {target} HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n")).answer();
-        assert_eq!(ask(&mut client, target, "").status, expected, "{target}");
+        client.send(format!("{changed} HTTP/1.1\r\nhost: {host}\r\ncontent-length: 0\r\n\r\n")).answer();
+        assert_eq!(ask(&mut client, target, "").status, expected, "{changed} {host}");
     }
 }
 

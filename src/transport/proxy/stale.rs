@@ -115,19 +115,20 @@ impl<'v> RequestContext<'v> {
         }
         let gate = &self.worker.shared.gate;
         let running = &self.config.running;
-        let route = match &running.settings.routes {
-            Some(routes) => Some(routes.find(facts)?),
-            None => None,
-        };
-        let upstream = self.config.upstreams.get(route.map_or(0, |route| route.upstream))?.label();
-        let scheme: &[u8] = if self.peer.is_tls { b"https" } else { b"http" };
-        let resource = [upstream.as_bytes(), scheme, authority.as_bytes(), path.as_bytes()].map(Some);
-        let mut texts: Selectors<'_> = resource.into_iter().chain([query.map(str::as_bytes)]).collect();
+        let scheme = if self.peer.is_tls { "https" } else { "http" };
+        // Any spelling of a host, with any port: at worst an unsafe request ends one answer more.
+        let url = [Some(scheme), Some(facts.host), Some(path), query];
+        let mut texts: Selectors<'_> = url.into_iter().map(|text| text.map(str::as_bytes)).collect();
         let (resource, mut caches) = (gate.resource_key(&texts), SmallVec::new());
         if is_plain {
+            let route = match &running.settings.routes {
+                Some(routes) => Some(routes.find(facts)?),
+                None => None,
+            };
+            let upstream = self.config.upstreams.get(route.map_or(0, |route| route.upstream))?.label();
             let rewrite = route.and_then(|route| route.rewrite.as_ref());
             let (start, rest) = rewrite.map_or(("", path), |rewrite| rewrite.apply(path));
-            texts.extend([start, rest].map(|text| Some(text.as_bytes())));
+            texts.extend([upstream, authority, start, rest].map(|text| Some(text.as_bytes())));
             self.add_credentials(facts, &mut texts);
             for (index, key) in gate.answer_keys(&running.live, facts, &texts, gate.clock().at(self.began)) {
                 caches.extend(all.of_limit(index).map(|(name, cache)| (name, cache, key)));
