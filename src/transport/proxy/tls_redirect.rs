@@ -3,7 +3,8 @@
 use super::context::{NotForwarded, RequestContext};
 use super::host;
 use super::settings::PlainListeners;
-use crate::engine::policy::{Facts, RefusalAnswer, compared};
+use crate::engine::policy::client_ip::AddressHeader;
+use crate::engine::policy::{Facts, RefusalAnswer, compared, forwarded};
 use crate::transport::respond::{LocalReply, ProblemKind};
 
 /// Certificate authorities ask for these paths without TLS (RFC 8555, section 8.3).
@@ -36,7 +37,7 @@ impl<'v> RequestContext<'v> {
         (authority, path): (&str, &str),
         is_grpc: bool,
     ) -> Result<(), NotForwarded<'v>> {
-        if path.starts_with(ACME) || is_proxied_tls(facts) {
+        if path.starts_with(ACME) || self.is_proxied_tls(facts) {
             return Ok(());
         }
         let host = host::host(authority);
@@ -52,10 +53,16 @@ impl<'v> RequestContext<'v> {
         let reply = LocalReply::new(ProblemKind::NoTls, "this address needs TLS", is_grpc);
         Err(reply.answered_by(RefusalAnswer::Redirect { status, url }).into())
     }
-}
 
-/// Whether a trusted proxy has the request over TLS.
-fn is_proxied_tls(facts: &Facts<'_>) -> bool {
-    let last = facts.headers.all("x-forwarded-proto").last();
-    facts.is_proxied && last.is_some_and(|last| compared(last).eq_ignore_ascii_case(b"https"))
+    /// Whether a trusted proxy has the request over TLS. Only the header that it writes is read.
+    fn is_proxied_tls(&self, facts: &Facts<'_>) -> bool {
+        let last = |name: &str| facts.headers.all(name).last();
+        facts.is_proxied
+            && match self.config.running.live.policy.client_ip.header {
+                AddressHeader::XForwardedFor => {
+                    last("x-forwarded-proto").is_some_and(|last| compared(last).eq_ignore_ascii_case(b"https"))
+                }
+                AddressHeader::Forwarded => last("forwarded").is_some_and(forwarded::ends_with_https),
+            }
+    }
 }

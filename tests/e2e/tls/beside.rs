@@ -76,11 +76,26 @@ fn requests_without_tls_are_redirected() {
 fn a_trusted_proxy_says_whether_there_was_tls() {
     let upstream = Upstream::start();
     let tls = format!("{LISTEN}, redirect_port = 443");
-    let (weir, ..) = start(&upstream, &tls, "trusted_proxies = [\"127.0.0.1\"]", "");
-    for (proto, status) in [("https", 200), ("http, HTTPS", 308), ("http", 308)] {
-        let answer = ask(&weir, "/a", &format!("Host: a\r\nX-Forwarded-Proto: {proto}\r\n"));
+    let trusted = "trusted_proxies = [\"127.0.0.1\"]";
+    let (by_x, ..) = start(&upstream, &tls, trusted, "");
+    let (by_forwarded, ..) = start(&upstream, &tls, &format!("{trusted}\naddress_header = \"forwarded\""), "");
+    for (weir, field, status) in [
+        (&by_x, "X-Forwarded-Proto: https", 200),
+        (&by_x, "X-Forwarded-Proto: http, HTTPS", 308),
+        (&by_x, "X-Forwarded-Proto: http", 308),
+        (&by_x, "Forwarded: for=192.0.2.1;proto=https", 308),
+        (&by_forwarded, "Forwarded: for=192.0.2.1;Proto=\"HTTPS\"", 200),
+        (&by_forwarded, "Forwarded: proto=http, for=192.0.2.1;proto=https", 200),
+        (&by_forwarded, "Forwarded: proto=https, proto=http", 308),
+        // Only the element of the proxy itself is believed.
+        (&by_forwarded, "Forwarded: proto=https, for=192.0.2.1", 308),
+        (&by_forwarded, "Forwarded: proto=https, for=192.0.2.1;host=\u{e9}", 308),
+        (&by_forwarded, "Forwarded: proto=https\r\nForwarded: proto=http", 308),
+        (&by_forwarded, "X-Forwarded-Proto: https", 308),
+    ] {
+        let answer = ask(weir, "/a", &format!("Host: a\r\n{field}\r\n"));
         let location = (status == 308).then_some("https://a/a");
-        assert_eq!((answer.status, answer.header("location")), (status, location), "{proto}");
+        assert_eq!((answer.status, answer.header("location")), (status, location), "{field}");
     }
 }
 

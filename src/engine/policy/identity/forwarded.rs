@@ -47,20 +47,32 @@ fn is_escaped(line: &[u8], at: usize) -> bool {
 
 /// The address in the `for` parameter of an element. `None` if it is `unknown`, obfuscated or invalid.
 pub(super) fn address(element: &[u8]) -> Option<IpAddr> {
+    node(str::from_utf8(&value(element, b"for")?).ok()?)
+}
+
+/// Whether the last element of a line, which the nearest proxy wrote, has the protocol `https`.
+pub fn ends_with_https(line: &[u8]) -> bool {
+    let proto = elements(line).next().and_then(|element| value(element, b"proto"));
+    proto.is_some_and(|proto| proto.eq_ignore_ascii_case(b"https"))
+}
+
+/// The value of a parameter of an element. `None` if the element is malformed.
+fn value(element: &[u8], parameter: &[u8]) -> Option<ParameterValue> {
     let mut found = None;
-    read(element, &mut found)?;
-    node(str::from_utf8(&found?).ok()?)
+    read(element, parameter, &mut found)?;
+    found
 }
 
 /// The well-formed elements of a line, from right to left. An element with an open quotation mark or with bytes beyond
 /// ASCII would hide the elements to its right from other readers.
 pub fn well_formed(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let is_kept = |element: &&[u8]| !element.is_empty() && element.is_ascii() && read(element, &mut None).is_some();
+    let is_kept =
+        |element: &&[u8]| !element.is_empty() && element.is_ascii() && read(element, b"for", &mut None).is_some();
     elements(line).map(<[u8]>::trim_ascii).filter(is_kept)
 }
 
-/// Parses an element and stores the value of `for` in `found`. `None` if the element is malformed.
-fn read(element: &[u8], found: &mut Option<ParameterValue>) -> Option<()> {
+/// Parses an element and stores the value of `parameter` in `found`. `None` if the element is malformed.
+fn read(element: &[u8], parameter: &[u8], found: &mut Option<ParameterValue>) -> Option<()> {
     let mut rest = element.trim_ascii();
     while !rest.is_empty() {
         // A pair may be empty, like an element of a list.
@@ -74,7 +86,7 @@ fn read(element: &[u8], found: &mut Option<ParameterValue>) -> Option<()> {
         if name.is_empty() || !name.iter().all(|&byte| is(byte, TOKEN)) {
             return None;
         }
-        if name.eq_ignore_ascii_case(b"for") && found.replace(value).is_some() {
+        if name.eq_ignore_ascii_case(parameter) && found.replace(value).is_some() {
             return None; // each parameter at most once
         }
         rest = after.trim_ascii_start();
