@@ -164,15 +164,16 @@ impl<'m> AccessRecord<'m> {
         }
     }
 
-    /// Waits for a connection to the upstream. If the client leaves meanwhile, the request is abandoned. If the queue
-    /// for connections is full, it is refused.
+    /// Waits for a connection to the upstream. If the client leaves meanwhile, the request is abandoned. If the client has
+    /// too many requests, or the queue for connections is full, it is refused.
     pub(super) async fn connected(
         &mut self,
         checkout: impl Future<Output = Result<Checkout, impl Into<ExchangeError>>>,
     ) -> Result<Checkout, ExchangeError> {
+        use ExchangeError as E;
         let forwarded = std::mem::replace(&mut self.outcome, Outcome::Abandoned);
         let connected = checkout.await.map_err(Into::into);
-        let is_refused = matches!(connected, Err(ExchangeError::Busy | ExchangeError::Drained));
+        let is_refused = matches!(connected, Err(E::TooMany | E::Busy | E::Drained));
         self.outcome = if is_refused { Outcome::Refused(RefusedBy::Other) } else { forwarded };
         connected
     }

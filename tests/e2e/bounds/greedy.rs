@@ -125,6 +125,7 @@ fn requests_of_a_client_are_counted_whatever_they_wait_for() {
     let mut fourth = Client::connect(weir.address());
     let refused = fourth.get("/");
     assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{}", refused.text());
+    weir.wait_for_metric("weir_refused_requests_total{by=\"other\"}", |refused| refused == 1.0);
     assert_eq!(good(weir.address()).get("/").status, 200, "another client");
     drop(may_end);
     assert!(asking.iter_mut().all(|client| client.answer().status == 200));
