@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use http::Request;
 use http_body_util::{Empty, Full};
@@ -42,19 +42,34 @@ fn retry_after(answer: &Answer) -> (u16, Option<u64>) {
     (answer.status, answer.header("retry-after").map(|value| value.parse().unwrap()))
 }
 
+/// Checks that an answer of this Date did not begin before `at`. Both clocks show whole seconds.
+#[track_caller]
+pub fn check_date(date: Option<&str>, at: SystemTime) {
+    let date = httpdate::parse_http_date(date.unwrap()).unwrap();
+    assert!(date + Duration::from_secs(2) > at, "{date:?} is before {at:?}");
+}
+
+/// Its answer has the Date of then, not of the request.
 #[test]
 fn a_held_request_passes_when_it_is_due() {
     let upstream = Upstream::start();
     let weir = Weir::start(&upstream, &one_per("3s", ""));
     let mut client = Client::connect(weir.address());
-    let earliest = Instant::now();
+    let (earliest, since, address) = (Instant::now(), SystemTime::now(), weir.address());
+    let due = |turn| Duration::from_secs(3) * turn;
     // Weir has each request before a unit is back for it, also if it pauses for a second or two.
-    client.send(request("/").repeat(3));
-    for turn in 0..=2 {
-        assert_eq!(client.answer().status, 200);
-        let due = Duration::from_secs(3) * turn;
-        assert!(earliest.elapsed() >= due, "{turn}: too early, {:?}", earliest.elapsed());
+    client.send(request("/").repeat(2));
+    wait_for_held(&weir, 1.0);
+    let last = thread::spawn(move || over_h2(address, async |mut client, _| client.get("/").await.unwrap()));
+    for turn in 0..=1 {
+        let answer = client.answer();
+        assert_eq!(answer.status, 200);
+        assert!(earliest.elapsed() >= due(turn), "{turn}: too early, {:?}", earliest.elapsed());
+        check_date(answer.header("date"), since + due(turn));
     }
+    let last = last.join().unwrap();
+    assert!(last.status == 200 && earliest.elapsed() >= due(2), "too early, {:?}", earliest.elapsed());
+    check_date(last.header("date"), since + due(2));
     assert_eq!(weir.metric("weir_requests_total{verdict=\"held\"}"), 2.0);
     assert_eq!(weir.metric("weir_limit_decisions_total{decision=\"held\",limit=\"l\"}"), 2.0);
     assert_eq!(weir.metric("weir_hold_duration_seconds_count{limit=\"l\"}"), 2.0);

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::access_record::AccessRecord;
 use super::admission::Admission;
+use super::date::Date;
 use super::error;
 use super::request_id;
 use super::running_config::WorkerConfig;
@@ -180,7 +181,14 @@ impl<'v> RequestContext<'v> {
         self.waited.get() || self.queried.get()
     }
 
-    /// An instant near now, for deadlines after a response of Weir. It reads no clock if the request did not wait.
+    /// The Date of an answer that begins at `at`.
+    pub(super) fn date(&self, at: Instant) -> &'v Date {
+        let Worker { shared, date, .. } = self.worker;
+        date.set(shared.gate.clock().at(at));
+        date
+    }
+
+    /// An instant near now, for a response of Weir and deadlines after it. It reads no clock if the request did not wait.
     pub(super) fn lately(&self) -> Instant {
         if self.has_waited() || self.was_sent.get() { time::instant_now() } else { self.began }
     }

@@ -1,8 +1,9 @@
 //! Limits that hold or delay: the check waits as a request would.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::{Asked, GET, config, connect, detail, post, start};
+use crate::hold::check_date;
 use crate::support::Weir;
 
 fn hold(rest: &str) -> Weir {
@@ -17,9 +18,13 @@ fn wait_for_held(weir: &Weir, count: f64) {
 fn a_check_waits_for_its_turn() {
     let weir = hold("rate = \"1/3s\"");
     let mut client = connect(&weir);
-    let began = Instant::now();
+    let (began, since) = (Instant::now(), SystemTime::now());
     let body = "{\"method\": \"GET\", \"path\": \"/\", \"host\": \"\", \"address\": \"192.0.2.1\"}";
-    assert_eq!([GET.ask(&mut client).status, GET.ask(&mut client).status, post(&mut client, body).status], [200; 3]);
+    let answers = [GET.ask(&mut client), GET.ask(&mut client), post(&mut client, body)];
+    for (turn, answer) in (0..).zip(&answers) {
+        assert_eq!(answer.status, 200);
+        check_date(answer.header("date"), since + Duration::from_secs(3) * turn);
+    }
     assert!(began.elapsed() >= Duration::from_secs(6), "{:?}", began.elapsed());
     assert_eq!(weir.metric("weir_requests_total{verdict=\"held\"}"), 2.0);
 }

@@ -82,11 +82,11 @@ impl<'w> H1Connection<'w> {
                 }
                 let by = context.began + context.config.timeouts.request_head;
                 let bytes = read_body(wire, deadline, by).await;
+                // The body took time, so the decision has an instant of its own.
+                context.queried.set(true);
                 let bytes = bytes.map_err(|(kind, detail)| context.problem(kind, detail))?;
                 let body = CheckBody::read(&bytes).map_err(bad)?;
                 let described = body.described().map_err(bad)?;
-                // The body took time, so the decision has an instant of its own.
-                context.queried.set(true);
                 let decided = RequestContext::new(context.worker, context.config, context.peer, time::instant_now());
                 decided.trace(asked.fields, record);
                 let mut budgets = Budgets::new();

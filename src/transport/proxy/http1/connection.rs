@@ -178,7 +178,6 @@ impl<'w> H1Connection<'w> {
     async fn serve_request(&mut self, config: &WorkerConfig, head: &RequestHead) -> AfterResponse<'w> {
         let worker = self.worker;
         let began = time::instant_now();
-        worker.date.set(worker.shared.gate.clock().at(began));
         let record = AccessRecord::new(&worker.shared, &config.running, began, self.peer);
         let context = RequestContext::new(worker, config, self.peer, began);
         if self.kind == ListenerKind::Checks {
@@ -205,7 +204,6 @@ impl<'w> H1Connection<'w> {
     /// Answers a refused head.
     async fn refuse(&mut self, fault: HeadFault) -> AfterResponse<'w> {
         let (worker, began) = (self.worker, time::instant_now());
-        worker.date.set(worker.shared.gate.clock().at(began));
         let config = worker.config.current();
         let record = AccessRecord::new(&worker.shared, &config.running, began, self.peer);
         let context = RequestContext::new(worker, &config, self.peer, began);
@@ -298,7 +296,7 @@ impl<'w> H1Connection<'w> {
         let exchange = exchange?;
         context.measure(exchange, arrived_at, admission.was_held);
         let mut keeps_alive = self.keeps_alive(form);
-        let Self { wire, worker, .. } = self;
+        let wire = &mut self.wire;
         let mut bill = admission.identified.charged.bill();
         let (head, reason, fields) = exchange.response()?;
         let profiles = context.config.running.settings.profiles;
@@ -310,7 +308,7 @@ impl<'w> H1Connection<'w> {
         let upstream = UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
         record.begun(head.status, arrived_at, exchange);
         keeps_alive &= wire.begin_response();
-        let encoder = upstream.write_h1(wire.out(), form, &worker.date, &mut keeps_alive);
+        let encoder = upstream.write_h1(wire.out(), form, context.date(arrived_at), &mut keeps_alive);
         let meter = bill.as_ref().and_then(|bill| bill.meter(fields, head.length.is_some()));
         exchange.begin_body();
         exchange.meter_body(meter);
@@ -376,7 +374,7 @@ impl<'w> H1Connection<'w> {
             let upstream =
                 UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
             record.begun(head.status, arrived_at, &exchange);
-            upstream.write_switch(self.wire.out(), form, protocol, &self.worker.date);
+            upstream.write_switch(self.wire.out(), form, protocol, context.date(arrived_at));
         }
         let Some((upstream, received)) = exchange.switch() else { return AfterResponse::Close };
         let counted = GaugeGuard::new(&self.worker.shared.metrics.upgraded);

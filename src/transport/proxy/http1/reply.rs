@@ -42,14 +42,13 @@ impl<'w> H1Connection<'w> {
         mut record: AccessRecord<'_>,
     ) -> AfterResponse<'w> {
         let keeps_alive = self.keeps_alive(form) && !own.closes();
-        let Self { wire, memory, deadline, worker, .. } = self;
+        let Self { wire, memory, deadline, .. } = self;
         wire.give_back(memory);
         let keeps_alive = keeps_alive && wire.skip_body();
-        let profiles = context.config.running.settings.profiles;
-        let body = answer::write_own_h1(wire.out(), own, form, profiles, &worker.date, keeps_alive);
+        let (profiles, answered_at) = (context.config.running.settings.profiles, context.lately());
+        let body = answer::write_own_h1(wire.out(), own, form, profiles, context.date(answered_at), keeps_alive);
         record.replied(own, body);
         drop(record);
-        let answered_at = context.lately();
         let by = answered_at + context.config.timeouts.body_idle;
         let flushed = poll_fn(|cx| match wire.poll_flush(cx) {
             Poll::Ready(flushed) => Poll::Ready(flushed.is_ok()),

@@ -78,7 +78,6 @@ struct Course<'s, 'v> {
 async fn request(worker: &Worker, peer: &Peer, stream: &StreamHandle, incoming: &mut Incoming) {
     let view = worker.config.current();
     let settings = &view.running.settings;
-    worker.date.set(worker.shared.gate.clock().at(incoming.began));
     let record = AccessRecord::new(&worker.shared, &view.running, incoming.began, peer);
     let context = RequestContext::new(worker, &view, peer, incoming.began);
     let mut course = Course { stream, form: ResponseForm::unreadable(), record, admission: Admission::default() };
@@ -117,7 +116,7 @@ fn read<'i>(incoming: &'i mut Incoming, settings: &Settings) -> Result<Request<'
 fn own(context: &RequestContext<'_>, course: Course<'_, '_>, stop: NotForwarded<'_>) -> Vec<u8> {
     let Course { stream, form, mut record, admission } = course;
     drop(admission); // refunds come first: the client may ask again at once
-    let (profiles, date) = (context.config.running.settings.profiles, &context.worker.date);
+    let (profiles, date) = (context.config.running.settings.profiles, context.date(context.lately()));
     match stop {
         NotForwarded::Reply(mut own) => {
             context.name(&mut own, &mut record);
@@ -303,7 +302,7 @@ fn respond<'s, 'v>(
     stream.write_head(status, has_ended, |block| {
         upstream.write_h2(block, is_tunnel);
         if !fields.contains("date") {
-            context.worker.date.with_value(|date| block.put("date", date));
+            context.date(arrived_at).with_value(|date| block.put("date", date));
         }
         upstream.write_limits(form, block);
     });
