@@ -110,6 +110,38 @@ fn a_line_has_all_fields() {
     assert!(weir.lines().iter().all(|line| !line.contains("\"message\":\"request\"")));
 }
 
+/// Also if no answer of the service follows.
+#[test]
+fn a_line_has_the_bytes_of_an_upload() {
+    let upstream = Upstream::serving(|mut peer| {
+        if peer.head().is_some_and(|asked| asked.target() == "/breaks") {
+            peer.read_some();
+        } else {
+            peer.rest();
+        }
+    });
+    let start = |timeouts| {
+        let config = in_file("access = \"all\"", timeouts);
+        Weir::start_with(&upstream, "max_body_bytes = \"4B\"", &config)
+    };
+    let (patient, hasty) = (start(""), start("[timeouts]\nbody_idle = \"100ms\"\nresponse_head = \"100ms\"\n"));
+    for (weir, path, rest, status) in [
+        (&patient, "/breaks", "0\r\n\r\n", 502),
+        (&patient, "/malformed", "x", 400),
+        (&patient, "/long", "3\r\ndef\r\n", 413),
+        (&hasty, "/late", "0\r\n\r\n", 504),
+        (&hasty, "/stalls", "", 408),
+    ] {
+        let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n{rest}");
+        assert_eq!(Client::connect(weir.address()).send(head).answer().status, status, "{path}");
+    }
+    let over_http2 = over_h2(patient.address(), async |mut client, _| client.post("/breaks", "abc").await.unwrap());
+    assert_eq!(over_http2.status, 502);
+    for line in [lines(&patient, 4), lines(&hasty, 2)].concat() {
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["bytes_in"], 3, "{line}");
+    }
+}
+
 /// A line has the costs as the answer settles them, also those that a status gives back, and of a refused request those
 /// that it would have.
 #[test]

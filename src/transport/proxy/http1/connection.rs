@@ -194,7 +194,10 @@ impl<'w> H1Connection<'w> {
             },
             Ok(Some(protocol)) => self.switch(&context, exchange, state, protocol),
             Err(not_forwarded) => {
-                let RequestState { form, record, admission } = state;
+                let RequestState { form, mut record, admission } = state;
+                if let Some(exchange) = &exchange {
+                    record.transferred(exchange.bytes_in(), 0);
+                }
                 drop((admission, exchange)); // refunds happen before the client sends again
                 self.respond(&context, not_forwarded, form, record).await
             }

@@ -229,6 +229,7 @@ async fn receive<'v>(
             Err(error) => Err(error),
         };
         if let Err(error) = outcome {
+            record.transferred(exchange.bytes_in(), 0);
             return Err(FailedExchange { error, endpoint: exchange.endpoint().map(Box::from) });
         }
     }
