@@ -170,6 +170,16 @@ impl Diagnostics {
         Self { has_no_excerpts: true, ..self }
     }
 
+    /// Shows the positions of problems, without what is wrong there.
+    pub(super) fn without_details(mut self) -> Self {
+        for problem in &mut self.problems {
+            let &mut Problem { severity, code, ref span, .. } = problem;
+            let (span, title) = (span.clone(), "this does not apply".to_owned());
+            *problem = Problem { severity, code, span, title, ..Problem::default() };
+        }
+        self
+    }
+
     pub(super) fn read_from(self, sources: Sources) -> Self {
         Self { sources, ..self }
     }

@@ -144,7 +144,8 @@ pub fn compile_with_empty(text: &str, name: &str, file: &Path) -> Result<Config,
 }
 
 /// Compiles `text`, which messages call `name`, in the place of the configuration at `origin`, with the environment of
-/// this process and the overrides `in_force`.
+/// this process and the overrides `in_force`. The problems of overrides in another place have no details: the text may
+/// name any file.
 ///
 /// # Errors
 /// All problems of the configuration, in the order of its text.
@@ -156,7 +157,11 @@ pub fn compile_at(
 ) -> Result<Config, Diagnostics> {
     let text = ConfigText::of(text, name, origin.map_or((Path::new(""), None), Origin::folder_and_file));
     let env = |name: &str| origin.map_or_else(|| std::env::var(name).ok(), |origin| origin.variable(name));
-    text.compile(&env, Some(in_force))
+    let mut config = text.compile(&env, Some(in_force))?;
+    if config.run_time.kept.place != in_force.place {
+        config.run_time.problems = config.run_time.problems.map(Diagnostics::without_details);
+    }
+    Ok(config)
 }
 
 /// The text of a configuration, and where it is from.

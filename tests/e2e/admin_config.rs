@@ -169,6 +169,34 @@ fn a_text_is_checked_and_nothing_changes() {
     assert!(status == 400 && problem["detail"].as_str().unwrap().contains("4194304"), "{problem}");
 }
 
+/// An operator may check a text that names any file.
+#[test]
+fn answers_have_no_text_of_files_that_a_text_names() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream);
+    let text = std::fs::read_to_string(weir.config_file()).unwrap();
+    std::fs::write(weir.folder().join("private"), "[sellers]\nhunter3 = \"hunter3\"\n").unwrap();
+    std::fs::write(weir.folder().join("rows"), "hunter3\n").unwrap();
+    let identity = |source: &str| format!("{text}\n[identity.other]\n{source}\n");
+    for (text, is_valid) in [
+        (format!("{text}\n[access]\ndeny.ip = {{ file = \"rows\" }}\n"), false),
+        (format!("{text}except.ip = {{ file = \"rows\" }}\n"), false),
+        (format!("{text}\n[server.tls]\ncertificates = [{{ cert = \"rows\", key = \"rows\" }}]\n"), false),
+        (identity("api_keys.file = \"rows\""), false),
+        (identity("api_keys.file = \"private\""), false),
+        (identity("jwt = { claim = \"a\", algorithms = [\"RS256\"], keys = [{ jwks = \"rows\" }] }"), false),
+        (text.replace("\"overrides.toml\"", "\"private\""), true),
+    ] {
+        let checked = check(&weir, &text);
+        assert_eq!(checked["valid"], is_valid, "{text}: {checked}");
+        assert!(!checked["problems"].as_array().unwrap().is_empty(), "{text}: {checked}");
+        let (_, difference) = send(&weir, "POST", "/v1/config/diff", "application/toml", &text);
+        for answer in [checked, difference] {
+            assert!(!answer.to_string().contains("hunter3"), "{text}: {answer}");
+        }
+    }
+}
+
 #[test]
 fn reloads_have_outcomes_and_a_bounded_history() {
     let upstream = Upstream::start();

@@ -19,6 +19,9 @@ pub fn read(text: &str) -> Result<Vec<KeyOwner>, String> {
     })?;
     let mut digests = HashSet::new();
     let owner = |(name, value): (&String, &Value)| {
+        if !value.is_table() {
+            return Err("has an entry that is no table".to_owned());
+        }
         let wrong = |what| format!("has an error in `[{}]`: {what}", name.escape_debug());
         let owner = owner(name, value).map_err(wrong)?;
         let is_unique = owner.keys.iter().all(|key| digests.insert(key.digest));

@@ -143,7 +143,7 @@ impl Table<'_> {
         Some(all)
     }
 
-    /// Parses each row of a file: a string, and `#` before a comment. Notes invalid rows with their lines.
+    /// Parses each row of a file: a string, and `#` before a comment. Notes the lines of invalid rows, without their text.
     pub(in crate::config) fn rows<T>(
         &self,
         key: &str,
@@ -169,8 +169,8 @@ impl Table<'_> {
                 _ if row.is_empty() => {}
                 Ok(read) => rows.push((row.to_owned(), read)),
                 Err(fault) => {
-                    let what = format!("`{path}`, line {number}: {}", fault.what);
-                    self.fault(key, span.clone(), Fault { what, ..fault });
+                    let what = fault.of_row.unwrap_or("not a valid row");
+                    self.fault(key, span.clone(), format!("`{path}`, line {number}: {what}"));
                     faults += 1;
                 }
             }

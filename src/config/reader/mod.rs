@@ -212,7 +212,7 @@ impl<'a> Table<'a> {
 
     /// Notes an error of an option.
     pub(in crate::config) fn fault(&self, key: &str, span: Range<usize>, fault: impl Into<Fault>) {
-        let Fault { what, help, absence } = fault.into();
+        let Fault { what, help, absence, .. } = fault.into();
         let problem = Problem::new(span, format!("`{}`: {what}", self.path_of(key))).code("invalid_value").help(help);
         self.context.note(if absence { problem.absence() } else { problem });
     }

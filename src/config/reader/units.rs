@@ -21,11 +21,14 @@ pub(in crate::config) struct Fault {
     pub(in crate::config) help: Option<String>,
     /// Whether a missing option elsewhere can cause the error.
     pub(in crate::config) absence: bool,
+    /// The error without the text. Messages show no text of files that the configuration names, because operators who
+    /// check a configuration may name any file.
+    pub(in crate::config) of_row: Option<&'static str>,
 }
 
 impl Fault {
     pub(in crate::config) fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), help: None, absence: false }
+        Self { what: what.into(), help: None, absence: false, of_row: None }
     }
 
     pub(in crate::config) fn help(self, help: impl Help) -> Self {
@@ -35,6 +38,11 @@ impl Fault {
     /// The fault, if a missing option elsewhere can cause it.
     pub(in crate::config) fn absence(self) -> Self {
         Self { absence: true, ..self }
+    }
+
+    /// The fault, which is described in this way if the text is a row of a file.
+    pub(in crate::config) fn of_row(self, what: &'static str) -> Self {
+        Self { of_row: Some(what), ..self }
     }
 }
 
@@ -100,11 +108,13 @@ pub(in crate::config) fn network(text: &str) -> Result<IpNet, Fault> {
     let shape = |_| {
         Fault::new(format!("`{text}` is neither an address nor a network"))
             .help("write it like \"192.0.2.7\" or \"10.0.0.0/8\"")
+            .of_row("neither an address nor a network")
     };
     let network: IpNet = text.parse().map_err(shape)?;
     if network.trunc() != network {
         let what = format!("`{text}` has bits set beyond its prefix");
-        return Err(Fault::new(what).help(did_you_mean(Some(&network.trunc().to_string()))));
+        let fault = Fault::new(what).help(did_you_mean(Some(&network.trunc().to_string())));
+        return Err(fault.of_row("a network with bits set beyond its prefix"));
     }
     Ok(network)
 }

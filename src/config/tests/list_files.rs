@@ -80,14 +80,33 @@ fn what_is_wrong_with_files() {
     insta::assert_snapshot!([&errors[..none], &errors[none + 1..]].concat().join("\n"), @r#"
     `access.allow.ip`: `192.0.2.7/32` is both denied and allowed
     `access.allow.ip`: expected non-empty list of strings (address or network) or of `{ file = "PATH" }`
-    `limit.match.ip`: `lan`, line 2: `lan` is neither an address nor a network
-    `limit.match.ip`: `lan`, line 3: `10.0.0.1/8` has bits set beyond its prefix
+    `limit.match.ip`: `lan`, line 2: neither an address nor a network
+    `limit.match.ip`: `lan`, line 3: a network with bits set beyond its prefix
     `limit.match.header`: needs either `regex` or `file`
     `limit.match.header.NAME.file`: the file has no row, so no request would match
     `limit.match.header`: needs either `regex` or `file`
     `limit.match.ip`: the file has no row, so every client would match
     `limit.except.path`: expected non-empty list of strings (path pattern)
     "#);
+}
+
+/// Operators may check a configuration that names any file.
+#[test]
+fn messages_have_no_text_of_files() {
+    let files =
+        [("private", "hunter2\nhunter2=\n10.0.0.0/hunter2\n203.0.113.7 hunter2\n"), ("control", "hunter2\u{1}\n")];
+    let a_service = "[upstreams.a]\nurl = 'http://127.0.0.1:1'\n[[route]]\nupstream = 'a'\n";
+    for text in [
+        "[access]\ndeny.ip = { file = 'private' }".to_owned(),
+        "[access]\nallow.ip = [{ file = 'private' }]".to_owned(),
+        limit("match.ip = { file = 'private' }"),
+        limit("except.ip = { file = 'private' }"),
+        limit("match.header.a = { file = 'control' }"),
+        format!("{a_service}match.ip = {{ file = 'private' }}"),
+    ] {
+        let said = beside(&files, &text).unwrap_err();
+        assert!(said.to_string().contains("line 1: ") && !format!("{said:?}").contains("hunter2"), "{text}: {said}");
+    }
 }
 
 /// Many rows compile in time, and each lookup is a search.
