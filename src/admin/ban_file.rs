@@ -123,13 +123,18 @@ impl BanFile {
 }
 
 fn read(path: &Path) -> Result<Vec<OperatorBan>, String> {
+    // To open a FIFO would wait.
+    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return Err("it is not a file".to_owned());
+    }
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error.to_string()),
     };
     let ban = |(index, line): (usize, &str)| {
-        let record = serde_json::from_str::<BanRecord>(line).map_err(|error| error.to_string());
+        let record =
+            serde_json::from_str::<BanRecord>(line).map_err(|error| format!("no ban, at column {}", error.column()));
         record.and_then(BanRecord::ban).map_err(|reason| format!("line {}: {reason}", index + 1))
     };
     text.lines().enumerate().map(ban).collect()
@@ -203,5 +208,20 @@ mod tests {
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
         assert!(BanFile::default().write(&[]).is_err());
+    }
+
+    #[test]
+    fn a_fifo_is_left_alone_and_no_secret_is_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let (fifo, path) = (folder.path().join("fifo"), folder.path().join("bans"));
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        let (file, _) = BanFile::open(Some(fifo), true);
+        assert_eq!(file.damage.as_deref(), Some("it is not a file"));
+        assert!(file.write(&[]).is_err());
+        for line in ["{\"hunter2\":1}", "{\"until\":{\"hunter2\":1}}", "hunter2"] {
+            std::fs::write(&path, line).unwrap();
+            let damage = BanFile::open(Some(path.clone()), true).0.damage.unwrap();
+            assert!(damage.starts_with("line 1: no ban, at column ") && !damage.contains("hunter2"), "{damage}");
+        }
     }
 }

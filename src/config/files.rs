@@ -52,7 +52,7 @@ pub(super) fn sibling(own: &Path, ending: &str) -> PathBuf {
 
 /// Why this process cannot create the file at `path` in its folder; `None` if it can.
 pub(super) fn unwritable_folder(path: &Path) -> Option<String> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder(path);
     let what = match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
         _ if !folder.is_dir() => "does not exist",
         Err(_) => "is not writable for this user",
@@ -74,8 +74,17 @@ pub(super) fn unwritable_file(path: &Path) -> Option<String> {
 
 /// Whether two paths lead to one file.
 pub(super) fn is_same(one: &Path, other: &Path) -> bool {
-    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    real(one) == real(other)
+    resolved(one) == resolved(other)
+}
+
+/// The one path of a file, which need not be there, if its folder is.
+pub(super) fn resolved(path: &Path) -> PathBuf {
+    let in_folder = || Some(folder(path).canonicalize().ok()?.join(path.file_name()?));
+    path.canonicalize().ok().or_else(in_folder).unwrap_or_else(|| path.to_owned())
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ mod tls;
 mod upstreams;
 mod values;
 mod warnings;
+mod written_files;
 
 use std::path::Path;
 use std::time::Duration;

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use super::identity::secret_of;
 use super::tls;
 use super::warnings::of_folder;
+use super::written_files::file_to_write;
 use crate::admin::{OperatorToken, Role};
-use crate::config::files::{is_same, sibling};
+use crate::config::files::sibling;
 use crate::config::reader::{Fault, Located, Problem, Table, units, whole};
 use crate::config::schema::words;
 use crate::engine::policy::bearer::{BearerToken, TOKEN_BYTES_MIN};
@@ -53,8 +54,8 @@ pub(super) fn admin(table: &Table<'_>, listen: Option<&Located<Option<ListenAddr
         tls: Some(tls::tls(&tls_table)),
         hosts: table.list("hosts", admin_host).map(Into::into),
         tokens: tokens.map(Into::into),
-        audit: Some(file_to_write(table, "audit")),
-        bans: Some(if table.has("bans") { file_to_write(table, "bans") } else { own_bans }),
+        audit: Some(new_file(table, "audit")),
+        bans: Some(if table.has("bans") { new_file(table, "bans") } else { own_bans }),
     });
     let address = listen?;
     if address.get_ref().as_ref().is_some_and(units::is_elsewhere) {
@@ -76,24 +77,15 @@ pub(super) fn admin(table: &Table<'_>, listen: Option<&Located<Option<ListenAddr
 pub(super) fn overrides(table: &Table<'_>) {
     let value = table.get("overrides").and_then(|value| value.get_ref().as_str());
     if !matches!(value, Some("off" | "memory")) {
-        file_to_write(table, "overrides");
+        new_file(table, "overrides");
     }
 }
 
-/// The path of a file that Weir writes, if the option names one.
-fn file_to_write(table: &Table<'_>, key: &str) -> Option<PathBuf> {
-    let path = table.text_at(key)?;
-    let context = table.context;
-    let file = context.path(path.get_ref());
-    if path.get_ref().ends_with('/') {
-        table.fault(key, path.span(), "is a folder; name a file in it");
-    } else if context.own.is_some_and(|own| is_same(own, &file)) {
-        let help = "Weir writes this file, and would overwrite the configuration";
-        table.fault(key, path.span(), ("is the configuration file", help));
-    } else {
-        of_folder(table, key, path.span(), &file);
-    }
-    Some(file)
+/// The path of a file that Weir creates in its folder, if the option names one.
+fn new_file(table: &Table<'_>, key: &str) -> Option<PathBuf> {
+    let file = file_to_write(table, key)?;
+    of_folder(table, key, file.span(), file.get_ref());
+    Some(file.into_inner())
 }
 
 /// The tokens of `token` and `tokens`; `None` if one has an error.

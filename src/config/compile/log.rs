@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::urls::collector;
+use super::written_files::file_to_write;
 use crate::base::telemetry::{AccessSettings, COMBINED, LineFormat, LogSettings, Template};
 use crate::config::files::unwritable_file;
 use crate::config::reader::{Fault, Table, did_you_mean, nearest, whole};
@@ -32,17 +33,16 @@ pub(super) fn trace(table: &Table<'_>) -> Option<TraceSettings> {
 
 /// The file of access lines.
 fn access_file(table: &Table<'_>) -> Option<PathBuf> {
-    let path = table.text_at("access_file")?;
-    let file = table.context.path(path.get_ref());
-    if let Some(what) = unwritable_file(&file) {
-        table.warn("access_file", path.span(), "folder", what);
+    let file = file_to_write(table, "access_file")?;
+    if let Some(what) = unwritable_file(file.get_ref()) {
+        table.warn("access_file", file.span(), "folder", what);
     }
     if !table.has("access") {
         let help = "add `access = \"all\"` or `access = \"refused\"`; `access = \"off\"` says that this is intended";
         let what = "nothing is written to this file, because there is no `log.access`";
-        table.warn("access_file", path.span(), "unused_access_file", (what, help));
+        table.warn("access_file", file.span(), "unused_access_file", (what, help));
     }
-    Some(file)
+    Some(file.into_inner())
 }
 
 /// The format of access lines; `None` for `auto`.

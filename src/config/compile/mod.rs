@@ -49,6 +49,7 @@ mod settle;
 
 mod rate_warnings;
 mod warnings;
+mod written_files;
 
 use std::sync::Arc;
 
@@ -141,6 +142,7 @@ pub(in crate::config) fn config(
     let compiled = upstream::upstreams(&root, requests);
     let routes = route::routes(&root, &compiled);
     admin::overrides(&admin_table);
+    written_files::check(&root);
     let headers = root.table("headers");
     let profiles = headers::profiles(&headers);
     let peers = peers::peers(&fleet_table, listeners.fleet, name_servers.as_ref());
@@ -151,8 +153,7 @@ pub(in crate::config) fn config(
     let policy = policy(&root, tables, tls_table.has("client_ca"), &fleet, overrides, routes.as_ref());
     let retirements = policy.as_ref().is_some_and(|policy| policy.limits().iter().any(Limit::retires));
     let profiles = profiles.map(|profiles| Profiles { retirements, ..profiles });
-    let (fleet_secret, limiters) = (fleet.secret, fleet.limiters.into_inner());
-    let limiters = limiters.into_iter().map(RemoteSettings::Service);
+    let (fleet_secret, limiters) = (fleet.secret, fleet.limiters.into_inner().into_iter().map(RemoteSettings::Service));
     let (check_listener, check) = listeners.checks.map(Option::unzip).unzip();
     whole!(Config {
         fixed: server::fixed(&server, [requests, listeners.tls_requests.as_deref()], listeners.takeover),
@@ -180,7 +181,7 @@ pub(in crate::config) fn config(
         admin: admin::admin(&admin_table, listeners.operators.as_ref()),
         grpc: grpc::grpc(&grpc_table, listeners.grpc, profiles),
         peers,
-        snapshot: root.table("snapshot").if_present(|table| snapshot::snapshot(table, &admin_table)),
+        snapshot: root.table("snapshot").if_present(snapshot::snapshot),
         run_time: Some(RunTimeOverrides::default()),
         warnings: Some(Diagnostics::default()),
         log: log::log(&root.table("log")),

@@ -1,26 +1,18 @@
 //! `[snapshot]`, and whether a limit is in snapshots.
 
 use super::warnings::of_folder;
-use crate::config::reader::{Fault, Problem, Table};
+use super::written_files::file_to_write;
+use crate::config::reader::{Fault, Table};
 use crate::engine::limit::{Algorithm, ban};
 use crate::engine::policy::Allowed;
 use crate::engine::store::snapshot::Settings;
 
-/// Compiles the file and the interval of snapshots. `admin` names another file that Weir writes.
-pub(super) fn snapshot(table: &Table<'_>, admin: &Table<'_>) -> Option<Settings> {
-    let (path, every) = (table.text_at("path"), table.duration("interval"));
+/// Compiles the file and the interval of snapshots.
+pub(super) fn snapshot(table: &Table<'_>) -> Option<Settings> {
+    let (path, every) = (file_to_write(table, "path"), table.duration("interval"));
     let path = path?;
-    if path.get_ref().ends_with('/') {
-        table.fault("path", path.span(), "is a folder; name a file in it");
-    }
-    let overrides = admin.get("overrides");
-    if let Some(other) = overrides.filter(|other| other.get_ref().as_str() == Some(path.get_ref())) {
-        let problem = Problem::new(path.span(), "`snapshot.path` and `admin.overrides` are the same file");
-        table.context.note(problem.also(other.span(), "here"));
-    }
-    let file = table.context.path(path.get_ref());
-    of_folder(table, "path", path.span(), &file);
-    Some(Settings { path: file, every: every? })
+    of_folder(table, "path", path.span(), path.get_ref());
+    Some(Settings { path: path.into_inner(), every: every? })
 }
 
 /// The shortest memory of a limit that is in snapshots by default: one hour.

@@ -6,7 +6,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Replaces the file at `path` with the bytes that `fill` writes, and returns their number. Only its owner can read it.
+/// It replaces no device, FIFO or socket.
 pub fn replace(path: &Path, fill: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>) -> io::Result<u64> {
+    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return Err(not_a_file());
+    }
     let temp = Temp::create(path)?;
     let mut to = BufWriter::with_capacity(BUFFER_BYTES, &temp.file);
     fill(&mut to)?;
@@ -38,12 +42,16 @@ pub fn clear(path: &Path) -> io::Result<()> {
 /// Renames a damaged file, and returns its new path. Replaces a file that was renamed before.
 pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
     if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is not a file"));
+        return Err(not_a_file());
     }
     let aside = with_suffix(path, ".damaged");
     fs::rename(path, &aside)?;
     sync_folder(path)?;
     Ok(aside)
+}
+
+fn not_a_file() -> io::Error {
+    io::Error::other("it is not a file")
 }
 
 /// A temporary file beside the target; removed on drop, unless it was renamed.

@@ -81,12 +81,33 @@ fn what_cannot_be_written_leaves_nothing_behind() {
     };
     assert!(replace(&path, fails).is_err());
     assert_eq!((names(folder.path()), fs::read_to_string(&path).unwrap().as_str()), (vec!["state".into()], "old"));
-    // A folder has the name of the file: the last step fails.
+    // A folder has the name of the file.
     let taken = folder.path().join("taken");
     fs::create_dir_all(taken.join("within")).unwrap();
     assert!(replace(&taken, |to| to.write_all(b"new")).is_err());
     assert_eq!(names(folder.path()), ["state", "taken"]);
     assert!(replace(&folder.path().join("nowhere/state"), |_| Ok(())).is_err());
+}
+
+#[test]
+fn only_regular_files_are_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    assert!(std::process::Command::new("mkfifo").arg(place("fifo")).status().unwrap().success());
+    let _socket = std::os::unix::net::UnixListener::bind(place("socket")).unwrap();
+    fs::write(place("file"), "old").unwrap();
+    for (link, target) in [("link", "file"), ("fifo-link", "fifo"), ("dangling", "none")] {
+        std::os::unix::fs::symlink(target, place(link)).unwrap();
+    }
+    for (name, is_replaced) in
+        [("fifo", false), ("fifo-link", false), ("socket", false), ("file", true), ("link", true), ("dangling", true)]
+    {
+        let before = fs::symlink_metadata(place(name)).unwrap().file_type();
+        assert_eq!(replace(&place(name), |to| to.write_all(b"new")).is_ok(), is_replaced, "{name}");
+        let after = fs::symlink_metadata(place(name)).unwrap().file_type();
+        assert!(if is_replaced { after.is_file() } else { after == before }, "{name}");
+    }
+    assert_eq!(fs::read_to_string(place("file")).unwrap(), "new");
 }
 
 #[test]
