@@ -278,6 +278,7 @@ impl Control {
             audit: Arc::clone(&operators.audit),
         };
         operators.bans.log();
+        operators.text.versions.log();
         tokio::spawn(admin::keep_history(admin.clone()));
         tokio::spawn(admin::end_orders(admin.clone()));
         tokio::spawn(Arc::clone(&operators.bans).follow(Arc::clone(&self.shared.gate)));

@@ -5,12 +5,12 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::io::ErrorKind;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use super::remote::StateFile;
 use crate::engine::store::snapshot::file;
 
 /// Most configurations that are kept, with the one in force.
@@ -37,6 +37,8 @@ pub(super) struct Version {
 
 #[derive(Debug, Default, Deserialize, Serialize)]
 struct History {
+    /// The owner of the file.
+    owner: String,
     in_force: Option<u64>,
     /// The oldest first.
     versions: VecDeque<Version>,
@@ -47,21 +49,31 @@ struct History {
 pub(super) struct Versions {
     /// Locked for moments, and while the file is written. No request of a client waits for it.
     kept: Mutex<History>,
-    file: Option<PathBuf>,
+    file: Option<StateFile>,
+    /// Why those in the file cannot be used.
+    damage: Option<String>,
     /// Whether the last writing failed.
     has_failed: AtomicBool,
 }
 
 impl Versions {
-    /// Reads the configurations in `file`. A file that cannot be read is replaced later.
-    pub(super) fn open(file: Option<PathBuf>) -> Self {
-        let read = |file: &PathBuf| match fs::read(file) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| error.to_string()),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(History::default()),
-            Err(error) => Err(error.to_string()),
+    /// Reads the configurations in `file`. A file that cannot be read, or is that of another address, is replaced later.
+    pub(super) fn open(file: Option<StateFile>) -> Self {
+        let (read, damage) = match file.as_ref().map(read).transpose() {
+            Ok(read) => (read.flatten(), None),
+            Err(reason) => (None, Some(reason)),
         };
-        let kept = file.as_ref().map_or_else(|| Ok(History::default()), read).unwrap_or_default();
-        Self { kept: Mutex::new(kept), file, has_failed: AtomicBool::new(false) }
+        let owner = file.as_ref().map(|file| file.owner.clone()).unwrap_or_default();
+        let kept = read.unwrap_or_else(|| History { owner, ..History::default() });
+        Self { kept: Mutex::new(kept), file, damage, has_failed: AtomicBool::new(false) }
+    }
+
+    /// Logs why those in the file cannot be used.
+    pub(super) fn log(&self) {
+        if let (Some(file), Some(reason)) = (&self.file, &self.damage) {
+            let file = file.path.display();
+            tracing::warn!(%file, reason, "the earlier configurations in this file cannot be used");
+        }
     }
 
     /// The configuration with `text` is in force since `at`.
@@ -114,7 +126,7 @@ impl Versions {
     /// The file, if the configurations outlive the process.
     pub(super) fn file(&self) -> Option<String> {
         let file = self.file.as_ref().filter(|_| !self.has_failed.load(Ordering::Relaxed));
-        file.map(|file| file.display().to_string())
+        file.map(|file| file.path.display().to_string())
     }
 
     fn lock(&self) -> MutexGuard<'_, History> {
@@ -123,7 +135,7 @@ impl Versions {
 
     /// Writes the file. Only its owner can read it, because a configuration may have secrets.
     fn write(&self, kept: &History) {
-        let Some(path) = &self.file else { return };
+        let Some(StateFile { path, .. }) = &self.file else { return };
         if let Some(folder) = path.parent() {
             let _ = fs::create_dir_all(folder); // the next step fails without it
         }
@@ -139,9 +151,26 @@ impl Versions {
     }
 }
 
+/// The configurations in a file; `None` without a file.
+fn read(file: &StateFile) -> Result<Option<History>, String> {
+    let bytes = match fs::read(&file.path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    let kept: History = serde_json::from_slice(&bytes).map_err(|_| "it is damaged")?;
+    if kept.owner == file.owner { Ok(Some(kept)) } else { Err("it has those of another address".to_owned()) }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    fn state_file(path: &Path) -> StateFile {
+        StateFile { path: path.to_owned(), owner: "a".to_owned() }
+    }
 
     fn numbers(versions: &Versions) -> Vec<(u64, bool)> {
         versions.list().into_iter().map(|(one, is_in_force)| (one.number, is_in_force)).collect()
@@ -150,7 +179,7 @@ mod tests {
     #[test]
     fn a_return_leads_to_what_was_in_force_before() {
         let folder = tempfile::tempdir().unwrap();
-        let file = Some(folder.path().join("state/versions.json"));
+        let file = Some(state_file(&folder.path().join("state/versions.json")));
         let versions = Versions::open(file.clone());
         let put = |versions: &Versions, text: &str| versions.put_in_force(text, "now".to_owned(), None, 1);
         let earlier = |versions: &Versions, number| versions.earlier(number).map(|one| one.text);
@@ -195,10 +224,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("versions.json");
         fs::write(&file, "{").unwrap();
-        let versions = Versions::open(Some(file.clone()));
+        let versions = Versions::open(Some(state_file(&file)));
+        assert_eq!(versions.damage.as_deref(), Some("it is damaged"));
         versions.put_in_force("a", String::new(), None, 1);
-        assert_eq!(numbers(&Versions::open(Some(file))), [(1, true)]);
-        let nowhere = Versions::open(Some("/dev/null/versions.json".into()));
+        assert_eq!(numbers(&Versions::open(Some(state_file(&file)))), [(1, true)]);
+        let other = StateFile { owner: "b".to_owned(), path: file.clone() };
+        let other = Versions::open(Some(other));
+        assert_eq!((numbers(&other), other.damage.as_deref()), (vec![], Some("it has those of another address")));
+        other.put_in_force("b", String::new(), None, 1);
+        let ours = Versions::open(Some(state_file(&file)));
+        assert!(ours.earlier(Some(1)).is_err() && ours.damage.is_some());
+        let nowhere = Versions::open(Some(state_file(Path::new("/dev/null/versions.json"))));
         nowhere.put_in_force("a", String::new(), None, 1);
         assert_eq!((numbers(&nowhere), nowhere.file()), (vec![(1, true)], None));
     }

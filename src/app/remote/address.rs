@@ -57,6 +57,16 @@ impl ConfigAddress {
     }
 }
 
+impl RemoteAddress {
+    /// The whole address. Its query may have a secret.
+    pub(super) fn whole(&self) -> String {
+        match self {
+            Self::Etcd { .. } => self.to_string(),
+            Self::Http(url) => url.to_string(),
+        }
+    }
+}
+
 fn etcd(rest: &str, is_tls: bool) -> Result<RemoteAddress, String> {
     let (hosts, key) = rest.split_once('/').unwrap_or((rest, ""));
     if key.is_empty() || key.ends_with('/') {

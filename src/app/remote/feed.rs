@@ -8,7 +8,7 @@ use tokio::sync::{Notify, watch};
 
 use super::client::Client;
 use super::etcd::{Channels, follow};
-use super::last_good::LastGood;
+use super::last_good::{LastGood, StateFile};
 use super::origin::OriginSettings;
 use super::poll::poll;
 use super::version::{Report, RolloutState, Version, problems};
@@ -25,7 +25,7 @@ pub enum ConfigFeed {
         /// Its path.
         path: PathBuf,
         /// The file of the last configurations in force; none if they are in memory.
-        versions: Option<PathBuf>,
+        versions: Option<StateFile>,
     },
     /// A configuration that does not change. Overrides do.
     Fixed(Origin),
@@ -236,11 +236,11 @@ impl ConfigFeed {
     }
 
     /// The file of the last configurations in force; none if they are in memory.
-    pub(in crate::app) fn versions_file(&self) -> Option<PathBuf> {
+    pub(in crate::app) fn versions_file(&self) -> Option<StateFile> {
         match self {
             Self::File { versions, .. } => versions.clone(),
             Self::Fixed(_) => None,
-            Self::Remote(feed) => Some(feed.last_good.path().with_extension("versions.json")),
+            Self::Remote(feed) => Some(feed.last_good.file().clone().of_versions()),
         }
     }
 

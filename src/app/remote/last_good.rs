@@ -6,12 +6,24 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::address::RemoteAddress;
+use crate::engine::policy::api_keys::digest_of;
 use crate::engine::store::snapshot::file;
+
+/// A file of the state of one configuration.
+#[derive(Clone, Debug)]
+pub struct StateFile {
+    pub(in crate::app) path: PathBuf,
+    /// The digest of the whole address of the configuration. The content has it too, so that no file of another one is
+    /// used.
+    pub(in crate::app) owner: String,
+}
 
 /// The file of one address.
 #[derive(Debug)]
 pub(super) struct LastGood {
-    path: PathBuf,
+    file: StateFile,
+    /// The address without secrets.
     address: String,
 }
 
@@ -26,36 +38,57 @@ pub(super) struct StoredVersion {
 #[derive(Serialize, Deserialize)]
 struct Head {
     address: String,
+    owner: String,
     revision: String,
 }
 
 /// The file stays valid TOML: its first line is a comment.
 const OPENING: &str = "# The last good configuration, written by Weir: ";
 /// The longest name is 255 bytes, and a temporary file has 21 more.
-const NAME_BYTES_MAX: usize = 200;
+const SHOWN_BYTES_MAX: usize = 160;
+
+impl StateFile {
+    /// The file in `folder` for the address with the bytes `whole`. Its name shows the address as `shown`.
+    pub(super) fn new(folder: &Path, shown: &str, whole: &[u8]) -> Self {
+        let plain: String = shown.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let plain = plain.replace("---", "-");
+        let plain: String = plain.chars().take(SHOWN_BYTES_MAX).collect();
+        let start = digest_of(whole).first_chunk().map_or(0, |start| u128::from_be_bytes(*start));
+        let owner = format!("{start:032x}");
+        Self { path: folder.join(format!("config-{plain}-{owner}.toml")), owner }
+    }
+
+    /// The file of the last configurations in force.
+    pub(super) fn of_versions(self) -> Self {
+        Self { path: self.path.with_extension("versions.json"), ..self }
+    }
+}
 
 impl LastGood {
-    pub(super) fn new(folder: &Path, address: &str) -> Self {
-        let plain: String = address.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        let plain = plain.replace("---", "-");
-        let name: String = plain.chars().take(NAME_BYTES_MAX).collect();
-        Self { path: folder.join(format!("config-{name}.toml")), address: address.to_owned() }
+    pub(super) fn new(folder: &Path, address: &RemoteAddress) -> Self {
+        let shown = address.to_string();
+        Self { file: StateFile::new(folder, &shown, address.whole().as_bytes()), address: shown }
+    }
+
+    pub(super) fn file(&self) -> &StateFile {
+        &self.file
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        &self.file.path
     }
 
     /// Replaces the version.
     pub(super) fn write(&self, revision: &str, bytes: &[u8]) -> io::Result<()> {
-        if let Some(folder) = self.path.parent() {
+        if let Some(folder) = self.path().parent() {
             fs::create_dir_all(folder)?;
         }
         // Temporary files of earlier processes do no harm if they stay.
-        let _ = file::clear(&self.path);
-        let head = Head { address: self.address.clone(), revision: revision.to_owned() };
+        let _ = file::clear(self.path());
+        let (address, owner) = (self.address.clone(), self.file.owner.clone());
+        let head = Head { address, owner, revision: revision.to_owned() };
         let head = serde_json::to_string(&head).map_err(io::Error::other)?;
-        file::replace(&self.path, |to| {
+        file::replace(self.path(), |to| {
             writeln!(to, "{OPENING}{head}")?;
             to.write_all(bytes)
         })?;
@@ -67,7 +100,7 @@ impl LastGood {
     /// # Errors
     /// Why the file cannot be used.
     pub(super) fn read(&self) -> Result<Option<StoredVersion>, String> {
-        let bytes = match fs::read(&self.path) {
+        let bytes = match fs::read(self.path()) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.to_string()),
@@ -77,7 +110,7 @@ impl LastGood {
         let (head, rest) = bytes.split_at(end);
         let head = head.strip_prefix(OPENING.as_bytes()).ok_or(foreign)?;
         let head: Head = serde_json::from_slice(head).map_err(|_| foreign)?;
-        if head.address != self.address {
+        if head.owner != self.file.owner {
             return Err(format!("it is the configuration of {}", head.address));
         }
         Ok(Some(StoredVersion { revision: head.revision, bytes: rest.get(1..).unwrap_or_default().to_vec() }))
@@ -87,27 +120,61 @@ impl LastGood {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::remote::address::ConfigAddress;
+
+    fn last_good(folder: &Path, address: &str) -> LastGood {
+        match ConfigAddress::parse(address.into()) {
+            Ok(ConfigAddress::Remote(address)) => LastGood::new(folder, &address),
+            other => unreachable!("{other:?}"),
+        }
+    }
 
     #[test]
     fn a_version_is_kept_for_its_address_only() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("state");
-        let ours = LastGood::new(&folder, "etcd://a:2379/weir/config");
-        assert_eq!(ours.path(), folder.join("config-etcd-a-2379-weir-config.toml"));
+        let ours = last_good(&folder, "etcd://a:2379/weir/config");
+        let name = "config-etcd-a-2379-weir-config-NAME.toml".replace("NAME", &ours.file.owner);
+        assert_eq!(ours.path(), folder.join(name));
         assert_eq!(ours.read(), Ok(None));
         ours.write("7", b"[upstream]\n\n# end").unwrap();
         assert_eq!(ours.read(), Ok(Some(StoredVersion { revision: "7".into(), bytes: b"[upstream]\n\n# end".into() })));
         ours.write("\"a\"", b"").unwrap();
         assert_eq!(ours.read(), Ok(Some(StoredVersion { revision: "\"a\"".into(), bytes: Vec::new() })));
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
-        let other = LastGood::new(&folder, "etcd://a:2379/weir-config");
+        // Somebody has given the file of one configuration to another one.
+        let other = last_good(&folder, "etcd://a:2379/weir/other");
+        fs::copy(ours.path(), other.path()).unwrap();
         assert_eq!(other.read(), Err("it is the configuration of etcd://a:2379/weir/config".to_owned()));
         for damaged in ["", "[upstream]\n", "# The last good configuration, written by Weir: {}\n"] {
             fs::write(ours.path(), damaged).unwrap();
             assert!(ours.read().is_err(), "{damaged}");
         }
-        let long = LastGood::new(&folder, &format!("https://a/{}", "x".repeat(1000)));
-        long.write("1", b"a").unwrap();
-        assert!(long.read().is_ok_and(|stored| stored.is_some()));
+    }
+
+    #[test]
+    fn addresses_that_look_alike_have_files_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let long = format!("https://a/{}", "x".repeat(1000));
+        let addresses = [
+            "https://a/weir.toml".to_owned(),
+            "https://a/weir.toml?token=hunter2".to_owned(),
+            "https://a/weir.toml?token=hunter3".to_owned(),
+            "etcd://a/eu-west/weir".to_owned(),
+            "etcd://a/eu/west/weir".to_owned(),
+            format!("{long}1"),
+            format!("{long}2"),
+        ];
+        let all: Vec<_> = addresses.iter().map(|address| last_good(folder.path(), address)).collect();
+        for (one, address) in all.iter().zip(&addresses) {
+            one.write("1", address.replace("hunter", "").as_bytes()).unwrap();
+            let versions = one.file.clone().of_versions().path;
+            fs::write(versions.with_extension("json.0123456789abcdef.tmp"), "").unwrap();
+        }
+        for (one, address) in all.iter().zip(&addresses) {
+            assert_eq!(one.read().unwrap().unwrap().bytes, address.replace("hunter", "").as_bytes());
+            let written = fs::read_to_string(one.path()).unwrap();
+            assert!(!written.contains("hunter") && !one.path().display().to_string().contains("hunter"), "{written}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use super::address::{ConfigAddress, RemoteAddress};
 use super::client::Client;
 use super::credentials::RemoteOptions;
 use super::feed::{ConfigFeed, InForce, RemoteFeed, StartNote};
-use super::last_good::LastGood;
+use super::last_good::{LastGood, StateFile};
 use super::origin::OriginSettings;
 use super::version::Version;
 use crate::config::{self, Config, Diagnostics, Origin};
@@ -81,7 +81,7 @@ pub fn open(
     let unreachable = |reason| StartError::Unreachable(format!("{address}: {reason}"));
     let client = Client::new(&address, options).map_err(unreachable)?;
     let settings = OriginSettings::of(&address, options);
-    let last_good = LastGood::new(&state_dir(feed.state_dir.as_deref()), &settings.name);
+    let last_good = LastGood::new(&state_dir(feed.state_dir.as_deref()), &address);
     let fetched = client.fetch();
     let newest = fetched.clone().ok();
     let read = match fetched {
@@ -129,12 +129,12 @@ fn from_disk(
 }
 
 /// The file of the last configurations in force; none without a folder of state.
-fn versions_file(named: Option<&Path>, config: &Path) -> Option<PathBuf> {
+fn versions_file(named: Option<&Path>, config: &Path) -> Option<StateFile> {
     let folder = state_dir(named);
     let is_there = named.is_some() || std::env::var_os("STATE_DIRECTORY").is_some() || folder.is_dir();
     let config = std::path::absolute(config).unwrap_or_else(|_| config.to_owned());
-    let file = LastGood::new(&folder, &config.display().to_string());
-    is_there.then(|| file.path().with_extension("versions.json"))
+    let file = StateFile::new(&folder, &config.display().to_string(), config.as_os_str().as_encoded_bytes());
+    is_there.then(|| file.of_versions())
 }
 
 fn state_dir(named: Option<&Path>) -> PathBuf {
