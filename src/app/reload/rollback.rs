@@ -27,7 +27,7 @@ impl Reloader {
                 let (warnings, difference) = (accepted.config.warnings.clone(), accepted.difference.clone());
                 let restart = self.install(*accepted);
                 self.shared.metrics.reloaded(self.now());
-                self.earlier = Some(origin);
+                self.earlier = Some(origin.clone());
                 let number = version.number;
                 let _ = spawn_blocking(move || text.versions.returned_to(number)).await;
                 log_reloaded(&self.shared, version.revision.as_deref(), &difference);
@@ -37,7 +37,7 @@ impl Reloader {
                     "an earlier configuration is in force, until the newest one changes or is reloaded"
                 );
                 let now = self.now();
-                self.feed.returned(&self.shared.metrics, now, version.revision.as_deref());
+                self.feed.returned(&self.shared.metrics, now, (&origin, version.revision.as_deref()));
                 log_findings(&warnings);
                 ReloadOutcome::Applied { restart, warnings, difference }
             }

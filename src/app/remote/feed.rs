@@ -131,7 +131,7 @@ impl RemoteFeed {
             ),
         }
         metrics.remote_config.in_force(revision);
-        self.write_last_good();
+        self.write_last_good(revision, &self.in_force.bytes);
         let channels = Channels {
             versions: self.offered.clone(),
             reports: self.reports.subscribe(),
@@ -144,9 +144,9 @@ impl RemoteFeed {
         };
     }
 
-    /// Writes the version in force to disk.
-    fn write_last_good(&self) {
-        if let Err(error) = self.last_good.write(&self.in_force.revision, &self.in_force.bytes) {
+    /// Writes a version that is in force to disk.
+    fn write_last_good(&self, revision: &str, bytes: &[u8]) {
+        if let Err(error) = self.last_good.write(revision, bytes) {
             let file = self.last_good.path().display();
             tracing::warn!(%file, %error, "the last good configuration cannot be kept; a start needs its source");
         }
@@ -270,16 +270,24 @@ impl ConfigFeed {
         }
         feed.returned_to = None;
         metrics.remote_config.in_force(&feed.in_force.revision);
-        feed.write_last_good();
+        feed.write_last_good(&feed.in_force.revision, &feed.in_force.bytes);
         feed.report(now, state, Vec::new(), restart);
     }
 
-    /// An operator has returned to the configuration of `revision` at `now`, in place of the newest version.
-    pub(in crate::app) fn returned(&mut self, metrics: &Metrics, now: Timestamp, revision: Option<&str>) {
+    /// An operator has returned to `earlier`, the configuration of `revision`, at `now`, in place of the newest version.
+    pub(in crate::app) fn returned(
+        &mut self,
+        metrics: &Metrics,
+        now: Timestamp,
+        (earlier, revision): (&Origin, Option<&str>),
+    ) {
         let Self::Remote(feed) = self else { return };
         // A configuration that was in force before the source was used has no revision.
         feed.returned_to = Some(revision.unwrap_or("none").into());
         metrics.remote_config.in_force(feed.revision_in_force());
+        if let Origin::Bytes { bytes, .. } = earlier {
+            feed.write_last_good(feed.revision_in_force(), bytes);
+        }
         feed.report(now, RolloutState::Refused, vec![RETURNED.to_owned()], &[]);
     }
 

@@ -41,7 +41,9 @@ fn a_hangup_reads_the_version_again() {
 fn a_rollback_lasts_until_the_source_has_another_version() {
     let (upstream, mut etcd) = (Upstream::start(), Etcd::start());
     etcd.put(KEY, config(&upstream, 1000));
-    let weir = start(&etcd.url(KEY), &["--replica", "a"]);
+    let state = tempfile::tempdir().unwrap();
+    let state = ["--state-dir", state.path().to_str().unwrap()];
+    let weir = start(&etcd.url(KEY), &[&state[..], &["--replica", "a"]].concat());
     let first = etcd.revision(KEY);
     etcd.put(KEY, config(&upstream, 2000));
     let second = etcd.revision(KEY);
@@ -60,6 +62,11 @@ fn a_rollback_lasts_until_the_source_has_another_version() {
     // A version that is read again after an outage does not end the rollback. A newer version does.
     etcd.kill();
     weir.wait_until("an outage", || weir.metric(REACHABLE) == 0.0);
+    // Nor does a process that starts during the outage.
+    let other = start(&etcd.url(KEY), &[&state[..], &["--replica", "b"]].concat());
+    assert_eq!(shown_limit(&other).as_deref(), Some("1000"));
+    assert_eq!(other.metric(REVISION).to_string(), first.to_string());
+    drop(other);
     etcd.restart();
     weir.wait_until("the end of the outage", || weir.metric(REACHABLE) == 1.0);
     assert_eq!(shown_limit(&weir).as_deref(), Some("1000"));
