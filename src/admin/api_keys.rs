@@ -278,8 +278,11 @@ async fn change(admin: &Admin, operator: &Operator, (action, identity, edit, rea
     let (edit_keys, now) = (admin.edit_keys, system_now());
     let target = value!({ "identity": identity, "name": edit.name });
     let EditedKeys { secret, before, after } = spawn_blocking(move || edit_keys(&file, &edit, now)).await??;
-    let [was, owner] =
-        [before, after].map(|owner| owner.map(|owner| ApiKeyOwnerBody::of(&identity, &owner, None, now)));
+    let [was, owner] = {
+        let live = admin.live.load();
+        let uses = live.policy.api_keys().find(|(name, _)| *name == identity).map(|(_, keys)| keys);
+        [before, after].map(|owner| owner.map(|owner| ApiKeyOwnerBody::of(&identity, &owner, uses, now)))
+    };
     let shown = |owner: &Option<ApiKeyOwnerBody>| serde_json::to_value(owner).unwrap_or_default();
     let (before, after) = (shown(&was), shown(&owner));
     let change = Audited { action, limit: None, target, before, after, reason, outcome: None };

@@ -250,7 +250,7 @@ fn an_operator_makes_rotates_and_revokes_keys() {
     let key = made["key"].as_str().unwrap();
     assert_eq!((status, &made["was"], &made["owner"]["plan"]), (200, &Value::Null, &Value::Null), "{made}");
     // The key is in force when the answer arrives.
-    assert_eq!(ask(&weir, key).status, 200);
+    assert_eq!((ask(&weir, key).status, ask(&weir, &old).status), (200, 200));
     let (status, rotated) = send(&weir, "POST", "/v1/apikeys/rotate", &json!({ "name": "ACME", "overlap": "1h" }));
     let new = rotated["key"].as_str().unwrap();
     assert_eq!((status, ask(&weir, &old).status, ask(&weir, new).status), (200, 200, 200), "{rotated}");
@@ -264,6 +264,9 @@ fn an_operator_makes_rotates_and_revokes_keys() {
     assert_eq!((status, left["owner"]["keys"].as_array().unwrap().len(), ask(&weir, &old).status), (200, 1, 401));
     let (status, gone) = send(&weir, "DELETE", "/v1/apikeys?identity=partner&name=ACME&reason=left", &Value::Null);
     assert_eq!((status, &gone["owner"], ask(&weir, new).status), (200, &Value::Null, 401));
+    for owner in [&rotated["was"], &rotated["owner"], &left["was"], &left["owner"], &gone["was"]] {
+        assert!(owner["keys"][0]["last_used"].is_string(), "{owner}");
+    }
     for (method, target, body, status) in [
         ("POST", "/v1/apikeys", json!({ "name": "API" }), 409),
         ("POST", "/v1/apikeys", json!({ "name": "a|b" }), 400),
@@ -280,7 +283,7 @@ fn an_operator_makes_rotates_and_revokes_keys() {
     let actions: Vec<_> = lines.iter().map(|line| line["action"].as_str().unwrap()).collect();
     assert_eq!(actions, ["new_key", "rotate_key", "revoke_key", "revoke_key"]);
     assert_eq!((&lines[0]["target"]["name"], &lines[0]["reason"]), (&json!("API"), &json!("order 7")));
-    assert_eq!((&lines[3]["before"]["name"], &lines[3]["after"]), (&json!("ACME"), &Value::Null));
+    assert_eq!((&lines[3]["before"], &lines[3]["after"]), (&gone["was"], &Value::Null));
     for key in [&old, key, new] {
         assert!(!shows(&weir, key), "{key}");
     }
