@@ -204,8 +204,8 @@ fn key(text: &str) -> Result<Key, String> {
             "uri" | "document_uri" => ("path".to_owned(), true),
             "request_method" => ("method".to_owned(), true),
             "request_uri" => {
-                key.differences.push("the part `path` is without the query".to_owned());
-                ("path".to_owned(), true)
+                key.differences.push("the part `uri` has the normalised path".to_owned());
+                ("uri".to_owned(), true)
             }
             "http_host" => {
                 key.differences.push("the part `host` is without the port and in lower case".to_owned());

@@ -124,7 +124,7 @@ fn keys_are_variables_geo_and_map() {
         ("$remote_addr$http_x_key", r#"key = ["ip", "header:x-key"]"#),
         ("${arg_k}", r#"key = ["query:k"]!!2 Differs requests without the values of the key share one budget"#),
         ("$cookie_s$remote_addr", r#"key = ["cookie:s", "ip"]"#),
-        ("$request_uri", r#"key = ["path"]!!2 Differs the part `path` is without the query"#),
+        ("$request_uri", r#"key = ["uri"]!!2 Differs the part `uri` has the normalised path"#),
     ] {
         limited(key, "", report);
     }
