@@ -300,7 +300,11 @@ fn quiet(log: &str) -> String {
         assert!(kill.success());
         let mut said = String::new();
         child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(0));
-        return said;
+        let code = child.wait().unwrap().code();
+        // Another process may have taken the port, and answered in place of this one.
+        if !said.contains("Address already in use") {
+            assert_eq!(code, Some(0), "{said}");
+            return said;
+        }
     }
 }
