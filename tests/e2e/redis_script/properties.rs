@@ -108,7 +108,8 @@ fn step(server: &mut Server, random: &mut Random, limits: &mut [Limit], size: Si
         3 if size != Size::Large && random.one_in(3) => {
             let rule = other_rule(random, &limits[index].rule, size);
             // A store cuts longer debts.
-            if limits[index].state.peek(&rule, 0, now).reset_after_ns < 1 << 53 {
+            let is_short = limits[index].state.peek(&rule, 0, now).reset_after_ns < 1 << 53;
+            if is_short && limits[index].keeps_positions(&rule) {
                 note(|| format!("{} now {rule:?}", limits[index].name));
                 limits[index].rule = rule;
             }
