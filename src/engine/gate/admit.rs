@@ -194,9 +194,6 @@ impl Gate {
             let remote = live.remotes[applied.index].as_ref();
             check.set_remote(remote);
             let delays = matches!(limit.on_limit, OnLimit::Delay(_));
-            if delays {
-                check.enforced = is_enforced(limit, check.check.mode(), check.rule);
-            }
             handling = match handling {
                 Handling::Queued => Handling::Queued,
                 _ if check.check.is_queued => Handling::Queued,

@@ -69,6 +69,7 @@ pub(super) fn select_rule(check: &mut Check<'_>, variant: Variant) -> bool {
     check.check.variant = variant;
     let rule = check.check.applied.limit.allowed.rule(variant);
     check.rule = rule.unwrap_or(check.rule);
+    check.enforced = is_enforced(check.check.limit(), check.check.mode(), check.rule);
     rule.is_some()
 }
 
