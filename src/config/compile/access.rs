@@ -15,7 +15,7 @@ use super::identity::request_header;
 use super::matching::{cover_head, except_paths, matches, path_pattern};
 use super::warnings::{Bypass, of_everyone};
 use crate::config::reader::{Fault, Located, Optional, Problem, Table, did_you_mean, nearest, units};
-use crate::engine::policy::access::{Access, AccessRule, AccessSpec, Requirement, canonical};
+use crate::engine::policy::access::{Access, AccessRule, AccessSpec, Requirement};
 use crate::engine::policy::{Except, Identity, IdentitySource, PathPattern, PlanSource};
 
 /// The most denied paths that an allowed path is compared with, so that the cost is linear in the number of entries.
@@ -95,7 +95,7 @@ pub(super) fn access(root: &Table<'_>, identities: &[String]) -> (Option<Access>
     for (key, rule) in [("deny", AccessRule::Deny), ("allow", AccessRule::Allow)] {
         let entries = table.table(key);
         // Empty while `deny` itself is read.
-        let denied: HashSet<IpNet> = spec.networks.iter().map(|(network, _)| canonical(*network)).collect();
+        let denied: HashSet<IpNet> = spec.networks.iter().map(|(network, _)| *network).collect();
         let denied_paths: Vec<PathPattern> = spec.paths.iter().map(|(path, _)| path.clone()).collect();
         let listed = entries.long_list("ip", units::network);
         if rule == AccessRule::Allow {
@@ -104,7 +104,7 @@ pub(super) fn access(root: &Table<'_>, identities: &[String]) -> (Option<Access>
         for network in listed {
             let name = network.get_ref().to_string();
             let entry = AccessEntry { name: Some(&name), rule, span: network.span() };
-            if entry.is_first(&entries, "ip", canonical(*network.get_ref()), &mut networks) {
+            if entry.is_first(&entries, "ip", *network.get_ref(), &mut networks) {
                 warn_of_opened_network(&entries, &network, &denied);
                 spec.networks.push((network.into_inner(), rule));
             }
@@ -150,7 +150,7 @@ fn warn_of_spellings(root: &Table<'_>, table: &Table<'_>) {
 
 /// Notes an entry of `allow` that opens a part of a denied network.
 fn warn_of_opened_network(allow: &Table<'_>, network: &Located<IpNet>, denied: &HashSet<IpNet>) {
-    let mut around = iter::successors(canonical(*network.get_ref()).supernet(), IpNet::supernet);
+    let mut around = iter::successors(network.get_ref().supernet(), IpNet::supernet);
     if let Some(closed) = around.find(|around| denied.contains(around)) {
         let title = format!("`access.allow.ip`: `{}` opens a part of `{closed}`, which is denied", network.get_ref());
         allow.context.note(Problem::remark("opens_denied", network.span(), title));

@@ -10,7 +10,6 @@ use crate::config::reader::{Fault, Located, Optional, Table, units, whole};
 use crate::config::schema::words;
 use crate::engine::gate::HoldCaps;
 use crate::engine::policy::RefusalLogRules;
-use crate::engine::policy::access::canonical;
 use crate::engine::policy::client_ip::{AddressHeader, ClientIpRules, Prefixes};
 use crate::engine::policy::path::{EncodedSlashes, Fold, PathRules, Slashes};
 use crate::engine::store::Usage;
@@ -77,7 +76,7 @@ fn warn_of_private_networks(table: &Table<'_>, key: &str, trusted: &[Located<IpN
     let all = together(trusted);
     let private: Vec<IpNet> = PRIVATE.iter().filter_map(|network| network.parse().ok()).collect();
     let warn = |network: &Located<IpNet>, what: String| {
-        let what = format!("`{}` {what}: each host in it can choose its address", canonical(*network.get_ref()));
+        let what = format!("`{}` {what}: each host in it can choose its address", *network.get_ref());
         let help = "name the addresses of your proxies only, such as the network of the ingress nodes";
         table.warn(key, network.span(), "trusts_private_network", (what, help));
     };
@@ -85,7 +84,7 @@ fn warn_of_private_networks(table: &Table<'_>, key: &str, trusted: &[Located<IpN
         return; // reported as every address
     }
     for network in trusted {
-        let own = canonical(*network.get_ref());
+        let own = *network.get_ref();
         match private.iter().find(|private| own.contains(*private)) {
             Some(_) if own.prefix_len() == 1 => warn(network, "is half of all addresses".to_owned()),
             Some(private) if own == *private => warn(network, "is a whole private network".to_owned()),
@@ -93,7 +92,7 @@ fn warn_of_private_networks(table: &Table<'_>, key: &str, trusted: &[Located<IpN
             None => {}
         }
     }
-    let entries = || trusted.iter().map(|network| (canonical(*network.get_ref()), network));
+    let entries = || trusted.iter().map(|network| (*network.get_ref(), network));
     for private in private.iter().filter(|private| all.iter().any(|network| network.contains(*private))) {
         let by_one = entries().any(|(own, _)| own.contains(private));
         if let Some((_, first)) = entries().find(|(own, _)| !by_one && private.contains(own)) {

@@ -16,7 +16,7 @@ use crate::config::diagnostics::Help;
 use crate::config::files::unwritable_folder;
 use crate::config::reader::lists::items_of;
 use crate::config::reader::{Located, Problem, Table, did_you_mean, nearest};
-use crate::engine::policy::access::{AccessRule, AccessSpec, canonical};
+use crate::engine::policy::access::{AccessRule, AccessSpec};
 use crate::engine::policy::route::Routes;
 use crate::engine::policy::{
     HostPattern, IdentitySource, KeyPart, Limit, Match, Mode, PathPattern, PlanSource, Policy,
@@ -37,13 +37,13 @@ pub(super) fn of_everyone(
     consequence: &str,
 ) {
     let is_every = |network: &IpNet| network.prefix_len() == 0;
-    let whole: Vec<_> = networks.iter().filter(|network| is_every(&canonical(*network.get_ref()))).collect();
+    let whole: Vec<_> = networks.iter().filter(|network| is_every(network.get_ref())).collect();
     for network in &whole {
         let what = format!("`{}` is every address: {consequence}", network.get_ref());
         table.warn(key, network.span(), code, what);
     }
     if let Some(every) = together(networks).iter().find(|network| whole.is_empty() && is_every(network))
-        && let Some(first) = networks.iter().find(|network| every.contains(&canonical(*network.get_ref())))
+        && let Some(first) = networks.iter().find(|network| every.contains(network.get_ref()))
     {
         let what = format!("`{}` and other entries are together every address: {consequence}", first.get_ref());
         table.warn(key, first.span(), code, what);
@@ -52,7 +52,7 @@ pub(super) fn of_everyone(
 
 /// The networks that the entries are together.
 pub(super) fn together(networks: &[Located<IpNet>]) -> Vec<IpNet> {
-    IpNet::aggregate(&networks.iter().map(|network| canonical(*network.get_ref())).collect())
+    IpNet::aggregate(&networks.iter().map(|network| *network.get_ref()).collect())
 }
 
 /// Warns if Weir could not create the file that `key` names, at `path`.
@@ -230,7 +230,7 @@ pub(super) struct Bypass {
 
 impl Bypass {
     pub(super) fn of(spec: &AccessSpec) -> Self {
-        let networks = spec.networks.iter().map(|(network, rule)| (canonical(*network), *rule));
+        let networks = spec.networks.iter().map(|(network, rule)| (*network, *rule));
         let networks = networks.filter(|(network, rule)| *rule == AccessRule::Deny || network.prefix_len() > 0);
         let networks = IpNet::aggregate(&networks.map(|(network, _)| network).collect());
         let is_every = |network: &IpNet, is_v4| network.prefix_len() == 0 && matches!(network, IpNet::V4(_)) == is_v4;

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use crate::base::fields::decimal;
 use crate::config::diagnostics::{Help, did_you_mean, nearest};
 use crate::config::schema::own_value;
+use crate::engine::policy::access::canonical;
 use crate::transport::net::{ListenAddress, SOCKET_PATH_MAX};
 
 /// An error in a text, without its position.
@@ -103,7 +104,7 @@ pub(in crate::config) fn word_or<T: Clone>(
 /// Parses a network. An address is a network of one address.
 pub(in crate::config) fn network(text: &str) -> Result<IpNet, Fault> {
     if let Ok(address) = text.parse::<IpAddr>() {
-        return Ok(address.into());
+        return Ok(address.to_canonical().into());
     }
     let shape = |_| {
         Fault::new(format!("`{text}` is neither an address nor a network"))
@@ -116,7 +117,8 @@ pub(in crate::config) fn network(text: &str) -> Result<IpNet, Fault> {
         let fault = Fault::new(what).help(did_you_mean(Some(&network.trunc().to_string())));
         return Err(fault.of_row("a network with bits set beyond its prefix"));
     }
-    Ok(network)
+    // Addresses of clients are compared in this form.
+    Ok(canonical(network))
 }
 
 /// Parses an IP address with a port.
@@ -228,9 +230,14 @@ mod tests {
 
     #[test]
     fn networks_and_addresses() {
-        for (text, shown) in
-            [("192.0.2.7", "192.0.2.7/32"), ("10.0.0.0/8", "10.0.0.0/8"), ("::1", "::1/128"), ("fd00::/8", "fd00::/8")]
-        {
+        for (text, shown) in [
+            ("192.0.2.7", "192.0.2.7/32"),
+            ("10.0.0.0/8", "10.0.0.0/8"),
+            ("::1", "::1/128"),
+            ("fd00::/8", "fd00::/8"),
+            ("::ffff:192.0.2.7", "192.0.2.7/32"),
+            ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+        ] {
             assert_eq!(network(text).unwrap().to_string(), shown);
         }
         for text in ["", "10.0.0.1/8", "10.0.0.0/33", "fd00::1/8", "localhost", "10.0.0/8"] {

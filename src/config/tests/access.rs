@@ -58,7 +58,7 @@ allow = { ip = ["203.0.113.7/32", "::ffff:198.51.100.0/120", 5], path = ["/a/{z}
     3 | allow = { ip = ["203.0.113.7/32", "::ffff:198.51.100.0/120", 5], path = ["/a/{z}", "/a/{*z}"], paths = "/b" }
       |                 ^^^^^^^^^^^^^^^^
 
-    error: `access.allow.ip`: `::ffff:198.51.100.0/120` is both denied and allowed
+    error: `access.allow.ip`: `198.51.100.0/24` is both denied and allowed
      --> weir.toml:3:35
       |
     2 | deny = { ip = ["198.51.100.0/24", "198.51.100.1/24", "lan", "198.51.100.0/24", "203.0.113.7"], path = ["internal", "/a/{x}", "/a/{y}"] }
