@@ -6,7 +6,7 @@ use super::lookup::{KeyError, normal, texts};
 use super::state::{Gate, LimitState, Live};
 use crate::base::time::Timestamp;
 use crate::engine::limit::{Algorithm, Allowance, Key, QuotaError, Rate, fixed_window};
-use crate::engine::policy::Limit;
+use crate::engine::policy::{KeyPart, Limit};
 
 /// Units of one charge at most: the largest whole number that every reader of JSON understands (RFC 8259, section 6).
 pub const UNITS_MAX: u64 = (1 << 53) - 1;
@@ -121,8 +121,16 @@ impl Gate {
         units: u64,
     ) -> Result<NamedCharge, ChargeError> {
         let limit = live.policy.limits().get(index).ok_or(KeyError::UnknownLimit)?;
-        let text = |(part, text): (_, String)| {
-            normal(live, index, part, &text).ok_or_else(|| KeyError::BadPart(live.policy.part_name(part).into_owned()))
+        let text = |(part, text): (&KeyPart, String)| {
+            // Callers pass on what their clients send. An error would let a client choose that nothing is charged, so texts
+            // that no request has are one text.
+            let known = match part {
+                KeyPart::Path => normal(live, index, part, text.split('?').next().unwrap_or_default()),
+                _ => normal(live, index, part, &text),
+            };
+            let is_of_client = !matches!(part, KeyPart::Ip | KeyPart::Network { .. } | KeyPart::Route);
+            let unknown = || is_of_client.then(String::new);
+            known.or_else(unknown).ok_or_else(|| KeyError::BadPart(live.policy.part_name(part).into_owned()))
         };
         let texts = limit.key.iter().zip(parts).map(text).collect::<Result<_, _>>()?;
         self.charge_of_texts(live, index, texts, plan, units)

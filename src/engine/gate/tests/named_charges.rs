@@ -392,5 +392,10 @@ async fn keys_are_those_of_requests() {
         gate.charge_of_parts(live, 1, parts, None, 1).map(|charge| charge.key)
     };
     assert_eq!(parts(["7", "/a"]).unwrap(), key("pair", &[("path", "/a"), ("name:seller", "7")]));
-    assert_eq!(parts(["7", "/%zz"]).unwrap_err(), ChargeError::Key(KeyError::BadPart("path".into())));
+    // A caller passes on what its client sends: a query is no part of the path, and all that is no path is one.
+    assert_eq!(parts(["7", "/a?b=%2F"]), parts(["7", "/a"]));
+    assert_ne!(parts(["7", "/%zz"]), parts(["7", "/a"]));
+    for other in ["/a%5Cb", "no path", ""] {
+        assert_eq!(parts(["7", "/%zz"]).unwrap(), parts(["7", other]).unwrap(), "{other}");
+    }
 }
