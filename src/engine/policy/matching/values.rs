@@ -111,7 +111,12 @@ pub(crate) fn in_query(query: Option<&str>, name: &str, several: Repeated) -> Re
 /// Several cookies have this name or a name that some service reads as this one, and `several` refuses that.
 pub(crate) fn in_cookie(fields: Fields<'_>, name: &str, several: Repeated) -> Result<Option<Text>, AmbiguousValue> {
     let lines = || fields.all("cookie");
-    if lines().any(|line| is_split_in_quotes(line, name)) {
+    let is_split = match lines().count() {
+        0 | 1 => lines().any(|line| is_split_in_quotes(line, name)),
+        // Services read them as one line (RFC 9113, section 8.2.3).
+        _ => is_split_in_quotes(&lines().collect::<Vec<_>>().join(&b"; "[..]), name),
+    };
+    if is_split {
         return Err(AmbiguousValue);
     }
     if several == Repeated::Reject {
@@ -423,6 +428,10 @@ mod tests {
             // Python reads `a;b`, and Node `\"a`.
             (&["k=\"a;b\""], First, Err(AmbiguousValue)),
             (&["k=\"\\141;b\""], Last, Err(AmbiguousValue)),
+            // Services read several fields as one line.
+            (&["k=2", "x=\"y", "k=1", "z=\""], Last, Err(AmbiguousValue)),
+            (&["k=\"a", "b\""], Reject, Err(AmbiguousValue)),
+            (&["x=\"y\"", "k=1", "z=\"\""], First, Ok(Some("1"))),
             // Servers read these alike, or not at all.
             (&["k=\"a; j=1"], First, Ok(Some("\"a"))),
             (&["x=\"a; k=1"], First, Ok(Some("1"))),
