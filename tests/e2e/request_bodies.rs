@@ -209,6 +209,26 @@ fn longer_bodies_cost_the_most_or_are_refused() {
     assert_eq!((spent(&weir), upstream.received_count()), (150, count));
 }
 
+/// A body that does not arrive with its head takes the capacity of a waiting request while it is read.
+#[test]
+fn bodies_that_are_awaited_are_bounded() {
+    let upstream = Upstream::start();
+    let tables = limit(POINTER, "") + "\n[hold]\nmax_waiting_bytes_per_client = \"50KiB\"\n";
+    let weir = Weir::start(&upstream, &tables);
+    let begin = |length: usize| {
+        let mut client = connect(&weir);
+        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"));
+        client
+    };
+    let refused = begin(60_000).answer();
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{}", refused.head);
+    assert_eq!(weir.metric("weir_hold_overflow_total"), 1.0);
+    for _ in 0..3 {
+        assert_eq!(begin(40_000).send(vec![b' '; 40_000]).answer().status, 200);
+    }
+    assert_eq!(weir.metric("weir_hold_overflow_total"), 1.0);
+}
+
 #[test]
 fn a_client_is_asked_for_its_body_once() {
     let upstream = Upstream::start();

@@ -70,7 +70,7 @@ impl<'v> RequestContext<'v> {
             if *expects_continue {
                 source.expect_continue();
             }
-            let read = self.read(source, &mut body, need.read_bytes).await;
+            let read = self.read(facts, source, &mut body, need.read_bytes, announced).await;
             let (mut bytes, has_ended) = read.map_err(|failure| self.unread(&failure, *is_grpc))?;
             let facts = Facts { body: Some(&body), ..**facts };
             if has_ended
@@ -92,24 +92,37 @@ impl<'v> RequestContext<'v> {
     /// ended.
     async fn read(
         &self,
+        facts: &Facts<'_>,
         source: &mut dyn Replayed,
         body: &mut RequestBody<'_>,
         bound: u64,
+        announced: Option<u64>,
     ) -> Result<(Vec<u8>, bool), ExchangeError> {
-        let timeouts = &self.config.timeouts;
+        let (timeouts, mut reserved, mut is_full) = (&self.config.timeouts, None, false);
+        let reserve = || {
+            let bytes = usize::try_from(bound.min(announced.unwrap_or(u64::MAX))).unwrap_or(usize::MAX);
+            self.worker.shared.gate.reserve_body(&self.config.running.live, facts, bytes)
+        };
         let (mut bytes, mut piece, mut left) = (Vec::new(), Vec::new(), u64::MAX);
         let (mut deadline, mut pace, mut moved_at) = (Deadline::default(), Pace::default(), self.lately());
         let has_ended = loop {
             let moved = poll_fn(|cx| match source.poll_body(cx, &mut piece, &Encoder::Raw, &mut left) {
                 Poll::Ready(read) => Poll::Ready(Some(read)),
                 Poll::Pending => {
+                    reserved = reserved.take().or_else(&reserve);
+                    is_full = reserved.is_none();
+                    if is_full {
+                        return Poll::Ready(None);
+                    }
                     // The body takes time, so the decision has an instant of its own.
                     self.queried.set(true);
                     self.was_read_ahead.set(true);
                     pace.poll(cx, &mut deadline, moved_at + timeouts.body_idle, timeouts.min_send).map(|()| None)
                 }
             });
-            let has_more = moved.await.ok_or(ExchangeError::ClientTimeout)??;
+            let moved = moved.await;
+            let has_more =
+                moved.ok_or(if is_full { ExchangeError::TooMany } else { ExchangeError::ClientTimeout })??;
             body.push(&piece);
             pace.moved(piece.len() as u64);
             bytes.append(&mut piece);

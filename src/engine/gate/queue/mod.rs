@@ -8,6 +8,7 @@ pub(super) mod wait;
 
 pub(super) mod delay;
 
+pub(super) mod body;
 pub(super) mod capacity;
 pub(super) mod jitter;
 pub(super) mod locked;
