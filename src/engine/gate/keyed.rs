@@ -139,15 +139,15 @@ impl Gate {
     }
 
     /// Charges `extra` units whether they fit or not, at most `max_debt` beyond the limit. A negative number gives units
-    /// back. A limit or a rule that this Weir does not have changes nothing.
+    /// back. A limit that this Weir does not have changes nothing.
     pub fn settle_keyed(&self, live: &Live, of: &KeyedLimit<'_>, extra: i64, max_debt: u64) {
-        let Ok(KeyedRule { state, rule, .. }) = live.keyed(of) else { return };
+        let Ok(KeyedRule { state, rule, .. }) = live.keyed_to_settle(of) else { return };
         state.settle(of.key, rule, extra, max_debt, self.clock.now());
     }
 
     /// Charges units that were charged earlier, of each rate those that still count, at most `max_debt` beyond the limit.
     pub fn settle_keyed_late(&self, live: &Live, of: &KeyedLimit<'_>, late: &LateByRate, max_debt: u64) {
-        let Ok(KeyedRule { state, rule, .. }) = live.keyed(of) else { return };
+        let Ok(KeyedRule { state, rule, .. }) = live.keyed_to_settle(of) else { return };
         let now = self.clock.now();
         let before = state.table.owed(of.key, rule, now);
         state.table.settle_late(of.key, rule, late, max_debt, now);
@@ -203,6 +203,15 @@ fn outcome(
 impl Live {
     /// The limit of a key whose rule has this digest: its override, or else the usual rule or that of a plan.
     fn keyed(&self, of: &KeyedLimit<'_>) -> Result<KeyedRule<'_>, KeyedRefusal> {
+        self.keyed_by(of, |rule| rule.digest() == of.rule)
+    }
+
+    /// As [`Live::keyed`], but while rates change, and two Weirs have different ones, units count under those in force here.
+    fn keyed_to_settle(&self, of: &KeyedLimit<'_>) -> Result<KeyedRule<'_>, KeyedRefusal> {
+        self.keyed(of).or_else(|_| self.keyed_by(of, |_| true))
+    }
+
+    fn keyed_by(&self, of: &KeyedLimit<'_>, is_it: impl Fn(&Algorithm) -> bool) -> Result<KeyedRule<'_>, KeyedRefusal> {
         let applied = self.policy.by_name(of.limit).ok_or(KeyedRefusal::Limit)?;
         let (index, allowed) = (applied.index, &applied.limit.allowed);
         let has_state = self.remotes.get(index).is_some_and(Option::is_none) && !allowed.usual.is_released();
@@ -211,7 +220,7 @@ impl Live {
         let plans = (0..allowed.plans.len()).filter_map(|plan| u16::try_from(plan).ok()).map(Variant::Plan);
         let usual = std::iter::once(Variant::Usual).chain(plans).filter(|_| special.is_none());
         let rules = special.into_iter().chain(usual).filter_map(|variant| Some((variant, allowed.rule(variant)?)));
-        let mut alike = rules.filter(|(_, rule)| rule.digest() == of.rule);
+        let mut alike = rules.filter(|(_, rule)| is_it(rule));
         let (variant, rule) = alike.next().ok_or(KeyedRefusal::Rule)?;
         Ok(KeyedRule { applied, state, variant, rule })
     }

@@ -41,3 +41,23 @@ async fn peers_hear_of_late_units_as_far_as_they_were_charged() {
         assert_eq!((heard, fleet.0[0].balance("x")), (told, balance), "{units}");
     }
 }
+
+/// While rates change, an asker may have another rule than the limiter. Its charges count all the same.
+#[tokio::test(start_paused = true)]
+async fn settlements_under_another_rule_count() {
+    let gate = new_gate();
+    let with = |burst| install(gate, [limit("a", 1, "1h", burst, OnLimit::Reject)], CAPS);
+    let live = with(10);
+    let key = gate.named_charge(live, "a", &pairs_of(&[("header:a", "x")]), None, 0).unwrap().key;
+    let rule = live.policy.by_name("a").unwrap().limit.allowed.usual.digest();
+    let live = with(20);
+    let remaining =
+        || live.states[0].table.peek(key, &live.policy.limits()[0].allowed.usual, 0, gate.clock.now()).remaining;
+    let of = KeyedLimit { limit: "a", key, rule };
+    gate.settle_keyed_late(live, &of, &smallvec![smallvec![LateUnits { units: 7, age_ns: 0 }]], 0);
+    assert_eq!(remaining(), 13);
+    gate.settle_keyed(live, &of, 3, 0);
+    assert_eq!(remaining(), 10);
+    gate.settle_keyed(live, &of, -4, 0);
+    assert_eq!(remaining(), 14);
+}
