@@ -102,12 +102,13 @@ impl Account {
     }
 
     /// The state with the spent units; `None` if the counter has numbers of no state.
-    pub(super) fn spent(&self, rule: &Algorithm, now: Timestamp) -> Option<AnyState> {
+    pub(super) fn spent(&self, rule: &Algorithm) -> Option<AnyState> {
         let Some(counter) = &self.counter else { return Some(AnyState::fresh(rule)) };
+        let at = from_us(counter.at_us);
         if counter.rule == rule.digest() {
-            return AnyState::import(rule, &mut counter.numbers.iter().copied(), from_us(counter.at_us));
+            return AnyState::import(rule, &mut counter.numbers.iter().copied(), at);
         }
-        Some(AnyState::with_spent(rule, &counter.spent, now))
+        Some(AnyState::with_spent(rule, &counter.spent, at))
     }
 }
 

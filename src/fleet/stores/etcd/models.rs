@@ -243,8 +243,7 @@ impl World {
     /// The units that etcd has as spent, and as lent.
     fn counted(&self) -> (u64, u64) {
         let account = self.account(u64::MAX);
-        let (spent, lent) =
-            (account.spent(&self.rule, self.now).unwrap(), account.others.iter().map(|(_, units)| units));
+        let (spent, lent) = (account.spent(&self.rule).unwrap(), account.others.iter().map(|(_, units)| units));
         let left = spent.peek(&self.rule, 0, self.now).remaining;
         (LIMIT - left + spent.over(&self.rule, self.now), lent.sum())
     }

@@ -108,7 +108,7 @@ impl Draft<'_> {
 /// The plan for `wish` at the shared time `now`; `None` if the counter cannot be read.
 pub(super) fn plan(account: &Account, holding: &Holding, wish: &Wish<'_>, now: Timestamp) -> Option<Plan> {
     let (rule, own, now) = (wish.rule, wish.own, account.now(now));
-    let mut draft = Draft { rule, spent: account.spent(rule, now)?, loans: holding.loans.clone(), now, own };
+    let mut draft = Draft { rule, spent: account.spent(rule)?, loans: holding.loans.clone(), now, own };
     holding.reports.iter().for_each(|report| draft.report(report));
     draft.end_loans(wish.ends_all);
     if let Some((units, _)) = wish.borrow {

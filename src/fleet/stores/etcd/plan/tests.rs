@@ -211,6 +211,12 @@ fn another_rule_takes_the_spent_units_over() {
     lab.rule = bucket();
     assert_eq!(lab.transact(1, units(31), now), 0);
     assert_eq!(lab.transact(1, units(30), now), 30);
+    // They come back with time, also if nothing could be lent since.
+    let mut lab = Lab::new(window());
+    assert_eq!(lab.transact(0, units(100), now), 100);
+    lab.rule = bucket();
+    assert_eq!(lab.transact(1, units(1), now), 0);
+    assert_eq!(lab.transact(1, units(100), now.saturating_add_ns(10_000 * SECOND)), 100);
 }
 
 /// The loan of a transaction without an answer belongs to nobody, whether it was made or not.
