@@ -495,3 +495,30 @@ async fn a_delayed_request_begins_after_its_delay() {
         assert_eq!(spent(gate, live), 1025, "{every_ns:?}");
     }
 }
+
+/// A request that passes uncharged, because its store says nothing, gives nothing back either.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_was_not_charged_is_not_settled() {
+    let gate = new_gate();
+    let redis = FakeRedis::new(gate.clock);
+    let stores = [redis.store(OnFailure::Allow)];
+    let by = Some(SettleBy::Header(HeaderName::from_static("x-cost")));
+    let limit = Limit { strategy: Strategy::Redis { store: 0, replicas: 1 }, ..settled(None, by) };
+    let rule = limit.allowed.usual.clone();
+    let live = install_with(gate, [limit], CAPS, &stores);
+    let fields = headers(&[]);
+    for (trouble, left) in [(None, 995), (Some(Unavailable::Down), 995), (None, 990)] {
+        redis.set(trouble, Duration::ZERO);
+        for cost in ["0", "5"] {
+            let mut pass = super::answer(ask(gate, live, &fields), &redis, &fields).await.ok().unwrap();
+            pass.charged.commit(true);
+            let bill = pass.charged.bill();
+            assert_eq!(bill.is_some(), trouble.is_none());
+            if let Some(mut bill) = bill {
+                answer(&mut bill, Answer { field: Some(cost), ..OK });
+            }
+        }
+        let key = gate.secret.key_of_texts(&[], &[], Prefixes::default()).unwrap();
+        assert_eq!(redis.remaining("l", key, &rule), left, "{trouble:?}");
+    }
+}

@@ -199,8 +199,8 @@ impl<C> Batch<'_, C> {
             OnFailure::Reject => return charge.foresee_fallback(why, now),
             OnFailure::Allow => {
                 charge.foresee_fallback(why, now);
-                charge.progress = Progress::Receipt;
-                self.receipts.get_or_insert_default().push((index, Receipt::None));
+                // Without a receipt nothing is settled either.
+                charge.progress = Progress::Taken;
                 return;
             }
         };
