@@ -41,6 +41,28 @@ async fn a_mirror_that_denies_saves_the_call() {
     .await;
 }
 
+/// Another replica gives units back, or an operator there: a mirror that denies hears of it within 10 s.
+#[tokio::test(start_paused = true)]
+async fn a_mirror_that_denies_asks_from_time_to_time() {
+    check(
+        "
+        limit a 1 1h 1 reject redis=3
+        0s  ask r1 a=k
+        1s  elsewhere a=k -1
+        9s  ask r2 a=k
+        9s  calls 1
+        11s ask r3 a=k
+        12s ask r4 a=k
+        12s calls 1
+        > 0s  r1 pass
+        > 9s  r2 Limit 3591s
+        > 11s r3 pass
+        > 12s r4 Limit 3599s
+        ",
+    )
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn all_limits_of_a_request_are_charged_or_none() {
     check(

@@ -20,6 +20,9 @@ use crate::engine::store::lease::{Grant, Leases};
 use crate::engine::store::remote::{Borrowed, RemoteLimit};
 use crate::engine::store::snapshot::blocks::{Emit, Tag};
 
+/// For so long a mirror denies without a question to its store.
+const TRUSTED_NS: u64 = 10_000_000_000;
+
 impl Table {
     /// Overwrites the mirror of `key` with the state that its store had when it was asked at `queried_at`, unless the mirror
     /// is newer. A mirror that does not fit into the table is forgotten.
@@ -39,8 +42,8 @@ impl Table {
     }
 
     /// The denial of a request by the mirror of its key, if the store would deny it too: the mirror has the units of the
-    /// store, and the request can pass only after a known time, or never. Answers to questions before `asked_from` are in
-    /// doubt.
+    /// store, and the request can pass only after a known time, or never. Answers to questions before `asked_from`, and old
+    /// ones, are in doubt: another replica may have given units back.
     pub(in crate::engine::store) fn mirror_denial(
         &self,
         key: Key,
@@ -56,7 +59,8 @@ impl Table {
             Retry::AfterNs(_) => self.mirrors.get().is_some_and(|mirrors| {
                 // Another replica may return what it has borrowed. How often the store is asked is bounded by the lease.
                 let may_come_back = decision.remaining == 0 && mirrors.leases.get().is_some();
-                !may_come_back && mirrors.is_trusted(key, asked_from)
+                let since = asked_from.max(now.saturating_sub_ns(TRUSTED_NS));
+                !may_come_back && mirrors.is_trusted(key, since)
             }),
         };
         is_certain.then_some(decision)
