@@ -223,6 +223,9 @@ impl Gate {
                 && !remote.as_ref().is_some_and(|remote| remote.lends_as(&before))
             {
                 self.end_leases(state, remote.as_ref().is_some_and(|remote| remote.lease.is_some()));
+                if remote.is_none() && limit.allowed.usual.is_released() {
+                    state.table.leave_store();
+                }
             }
             let plan_numbers = state.follow_strategy(limit, || self.metrics.streamed_units(&limit.name));
             let (limit, overrides) = (limit.clone(), Arc::clone(overrides));

@@ -105,9 +105,9 @@ pub struct State {
 }
 
 impl State {
-    /// Releases all units.
-    pub fn clear(&mut self) {
-        self.in_flight = 0;
+    /// Releases all units but `own`.
+    pub fn retain(&mut self, own: u64) {
+        self.in_flight = self.in_flight.min(own);
     }
 }
 

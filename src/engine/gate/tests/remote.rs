@@ -637,6 +637,33 @@ async fn a_mirror_of_requests_in_flight_is_forgotten() {
     assert!(gate.states.lock().unwrap().is_empty(), "no key keeps a limit that is gone");
 }
 
+/// Without the store, requests of other replicas count no more, and those of this process go on.
+#[tokio::test(start_paused = true)]
+async fn requests_in_flight_elsewhere_end_with_the_store() {
+    check(
+        "
+        limit a 1 1h 1 reject concurrency=4 redis=2
+        0ms elsewhere a=k 2
+        0ms ask r1 a=k undo=1min
+        1ms ask r2 a=k undo=1min
+        2ms limit a 1 1h 1 reject concurrency=4
+        3ms ask r3 a=k undo=1min
+        4ms ask r4 a=k undo=1min
+        5ms ask r5 a=k
+        20s ask r6 a=k
+        70s ask r7 a=k
+        > 0ms r1 pass
+        > 1ms r2 pass
+        > 3ms r3 pass
+        > 4ms r4 pass
+        > 5ms r5 Limit release
+        > 20s r6 Limit release
+        > 70s r7 pass
+        ",
+    )
+    .await;
+}
+
 /// With `on_failure = "reject"` no request waits or is delayed while the store is down.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_down_rejects_requests_of_all_kinds() {

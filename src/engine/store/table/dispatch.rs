@@ -374,7 +374,7 @@ impl Table {
     /// Drops every key that is idle at `now`, and returns their number. Locks a few keys at a time.
     pub fn sweep(&self, now: Timestamp) -> usize {
         if let Some(mirrors) = self.mirrors.get() {
-            mirrors.sweep(now, |key| self.end_flights(key));
+            mirrors.sweep(now, |key| self.end_flights(key, 0));
         }
         if let Some(own) = self.own.get() {
             own.sweep(now);

@@ -107,6 +107,14 @@ impl Mirrors {
         self.keys.remove(&key);
     }
 
+    /// Forgets all mirrors, and calls `forgotten` with their keys and the units in flight of this process.
+    pub(super) fn forget_all(&self, forgotten: impl Fn(Key, u64)) {
+        self.keys.retain(|key, _| {
+            forgotten(*key, self.in_flight(*key));
+            false
+        });
+    }
+
     /// Whether the mirror of `key` has the units of the store, as far as this process knows. Replies to questions before
     /// `asked_from` do not have them.
     pub(super) fn is_trusted(&self, key: Key, asked_from: Timestamp) -> bool {

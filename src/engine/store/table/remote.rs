@@ -280,12 +280,19 @@ impl Table {
         (decision, if is_admitted { cost } else { 0 })
     }
 
-    /// Sets the units of `key` in flight to zero: all are of other replicas, whose requests end unheard.
-    pub(super) fn end_flights(&self, key: Key) {
+    /// Forgets requests in flight of other replicas, which end unheard once no store has the limit.
+    pub fn leave_store(&self) {
+        if let Some(mirrors) = self.mirrors.get() {
+            mirrors.forget_all(|key, own| self.end_flights(key, own));
+        }
+    }
+
+    /// Releases the units of `key` in flight but `own`: the others are of other replicas, whose requests end unheard.
+    pub(super) fn end_flights(&self, key: Key, own: u64) {
         if let Kind::Any(keys) = &self.kind {
             _ = keys.states.find(key, |state| {
                 if let AnyState::Concurrency(state) = state {
-                    state.clear();
+                    state.retain(own);
                 }
             });
         }
