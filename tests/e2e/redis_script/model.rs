@@ -28,11 +28,13 @@ impl Limit {
         Self { name: name.to_owned(), rule, handling, state, charges: Vec::new(), adopted }
     }
 
-    /// Whether `limit` too knows the rates of `rule` by their positions, as a server does: no order makes all rates those of
-    /// the state.
+    /// Whether `limit` too knows the rates of `rule` by their positions, as a server does: no rate has been at another one.
     pub fn keeps_positions(&self, rule: &Algorithm) -> bool {
-        let is_known = |rate| self.adopted.rates().iter().any(|was| AnyState::fresh(was).is_of(rate));
-        AnyState::fresh(&self.adopted).is_of(rule) || !rule.rates().iter().all(is_known)
+        let was_elsewhere = |(at, rate)| {
+            let mut others = self.adopted.rates().iter().enumerate().filter(|(other, _)| *other != at);
+            others.any(|(_, was)| AnyState::fresh(was).is_of(rate))
+        };
+        AnyState::fresh(&self.adopted).is_of(rule) || !rule.rates().iter().enumerate().any(was_elsewhere)
     }
 
     fn charge(&self, units: Units) -> RemoteCharge<'_> {

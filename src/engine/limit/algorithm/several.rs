@@ -79,11 +79,11 @@ impl Several {
         Cow::Owned(adopted)
     }
 
-    /// Whether each state is that of the rule at its position. If no order makes it so, rules of the same number are those of
+    /// Whether each state is that of the rule at its position. If no rule has a state, rules of the same number are those of
     /// before with other numbers.
     pub(super) fn is_paired(&self, rules: &<Self as State>::Rule) -> bool {
         let has_state = |rule: &Algorithm| self.states.iter().any(|state| state.is_of(rule));
-        self.is_of(rules) || (self.states.len() == rules.len() && !rules.iter().all(has_state))
+        self.is_of(rules) || (self.states.len() == rules.len() && !rules.iter().any(has_state))
     }
 
     /// Gives each rule the state that it had at another position, the rest of the states to the rest of the rules, and a
@@ -175,7 +175,8 @@ impl State for Several {
     }
 
     fn over(&self, rules: &Self::Rule, now: Timestamp) -> u64 {
-        self.states.iter().zip(rules).map(|(state, rule)| state.over(rule, now)).max().unwrap_or(0)
+        let own = self.under(rules, now);
+        own.states.iter().zip(rules).map(|(state, rule)| state.over(rule, now)).max().unwrap_or(0)
     }
 
     fn idle_at(&self) -> Timestamp {

@@ -68,9 +68,20 @@ fn rates_are_known_by_their_windows() {
             state.remaining(&in_force, 0, at("0s")).iter().map(|rate| rate.units).collect()
         };
         assert_eq!(remaining(&state), expected, "{charged:?} {in_force:?}");
+        let over = state.over(&in_force, at("0s"));
         state.adopt(&in_force, at("0s"));
-        assert_eq!(remaining(&state), expected, "{charged:?} {in_force:?}");
+        let adopted = (remaining(&state), state.over(&in_force, at("0s")));
+        assert_eq!(adopted, (expected.to_vec(), over), "{charged:?} {in_force:?}");
     }
+    // The hour keeps its units beside a new rate, and the minute, whose units are back, has none of it.
+    let (day, both) = (bucket(100, "1day"), algorithm(&format!("{minute} + {hour}")));
+    let in_force = algorithm(&format!("{hour} + {day}"));
+    let mut state = AnyState::fresh(&both);
+    for minutes in 0..3 {
+        assert!(state.admit(&both, 9, at("0s").saturating_add_ns(minutes * 60_000_000_000)).is_admitted());
+    }
+    let remaining: Vec<_> = state.remaining(&in_force, 0, at("3m")).iter().map(|rate| rate.units).collect();
+    assert_eq!(remaining, [4, 100]);
 }
 
 #[test]
