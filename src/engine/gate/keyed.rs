@@ -131,11 +131,8 @@ impl Gate {
         let Ok(KeyedRule { rule, .. }) = live.keyed(of) else { return };
         let now = self.clock.now();
         let since = now.saturating_sub_ns(age_ns);
-        // Units of a window that has ended are back already.
-        if rule.chargeable_from(since, now) <= since {
-            let left = rule.left_of(units, 0, since, now);
-            self.settle_keyed(live, of, i64::try_from(left).unwrap_or(i64::MAX).saturating_neg(), 0);
-        }
+        let left = rule.left_of(units, 0, since, now);
+        self.settle_keyed(live, of, i64::try_from(left).unwrap_or(i64::MAX).saturating_neg(), 0);
     }
 
     /// Charges `extra` units whether they fit or not, at most `max_debt` beyond the limit. A negative number gives units
@@ -203,15 +200,16 @@ fn outcome(
 impl Live {
     /// The limit of a key whose rule has this digest: its override, or else the usual rule or that of a plan.
     fn keyed(&self, of: &KeyedLimit<'_>) -> Result<KeyedRule<'_>, KeyedRefusal> {
-        self.keyed_by(of, |rule| rule.digest() == of.rule)
+        self.keyed_by(of, false)
     }
 
-    /// As [`Live::keyed`], but while rates change, and two Weirs have different ones, units count under those in force here.
+    /// As [`Live::keyed`], but while rates change, and two Weirs have different ones, units count under those in force here,
+    /// if the key can have no others.
     fn keyed_to_settle(&self, of: &KeyedLimit<'_>) -> Result<KeyedRule<'_>, KeyedRefusal> {
-        self.keyed(of).or_else(|_| self.keyed_by(of, |_| true))
+        self.keyed_by(of, true)
     }
 
-    fn keyed_by(&self, of: &KeyedLimit<'_>, is_it: impl Fn(&Algorithm) -> bool) -> Result<KeyedRule<'_>, KeyedRefusal> {
+    fn keyed_by(&self, of: &KeyedLimit<'_>, settles: bool) -> Result<KeyedRule<'_>, KeyedRefusal> {
         let applied = self.policy.by_name(of.limit).ok_or(KeyedRefusal::Limit)?;
         let (index, allowed) = (applied.index, &applied.limit.allowed);
         let has_state = self.remotes.get(index).is_some_and(Option::is_none) && !allowed.usual.is_released();
@@ -220,7 +218,8 @@ impl Live {
         let plans = (0..allowed.plans.len()).filter_map(|plan| u16::try_from(plan).ok()).map(Variant::Plan);
         let usual = std::iter::once(Variant::Usual).chain(plans).filter(|_| special.is_none());
         let rules = special.into_iter().chain(usual).filter_map(|variant| Some((variant, allowed.rule(variant)?)));
-        let mut alike = rules.filter(|(_, rule)| is_it(rule));
+        let is_only = settles && (special.is_some() || !allowed.has_plans());
+        let mut alike = rules.filter(|(_, rule)| is_only || rule.digest() == of.rule);
         let (variant, rule) = alike.next().ok_or(KeyedRefusal::Rule)?;
         Ok(KeyedRule { applied, state, variant, rule })
     }
