@@ -325,7 +325,8 @@ impl Table {
             mirrors.leave(key, *units);
         }
         // Units of a window that has ended are back already.
-        if rule.chargeable_from(*at, now) <= *at {
+        let counts = rule.counts(*at, now);
+        if counts {
             self.settle(key, rule, signed(*units).saturating_neg(), 0, now);
         }
         self.refunded(key, now);
@@ -334,6 +335,7 @@ impl Table {
         }
         match origin {
             Origin::Store(receipt) => remote.store.give_back(receipt.clone()),
+            Origin::Report(_) if !counts => {}
             Origin::Report(reported) => {
                 if units > reported {
                     self.note_returned(key, rule, *units, 1, now);
