@@ -111,11 +111,9 @@ pub(crate) fn in_query(query: Option<&str>, name: &str, several: Repeated) -> Re
 /// Several cookies have this name or a name that some service reads as this one, and `several` refuses that.
 pub(crate) fn in_cookie(fields: Fields<'_>, name: &str, several: Repeated) -> Result<Option<Text>, AmbiguousValue> {
     let lines = || fields.all("cookie");
-    let is_split = match lines().count() {
-        0 | 1 => lines().any(|line| is_split_in_quotes(line, name)),
-        // Services read them as one line (RFC 9113, section 8.2.3).
-        _ => is_split_in_quotes(&lines().collect::<Vec<_>>().join(&b"; "[..]), name),
-    };
+    // Services read several fields as one line (RFC 9113, section 8.2.3).
+    let is_split = lines().any(|line| line.contains(&b'"'))
+        && is_split_in_quotes(&lines().collect::<Vec<_>>().join(&b"; "[..]), name);
     if is_split {
         return Err(AmbiguousValue);
     }
