@@ -220,7 +220,7 @@ fn bodies_that_are_awaited_are_bounded() {
         client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"));
         client
     };
-    let refused = begin(60_000).answer();
+    let refused = begin(60_000).send(vec![b' '; 55_000]).answer();
     assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{}", refused.head);
     assert_eq!(weir.metric("weir_hold_overflow_total"), 1.0);
     for _ in 0..3 {

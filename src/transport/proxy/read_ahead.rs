@@ -70,8 +70,12 @@ impl<'v> RequestContext<'v> {
             if *expects_continue {
                 source.expect_continue();
             }
-            let read = self.read(facts, source, &mut body, need.read_bytes, announced).await;
-            let (mut bytes, has_ended) = read.map_err(|failure| self.unread(&failure, *is_grpc))?;
+            let read = self.read(facts, source, &mut body, need.read_bytes).await;
+            let Some((mut bytes, has_ended)) = read.map_err(|failure| self.unread(&failure, *is_grpc))? else {
+                self.count(ProblemKind::ClientBusy);
+                let detail = "too many requests wait, or too many bytes of them";
+                return Err(LocalReply::new(ProblemKind::ClientBusy, detail, *is_grpc).into());
+            };
             let facts = Facts { body: Some(&body), ..**facts };
             if has_ended
                 && self.config.running.live.policy.asks_for_usage(&facts)
@@ -89,27 +93,24 @@ impl<'v> RequestContext<'v> {
     }
 
     /// Reads until the end of the body, or until more of it changes nothing. Returns the bytes, and whether the body has
-    /// ended.
+    /// ended; `None` if there is no capacity to wait for more.
     async fn read(
         &self,
         facts: &Facts<'_>,
         source: &mut dyn Replayed,
         body: &mut RequestBody<'_>,
         bound: u64,
-        announced: Option<u64>,
-    ) -> Result<(Vec<u8>, bool), ExchangeError> {
+    ) -> Result<Option<(Vec<u8>, bool)>, ExchangeError> {
+        let (gate, live) = (&self.worker.shared.gate, &self.config.running.live);
         let (timeouts, mut reserved, mut is_full) = (&self.config.timeouts, None, false);
-        let reserve = || {
-            let bytes = usize::try_from(bound.min(announced.unwrap_or(u64::MAX))).unwrap_or(usize::MAX);
-            self.worker.shared.gate.reserve_body(&self.config.running.live, facts, bytes)
-        };
         let (mut bytes, mut piece, mut left) = (Vec::new(), Vec::new(), u64::MAX);
         let (mut deadline, mut pace, mut moved_at) = (Deadline::default(), Pace::default(), self.lately());
         let has_ended = loop {
             let moved = poll_fn(|cx| match source.poll_body(cx, &mut piece, &Encoder::Raw, &mut left) {
                 Poll::Ready(read) => Poll::Ready(Some(read)),
                 Poll::Pending => {
-                    reserved = reserved.take().or_else(&reserve);
+                    drop(reserved.take());
+                    reserved = gate.reserve_body(live, facts, bytes.len() + piece.len());
                     is_full = reserved.is_none();
                     if is_full {
                         return Poll::Ready(None);
@@ -121,8 +122,10 @@ impl<'v> RequestContext<'v> {
                 }
             });
             let moved = moved.await;
-            let has_more =
-                moved.ok_or(if is_full { ExchangeError::TooMany } else { ExchangeError::ClientTimeout })??;
+            if is_full {
+                return Ok(None);
+            }
+            let has_more = moved.ok_or(ExchangeError::ClientTimeout)??;
             body.push(&piece);
             pace.moved(piece.len() as u64);
             bytes.append(&mut piece);
@@ -135,7 +138,7 @@ impl<'v> RequestContext<'v> {
             }
             moved_at = time::instant_now();
         };
-        Ok((bytes, has_ended))
+        Ok(Some((bytes, has_ended)))
     }
 
     /// The answer to a request whose body is not read.
