@@ -123,7 +123,7 @@ impl BanFile {
 }
 
 fn read(path: &Path) -> Result<Vec<OperatorBan>, String> {
-    // To open a FIFO would wait.
+    // Opening a FIFO would block.
     if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err("it is not a file".to_owned());
     }
@@ -134,7 +134,7 @@ fn read(path: &Path) -> Result<Vec<OperatorBan>, String> {
     };
     let ban = |(index, line): (usize, &str)| {
         let record =
-            serde_json::from_str::<BanRecord>(line).map_err(|error| format!("no ban, at column {}", error.column()));
+            serde_json::from_str::<BanRecord>(line).map_err(|error| format!("not a ban, at column {}", error.column()));
         record.and_then(BanRecord::ban).map_err(|reason| format!("line {}: {reason}", index + 1))
     };
     text.lines().enumerate().map(ban).collect()
@@ -221,7 +221,7 @@ mod tests {
         for line in ["{\"hunter2\":1}", "{\"until\":{\"hunter2\":1}}", "hunter2"] {
             std::fs::write(&path, line).unwrap();
             let damage = BanFile::open(Some(path.clone()), true).0.damage.unwrap();
-            assert!(damage.starts_with("line 1: no ban, at column ") && !damage.contains("hunter2"), "{damage}");
+            assert!(damage.starts_with("line 1: not a ban, at column ") && !damage.contains("hunter2"), "{damage}");
         }
     }
 }

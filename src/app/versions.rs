@@ -159,7 +159,7 @@ fn read(file: &StateFile) -> Result<Option<History>, String> {
         Err(error) => return Err(error.to_string()),
     };
     let kept: History = serde_json::from_slice(&bytes).map_err(|_| "it is damaged")?;
-    if kept.owner == file.owner { Ok(Some(kept)) } else { Err("it has those of another address".to_owned()) }
+    if kept.owner == file.owner { Ok(Some(kept)) } else { Err("it belongs to another address".to_owned()) }
 }
 
 #[cfg(test)]
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(numbers(&Versions::open(Some(state_file(&file)))), [(1, true)]);
         let other = StateFile { owner: "b".to_owned(), path: file.clone() };
         let other = Versions::open(Some(other));
-        assert_eq!((numbers(&other), other.damage.as_deref()), (vec![], Some("it has those of another address")));
+        assert_eq!((numbers(&other), other.damage.as_deref()), (vec![], Some("it belongs to another address")));
         other.put_in_force("b", String::new(), None, 1);
         let ours = Versions::open(Some(state_file(&file)));
         assert!(ours.earlier(Some(1)).is_err() && ours.damage.is_some());

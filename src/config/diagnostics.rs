@@ -174,7 +174,7 @@ impl Diagnostics {
     pub(super) fn without_details(mut self) -> Self {
         for problem in &mut self.problems {
             let &mut Problem { severity, code, ref span, .. } = problem;
-            let (span, title) = (span.clone(), "this does not apply".to_owned());
+            let (span, title) = (span.clone(), "this override does not apply".to_owned());
             *problem = Problem { severity, code, span, title, ..Problem::default() };
         }
         self

@@ -20,7 +20,7 @@ pub fn read(text: &str) -> Result<Vec<KeyOwner>, String> {
     let mut digests = HashSet::new();
     let owner = |(name, value): (&String, &Value)| {
         if !value.is_table() {
-            return Err("has an entry that is no table".to_owned());
+            return Err("has an entry that is not a table".to_owned());
         }
         let wrong = |what| format!("has an error in `[{}]`: {what}", name.escape_debug());
         let owner = owner(name, value).map_err(wrong)?;

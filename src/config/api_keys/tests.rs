@@ -41,7 +41,7 @@ fn wrong_files_are_explained_and_not_repeated() {
             Ok(1),
         ),
         ("[a]\nx = \n[b]", Err("is not valid TOML at line 2")),
-        ("KEY = 'KEY'", Err("has an entry that is no table")),
+        ("KEY = 'KEY'", Err("has an entry that is not a table")),
         ("[a]\nkey = 'KEY'", Err("has an error in `[a]`: an unknown key; there can be `plan`, `disabled`, `keys`")),
         ("[a]\nkeys = 'KEY'", Err("`[a]`: `keys` must be a list of tables")),
         ("[a]\nkeys = ['KEY']", Err("`[a]`: key 1: it must be a table")),
