@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 use std::fs;
-use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -153,11 +152,7 @@ impl Versions {
 
 /// The configurations in a file; `None` without a file.
 fn read(file: &StateFile) -> Result<Option<History>, String> {
-    let bytes = match fs::read(&file.path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error.to_string()),
-    };
+    let Some(bytes) = file.read()? else { return Ok(None) };
     let kept: History = serde_json::from_slice(&bytes).map_err(|_| "it is damaged")?;
     if kept.owner == file.owner { Ok(Some(kept)) } else { Err("it belongs to another address".to_owned()) }
 }

@@ -173,8 +173,8 @@ impl Diagnostics {
     /// Shows the positions of problems, without what is wrong there.
     pub(super) fn without_details(mut self) -> Self {
         for problem in &mut self.problems {
-            let &mut Problem { severity, code, ref span, .. } = problem;
-            let (span, title) = (span.clone(), "this override does not apply".to_owned());
+            let Problem { severity, code, span, .. } = std::mem::take(problem);
+            let title = "this override does not apply".to_owned();
             *problem = Problem { severity, code, span, title, ..Problem::default() };
         }
         self

@@ -1,7 +1,7 @@
 //! Returns to an earlier configuration. The file of the configuration is not written, and stays as it is.
 //!
-//! The earlier configuration is in force until the file changes, an operator asks for a reload, or the process ends; of a remote one,
-//! also after a start while its source is down.
+//! The earlier configuration is in force until the file changes, an operator asks for a reload, or the process ends; of a
+//! remote one, also after a start while its source is down.
 
 use std::sync::Arc;
 

@@ -58,6 +58,18 @@ impl StateFile {
         Self { path: folder.join(format!("config-{plain}-{owner}.toml")), owner }
     }
 
+    /// Its bytes; `None` if it is not there.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub(in crate::app) fn read(&self) -> Result<Option<Vec<u8>>, String> {
+        match fs::read(&self.path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
     /// The file of the last configurations in force.
     pub(super) fn of_versions(self) -> Self {
         Self { path: self.path.with_extension("versions.json"), ..self }
@@ -100,11 +112,7 @@ impl LastGood {
     /// # Errors
     /// Why the file cannot be used.
     pub(super) fn read(&self) -> Result<Option<StoredVersion>, String> {
-        let bytes = match fs::read(self.path()) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error.to_string()),
-        };
+        let Some(bytes) = self.file.read()? else { return Ok(None) };
         let foreign = "it is not a file that Weir wrote for this address";
         let end = bytes.iter().position(|byte| *byte == b'\n').ok_or(foreign)?;
         let (head, rest) = bytes.split_at(end);

@@ -76,7 +76,7 @@ fn warn_of_private_networks(table: &Table<'_>, key: &str, trusted: &[Located<IpN
     let all = together(trusted);
     let private: Vec<IpNet> = PRIVATE.iter().filter_map(|network| network.parse().ok()).collect();
     let warn = |network: &Located<IpNet>, what: String| {
-        let what = format!("`{}` {what}: each host in it can choose its address", *network.get_ref());
+        let what = format!("`{}` {what}: each host in it can choose its address", network.get_ref());
         let help = "name the addresses of your proxies only, such as the network of the ingress nodes";
         table.warn(key, network.span(), "trusts_private_network", (what, help));
     };
@@ -84,18 +84,18 @@ fn warn_of_private_networks(table: &Table<'_>, key: &str, trusted: &[Located<IpN
         return; // reported as every address
     }
     for network in trusted {
-        let own = *network.get_ref();
+        let own = network.get_ref();
         match private.iter().find(|private| own.contains(*private)) {
             Some(_) if own.prefix_len() == 1 => warn(network, "is half of all addresses".to_owned()),
-            Some(private) if own == *private => warn(network, "is a whole private network".to_owned()),
+            Some(private) if own == private => warn(network, "is a whole private network".to_owned()),
             Some(private) => warn(network, format!("contains the whole private network `{private}`")),
             None => {}
         }
     }
-    let entries = || trusted.iter().map(|network| (*network.get_ref(), network));
+    let entries = || trusted.iter().map(|network| (network.get_ref(), network));
     for private in private.iter().filter(|private| all.iter().any(|network| network.contains(*private))) {
         let by_one = entries().any(|(own, _)| own.contains(private));
-        if let Some((_, first)) = entries().find(|(own, _)| !by_one && private.contains(own)) {
+        if let Some((_, first)) = entries().find(|(own, _)| !by_one && private.contains(*own)) {
             warn(first, format!("and other entries are together the whole private network `{private}`"));
         }
     }

@@ -1,14 +1,41 @@
-//! The account that a charge was made to. A charge may be settled long after it was made: then the rule of the newest policy
-//! is in force for its key.
+//! Settlements, and the account that a charge was made to. A charge may be settled long after it was made: then the rule of
+//! the newest policy is in force for its key.
 
 use std::sync::Arc;
 
 use super::check::Checked;
+use super::named_charge::UNITS_MAX;
 use super::state::LimitState;
 use crate::base::time::Timestamp;
 use crate::engine::limit::{Algorithm, Key};
 use crate::engine::policy::Variant;
 use crate::engine::store::{Charge, Receipt};
+
+/// The largest debt of a key, whatever a service reports: giving [`UNITS_MAX`] back ends it.
+const DEBT_MAX: u64 = UNITS_MAX / 2;
+
+impl LimitState {
+    /// Charges `extra` units that no limit decides: at most `max_debt` beyond the limit, here and in the store. A negative
+    /// number gives units back, and wakes a request that waits for them. Returns the units that are charged or, if negative,
+    /// given back.
+    pub(super) fn settle(&self, key: Key, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
+        let most = UNITS_MAX.cast_signed();
+        let (extra, max_debt) = (extra.clamp(-most, most), max_debt.min(DEBT_MAX));
+        let charged = self.table.settle(key, rule, extra, max_debt, now);
+        self.report(key, rule, charged, now);
+        self.refusal_log.charged(&self.name, key, charged, now);
+        if let Some(remote) = &*self.remote.load() {
+            self.table.tell(remote, key, rule, (extra, extra), max_debt, now);
+            if extra < 0 {
+                self.table.refunded(key, now);
+            }
+        }
+        if extra < 0 {
+            self.queues.wake_front(key);
+        }
+        charged
+    }
+}
 
 /// The account of a charge.
 #[derive(Clone, Debug)]
@@ -65,13 +92,13 @@ impl Account {
 
     /// Corrects a charge of `charged` units to `owed` units. At most `max_debt` units are charged beyond the limit. Returns the
     /// units that are charged or, if negative, given back.
-    pub(super) fn correct(&self, (owed, charged): (u64, u64), max_debt: u64) -> i64 {
+    pub(super) fn correct(&self, (owed, charged): (u64, u64), max_debt: u64, now: Timestamp) -> i64 {
         let difference = i128::from(owed) - i128::from(charged);
         let extra = i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX });
         if extra == 0 {
             return 0;
         }
         let Self { state, key, .. } = self;
-        self.in_force(|rule| state.settle(*key, rule, extra, max_debt, state.clock.now())).unwrap_or(0)
+        self.in_force(|rule| state.settle(*key, rule, extra, max_debt, now)).unwrap_or(0)
     }
 }

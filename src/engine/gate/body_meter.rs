@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::account::Account;
 use super::state::LimitState;
 use crate::base::fields::Fields;
+use crate::engine::limit::Algorithm;
 use crate::engine::policy::Limit;
 use crate::engine::units::{BodyUnits, Form, UnitReaders, Unreadable};
 
@@ -73,19 +74,14 @@ impl RunningCharge {
         if extra == 0 {
             return true;
         }
-        let (debt, &Account { ref state, key, .. }) = (self.debt, &self.account);
+        let Account { ref state, key, .. } = self.account;
         let now = state.clock.now();
-        let fits = self.account.in_force(|rule| {
-            let room = rule.capacity().saturating_add(debt).saturating_sub(state.table.owed(key, rule, now));
-            let fits = extra <= room;
-            if fits {
-                state.settle(key, rule, i64::try_from(extra).unwrap_or(i64::MAX), u64::MAX, now);
-            }
-            fits
-        });
-        if fits == Some(false) {
+        let most = |rule: &Algorithm| rule.capacity().saturating_add(self.debt);
+        let room = |rule: &Algorithm| most(rule).saturating_sub(state.table.owed(key, rule, now));
+        if self.account.in_force(room).is_some_and(|room| extra > room) {
             return false;
         }
+        self.account.correct((named, self.charged), u64::MAX, now);
         self.charged = named;
         true
     }

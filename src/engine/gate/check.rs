@@ -124,14 +124,8 @@ impl Live {
             let (state, limit) = (&self.states[applied.index], applied.limit);
             let check = LimitCheck { state, applied, variant: Variant::Usual, is_queued: false, percentile: 0 };
             let (rule, cost) = (&limit.allowed.usual, limit.cost.units(facts));
-            checks.push(Charge::new(
-                &state.table,
-                Key::default(),
-                rule,
-                cost,
-                is_enforced(limit, limit.mode, rule),
-                check,
-            ));
+            let enforced = is_enforced(limit, limit.mode, rule);
+            checks.push(Charge::new(&state.table, Key::default(), rule, cost, enforced, check));
         });
         if let Some(cost) = facts.cost {
             checks.charges_mut().iter_mut().for_each(|check| check.cost = cost);

@@ -124,13 +124,12 @@ impl Gate {
         let text = |(part, text): (&KeyPart, String)| {
             // Callers pass on what their clients send. An error would let a client choose that nothing is charged, so texts
             // that no request has are one text.
-            let known = match part {
-                KeyPart::Path => normal(live, index, part, text.split('?').next().unwrap_or_default()),
-                _ => normal(live, index, part, &text),
-            };
             let is_of_client = !matches!(part, KeyPart::Ip | KeyPart::Network { .. } | KeyPart::Route);
-            let unknown = || is_of_client.then(String::new);
-            known.or_else(unknown).ok_or_else(|| KeyError::BadPart(live.policy.part_name(part).into_owned()))
+            let path = if *part == KeyPart::Path { text.split('?').next() } else { None };
+            let known = normal(live, index, part, path.unwrap_or(&text));
+            known
+                .or_else(|| is_of_client.then(String::new))
+                .ok_or_else(|| KeyError::BadPart(live.policy.part_name(part).into_owned()))
         };
         let texts = limit.key.iter().zip(parts).map(text).collect::<Result<_, _>>()?;
         self.charge_of_texts(live, index, texts, plan, units)

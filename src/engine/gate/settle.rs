@@ -14,42 +14,14 @@ use super::account::Account;
 use super::adaptation::{self, ServiceOutcome};
 use super::body_meter::{BodyMeter, RunningCharge};
 use super::check::Checked;
-use super::named_charge::UNITS_MAX;
 use super::standing::Standing;
 use super::state::LimitState;
 use crate::base::fields::{Fields, decimal};
 use crate::base::telemetry::RequestRecord;
 use crate::base::time::{self, Timestamp};
-use crate::engine::limit::{Algorithm, Key};
 use crate::engine::policy::{AfterResponse, Mode, Settle, SettleBy};
 use crate::engine::store::{Charge, Receipt};
 use crate::engine::units::{BodyUnits, UnitReaders};
-
-/// The largest debt of a key, whatever a service reports: giving [`UNITS_MAX`] back ends it.
-const DEBT_MAX: u64 = UNITS_MAX / 2;
-
-impl LimitState {
-    /// Charges `extra` units that no limit decides: at most `max_debt` beyond the limit, here and in the store. A negative
-    /// number gives units back, and wakes a request that waits for them. Returns the units that are charged or, if negative,
-    /// given back.
-    pub(super) fn settle(&self, key: Key, rule: &Algorithm, extra: i64, max_debt: u64, now: Timestamp) -> i64 {
-        let most = UNITS_MAX.cast_signed();
-        let (extra, max_debt) = (extra.clamp(-most, most), max_debt.min(DEBT_MAX));
-        let charged = self.table.settle(key, rule, extra, max_debt, now);
-        self.report(key, rule, charged, now);
-        self.refusal_log.charged(&self.name, key, charged, now);
-        if let Some(remote) = &*self.remote.load() {
-            self.table.tell(remote, key, rule, (extra, extra), max_debt, now);
-            if extra < 0 {
-                self.table.refunded(key, now);
-            }
-        }
-        if extra < 0 {
-            self.queues.wake_front(key);
-        }
-        charged
-    }
-}
 
 /// The terms on which one charge is settled.
 #[derive(Debug)]
@@ -100,7 +72,8 @@ impl Drop for Meter {
 }
 
 impl Terms {
-    /// The terms of `charge`, which was made at `now`. `None` if the charge stays as it is.
+    /// The terms of `charge`, which was made at `now`. `None` if the charge stays as it is. A delayed request may leave before
+    /// it begins.
     pub(super) fn of<'l, C: Checked<'l>>(charge: &Charge<'_, C>, now: Timestamp) -> Option<Box<Self>> {
         let (limit, rule) = (charge.check.limit(), charge.rule);
         let cost = charge.charged();
@@ -178,7 +151,9 @@ impl Terms {
     /// Gives back the units that were charged while the request ran, and stops the task.
     pub(super) fn undo(&mut self, account: &Account) {
         let charged = self.meter.take().map_or(self.grown, |meter| meter.metered.charged.load(Ordering::Relaxed));
-        account.correct((0, charged), 0);
+        if charged > 0 {
+            account.correct((0, charged), 0, account.state.clock.now());
+        }
     }
 }
 
@@ -195,7 +170,7 @@ impl Meter {
                 ticks.tick().await;
                 let due = elapsed_ms(began, time::instant_now()).saturating_sub(cost);
                 let before = so_far.due.swap(due, Ordering::Relaxed);
-                let charged = account.correct((due, before), max_debt);
+                let charged = account.correct((due, before), max_debt, account.state.clock.now());
                 so_far.charged.fetch_add(charged.unsigned_abs(), Ordering::Relaxed); // time does not run backwards
             }
         });
@@ -240,8 +215,11 @@ impl BillItem {
     fn correct(&mut self, owed: u64, max_debt: u64) {
         let Self { account, terms, receipt, .. } = &*self;
         let charged = terms.charged();
-        if owed >= charged || !receipt.is_over(&account.rule, account.at, &account.state.clock) {
-            account.correct((owed, charged), max_debt);
+        if owed != charged {
+            let now = account.state.clock.now();
+            if owed > charged || !receipt.is_over(&account.rule, account.at, now) {
+                account.correct((owed, charged), max_debt, now);
+            }
         }
         self.cost = owed;
     }

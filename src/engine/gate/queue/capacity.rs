@@ -40,7 +40,7 @@ pub(in crate::engine::gate) struct HoldCapacity {
 
 /// Capacity for one waiting request, released on drop.
 #[derive(Debug)]
-pub(in crate::engine::gate) struct Reservation<'g> {
+pub struct Reservation<'g> {
     capacity: &'g HoldCapacity,
     footprint: Footprint,
 }

@@ -100,3 +100,15 @@ async fn the_answer_at_zero_is_configured() {
         assert_eq!(counted, if cause.is_some() { [1, 0] } else { [0, 1] });
     }
 }
+
+/// A rule without units, such as that of a plan, leaves nothing to wait for.
+#[tokio::test(start_paused = true)]
+async fn a_plan_without_units_is_not_delayed() {
+    let slow_down = SlowDown { step_ns: 1000, max_ns: 1000 };
+    let mut limit = limit("a", 1, "1s", 1, OnLimit::Delay(DelayRule { slow_down, max_waiting: 10 }));
+    let none = limit.allowed.usual.scaled(Scale { numerator: 0, denominator: 1 }).unwrap();
+    limit.allowed.plans.push(("none".into(), Some(none)));
+    let (gate, live) = started(limit);
+    assert!(matches!(ask(gate, live, &headers(&["a=k", "x-plan=none"])), Step::Refuse(_)));
+    assert!(matches!(ask(gate, live, &headers(&["a=k"])), Step::Pass(_)));
+}

@@ -157,7 +157,7 @@ async fn undoing_a_long_request_gives_back_what_it_was_charged() {
     assert_eq!(spent(gate, live), 990);
 }
 
-/// A charge that is settled after its window gives the next window nothing, here and in a store.
+/// A charge that is settled or given back after its window gives the next window nothing, here and in a store.
 #[tokio::test(start_paused = true)]
 async fn a_window_gets_no_units_of_the_one_before() {
     let from_first = Rate { count: 1000, period_ns: ns("10s") };
@@ -172,12 +172,16 @@ async fn a_window_gets_no_units_of_the_one_before() {
         (from_first, "9s", "21s"),
     ];
     for (rule, early, late) in rows {
-        for (after, is_remote) in [(early, false), (late, false), (early, true), (late, true)] {
+        let cases = [early, late].into_iter().flat_map(|after| [false, true].map(|remote| (after, remote)));
+        for (after, is_remote, is_refund) in
+            cases.flat_map(|(after, remote)| [false, true].map(|one| (after, remote, one)))
+        {
             let gate = gate_of(Clock::start_at(AN_HOUR_BEGINS));
             let redis = FakeRedis::new(gate.clock);
             let stores = [redis.store(OnFailure::Split)];
             let by = Some(SettleBy::Header(HeaderName::from_static("x-cost")));
-            let mut limit = Limit { allowed: Allowed::to_all(rule.clone()), ..settled(None, by) };
+            let counts = is_refund.then(|| of(300, 399));
+            let mut limit = Limit { allowed: Allowed::to_all(rule.clone()), ..settled(counts, by) };
             if is_remote {
                 limit.strategy = Strategy::Redis { store: 0, replicas: 1 };
             }
@@ -194,8 +198,9 @@ async fn a_window_gets_no_units_of_the_one_before() {
             answer(&mut first, Answer { field: Some("0"), ..OK });
             drop((first, next));
             let key = gate.secret.key_of_texts(&[], &[], Prefixes::default()).unwrap();
-            let left = if is_remote { redis.remaining("l", key, &rule) } else { 1000 - spent(gate, live) };
-            assert_eq!(left, 998, "{rule:?} {after} {is_remote}");
+            let here = live.states[0].table.peek(key, &rule, 0, gate.clock.now()).remaining;
+            let there = if is_remote { redis.remaining("l", key, &rule) } else { here };
+            assert_eq!((here, there), (998, 998), "{rule:?} {after} {is_remote} {is_refund}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::base::time::{Clock, Timestamp};
+use crate::base::time::Timestamp;
 use crate::engine::limit::{Algorithm, AnyReceipt, Decision, sketch, token_bucket};
 use crate::engine::store::backend::RemoteReceipt;
 use crate::engine::store::lease::Taken;
@@ -28,10 +28,10 @@ pub enum Receipt {
 impl Receipt {
     /// Whether the charge, which was made at `at` under `rule`, is in windows that have ended, so that none of its units can
     /// come back. Of windows in a store that begin with a request, it knows the length only.
-    pub fn is_over(&self, rule: &Algorithm, at: Timestamp, clock: &Clock) -> bool {
+    pub fn is_over(&self, rule: &Algorithm, at: Timestamp, now: Timestamp) -> bool {
         match self {
-            Self::Any(charge) => charge.1.is_over(&charge.0, at, clock.now()),
-            Self::Remote(_) | Self::Lease(_) => !rule.counts(at, clock.now()),
+            Self::Any(charge) => charge.1.is_over(&charge.0, at, now),
+            Self::Remote(_) | Self::Lease(_) => !rule.counts(at, now),
             Self::None | Self::Bucket(..) | Self::Sketch(_) => false,
         }
     }
