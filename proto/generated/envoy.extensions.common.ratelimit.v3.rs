@@ -8,6 +8,9 @@ pub struct RateLimitDescriptor {
     /// The units of this descriptor; 0 looks and charges nothing.
     #[prost(message, optional, tag = "3")]
     pub hits_addend: ::core::option::Option<u64>,
+    /// Gives the units of this descriptor back.
+    #[prost(bool, tag = "4")]
+    pub is_negative_hits: bool,
 }
 /// Nested message and enum types in `RateLimitDescriptor`.
 pub mod rate_limit_descriptor {

@@ -86,9 +86,11 @@ fn a_rate_follows_the_latency_of_its_service() {
     std::fs::write(weir.config_file(), Weir::config(&upstream, "", &limit("40/s"))).unwrap();
     weir.signal("HUP");
     weir.wait_for_lines("\"reloaded\"", 1);
-    assert_eq!(weir.metric(&a), known);
+    // The last requests of the load may change the rate by one more step.
+    let kept = weir.metric(&a);
+    assert!((kept - known).abs() < 0.05, "{kept} {known}");
     let limit: f64 = Client::connect(weir.address()).get("/").header("x-ratelimit-limit").unwrap().parse().unwrap();
-    assert!((limit - 40.0 * known).abs() <= 1.0, "{limit} {known}");
+    assert!((limit - 40.0 * kept).abs() <= 1.0, "{limit} {kept}");
 }
 
 /// Failures, and waits for a connection, lower the rate of the limits that follow them.

@@ -90,6 +90,7 @@ type RuleAt = (Range<usize>, DescriptorRule);
 fn domain(table: &Table<'_>, policy: Option<&Policy>) -> Option<(Box<str>, RuleAt)> {
     let (domain, plan) = (table.text("domain"), table.text_at("plan"));
     let accepts_limit = table.switch("accept_limit") == Some(true);
+    let is_reported = table.switch("apply_on_stream_done") == Some(true);
     let (span, rule) = rule(table, descriptor_entries(table), plan, policy)?;
     if let Some(policy) = policy.filter(|_| accepts_limit) {
         let fault = match &rule.limits[..] {
@@ -100,7 +101,7 @@ fn domain(table: &Table<'_>, policy: Option<&Policy>) -> Option<(Box<str>, RuleA
             table.fault_at("accept_limit", fault);
         }
     }
-    Some((domain?.into(), (span, DescriptorRule { accepts_limit, ..rule })))
+    Some((domain?.into(), (span, DescriptorRule { accepts_limit, is_reported, ..rule })))
 }
 
 /// Why the rate of a limit cannot be replaced; `None` if it can. A budget of another rate needs a state that only this
@@ -172,7 +173,7 @@ fn rule(
     }
     let limits = limits.into_iter().collect::<Option<_>>()?;
     let plan = plan.map_or(Some(None), |plan| plan.map(Some))?;
-    Some((table.span(), DescriptorRule { entries, plan, limits, accepts_limit: false }))
+    Some((table.span(), DescriptorRule { entries, plan, limits, accepts_limit: false, is_reported: false }))
 }
 
 fn mapped_limit(

@@ -52,4 +52,6 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("grpc.descriptor.accept_limit", Switch, Toml("false"),
         "Let the `limit` of a descriptor replace the rate of the table's limit: a local window with `on_full = \
          \"reject\"`."),
+    opt("grpc.descriptor.apply_on_stream_done", Switch, Toml("false"),
+        "Charge units that are spent already, as those of Envoy's `apply_on_stream_done`, whether they fit or not."),
 ];

@@ -6,7 +6,7 @@
 use super::named_charge::{ChargeError, NamedCharge, UNITS_MAX};
 use super::state::{Gate, Live};
 use crate::base::time::Timestamp;
-use crate::engine::limit::{Algorithm, Decision};
+use crate::engine::limit::{Algorithm, Decision, Key};
 use crate::engine::policy::Limit;
 
 /// A charge without a request.
@@ -44,39 +44,42 @@ impl Gate {
         if spend.units.unsigned_abs() > UNITS_MAX {
             return Err(ChargeError::Units);
         }
-        Ok(self.correct(live, &charge, spend.units, now))
+        Ok(correct(live, &charge, (spend.units, 0), now))
     }
 
     /// Replaces the `charged` units of a check by the real `cost` of its work: charges the difference, or gives it back. Gives
-    /// back at most the capacity of the limit, because no check charges more.
+    /// back at most the capacity of the limit, because no check charges more. Without `settle`, the whole debt stays.
     pub fn report(&self, live: &Live, charge: &NamedCharge, charged: u64, cost: u64, now: Timestamp) -> Balance {
         let units = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);
-        let capacity = rule_of(live, charge).map_or(0, |(_, rule)| rule.capacity());
+        let capacity = rule_of(live, charge).map_or(0, |(.., rule)| rule.capacity());
         let extra = units(cost).saturating_sub(units(charged)).max(-units(capacity));
-        self.correct(live, charge, extra, now)
-    }
-
-    /// Charges `extra` units to the key of `charge`, or gives them back if the number is negative.
-    pub fn correct(&self, live: &Live, charge: &NamedCharge, extra: i64, now: Timestamp) -> Balance {
-        let Some(((limit, rule), state)) = rule_of(live, charge).zip(live.states.get(charge.limit)) else {
-            return Balance { remaining: None, debt: 0, reset_after_ns: Some(0) };
-        };
-        let key = charge.key;
-        let settle = limit.after.as_ref().and_then(|after| after.settle.as_ref());
-        let max_debt = settle.map_or(0, |settle| settle.max_debt);
-        if extra != 0 {
-            state.settle(key, rule, extra, max_debt, now);
-        }
-        let Decision { remaining, reset_after_ns, .. } = state.table.peek(key, rule, 0, now);
-        let debt = state.table.over(key, rule, now);
-        let reset_after_ns = Some(reset_after_ns).filter(|ns| *ns != Decision::UNKNOWN_NS);
-        Balance { remaining: Some(remaining), debt, reset_after_ns }
+        correct(live, charge, (extra, u64::MAX), now)
     }
 }
 
-/// The limit of a charge, and its rule; `None` if its key has no limit.
-fn rule_of<'l>(live: &'l Live, charge: &NamedCharge) -> Option<(&'l Limit, &'l Algorithm)> {
+/// Charges `extra` units to the key of `charge`, or gives them back if the number is negative. Without `settle`, the
+/// largest debt is `max_debt`.
+pub(super) fn correct(live: &Live, charge: &NamedCharge, (extra, max_debt): (i64, u64), now: Timestamp) -> Balance {
+    let Some(((limit, key, rule), state)) = rule_of(live, charge).zip(live.states.get(charge.limit)) else {
+        return Balance { remaining: None, debt: 0, reset_after_ns: Some(0) };
+    };
+    let settle = limit.after.as_ref().and_then(|after| after.settle.as_ref());
+    let max_debt = settle.map_or(max_debt, |settle| settle.max_debt);
+    if extra != 0 {
+        state.settle(key, rule, extra, max_debt, now);
+    }
+    let Decision { remaining, reset_after_ns, .. } = state.table.peek(key, rule, 0, now);
+    let debt = state.table.over(key, rule, now);
+    let reset_after_ns = Some(reset_after_ns).filter(|ns| *ns != Decision::UNKNOWN_NS);
+    Balance { remaining: Some(remaining), debt, reset_after_ns }
+}
+
+/// The limit of a charge, and its key and rule; `None` if the key has no limit.
+fn rule_of<'l>(live: &'l Live, charge: &'l NamedCharge) -> Option<(&'l Limit, Key, &'l Algorithm)> {
     let applied = live.policy.at(charge.limit)?;
+    if let Some(requested) = &charge.requested {
+        return Some((applied.limit, requested.key, &requested.rule));
+    }
     let variant = live.variant(&applied, charge.key, charge.plan.as_deref());
-    Some((applied.limit, applied.limit.allowed.rule(variant)?))
+    Some((applied.limit, charge.key, applied.limit.allowed.rule(variant)?))
 }

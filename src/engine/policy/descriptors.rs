@@ -33,6 +33,8 @@ pub struct DescriptorRule {
     pub limits: Vec<MappedLimit>,
     /// Whether a descriptor may request another rate. The rule has one limit then.
     pub accepts_limit: bool,
+    /// Whether the units of a descriptor are spent already, so that they are charged whether they fit or not.
+    pub is_reported: bool,
 }
 
 /// The entries that fit one place of a descriptor.
@@ -210,6 +212,7 @@ mod tests {
     #[test]
     fn the_first_rule_that_fits_all_entries_decides() {
         let rule = |entries: &[(&str, &[&str])], limit| DescriptorRule {
+            is_reported: false,
             entries: entries
                 .iter()
                 .map(|(key, values)| EntryPattern {

@@ -1,7 +1,8 @@
 //! `envoy.service.ratelimit.v3.RateLimitService`: decides about the descriptors that Envoy sends for a request.
 //!
 //! All descriptors are charged, or none. A descriptor that no rule fits has no limit. A descriptor may have a rate of its
-//! own, which replaces the configured one if its rule accepts that.
+//! own, which replaces the configured one if its rule accepts that. Units that are spent already, or given back, are no
+//! part of the decision.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -60,6 +61,16 @@ struct Part {
     charges: Range<usize>,
     /// The rate that replaces the configured one.
     requested: Option<RateLimitOverride>,
+    report: Option<Report>,
+}
+
+/// Units that are charged or given back whatever the decision is.
+struct Report {
+    charges: Vec<NamedCharge>,
+    /// The units that are given back.
+    charged: u64,
+    /// The units that are charged, whether they fit or not.
+    cost: u64,
 }
 
 impl Server {
@@ -88,7 +99,7 @@ impl Server {
         Ok(self.rate_limited(watched, &live, &all, &verdict))
     }
 
-    /// The response to a decided request. Operators who watch see the decision.
+    /// The response to a decided request, whose reports are charged here. Operators who watch see the decision.
     fn rate_limited(
         &self,
         watched: Option<WatchedCheck>,
@@ -98,6 +109,12 @@ impl Server {
     ) -> RateLimitResponse {
         if let Some(watched) = watched {
             self.show(watched, live, &all.charges, verdict);
+        }
+        let now = self.gate.clock().now();
+        for Report { charges, charged, cost } in all.parts.iter().filter_map(|part| part.report.as_ref()) {
+            for charge in charges {
+                let _ = self.gate.report(live, charge, *charged, *cost, now);
+            }
         }
         self.rate_limit_response(verdict, &all.parts)
     }
@@ -114,7 +131,7 @@ impl Server {
         }
         let usual = u64::from((*hits_addend).max(1));
         let mut all = DescriptorCharges::default();
-        for RateLimitDescriptor { entries, limit, hits_addend } in descriptors {
+        for RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits } in descriptors {
             let entries: Vec<Entry<'_>> = entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
             let units = hits_addend.unwrap_or(usual).min(UNITS_MAX);
             let rule = live.policy.descriptors.of_domain(domain, &entries);
@@ -122,7 +139,10 @@ impl Server {
             if rule.is_none() {
                 self.checks.rate_limit.unmatched.inc();
             }
-            let own = rule.map(|rule| self.charges(live, rule, &entries, None, units)).transpose()?;
+            // A descriptor whose units are spent already is decided as one that looks.
+            let is_spent = rule.is_some_and(|rule| rule.is_reported);
+            let decided = if is_spent || *is_negative_hits { 0 } else { units };
+            let own = rule.map(|rule| self.charges(live, rule, &entries, None, decided)).transpose()?;
             let mut own = own.unwrap_or_default();
             if let Some(limit) = requested {
                 own = self.with_limit(live, own, limit, &all).map_err(|what| {
@@ -130,9 +150,16 @@ impl Server {
                     Status::invalid_argument(format!("descriptors[{}].limit: {what}", all.parts.len()))
                 })?;
             }
+            let report = (decided < units).then(|| {
+                let (charged, cost) = if *is_negative_hits { (units, 0) } else { (0, units) };
+                Report { charges: own.clone(), charged, cost }
+            });
+            if *is_negative_hits {
+                own.clear();
+            }
             let start = all.charges.len();
             all.charges.append(&mut own);
-            all.parts.push(Part { charges: start..all.charges.len(), requested });
+            all.parts.push(Part { charges: start..all.charges.len(), requested, report });
         }
         Ok(all)
     }

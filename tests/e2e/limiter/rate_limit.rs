@@ -42,7 +42,7 @@ fn descriptor(words: &str, hits: Option<u64>) -> RateLimitDescriptor {
         Entry { key: key.into(), value: value.into() }
     };
     let entries = words.split_whitespace().map(entry).collect();
-    RateLimitDescriptor { entries, limit: None, hits_addend: hits }
+    RateLimitDescriptor { entries, hits_addend: hits, ..RateLimitDescriptor::default() }
 }
 
 pub fn ask(
@@ -179,6 +179,79 @@ on_full = "reject"
         );
     }
     assert_eq!(told(&both([9, 9]).unwrap()), (Code::Ok, vec![(Code::Ok, 7), (Code::Ok, 7)]));
+}
+
+/// Units that are spent already are charged whether they fit or not, so that the next request that looks is refused; units
+/// that are given back are no part of the decision.
+#[test]
+fn spent_units_are_charged_and_units_can_be_given_back() {
+    let tables = r#"
+[[grpc.descriptor]]
+domain = "edge"
+entries = [{ key = "tokens" }]
+limits = { tokens = { "name:tenant" = "{tokens}" } }
+apply_on_stream_done = true
+
+[[grpc.descriptor]]
+domain = "edge"
+entries = [{ key = "tenant" }]
+limits = { tokens = { "name:tenant" = "{tenant}" } }
+
+[[grpc.descriptor]]
+domain = "edge"
+entries = [{ key = "requested" }]
+limits = { windows = { "name:tenant" = "{requested}" } }
+accept_limit = true
+apply_on_stream_done = true
+
+[[limit]]
+name = "tokens"
+key = ["name:tenant"]
+rate = "10/day"
+
+[[limit]]
+name = "windows"
+key = ["name:tenant"]
+rate = "1/day"
+algorithm = "fixed_window"
+align = "first"
+on_full = "reject"
+"#;
+    let upstream = Upstream::start();
+    let weir = start(&upstream, tables);
+    let (admitted, refused) = (|remaining| (Code::Ok, vec![(Code::Ok, remaining)]), (Code::OverLimit, 0));
+    let refused = || (Code::OverLimit, vec![refused]);
+    let look = |words: &str| told(&ask(&weir, 0, &[(words, Some(0))]).unwrap());
+    let give_back = |words: &str, hits, limit| {
+        let back = RateLimitDescriptor { is_negative_hits: true, limit, ..descriptor(words, hits) };
+        told(&ask_about(&weir, 2, vec![back]).unwrap())
+    };
+    // The third charge is beyond what remains. The debt is 2 units.
+    for remaining in [10, 6, 2] {
+        assert_eq!(look("tokens=a"), admitted(remaining));
+        assert_eq!(told(&ask(&weir, 0, &[("tokens=a", Some(4))]).unwrap()), admitted(remaining));
+    }
+    assert_eq!(look("tokens=a"), refused());
+    assert_eq!(give_back("tokens=a", None, None), admitted(0));
+    assert_eq!(look("tokens=a"), refused());
+    assert_eq!(give_back("tenant=a", Some(3), None), admitted(0));
+    assert_eq!(look("tenant=a"), admitted(3));
+    // A charge beyond the capacity.
+    assert_eq!(told(&ask(&weir, 25, &[("tokens=b", None)]).unwrap()), admitted(10));
+    assert_eq!(told(&ask(&weir, 1, &[("tokens=b", None)]).unwrap()), refused());
+    // No more comes back than the limit has.
+    assert_eq!(give_back("tenant=b", Some(u64::MAX), None), admitted(0));
+    assert_eq!(look("tenant=b"), refused());
+    assert_eq!(give_back("tenant=b", Some(10), None), admitted(0));
+    assert_eq!(look("tenant=b"), admitted(4));
+    // By a rate of the descriptor.
+    let limit = Some(RateLimitOverride { requests_per_unit: 5, unit: Unit::Day.into() });
+    let asked = |hits| RateLimitDescriptor { limit, ..descriptor("requested=c", Some(hits)) };
+    for (hits, remaining) in [(0, 5), (4, 5), (0, 1)] {
+        assert_eq!(told(&ask_about(&weir, 0, vec![asked(hits)]).unwrap()), admitted(remaining), "{hits}");
+    }
+    assert_eq!(give_back("requested=c", Some(2), limit), admitted(0));
+    assert_eq!(told(&ask_about(&weir, 0, vec![asked(0)]).unwrap()), admitted(3));
 }
 
 #[test]

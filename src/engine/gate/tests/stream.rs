@@ -10,6 +10,7 @@ use tokio::time::{Instant, advance};
 use super::redis::NoStore;
 use super::{CAPS, MS_NS, answer, ask, facts, headers, hold, install, limit, metrics, ns, pairs_of, policy};
 use crate::base::time::{self, Clock};
+use crate::engine::gate::spend::correct;
 use crate::engine::gate::{Gate, Live, NewestLive, Spend, Step, StreamLedger, Waiting};
 use crate::engine::limit::tests::{algorithm, each_algorithm};
 use crate::engine::limit::{OnFull, Retry};
@@ -83,7 +84,7 @@ impl Node {
     /// Units that remain for a key of the limit `a`, less its debt.
     pub(super) fn balance(&self, key: &str) -> i64 {
         let charge = self.gate.named_charge(self.live, "a", &pairs_of(&[("header:a", key)]), None, 0).unwrap();
-        let balance = self.gate.correct(self.live, &charge, 0, self.gate.clock.now());
+        let balance = correct(self.live, &charge, (0, 0), self.gate.clock.now());
         i64::try_from(balance.remaining.unwrap()).unwrap() - i64::try_from(balance.debt).unwrap()
     }
 
@@ -306,7 +307,7 @@ async fn settlements_count_as_far_as_they_were_made() {
     for (extra, expected) in [(-3, 3), (-30, 10)] {
         let Node { gate, live, ledger, .. } = &mut fleet.0[1];
         let charge = gate.named_charge(live, "a", &pairs_of(&[("header:a", "x")]), None, 0).unwrap();
-        gate.correct(live, &charge, extra, gate.clock.now());
+        correct(live, &charge, (extra, 0), gate.clock.now());
         let told: i64 = ledger.take(gate.clock.now()).limits.iter().flat_map(|of| of.units.clone()).sum();
         assert_eq!((told, fleet.0[1].balance("x")), (extra.max(-7), expected), "{extra}");
     }
@@ -527,7 +528,7 @@ async fn a_newcomer_gets_the_states_of_all_limits() {
         .map(|name| {
             let node = &fleet.0[1];
             let charge = node.gate.named_charge(node.live, name, &pairs_of(&[("header:a", "x")]), None, 0).unwrap();
-            node.gate.correct(node.live, &charge, 0, clock.now()).remaining.unwrap()
+            correct(node.live, &charge, (0, 0), clock.now()).remaining.unwrap()
         })
         .collect();
     assert_eq!(remaining, [4, 4, 6, 4]);
