@@ -156,7 +156,14 @@ fn decide(redis: &Redis, calls: usize, time: Duration) -> f64 {
 /// Takes one unit, and returns whether Redis decided.
 async fn is_decided(worker: &dyn Connections, rule: &Algorithm) -> bool {
     let key = Key { first: 1, second: 2 };
-    let charge = RemoteCharge { limit: "per-ip", key, rule, units: Units::exactly(1), handling: Handling::Enforce };
+    let charge = RemoteCharge {
+        limit: "per-ip",
+        key,
+        rule,
+        units: Units::exactly(1),
+        handling: Handling::Enforce,
+        is_doubted: false,
+    };
     worker.decide(&[charge]).await.outcomes[0].is_ok()
 }
 

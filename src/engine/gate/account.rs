@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::check::Checked;
 use super::named_charge::UNITS_MAX;
+use super::standing::Standing;
 use super::state::LimitState;
 use crate::base::time::Timestamp;
 use crate::engine::limit::{Algorithm, Key};
@@ -82,6 +83,16 @@ impl Account {
         });
         let rule = rule.unwrap_or(&self.rule);
         (rule.number() == self.rule.number()).then(|| act(rule))
+    }
+
+    /// The client's standing with the limit now, for requests of this cost.
+    pub(super) fn standing(&self, cost: u64) -> Option<Standing<'_>> {
+        let Self { ref state, key, .. } = *self;
+        let now = state.clock.now();
+        self.in_force(|rule| {
+            let charge = Charge::new(&state.table, key, rule, cost, true, ());
+            Standing::new(&state.name, &charge, &state.table.peek(key, rule, 0, now), now)
+        })
     }
 
     /// Gives the charge back.

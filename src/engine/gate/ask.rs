@@ -15,7 +15,7 @@ use super::check::{Checked, enforce_rejection, is_refused};
 use super::lease::{self, Refill, Supplied};
 use super::pass::Pass;
 use super::state::{Gate, Live};
-use crate::base::time::{Clock, instant_now};
+use crate::base::time::{Clock, Timestamp, instant_now};
 use crate::engine::policy::{Limit, Mode, OnLimit, Stage};
 use crate::engine::store::backend::{Answers, Handling, RemoteCharge, Unavailable, Units, each};
 use crate::engine::store::{Batch, Borrowed, Call, Charge, RemoteLimit, RemoteStore};
@@ -151,11 +151,15 @@ struct Group<'t> {
 }
 
 /// The open charges by store.
-fn groups<'t, 'l: 't, C: Checked<'l>>(batch: &Batch<'t, C>, open: Opens<'t>) -> SmallVec<[Group<'t>; 1]> {
+fn groups<'t, 'l: 't, C: Checked<'l>>(
+    batch: &Batch<'t, C>,
+    open: Opens<'t>,
+    now: Timestamp,
+) -> SmallVec<[Group<'t>; 1]> {
     let mut groups: SmallVec<[Group<'t>; 1]> = SmallVec::new();
     for open in open {
         let Some(charge) = batch.charges().get(open.index) else { continue };
-        let (store, question) = (&open.remote.store, question(charge, open.call.as_ref()));
+        let (store, question) = (&open.remote.store, question(charge, open.call.as_ref(), now));
         match groups.iter_mut().find(|group| group.store.is(store)) {
             Some(group) => {
                 group.open.push(open);
@@ -167,8 +171,8 @@ fn groups<'t, 'l: 't, C: Checked<'l>>(batch: &Batch<'t, C>, open: Opens<'t>) -> 
     groups
 }
 
-/// Asks all stores at once, and completes the charges with their answers. The request waits since `waits_since`, if it does. Adds those that a store says nothing about to
-/// `unanswered`.
+/// Asks all stores at once, and completes the charges with their answers. The request waits since `waits_since`, if it
+/// does. Adds those that a store says nothing about to `unanswered`.
 async fn ask_stores<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     batch: &mut Batch<'t, C>,
     decider: &D,
@@ -177,7 +181,7 @@ async fn ask_stores<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     clock: Clock,
 ) {
     let queried_at = clock.now();
-    let groups = groups(batch, open);
+    let groups = groups(batch, open, queried_at);
     let (mut open, asked): (SmallVec<[_; 1]>, SmallVec<[_; 1]>) =
         groups.into_iter().map(|Group { store, open, questions }| (open, (store, questions))).unzip();
     // At once, so that what a store has charged is given back if the request ends before another store answers.
@@ -216,12 +220,17 @@ async fn decide<D: Decider>(
     answers.unwrap_or_else(|_| Answers { is_admitted: true, outcomes: questions.iter().map(none).collect() })
 }
 
-/// What a store is asked about `charge`.
-fn question<'t, 'l: 't, C: Checked<'l>>(charge: &Charge<'t, C>, call: Option<&Call<Borrowed>>) -> RemoteCharge<'t> {
+/// What a store is asked about `charge` at `now`.
+fn question<'t, 'l: 't, C: Checked<'l>>(
+    charge: &Charge<'t, C>,
+    call: Option<&Call<Borrowed>>,
+    now: Timestamp,
+) -> RemoteCharge<'t> {
     let (limit, state) = (charge.check.limit(), charge.check.state());
     let handling = if charge.enforced { Handling::Enforce } else { unenforced(limit, charge.check.mode()) };
     let units = call.map_or(Units::exactly(charge.cost), |call| call.units(charge.cost));
-    RemoteCharge { limit: &state.name, key: charge.key, rule: charge.rule, units, handling }
+    let is_doubted = charge.table().is_doubted(charge.key, now);
+    RemoteCharge { limit: &state.name, key: charge.key, rule: charge.rule, units, handling, is_doubted }
 }
 
 /// What follows from a denial by a limit that does not deny the request.

@@ -64,8 +64,9 @@ impl Refill {
 
     /// The question to the store.
     pub fn charge(&self) -> RemoteCharge<'_> {
-        let units = self.call.units(1);
-        RemoteCharge { limit: &self.remote.name, key: self.key, rule: &self.rule, units, handling: Handling::Enforce }
+        let Self { remote, key, rule, call, .. } = self;
+        let (units, handling) = (call.units(1), Handling::Enforce);
+        RemoteCharge { limit: &remote.name, key: *key, rule, units, handling, is_doubted: false }
     }
 
     /// Completes the call with the answer to [`Refill::charge`].

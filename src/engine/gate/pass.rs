@@ -61,6 +61,8 @@ struct OpenCharge {
     receipt: Receipt,
     /// How the charge is settled, if it is.
     terms: Option<Box<Terms>>,
+    /// The cost of a charge whose standing clients see.
+    shown: Option<u64>,
 }
 
 impl<'l> Pass<'l> {
@@ -74,9 +76,12 @@ impl<'l> Pass<'l> {
     pub(super) fn complete(&mut self, now: Timestamp) {
         self.standing = record(&self.charged.checks, now);
         self.charged.is_reported = true;
-        let is_open = |check: &Check<'_>| !check.is_plain() || check.check.applied.limit.after.is_some();
-        if self.charged.checks.charges().iter().any(is_open) {
-            self.charged.open = open(&mut self.charged.checks, false, now);
+        let is_settled = |check: &Check<'_>| check.check.applied.limit.after.is_some();
+        let checks = self.charged.checks.charges();
+        if checks.iter().any(|check| !check.is_plain() || is_settled(check)) {
+            // The answer shows the standing with all limits after a settlement.
+            let all = checks.len() > 1 && checks.iter().any(is_settled);
+            self.charged.open = open(&mut self.charged.checks, all, now);
         }
     }
 
@@ -180,13 +185,14 @@ fn open<'l, C: Checked<'l>>(batch: &mut Batch<'_, C>, all: bool, now: Timestamp)
     for index in 0..batch.charges().len() {
         let Some(charge) = batch.charges().get(index).filter(|charge| charge.is_charged()) else { continue };
         let mut terms = Terms::of(charge, now);
+        let shown = (charge.check.mode() == Mode::Enforce).then_some(charge.cost);
         if all || terms.is_some() {
             let account = Account::of(charge, now);
             if let Some(terms) = terms.as_mut().filter(|_| !is_delayed) {
                 terms.begin(&account, now);
             }
             if let Some(receipt) = batch.take_receipt(index) {
-                open.get_or_insert_default().push(OpenCharge { account, receipt, terms });
+                open.get_or_insert_default().push(OpenCharge { account, receipt, terms, shown });
             }
         }
     }
@@ -253,10 +259,16 @@ impl Charged<'_> {
             return None;
         }
         self.open.as_ref()?.iter().find(|open| open.terms.is_some())?;
-        let item = |OpenCharge { account, receipt, terms }: OpenCharge| {
-            terms.map(|terms| BillItem::new(account, receipt, *terms))
+        let mut others = Vec::new();
+        let item = |OpenCharge { account, receipt, terms, shown }: OpenCharge| {
+            let Some(terms) = terms else {
+                others.extend(shown.map(|cost| (account, cost)));
+                return None;
+            };
+            Some(BillItem::new(account, receipt, *terms))
         };
-        Bill::of(self.open.take()?.into_iter().filter_map(item).collect())
+        let items = self.open.take()?.into_iter().filter_map(item).collect();
+        Bill::of(items, others)
     }
 
     /// Gives all charges back, and wakes the requests that wait for them.
@@ -271,7 +283,7 @@ impl Charged<'_> {
             });
             wake_undone(&self.checks);
         }
-        for OpenCharge { account, receipt, terms } in self.open.take().into_iter().flat_map(|open| *open) {
+        for OpenCharge { account, receipt, terms, .. } in self.open.take().into_iter().flat_map(|open| *open) {
             account.give_back(&receipt);
             if let Some(mut terms) = terms {
                 terms.undo(&account);

@@ -186,6 +186,8 @@ fn elapsed_ms(from: Instant, to: Instant) -> u64 {
 #[derive(Debug)]
 pub struct Bill {
     items: Vec<BillItem>,
+    /// The other charges of the stage whose standing clients see, and their costs.
+    others: Vec<(Account, u64)>,
 }
 
 #[derive(Debug)]
@@ -248,20 +250,6 @@ impl BillItem {
         owed.is_some()
     }
 
-    /// The client's standing with the limit now; `None` if clients do not see it.
-    fn standing(&self) -> Option<Standing<'_>> {
-        let Self { account, terms, .. } = self;
-        if !terms.is_shown {
-            return None;
-        }
-        let Account { ref state, key, .. } = *account;
-        let now = state.clock.now();
-        account.in_force(|rule| {
-            let charge = Charge::new(&state.table, key, rule, terms.cost, true, ());
-            Standing::new(&state.name, &charge, &state.table.peek(key, rule, 0, now), now)
-        })
-    }
-
     /// Settles the charge at the end of the response.
     fn end(&mut self, response_bytes: u64, body: &UnitReaders) {
         if self.is_settled {
@@ -295,29 +283,22 @@ impl BillItem {
 }
 
 impl Bill {
-    /// The bill of `items`; `None` if there are none.
-    pub(super) fn of(items: Vec<BillItem>) -> Option<Self> {
-        (!items.is_empty()).then_some(Self { items })
+    /// The bill of `items`, beside `others`; `None` if there are no items.
+    pub(super) fn of(items: Vec<BillItem>, others: Vec<(Account, u64)>) -> Option<Self> {
+        (!items.is_empty()).then_some(Self { items, others })
     }
 
-    /// Settles charges by the head of the answer to a request that got a connection at `sent`. `standing` is the client's
-    /// standing before; returns it as it is after the settlement.
-    pub fn answered<'s>(
-        &'s mut self,
-        (status, fields): (u16, Fields<'_>),
-        sent: Instant,
-        standing: Option<Standing<'s>>,
-    ) -> Option<Standing<'s>> {
-        let mut standing = standing;
-        for item in &mut self.items {
-            if !item.answered(status, fields, sent) {
-                continue;
-            }
-            let settled: &'s BillItem = item;
-            let before = standing.filter(|standing| !standing.is_of(&settled.account.state));
-            standing = Standing::tightest(before, settled.standing()).or(standing);
+    /// Settles charges by the head of the answer to a request that got a connection at `sent`. Returns the client's standing
+    /// with the tightest limit of the stage afterwards; `None` if no charge is settled, or clients see no limit.
+    pub fn answered(&mut self, (status, fields): (u16, Fields<'_>), sent: Instant) -> Option<Standing<'_>> {
+        let settled =
+            self.items.iter_mut().filter_map(|item| item.answered(status, fields, sent).then_some(())).count();
+        if settled == 0 {
+            return None;
         }
-        standing
+        let items = self.items.iter().filter(|item| item.terms.is_shown).map(|item| (&item.account, item.terms.cost));
+        let others = self.others.iter().map(|(account, cost)| (account, *cost));
+        items.chain(others).filter_map(|(account, cost)| account.standing(cost)).reduce(Standing::tighter)
     }
 
     /// Ends the bill without an answer. Only requests in flight are released.

@@ -1,6 +1,5 @@
 //! A client's standing with one limit: what remains, and how long the next request would wait.
 
-use super::state::LimitState;
 use crate::base::time::Timestamp;
 use crate::engine::limit::tightness::Tightness;
 use crate::engine::limit::{Algorithm, Decision, Retry};
@@ -65,11 +64,6 @@ impl<'l> Standing<'l> {
                 self.cost_ns = self.cost.saturating_mul(rate.interval_ns());
             }
         }
-    }
-
-    /// Whether the standing is with the limit of `state`.
-    pub(super) fn is_of(&self, state: &LimitState) -> bool {
-        *self.limit == *state.name
     }
 
     /// The standing after the request's units have been given back.

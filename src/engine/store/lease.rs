@@ -270,6 +270,13 @@ impl<R> Leases<R> {
         Some(Call { leases: Arc::clone(self), key, want: lease.amount(units), at_hand: left })
     }
 
+    /// Lets the store be asked again, which has units of `key` once more.
+    pub fn end_scarcity(&self, key: Key) {
+        if let Some(mut lease) = self.keys.get_mut(&key) {
+            lease.scarce_until = Timestamp::ZERO;
+        }
+    }
+
     /// Units of `key` that are borrowed and not spent.
     pub fn unspent(&self, key: Key, now: Timestamp) -> u64 {
         self.keys.get(&key).map_or(0, |lease| lease.unspent(now))

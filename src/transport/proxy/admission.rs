@@ -1,6 +1,9 @@
 //! The admission of a request by both stages of the gate.
 
-use crate::engine::gate::{Budgets, Pass, Refusal, Standing};
+use tokio::time::Instant;
+
+use crate::base::fields::Fields;
+use crate::engine::gate::{Bill, Budgets, Pass, Refusal, Standing};
 use crate::engine::policy::Policy;
 use crate::transport::respond::Profiles;
 
@@ -36,6 +39,21 @@ impl<'l> Admission<'l> {
         let is_kept = self.identified.charged.is_committed();
         let identified = self.identified.standing.map(|standing| if is_kept { standing } else { standing.refunded() });
         Standing::tightest(self.arrival, identified)
+    }
+
+    /// The tightest limit of both stages, after `bill` is settled by the head of the answer to a request that got a connection
+    /// at `sent`.
+    pub(super) fn answered<'s>(
+        &self,
+        bill: Option<&'s mut Bill>,
+        (status, fields): (u16, Fields<'_>),
+        sent: Instant,
+    ) -> Option<Standing<'s>>
+    where
+        'l: 's,
+    {
+        let settled = bill.and_then(|bill| bill.answered((status, fields), sent));
+        settled.map_or_else(|| self.standing(), |settled| Standing::tightest(self.arrival, Some(settled)))
     }
 
     /// The budgets of both stages, if responses list them.

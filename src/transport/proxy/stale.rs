@@ -270,7 +270,7 @@ impl<'v> RequestContext<'v> {
         let response = exchange.response();
         let limits = (admission.standing(), admission.budgets(self.config.running.settings.profiles));
         if let (Some((head, _, fields)), Some(mut bill)) = (response, admission.identified.charged.bill()) {
-            bill.answered((head.status, fields), exchange.handed_over(), None);
+            bill.answered((head.status, fields), exchange.handed_over());
             bill.end(0, None, record.for_gate());
         }
         let (InPlace { found, cause }, status) = (in_place, response.map(|(head, ..)| head.status));

@@ -42,6 +42,34 @@ fn the_real_cost_is_charged_in_redis() {
     assert_no_fallback(&fleet);
 }
 
+/// Units that come back by an answer are there for the next request of its client, and for one that is held meanwhile.
+#[test]
+fn units_that_come_back_are_there_for_the_next_request() {
+    let (redis, upstream) = (Redis::start(), priced());
+    let limit = |path: &str, strategy: &str, lines: &str| {
+        format!(
+            "[[limit]]\nname = \"{path}\"\nmatch.path = \"/{path}\"\nkey = []\nrate = \"1000/day\"\n\
+             strategy = \"{strategy}\"\nsettle = {{ by = \"header:x-cost\" }}\n{lines}\n"
+        )
+    };
+    // What is borrowed and what the store has left are not added up for one request.
+    let (redis_lines, lease_lines, hold) = ("cost = 600", "cost = 300", "on_limit = \"hold\"");
+    let rows = [
+        ("5", "redis", redis_lines.to_owned()),
+        ("6", "lease", lease_lines.to_owned()),
+        ("7", "redis", format!("{redis_lines}\n{hold}")),
+        ("8", "lease", format!("{lease_lines}\n{hold}")),
+    ];
+    let limits: String = rows.iter().map(|(path, strategy, lines)| limit(path, strategy, lines)).collect();
+    let fleet = start(&upstream, &shared(&patient(&redis), &limits));
+    for (path, strategy, _) in rows {
+        let mut client = Client::connect(fleet.weirs[0].address());
+        let statuses: Vec<_> = (0..30).map(|_| client.get(&format!("/{path}")).status).collect();
+        assert_eq!(statuses, [200; 30], "{path} {strategy}");
+    }
+    assert_no_fallback(&fleet);
+}
+
 #[test]
 fn a_charge_of_an_operator_is_charged_in_redis() {
     let (redis, upstream) = (Redis::start(), Upstream::start());

@@ -38,7 +38,14 @@ impl Limit {
     }
 
     fn charge(&self, units: Units) -> RemoteCharge<'_> {
-        RemoteCharge { limit: &self.name, key: KEY, rule: &self.rule, units, handling: self.handling }
+        RemoteCharge {
+            limit: &self.name,
+            key: KEY,
+            rule: &self.rule,
+            units,
+            handling: self.handling,
+            is_doubted: false,
+        }
     }
 
     fn adopt(&mut self, now: Timestamp) {

@@ -35,7 +35,14 @@ pub fn bucket() -> Algorithm {
 }
 
 pub fn charge(rule: &Algorithm, cost: u64) -> RemoteCharge<'_> {
-    RemoteCharge { limit: "a", key: KEY, rule, units: Units::exactly(cost), handling: Handling::Enforce }
+    RemoteCharge {
+        limit: "a",
+        key: KEY,
+        rule,
+        units: Units::exactly(cost),
+        handling: Handling::Enforce,
+        is_doubted: false,
+    }
 }
 
 /// Decides one charge at the server's time, which is this long after [`NOW`].

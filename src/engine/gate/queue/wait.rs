@@ -7,9 +7,10 @@
 //! waiters whose slots have passed are released one after another without a timer. If another limit stops the request
 //! then, it moves to the queue of that limit and keeps its rank.
 //!
-//! If a store decides, only the front asks it, at the instant that the last answer named. So waiters cost about one call
-//! for each admission, however many wait. A random delay keeps the fronts of several replicas apart (`jitter.rs`). A store
-//! charges as of its own time, so what a late timer costs is lost.
+//! If a store decides, only the front asks it, at the instant that the last answer named, and every ten seconds, because
+//! another replica may have given units back. So waiters cost about one call for each admission, however many wait. A random
+//! delay keeps the fronts of several replicas apart (`jitter.rs`). A store charges as of its own time, so what a late timer
+//! costs is lost.
 //!
 //! A request that moves from the front of a queue to one that is no slower keeps its turn in the first queue too.
 //! Otherwise two busy limits that come free in turn could starve it. It never keeps a turn while it waits in a slower
@@ -38,7 +39,7 @@ use crate::engine::gate::refusal::{Cause, Refusal};
 use crate::engine::gate::state::{Gate, LimitState, Newest};
 use crate::engine::limit::{BACKDATE_NS_MAX, Key, Retry};
 use crate::engine::policy::{Limit, Mode, Stage, Variant};
-use crate::engine::store::{Batch, Charge, LocalDecision};
+use crate::engine::store::{Batch, Charge, LocalDecision, TRUSTED_NS};
 
 /// A budget that a waiting request needs.
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +117,8 @@ enum Test<'l> {
         index: usize,
         until: Option<Timestamp>,
         spread_ns: u64,
+        /// When the store that said so is asked again, because units may come back to it of which this process does not hear.
+        asks_at: Option<Timestamp>,
     },
 }
 
@@ -132,6 +135,7 @@ impl<'l> Waiting<'l> {
             if self.gate.is_closed() {
                 return Err(Box::new(self.refuse(Cause::ShuttingDown, now)));
             }
+            self.items.iter_mut().for_each(|item| item.state = item.state.current());
             let here = self.items[self.index];
             if let Turn::Later(timer) = here.state.queues.turn(here.key, self.rank, now) {
                 let patience = self.patience();
@@ -163,8 +167,7 @@ impl<'l> Waiting<'l> {
                 }
                 Test::Refused(refusal) => return Err(refusal),
                 Test::Blocked { index, .. } if index != self.index => self.move_to(index),
-                Test::Blocked { until, spread_ns, .. } => {
-                    has_slept = true;
+                Test::Blocked { until, spread_ns, asks_at, .. } => {
                     let until = until.unwrap_or(now);
                     let deadline = self.deadline_before(until);
                     if deadline.is_some_and(|deadline| deadline <= now) {
@@ -172,7 +175,9 @@ impl<'l> Waiting<'l> {
                     }
                     let last = self.max_wait_ns.map(|max_ns| self.since.saturating_add_ns(max_ns));
                     let until = deadline.unwrap_or_else(|| self.gate.jitter.later(until, spread_ns, last));
-                    now = self.sleep(Some(until)).await;
+                    let wakes_at = asks_at.map_or(until, |asks_at| asks_at.min(until));
+                    has_slept = wakes_at == until;
+                    now = self.sleep(Some(wakes_at)).await;
                 }
             }
         }
@@ -203,7 +208,7 @@ impl<'l> Waiting<'l> {
         }
         self.retain_limited(&mut limits);
         if let Some(index) = self.before_in_queue(&limits) {
-            return Some(Test::Blocked { index, until: None, spread_ns: 0 });
+            return Some(Test::Blocked { index, until: None, spread_ns: 0, asks_at: None });
         }
         let mut batch = self.batch(&limits);
         // Peeks first: a charge that is undone at once may block other requests for a moment.
@@ -282,7 +287,12 @@ impl<'l> Waiting<'l> {
         let contended = longest.filter(|charge| charge.check.state.queues.is_contended(charge.key));
         let replicas = contended.and_then(|charge| Some((charge, charge.remote()?.replicas)));
         let spread_ns = replicas.map_or(0, |(charge, replicas)| spread_ns(charge.rule, charge.cost, replicas));
-        Test::Blocked { index, until, spread_ns }
+        let asks_at = longest.filter(|charge| charge.remote().is_some()).map(|charge| {
+            // A store that says nothing now may have been heard long ago.
+            let asks_at = charge.table().mirrored_at(charge.key).map(|heard| heard.saturating_add_ns(TRUSTED_NS + 1));
+            asks_at.filter(|asks_at| *asks_at > now).unwrap_or(now.saturating_add_ns(TRUSTED_NS))
+        });
+        Test::Blocked { index, until, spread_ns, asks_at }
     }
 
     /// The limits of the newest policy, with the index of their items.

@@ -45,7 +45,7 @@ fn answered(status: u16, media_type: &'static str) -> impl Fn(Pass<'static>) -> 
     move |mut pass| {
         let fields: FieldBuf = [("content-type", media_type)].into_iter().collect();
         let mut bill = pass.charged.bill()?;
-        bill.answered((status, fields.fields()), time::instant_now(), None);
+        bill.answered((status, fields.fields()), time::instant_now());
         Some(bill)
     }
 }

@@ -45,7 +45,7 @@ fn answered(status: u16, media_type: &'static str, ms: u64) -> impl Fn(&mut Pass
         let fields: FieldBuf = [("content-type", media_type)].into_iter().collect();
         let sent = time::instant_now().checked_sub(Duration::from_millis(ms)).unwrap();
         if let Some(mut bill) = pass.charged.bill() {
-            bill.answered((status, fields.fields()), sent, None);
+            bill.answered((status, fields.fields()), sent);
         }
     }
 }

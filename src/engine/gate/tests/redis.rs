@@ -184,7 +184,7 @@ impl Server {
         let denies = |(charge, admits): (&RemoteCharge<'_>, &bool)| charge.handling == Handling::Enforce && !admits;
         let is_admitted = !charges.iter().zip(&admits).any(denies);
         let outcomes = charges.iter().zip(admits).map(|(charge, admits)| {
-            let RemoteCharge { limit, key, rule, units, handling } = *charge;
+            let RemoteCharge { limit, key, rule, units, handling, .. } = *charge;
             let cost = match self.state(limit, key, rule).peek(rule, 0, now).remaining / units.divisor {
                 _ if !admits => units.cost,
                 free => units.want.min(free).max(units.cost),

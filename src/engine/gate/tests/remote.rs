@@ -63,6 +63,24 @@ async fn a_mirror_that_denies_asks_from_time_to_time() {
     .await;
 }
 
+/// A request that is held asks again, too: another replica may have given units back.
+#[tokio::test(start_paused = true)]
+async fn a_held_request_asks_from_time_to_time() {
+    check(
+        "
+        limit a 1 1h 1 hold=2h redis=3
+        0s  ask r1 a=k
+        0s  ask r2 a=k
+        1s  elsewhere a=k -1
+        9s  calls 2
+        11s calls 1
+        > 0s  r1 pass
+        > 10001ms r2 pass
+        ",
+    )
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn all_limits_of_a_request_are_charged_or_none() {
     check(

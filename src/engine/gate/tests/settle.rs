@@ -50,7 +50,7 @@ fn sent_on(gate: &'static Gate, live: &'static Live) -> Option<Bill> {
 /// Answers with the head.
 fn answer(bill: &mut Bill, answer: Answer) {
     let fields: FieldBuf = answer.field.map(|cost| ("x-cost", cost)).into_iter().collect();
-    bill.answered((answer.status, fields.fields()), time::instant_now(), None);
+    bill.answered((answer.status, fields.fields()), time::instant_now());
 }
 
 fn spent(gate: &Gate, live: &Live) -> u64 {
@@ -293,9 +293,32 @@ async fn an_answer_that_does_not_count_gives_its_units_back_to_the_standing() {
         let standing = pass.standing;
         let mut bill = pass.charged.bill().unwrap();
         let none = FieldBuf::default();
-        let standing = bill.answered((status, none.fields()), time::instant_now(), standing).unwrap();
+        let standing = bill.answered((status, none.fields()), time::instant_now()).or(standing).unwrap();
         assert_eq!(standing.remaining, remaining, "{status}");
     }
+}
+
+/// After a settlement, the headers show the limit that is the tightest then, whether it is settled or not.
+#[tokio::test(start_paused = true)]
+async fn a_settlement_shows_the_tightest_limit() {
+    let gate = new_gate();
+    let by = Some(SettleBy::Header(HeaderName::from_static("x-cost")));
+    let requests = Limit { after: None, cost: Cost::Units(1), ..settled(None, None) };
+    let limits = [
+        Limit { cost: Cost::Units(600), ..settled(None, by) },
+        Limit { name: "requests".into(), allowed: limit("l", 1, "1h", 5, OnLimit::Reject).allowed, ..requests },
+    ];
+    let live = install(gate, limits, CAPS);
+    for requests in (0..5).rev() {
+        let Step::Pass(mut pass) = ask(gate, live, &headers(&[])) else { panic!("there is room") };
+        pass.charged.commit(true);
+        let mut bill = pass.charged.bill().unwrap();
+        let fields: FieldBuf = [("x-cost", "5")].into_iter().collect();
+        let standing = bill.answered((200, fields.fields()), time::instant_now()).unwrap();
+        assert_eq!((standing.limit, standing.burst, standing.remaining), ("requests", 5, requests));
+        bill.end(0, None, None);
+    }
+    assert!(matches!(ask(gate, live, &headers(&[])), Step::Refuse(_)));
 }
 
 /// A unit of a concurrency limit is given back at the end of the response, or when the answer does not count.
@@ -405,7 +428,7 @@ async fn each_end_of_a_stream_settles_it_once() {
         for _ in 1..=2 {
             let mut bill = sent_on(gate, live).unwrap();
             let fields: FieldBuf = [("content-type", "text/event-stream")].into_iter().collect();
-            bill.answered((200, fields.fields()), time::instant_now(), None);
+            bill.answered((200, fields.fields()), time::instant_now());
             let mut meter = bill.meter(fields.fields(), false).unwrap();
             for units in events {
                 assert_eq!(meter.push(event(*units).as_bytes()), None);

@@ -23,6 +23,8 @@ pub struct RemoteCharge<'a> {
     pub units: Units,
     /// What follows if the limit does not admit the charge.
     pub handling: Handling,
+    /// Whether units came back to the key a moment ago, of which the store may not know yet.
+    pub is_doubted: bool,
 }
 
 /// The units that a charge asks for.

@@ -30,7 +30,8 @@ impl<C> Charge<'_, C> {
         now: Timestamp,
     ) -> Option<Arc<Borrowed>> {
         let RemoteOutcome { admitted, is_charged, state, receipt, .. } = outcome;
-        if state.peek(self.rule, 0, now).remaining == 0 {
+        // Units that came back meanwhile may not be in the answer.
+        if state.peek(self.rule, 0, now).remaining == 0 && !self.table.is_doubted(self.key, now) {
             call.is_scarce(now);
         }
         self.table.hear(self.key, self.rule, state, queried_at);

@@ -65,6 +65,11 @@ impl Mirrors {
         }
     }
 
+    /// Whether replies to questions that are asked at `now` may lack a change.
+    pub(super) fn is_doubted(&self, key: Key, now: Timestamp) -> bool {
+        self.keys.get(&key).is_some_and(|mirror| mirror.doubted_until > now)
+    }
+
     /// Notes at `now` that the mirror of `key` is charged `units` without the store, which hears of `reported` units later.
     /// This puts the mirror in doubt.
     pub(super) fn assume(&self, key: Key, (units, reported): (u64, u64), keep_ns: u64, now: Timestamp) {

@@ -26,3 +26,4 @@ mod slots;
 pub use dispatch::Table;
 pub use receipt::Receipt;
 pub(super) use receipt::{MirroredCharge, Origin};
+pub use remote::TRUSTED_NS;

@@ -21,7 +21,7 @@ use crate::engine::store::remote::{Borrowed, RemoteLimit};
 use crate::engine::store::snapshot::blocks::{Emit, Tag};
 
 /// For so long a mirror denies without a question to its store.
-const TRUSTED_NS: u64 = 10_000_000_000;
+pub const TRUSTED_NS: u64 = 10_000_000_000;
 
 impl Table {
     /// Overwrites the mirror of `key` with the state that its store had when it was asked at `queried_at`, unless the mirror
@@ -313,9 +313,16 @@ impl Table {
 
     /// Notes that units of `key` go back to the store, which may still deny as if they did not.
     pub fn refunded(&self, key: Key, now: Timestamp) {
-        if let Some(mirrors) = self.mirrors.get() {
-            mirrors.doubt(key, now.saturating_add_ns(REFUND_NS));
+        let Some(mirrors) = self.mirrors.get() else { return };
+        mirrors.doubt(key, now.saturating_add_ns(REFUND_NS));
+        if let Some(leases) = mirrors.leases.get() {
+            leases.end_scarcity(key);
         }
+    }
+
+    /// Whether units of `key` went back a moment before `now`, of which the store may not know yet.
+    pub fn is_doubted(&self, key: Key, now: Timestamp) -> bool {
+        self.mirrors.get().is_some_and(|mirrors| mirrors.is_doubted(key, now))
     }
 
     /// Gives a charge of a remote limit back: to the mirror at once, and to the store in the background.

@@ -34,6 +34,7 @@ pub(super) async fn flush<K: Correct>(store: &Arc<Shared<K>>) {
     loop {
         due(&store.outbox, is_whole).await;
         is_whole = pass(store).await;
+        store.outbox.end_pass();
     }
 }
 

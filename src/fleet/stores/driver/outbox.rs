@@ -67,6 +67,8 @@ pub(in crate::fleet::stores) struct Outbox<R> {
     /// Held for one change, or for the length of one scan of all reports.
     waiting: Mutex<Waiting<R>>,
     queued: Notify,
+    /// Wakes those who wait for the end of a pass.
+    pass_ended: Notify,
     dropped: Counter,
 }
 
@@ -78,6 +80,8 @@ struct Waiting<R> {
     taken: usize,
     /// When idle settlements were forgotten last.
     swept: Timestamp,
+    /// Passes that have begun, and those that have ended. Each sends what is queued at its beginning.
+    passes: (u64, u64),
 }
 
 #[derive(Debug)]
@@ -96,9 +100,9 @@ impl<R> Default for Reports<R> {
 
 impl<R> Outbox<R> {
     pub(in crate::fleet::stores) fn new(dropped: Counter) -> Self {
-        let waiting =
-            Waiting { fresh: Reports::default(), parked: Reports::default(), taken: 0, swept: Timestamp::ZERO };
-        Self { waiting: Mutex::new(waiting), queued: Notify::new(), dropped }
+        let (fresh, parked) = (Reports::default(), Reports::default());
+        let waiting = Waiting { fresh, parked, taken: 0, swept: Timestamp::ZERO, passes: (0, 0) };
+        Self { waiting: Mutex::new(waiting), queued: Notify::new(), pass_ended: Notify::new(), dropped }
     }
 
     /// Queues the return of a charge. The mirror of its key was put in doubt at `since`; zero if it was not.
@@ -131,13 +135,37 @@ impl<R> Outbox<R> {
         self.queued.notified().await;
     }
 
-    /// Takes all reports that are not parked. The caller sends or parks them, and says so.
+    /// Begins a pass: takes all reports that are not parked. The caller sends or parks them, and says so.
     pub(in crate::fleet::stores) fn take(&self) -> Vec<Report<R>> {
         let mut waiting = self.waiting();
+        waiting.passes.0 += 1;
         let reports = std::mem::take(&mut waiting.fresh);
         waiting.taken += reports.len();
         drop(waiting);
         reports.into_reports()
+    }
+
+    /// The pass that began last has ended.
+    pub(in crate::fleet::stores) fn end_pass(&self) {
+        let mut waiting = self.waiting();
+        waiting.passes.1 = waiting.passes.0;
+        drop(waiting);
+        self.pass_ended.notify_waiters();
+    }
+
+    /// Waits until what is queued or being sent now was sent, as far as its nodes answer.
+    pub(in crate::fleet::stores) async fn drained(&self) {
+        let pass = {
+            let Waiting { fresh, passes: (begun, _), .. } = &*self.waiting();
+            begun + u64::from(fresh.len() > 0)
+        };
+        loop {
+            let pass_ended = self.pass_ended.notified();
+            if self.waiting().passes.1 >= pass {
+                return;
+            }
+            pass_ended.await;
+        }
     }
 
     /// So many taken reports were sent.

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
+use tokio::time::{Instant, timeout_at};
 
 use super::link::persist;
 use super::nodes::View;
@@ -72,10 +73,27 @@ impl<K: Driven> Worker<K> {
         groups
     }
 
+    /// Makes the call of `group`. A store that denies units which came back a moment ago is asked once more when it knows of
+    /// them.
     async fn ask(&self, view: &ViewOf<K>, group: &Group<'_>) -> Answers {
+        let deadline = instant_now() + self.store.context.timeout;
+        let answers = self.call(view, group, deadline).await;
+        if answers.is_admitted || !group.charges.iter().any(|charge| charge.is_doubted) {
+            return answers;
+        }
+        if timeout_at(deadline, self.store.outbox.drained()).await.is_err() {
+            return answers;
+        }
+        let newer = self.call(view, group, deadline).await;
+        let (answers, unused) =
+            if newer.outcomes.iter().any(Result::is_err) { (answers, newer) } else { (newer, answers) };
+        undo(&self.store, unused);
+        answers
+    }
+
+    async fn call(&self, view: &ViewOf<K>, group: &Group<'_>, deadline: Instant) -> Answers {
         let answers = match group.call.0.and_then(|node| view.links.get(node)) {
             Some(link) => {
-                let deadline = instant_now() + self.store.context.timeout;
                 // Without the node, a replica would admit what others may have from it. So another connection is tried first.
                 let ask = || K::ask(&self.store, view, link, &self.session, &group.charges, deadline);
                 persist(ask, |why| *why == Unavailable::Error(Failure::Broken)).await
@@ -112,10 +130,14 @@ impl<K: Driven> Unmerged<'_, K> {
 
 impl<K: Driven> Drop for Unmerged<'_, K> {
     fn drop(&mut self) {
-        let outcomes = self.answers.drain(..).flatten().flat_map(|answers| answers.outcomes);
-        let receipts = outcomes.filter_map(|outcome| outcome.ok()?.receipt);
-        receipts.for_each(|receipt| self.store.give_back(receipt));
+        self.answers.drain(..).flatten().for_each(|answers| undo(self.store, answers));
     }
+}
+
+/// Gives back what `answers` charged.
+fn undo<K: Driven>(store: &Shared<K>, answers: Answers) {
+    let receipts = answers.outcomes.into_iter().filter_map(|outcome| outcome.ok()?.receipt);
+    receipts.for_each(|receipt| store.give_back(receipt));
 }
 
 impl<K: Driven> Connections for Worker<K> {

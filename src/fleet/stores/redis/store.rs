@@ -197,12 +197,12 @@ struct LateCharge {
 
 impl LateCharge {
     fn new(charge: &RemoteCharge<'_>) -> Self {
-        let &RemoteCharge { limit, key, rule, units, handling } = charge;
+        let &RemoteCharge { limit, key, rule, units, handling, .. } = charge;
         Self { limit: limit.into(), key, rule: rule.clone(), units, handling }
     }
 
     fn charge(&self) -> RemoteCharge<'_> {
         let Self { limit, key, rule, units, handling } = self;
-        RemoteCharge { limit, key: *key, rule, units: *units, handling: *handling }
+        RemoteCharge { limit, key: *key, rule, units: *units, handling: *handling, is_doubted: false }
     }
 }

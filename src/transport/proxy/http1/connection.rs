@@ -303,10 +303,7 @@ impl<'w> H1Connection<'w> {
         let mut bill = admission.identified.charged.bill();
         let (head, reason, fields) = exchange.response()?;
         let profiles = context.config.running.settings.profiles;
-        let mut standing = admission.standing();
-        if let Some(bill) = &mut bill {
-            standing = bill.answered((head.status, fields), exchange.handed_over(), standing);
-        }
+        let standing = admission.answered(bill.as_mut(), (head.status, fields), exchange.handed_over());
         let (budgets, back) = (admission.budgets(profiles), exchange.locations());
         let upstream = UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
         record.begun(head.status, arrived_at, exchange);
@@ -369,10 +366,7 @@ impl<'w> H1Connection<'w> {
         {
             let Some((head, reason, fields)) = exchange.response() else { return AfterResponse::Close };
             let profiles = context.config.running.settings.profiles;
-            let mut standing = admission.standing();
-            if let Some(bill) = &mut bill {
-                standing = bill.answered((head.status, fields), exchange.handed_over(), standing);
-            }
+            let standing = admission.answered(bill.as_mut(), (head.status, fields), exchange.handed_over());
             let (budgets, back) = (admission.budgets(profiles), exchange.locations());
             let upstream =
                 UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };

@@ -290,10 +290,8 @@ fn respond<'s, 'v>(
     context.measure(&exchange, arrived_at, admission.was_held);
     let mut bill = admission.identified.charged.bill();
     let Some((head, reason, fields)) = exchange.response() else { return Ok(None) };
-    let (mut standing, profiles) = (admission.standing(), context.config.running.settings.profiles);
-    if let Some(bill) = &mut bill {
-        standing = bill.answered((head.status, fields), exchange.handed_over(), standing);
-    }
+    let standing = admission.answered(bill.as_mut(), (head.status, fields), exchange.handed_over());
+    let profiles = context.config.running.settings.profiles;
     let (budgets, back) = (admission.budgets(profiles), exchange.locations());
     let upstream = UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
     let is_tunnel = head.status == SWITCHING;

@@ -140,8 +140,14 @@ mod tests {
 
     fn read(rules: &[Algorithm], reply: &Value) -> Result<bool, Unavailable> {
         let key = Key { first: 1, second: 2 };
-        let charge =
-            |rule| RemoteCharge { limit: "a", key, rule, units: Units::exactly(1), handling: Handling::Enforce };
+        let charge = |rule| RemoteCharge {
+            limit: "a",
+            key,
+            rule,
+            units: Units::exactly(1),
+            handling: Handling::Enforce,
+            is_doubted: false,
+        };
         let charges: Vec<_> = rules.iter().map(charge).collect();
         let now = Timestamp::from_ns(1_700_000_000_000_000_000);
         decided(&Names::new("w"), &CALLER, &charges, reply, now).map(|decided| decided.is_admitted)
