@@ -251,6 +251,30 @@ fn nginx_replaces_limits_of_outer_levels() {
     );
 }
 
+/// The first expression that matches has a request; `=` and `^~` go before all of them.
+#[test]
+fn nginx_takes_the_first_expression() {
+    let locations = [
+        "~ ^/api/ { limit_req zone=a burst=2 nodelay;",
+        "~ ^/api/export/ {",
+        "= /api/health {",
+        "^~ /api/static/ {",
+        "/ {",
+    ];
+    let locations = locations.map(|start| format!("location {start} proxy_pass http://$UPSTREAM; }}")).concat();
+    compare(
+        "nginx",
+        &format!(
+            "limit_req_zone $binary_remote_addr zone=a:1m rate=1r/m;\n\
+             server {{ listen 127.0.0.1:$PORT; server_name a; {locations} }}"
+        ),
+        "3 of 5 127.0.0.1 GET /api/export/a a -
+         0 of 2 127.0.0.1 GET /api/a a -
+         5 of 5 127.0.0.1 GET /api/health a -
+         5 of 5 127.0.0.1 GET /api/static/a a -",
+    );
+}
+
 /// nginx charges `limit_req` also for requests that `limit_conn` refuses.
 #[test]
 fn nginx_charges_requests_before_connections() {

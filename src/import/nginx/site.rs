@@ -41,18 +41,30 @@ pub(super) struct Proxy {
 }
 
 /// The paths of a `location` among `others`; errs with the reason why Weir has no such pattern.
-pub(super) fn path_of(location: &Directive, others: &[Directive]) -> Result<Path, &'static str> {
+pub(super) fn path_of(location: &Directive, others: &[Directive]) -> Result<Path, String> {
     let (modifier, text) = split(&location.words.concat());
     let path = parse(modifier, &text)?;
-    // nginx prefers a regular expression to a prefix, here the longest path goes first.
-    let is_preferred = |other: &Directive| {
+    if modifier != Some("~") {
+        return Ok(path);
+    }
+    let mut is_later = false;
+    for other in others.iter().filter(|other| other.name == "location") {
+        is_later |= std::ptr::eq(other, location);
         let (modifier, text) = split(&other.words.concat());
-        let other = parse(modifier, &text);
-        modifier == Some("^~") || modifier != Some("~") && other.is_ok_and(|other| other.is_within(&path))
-    };
-    let mut others = others.iter().filter(|other| other.name == "location");
-    if modifier == Some("~") && others.any(is_preferred) {
-        return Err(NO_EXPRESSIONS);
+        let is_expression = matches!(modifier, Some("~" | "~*"));
+        let Ok(theirs) = parse(if is_expression { Some("~") } else { modifier }, &text) else { continue };
+        // Here the longest path goes first. nginx prefers `=` and `^~` to an expression, and that to a prefix.
+        let is_reversed = match modifier {
+            Some("=") => theirs == path,
+            Some("^~") => path.is_within(&theirs),
+            _ => !is_expression && theirs.is_within(&path),
+        };
+        if is_reversed {
+            return Err(NO_EXPRESSIONS.to_owned());
+        }
+        if is_expression && !is_later && path.is_within(&theirs) {
+            return Err(format!("nginx takes the expression of line {}", other.place.line));
+        }
     }
     Ok(path)
 }

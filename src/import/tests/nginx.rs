@@ -103,6 +103,53 @@ fn a_written_status_is_that_of_refusals() {
     limits("limit_req_zone $uri zone=a:1m rate=9r/s; limit_req zone=a; limit_req_status 444;", limit, "");
 }
 
+/// The first expression of the file that matches has a request, but an exact location and `^~` go before it.
+#[test]
+fn expressions_keep_their_order() {
+    let zones = "limit_req_zone $remote_addr zone=a:1m rate=1r/s; limit_req_zone $remote_addr zone=b:1m rate=2r/s;";
+    let around = "its requests meet the limits of the paths around it";
+    let unused = "LeftOut it belongs to a block that is left out";
+    let never = |line| format!("LeftOut nginx takes the expression of line {line}; {around}");
+    let none = format!("LeftOut Weir has no regular expressions; {around}");
+    for (locations, limited, report) in [
+        (
+            "location ~ ^/api/ { limit_req zone=a; }\nlocation ~ ^/api/search$ { limit_req zone=b; }\n\
+             location ~ ^/api/export/ { }",
+            "match = { path = [\"/api/{*rest}\"] }",
+            format!("3 {unused}\n3 {}\n4 {}", never(2), never(2)),
+        ),
+        (
+            "location ~ ^/api/search$ { }\nlocation ~ ^/api/ { limit_req zone=a; }",
+            "match = { path = [\"/api/{*rest}\"] }\nexcept = { path = [\"/api/search\"] }",
+            String::new(),
+        ),
+        (
+            "location ~* ^/b/ { }\nlocation ~ ^/b/c/ { }\nlocation ~ ^/api/ { limit_req zone=a; }",
+            "match = { path = [\"/api/{*rest}\"] }",
+            format!("2 {none}\n3 {}", never(2)),
+        ),
+        (
+            "location ~ ^/api/ { limit_req zone=a; }\nlocation = /api/health { }\nlocation ^~ /api/static/ { }\n\
+             location ^~ /images/ { }",
+            "match = { path = [\"/api/{*rest}\"] }\n\
+             except = { path = [\"/api/health\", \"/api/static/{*rest}\"] }",
+            String::new(),
+        ),
+        (
+            "location ~ ^/api/v1/ { }\nlocation ~ ^/x$ { }\nlocation = /x { }\n\
+             location ^~ /api/ { limit_req zone=a; }\nlocation /b/c/ { limit_req zone=a; }\nlocation ~ ^/b/ { }",
+            "match = { path = [\"/api/{*rest}\", \"/b/c/{*rest}\"] }",
+            format!("2 {none}\n3 {none}\n7 {none}"),
+        ),
+    ] {
+        let text = format!("{zones}\n{locations}\nlocation / {{ proxy_pass http://127.0.0.1:9000; }}");
+        let limit = format!(
+            "[[limit]]\nname = \"a\"\nstage = \"arrival\"\n{limited}\nkey = [\"ip\"]\nrate = \"1/s\"\nburst = 1\n"
+        );
+        check("nginx", &text, &format!("{SERVICE}{limit}"), &report);
+    }
+}
+
 #[test]
 fn keys_are_variables_geo_and_map() {
     let limited = |key: &str, more: &str, report: &str| {
