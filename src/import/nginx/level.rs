@@ -58,7 +58,13 @@ impl Level {
             *is_dry = named(name).next_back().map_or(*is_dry, |directive| directive.word(0) == "on");
         }
         for (name, status) in ["limit_req_status", "limit_conn_status"].into_iter().zip(&mut level.statuses) {
-            *status = named(name).next_back().map_or(*status, |directive| directive.word(0).parse().ok());
+            for directive in named(name) {
+                // nginx sends no answer with 444.
+                *status = directive.word(0).parse().ok().filter(|status| *status != 444);
+                if directive.word(0) == "444" {
+                    draft.differs(directive.place, "Weir answers 429 in place of closing the connection");
+                }
+            }
         }
         let kinds = [&mut level.requests, &mut level.connections].into_iter().zip(level.is_dry).zip(level.statuses);
         for ((uses, is_dry), status) in kinds {

@@ -98,9 +98,14 @@ fn rates_a_minute_are_rounded_down_as_in_nginx() {
 
 #[test]
 fn a_written_status_is_that_of_refusals() {
-    let limit =
-        "[[limit]]\nname = \"a\"\nstage = \"arrival\"\nkey = [\"path\"]\nrate = \"9/s\"\nburst = 1\nstatus = 444\n";
-    limits("limit_req_zone $uri zone=a:1m rate=9r/s; limit_req zone=a; limit_req_status 444;", limit, "");
+    let limit = "[[limit]]\nname = \"a\"\nstage = \"arrival\"\nkey = [\"path\"]\nrate = \"9/s\"\nburst = 1\n";
+    let zone = "limit_req_zone $uri zone=a:1m rate=9r/s; limit_req zone=a;\n";
+    limits(&format!("{zone}limit_req_status 418;"), &format!("{limit}status = 418\n"), "");
+    let closed = "2 Differs Weir answers 429 in place of closing the connection";
+    limits(&format!("{zone}limit_req_status 444;"), limit, closed);
+    let zone = "limit_conn_zone $uri zone=a:1m; limit_conn a 3;\n";
+    let limit = "[[limit]]\nname = \"a\"\nkey = [\"path\"]\nalgorithm = \"concurrency\"\nmax = 3\n";
+    limits(&format!("{zone}limit_conn_status 444;"), limit, closed);
 }
 
 /// The first expression of the file that matches has a request, but an exact location and `^~` go before it.
