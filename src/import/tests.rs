@@ -100,6 +100,8 @@ fn what_a_client_could_evade_is_said() {
         &format!("{other}- entries: [{{ key: api_key, value: gold }}]"),
     );
     let by_path = envoy.replace("header_name: x-api-key", "header_name: \":path\"");
+    let of_path = |path: &str| by_path.replace(other, "").replace("value: gold", &format!("value: {path}"));
+    let by_two_paths = envoy.replace("\":method\", exact_match: POST", "\":path\", exact_match: /login");
     for (format, text, written, said) in [
         ("traefik", traefik("'1000000000ns'"), "", "Weir has no such period"),
         ("traefik", traefik("'{{ env \"PERIOD\" }}'"), "", "Weir has no such period"),
@@ -113,6 +115,9 @@ fn what_a_client_could_evade_is_said() {
         ("nginx", format!("server {{ listen 80; {proxies}"), "trusted_proxies = [\"192.0.2.9\"]", ""),
         ("kong", kong.to_owned(), "", "all services share one budget"),
         ("envoy", envoy.clone(), "", "for values that another descriptor names"),
+        ("envoy", of_path("/a"), "match = { path = [\"/a\"] }", "Weir takes this path with any query"),
+        ("envoy", of_path("/a?b=c"), "", "Weir has no such pattern of paths"),
+        ("envoy", by_two_paths, "", "Weir has no such condition of a route"),
         ("envoy", by_path, "key = [\"uri\"]", ""),
     ] {
         let imported = import(format, &text);

@@ -186,7 +186,13 @@ fn uses(
             match keyed(rate_limit, entries, &entry.cluster) {
                 Ok(None) => {}
                 Ok(Some(_)) if rate_limit.has("hits_addend") => draft.left_out(rate_limit.place, "set `cost` by hand"),
-                Ok(Some(keyed)) => _ = uses.entry(keyed).or_default().insert(entry.index),
+                Ok(Some(keyed)) => {
+                    // The value of `:path` has the query.
+                    if keyed.matches.paths.iter().any(|path| !path.ends_with("{*rest}")) {
+                        draft.differs(rate_limit.place, "Weir takes this path with any query");
+                    }
+                    uses.entry(keyed).or_default().insert(entry.index);
+                }
                 Err(reason) => rate_limit.left_out(reason, draft),
             }
         }

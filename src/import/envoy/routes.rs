@@ -151,7 +151,8 @@ fn conditions(node: &Node) -> Result<(Match, Path), &'static str> {
             _ => return Err(NONE),
         }
     }
-    let path = path.ok_or(NONE)?;
+    // A header `:path` would be a second path.
+    let path = path.filter(|_| matches.paths.is_empty()).ok_or(NONE)?;
     matches.paths = path.patterns();
     Ok((matches, path))
 }
