@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::draft::{Block, Draft, name, quoted, unique};
 use super::limit::{self, Limit};
+use super::rates;
 use super::report::ImportError;
 use super::yaml::{self, Node, Reasons};
 
@@ -118,7 +119,7 @@ impl DescriptorReader<'_> {
             return self.tables.push(DescriptorTable { entries, limit });
         }
         let Some(rate_limit) = rate_limit else { return };
-        let count: u64 = rate_limit.number("requests_per_unit").unwrap_or_default();
+        let count = rate_limit.get("requests_per_unit").map_or("0", Node::text);
         let unit = rate_limit.word("unit").to_ascii_lowercase();
         let unit = match unit.as_str() {
             "second" => "s",
@@ -137,7 +138,10 @@ impl DescriptorReader<'_> {
         };
         let any = entries.iter().filter(|(_, value)| value.is_none());
         let key = any.map(|(key, _)| part(key)).collect();
-        let rule = vec![("algorithm", quoted("fixed_window")), ("rate", quoted(&format!("{count}/{unit}")))];
+        let rule = match count {
+            "0" => rates::zero(),
+            _ => vec![("algorithm", quoted("fixed_window")), ("rate", quoted(&format!("{count}/{unit}")))],
+        };
         let limit = Limit { places: vec![node.place, rate_limit.place], is_shadow, key, rule, ..Limit::default() };
         self.tables.push(DescriptorTable { entries, limit });
     }

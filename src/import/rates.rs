@@ -29,6 +29,13 @@ pub(super) fn duration(us: u64) -> String {
     format!("{}{unit}", us / unit_us)
 }
 
+/// The options of a limit that admits nothing.
+pub(super) fn zero() -> Vec<(&'static str, String)> {
+    // A rate is above zero, but a ramp may have ended there.
+    let ramp = r#"{ from = "2000-01-01", to = "2000-01-02", to_rate = "0/s", step = "1day", at_zero = "limited" }"#;
+    vec![("rate", "\"1/s\"".to_owned()), ("ramp", ramp.to_owned())]
+}
+
 /// A rate of Weir, of `count` in this time.
 pub(super) fn rate(count: u64, period_us: u64) -> String {
     // A rate of Weir has periods of whole milliseconds.

@@ -472,6 +472,9 @@ descriptors:
   - key: remote_address
     value: 192.0.2.1
     rate_limit: { unlimited: true }
+  - key: remote_address
+    value: 192.0.2.2
+    rate_limit: { unit: day, requests_per_unit: 0 }
   - key: message_type
     value: marketing
     descriptors:
@@ -488,6 +491,7 @@ descriptors:
         ("remote_address=192.0.2.7", [true, true, false]),
         ("remote_address=192.0.2.8", [true, true, false]),
         ("remote_address=192.0.2.1", [true; 3]),
+        ("remote_address=192.0.2.2", [false; 3]),
         ("message_type=marketing to_number=1", [true, false, false]),
         ("message_type=marketing to_number=2", [true, false, false]),
         ("message_type=marketing", [true; 3]),
@@ -503,9 +507,13 @@ fn traefik_limits_routers() {
     let text = "http:
   routers:
     api: { rule: PathPrefix(`/api/`) || Path(`/login`), middlewares: [rate], service: app }
+    one: { rule: PathPrefix(`/one/`), middlewares: [one], service: app }
+    none: { rule: PathPrefix(`/none/`), middlewares: [none], service: app }
     site: { rule: PathPrefix(`/`), middlewares: [rate, flight], service: app }
   middlewares:
     rate: { rateLimit: { average: 1, period: 1h, burst: 4 } }
+    one: { rateLimit: { average: 1, period: 1h, burst: 0 } }
+    none: { inFlightReq: { amount: 0 } }
     flight: { inFlightReq: { amount: 2 } }
   services:
     app: { loadBalancer: { servers: [{ url: 'http://$UPSTREAM' }] } }
@@ -518,7 +526,10 @@ fn traefik_limits_routers() {
          3 of 5 127.0.0.1 GET /api/a a -
          0 of 3 127.0.0.1 GET /api/b b -
          1 of 1 127.0.0.2 GET /login a -
-         3 of 5 127.0.0.2 GET /login a -",
+         3 of 5 127.0.0.2 GET /login a -
+         1 of 1 127.0.0.2 GET /one/a a -
+         0 of 3 127.0.0.2 GET /one/a a -
+         0 of 3 127.0.0.2 GET /none/a a -",
     );
     compare_slow("traefik", text, 4, 2, "1 of 1 127.0.0.2 GET / a -");
 }

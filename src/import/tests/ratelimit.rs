@@ -33,6 +33,26 @@ descriptors:
     rate_limit: { unit: year, requests_per_unit: 5 }
 ";
 
+#[test]
+fn zero_requests_are_none() {
+    check(
+        "ratelimit",
+        "domain: d\ndescriptors:\n- { key: a, rate_limit: { unit: day, requests_per_unit: 0 } }\n",
+        r#"[grpc]
+        listen = "127.0.0.1:8081"
+        [[grpc.descriptor]]
+        domain = "d"
+        entries = [{ key = "a" }]
+        limits = { "a" = { "name:a" = "{a}" } }
+        [[limit]]
+        name = "a"
+        key = ["name:a"]
+        rate = "1/s"
+        ramp = { from = "2000-01-01", to = "2000-01-02", to_rate = "0/s", step = "1day", at_zero = "limited" }"#,
+        "",
+    );
+}
+
 /// Examples of the documentation of the service.
 #[test]
 fn descriptors_are_tables_and_windows() {

@@ -1,6 +1,6 @@
 //! Traefik.
 
-use super::check;
+use super::{check, import};
 
 pub(super) const EXAMPLE: &str = r#"http:
   routers:
@@ -79,4 +79,26 @@ fn routers_have_limits_of_their_own() {
         26 LeftOut `weight`: endpoints of Weir have equal weights
         27 LeftOut `healthCheck`: set `health` of the upstream by hand",
     );
+}
+
+/// Traefik takes a burst below one as one, and admits nothing with an `amount` below one, which is the default.
+#[test]
+fn zeros_are_those_of_traefik() {
+    let none =
+        r#"ramp = { from = "2000-01-01", to = "2000-01-02", to_rate = "0/s", step = "1day", at_zero = "limited" }"#;
+    for (limit, written) in [
+        ("rateLimit: { average: 5, burst: 0 }", "\nrate = \"5/s\"\nburst = 1\n"),
+        ("rateLimit: { average: 5, burst: -1 }", "\nrate = \"5/s\"\nburst = 1\n"),
+        ("inFlightReq: { amount: 0 }", none),
+        ("inFlightReq: { amount: -1 }", none),
+        ("inFlightReq: { sourceCriterion: { requestHost: true } }", none),
+    ] {
+        let text = format!(
+            "http:\n  routers: {{ a: {{ rule: PathPrefix(`/`), middlewares: [m], service: s }} }}\n  \
+             middlewares: {{ m: {{ {limit} }} }}\n  \
+             services: {{ s: {{ loadBalancer: {{ servers: [{{ url: 'http://127.0.0.1:9000' }}] }} }} }}\n"
+        );
+        let imported = import("traefik", &text);
+        assert!(imported.is_exact() && imported.config.contains(written), "{limit}: {}", imported.config);
+    }
 }

@@ -170,8 +170,11 @@ fn read_middleware(
             }
         },
         "inFlightReq" => {
-            let max = node.number("amount").filter(|max: &u64| *max > 0);
-            max.map(|max| vec![("algorithm", quoted("concurrency")), ("max", max.to_string())])
+            let max: Option<i64> = if node.has("amount") { node.number("amount") } else { Some(0) };
+            max.map(|max| match max {
+                1.. => vec![("algorithm", quoted("concurrency")), ("max", max.to_string())],
+                _ => rates::zero(),
+            })
         }
         "addPrefix" => {
             node.word("prefix").clone_into(&mut rewrite.get_or_insert_default().1);
@@ -218,7 +221,7 @@ type RateOptions = Vec<(&'static str, String)>;
 
 /// The rule of a `rateLimit`; `None` if it limits nothing. Errs if its period is none that Weir knows.
 fn rate(node: &Node) -> Result<Option<RateOptions>, &'static str> {
-    let burst: u64 = node.number("burst").unwrap_or(1);
+    let burst = node.number("burst").unwrap_or(1_i64).max(1);
     let Some(average) = node.number("average").filter(|average: &u64| *average > 0) else { return Ok(None) };
     let period = node.get("period").map_or("1s", Node::text);
     let period_us =
