@@ -114,6 +114,7 @@ fn what_a_client_could_evade_is_said() {
         ("nginx", nginx("server_name c.test;"), "host = [\"*.b.a.test\"] }\nupstream", ""),
         ("nginx", format!("server {{ listen 80; {proxies}"), "trusted_proxies = [\"192.0.2.9\"]", ""),
         ("kong", kong.to_owned(), "", "all services share one budget"),
+        ("kong", kong::EXAMPLE.replace("503", "302"), "api-rate-limiting", "Weir answers 429 in place of this status"),
         ("envoy", envoy.clone(), "", "for values that another descriptor names"),
         ("envoy", of_path("/a"), "match = { path = [\"/a\"] }", "Weir takes this path with any query"),
         ("envoy", of_path("/a?b=c"), "", "Weir has no such pattern of paths"),

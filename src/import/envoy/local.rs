@@ -87,7 +87,7 @@ fn limits_of(config: &Node, users: &[&RouteEntry<'_>], reader: &RouteReader<'_>,
     if is_part(enabled) || is_part(enforced) {
         draft.differs(config.place, "Envoy limits a part of the requests, Weir all of them");
     }
-    let status = config.at(&["status", "code"]).and_then(|code| code.text().parse::<u16>().ok());
+    let status = config.get("status").and_then(|status| status.number("code"));
     let all: BTreeSet<_> = users.iter().map(|entry| entry.index).collect();
     let of = |bucket: &Node| Limit {
         places: vec![config.place, bucket.place],

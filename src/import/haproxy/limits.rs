@@ -130,13 +130,12 @@ fn phase<'l>(rule: &Rule<'l, '_>) -> [&'l str; 2] {
 #[allow(clippy::option_option)]
 fn refusal(line: &ConfigLine) -> Option<Option<&'static str>> {
     let start = usize::from(line.word(0) == "tcp-request") + 1;
-    let has = |text: &str| line.words.iter().any(|word| word == text);
+    let status = line.words.iter().skip_while(|word| *word != "status" && *word != "deny_status").nth(1);
+    let status = status.map_or("", String::as_str);
     match line.word(start) {
-        "deny" | "return" if has("429") => Some(None),
+        "deny" | "return" if status == "429" => Some(None),
         "deny" => Some(Some("Weir refuses requests with 429")),
-        "return" if line.words.iter().any(|word| word.starts_with('4') || word.starts_with('5')) => {
-            Some(Some("Weir refuses requests with 429"))
-        }
+        "return" if status.starts_with(['4', '5']) => Some(Some("Weir refuses requests with 429")),
         "reject" | "silent-drop" => Some(Some("Weir answers 429 in place of closing the connection")),
         "tarpit" => Some(Some("Weir refuses requests with 429 at once")),
         _ => None,

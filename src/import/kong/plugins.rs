@@ -127,8 +127,12 @@ pub(super) fn limit(plugin: &Plugin<'_>, consumers: bool, draft: &mut Draft) -> 
     };
     let owner = [&plugin.route, &plugin.service].into_iter().find(|owner| !owner.is_empty());
     let mut rule = vec![("algorithm", quoted(algorithm)), ("rate", list(&rates))];
-    let status = config.word("error_code");
-    rule.extend((!status.is_empty() && status != "429").then(|| ("status", status.to_owned())));
+    if let Some(status) = config.get("error_code").filter(|status| status.text() != "429") {
+        match status.text().parse() {
+            Ok(status @ 400..=599_u16) => rule.push(("status", status.to_string())),
+            _ => draft.differs(status.place, "Weir answers 429 in place of this status"),
+        }
+    }
     let name = owner.map_or_else(|| kind.to_owned(), |owner| format!("{owner}-{kind}"));
     Some(Limit { name, places: vec![node.place], key, rule, ..Limit::default() })
 }

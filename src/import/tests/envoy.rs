@@ -62,6 +62,8 @@ fn a_listener_has_one_bucket() {
     check("envoy", &bootstrap(ALL, &format!("{bucket}{ON}{headers}")), &limit(""), said);
     let status = format!("{}status = 503", limit(""));
     check("envoy", &bootstrap(ALL, &format!("{bucket}{ON}status: {{ code: 503 }}")), &status, "");
+    let said = "23 LeftOut `code`: Weir has no option for it";
+    check("envoy", &bootstrap(ALL, &format!("{bucket}{ON}status: {{ code: Forbidden }}")), &limit(""), said);
     let enabled = ON.lines().next().unwrap();
     check("envoy", &bootstrap(ALL, &format!("{bucket}{enabled}")), &limit("mode = \"shadow\"\n"), "");
     let none = "[[limit]]\nname = \"none\"\nmode = \"off\"\nkey = []\nrate = \"1/s\"";

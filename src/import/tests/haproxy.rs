@@ -65,6 +65,11 @@ fn rates_of_requests_are_windows() {
     let rules = format!("{path}http-request tarpit if {{ sc_http_req_rate(0) gt 5 }} {{ path_beg /api/ }}");
     let report = format!("8 {GOES_ON}\n8 Differs Weir refuses requests with 429 at once");
     limits(&rules, &limit("match = { path = [\"/api/{*rest}\"] }\n", "5/10s"), &report);
+    let rules = format!("{track}http-request deny if {{ sc_http_req_rate(0) gt 429 }}");
+    limits(&rules, &limit("", "429/10s"), &format!("8 {GOES_ON}\n8 Differs Weir refuses requests with 429"));
+    let rules = format!("{track}http-request return status 200 if {{ sc_http_req_rate(0) gt 50 }}");
+    let none = "[[limit]]\nname = \"none\"\nmode = \"off\"\nkey = []\nrate = \"1/s\"";
+    limits(&rules, none, "7 LeftOut no translated rule uses its counters\n8 LeftOut Weir has no such action");
 }
 
 #[test]
