@@ -15,7 +15,7 @@ use http::header::{ALLOW, HeaderValue};
 use tower::Service as _;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
-use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
 
 use super::answer::{Answer, of_kind, problem, text};
@@ -68,52 +68,65 @@ fn metrics() -> OpenApiRouter<Arc<Admin>> {
 
 /// The routes of the API. Changes need the role `write`.
 fn api() -> OpenApiRouter<Arc<Admin>> {
-    let reads = OpenApiRouter::new()
-        .routes(routes!(document))
-        .routes(routes!(top::top))
-        .routes(routes!(tap::tap))
-        .routes(routes!(history::history))
-        .routes(routes!(fleet::fleet))
-        .routes(routes!(upstreams::list))
-        .routes(routes!(explain::explain))
-        .routes(routes!(keys::show))
-        .routes(routes!(refusals::show))
-        .routes(routes!(client::client))
-        .routes(routes!(bans::list))
-        .routes(routes!(overrides::list))
-        .routes(routes!(plans::list))
-        .routes(routes!(api_keys::list))
-        .routes(routes!(audit_list::list))
-        .routes(routes!(configuration::show))
-        .routes(routes!(configuration::reloads))
-        .routes(routes!(versions::toml))
-        .routes(routes!(versions::list));
-    let writes = OpenApiRouter::new()
-        .routes(routes!(resets::reset))
-        .routes(routes!(resets::reset_all))
-        .routes(routes!(ban_changes::set))
-        .routes(routes!(ban_changes::lift))
-        .routes(routes!(ban_changes::lift_all))
-        .routes(routes!(overrides::change))
-        .routes(routes!(overrides::remove))
-        .routes(routes!(plans::assign))
-        .routes(routes!(plans::put))
-        .routes(routes!(plans::remove))
-        .routes(routes!(api_keys::create))
-        .routes(routes!(api_keys::rotate))
-        .routes(routes!(api_keys::revoke))
-        .routes(routes!(endpoint_orders::drain))
-        .routes(routes!(endpoint_orders::undrain))
-        .routes(routes!(endpoint_orders::weight))
-        .routes(routes!(configuration::check))
-        .routes(routes!(configuration::reload))
-        .routes(routes!(versions::diff))
-        .routes(routes!(versions::rollback))
-        .routes(routes!(spend::spend))
-        .routes(routes!(spend::spend_by_its_old_name))
+    let [reads, writes] =
+        [reads(), writes()].map(|all| all.into_iter().fold(OpenApiRouter::new(), OpenApiRouter::routes));
+    let writes = writes
         .route_layer(from_fn_with_state(layers::changes(), layers::complete))
         .route_layer(from_fn(layers::require_write));
     reads.merge(writes)
+}
+
+/// The requests that change nothing.
+fn reads() -> Vec<UtoipaMethodRouter<Arc<Admin>>> {
+    vec![
+        routes!(document),
+        routes!(top::top),
+        routes!(tap::tap),
+        routes!(history::history),
+        routes!(fleet::fleet),
+        routes!(upstreams::list),
+        routes!(explain::explain),
+        routes!(keys::show),
+        routes!(refusals::show),
+        routes!(client::client),
+        routes!(bans::list),
+        routes!(overrides::list),
+        routes!(plans::list),
+        routes!(api_keys::list),
+        routes!(audit_list::list),
+        routes!(configuration::show),
+        routes!(configuration::reloads),
+        routes!(versions::toml),
+        routes!(versions::list),
+    ]
+}
+
+/// The changes, and the checks that read files.
+fn writes() -> Vec<UtoipaMethodRouter<Arc<Admin>>> {
+    vec![
+        routes!(resets::reset),
+        routes!(resets::reset_all),
+        routes!(ban_changes::set),
+        routes!(ban_changes::lift),
+        routes!(ban_changes::lift_all),
+        routes!(overrides::change),
+        routes!(overrides::remove),
+        routes!(plans::assign),
+        routes!(plans::put),
+        routes!(plans::remove),
+        routes!(api_keys::create),
+        routes!(api_keys::rotate),
+        routes!(api_keys::revoke),
+        routes!(endpoint_orders::drain),
+        routes!(endpoint_orders::undrain),
+        routes!(endpoint_orders::weight),
+        routes!(configuration::check),
+        routes!(configuration::reload),
+        routes!(versions::diff),
+        routes!(versions::rollback),
+        routes!(spend::spend),
+        routes!(spend::spend_by_its_old_name),
+    ]
 }
 
 /// A description of all routes.
@@ -183,4 +196,22 @@ async fn readyz(State(admin): State<Arc<Admin>>) -> Answer {
 #[utoipa::path(get, path = DOCUMENT_PATH, responses((status = 200, body = Object, description = "the OpenAPI document")))]
 async fn document() -> Answer {
     of_kind(StatusCode::OK, "application/json", DESCRIPTION.document.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// The document keeps one of several schemas with the same name.
+    #[test]
+    fn each_schema_has_a_name_of_its_own() {
+        let mut known = HashMap::new();
+        for (name, schema) in reads().into_iter().chain(writes()).flat_map(|(schemas, ..)| schemas) {
+            let other = known.insert(name.clone(), schema.clone());
+            assert!(other.is_none_or(|other| other == schema), "{name}");
+        }
+        assert!(known.contains_key("Problem"));
+    }
 }

@@ -20,7 +20,7 @@ use crate::engine::gate::{Balance, ChargeError, Gate, KeyName, Live, Spend};
 /// A charge.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = Charge)]
+#[schema(as = NewCharge)]
 pub(super) struct SpendBody {
     /// The name of the limit.
     limit: String,
