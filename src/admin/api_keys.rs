@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Extension;
 use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -21,7 +20,7 @@ use super::audit::Audited;
 use super::body::{self, Json, Parameters};
 use super::edits::parsed_length;
 use super::reloads::{ReloadBody, ReloadTarget};
-use super::state::Admin;
+use super::state::{Admin, Call};
 use super::times::rfc3339;
 use crate::base::time::{Timestamp, system_now};
 use crate::engine::policy::Policy;
@@ -195,11 +194,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Par
         (status = 409, body = ProblemBody, description = "the owner has a key, or the file is invalid or not writable"),
     )
 )]
-pub(super) async fn create(
-    State(admin): State<Arc<Admin>>,
-    Extension(operator): Extension<Operator>,
-    Json(body): Json,
-) -> Answered {
+pub(super) async fn create(Call(admin, operator): Call, Json(body): Json) -> Answered {
     let NewApiKeyBody { identity, name, plan, expires, reason } = body::object(&body)?;
     let lifetime = expires.as_deref().map(|text| parsed_length("expires", text)).transpose()?;
     let edit = KeyEdit { name, change: KeyChange::New { plan, lifetime } };
@@ -219,11 +214,7 @@ pub(super) async fn create(
         (status = 409, body = ProblemBody, description = "two keys are valid, or the file is invalid or not writable"),
     )
 )]
-pub(super) async fn rotate(
-    State(admin): State<Arc<Admin>>,
-    Extension(operator): Extension<Operator>,
-    Json(body): Json,
-) -> Answered {
+pub(super) async fn rotate(Call(admin, operator): Call, Json(body): Json) -> Answered {
     let RotationBody { identity, name, overlap, expires, reason } = body::object(&body)?;
     let overlap = overlap.as_deref().unwrap_or(OVERLAP_DEFAULT);
     let overlap = match humantime::parse_duration(overlap) {
@@ -246,11 +237,8 @@ pub(super) async fn rotate(
         (status = 409, body = ProblemBody, description = "the file is invalid or not writable"),
     )
 )]
-pub(super) async fn revoke(
-    State(admin): State<Arc<Admin>>,
-    Extension(operator): Extension<Operator>,
-    Parameters(RevocationQuery { identity, name, id, reason }): Parameters<RevocationQuery>,
-) -> Answered {
+pub(super) async fn revoke(Call(admin, operator): Call, Parameters(asked): Parameters<RevocationQuery>) -> Answered {
+    let RevocationQuery { identity, name, id, reason } = asked;
     let edit = KeyEdit { name, change: KeyChange::Revoke { id } };
     change(&admin, &operator, ("revoke_key", identity, edit, reason)).await
 }

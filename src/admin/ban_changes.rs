@@ -5,8 +5,6 @@
 
 use std::sync::Arc;
 
-use axum::Extension;
-use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json as value};
@@ -21,7 +19,7 @@ use super::body::{self, Json, NO_NETWORK, Parameters};
 use super::edits::parsed_length;
 use super::key;
 use super::keys::{refused, unknown_limit};
-use super::state::Admin;
+use super::state::{Admin, Call};
 use crate::base::time::{Timestamp, saturating_ns};
 use crate::engine::gate::{BanInForce, BanTarget, KeyName, Live, OperatorBan};
 
@@ -116,11 +114,7 @@ struct LiftedBansBody {
         (status = 404, body = ProblemBody, description = "the limit does not exist"),
     )
 )]
-pub(super) async fn set(
-    State(admin): State<Arc<Admin>>,
-    Extension(operator): Extension<Operator>,
-    Json(asked): Json,
-) -> Answered {
+pub(super) async fn set(Call(admin, operator): Call, Json(asked): Json) -> Answered {
     let now = admin.gate.clock().now();
     // Bound apart, so that no policy is kept alive while the file is written.
     let (found, NewBan { length_ns, reason }) = read(&admin, &admin.live.load(), &asked)?;
@@ -137,11 +131,7 @@ pub(super) async fn set(
         (status = 404, body = ProblemBody, description = "there is no such ban"),
     )
 )]
-pub(super) async fn lift(
-    State(admin): State<Arc<Admin>>,
-    Extension(operator): Extension<Operator>,
-    Parameters(asked): Parameters<LiftQuery>,
-) -> Answered {
+pub(super) async fn lift(Call(admin, operator): Call, Parameters(asked): Parameters<LiftQuery>) -> Answered {
     let now = admin.gate.clock().now();
     let LiftQuery { limit, key, id, address, reason } = asked;
     let name = key.as_deref().map(key::name_of_text).transpose()?;
@@ -262,15 +252,9 @@ async fn change(
         .map_or_else(|| shown.key.clone().unwrap_or_else(|| value!({ "id": shown.id })), Value::from);
     tracing::info!(limit = shown.limit, %target, until = shown.until, reason = reason.as_deref(), "{}", if sets { "a ban begins" } else { "a ban was lifted" });
     let until = |ban: &Option<BanBody>| ban.as_ref().map_or(Value::Null, |ban| value!({ "until": ban.until }));
-    let change = Audited {
-        action: if sets { "ban" } else { "lift_ban" },
-        limit: shown.limit,
-        target,
-        before: until(&was),
-        after: until(&ban),
-        reason: reason.map(Into::into),
-        outcome: None,
-    };
+    let (action, limit, reason) = (if sets { "ban" } else { "lift_ban" }, shown.limit, reason.map(Into::into));
+    let (before, after) = (until(&was), until(&ban));
+    let change = Audited { action, limit, target, before, after, reason, outcome: None };
     admin.record(operator, now, vec![change]).await;
     Ok(json(StatusCode::OK, &ChangedBanBody { ban, was, not_kept }))
 }
@@ -324,11 +308,7 @@ async fn store(admin: &Admin, set: Option<&BanTarget>) -> Option<String> {
         (status = 404, body = ProblemBody, description = "the limit does not exist"),
     )
 )]
-pub(super) async fn lift_all(
-    State(admin): State<Arc<Admin>>,
-    Extension(operator): Extension<Operator>,
-    Parameters(asked): Parameters<LiftAllQuery>,
-) -> Answered {
+pub(super) async fn lift_all(Call(admin, operator): Call, Parameters(asked): Parameters<LiftAllQuery>) -> Answered {
     let now = admin.gate.clock().now();
     let LiftAllQuery { limit, address, reason } = asked;
     let network = match (&limit, address.as_deref().map(body::network)) {
@@ -357,15 +337,9 @@ pub(super) async fn lift_all(
     };
     let not_kept = if by_operators > 0 { store(&admin, None).await } else { None };
     let count = |by_operators, by_limit| value!({ "by_operators": by_operators, "by_limit": by_limit });
-    let change = Audited {
-        action: "lift_bans",
-        limit,
-        target: value!({ "all": address.map_or(value!(true), Value::from) }),
-        before: count(by_operators, by_limit),
-        after: count(0, 0),
-        reason,
-        outcome: None,
-    };
+    let target = value!({ "all": address.map_or(value!(true), Value::from) });
+    let (before, after) = (count(by_operators, by_limit), count(0, 0));
+    let change = Audited { action: "lift_bans", limit, target, before, after, reason, outcome: None };
     admin.record(&operator, now, vec![change]).await;
     Ok(json(StatusCode::OK, &LiftedBansBody { by_operators, by_limit, not_kept }))
 }

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use axum::Extension;
 use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -13,13 +12,12 @@ use serde_json::{Value, json as value};
 use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
 
-use super::access::Operator;
 use super::answer::{Answer, Answered, ProblemBody, Refused, json};
 use super::audit::Audited;
 use super::body::{self, OptionalJson, Parameters, Toml};
 use super::edits::shown_key;
 use super::reloads::{CheckBody, ConfigBody, ConfigReader, ReloadBody, ReloadTarget, SETTINGS_MAX, SettingBody};
-use super::state::Admin;
+use super::state::{Admin, Call};
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -156,11 +154,7 @@ pub(super) async fn read<T: Serialize + Send + 'static>(
         (status = 503, body = ProblemBody, description = "the reload did not end in time"),
     )
 )]
-pub(super) async fn reload(
-    State(admin): State<Arc<Admin>>,
-    Extension(operator): Extension<Operator>,
-    OptionalJson(body): OptionalJson,
-) -> Answered {
+pub(super) async fn reload(Call(admin, operator): Call, OptionalJson(body): OptionalJson) -> Answered {
     let ReloadRequest { reason } = body::object(&body)?;
     let made = admin.reloads.order(ReloadTarget::Newest).await?;
     let after = value!({ "outcome": made.outcome });

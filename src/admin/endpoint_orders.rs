@@ -2,11 +2,8 @@
 //!
 //! An order is in force when the answer arrives. It outlives reloads and takeovers, and ends with the process.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Extension;
-use axum::extract::State;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json as value};
@@ -18,7 +15,7 @@ use super::answer::{Answered, ProblemBody, Refused, json};
 use super::audit::{self, Audited};
 use super::body::{self, Json};
 use super::edits::parsed_length;
-use super::state::Admin;
+use super::state::{Admin, Call};
 use super::times::rfc3339;
 use super::upstreams::{self, UpstreamBody};
 use crate::base::time::{Timestamp, saturating_ns};
@@ -90,11 +87,7 @@ struct WeightBody {
         (status = 409, body = ProblemBody, description = "no other endpoint of the upstream is up"),
     )
 )]
-pub(super) async fn drain(
-    State(admin): State<Arc<Admin>>,
-    Extension(operator): Extension<Operator>,
-    Json(asked): Json,
-) -> Answered {
+pub(super) async fn drain(Call(admin, operator): Call, Json(asked): Json) -> Answered {
     let DrainBody { upstream, endpoint, length, force, reason } = body::object(&asked)?;
     let order = order(&admin, &operator, (upstream, endpoint), (length, reason))?;
     give(&admin, &operator, order, force).await
@@ -110,11 +103,7 @@ pub(super) async fn drain(
         (status = 404, body = ProblemBody, description = "there is no such endpoint, or it is not drained"),
     )
 )]
-pub(super) async fn undrain(
-    State(admin): State<Arc<Admin>>,
-    Extension(operator): Extension<Operator>,
-    Json(asked): Json,
-) -> Answered {
+pub(super) async fn undrain(Call(admin, operator): Call, Json(asked): Json) -> Answered {
     let UndrainBody { upstream, endpoint, reason } = body::object(&asked)?;
     end(&admin, &operator, (&upstream, &endpoint, true), reason).await
 }
@@ -130,11 +119,7 @@ pub(super) async fn undrain(
         (status = 404, body = ProblemBody, description = "there is no such upstream or endpoint"),
     )
 )]
-pub(super) async fn weight(
-    State(admin): State<Arc<Admin>>,
-    Extension(operator): Extension<Operator>,
-    Json(asked): Json,
-) -> Answered {
+pub(super) async fn weight(Call(admin, operator): Call, Json(asked): Json) -> Answered {
     let WeightBody { upstream, endpoint, weight, length, reason } = body::object(&asked)?;
     let Some(weight) = weight else { return end(&admin, &operator, (&upstream, &endpoint, false), reason).await };
     let order = order(&admin, &operator, (upstream, endpoint), (length, reason))?;

@@ -4,19 +4,17 @@
 
 use std::sync::Arc;
 
-use axum::Extension;
 use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::access::Operator;
 use super::answer::{Answered, ProblemBody, Refused, json};
 use super::body::{self, Json, Parameters};
 use super::edits::{EditBody, EditedBody, Edits, find_override, seconds_left, shown_key};
 use super::keys::unknown_limit;
-use super::state::Admin;
+use super::state::{Admin, Call};
 use super::times::rfc3339;
 use crate::engine::gate::Live;
 use crate::engine::policy::overrides::Override;
@@ -119,11 +117,7 @@ pub(super) fn of_limit<'o>(
         (status = 503, body = ProblemBody, description = "the change is not done in time, and may be done later"),
     )
 )]
-pub(super) async fn change(
-    State(admin): State<Arc<Admin>>,
-    Extension(operator): Extension<Operator>,
-    Json(body): Json,
-) -> Answered {
+pub(super) async fn change(Call(admin, operator): Call, Json(body): Json) -> Answered {
     // The policy must not be kept alive while the edits wait.
     let edits = Edits::read((&admin.gate, &admin.live.load()), "override", &body, |body| body::object(body))?;
     edits.answer(&admin, &operator, |edited| edited).await
@@ -143,11 +137,7 @@ pub(super) async fn change(
         (status = 503, body = ProblemBody, description = "the change is not done in time, and may be done later"),
     )
 )]
-pub(super) async fn remove(
-    State(admin): State<Arc<Admin>>,
-    Extension(operator): Extension<Operator>,
-    Parameters(asked): Parameters<RemovalQuery>,
-) -> Answered {
+pub(super) async fn remove(Call(admin, operator): Call, Parameters(asked): Parameters<RemovalQuery>) -> Answered {
     removals(&admin, &asked)?.answer(&admin, &operator, |edited| edited).await
 }
 

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use axum::Extension;
 use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -17,7 +16,7 @@ use super::answer::{Answered, ProblemBody, Refused, json};
 use super::body::{self, Json, Parameters};
 use super::edits::{EditBody, EditedBody, Edits, find_override, seconds_left, shown_key};
 use super::overrides::of_limit;
-use super::state::Admin;
+use super::state::{Admin, Call};
 use super::times::rfc3339;
 use crate::engine::policy::overrides::Override;
 
@@ -147,11 +146,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, Parameters(asked): Par
         (status = 503, body = ProblemBody, description = "the change is not done in time, and may be done later"),
     )
 )]
-pub(super) async fn assign(
-    State(admin): State<Arc<Admin>>,
-    Extension(operator): Extension<Operator>,
-    Json(body): Json,
-) -> Answered {
+pub(super) async fn assign(Call(admin, operator): Call, Json(body): Json) -> Answered {
     let read = |body: &Value| {
         let NewPlanBody { limit, key, plan, length, replace, reason } = body::object(body)?;
         Ok(EditBody { limit, key, to: value!({ "plan": plan }), length, replace, reason })
@@ -168,8 +163,8 @@ pub(super) async fn assign(
     request_body(content = NewPlanBody, description = "a plan, or an array of plans"),
     responses((status = 200, body = ChangedPlanBody, description = "as for `POST`"))
 )]
-pub(super) async fn put(state: State<Arc<Admin>>, operator: Extension<Operator>, body: Json) -> Answered {
-    assign(state, operator, body).await
+pub(super) async fn put(call: Call, body: Json) -> Answered {
+    assign(call, body).await
 }
 
 /// Removes the plan of a key.
@@ -182,11 +177,7 @@ pub(super) async fn put(state: State<Arc<Admin>>, operator: Extension<Operator>,
         (status = 404, body = ProblemBody, description = "no plan is assigned to the key"),
     )
 )]
-pub(super) async fn remove(
-    State(admin): State<Arc<Admin>>,
-    Extension(operator): Extension<Operator>,
-    Parameters(asked): Parameters<PlanRemovalQuery>,
-) -> Answered {
+pub(super) async fn remove(Call(admin, operator): Call, Parameters(asked): Parameters<PlanRemovalQuery>) -> Answered {
     let edits = removal(&admin, &asked)?;
     answer(&admin, &operator, edits).await
 }

@@ -2,20 +2,17 @@
 
 use std::sync::Arc;
 
-use axum::Extension;
-use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::json as value;
 use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
 
-use super::access::Operator;
 use super::answer::{Answered, ProblemBody, Refused, json};
 use super::audit::Audited;
 use super::body::Parameters;
 use super::keys::{self, KeyBody};
-use super::state::Admin;
+use super::state::{Admin, Call};
 use crate::base::time::Timestamp;
 use crate::engine::gate::{ChargeError, Live};
 
@@ -76,24 +73,14 @@ struct ResetAllBody {
         (status = 404, body = ProblemBody, description = "the limit does not exist"),
     )
 )]
-pub(super) async fn reset(
-    State(admin): State<Arc<Admin>>,
-    Extension(operator): Extension<Operator>,
-    Parameters(asked): Parameters<ResetQuery>,
-) -> Answered {
+pub(super) async fn reset(Call(admin, operator): Call, Parameters(asked): Parameters<ResetQuery>) -> Answered {
     let now = admin.gate.clock().now();
     let reset = reset_now(&admin, &asked, now)?;
     let ResetBody { before, after } = &reset;
     let units = |key: &KeyBody| value!({ "remaining": key.remaining, "debt": key.debt });
-    let change = Audited {
-        action: "reset",
-        limit: Some(after.limit.clone()),
-        target: after.key.as_ref().map_or_else(|| value!({ "id": after.id }), |key| value!(key)),
-        before: units(before),
-        after: units(after),
-        reason: asked.reason,
-        outcome: None,
-    };
+    let target = after.key.as_ref().map_or_else(|| value!({ "id": after.id }), |key| value!(key));
+    let (limit, before, after) = (Some(after.limit.clone()), units(before), units(after));
+    let change = Audited { action: "reset", limit, target, before, after, reason: asked.reason, outcome: None };
     admin.record(&operator, now, vec![change]).await;
     Ok(json(StatusCode::OK, &reset))
 }
@@ -110,11 +97,7 @@ pub(super) async fn reset(
         (status = 404, body = ProblemBody, description = "the limit does not exist"),
     )
 )]
-pub(super) async fn reset_all(
-    State(admin): State<Arc<Admin>>,
-    Extension(operator): Extension<Operator>,
-    Parameters(asked): Parameters<ResetAllQuery>,
-) -> Answered {
+pub(super) async fn reset_all(Call(admin, operator): Call, Parameters(asked): Parameters<ResetAllQuery>) -> Answered {
     let now = admin.gate.clock().now();
     let ResetAllQuery { limit, reason } = asked;
     // In a thread of its own, because a limit may have millions of keys.
@@ -124,15 +107,9 @@ pub(super) async fn reset_all(
         state.gate.reset_all(&live, &name, now).map_err(|error| charge_refused(&live, &error))
     });
     let (reset, more) = reset.await??;
-    let change = Audited {
-        action: "reset",
-        limit: Some(limit.clone()),
-        target: value!({ "all": true }),
-        before: value!({ "used_keys": reset + more }),
-        after: value!({ "used_keys": more }),
-        reason,
-        outcome: None,
-    };
+    let used = |keys: usize| value!({ "used_keys": keys });
+    let (target, before, after) = (value!({ "all": true }), used(reset + more), used(more));
+    let change = Audited { action: "reset", limit: Some(limit.clone()), target, before, after, reason, outcome: None };
     admin.record(&operator, now, vec![change]).await;
     Ok(json(StatusCode::OK, &ResetAllBody { limit, reset, more }))
 }

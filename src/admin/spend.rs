@@ -1,19 +1,14 @@
 //! `POST /v1/spend` and its alias `POST /spend_ratelimiter_budget`: one charge, or an array of charges.
 
-use std::sync::Arc;
-
-use axum::Extension;
-use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json as value};
 use utoipa::ToSchema;
 
-use super::access::Operator;
 use super::answer::{Answered, ProblemBody, Refused, json};
 use super::audit::Audited;
 use super::body::{self, BATCH_MAX, Json};
-use super::state::Admin;
+use super::state::Call;
 use super::{key, keys};
 use crate::engine::gate::{Balance, ChargeError, Gate, KeyName, Live, Spend};
 
@@ -70,11 +65,7 @@ enum SpendResult {
         (status = 404, body = ProblemBody, description = "the limit does not exist"),
     )
 )]
-pub(super) async fn spend(
-    State(admin): State<Arc<Admin>>,
-    Extension(operator): Extension<Operator>,
-    Json(body): Json,
-) -> Answered {
+pub(super) async fn spend(Call(admin, operator): Call, Json(body): Json) -> Answered {
     let mut audited = Vec::new();
     let answer = match &body {
         Value::Array(all) if all.len() > BATCH_MAX => {
@@ -101,12 +92,8 @@ pub(super) async fn spend(
     request_body(content = SpendBody, description = "a charge, or an array of charges"),
     responses((status = 200, body = BalanceBody, description = "as for `/v1/spend`"))
 )]
-pub(super) async fn spend_by_its_old_name(
-    state: State<Arc<Admin>>,
-    operator: Extension<Operator>,
-    body: Json,
-) -> Answered {
-    spend(state, operator, body).await
+pub(super) async fn spend_by_its_old_name(call: Call, body: Json) -> Answered {
+    spend(call, body).await
 }
 
 /// The key of a limit whose key has no parts.
@@ -138,15 +125,10 @@ fn charge(gate: &Gate, live: &Live, body: &Value, audited: &mut Vec<Audited>) ->
     if let Some(before) = before {
         let found = gate.find_key(live, &limit, &KeyName::Parts(key.clone())).ok().and_then(|found| found.shown);
         let shown = |balance: Balance| value!({ "remaining": balance.remaining, "debt": balance.debt });
-        audited.push(Audited {
-            action: if units < 0 { "give_back" } else { "charge" },
-            limit: Some(limit.clone()),
-            target: found.into_iter().flatten().map(|(name, text)| (name, Value::from(text))).collect(),
-            before: shown(before),
-            after: shown(balance),
-            reason,
-            outcome: None,
-        });
+        let target = found.into_iter().flatten().map(|(name, text)| (name, Value::from(text))).collect();
+        let (action, limit) = (if units < 0 { "give_back" } else { "charge" }, Some(limit.clone()));
+        let (before, after) = (shown(before), shown(balance));
+        audited.push(Audited { action, limit, target, before, after, reason, outcome: None });
     }
     let Balance { remaining, debt, reset_after_ns } = balance;
     Ok(BalanceBody { limit, remaining, debt, reset_after_ms: reset_after_ns.map(|ns| ns.div_ceil(1_000_000)) })

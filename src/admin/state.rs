@@ -6,6 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
+use axum::Extension;
+use axum::extract::FromRequestParts;
+use axum::extract::rejection::ExtensionRejection;
+use http::request::Parts;
 
 use super::access::{Access, Operator};
 use super::audit::{self, AuditFile, Audited};
@@ -65,6 +69,18 @@ pub struct Admin {
     pub edit_keys: EditKeys,
     /// The file of changes by operators.
     pub audit: Arc<AuditFile>,
+}
+
+/// A call of the API: the state, and the operator who makes it.
+pub(super) struct Call(pub(super) Arc<Admin>, pub(super) Operator);
+
+impl FromRequestParts<Arc<Admin>> for Call {
+    type Rejection = ExtensionRejection;
+
+    async fn from_request_parts(head: &mut Parts, admin: &Arc<Admin>) -> Result<Self, ExtensionRejection> {
+        let Extension(operator) = Extension::from_request_parts(head, admin).await?;
+        Ok(Self(Arc::clone(admin), operator))
+    }
 }
 
 impl Admin {

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use axum::Extension;
 use axum::extract::State;
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, HeaderValue};
@@ -14,13 +13,12 @@ use serde_json::{Value, json as value};
 use tokio::task::spawn_blocking;
 use utoipa::ToSchema;
 
-use super::access::Operator;
 use super::answer::{Answer, Answered, ProblemBody, json, of_kind};
 use super::audit::Audited;
 use super::body::{self, OptionalJson, Parameters, Toml};
 use super::configuration::{CheckQuery, read};
 use super::reloads::{DiffBody, ReloadBody, ReloadTarget, VersionsBody};
-use super::state::Admin;
+use super::state::{Admin, Call};
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -87,11 +85,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Answer {
         (status = 503, body = ProblemBody, description = "the reload did not end in time"),
     )
 )]
-pub(super) async fn rollback(
-    State(admin): State<Arc<Admin>>,
-    Extension(operator): Extension<Operator>,
-    OptionalJson(body): OptionalJson,
-) -> Answered {
+pub(super) async fn rollback(Call(admin, operator): Call, OptionalJson(body): OptionalJson) -> Answered {
     let RollbackRequest { to, reason } = body::object(&body)?;
     let in_force = || {
         let versions = admin.configuration.versions().versions;
