@@ -3,13 +3,13 @@
 use askama::Template;
 use http::StatusCode;
 
-use super::confirm::{self, Question};
+use super::confirm;
 use super::fields::FormFields;
 use super::pages::{PageRequest, Pages};
 use super::paging::{Paging, paged};
-use super::shell::{self, Shell, Visitor, page};
+use super::shell::{self, Shell, Shown, Visitor, page};
 use super::words;
-use crate::admin::answer::{Answer, Refused};
+use crate::admin::answer::Refused;
 use crate::admin::api_keys::{ApiKeyBody, ApiKeyOwnerBody, ApiKeyOwnersBody, ChangedApiKeysBody};
 
 const ENTRY: &str = "API keys";
@@ -38,12 +38,12 @@ struct ApiKeyRow {
 }
 
 /// The page.
-pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Answer {
+pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Shown {
     view(&pages, &visitor, query, Ok(None)).await
 }
 
 /// Makes the first key of an owner.
-pub(super) async fn create(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
+pub(super) async fn create(PageRequest { pages, visitor, fields }: PageRequest) -> Shown {
     let body = fields.object(&["identity", "name", "plan", "expires", "reason"]);
     let made = pages.api.post(&visitor.operator, "/v1/apikeys", &body).await;
     let entered = if made.is_ok() { FormFields::default() } else { fields };
@@ -51,38 +51,21 @@ pub(super) async fn create(PageRequest { pages, visitor, fields }: PageRequest) 
 }
 
 /// Makes another key of an owner.
-pub(super) async fn rotate(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
-    let question = Question {
-        entry: ENTRY,
-        action: "/apikeys/rotate",
-        title: format!("Make another API key of {}?", fields.get("name")),
-        effect: "The old key stays valid for 24 hours.",
-        button: "Rotate the key".to_owned(),
-        asks_length: false,
-        back: "/apikeys",
-    };
-    if let Some(question) = confirm::ask(&visitor, &fields, question) {
-        return question;
-    }
+pub(super) async fn rotate(PageRequest { pages, visitor, fields }: PageRequest) -> Shown {
+    let form = (ENTRY, "/apikeys/rotate", "/apikeys");
+    let title = format!("Make another API key of {}?", fields.get("name"));
+    confirm::ask(&visitor, &fields, form, (title, "The old key stays valid for 24 hours.", "Rotate the key"))?;
     let body = fields.object(&["identity", "name", "reason"]);
     let made = pages.api.post(&visitor.operator, "/v1/apikeys/rotate", &body).await;
     view(&pages, &visitor, FormFields::default(), made.map(Some)).await
 }
 
 /// Revokes one key.
-pub(super) async fn revoke(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
-    let question = Question {
-        entry: ENTRY,
-        action: "/apikeys/revoke",
-        title: format!("Revoke the API key {} of {}?", fields.get("id"), fields.get("name")),
-        effect: "Each request with this key gets 401 from now on. It cannot be valid again.",
-        button: "Revoke the key".to_owned(),
-        asks_length: false,
-        back: "/apikeys",
-    };
-    if let Some(question) = confirm::ask(&visitor, &fields, question) {
-        return question;
-    }
+pub(super) async fn revoke(PageRequest { pages, visitor, fields }: PageRequest) -> Shown {
+    let form = (ENTRY, "/apikeys/revoke", "/apikeys");
+    let title = format!("Revoke the API key {} of {}?", fields.get("id"), fields.get("name"));
+    let effect = "Each request with this key gets 401 from now on. It cannot be valid again.";
+    confirm::ask(&visitor, &fields, form, (title, effect, "Revoke the key"))?;
     let asked = ["identity", "name", "id", "reason"].map(|name| (name, fields.get(name)));
     let made = pages.api.delete(&visitor.operator, "/v1/apikeys", &asked).await;
     view(&pages, &visitor, FormFields::default(), made.map(Some)).await
@@ -93,12 +76,9 @@ async fn view(
     visitor: &Visitor,
     entered: FormFields,
     made: Result<Option<ChangedApiKeysBody>, Refused>,
-) -> Answer {
-    let listed = pages.api.get::<ApiKeyOwnersBody>(&visitor.operator, "/v1/apikeys", &[]).await;
-    let ApiKeyOwnersBody { owners, more } = match listed {
-        Ok(listed) => listed,
-        Err(Refused(status, detail)) => return shell::problem(status, &detail),
-    };
+) -> Shown {
+    let listed = pages.api.get(&visitor.operator, "/v1/apikeys", &[]).await;
+    let ApiKeyOwnersBody { owners, more } = listed.map_err(shell::refused)?;
     let (changed, refused) = made.map_or_else(|refused| (None, Some(refused)), |changed| (changed, None));
     let (status, error) = refused.map(|Refused(status, detail)| (status, detail)).unzip();
     let shell = Shell::new(visitor, ENTRY, &entered).with_error(error);
@@ -106,7 +86,7 @@ async fn view(
     let identities = live.policy.api_keys().map(|(identity, _)| identity.to_owned()).collect();
     let rows = owners.into_iter().flat_map(ApiKeyRow::of).collect();
     let (keys, paging) = paged(rows, "/apikeys", &entered, |row: &ApiKeyRow| [&*row.name, &*row.plan, &*row.key.id]);
-    page(status.unwrap_or(StatusCode::OK), &ApiKeysPage { shell, entered, identities, keys, paging, more, changed })
+    Ok(page(status.unwrap_or(StatusCode::OK), &ApiKeysPage { shell, entered, identities, keys, paging, more, changed }))
 }
 
 impl ApiKeyRow {

@@ -4,13 +4,13 @@ use askama::Template;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::confirm::{self, Question};
+use super::confirm;
 use super::fields::{FormFields, json_of, link};
 use super::pages::{PageRequest, Pages};
 use super::paging::{Paging, paged};
-use super::shell::{self, Shell, Visitor, page, see_other};
+use super::shell::{self, Shell, Shown, Visitor, page, see_other};
 use super::words;
-use crate::admin::answer::{Answer, Refused};
+use crate::admin::answer::Refused;
 use crate::admin::ban_changes::ChangedBanBody;
 use crate::admin::bans::{BanBody, BansBody};
 use crate::admin::body;
@@ -43,40 +43,37 @@ struct BanRow {
 }
 
 /// The page.
-pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Answer {
+pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Shown {
     view(&pages, &visitor, query, None).await
 }
 
 /// Bans addresses, or a key of a limit.
-pub(super) async fn add(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
+pub(super) async fn add(PageRequest { pages, visitor, fields }: PageRequest) -> Shown {
     let target = fields
         .filled("address")
         .map_or_else(|| format!("the key {} of the limit {}", fields.get("key"), fields.get("limit")), str::to_owned);
     // The API refuses other texts.
     let is_network = fields.filled("address").is_none_or(|text| body::network(text).is_some());
-    let question = confirm::ask_ban(&visitor, &fields, ("Bans", "/bans/add", "/bans"), &target);
-    if let Some(question) = question.filter(|_| is_network) {
-        return question;
+    if is_network {
+        confirm::ask_ban(&visitor, &fields, ("Bans", "/bans/add", "/bans"), &target)?;
     }
     match ban(&pages, &visitor, &fields).await {
-        Ok(done) => see_other(&link("/bans", &[("done", done)])),
+        Ok(done) => Ok(see_other(&link("/bans", &[("done", done)]))),
         Err(refused) => view(&pages, &visitor, fields, Some(refused)).await,
     }
 }
 
 /// Lifts a ban.
-pub(super) async fn remove(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
-    if let Some(question) = ask_lift(&visitor, &fields, ("Bans", "/bans/lift", "/bans")) {
-        return question;
-    }
+pub(super) async fn remove(PageRequest { pages, visitor, fields }: PageRequest) -> Shown {
+    confirm::ask_lift(&visitor, &fields, ("Bans", "/bans/lift", "/bans"))?;
     match lift(&pages, &visitor, &fields).await {
-        Ok(done) => see_other(&link("/bans", &[("done", done)])),
+        Ok(done) => Ok(see_other(&link("/bans", &[("done", done)]))),
         Err(refused) => view(&pages, &visitor, FormFields::default(), Some(refused)).await,
     }
 }
 
 /// Lifts all bans of a limit, or of addresses within a network.
-pub(super) async fn remove_all(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
+pub(super) async fn remove_all(PageRequest { pages, visitor, fields }: PageRequest) -> Shown {
     let (asked, of) = match (fields.get("limit"), fields.get("address")) {
         (limit, "") if !limit.is_empty() => (("limit", limit), format!("of the limit {limit}")),
         ("", network) if !network.is_empty() => (("address", network), format!("of addresses within {network}")),
@@ -90,22 +87,13 @@ pub(super) async fn remove_all(PageRequest { pages, visitor, fields }: PageReque
         Ok(bans) => format!("Lift all {bans} bans {of}?"),
         Err(refused) => return view(&pages, &visitor, fields, Some(refused)).await,
     };
-    let question = Question {
-        entry: "Bans",
-        action: "/bans/lift-all",
-        title,
-        effect: "Requests of all these clients pass again, as far as limits admit them.",
-        button: "Lift all these bans".to_owned(),
-        asks_length: false,
-        back: "/bans",
-    };
-    if let Some(question) = confirm::ask(&visitor, &fields, question) {
-        return question;
-    }
+    let form = ("Bans", "/bans/lift-all", "/bans");
+    let effect = "Requests of all these clients pass again, as far as limits admit them.";
+    confirm::ask(&visitor, &fields, form, (title, effect, "Lift all these bans"))?;
     let asked = [asked, ("reason", fields.get("reason"))];
     match pages.api.delete::<Value>(&visitor.operator, "/v1/bans/all", &asked).await {
-        Ok(lifted) if lifted["not_kept"].is_null() => see_other(&link("/bans", &[("done", "lifted_all")])),
-        Ok(_) => see_other(&link("/bans", &[("done", "lifted_not_kept")])),
+        Ok(lifted) if lifted["not_kept"].is_null() => Ok(see_other(&link("/bans", &[("done", "lifted_all")]))),
+        Ok(_) => Ok(see_other(&link("/bans", &[("done", "lifted_not_kept")]))),
         Err(refused) => view(&pages, &visitor, fields, Some(refused)).await,
     }
 }
@@ -142,35 +130,15 @@ pub(super) async fn lift(pages: &Pages, visitor: &Visitor, fields: &FormFields) 
     Ok(if changed.not_kept.is_none() { "lifted" } else { "lifted_not_kept" })
 }
 
-/// The question before the end of a ban.
-pub(super) fn ask_lift(
-    visitor: &Visitor,
-    fields: &FormFields,
-    (entry, action, back): (&'static str, &'static str, &str),
-) -> Option<Answer> {
-    let question = Question {
-        entry,
-        action,
-        title: format!("Lift the ban of {}?", fields.get("shown")),
-        effect: "Requests of the banned clients pass again, as far as limits admit them.",
-        button: "Lift the ban".to_owned(),
-        asks_length: false,
-        back,
-    };
-    confirm::ask(visitor, fields, question)
-}
-
-async fn view(pages: &Pages, visitor: &Visitor, entered: FormFields, refused: Option<Refused>) -> Answer {
-    let BansBody { bans, more } = match pages.api.get::<BansBody>(&visitor.operator, "/v1/bans", &[]).await {
-        Ok(listed) => listed,
-        Err(Refused(status, detail)) => return shell::problem(status, &detail),
-    };
+async fn view(pages: &Pages, visitor: &Visitor, entered: FormFields, refused: Option<Refused>) -> Shown {
+    let listed = pages.api.get(&visitor.operator, "/v1/bans", &[]).await;
+    let BansBody { bans, more } = listed.map_err(shell::refused)?;
     let (status, error) = refused.map(|Refused(status, detail)| (status, detail)).unzip();
     let shell = Shell::new(visitor, "Bans", &entered).with_error(error);
     let limits = pages.admin.live.load().policy.nameable_limits().map(str::to_owned).collect();
     let rows = bans.into_iter().map(BanRow::of).collect();
     let (bans, paging) = paged(rows, "/bans", &entered, |ban| [&*ban.target, &*ban.limit, &*ban.reason]);
-    page(status.unwrap_or(StatusCode::OK), &BansPage { shell, entered, limits, bans, paging, more })
+    Ok(page(status.unwrap_or(StatusCode::OK), &BansPage { shell, entered, limits, bans, paging, more }))
 }
 
 impl BanRow {

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::fields::FormFields;
 use super::pages::{PageRequest, Pages};
-use super::shell::{self, Shell, Visitor, page, see_other};
+use super::shell::{self, Shell, Shown, Visitor, page, see_other};
 use super::words;
-use crate::admin::answer::{Answer, Refused};
+use crate::admin::answer::Refused;
 use crate::admin::reloads::{CheckBody, ConfigBody, ReloadBody, SettingBody};
 
 /// Most options of the page.
@@ -49,12 +49,12 @@ struct SettingRow {
 }
 
 /// The page.
-pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Answer {
+pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Shown {
     view(&pages, &visitor, query, None, None).await
 }
 
 /// Checks the file of the configuration, or a text.
-pub(super) async fn check(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
+pub(super) async fn check(PageRequest { pages, visitor, fields }: PageRequest) -> Shown {
     let (query, text) = match fields.get("action") {
         "text" => (("name", "text"), fields.text("text")),
         _ => (("stored", "true"), ""),
@@ -66,10 +66,10 @@ pub(super) async fn check(PageRequest { pages, visitor, fields }: PageRequest) -
 }
 
 /// Reloads the configuration.
-pub(super) async fn reload(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
+pub(super) async fn reload(PageRequest { pages, visitor, fields }: PageRequest) -> Shown {
     let order = json!({ "reason": fields.filled("reason") });
     let refused = match pages.api.post::<ReloadBody>(&visitor.operator, "/v1/reload", &order).await {
-        Ok(made) if made.outcome == "applied" => return see_other("/configuration?done=reloaded"),
+        Ok(made) if made.outcome == "applied" => return Ok(see_other("/configuration?done=reloaded")),
         Ok(_) => Refused(StatusCode::UNPROCESSABLE_ENTITY, "The earlier configuration stays in force.".to_owned()),
         Err(refused) => refused,
     };
@@ -82,14 +82,11 @@ async fn view(
     entered: FormFields,
     checked: Option<CheckBody>,
     refused: Option<Refused>,
-) -> Answer {
+) -> Shown {
     let defaults = if entered.get("defaults").is_empty() { "false" } else { "true" };
     let asked = [("path", entered.get("path")), ("defaults", defaults)];
-    let read = pages.api.get::<ConfigBody>(&visitor.operator, "/v1/config", &asked).await;
-    let ConfigBody { name, settings, more } = match read {
-        Ok(config) => config,
-        Err(Refused(status, detail)) => return shell::problem(status, &detail),
-    };
+    let read = pages.api.get(&visitor.operator, "/v1/config", &asked).await;
+    let ConfigBody { name, settings, more } = read.map_err(shell::refused)?;
     let more = more || settings.len() > SETTINGS_SHOWN;
     let settings = settings.into_iter().take(SETTINGS_SHOWN).map(|one| SettingRow::of(one, &name)).collect();
     let reloads = pages.api.get::<Vec<ReloadBody>>(&visitor.operator, "/v1/reloads", &[]).await.unwrap_or_default();
@@ -97,7 +94,7 @@ async fn view(
     let (status, error) = refused.map(|Refused(status, detail)| (status, detail)).unzip();
     let shell = Shell::new(visitor, "Configuration", &entered).with_error(error);
     let template = ConfigurationPage { shell, entered, name, checked, reloads, settings, more };
-    page(status.unwrap_or(StatusCode::OK), &template)
+    Ok(page(status.unwrap_or(StatusCode::OK), &template))
 }
 
 impl ReloadRow {

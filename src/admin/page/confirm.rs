@@ -2,6 +2,8 @@
 //!
 //! It is a page of its own, so that it works without scripts.
 
+#![expect(clippy::result_large_err)] // the error is a page, made once for a request
+
 use askama::Template;
 use http::StatusCode;
 
@@ -9,52 +11,60 @@ use super::fields::FormFields;
 use super::shell::{Shell, Visitor, page};
 use crate::admin::answer::Answer;
 
-/// A change to confirm.
-pub(super) struct Question<'q> {
-    /// The entry of the navigation.
-    pub(super) entry: &'static str,
-    /// The path of the form.
-    pub(super) action: &'static str,
-    pub(super) title: String,
-    /// What clients will notice.
-    pub(super) effect: &'static str,
-    /// The text of the button.
-    pub(super) button: String,
-    /// Whether the length of a ban is missing.
-    pub(super) asks_length: bool,
-    /// The page to return to.
-    pub(super) back: &'q str,
-}
-
 #[derive(Template)]
 #[template(path = "confirm.html", config = "src/admin/page/askama.toml")]
 struct ConfirmPage<'q> {
     shell: Shell,
-    question: Question<'q>,
+    /// The path of the form.
+    action: &'static str,
+    /// What clients will notice.
+    effect: &'static str,
+    /// The text of the button.
+    button: &'q str,
+    /// Whether the length of a ban is missing.
+    asks_length: bool,
+    /// The page to return to.
+    back: &'q str,
     /// The fields of the form that the operator does not see.
     kept: Vec<(&'q str, &'q str)>,
     reason: &'q str,
 }
 
-/// The page with `question`; `None` if the operator has confirmed, or may change nothing.
-pub(super) fn ask(visitor: &Visitor, fields: &FormFields, question: Question<'_>) -> Option<Answer> {
-    let shell = Shell::new(visitor, question.entry, &FormFields::default()).with_title(question.title.clone());
-    let is_confirmed = fields.get("confirmed") == "yes" && !question.asks_length;
-    if is_confirmed || !shell.may_write {
-        return None;
-    }
-    let seen = |name: &str| ["csrf", "confirmed", "reason"].contains(&name) || (question.asks_length && name == "for");
-    let kept = fields.pairs().filter(|(name, _)| !seen(name)).collect();
-    Some(page(StatusCode::OK, &ConfirmPage { shell, question, kept, reason: fields.get("reason") }))
-}
+/// The entry of the navigation, the path of the form, and the page to return to.
+type Form<'q> = (&'static str, &'static str, &'q str);
 
-/// The question before a ban of `target`; `None` also for a length that the API refuses.
-pub(super) fn ask_ban(
+/// The title, what clients will notice, and the text of the button.
+type Question<'q> = (String, &'static str, &'q str);
+
+/// Asks a question. The error is its page; there is none if the operator has confirmed, or may change nothing.
+pub(super) fn ask(
     visitor: &Visitor,
     fields: &FormFields,
-    (entry, action, back): (&'static str, &'static str, &str),
-    target: &str,
-) -> Option<Answer> {
+    form: Form<'_>,
+    question: Question<'_>,
+) -> Result<(), Answer> {
+    ask_with_length(visitor, fields, form, question, false)
+}
+
+fn ask_with_length(
+    visitor: &Visitor,
+    fields: &FormFields,
+    (entry, action, back): Form<'_>,
+    (title, effect, button): Question<'_>,
+    asks_length: bool,
+) -> Result<(), Answer> {
+    let shell = Shell::new(visitor, entry, &FormFields::default()).with_title(title);
+    let is_confirmed = fields.get("confirmed") == "yes" && !asks_length;
+    if is_confirmed || !shell.may_write {
+        return Ok(());
+    }
+    let seen = |name: &str| ["csrf", "confirmed", "reason"].contains(&name) || (asks_length && name == "for");
+    let (kept, reason) = (fields.pairs().filter(|(name, _)| !seen(name)).collect(), fields.get("reason"));
+    Err(page(StatusCode::OK, &ConfirmPage { shell, action, effect, button, asks_length, back, kept, reason }))
+}
+
+/// Asks before a ban of `target`, unless the API refuses its length.
+pub(super) fn ask_ban(visitor: &Visitor, fields: &FormFields, form: Form<'_>, target: &str) -> Result<(), Answer> {
     let length = ban_length(fields);
     let (title, button) = match length {
         None => (format!("For how long is {target} banned?"), "Ban".to_owned()),
@@ -62,10 +72,17 @@ pub(super) fn ask_ban(
         Some(length) if humantime::parse_duration(length).is_ok() => {
             (format!("Ban {target} for {length}?"), format!("Ban for {length}"))
         }
-        Some(_) => return None,
+        Some(_) => return Ok(()),
     };
     let effect = "Each request of the banned clients gets 403 from now on, until the ban ends or is lifted.";
-    ask(visitor, fields, Question { entry, action, title, effect, button, asks_length: length.is_none(), back })
+    ask_with_length(visitor, fields, form, (title, effect, &button), length.is_none())
+}
+
+/// Asks before the end of a ban.
+pub(super) fn ask_lift(visitor: &Visitor, fields: &FormFields, form: Form<'_>) -> Result<(), Answer> {
+    let title = format!("Lift the ban of {}?", fields.get("shown"));
+    let effect = "Requests of the banned clients pass again, as far as limits admit them.";
+    ask(visitor, fields, form, (title, effect, "Lift the ban"))
 }
 
 /// The length of a ban for good.

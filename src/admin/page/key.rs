@@ -6,13 +6,13 @@ use askama::Template;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::bans::{ask_lift, ban, lift};
-use super::confirm::{self, Question};
+use super::bans::{ban, lift};
+use super::confirm;
 use super::decisions::Decisions;
 use super::fields::{FormFields, json_of, link};
 use super::overrides::done;
 use super::pages::{PageRequest, Pages};
-use super::shell::{Shell, Visitor, page, see_other};
+use super::shell::{Shell, Shown, Visitor, page, see_other};
 use super::verdict::KeyVerdict;
 use super::words;
 use crate::admin::answer::{Answer, Refused};
@@ -66,43 +66,30 @@ pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequ
 }
 
 /// Gives all units of the key back.
-pub(super) async fn reset(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
-    let question = Question {
-        entry: "Keys",
-        action: "/key/reset",
-        title: format!("Reset {}?", fields.get("shown")),
-        effect: "The key gets all its units back now, so its clients may send a whole burst again. A ban stays.",
-        button: "Reset the key".to_owned(),
-        asks_length: false,
-        back: &link("/key", &target(&fields)),
-    };
-    if let Some(question) = confirm::ask(&visitor, &fields, question) {
-        return question;
-    }
+pub(super) async fn reset(PageRequest { pages, visitor, fields }: PageRequest) -> Shown {
+    let form = ("Keys", "/key/reset", &*link("/key", &target(&fields)));
+    let title = format!("Reset {}?", fields.get("shown"));
+    let effect = "The key gets all its units back now, so its clients may send a whole burst again. A ban stays.";
+    confirm::ask(&visitor, &fields, form, (title, effect, "Reset the key"))?;
     let mut asked = target(&fields).to_vec();
     asked.push(("reason", fields.get("reason")));
     let reset = pages.api.delete::<Value>(&visitor.operator, "/v1/keys", &filled(asked)).await;
-    changed(&pages, &visitor, fields.clone(), ("/key/reset", reset.map(|_| "reset"))).await
+    Ok(changed(&pages, &visitor, fields.clone(), ("/key/reset", reset.map(|_| "reset"))).await)
 }
 
 /// Bans the key.
-pub(super) async fn ban_key(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
+pub(super) async fn ban_key(PageRequest { pages, visitor, fields }: PageRequest) -> Shown {
     let back = link("/key", &target(&fields));
-    if let Some(question) = confirm::ask_ban(&visitor, &fields, ("Keys", "/key/ban", &back), fields.get("shown")) {
-        return question;
-    }
+    confirm::ask_ban(&visitor, &fields, ("Keys", "/key/ban", &back), fields.get("shown"))?;
     let banned = ban(&pages, &visitor, &fields).await;
-    changed(&pages, &visitor, fields, ("/key/ban", banned)).await
+    Ok(changed(&pages, &visitor, fields, ("/key/ban", banned)).await)
 }
 
 /// Lifts the ban of the key.
-pub(super) async fn lift_key(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
-    let back = link("/key", &target(&fields));
-    if let Some(question) = ask_lift(&visitor, &fields, ("Keys", "/key/lift", &back)) {
-        return question;
-    }
+pub(super) async fn lift_key(PageRequest { pages, visitor, fields }: PageRequest) -> Shown {
+    confirm::ask_lift(&visitor, &fields, ("Keys", "/key/lift", &link("/key", &target(&fields))))?;
     let lifted = lift(&pages, &visitor, &fields).await;
-    changed(&pages, &visitor, fields, ("/key/lift", lifted)).await
+    Ok(changed(&pages, &visitor, fields, ("/key/lift", lifted)).await)
 }
 
 /// Sets other numbers for the key, assigns a plan to it, or removes both.

@@ -5,15 +5,14 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::chart::{Chart, Range};
-use super::confirm::{self, Question};
+use super::confirm;
 use super::fields::{FormFields, link};
 use super::limits::Described;
 use super::pages::{PageRequest, Pages};
 use super::paging::{self, Paging};
 use super::refused_keys::{RefusedKey, refused_most};
-use super::shell::{self, Shell, page, see_other};
+use super::shell::{self, Shell, Shown, page, see_other};
 use super::words;
-use crate::admin::answer::{Answer, Refused};
 use crate::admin::keys::LimitedPage;
 use crate::admin::rates::adapted_in_words;
 use crate::admin::series::LimitHistoryBody;
@@ -55,10 +54,10 @@ struct LimitedRow {
 }
 
 /// The page.
-pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Answer {
+pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Shown {
     let name = query.get("name");
     let Some(((limit, ramp, adapted), top)) = described(&pages, name) else {
-        return shell::problem(StatusCode::NOT_FOUND, "The configuration in force has no such limit.");
+        return Err(shell::problem(StatusCode::NOT_FOUND, "The configuration in force has no such limit."));
     };
     // All pages until this one, so that they have one order.
     let n = (paging::number(&query) * paging::ROWS).to_string();
@@ -66,10 +65,7 @@ pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequ
     let asked =
         [("limit", name), ("limited", "true"), ("named_first", "true"), ("search", search), ("sort", sort), ("n", &n)];
     let listed = pages.api.get::<LimitedPage>(&visitor.operator, "/v1/keys", &asked).await;
-    let LimitedPage { count, keys, .. } = match listed {
-        Ok(listed) => listed,
-        Err(Refused(status, detail)) => return shell::problem(status, &detail),
-    };
+    let LimitedPage { count, keys, .. } = listed.map_err(shell::refused)?;
     let row = |key: crate::admin::keys::LimitedBody| LimitedRow {
         link: link("/key", &[("limit", name), ("id", &key.id)]),
         name: key.key.unwrap_or_else(|| format!("id {}", key.id)),
@@ -93,31 +89,20 @@ pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequ
         top,
         entered: query,
     };
-    page(StatusCode::OK, &template)
+    Ok(page(StatusCode::OK, &template))
 }
 
 /// Gives all units back to all keys of the limit.
-pub(super) async fn reset(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
+pub(super) async fn reset(PageRequest { pages, visitor, fields }: PageRequest) -> Shown {
     let name = fields.get("name");
-    let back = link("/limit", &[("name", name)]);
-    let question = Question {
-        entry: "Limits",
-        action: "/limit/reset",
-        title: format!("Reset all keys of the limit {name}?"),
-        effect: "All keys get all their units back now, so each client may send a whole burst again. Bans stay.",
-        button: "Reset all keys".to_owned(),
-        asks_length: false,
-        back: &back,
-    };
-    if let Some(question) = confirm::ask(&visitor, &fields, question) {
-        return question;
-    }
+    let form = ("Limits", "/limit/reset", &*link("/limit", &[("name", name)]));
+    let title = format!("Reset all keys of the limit {name}?");
+    let effect = "All keys get all their units back now, so each client may send a whole burst again. Bans stay.";
+    confirm::ask(&visitor, &fields, form, (title, effect, "Reset all keys"))?;
     let asked = [("limit", name), ("reason", fields.get("reason"))];
-    match pages.api.delete::<Value>(&visitor.operator, "/v1/keys/all", &asked).await {
-        Ok(reset) if reset["more"] == 0 => see_other(&link("/limit", &[("name", name), ("done", "reset_all")])),
-        Ok(_) => see_other(&link("/limit", &[("name", name), ("done", "reset_many")])),
-        Err(Refused(status, detail)) => shell::problem(status, &detail),
-    }
+    let reset = pages.api.delete::<Value>(&visitor.operator, "/v1/keys/all", &asked).await.map_err(shell::refused)?;
+    let done = if reset["more"] == 0 { "reset_all" } else { "reset_many" };
+    Ok(see_other(&link("/limit", &[("name", name), ("done", done)])))
 }
 
 /// The decisions and the headroom.

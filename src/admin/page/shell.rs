@@ -10,7 +10,7 @@ use super::fields::FormFields;
 use super::session::Secret;
 use super::words;
 use crate::admin::access::{Operator, Role};
-use crate::admin::answer::{Answer, of_kind};
+use crate::admin::answer::{Answer, Refused, of_kind};
 use crate::base::visible::visible;
 
 /// The operator who asks for a page.
@@ -124,6 +124,14 @@ pub(super) fn done(query: &FormFields) -> Option<&'static str> {
 struct ProblemPage<'p> {
     title: &'p str,
     detail: &'p str,
+}
+
+/// What a handler shows. The error is a page in place of the one that was asked for.
+pub(super) type Shown = Result<Answer, Answer>;
+
+/// The page that shows a refusal of the API alone.
+pub(super) fn refused(Refused(status, detail): Refused) -> Answer {
+    problem(status, &detail)
 }
 
 /// A page that says why there is no other one.

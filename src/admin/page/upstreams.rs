@@ -4,12 +4,12 @@ use askama::Template;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::confirm::{self, Question};
+use super::confirm;
 use super::fields::{FormFields, json_of, link};
 use super::pages::{PageRequest, Pages};
-use super::shell::{self, Shell, Visitor, page, see_other};
+use super::shell::{self, Shell, Shown, Visitor, page, see_other};
 use super::words;
-use crate::admin::answer::{Answer, Refused};
+use crate::admin::answer::Refused;
 use crate::admin::upstreams::{EndpointBody, UpstreamBody, UpstreamsBody};
 
 #[derive(Template)]
@@ -52,26 +52,19 @@ struct EndpointRow {
 }
 
 /// The page.
-pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Answer {
+pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Shown {
     view(&pages, &visitor, query, None).await
 }
 
 /// Drains an endpoint.
-pub(super) async fn drain(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
+pub(super) async fn drain(PageRequest { pages, visitor, fields }: PageRequest) -> Shown {
     let is_forced = fields.get("force") == "yes";
-    let question = Question {
-        entry: "Upstreams",
-        action: "/upstreams/drain",
-        title: format!("Drain {} in any case?", fields.get("endpoint")),
-        effect: "If no other endpoint of the upstream is left, each of its requests gets 503 until the drain ends.",
-        button: "Drain the endpoint".to_owned(),
-        asks_length: false,
-        back: "/upstreams",
-    };
-    if let Some(question) =
-        Some(question).filter(|_| is_forced).and_then(|asked| confirm::ask(&visitor, &fields, asked))
-    {
-        return question;
+    if is_forced {
+        let form = ("Upstreams", "/upstreams/drain", "/upstreams");
+        let title = format!("Drain {} in any case?", fields.get("endpoint"));
+        let effect =
+            "If no other endpoint of the upstream is left, each of its requests gets 503 until the drain ends.";
+        confirm::ask(&visitor, &fields, form, (title, effect, "Drain the endpoint"))?;
     }
     let mut body = fields.object(&["upstream", "endpoint", "for", "reason"]);
     body["force"] = Value::from(is_forced);
@@ -79,13 +72,13 @@ pub(super) async fn drain(PageRequest { pages, visitor, fields }: PageRequest) -
 }
 
 /// Ends the drain of an endpoint.
-pub(super) async fn undrain(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
+pub(super) async fn undrain(PageRequest { pages, visitor, fields }: PageRequest) -> Shown {
     let body = fields.object(&["upstream", "endpoint", "reason"]);
     change(&pages, &visitor, fields, ("/v1/upstreams/undrain", "undrained"), body).await
 }
 
 /// Sets the weight of an endpoint.
-pub(super) async fn weight(PageRequest { pages, visitor, fields }: PageRequest) -> Answer {
+pub(super) async fn weight(PageRequest { pages, visitor, fields }: PageRequest) -> Shown {
     let mut body = fields.object(&["upstream", "endpoint", "for", "reason"]);
     let entered = fields.get("weight");
     body["weight"] = entered.parse::<u64>().map_or_else(|_| json_of(entered), Value::from);
@@ -98,22 +91,19 @@ async fn change(
     fields: FormFields,
     (path, done): (&str, &str),
     body: Value,
-) -> Answer {
+) -> Shown {
     match pages.api.post::<UpstreamBody>(&visitor.operator, path, &body).await {
-        Ok(_) => see_other(&link("/upstreams", &[("done", done)])),
+        Ok(_) => Ok(see_other(&link("/upstreams", &[("done", done)]))),
         Err(refused) => view(pages, visitor, fields, Some(refused)).await,
     }
 }
 
-async fn view(pages: &Pages, visitor: &Visitor, entered: FormFields, refused: Option<Refused>) -> Answer {
+async fn view(pages: &Pages, visitor: &Visitor, entered: FormFields, refused: Option<Refused>) -> Shown {
     let listed = pages.api.get::<UpstreamsBody>(&visitor.operator, "/v1/upstreams", &[]).await;
-    let upstreams = match listed {
-        Ok(UpstreamsBody { upstreams }) => upstreams.into_iter().map(UpstreamRows::of).collect(),
-        Err(Refused(status, detail)) => return shell::problem(status, &detail),
-    };
+    let upstreams = listed.map_err(shell::refused)?.upstreams.into_iter().map(UpstreamRows::of).collect();
     let (status, error) = refused.map(|Refused(status, detail)| (status, detail)).unzip();
     let shell = Shell::new(visitor, "Upstreams", &entered).with_error(error);
-    page(status.unwrap_or(StatusCode::OK), &UpstreamsPage { shell, entered, upstreams })
+    Ok(page(status.unwrap_or(StatusCode::OK), &UpstreamsPage { shell, entered, upstreams }))
 }
 
 impl UpstreamRows {
