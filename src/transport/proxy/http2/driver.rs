@@ -182,6 +182,9 @@ impl<'w> Driver<'w> {
             let step = state.write(&link.buffers, |http2, out| http2.receive(self.input.unread(), out));
             let step = step.map_err(Cause::Fatal)?;
             let consumed = step.consumed;
+            if consumed > 0 && !state.http2.is_in_head() {
+                self.clocks.partial_since = None; // what follows has its own time
+            }
             match step.event {
                 None if consumed == 0 => break,
                 None => {}
