@@ -152,6 +152,11 @@ impl Spans {
         self.all.is_empty()
     }
 
+    /// Bytes of memory.
+    pub fn memory(&self) -> usize {
+        self.all.capacity() * size_of::<Span>()
+    }
+
     /// Removes all fields and keeps the memory.
     pub fn clear(&mut self) {
         self.all.clear();
@@ -308,7 +313,7 @@ impl FieldBuf {
 
     /// Bytes of memory.
     pub fn memory(&self) -> usize {
-        self.bytes.capacity() + self.spans.all.capacity() * size_of::<Span>()
+        self.bytes.capacity() + self.spans.memory()
     }
 
     /// Frees memory that is not used.

@@ -88,6 +88,11 @@ impl Head {
         self.spans = spans;
     }
 
+    /// Bytes of memory.
+    pub fn memory(&self) -> usize {
+        self.bytes.capacity() + self.spans.memory()
+    }
+
     /// Bytes and number of fields, as capacities of the next head.
     pub(super) fn sizes(&self) -> (usize, usize) {
         (self.bytes.len(), self.spans.len())

@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+/// Bytes of the task of a stream, about.
+const TASK: usize = 4 * 1024;
+
 /// All responses of a worker that wait for their clients.
 #[derive(Debug, Default)]
 pub(super) struct Untaken {
@@ -43,6 +46,8 @@ pub(super) struct UntakenBytes {
 pub(super) struct Hold<'w> {
     untaken: &'w Rc<Untaken>,
     held: Option<UntakenBytes>,
+    /// Bytes of memory that stay for as long as the response waits.
+    kept: usize,
     /// When the client has taken so many bytes in all, it has taken all bytes that waited when `held` began.
     renewed_at: u64,
 }
@@ -111,22 +116,30 @@ impl Drop for UntakenBytes {
 }
 
 impl<'w> Hold<'w> {
+    /// The response of a connection.
     pub(super) fn new(untaken: &'w Rc<Untaken>) -> Self {
-        Self { untaken, held: None, renewed_at: 0 }
+        Self { untaken, held: None, kept: 0, renewed_at: 0 }
     }
 
-    /// So many bytes wait for the client now, which has taken `taken` bytes. Ready once the response has to end.
-    pub(super) fn poll(&mut self, cx: &Context<'_>, taken: u64, bytes: usize) -> Poll<()> {
+    /// The response of a stream, whose task keeps so many bytes of its request.
+    pub(super) fn of_stream(untaken: &'w Rc<Untaken>, request: usize) -> Self {
+        Self { kept: TASK + request, ..Self::new(untaken) }
+    }
+
+    /// So many bytes wait for the client now, in so much memory. It has taken `taken` bytes. Ready once the response has to
+    /// end.
+    pub(super) fn poll(&mut self, cx: &Context<'_>, taken: u64, bytes: usize, memory: usize) -> Poll<()> {
         if bytes == 0 {
             self.held = None;
             return Poll::Pending;
         }
+        let memory = self.kept + memory;
         if let Some(held) = self.held.as_mut().filter(|_| taken < self.renewed_at) {
-            held.resize(bytes);
+            held.resize(memory);
             return held.end.poll(cx);
         }
         self.renewed_at = taken + bytes as u64;
-        self.held.insert(self.untaken.hold(&Rc::default(), bytes)).end.poll(cx)
+        self.held.insert(self.untaken.hold(&Rc::default(), memory)).end.poll(cx)
     }
 }
 
@@ -175,18 +188,18 @@ mod tests {
         let mut holds = clients.map(|_| Hold::new(&untaken));
         for second in 0..3 {
             for (hold, (rate, bytes)) in holds.iter_mut().zip(clients) {
-                assert!(hold.poll(&cx, second * rate, bytes).is_pending());
+                assert!(hold.poll(&cx, second * rate, bytes, bytes).is_pending());
             }
             assert_eq!((untaken.bytes(), untaken.sweep(usize::MAX)), (600, 0));
         }
         // 100 bytes wait longer than a second at the first three, and only until now at the others.
         for (hold, (rate, bytes)) in holds.iter_mut().zip(clients) {
-            assert!(hold.poll(&cx, 3 * rate, bytes).is_pending());
+            assert!(hold.poll(&cx, 3 * rate, bytes, bytes).is_pending());
         }
         assert_eq!(untaken.sweep(0), 3);
-        let ended = holds.each_mut().map(|hold| hold.poll(&cx, 0, 10).is_ready());
+        let ended = holds.each_mut().map(|hold| hold.poll(&cx, 0, 10, 10).is_ready());
         assert_eq!((ended, untaken.bytes()), ([true, true, true, false, false], 50));
-        assert!(holds[4].poll(&cx, 0, 0).is_pending());
+        assert!(holds[4].poll(&cx, 0, 0, 10).is_pending());
         drop(holds);
         assert_eq!(untaken.bytes(), 0);
     }

@@ -259,17 +259,23 @@ fn a_window_that_stays_shut_ends_the_answer() {
     }
 }
 
+/// A long field that is put into the table, where [`AGAIN`] means it.
+fn long_field() -> Vec<u8> {
+    let value = vec![b'v'; 3900];
+    let len = value.len() - 127;
+    [&[0x40, 1, b'x', 127, (len % 128) as u8 | 128, (len / 128) as u8], &value[..]].concat()
+}
+
+/// The last field that was put into the table.
+const AGAIN: u8 = 0xbe;
+
 /// A field is put into the table once and meant ten thousand times by one byte each.
 #[test]
 fn a_head_that_unpacks_to_megabytes_is_refused() {
     let lab = Lab::start("", "");
     assert_eq!(probe(lab.weir.address(), "/clean"), Fate::Status(200));
     let before = lab.weir.resident();
-    let value = vec![b'v'; 3900];
-    let mut long = vec![0x40, 1, b'x', 127];
-    let len = value.len() - 127;
-    long.extend([(len % 128) as u8 | 128, (len / 128) as u8]);
-    long.extend(&value);
+    let long = long_field();
     for _ in 0..20 {
         let mut h2 = H2::connect(lab.weir.address());
         let mut head = block(&fields(b"/bomb"));
@@ -277,7 +283,7 @@ fn a_head_that_unpacks_to_megabytes_is_refused() {
         h2.send(&frame(HEADERS, END_STREAM | END_HEADERS, 1, &head));
         for turn in 1..20 {
             let mut head = block(&fields(b"/bomb"));
-            head.extend(vec![0xbe; 10_000]);
+            head.extend(vec![AGAIN; 10_000]);
             h2.send(&frame(HEADERS, END_STREAM | END_HEADERS, stream(turn), &head));
         }
         let fate = h2.fate(stream(19));
@@ -290,6 +296,39 @@ fn a_head_that_unpacks_to_megabytes_is_refused() {
     assert!(refused >= 20.0, "{refused}");
     assert_eq!(probe(lab.weir.address(), "/clean"), Fate::Status(200));
     lab.is_well();
+}
+
+/// Heads below the bound, whose answers no window lets through.
+#[test]
+fn a_head_is_not_kept_for_an_answer_that_waits() {
+    const STREAMS: u32 = 128;
+    const CONNECTIONS: u32 = 16;
+    let (mut first, mut next) = (block(&fields(b"/%00")), block(&fields(b"/%00")));
+    first.extend(long_field());
+    next.extend([AGAIN; 7]);
+    for server in ["", "max_untaken_bytes = \"1MiB\""] {
+        let lab = Lab::start(server, "");
+        assert_eq!(probe(lab.weir.address(), "/clean"), Fate::Status(200));
+        let before = lab.weir.resident();
+        let shut = (0..CONNECTIONS).map(|_| {
+            let mut h2 = H2::connect(lab.weir.address());
+            h2.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
+            for turn in 0..STREAMS {
+                let head = if turn == 0 { &first } else { &next };
+                h2.send(&frame(HEADERS, END_STREAM | END_HEADERS, stream(turn), head));
+            }
+            assert_eq!(h2.fate(stream(STREAMS - 1)), Fate::Status(400));
+            h2
+        });
+        let shut: Vec<_> = shut.collect();
+        let growth = lab.weir.resident().saturating_sub(before);
+        assert!(growth < GROWTH, "{growth} bytes more");
+        if !server.is_empty() {
+            lab.weir.wait_for_metric("weir_problems_total{kind=\"untaken_overflow\"}", |ended| ended > 0.0);
+        }
+        drop(shut);
+        lab.is_well();
+    }
 }
 
 #[test]

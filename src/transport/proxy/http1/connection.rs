@@ -326,7 +326,7 @@ impl<'w> H1Connection<'w> {
             let polled = poll_relay(cx, wire, exchange, &encoder, deadline);
             waited |= polled.is_pending();
             let taken = exchange.body_bytes().saturating_sub(wire.pending() as u64);
-            if polled.is_pending() && hold.poll(cx, taken, wire.pending()).is_ready() {
+            if polled.is_pending() && hold.poll(cx, taken, wire.pending(), wire.pending()).is_ready() {
                 exchange.give_up_untaken();
                 return Poll::Ready(Err(RelayError::Abandoned));
             }

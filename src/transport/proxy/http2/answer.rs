@@ -51,7 +51,7 @@ pub(super) async fn send_own(stream: &StreamHandle, body: &[u8], hold: &mut Hold
         let written = stream.write_data(&body[sent..], true);
         sent += written.bytes;
         stream.state().pass_on();
-        if !written.is_blocked || hold.poll(cx, sent as u64, body.len() - sent).is_ready() {
+        if !written.is_blocked || hold.poll(cx, sent as u64, body.len() - sent, body.len()).is_ready() {
             return Poll::Ready(());
         }
         deadline.poll(cx, by)

@@ -235,7 +235,7 @@ impl<'w> Driver<'w> {
             let state = self.link.state();
             (state.moved(), state.out.pending() + self.stream.pending())
         };
-        if self.hold.poll(cx, moved, pending).is_ready() {
+        if self.hold.poll(cx, moved, pending, pending).is_ready() {
             return Poll::Ready(());
         }
         let since = *self.clocks.blocked_since.get_or_insert_with(time::instant_now);

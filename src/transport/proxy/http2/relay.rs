@@ -83,7 +83,7 @@ impl<'s> Relay<'s> {
                 self.count_others();
                 let bytes = self.pending.len() - self.taken;
                 let taken = self.exchange.body_bytes().saturating_sub(bytes as u64);
-                if self.hold.poll(cx, taken, bytes).is_pending() {
+                if self.hold.poll(cx, taken, bytes, bytes).is_pending() {
                     ready!(self.exchange.poll_untaken(cx, &mut self.deadline));
                 }
                 self.exchange.give_up_untaken();
@@ -120,7 +120,7 @@ impl<'s> Relay<'s> {
             }
             if self.take_piece(cx) && self.pending.is_empty() {
                 self.exchange.all_taken();
-                let _ = self.hold.poll(cx, 0, 0);
+                let _ = self.hold.poll(cx, 0, 0, 0);
                 return Some(Waits::ForUpstream);
             }
         }

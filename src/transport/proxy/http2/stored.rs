@@ -6,6 +6,7 @@ use std::task::{Poll, ready};
 use super::super::access_record::AccessRecord;
 use super::super::answer::ResponseForm;
 use super::super::context::RequestContext;
+use super::super::untaken::Hold;
 use super::link::StreamHandle;
 use crate::base::time;
 use crate::transport::http2::ErrorCode;
@@ -16,7 +17,7 @@ use crate::transport::respond::{self, HeaderSink, StoredReply};
 const OK: u16 = 200;
 
 /// Sends a stored answer. A client that does not take it has its stream reset. What waits for it is in no other memory
-/// than that of the answer.
+/// than that of the answer and of the task.
 pub(super) async fn send(
     context: &RequestContext<'_>,
     stream: &StreamHandle,
@@ -41,6 +42,7 @@ pub(super) async fn send(
     let timeouts = &context.config.timeouts;
     let (mut sent, mut seen, mut moved_at) = (0, 0, time::instant_now());
     let (mut deadline, mut pace) = (Deadline::default(), Pace::default());
+    let mut hold = Hold::of_stream(&context.worker.untaken, 0);
     let is_sent = poll_fn(|cx| {
         let written = stream.write_data(&body[sent..], true);
         sent += written.bytes;
@@ -58,6 +60,9 @@ pub(super) async fn send(
         if taken > 0 {
             moved_at = time::instant_now();
             pace.moved(taken);
+        }
+        if hold.poll(cx, sent as u64, body.len() - sent, 0).is_ready() {
+            return Poll::Ready(false);
         }
         ready!(pace.poll(cx, &mut deadline, moved_at + timeouts.body_idle, timeouts.min_read));
         context.worker.shared.metrics.untaken_answers().inc();

@@ -83,10 +83,11 @@ async fn request(worker: &Worker, peer: &Peer, stream: &StreamHandle, incoming: 
     let mut course = Course { stream, form: ResponseForm::unreadable(), record, admission: Admission::default() };
     let is_malformed = incoming.head.fault.is_some();
     // In one statement: a variable of its own would stay in the task of a held request.
-    let request = match read(incoming, settings) {
-        Ok(request) => request,
+    let (request, head_memory) = match read(incoming, settings) {
+        Ok(read) => read,
         Err(fault) => {
             let body = own(&context, course, context.refuse(fault));
+            incoming.head = Head::default(); // the client may leave the answer for long
             send_own(&context, stream, &body).await;
             if is_malformed {
                 stream.reset(ErrorCode::Protocol);
@@ -97,19 +98,28 @@ async fn request(worker: &Worker, peer: &Peer, stream: &StreamHandle, incoming: 
     course.form = ResponseForm::of(&request);
     let Course { form, record, admission, .. } = &mut course;
     let mut body = StreamBody::new(stream, settings.bounds.underscores);
-    let reply = match context.admit(&request, *form, None, Some(&mut body), record, admission).await {
+    let (course, stop) = match context.admit(&request, *form, None, Some(&mut body), record, admission).await {
         // Boxed, so that the task of a held request is small.
-        Ok(admitted) => return Box::pin(forward(&context, &request, &admitted, course, body)).await,
-        Err(NotForwarded::Stored(stored)) => return Box::pin(send_stored(&context, course, stored)).await,
-        Err(stop) => own(&context, course, stop),
+        Ok(admitted) => match Box::pin(forward(&context, &request, &admitted, course, (body, head_memory))).await {
+            Some(unanswered) => unanswered,
+            None => return,
+        },
+        Err(stop) => (course, stop),
     };
+    drop(request);
+    incoming.head = Head::default();
+    if let NotForwarded::Stored(stored) = stop {
+        return Box::pin(send_stored(&context, course, stored)).await;
+    }
+    let reply = own(&context, course, stop);
     send_own(&context, stream, &reply).await;
 }
 
-/// The request of a head.
-fn read<'i>(incoming: &'i mut Incoming, settings: &Settings) -> Result<Request<'i>, HeadFault> {
+/// The request of a head, and the bytes of memory that the head takes.
+fn read<'i>(incoming: &'i mut Incoming, settings: &Settings) -> Result<(Request<'i>, usize), HeadFault> {
     request::check(&mut incoming.head, settings)?;
-    request::request(&incoming.head, incoming.has_ended, settings).ok_or(HeadFault::Malformed("host"))
+    let request = request::request(&incoming.head, incoming.has_ended, settings);
+    Ok((request.ok_or(HeadFault::Malformed("host"))?, incoming.head.memory()))
 }
 
 /// Writes the head of a response of Weir itself. Returns the body to send; it is empty if there is none.
@@ -145,19 +155,22 @@ async fn send_stored(context: &RequestContext<'_>, course: Course<'_, '_>, mut s
 async fn send_own(context: &RequestContext<'_>, stream: &StreamHandle, body: &[u8]) {
     if !body.is_empty() {
         let by = context.lately() + context.config.timeouts.body_idle;
-        answer::send_own(stream, body, &mut Hold::new(&context.worker.untaken), by).await;
+        answer::send_own(stream, body, &mut Hold::of_stream(&context.worker.untaken, 0), by).await;
     }
 }
 
-/// Forwards an admitted request, and returns the response to the client.
+/// A request that is to be answered without its service.
+type Unanswered<'s, 'v> = (Course<'s, 'v>, NotForwarded<'v>);
+
+/// Forwards an admitted request, and returns the response to the client, unless there is none.
 #[expect(clippy::manual_async_fn, reason = "arguments of an async function have two places")]
-fn forward<'f, 'v>(
+fn forward<'f, 's, 'v>(
     context: &'f RequestContext<'v>,
     request: &'f Request<'_>,
     admitted: &'f RoutedRequest<'_, 'v>,
-    mut course: Course<'f, 'v>,
-    mut body: StreamBody<'f>,
-) -> impl Future<Output = ()> {
+    mut course: Course<'s, 'v>,
+    (mut body, head_memory): (StreamBody<'s>, usize),
+) -> impl Future<Output = Option<Unanswered<'s, 'v>>> {
     async move {
         let stream = course.stream;
         let mut received = receive(context, request, admitted, &mut course, &mut body).await;
@@ -167,20 +180,24 @@ fn forward<'f, 'v>(
         });
         if let Some(in_place) = in_place {
             let stop = instead(context, in_place, received, &mut course, &admitted.upstream);
-            if let NotForwarded::Stored(stored) = stop {
-                send_stored(context, course, stored).await;
-            }
-            return;
+            return Some((course, stop));
         }
-        match respond(context, received, course, &admitted.upstream) {
-            Err(body) => send_own(context, stream, &body).await,
-            Ok(None) => {}
-            Ok(Some(answered)) if answered.is_tunnel => Box::pin(tunnel(context, stream, answered)).await,
-            Ok(Some(answered)) => {
-                let mut relay = Relay::new(stream, answered, body, Hold::new(&context.worker.untaken));
-                poll_fn(|cx| relay.poll(cx)).await;
+        let answered = match received {
+            Ok(exchange) => respond(context, exchange, course)?,
+            Err(FailedExchange { error, endpoint }) => {
+                let Course { form, admission, .. } = &course;
+                let stop = context.failed(&error, &admitted.upstream, endpoint.as_deref(), admission, form.is_grpc);
+                return Some((course, stop));
             }
+        };
+        if answered.is_tunnel {
+            Box::pin(tunnel(context, stream, answered)).await;
+        } else {
+            let hold = Hold::of_stream(&context.worker.untaken, head_memory);
+            let mut relay = Relay::new(stream, answered, body, hold);
+            poll_fn(|cx| relay.poll(cx)).await;
         }
+        None
     }
 }
 
@@ -269,27 +286,16 @@ fn instead<'v>(
 }
 
 /// Writes the head of the response. None if the response has ended.
-///
-/// # Errors
-/// There is no response. The error is the body of the response of Weir itself.
 fn respond<'s, 'v>(
     context: &RequestContext<'v>,
-    received: Result<Exchange, FailedExchange>,
+    mut exchange: Exchange,
     course: Course<'s, 'v>,
-    upstream: &Endpoints,
-) -> Result<Option<Answered<'s>>, Vec<u8>> {
-    let mut exchange = match received {
-        Ok(exchange) => exchange,
-        Err(FailedExchange { error, endpoint }) => {
-            let stop = context.failed(&error, upstream, endpoint.as_deref(), &course.admission, course.form.is_grpc);
-            return Err(own(context, course, stop));
-        }
-    };
+) -> Option<Answered<'s>> {
     let Course { stream, form, mut record, mut admission } = course;
     let arrived_at = time::instant_now();
     context.measure(&exchange, arrived_at, admission.was_held);
     let mut bill = admission.identified.charged.bill();
-    let Some((head, reason, fields)) = exchange.response() else { return Ok(None) };
+    let (head, reason, fields) = exchange.response()?;
     let standing = admission.answered(bill.as_mut(), (head.status, fields), exchange.handed_over());
     let profiles = context.config.running.settings.profiles;
     let (budgets, back) = (admission.budgets(profiles), exchange.locations());
@@ -312,12 +318,12 @@ fn respond<'s, 'v>(
     }
     record.transferred(exchange.bytes_in(), 0);
     if is_tunnel || !exchange.has_ended() {
-        return Ok(Some(Answered { record, exchange, bill, is_tunnel }));
+        return Some(Answered { record, exchange, bill, is_tunnel });
     }
     if let Some(bill) = &mut bill {
         bill.end(0, None, record.for_gate());
     }
-    Ok(None)
+    None
 }
 
 /// Relays the bytes of an upgraded stream in both directions.
