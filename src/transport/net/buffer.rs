@@ -106,9 +106,14 @@ impl InputBuffer {
         self.start = (self.start + len).min(self.bytes.len());
     }
 
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Whether it holds memory.
     pub(crate) fn has_memory(&self) -> bool {
-        self.bytes.capacity() > 0
+        self.memory() > 0
     }
 
     /// Consumes the next `len` bytes together with their memory. Returns the memory and the offset of the bytes in it.
@@ -180,6 +185,11 @@ impl OutputBuffer {
     /// Number of bytes that wait to be written.
     pub(crate) fn pending(&self) -> usize {
         self.bytes.len() - self.sent
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> usize {
+        self.bytes.capacity()
     }
 
     /// The bytes that wait to be written.

@@ -10,6 +10,7 @@ use tokio::runtime::Runtime;
 use crate::attacks::h2_frames::{CLEAN, DATA, END_STREAM, GOAWAY, H2, RST_STREAM, SETTINGS, frame};
 use crate::ops::until;
 use crate::support::{Client, NEVER, Received, Upstream, Weir};
+use crate::upgrades::{AGREE, ASK};
 
 const BOUND: f64 = 1_048_576.0;
 const ENDED: &str = "weir_problems_total{kind=\"untaken_overflow\"}";
@@ -27,8 +28,10 @@ fn service() -> Upstream {
     })
 }
 
+const SERVER: &str = "max_untaken_bytes = \"1MiB\"";
+
 fn start(upstream: &Upstream) -> Weir {
-    Weir::start_with(upstream, "max_untaken_bytes = \"1MiB\"", NEVER)
+    Weir::start_with(upstream, SERVER, NEVER)
 }
 
 /// Asks until memory was taken from clients that take nothing, and less than the bound is left.
@@ -41,12 +44,15 @@ fn good_ones_are_served(weir: &Weir) {
     });
 }
 
-fn shut(address: SocketAddr) -> Client {
+const BIG: &str = "GET /big HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// A client that asks, and takes little at once.
+fn narrow(address: SocketAddr, request: &str) -> Client {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     socket.connect(&address.into()).unwrap();
     let mut client = Client::over(socket.into());
-    client.send("GET /big HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.send(request);
     client
 }
 
@@ -55,9 +61,37 @@ fn memory_is_taken_from_http1_clients_that_take_nothing() {
     let upstream = service();
     let weir = start(&upstream);
     // How much each leaves in Weir depends on the kernel: so many leave more than the bound with a piece each.
-    let shut: Vec<_> = (0..240).map(|_| shut(weir.address())).collect();
+    let shut: Vec<_> = (0..240).map(|_| narrow(weir.address(), BIG)).collect();
     weir.wait_for_metric(HELD, |held| held > BOUND / 2.0);
     good_ones_are_served(&weir);
+    drop(shut);
+    weir.wait_for_metric(HELD, |held| held == 0.0);
+}
+
+#[test]
+fn all_memory_of_an_answer_that_waits_counts() {
+    const CLIENTS: u32 = 40;
+    /// Bytes that one of them leaves unsent at most: less than 64 KiB, and a read of 73 KiB.
+    const UNSENT: f64 = 144.0 * 1024.0;
+    let upstream = service();
+    let weir = Weir::start(&upstream, NEVER);
+    let shut: Vec<_> = (0..CLIENTS).map(|_| narrow(weir.address(), BIG)).collect();
+    weir.wait_for_metric(HELD, |held| held > f64::from(CLIENTS) * UNSENT);
+    drop(shut);
+    weir.wait_for_metric(HELD, |held| held == 0.0);
+}
+
+#[test]
+fn memory_is_taken_from_tunnels_whose_clients_take_nothing() {
+    let upstream = Upstream::serving(|mut peer| {
+        let _ = peer.head();
+        peer.send(AGREE);
+        let piece = vec![b'x'; 12 * 1024];
+        while peer.send(&piece) {}
+    });
+    let weir = Weir::start_as(&Weir::upgrading(&upstream, &["websocket"], SERVER, NEVER));
+    let shut: Vec<_> = (0..40).map(|_| narrow(weir.address(), ASK)).collect();
+    weir.wait_for_metric(ENDED, |ended| ended > 0.0);
     drop(shut);
     weir.wait_for_metric(HELD, |held| held == 0.0);
 }

@@ -105,7 +105,8 @@ pub(in crate::transport::proxy) fn serve<'w>(
                 AfterResponse::Close => return,
                 // Boxed, so that connections without a tunnel are smaller.
                 AfterResponse::Tunnel(upgraded) => {
-                    return Box::pin(tunnel(connection.wire, *upgraded, TunnelTimeouts::of(&timeouts))).await;
+                    let hold = Hold::new(&worker.untaken);
+                    return Box::pin(tunnel(connection.wire, *upgraded, TunnelTimeouts::of(&timeouts), hold)).await;
                 }
             }
         }
@@ -114,11 +115,11 @@ pub(in crate::transport::proxy) fn serve<'w>(
 }
 
 /// Runs the tunnel. The rest of the connection is dropped before, because this may take long.
-async fn tunnel(wire: Wire, upgraded: UpgradedExchange<'_>, timeouts: TunnelTimeouts) {
+async fn tunnel(wire: Wire, upgraded: UpgradedExchange<'_>, timeouts: TunnelTimeouts, hold: Hold<'_>) {
     let buffers = wire.buffers();
     let (stream, received, unsent) = wire.into_parts();
     let mut client = TunnelClient { stream, received, unsent };
-    if tunnel::run(&mut client, upgraded, &buffers, timeouts).await == TunnelEnd::Complete {
+    if tunnel::run(&mut client, upgraded, &buffers, timeouts, hold).await == TunnelEnd::Complete {
         client.stream.discard(LINGER, &buffers).await;
     }
 }
@@ -326,7 +327,8 @@ impl<'w> H1Connection<'w> {
             let polled = poll_relay(cx, wire, exchange, &encoder, deadline);
             waited |= polled.is_pending();
             let taken = exchange.body_bytes().saturating_sub(wire.pending() as u64);
-            if polled.is_pending() && hold.poll(cx, taken, wire.pending(), wire.pending()).is_ready() {
+            let memory = wire.memory() + exchange.memory();
+            if polled.is_pending() && hold.poll(cx, taken, wire.pending(), memory).is_ready() {
                 exchange.give_up_untaken();
                 return Poll::Ready(Err(RelayError::Abandoned));
             }

@@ -64,7 +64,7 @@ impl<'w> H1Connection<'w> {
                     continue;
                 }
                 let taken = (body.len() - rest.len()).saturating_sub(wire.pending());
-                if hold.poll(cx, taken as u64, wire.pending(), wire.pending()).is_ready() {
+                if hold.poll(cx, taken as u64, wire.pending(), wire.memory()).is_ready() {
                     return Poll::Ready(false);
                 }
                 ready!(pace.poll(cx, deadline, moved_at + timeouts.body_idle, timeouts.min_read));

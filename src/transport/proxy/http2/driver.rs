@@ -231,11 +231,11 @@ impl<'w> Driver<'w> {
 
     /// Ready once the client has taken nothing for too long, or what is held for it is wanted.
     fn poll_blocked(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let (moved, pending) = {
-            let state = self.link.state();
-            (state.moved(), state.out.pending() + self.stream.pending())
+        let (moved, pending, memory) = {
+            let (state, sealed) = (self.link.state(), self.stream.pending());
+            (state.moved(), state.out.pending() + sealed, state.out.memory() + sealed)
         };
-        if self.hold.poll(cx, moved, pending, pending).is_ready() {
+        if self.hold.poll(cx, moved, pending, memory).is_ready() {
             return Poll::Ready(());
         }
         let since = *self.clocks.blocked_since.get_or_insert_with(time::instant_now);

@@ -83,7 +83,9 @@ impl<'s> Relay<'s> {
                 self.count_others();
                 let bytes = self.pending.len() - self.taken;
                 let taken = self.exchange.body_bytes().saturating_sub(bytes as u64);
-                if self.hold.poll(cx, taken, bytes, bytes).is_pending() {
+                let memory = self.pending.capacity() + self.exchange.memory();
+                // Behind other streams it waits although it has written everything.
+                if self.hold.poll(cx, taken, bytes.max(1), memory).is_pending() {
                     ready!(self.exchange.poll_untaken(cx, &mut self.deadline));
                 }
                 self.exchange.give_up_untaken();

@@ -190,10 +190,10 @@ fn forward<'f, 's, 'v>(
                 return Some((course, stop));
             }
         };
+        let hold = Hold::of_stream(&context.worker.untaken, head_memory);
         if answered.is_tunnel {
-            Box::pin(tunnel(context, stream, answered)).await;
+            Box::pin(tunnel(context, stream, answered, hold)).await;
         } else {
-            let hold = Hold::of_stream(&context.worker.untaken, head_memory);
             let mut relay = Relay::new(stream, answered, body, hold);
             poll_fn(|cx| relay.poll(cx)).await;
         }
@@ -327,12 +327,12 @@ fn respond<'s, 'v>(
 }
 
 /// Relays the bytes of an upgraded stream in both directions.
-async fn tunnel(context: &RequestContext<'_>, stream: &StreamHandle, answered: Answered<'_>) {
+async fn tunnel(context: &RequestContext<'_>, stream: &StreamHandle, answered: Answered<'_>, hold: Hold<'_>) {
     let Answered { record, exchange, bill, .. } = answered;
     let Some((upstream, received)) = exchange.switch() else { return };
     let counted = GaugeGuard::new(&context.worker.shared.metrics.upgraded);
     let switched = UpgradedExchange { upstream, received, bill, record, counted };
     let mut client =
         TunnelClient { stream: StreamEnd(stream), received: InputBuffer::default(), unsent: OutputBuffer::default() };
-    tunnel::run(&mut client, switched, stream.buffers(), TunnelTimeouts::of(&context.config.timeouts)).await;
+    tunnel::run(&mut client, switched, stream.buffers(), TunnelTimeouts::of(&context.config.timeouts), hold).await;
 }

@@ -22,6 +22,8 @@ pub(super) struct Direction {
     pub(super) progress: u64,
     /// Bytes read from the source.
     pub(super) bytes_read: u64,
+    /// The sink takes nothing more now.
+    is_blocked: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +56,7 @@ impl Direction {
             let before = self.out.pending();
             let written = to.poll_write(cx, &mut self.out, buffers);
             self.progress += (before - self.out.pending()) as u64;
+            self.is_blocked = written.is_pending();
             if ready!(written).is_err() {
                 self.state = DirectionState::Over(Some(BrokenSide::Sink));
                 continue;
@@ -83,6 +86,12 @@ impl Direction {
             self.copy_input(buffers);
         }
         Poll::Ready(())
+    }
+
+    /// Bytes that wait for the sink, and those of the memory in which they wait.
+    pub(super) fn untaken(&self) -> (usize, usize) {
+        let bytes = if self.is_blocked { self.out.pending().max(1) } else { 0 }; // records of TLS may wait elsewhere
+        (bytes, self.input.memory() + self.out.memory())
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use self::direction::{BrokenSide, Direction};
 use super::access_record::AccessRecord;
+use super::untaken::Hold;
 use crate::base::telemetry::LiveGauge;
 use crate::base::time;
 use crate::engine::gate::Bill;
@@ -111,28 +112,33 @@ pub(super) async fn run<C: Duplex>(
     upgraded: UpgradedExchange<'_>,
     buffers: &BufferPool,
     timeouts: TunnelTimeouts,
+    hold: Hold<'_>,
 ) -> TunnelEnd {
     let UpgradedExchange { upstream, received, bill, record, counted } = upgraded;
     let up = Direction::new(std::mem::take(&mut client.received), OutputBuffer::default());
     let down = Direction::new(received, std::mem::take(&mut client.unsent));
     let mut tunnel = Tunnel { upstream, up, down, bill, record, _counted: counted };
     let Tunnel { upstream, up, down, .. } = &mut tunnel;
-    flow(&mut client.stream, upstream, up, down, buffers, timeouts).await
+    flow(&mut client.stream, upstream, (up, down), buffers, timeouts, hold).await
 }
 
 async fn flow(
     client: &mut impl Duplex,
     upstream: &mut impl Duplex,
-    up: &mut Direction,
-    down: &mut Direction,
+    (up, down): (&mut Direction, &mut Direction),
     buffers: &BufferPool,
     timeouts: TunnelTimeouts,
+    mut hold: Hold<'_>,
 ) -> TunnelEnd {
     let (mut deadline, mut moved_at, mut moved) = (Deadline::default(), time::instant_now(), 0);
     let ended = poll_fn(|cx| {
         let polled = poll_both(cx, up, down, client, upstream, buffers);
         if let Poll::Ready(ended) = polled {
             return Poll::Ready(ended);
+        }
+        let (untaken, memory) = down.untaken();
+        if hold.poll(cx, down.bytes_read.saturating_sub(untaken as u64), untaken, memory).is_ready() {
+            return Poll::Ready(TunnelEnd::Broken);
         }
         if up.progress + down.progress != moved {
             (moved, moved_at) = (up.progress + down.progress, time::instant_now());
@@ -166,6 +172,7 @@ fn poll_both(
 mod tests {
     use std::io;
     use std::pin::Pin;
+    use std::rc::Rc;
     use std::task::ready;
 
     use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
@@ -212,8 +219,9 @@ mod tests {
         // Drops the near sides at its end.
         let tunnel = async move {
             let [mut up, mut down] = <[Direction; 2]>::default();
-            let buffers = BufferPool::default();
-            let ended = flow(&mut near, &mut far, &mut up, &mut down, &buffers, TIMEOUTS).await;
+            let (buffers, untaken) = (BufferPool::default(), Rc::default());
+            let both = (&mut up, &mut down);
+            let ended = flow(&mut near, &mut far, both, &buffers, TIMEOUTS, Hold::new(&untaken)).await;
             (ended, [up.bytes_read, down.bytes_read])
         };
         tokio::join!(tunnel, test(client, upstream)).0

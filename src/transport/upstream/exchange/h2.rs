@@ -17,6 +17,7 @@ use super::upload::{RequestTraits, Upload};
 use crate::base::fields::{FieldBuf, Fields, parse_length};
 use crate::transport::http1::encode::Encoder;
 use crate::transport::http1::{FIELDS_MAX, Framing, ResponseFault, ResponseHead};
+use crate::transport::upstream::h2::connection::STREAM_WINDOW;
 use crate::transport::upstream::pool::streams::StreamPermit;
 
 /// See the [module](self).
@@ -175,6 +176,15 @@ impl H2Transport {
     /// The fields of the last response head.
     pub(crate) fn fields(&self) -> Fields<'_> {
         self.fields.fields()
+    }
+
+    /// As [`Transport::memory`](super::transport::Transport::memory).
+    pub(crate) fn memory(&self) -> usize {
+        if self.has_ended {
+            return 0;
+        }
+        let window = STREAM_WINDOW as usize;
+        self.remaining.and_then(|remaining| usize::try_from(remaining).ok()).map_or(window, |all| all.min(window))
     }
 
     /// As [`Transport::poll_body`](super::transport::Transport::poll_body).

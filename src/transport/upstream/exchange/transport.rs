@@ -136,6 +136,14 @@ impl Transport {
         }
     }
 
+    /// Bytes of memory in which more of the response waits, or comes to wait if none is taken.
+    pub(crate) fn memory(&self) -> usize {
+        match self {
+            Self::H1(transport) => transport.connection.as_ref().map_or(0, |connection| connection.input.memory()),
+            Self::H2(transport) => transport.memory(),
+        }
+    }
+
     /// Whether the response has ended.
     pub(crate) fn has_ended(&self) -> bool {
         match self {

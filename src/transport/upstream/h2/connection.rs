@@ -29,7 +29,7 @@ use crate::transport::upstream::pool::stream::EndpointStream;
 /// Streams of one connection, if the service allows as many. Beyond them another connection is opened.
 pub(crate) const STREAMS_MAX: usize = 128;
 /// Bytes that a service may send on one stream before Weir reads them: the initial value of RFC 9113, section 6.9.2.
-const STREAM_WINDOW: u32 = 65_535;
+pub(crate) const STREAM_WINDOW: u32 = 65_535;
 /// Bytes that a service may send on one connection before Weir reads them: enough that streams whose clients read
 /// nothing cannot stop the others.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 128;

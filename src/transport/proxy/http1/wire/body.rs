@@ -116,13 +116,14 @@ mod tests {
     use std::future::poll_fn;
     use std::rc::Rc;
 
-    use tokio::net::{TcpListener, TcpStream};
+    use socket2::SockRef;
+    use tokio::net::{TcpListener, TcpStream, UnixStream};
 
     use super::super::head::HeadBytes;
     use super::*;
     use crate::base::time;
     use crate::transport::http1::{HeadStep, Limits, Underscores};
-    use crate::transport::net::buffer::{BufferPool, InputBuffer};
+    use crate::transport::net::buffer::{BufferPool, InputBuffer, PENDING_MAX};
     use crate::transport::net::socket::Socket;
     use crate::transport::net::stream::Stream;
 
@@ -137,6 +138,32 @@ mod tests {
         let (buffers, mut input) = (Rc::new(BufferPool::default()), InputBuffer::default());
         input.extend(first.as_bytes(), &buffers);
         (Wire::new(stream, input, time::instant_now(), LIMITS, buffers), client)
+    }
+
+    /// A client takes a part of what waits, again and again, but never all.
+    #[tokio::test]
+    async fn bytes_that_were_sent_leave_the_memory() {
+        let (client, server) = UnixStream::pair().unwrap();
+        SockRef::from(&server).set_send_buffer_size(16 * 1024).unwrap();
+        let stream = Stream::Plain(Socket::Unix(server));
+        let mut wire = Wire::new(stream, InputBuffer::default(), time::instant_now(), LIMITS, Rc::default());
+        let pouring = poll_fn(|cx| {
+            let len = wire.out().len() + PENDING_MAX.saturating_sub(wire.pending());
+            wire.out().resize(len, 0);
+            wire.poll_flush(cx).map(|flushed| flushed.is_ok())
+        });
+        let taking = async {
+            let (mut taken, mut piece) = (0, [0; 4096]);
+            while taken < 1 << 20 {
+                client.readable().await.unwrap();
+                taken += client.try_read(&mut piece).unwrap_or(0);
+            }
+        };
+        tokio::select! {
+            is_sent = pouring => panic!("all is taken: {is_sent}"),
+            () = taking => {}
+        }
+        assert!(wire.memory() <= 4 * PENDING_MAX, "{}", wire.memory());
     }
 
     #[tokio::test]

@@ -142,6 +142,11 @@ impl Wire {
         self.out.pending() + self.stream.pending()
     }
 
+    /// Bytes of memory in which they wait.
+    pub(in crate::transport::proxy) fn memory(&self) -> usize {
+        self.out.memory() + self.stream.pending()
+    }
+
     /// Whether enough bytes wait to be sent.
     pub(in crate::transport::proxy) fn is_full(&self) -> bool {
         self.pending() >= PENDING_MAX
@@ -156,7 +161,10 @@ impl Wire {
 
     /// Sends until the socket accepts no more; ready when all is sent.
     pub(in crate::transport::proxy) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.stream.poll_write(cx, &mut self.out, &self.buffers))?;
+        if self.stream.poll_write(cx, &mut self.out, &self.buffers)?.is_pending() {
+            self.out.compact();
+            return Poll::Pending;
+        }
         self.out.clear();
         self.out.release(&self.buffers);
         Poll::Ready(Ok(()))
