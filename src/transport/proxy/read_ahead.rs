@@ -40,9 +40,10 @@ impl<'v> RequestContext<'v> {
             let detail = format!("limit {}: the model of the request has no price", limit.name);
             return Err(LocalReply::new(ProblemKind::UnpricedModel, detail, input.is_grpc).into());
         }
-        let GateInput { is_grpc, wire, record, admission, .. } = input;
+        let GateInput { is_grpc, wire, body, record, admission, .. } = input;
         let (wire, is_grpc) = (wire.as_deref_mut(), *is_grpc);
-        let mut input = GateInput { facts: &facts, is_grpc, wire, body: None, record, admission };
+        let body = body.as_mut().map(GateBody::reborrow);
+        let mut input = GateInput { facts: &facts, is_grpc, wire, body, record, admission };
         self.decide_stage(&mut input, Stage::Identified, now).await
     }
 

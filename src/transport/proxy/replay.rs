@@ -16,6 +16,9 @@ pub(super) trait Replayed: Source {
 
     /// Gives back what was read of the body, so that it is read again.
     fn put_back(&mut self, ahead: ReadAhead);
+
+    /// The most bytes that wait to be read before any is.
+    fn unread_max(&self) -> usize;
 }
 
 /// The start of a body that was read.
@@ -74,6 +77,18 @@ pub(super) struct GateBody<'a> {
 }
 
 impl<'a> GateBody<'a> {
+    /// The same body, for a shorter time.
+    pub(super) fn reborrow(&mut self) -> GateBody<'_> {
+        let Self { framing, expects_continue, stream } = self;
+        let stream = stream.as_mut().map(|stream| &mut **stream as &mut dyn Replayed);
+        GateBody { framing: *framing, expects_continue: *expects_continue, stream }
+    }
+
+    /// The most bytes that are kept beside those that were read. The kernel keeps what comes on a wire.
+    pub(super) fn unread_max(&self) -> usize {
+        self.stream.as_ref().map_or(0, |stream| stream.unread_max())
+    }
+
     /// The body of `request`, over HTTP/2 on `stream`.
     pub(super) fn of(request: &Request<'_>, stream: Option<&'a mut dyn Replayed>) -> Self {
         Self { framing: request.framing, expects_continue: request.expects_continue(), stream }

@@ -312,7 +312,8 @@ impl<'v> RequestContext<'v> {
         let gate = &self.worker.shared.gate;
         let live = &self.config.running.live;
         let pass = &mut input.admission.identified;
-        let decided = gate.admit_into(pass, (live, stage), facts, || facts.head_bytes(), now, input.record.for_gate());
+        let bytes = || waiting_bytes(facts, input.body.as_ref());
+        let decided = gate.admit_into(pass, (live, stage), facts, bytes, now, input.record.for_gate());
         let Some(mut step) = decided.map_err(|unkeyed| self.unkeyed(unkeyed, is_grpc))? else { return Ok(()) };
         let decided = loop {
             match step {
@@ -352,13 +353,13 @@ impl<'v> RequestContext<'v> {
         asking: Box<Asking<'v>>,
         input: &mut GateInput<'_, '_, '_, 'v>,
     ) -> Result<Step<'v>, NotForwarded<'v>> {
-        let GateInput { facts, wire, record, .. } = input;
-        let (facts, wire) = (*facts, wire.as_deref_mut());
+        let GateInput { facts, wire, body, record, .. } = input;
+        let (facts, wire, body) = (*facts, wire.as_deref_mut(), body.as_ref());
         record.outcome = Outcome::Abandoned;
         self.queried.set(true);
         // Boxed, so that requests with local limits only are smaller.
         let answered = Box::pin(async {
-            let asked = asking.ask(&*self.worker.stores, facts, || facts.head_bytes());
+            let asked = asking.ask(&*self.worker.stores, facts, || waiting_bytes(facts, body));
             let Some(wire) = wire else { return Ok(asked.await) };
             tokio::select! {
                 biased;
@@ -386,6 +387,11 @@ impl<'v> RequestContext<'v> {
         record.outcome = Outcome::Refused(RefusedBy::Other); // until another outcome is set
         Ok(decided)
     }
+}
+
+/// The bytes that a request takes while it waits.
+fn waiting_bytes(facts: &Facts<'_>, body: Option<&GateBody<'_>>) -> usize {
+    facts.head_bytes() + body.map_or(0, GateBody::unread_max)
 }
 
 /// The result of a wait.

@@ -335,19 +335,26 @@ fn a_head_is_not_kept_for_an_answer_that_waits() {
 fn large_heads_that_wait_are_bounded_for_each_client() {
     let hold = "[hold]\nmax_waiting_bytes_per_client = \"128KiB\"\n\
                 [[limit]]\nname = \"held\"\nkey = [\"header:x-key\"]\nmatch = { path = \"/held\" }\nrate = \"1/h\"\non_limit = \"hold\"";
-    let lab = Lab::start("", hold);
-    assert_eq!(probe(lab.weir.address(), "/held"), Fate::Status(200));
     let large = vec![b'v'; 12_000];
-    let mut h2 = H2::connect(lab.weir.address());
     let bomb: Vec<Field<'_>> = [&fields(b"/held")[..], &[(&b"x-large"[..], &large[..])]].concat();
-    for turn in 0..100 {
-        h2.get(stream(turn), &bomb);
+    let upload = [&post(b"/held")[..], &[(b"content-length", b"60000")]].concat();
+    for (count, fitting, head, body) in [(100, 10, bomb, 0), (30, 2, upload, 60_000), (30, 1, post(b"/held"), 60_000)] {
+        let lab = Lab::start("", hold);
+        assert_eq!(probe(lab.weir.address(), "/held"), Fate::Status(200));
+        let mut h2 = H2::connect(lab.weir.address());
+        for turn in 0..count {
+            let flags = END_HEADERS | if body == 0 { END_STREAM } else { 0 };
+            h2.send(&frame(HEADERS, flags, stream(turn), &block(&head)));
+            for piece in vec![b'b'; body].chunks(15_000) {
+                h2.data(stream(turn), piece, 0);
+            }
+        }
+        // Few of them fit; the others are told at once.
+        assert_eq!(h2.fate(stream(count - 1)), Fate::Status(429));
+        lab.weir.wait_for_metric("weir_held_requests{limit=\"held\"}", |held| held == f64::from(fitting));
+        lab.weir.wait_for_metric("weir_hold_overflow_total", |refused| refused == f64::from(count - fitting));
+        lab.is_well();
     }
-    // Ten of them fit; the others are told at once.
-    assert_eq!(h2.fate(stream(99)), Fate::Status(429));
-    lab.weir.wait_for_metric("weir_held_requests{limit=\"held\"}", |held| held == 10.0);
-    lab.weir.wait_for_metric("weir_hold_overflow_total", |refused| refused == 90.0);
-    lab.is_well();
 }
 
 /// Who asks for nothing goes, however much it says; and so does a head that never ends.

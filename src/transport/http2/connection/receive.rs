@@ -107,7 +107,8 @@ impl<S: Default> Connection<S> {
             Err(code) => (None, self.stream_error(header.stream, code, out)?),
         };
         match key {
-            Some(key) => self.consume(key, overhead, out),
+            // Only what is read of a body enlarges its window.
+            Some(key) => self.consume_within(key, overhead, 0, out),
             None => self.consume_connection(overhead, out),
         }
         self.reading = Reading::Data { key, remaining: len, padding, ends };

@@ -284,6 +284,18 @@ fn a_body_that_is_consumed_goes_on_and_its_window_grows() {
 }
 
 #[test]
+fn what_waits_of_a_body_is_bounded_by_its_length_and_its_window() {
+    let mut lab = Lab::open();
+    lab.say(&[get(1), post(3, "content-length=10"), post(5, "")].concat());
+    // Padding is consumed at once, and enlarges no window.
+    lab.say(&frame(DATA, PADDED, 5, &[&[255][..], &[0; 255]].concat()).repeat(400));
+    let keys = [1, 3, 5].map(|id| lab.key(id));
+    assert_eq!(keys.map(|key| lab.connection.unconsumed_max(key)), [0, 10, 65_535]);
+    lab.say(&frame(DATA, 0, 5, &[0; 16_000]).repeat(3));
+    assert_eq!((lab.fatal, lab.connection.unconsumed_max(keys[2])), (None, 524_288));
+}
+
+#[test]
 fn what_is_not_consumed_is_given_back_at_the_end() {
     let mut lab = Lab::open();
     for turn in 0..200 {

@@ -110,4 +110,8 @@ impl Replayed for StreamBody<'_> {
     fn put_back(&mut self, ahead: ReadAhead) {
         self.ahead = Some(Box::new(ahead));
     }
+
+    fn unread_max(&self) -> usize {
+        self.stream.state().http2.unconsumed_max(self.stream.key())
+    }
 }

@@ -109,6 +109,10 @@ impl Replayed for Wire {
     fn put_back(&mut self, ahead: ReadAhead) {
         self.ahead = Some(Box::new(ahead));
     }
+
+    fn unread_max(&self) -> usize {
+        self.input.unread().len()
+    }
 }
 
 #[cfg(test)]
