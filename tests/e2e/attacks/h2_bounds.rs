@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::h2_frames::{
-    ACK, CLEAN, CONTINUATION, DATA, END_HEADERS, END_STREAM, Fate, GOAWAY, H2, HEADERS, PING, RST_STREAM, SETTINGS,
-    block, frame, probe,
+    ACK, CLEAN, CONTINUATION, DATA, END_HEADERS, END_STREAM, Fate, Frame, GOAWAY, H2, HEADERS, PING, RST_STREAM,
+    SETTINGS, block, frame, probe,
 };
 use super::lab::Lab;
 use crate::support::{NEVER, PATIENCE, Upstream};
@@ -407,5 +407,25 @@ fn heads_that_come_in_two_parts_do_not_count_together() {
         assert_eq!(h2.fate(stream(turn)), Fate::Status(200), "{turn}");
         std::thread::park_timeout(Duration::from_millis(50));
     }
+    lab.is_well();
+}
+
+/// The end is announced with a PING, so that a client can tell which of its requests were on their way.
+#[test]
+fn a_connection_has_its_last_request_although_no_ping_is_answered() {
+    const ANNOUNCED: [u8; 4] = [0x7f, 0xff, 0xff, 0xff];
+    let lab = Lab::start("max_requests_per_connection = 5", "");
+    let (mut h2, began) = (H2::connect(lab.weir.address()), Instant::now());
+    let is_last = |frame: &Frame| frame.kind == GOAWAY && frame.payload[..4] != ANNOUNCED;
+    for turn in 0.. {
+        assert!(began.elapsed() < PATIENCE, "{turn} requests are answered");
+        h2.get(stream(turn), &fields(b"/clean"));
+        let answered = std::iter::from_fn(|| h2.next()).find(|frame| is_last(frame) || frame.kind == HEADERS);
+        if is_last(&answered.unwrap()) {
+            break;
+        }
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    assert!(h2.next().is_none());
     lab.is_well();
 }

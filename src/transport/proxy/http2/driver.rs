@@ -21,7 +21,8 @@ const PING: Duration = Duration::from_secs(20);
 /// Bytes that are read before the streams have their turn. What came is then passed on from the caches of the processor.
 const TURN: usize = 64 * 1024;
 
-/// How long a client may take for the last frames, and how long it is listened to after them.
+/// How long a client may take to answer the PING of the end, and for the last frames, and how long it is listened to after
+/// them.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Why a connection ends.
@@ -58,10 +59,13 @@ struct Clocks {
     blocked_since: Option<Instant>,
     /// When to look whether the client says anything.
     ping_at: Option<Instant>,
+    /// When the announced end comes, whatever the client says.
+    end_at: Option<Instant>,
     idle: Deadline,
     partial: Deadline,
     blocked: Deadline,
     ping: Deadline,
+    end: Deadline,
 }
 
 /// See the [module](self).
@@ -113,6 +117,7 @@ impl<'w> Driver<'w> {
     pub(super) fn announce_end(&mut self) {
         if self.closing == Closing::No {
             self.closing = Closing::Announced;
+            self.clocks.end_at = Some(time::instant_now() + LINGER);
             self.link.state().write(&self.link.buffers, |http2, out| {
                 http2.announce_end(out);
                 http2.ping(out);
@@ -139,6 +144,7 @@ impl<'w> Driver<'w> {
             self.announce_end();
             cx.waker().wake_by_ref();
         }
+        self.poll_announced(cx);
         let is_empty = self.link.state().http2.is_empty();
         if is_empty && is_flushed && (self.closing == Closing::Final || self.is_leaving) {
             return Poll::Ready(Cause::Done);
@@ -260,6 +266,16 @@ impl<'w> Driver<'w> {
         }
         let since = *clocks.partial_since.get_or_insert_with(time::instant_now);
         clocks.partial.poll(cx, since + timeouts.request_head)
+    }
+
+    /// Ends what was announced to a client that does not answer.
+    fn poll_announced(&mut self, cx: &mut Context<'_>) {
+        if self.closing == Closing::Announced
+            && self.clocks.end_at.is_some_and(|at| self.clocks.end.poll(cx, at).is_ready())
+        {
+            self.closing = Closing::Final;
+            self.link.state().write(&self.link.buffers, Connection::end);
+        }
     }
 
     /// Ready once a client with open streams says nothing, not even that it is there, although it has taken everything.
