@@ -77,7 +77,7 @@ pub(super) struct GateBody<'a> {
 }
 
 impl<'a> GateBody<'a> {
-    /// The same body, for a shorter time.
+    /// Lends the body for a shorter time.
     pub(super) fn reborrow(&mut self) -> GateBody<'_> {
         let Self { framing, expects_continue, stream } = self;
         let stream = stream.as_mut().map(|stream| &mut **stream as &mut dyn Replayed);

@@ -331,11 +331,6 @@ impl Exchange {
         Poll::Ready(self.give_up("the response did not end in time"))
     }
 
-    /// Bytes of memory in which more of the response waits, or comes to wait if none is taken.
-    pub(crate) fn memory(&self) -> usize {
-        self.transport.memory()
-    }
-
     /// Ready when the client has read no byte for too long, or reads too slowly.
     pub(crate) fn poll_untaken(&mut self, cx: &mut Context<'_>, deadline: &mut Deadline) -> Poll<()> {
         let at = self.end_of(self.timeouts.body_idle);

@@ -7,6 +7,11 @@ use crate::base::telemetry::EndpointResult;
 use crate::transport::upstream::exchange::outcome::{self, ExchangeError, ResponseEvent};
 
 impl Exchange {
+    /// Bytes of memory in which more of the response waits or may wait.
+    pub(crate) fn memory(&self) -> usize {
+        self.transport.memory()
+    }
+
     /// The endpoint that has the request; none once the connection has been given back.
     pub(crate) fn endpoint(&self) -> Option<&str> {
         self.handle.as_ref().map(|handle| &*handle.pool.state.label)
