@@ -27,10 +27,8 @@ use weir::base::telemetry::Metrics;
 use weir::base::time::Clock;
 use weir::engine::limit::{Algorithm, Key, Quota, Rate};
 use weir::engine::store::backend::{Connections, Handling, Mirror, Mirrors, OnFailure, RemoteCharge, Units};
-use weir::fleet::stores::RemoteSettings;
-use weir::fleet::stores::driver::{Login, NodeAddress};
+use weir::fleet::stores::driver::{Login, NodeAddress, RemoteSettings, Servers, Topology};
 use weir::fleet::stores::redis::script;
-use weir::fleet::stores::redis::settings::{StoreSettings, Topology};
 
 /// As in the program.
 #[global_allocator]
@@ -101,16 +99,15 @@ fn rule() -> Algorithm {
     Algorithm::TokenBucket(Quota::new(Rate { count: 1_000_000, period_ns: SECOND_NS }, 1_000_000).unwrap())
 }
 
-fn settings(redis: &Redis) -> StoreSettings {
+fn settings(redis: &Redis) -> RemoteSettings {
     let address = redis.address();
     let node = NodeAddress::tcp(address.ip().to_string(), address.port());
-    StoreSettings {
+    let topology = Topology::Ring(vec![node]);
+    RemoteSettings {
         name: "main".into(),
-        topology: Topology::Ring(vec![node]),
-        login: Login::default(),
+        servers: Servers::Redis { topology, login: Login::default(), prefix: "weir".into() },
         tls: None,
         timeout: Duration::from_secs(5),
-        prefix: "weir".into(),
         on_failure: OnFailure::Split,
     }
 }
@@ -128,7 +125,7 @@ impl Mirrors for Nothing {
 fn decide(redis: &Redis, calls: usize, time: Duration) -> f64 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let metrics = Metrics::new("0", "0").unwrap();
-    let store = RemoteSettings::Redis(settings(redis)).store(Key::default(), Clock::start(), &metrics).unwrap();
+    let store = settings(redis).store(Key::default(), Clock::start(), &metrics).unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let background = tokio::spawn(store.run(Arc::new(Nothing)));
         let worker = store.connect();

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::engine::policy::{KeySecret, Limit};
 use crate::engine::store::backend::Mirrors;
 use crate::engine::store::{LEASE_NS, RemoteStore};
-use crate::fleet::stores::RemoteSettings;
+use crate::fleet::stores::driver::RemoteSettings;
 use crate::transport::proxy::SharedState;
 use crate::transport::upstream::Directory;
 
@@ -43,8 +43,8 @@ fn stores(
     let secret =
         config.fleet_secret.as_ref().map(|secret| KeySecret::new(secret.key_secret()).proof()).unwrap_or_default();
     let store = |settings: &RemoteSettings| {
-        let known = before.iter().find(|store| settings.made(store)).cloned();
-        known.map_or_else(|| settings.store(secret, clock, metrics), Ok)
+        let known = before.iter().find(|store| store.settings().downcast_ref() == Some(settings)).cloned();
+        known.map_or_else(|| settings.clone().store(secret, clock, metrics), Ok)
     };
     let mut made = Vec::new();
     for settings in &config.stores {
@@ -52,7 +52,7 @@ fn stores(
             Ok(store) => made.push(store),
             Err(reason) => {
                 retire_unused(&made, before, metrics);
-                return Err(format!("TLS to the store {}: {reason}", settings.name()));
+                return Err(format!("TLS to the store {}: {reason}", settings.name));
             }
         }
     }

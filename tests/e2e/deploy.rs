@@ -9,8 +9,7 @@ use serde_json::Value;
 use weir::base::time::instant_now;
 use weir::config::{self, Config};
 use weir::engine::policy::Strategy;
-use weir::fleet::stores::RemoteSettings;
-use weir::fleet::stores::redis::settings::Topology;
+use weir::fleet::stores::driver::{Servers, Topology};
 use weir::transport::net::ListenAddress;
 
 use crate::support::installed;
@@ -148,8 +147,9 @@ fn the_fleet_has_a_store_and_a_balancer() {
     let port = tcp(&config.fixed.listen[0]).port();
     assert!(balancer.contains(&format!("server-template weir {replicas} weir:{port} ")));
     assert!(services["weir"]["environment"]["WEIR_FLEET_SECRET"].is_string());
-    let RemoteSettings::Redis(store) = &config.stores[0] else { panic!("another kind of store") };
-    let Topology::Ring(nodes) = &store.topology else { panic!("another kind of store") };
+    let Servers::Redis { topology: Topology::Ring(nodes), .. } = &config.stores[0].servers else {
+        panic!("another kind of store")
+    };
     assert!(services.get(nodes[0].host().unwrap()).is_some());
     // Weir believes the balancer, which has an address of their common network.
     let subnet = compose["networks"]["shared"]["ipam"]["config"][0]["subnet"].as_str().unwrap();

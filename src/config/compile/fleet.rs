@@ -12,7 +12,7 @@ use crate::engine::limit::LeaseUnits;
 use crate::engine::policy::{FleetSecret, Strategy};
 use crate::engine::store::backend::OnFailure;
 use crate::fleet::grpc::fleet::settings::{FleetSettings, MemberSource};
-use crate::fleet::stores::service::settings::LimiterSettings;
+use crate::fleet::stores::driver::RemoteSettings;
 
 /// A strategy, and its effect on the rules of a limit.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub(super) struct Fleet<'s> {
     pub(super) members: Option<u64>,
     pub(super) stores: &'s CompiledStores,
     /// Limiters that strategies name by their address. Their indices follow those of the stores.
-    pub(super) limiters: RefCell<Vec<LimiterSettings>>,
+    pub(super) limiters: RefCell<Vec<RemoteSettings>>,
 }
 
 /// The store of a remote strategy.

@@ -75,7 +75,7 @@ use crate::engine::policy::route::Routes;
 use crate::engine::policy::{Limit, Policy};
 use crate::engine::store::snapshot::Settings as SnapshotSettings;
 use crate::engine::{gate, policy};
-use crate::fleet::stores::RemoteSettings;
+use crate::fleet::stores::driver::RemoteSettings;
 use crate::transport::proxy;
 use crate::transport::proxy::settings::Settings;
 use crate::transport::respond::Profiles;
@@ -153,7 +153,7 @@ pub(in crate::config) fn config(
     let policy = policy(&root, tables, tls_table.has("client_ca"), &fleet, overrides, routes.as_ref());
     let retirements = policy.as_ref().is_some_and(|policy| policy.limits().iter().any(Limit::retires));
     let profiles = profiles.map(|profiles| Profiles { retirements, ..profiles });
-    let (fleet_secret, limiters) = (fleet.secret, fleet.limiters.into_inner().into_iter().map(RemoteSettings::Service));
+    let (fleet_secret, limiters) = (fleet.secret, fleet.limiters.into_inner());
     let (check_listener, check) = listeners.checks.map(Option::unzip).unzip();
     whole!(Config {
         fixed: server::fixed(&server, [requests, listeners.tls_requests.as_deref()], listeners.takeover),

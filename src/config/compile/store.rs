@@ -9,11 +9,7 @@ use super::urls::{self, LimiterUrl, Node, REDIS_PORT, SENTINEL_PORT};
 use crate::config::reader::{Fault, Located, Optional, Problem, Table, did_you_mean, nearest, units, whole};
 use crate::config::schema::words;
 use crate::engine::store::backend::OnFailure;
-use crate::fleet::stores::RemoteSettings;
-use crate::fleet::stores::driver::{Login, NodeAddress, Password};
-use crate::fleet::stores::etcd::settings::EtcdSettings;
-use crate::fleet::stores::redis::settings::{StoreSettings, Topology};
-use crate::fleet::stores::service::settings::LimiterSettings;
+use crate::fleet::stores::driver::{Login, NodeAddress, Password, RemoteSettings, Servers, Topology};
 use crate::transport::net::tls::StoreTls;
 
 /// The most stores: each worker has connections to all servers of all stores.
@@ -74,37 +70,30 @@ fn store(name: &Located<String>, table: &Table<'_>) -> (Option<RemoteSettings>, 
     let servers = servers(name.get_ref(), table);
     let name = store_name(name, table);
     let login = login(table);
-    let tls = store_tls(table, servers.as_ref());
+    let tls = store_tls(table, servers.as_ref().map(|(_, has_tls)| *has_tls));
     let timeout =
         if table.has("timeout") { table.duration("timeout") } else { Some(default_timeout(table.has("etcd"))) };
     let prefix: Option<Arc<str>> = table.parsed("prefix", prefix);
     let on_failure = table.choice("on_failure", &words::ON_FAILURE);
-    if let (Some(Servers { kind, has_tls: false }), Some(login)) = (&servers, &login) {
+    if let (Some((kind, false)), Some(login)) = (&servers, &login) {
         warn_of_plain_password(table, kind, login);
     }
     let settings = || {
-        let (name, tls, timeout, on_failure) = (name?, tls?, timeout?, on_failure?);
-        Some(match servers?.kind {
-            ServerKind::Redis(topology) => {
-                let (login, prefix) = (login?, prefix?);
-                RemoteSettings::Redis(StoreSettings { name, topology, login, tls, timeout, prefix, on_failure })
-            }
-            ServerKind::Service(LimiterUrl { host, port, .. }) => {
-                RemoteSettings::Service(LimiterSettings { name, host, port, tls, timeout, on_failure })
-            }
-            ServerKind::Etcd(servers) => {
-                let (login, prefix) = (login?, prefix?);
-                RemoteSettings::Etcd(EtcdSettings { name, servers, login, tls, timeout, prefix, on_failure })
-            }
-        })
+        let servers = match servers?.0 {
+            ServerKind::Redis(topology) => Servers::Redis { topology, login: login?, prefix: prefix? },
+            ServerKind::Service(LimiterUrl { host, port, .. }) => Servers::Service { host, port },
+            ServerKind::Etcd(members) => Servers::Etcd { members, login: login?, prefix: prefix? },
+        };
+        Some(RemoteSettings { name: name?, servers, tls: tls?, timeout: timeout?, on_failure: on_failure? })
     };
     (if table.is_broken() { None } else { settings() }, on_failure)
 }
 
 /// The settings of a limiter that is only an address. Its name is `host:port`, which no table of `[store]` can have.
-pub(super) fn limiter(LimiterUrl { host, port, has_tls }: LimiterUrl) -> LimiterSettings {
+pub(super) fn limiter(LimiterUrl { host, port, has_tls }: LimiterUrl) -> RemoteSettings {
     let (name, tls) = (Arc::from(NodeAddress::tcp(&*host, port).to_string()), has_tls.then(StoreTls::default));
-    LimiterSettings { name, host, port, tls, timeout: TIMEOUT, on_failure: OnFailure::default() }
+    let servers = Servers::Service { host, port };
+    RemoteSettings { name, servers, tls, timeout: TIMEOUT, on_failure: OnFailure::default() }
 }
 
 /// The timeout of a store that has none, by whether it is an etcd.
@@ -130,13 +119,7 @@ fn prefix(text: &str) -> Result<Arc<str>, Fault> {
     Err(format!("`{text}` is not 1 to 64 of `A-Z a-z 0-9 _ - . : /`").into())
 }
 
-/// The servers of a store.
-struct Servers {
-    kind: ServerKind,
-    /// Whether their addresses begin with `rediss://` or `https://`.
-    has_tls: bool,
-}
-
+/// The addresses of a store.
 enum ServerKind {
     Redis(Topology),
     Service(LimiterUrl),
@@ -154,17 +137,15 @@ impl ServerKind {
     }
 }
 
-fn servers(name: &str, table: &Table<'_>) -> Option<Servers> {
+/// The servers of a store, and whether they have TLS.
+fn servers(name: &str, table: &Table<'_>) -> Option<(ServerKind, bool)> {
     if table.is_broken() {
         return None;
     }
     let written: Vec<_> = KINDS.into_iter().filter_map(|key| Some((key, table.get(key)?.span()))).collect();
     let mut all: Vec<_> = written.iter().map(|(key, _)| servers_of(table, key)).collect();
     match &written[..] {
-        [_] => {
-            let (kind, has_tls) = all.pop()??;
-            Some(Servers { kind, has_tls })
-        }
+        [_] => all.pop()?,
         [] => {
             let title = format!("store `{name}` has none of `redis`, `cluster`, `sentinel`, `service` and `etcd`");
             let help = "name its servers, as in `redis = [\"redis://127.0.0.1:6379\"]`";
@@ -261,9 +242,9 @@ fn password(table: &Table<'_>) -> Option<Password> {
 }
 
 /// TLS to the servers; `Some(None)` for plain connections.
-fn store_tls(table: &Table<'_>, servers: Option<&Servers>) -> Optional<StoreTls> {
+fn store_tls(table: &Table<'_>, has_tls: Option<bool>) -> Optional<StoreTls> {
     let tls = table.table("tls");
-    let has_tls = servers.map_or(tls.is_present(), |servers| servers.has_tls);
+    let has_tls = has_tls.unwrap_or(tls.is_present());
     if tls.is_present() && !has_tls {
         let scheme = if table.has("service") || table.has("etcd") { "https" } else { "rediss" };
         let problem = Problem::new(tls.span(), format!("`{}` has no effect without `{scheme}://`", tls.path()));

@@ -4,8 +4,7 @@ use super::stores::first_problem;
 use super::*;
 use crate::engine::policy::Strategy;
 use crate::engine::store::backend::OnFailure;
-use crate::fleet::stores::RemoteSettings;
-use crate::fleet::stores::service::settings::LimiterSettings;
+use crate::fleet::stores::driver::{RemoteSettings, Servers};
 use crate::transport::net::tls::StoreTls;
 
 /// A fleet of two. Its strategy is missing.
@@ -17,11 +16,10 @@ fn compiled(text: &str) -> Config {
     compile(&format!("{text}\n{UPSTREAM}")).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-fn limiter(name: &str, host: &str, port: u16) -> LimiterSettings {
-    LimiterSettings {
+fn limiter(name: &str, host: &str, port: u16) -> RemoteSettings {
+    RemoteSettings {
         name: name.into(),
-        host: host.into(),
-        port,
+        servers: Servers::Service { host: host.into(), port },
         tls: None,
         timeout: Duration::from_millis(10),
         on_failure: OnFailure::Split,
@@ -38,11 +36,11 @@ fn a_limiter_is_a_store_or_an_address() {
         "[[limit]]\nname = 'd'\nkey = []\nrate = '7/s'\nstrategy = 'redis'\n",
     );
     let config = compiled(&text);
-    let of_table = LimiterSettings { on_failure: OnFailure::Local, ..limiter("main", "::1", 8081) };
-    let of_url = LimiterSettings { tls: Some(StoreTls::default()), ..limiter("b.test:1", "b.test", 1) };
+    let of_table = RemoteSettings { on_failure: OnFailure::Local, ..limiter("main", "::1", 8081) };
+    let of_url = RemoteSettings { tls: Some(StoreTls::default()), ..limiter("b.test:1", "b.test", 1) };
     assert_eq!(config.stores.len(), 3);
-    assert_eq!(config.stores[0], RemoteSettings::Service(of_table));
-    assert_eq!(config.stores[2], RemoteSettings::Service(of_url));
+    assert_eq!(config.stores[0], of_table);
+    assert_eq!(config.stores[2], of_url);
     let strategies: Vec<_> = config.policy.limits().iter().map(|limit| limit.strategy).collect();
     let service = |store| Strategy::Service { store, replicas: 2 };
     assert_eq!(strategies, [service(0), service(2), service(2), Strategy::Redis { store: 1, replicas: 2 }]);

@@ -4,9 +4,7 @@ use super::*;
 use crate::engine::limit::LeaseUnits;
 use crate::engine::policy::Strategy;
 use crate::engine::store::backend::OnFailure;
-use crate::fleet::stores::RemoteSettings;
-use crate::fleet::stores::driver::{Login, NodeAddress, Password};
-use crate::fleet::stores::redis::settings::{StoreSettings, Topology};
+use crate::fleet::stores::driver::{Login, NodeAddress, Password, RemoteSettings, Servers, Topology};
 
 /// A fleet of three whose limits are in one store.
 const FLEET: &str = "[fleet]\nstrategy = 'redis'\nsecret.env = 'WEIR_FLEET_SECRET'\nreplicas = 3\n\
@@ -18,11 +16,12 @@ fn compiled(text: &str) -> Config {
     compile(&format!("{text}\n{UPSTREAM}")).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-fn store(text: &str) -> StoreSettings {
-    match compiled(&format!("[store.main]\n{text}")).stores.swap_remove(0) {
-        RemoteSettings::Redis(settings) => settings,
-        other => panic!("{other:?}"),
-    }
+fn store(text: &str) -> RemoteSettings {
+    compiled(&format!("[store.main]\n{text}")).stores.swap_remove(0)
+}
+
+fn redis(topology: Topology, login: Login, prefix: &str) -> Servers {
+    Servers::Redis { topology, login, prefix: prefix.into() }
 }
 
 fn address(host: &str, port: u16) -> NodeAddress {
@@ -31,10 +30,10 @@ fn address(host: &str, port: u16) -> NodeAddress {
 
 #[test]
 fn a_store_has_defaults() {
-    let StoreSettings { name, topology, login, tls, timeout, prefix, on_failure } = store("redis = 'redis://a'");
-    assert_eq!((&*name, topology), ("main", Topology::Ring(vec![address("a", 6379)])));
-    assert_eq!((login, tls), (Login::default(), None));
-    assert_eq!((timeout, &*prefix, on_failure), (Duration::from_millis(10), "weir", OnFailure::Split));
+    let RemoteSettings { name, servers, tls, timeout, on_failure } = store("redis = 'redis://a'");
+    let topology = Topology::Ring(vec![address("a", 6379)]);
+    assert_eq!((&*name, servers), ("main", redis(topology, Login::default(), "weir")));
+    assert_eq!((tls, timeout, on_failure), (None, Duration::from_millis(10), OnFailure::Split));
 }
 
 #[test]
@@ -57,11 +56,12 @@ fn servers_are_a_ring_a_cluster_or_sentinels() {
             sentinel(login),
         ),
     ] {
-        assert_eq!(store(text).topology, expected, "{text}");
+        assert_eq!(store(text).servers, redis(expected, Login::default(), "weir"), "{text}");
     }
     let settings = store("redis = 'rediss://a'\nuser = 'weir'\npassword.env = 'SHORT'\ntimeout = '2s'\nprefix = 'a:b'");
-    assert!(settings.tls.is_some() && settings.timeout == Duration::from_secs(2) && &*settings.prefix == "a:b");
-    assert_eq!(settings.login.password.as_ref().map(Password::reveal), Some("hunter2"));
+    let login = Login { user: Some("weir".into()), password: Some(Password::new("hunter2")) };
+    assert!(settings.tls.is_some() && settings.timeout == Duration::from_secs(2));
+    assert_eq!(settings.servers, redis(Topology::Ring(vec![address("a", 6379)]), login, "a:b"));
     assert!(!format!("{settings:?}").contains("hunter2"));
     for (word, expected) in [("local", OnFailure::Local), ("reject", OnFailure::Reject), ("allow", OnFailure::Allow)] {
         assert_eq!(store(&format!("redis = 'redis://a'\non_failure = '{word}'")).on_failure, expected);
@@ -349,10 +349,10 @@ fn an_etcd_is_a_store_of_leases_only() {
         FLEET.replace("redis = 'redis://127.0.0.1'", "etcd = ['http://A', 'http://[::1]:1']").replace("'redis'", fleet)
     };
     let config = compiled(&format!("{}user = 'weir'\npassword.env = 'SHORT'\n{LIMIT}", etcd("'lease'")));
-    let RemoteSettings::Etcd(settings) = &config.stores[0] else { panic!("{:?}", config.stores) };
-    assert_eq!(settings.servers, [address("a", 2379), address("::1", 1)]);
-    assert_eq!((settings.timeout, &*settings.prefix), (Duration::from_millis(250), "weir"));
-    assert_eq!(settings.login.password.as_ref().map(Password::reveal), Some("hunter2"));
+    let login = Login { user: Some("weir".into()), password: Some(Password::new("hunter2")) };
+    let members = vec![address("a", 2379), address("::1", 1)];
+    assert_eq!(config.stores[0].servers, Servers::Etcd { members, login, prefix: "weir".into() });
+    assert_eq!(config.stores[0].timeout, Duration::from_millis(250));
     let lease = Strategy::Lease { store: 0, replicas: 3, units: LeaseUnits::Auto };
     assert_eq!(config.policy.limits()[0].strategy, lease);
     assert_eq!(

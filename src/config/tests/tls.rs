@@ -7,8 +7,7 @@ use rcgen::{CertificateParams, KeyPair};
 use super::super::{Config, Diagnostics};
 use super::UPSTREAM;
 use crate::engine::policy::{CertificateName, IdentitySource};
-use crate::fleet::stores::RemoteSettings;
-use crate::fleet::stores::driver::Password;
+use crate::fleet::stores::driver::{Password, Servers};
 
 /// A folder with `a` and `b`, each `.pem` and `.key`, and files that are neither.
 fn folder() -> tempfile::TempDir {
@@ -292,13 +291,13 @@ fn a_store_has_the_files_of_its_servers() {
     let files: Vec<_> = config.sources.paths().map(|path| path.file_name().unwrap().to_owned()).collect();
     assert_eq!(files, ["garbage.pem", "b.pem", "a.pem", "a.key"], "all of them are watched");
     let settings = config.stores.remove(0);
-    let RemoteSettings::Redis(store) = &settings else { panic!("{settings:?}") };
+    let Servers::Redis { login, .. } = &settings.servers else { panic!("{settings:?}") };
     let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
-    let files = store.tls.clone().unwrap();
+    let files = settings.tls.clone().unwrap();
     let own = files.own.unwrap();
     assert_eq!(files.authorities.as_deref(), Some(&*read("b.pem")));
     assert_eq!((&*own.chain, &*own.key), (&*read("a.pem"), &*read("a.key")));
-    assert_eq!(store.login.password.as_ref().map(Password::reveal), Some("hunter2"));
+    assert_eq!(login.password.as_ref().map(Password::reveal), Some("hunter2"));
 
     // A reload sees that the store is another one.
     std::fs::write(folder.path().join("b.pem"), read("a.pem")).unwrap();

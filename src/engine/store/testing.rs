@@ -1,5 +1,6 @@
 //! A store without a server, for tests: it hears of corrections, and decides nothing.
 
+use std::any::Any;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -105,7 +106,7 @@ impl RemoteStore {
     }
 
     fn test_store(&self) -> &TestStore {
-        self.of_kind().unwrap()
+        self.settings().downcast_ref().unwrap()
     }
 }
 
@@ -116,6 +117,10 @@ impl TestStore {
 }
 
 impl Backend for TestStore {
+    fn settings(&self) -> &dyn Any {
+        self
+    }
+
     fn name(&self) -> &Arc<str> {
         &self.name
     }

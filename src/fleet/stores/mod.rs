@@ -1,6 +1,6 @@
 //! The stores that replicas share: Redis, the limiter service of another Weir, and etcd.
 //!
-//! A kind of store is a folder with its protocol, a row of the table in `settings`, and a receipt. Not here: receipts
+//! A kind of store is a folder with its protocol, a row of the table in `kinds`, and a receipt. Not here: receipts
 //! (`engine::store::backend`), the state that this process keeps, and decisions without a store (`engine::store`).
 
 pub mod driver;
@@ -9,6 +9,4 @@ pub mod etcd;
 pub mod redis;
 pub mod service;
 
-mod settings;
-
-pub use settings::RemoteSettings;
+mod kinds;

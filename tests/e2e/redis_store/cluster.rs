@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use weir::engine::store::backend::Unavailable;
-use weir::fleet::stores::redis::settings::{StoreSettings, Topology};
+use weir::fleet::stores::driver::{RemoteSettings, Topology};
 
 use super::lab::{Lab, address, charge, key, settings, ten, until};
 use crate::support::{Cluster, Redis};
 
-fn of(cluster: &Cluster) -> StoreSettings {
+fn of(cluster: &Cluster) -> RemoteSettings {
     settings(Topology::Cluster(vec![address(cluster.masters[0].address())]))
 }
 

@@ -3,10 +3,9 @@
 use std::time::{Duration, Instant};
 
 use weir::engine::store::backend::{Failure, Unavailable};
-use weir::fleet::stores::driver::NodeAddress;
-use weir::fleet::stores::redis::settings::{StoreSettings, Topology};
+use weir::fleet::stores::driver::{NodeAddress, RemoteSettings, Topology};
 
-use super::lab::{Lab, key, ring, ten, until};
+use super::lab::{Lab, key, ring, settings, ten, until};
 use crate::support::{Link, Redis, Relay};
 
 /// The timeout of calls in tests of what a failing node costs.
@@ -41,7 +40,7 @@ async fn a_killed_node_is_left_alone_until_it_is_back() {
 async fn a_node_on_a_unix_socket_fails_and_comes_back() {
     let mut redis = Redis::start();
     let topology = Topology::Ring(vec![NodeAddress::Unix(redis.socket().into())]);
-    let lab = Lab::deciding(StoreSettings { topology, ..ring(&[redis.address()]) }).await;
+    let lab = Lab::deciding(settings(topology)).await;
     lab.one(1).await.unwrap();
     lab.until_left(1, 9).await;
     redis.kill();
@@ -53,7 +52,7 @@ async fn a_node_on_a_unix_socket_fails_and_comes_back() {
 #[tokio::test]
 async fn what_a_stopped_node_charges_later_is_given_back() {
     let redis = Redis::start();
-    let lab = Lab::deciding(StoreSettings { timeout: SHORT, ..ring(&[redis.address()]) }).await;
+    let lab = Lab::deciding(RemoteSettings { timeout: SHORT, ..ring(&[redis.address()]) }).await;
     lab.one(1).await.unwrap();
     redis.freeze();
     let begun = Instant::now();
@@ -87,7 +86,7 @@ async fn what_is_charged_for_an_abandoned_request_is_given_back() {
 async fn a_slow_node_is_left_alone() {
     let redis = Redis::start();
     let relay = Relay::to(redis.address());
-    let lab = Lab::deciding(StoreSettings { timeout: SHORT, ..ring(&[relay.address()]) }).await;
+    let lab = Lab::deciding(RemoteSettings { timeout: SHORT, ..ring(&[relay.address()]) }).await;
     relay.set(Link::Slow(3 * SHORT));
     until(async || (lab.one(1).await == Err(Unavailable::Down)).then_some(())).await;
     relay.set(Link::Clear);
@@ -167,8 +166,6 @@ async fn calls_of_one_turn_are_written_at_once() {
 
 #[tokio::test]
 async fn a_name_without_address_is_no_node() {
-    let mut settings = ring(&["127.0.0.1:1".parse().unwrap()]);
-    settings.topology = Topology::Ring(vec![NodeAddress::tcp("no-such-host.invalid", 1)]);
-    let lab = Lab::start(settings);
+    let lab = Lab::start(settings(Topology::Ring(vec![NodeAddress::tcp("no-such-host.invalid", 1)])));
     until(async || (lab.one(1).await == Err(Unavailable::Down)).then_some(())).await;
 }

@@ -13,9 +13,7 @@ use weir::engine::store::backend::{
     Answers, Connections, Handling, Mirror, Mirrors, OnFailure, RemoteCharge, RemoteOutcome, RemoteReceipt,
     RemoteStore, Settlement, Unavailable, Units,
 };
-use weir::fleet::stores::RemoteSettings;
-use weir::fleet::stores::driver::{Login, NodeAddress, Password};
-use weir::fleet::stores::redis::settings::{StoreSettings, Topology};
+use weir::fleet::stores::driver::{Login, NodeAddress, Password, RemoteSettings, Servers, Topology};
 
 use crate::support::PATIENCE;
 
@@ -57,20 +55,26 @@ pub fn address(address: SocketAddr) -> NodeAddress {
     NodeAddress::tcp(address.ip().to_string(), address.port())
 }
 
-pub fn settings(topology: Topology) -> StoreSettings {
-    StoreSettings {
+pub fn settings(topology: Topology) -> RemoteSettings {
+    settings_with(topology, Login::default())
+}
+
+fn settings_with(topology: Topology, login: Login) -> RemoteSettings {
+    RemoteSettings {
         name: "main".into(),
-        topology,
-        login: Login::default(),
+        servers: Servers::Redis { topology, login, prefix: "weir".into() },
         tls: None,
         timeout: TIMEOUT,
-        prefix: "weir".into(),
         on_failure: OnFailure::Split,
     }
 }
 
-pub fn ring(addresses: &[SocketAddr]) -> StoreSettings {
-    settings(Topology::Ring(addresses.iter().map(|node| address(*node)).collect()))
+pub fn ring(addresses: &[SocketAddr]) -> RemoteSettings {
+    ring_with(addresses, Login::default())
+}
+
+pub fn ring_with(addresses: &[SocketAddr], login: Login) -> RemoteSettings {
+    settings_with(Topology::Ring(addresses.iter().map(|node| address(*node)).collect()), login)
 }
 
 pub fn login(user: Option<&str>, password: &str) -> Login {
@@ -90,18 +94,18 @@ impl Mirrors for Known {
 }
 
 /// The store with these settings.
-pub fn store(settings: StoreSettings, metrics: &Metrics) -> RemoteStore {
-    RemoteSettings::Redis(settings).store(Key::default(), Clock::start(), metrics).unwrap()
+pub fn store(settings: RemoteSettings, metrics: &Metrics) -> RemoteStore {
+    settings.store(Key::default(), Clock::start(), metrics).unwrap()
 }
 
 impl Lab {
     /// Starts a store. To be called in a runtime.
-    pub fn start(settings: StoreSettings) -> Self {
+    pub fn start(settings: RemoteSettings) -> Self {
         Self::knowing(settings, Known(Vec::new()))
     }
 
     /// Starts a store of a replica that knows states of keys.
-    pub fn knowing(settings: StoreSettings, known: Known) -> Self {
+    pub fn knowing(settings: RemoteSettings, known: Known) -> Self {
         if std::env::var_os("STORE_LOG").is_some() {
             let _ =
                 tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_writer(std::io::stderr).try_init();
@@ -114,7 +118,7 @@ impl Lab {
     }
 
     /// Starts a store, and waits until it decides about some keys.
-    pub async fn deciding(settings: StoreSettings) -> Self {
+    pub async fn deciding(settings: RemoteSettings) -> Self {
         let lab = Self::start(settings);
         lab.until_it_decides().await;
         lab

@@ -2,11 +2,10 @@
 
 use weir::engine::limit::Key;
 use weir::engine::store::backend::{Failure, Unavailable};
-use weir::fleet::stores::driver::NodeAddress;
-use weir::fleet::stores::redis::settings::{StoreSettings, Topology};
+use weir::fleet::stores::driver::{NodeAddress, RemoteSettings, Topology};
 use weir::transport::net::tls::StoreTls;
 
-use super::lab::{Lab, at_once, charge, key, login, ring, ten, until};
+use super::lab::{Lab, at_once, charge, key, login, ring, ring_with, settings, ten, until};
 use crate::support::{Cert, Redis};
 
 #[tokio::test]
@@ -38,16 +37,16 @@ async fn a_node_decides_all_charges_of_a_request_or_none() {
 #[tokio::test]
 async fn users_need_their_password() {
     let redis = Redis::with("user weir on >secret ~weir:* +@all\nuser default off");
-    let good = StoreSettings { login: login(Some("weir"), "secret"), ..ring(&[redis.address()]) };
-    Lab::deciding(good.clone()).await;
+    let with = |login| ring_with(&[redis.address()], login);
+    Lab::deciding(with(login(Some("weir"), "secret"))).await;
     for wrong in [login(Some("weir"), "Secret"), login(Some("wier"), "secret"), login(None, "secret")] {
-        let lab = Lab::start(StoreSettings { login: wrong, ..good.clone() });
+        let lab = Lab::start(with(wrong));
         until(async || (lab.one(1).await == Err(Unavailable::Down)).then_some(())).await;
         assert!(lab.metric("weir_store_errors_total{kind=\"login\",store=\"main\"}") >= 1.0);
         assert_eq!(lab.metric(&format!("weir_store_up{{node=\"{}\",store=\"main\"}}", redis.address())), 0.0);
     }
     // The password is corrected while Weir runs.
-    let lab = Lab::start(StoreSettings { login: login(Some("weir"), "new"), ..good });
+    let lab = Lab::start(with(login(Some("weir"), "new")));
     until(async || (lab.one(1).await == Err(Unavailable::Down)).then_some(())).await;
     redis.call(&["ACL", "SETUSER", "weir", ">new"]);
     lab.until_it_decides().await;
@@ -56,7 +55,7 @@ async fn users_need_their_password() {
 #[tokio::test]
 async fn a_password_alone_is_of_the_default_user() {
     let redis = Redis::with("requirepass secret");
-    Lab::deciding(StoreSettings { login: login(None, "secret"), ..ring(&[redis.address()]) }).await;
+    Lab::deciding(ring_with(&[redis.address()], login(None, "secret"))).await;
     let lab = Lab::start(ring(&[redis.address()]));
     until(async || (lab.one(1).await == Err(Unavailable::Down)).then_some(())).await;
     assert!(lab.metric("weir_store_errors_total{kind=\"login\",store=\"main\"}") >= 1.0);
@@ -66,7 +65,7 @@ async fn a_password_alone_is_of_the_default_user() {
 async fn a_user_without_rights_decides_nothing() {
     for rights in ["~weir:* +@all -evalsha", "~other:* +@all", "~weir:* +@all -set"] {
         let redis = Redis::with(&format!("user weir on >secret {rights}"));
-        let lab = Lab::start(StoreSettings { login: login(Some("weir"), "secret"), ..ring(&[redis.address()]) });
+        let lab = Lab::start(ring_with(&[redis.address()], login(Some("weir"), "secret")));
         let denials = "weir_store_errors_total{kind=\"permission\",store=\"main\"}";
         until(async || (lab.metric(denials) >= 1.0).then_some(())).await;
         let refused = [Unavailable::Down, Unavailable::Cold, Unavailable::Error(Failure::Permission)];
@@ -78,15 +77,14 @@ async fn a_user_without_rights_decides_nothing() {
 async fn tls_trusts_the_authorities_of_the_settings() {
     let cert = Cert::of_hosts(&["localhost"]);
     let redis = Redis::with_tls(&cert, "");
-    let mut settings = ring(&[redis.address()]);
-    settings.topology = Topology::Ring(vec![NodeAddress::tcp("localhost", redis.address().port())]);
+    let settings = settings(Topology::Ring(vec![NodeAddress::tcp("localhost", redis.address().port())]));
     let tls = |cert: &Cert| Some(StoreTls { authorities: Some(cert.pem.as_bytes().into()), own: None });
-    Lab::deciding(StoreSettings { tls: tls(&cert), ..settings.clone() }).await;
+    Lab::deciding(RemoteSettings { tls: tls(&cert), ..settings.clone() }).await;
     for wrong in [tls(&Cert::of_hosts(&["localhost"])), None] {
-        let lab = Lab::start(StoreSettings { tls: wrong, ..settings.clone() });
+        let lab = Lab::start(RemoteSettings { tls: wrong, ..settings.clone() });
         until(async || (lab.one(1).await == Err(Unavailable::Down)).then_some(())).await;
     }
     // The name of the certificate counts.
-    let lab = Lab::start(StoreSettings { tls: tls(&cert), ..ring(&[redis.address()]) });
+    let lab = Lab::start(RemoteSettings { tls: tls(&cert), ..ring(&[redis.address()]) });
     until(async || (lab.one(1).await == Err(Unavailable::Down)).then_some(())).await;
 }

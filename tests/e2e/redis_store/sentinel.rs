@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use weir::engine::store::backend::Unavailable;
-use weir::fleet::stores::driver::Login;
-use weir::fleet::stores::redis::settings::Topology;
+use weir::fleet::stores::driver::{Login, Topology};
 
 use super::lab::{Lab, address, settings, until};
 use crate::support::{Redis, Sentinels};

@@ -23,7 +23,10 @@ use crate::engine::limit::Key;
 pub const REFUND_NS: u64 = 100_000_000;
 
 /// A store of some kind, as all workers share it.
-pub trait Backend: Any + fmt::Debug + Send + Sync {
+pub trait Backend: fmt::Debug + Send + Sync + 'static {
+    /// What it was made from.
+    fn settings(&self) -> &dyn Any;
+
     /// Its name.
     fn name(&self) -> &Arc<str>;
 
@@ -94,11 +97,6 @@ impl RemoteStore {
     /// A store of some kind.
     pub fn new(store: Arc<impl Backend>) -> Self {
         Self { backend: store, clones: Arc::default() }
-    }
-
-    /// The store itself; `None` if it is of another kind.
-    pub fn of_kind<S: Backend>(&self) -> Option<&S> {
-        (&*self.backend as &dyn Any).downcast_ref()
     }
 
     /// Whether both are the same store.

@@ -1,5 +1,6 @@
 //! A store as the engine knows it.
 
+use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,16 +19,20 @@ use crate::engine::store::backend::{
 };
 
 impl<K: Driven> Backend for Shared<K> {
+    fn settings(&self) -> &dyn Any {
+        &self.context.settings
+    }
+
     fn name(&self) -> &Arc<str> {
-        &self.context.name
+        &self.context.settings.name
     }
 
     fn on_failure(&self) -> OnFailure {
-        self.context.on_failure
+        self.context.settings.on_failure
     }
 
     fn timeout(&self) -> Duration {
-        self.context.timeout
+        self.context.settings.timeout
     }
 
     fn connect(self: Arc<Self>) -> Rc<dyn Connections> {
@@ -80,7 +85,7 @@ impl<K: Driven> Backend for Shared<K> {
     }
 
     fn labels(&self) -> Vec<String> {
-        self.nodes().all.iter().map(|node| node.label.to_string()).chain(K::seeds(&self.settings)).collect()
+        self.nodes().all.iter().map(|node| node.label.to_string()).chain(self.seeds()).collect()
     }
 
     fn has_node(&self, label: &str) -> bool {

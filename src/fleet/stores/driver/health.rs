@@ -15,15 +15,14 @@ use super::breaker::{Breaker, Weight};
 use super::connect::ConnectError;
 use super::late_refunds::LateRefunds;
 use super::outage_log::OutageLog;
-use crate::base::telemetry::{Counter, Gauge, StoreMetrics};
+use super::settings::RemoteSettings;
+use crate::base::telemetry::{Counter, Gauge, Metrics, StoreMetrics};
 use crate::base::time::{Clock, Timestamp, instant_now};
-use crate::engine::store::backend::{Failure, KeyServer, OnFailure, Unavailable};
+use crate::engine::store::backend::{Failure, KeyServer, Unavailable};
 
 /// What all servers of a store share.
 pub(in crate::fleet::stores) struct StoreContext {
-    pub(in crate::fleet::stores) name: Arc<str>,
-    pub(in crate::fleet::stores) on_failure: OnFailure,
-    pub(in crate::fleet::stores) timeout: Duration,
+    pub(in crate::fleet::stores) settings: RemoteSettings,
     pub(in crate::fleet::stores) clock: Clock,
     pub(in crate::fleet::stores) metrics: StoreMetrics,
     pub(in crate::fleet::stores) late_refunds: LateRefunds,
@@ -34,17 +33,12 @@ pub(in crate::fleet::stores) struct StoreContext {
 }
 
 impl StoreContext {
-    /// The context of the store `name`, whose metrics are `metrics`.
-    pub(in crate::fleet::stores) fn new(
-        name: &Arc<str>,
-        (on_failure, timeout): (OnFailure, Duration),
-        clock: Clock,
-        metrics: StoreMetrics,
-    ) -> Arc<Self> {
+    /// The context of the store with these settings. Its series begin.
+    pub(in crate::fleet::stores) fn new(settings: RemoteSettings, clock: Clock, metrics: &Metrics) -> Arc<Self> {
+        let metrics = metrics.store(&settings.name);
         let errors = Failure::ALL.map(|(_, label)| metrics.errors(label));
-        let late_refunds = LateRefunds::default();
-        let (name, replicas) = (Arc::clone(name), AtomicU64::new(1));
-        Arc::new(Self { name, on_failure, timeout, clock, metrics, late_refunds, replicas, errors })
+        let (late_refunds, replicas) = (LateRefunds::default(), AtomicU64::new(1));
+        Arc::new(Self { settings, clock, metrics, late_refunds, replicas, errors })
     }
 
     /// Counts the time of a call that began at `begun`.
@@ -154,7 +148,7 @@ impl Health {
         self.show();
         if self.losses().ended() {
             tracing::info!(
-                store = %self.context.name, node = %self.label,
+                store = %self.context.settings.name, node = %self.label,
                 "a node of a store decides with new keys"
             );
         }
@@ -177,7 +171,8 @@ impl Health {
         }
         let Some(skipped) = self.losses().began(self.context.clock.now()) else { return };
         tracing::warn!(
-            store = %self.context.name, node = %self.label, losses_not_logged = Some(skipped).filter(|skipped| *skipped > 0),
+            store = %self.context.settings.name, node = %self.label,
+            losses_not_logged = Some(skipped).filter(|skipped| *skipped > 0),
             "a node of a store has lost its keys; requests are decided without it"
         );
     }
@@ -192,7 +187,7 @@ impl Health {
 
     /// The time after which a call has failed.
     pub(in crate::fleet::stores) fn timeout(&self) -> Duration {
-        self.context.timeout
+        self.context.settings.timeout
     }
 
     /// The replicas that the server waits for while it has no keys.
@@ -254,7 +249,7 @@ impl Health {
     /// nothing, so nothing is decided without it.
     fn log_outage(&self, skipped: Option<u64>, failure: Failure, text: &str) {
         let Some(skipped) = skipped.filter(|_| !self.context.metrics.is_retired()) else { return };
-        let StoreContext { name, on_failure, .. } = &*self.context;
+        let RemoteSettings { name, on_failure, .. } = &self.context.settings;
         tracing::warn!(
             store = %name, node = %self.label, kind = failure.label(), error = text, on_failure = on_failure.word(),
             outages_not_logged = Some(skipped).filter(|skipped| *skipped > 0),
@@ -277,7 +272,8 @@ impl Health {
         self.breaker().probing();
         let probed = probe.await;
         if let Err(error) = &probed {
-            tracing::debug!(store = %self.context.name, node = %self.label, error = error.text, "a probe failed");
+            let (store, node) = (&self.context.settings.name, &self.label);
+            tracing::debug!(%store, %node, error = error.text, "a probe failed");
         }
         self.probed(probed.as_ref().err());
     }
@@ -299,7 +295,8 @@ impl Health {
         self.show();
         if is_logged {
             let after_ms = open_ns / 1_000_000;
-            tracing::info!(store = %self.context.name, node = %self.label, after_ms, "a node of a store answers again");
+            let (store, node) = (&self.context.settings.name, &self.label);
+            tracing::info!(%store, %node, after_ms, "a node of a store answers again");
         }
         self.news.send_replace(());
     }

@@ -30,6 +30,9 @@ mod worker;
 mod backend;
 mod background;
 
+#[cfg(test)]
+mod testing;
+
 pub(super) use connect::{CONNECT_MAX, ConnectError, connect};
 pub(super) use flush::{BATCH_MAX, BATCH_TIMEOUT};
 #[cfg(test)]
@@ -44,7 +47,7 @@ pub(super) use nodes::{Nodes, View};
 pub(super) use outbox::Outbox;
 pub(super) use outbox::{Batch, Report};
 pub(super) use random::random_id;
-pub use settings::{Login, NodeAddress, Password};
+pub use settings::{Login, NodeAddress, Password, RemoteSettings, Servers, Topology};
 #[cfg(test)]
 pub(super) use store::NextStep;
 pub(super) use store::{Ask, Correct, Joined, Kind, Reached, Shared, Watch, Work};

@@ -52,7 +52,7 @@ async fn probe<K: Driven>(store: &Arc<Shared<K>>, node: &Arc<K::Node>) -> Result
     let probed = async {
         let mut reached = Reached { store, node, connection: &mut connection };
         K::prepare(&mut reached).await?;
-        let within = K::LOOK_MAX.unwrap_or(store.context.timeout);
+        let within = K::LOOK_MAX.unwrap_or(store.context.settings.timeout);
         let number = timeout(within, K::look(&mut reached)).await.map_err(|_| ConnectError::late())??;
         match node.generation() {
             Some(known) if number == Some(known.number) => catch_up(&mut reached, known.number, false).await,
@@ -79,7 +79,7 @@ async fn catch_up<K: Driven>(reached: &mut Reached<'_, K>, generation: u64, has_
 async fn look<K: Driven>(store: &Arc<Shared<K>>, link: &Link<K::Node>) {
     let node = &link.node;
     let (Some(mut connection), Some(known)) = (link.connection(), node.generation()) else { return };
-    let within = K::LOOK_MAX.unwrap_or(store.context.timeout * 3);
+    let within = K::LOOK_MAX.unwrap_or(store.context.settings.timeout * 3);
     let mut reached = Reached { store, node, connection: &mut connection };
     match timeout(within, K::look(&mut reached)).await.unwrap_or_else(|_| Err(ConnectError::late())) {
         Ok(number) if number == Some(known.number) => node.succeeded(),

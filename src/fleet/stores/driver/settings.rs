@@ -1,7 +1,86 @@
-//! The addresses of servers, and the credentials for them.
+//! The settings of a store: its servers, how Weir logs in to them, and what follows when they fail.
+//!
+//! `config` builds the settings. A reload compares them with `==`, and keeps a store whose settings are equal.
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::store::backend::OnFailure;
+use crate::transport::net::tls::StoreTls;
+
+/// A `[store.NAME]`, or a limiter service that a strategy names by its address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteSettings {
+    /// The name of the table, which is 1 to 64 of `A-Z a-z 0-9 _ -`, or the address.
+    pub name: Arc<str>,
+    /// The servers.
+    pub servers: Servers,
+    /// TLS to all servers; `None` for plain connections.
+    pub tls: Option<StoreTls>,
+    /// The time after which a call has failed.
+    pub timeout: Duration,
+    /// What decides while a server is down.
+    pub on_failure: OnFailure,
+}
+
+/// The servers of a store, by their kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Servers {
+    /// Redis.
+    Redis {
+        /// The servers.
+        topology: Topology,
+        /// The credentials for the servers that hold keys.
+        login: Login,
+        /// The first part of every key.
+        prefix: Arc<str>,
+    },
+    /// The limiter service of another Weir.
+    Service {
+        /// A name in lower case, or an address without brackets.
+        host: Box<str>,
+        /// The port.
+        port: u16,
+    },
+    /// One etcd.
+    Etcd {
+        /// Its members; at least one, with host and port.
+        members: Vec<NodeAddress>,
+        /// User and password. Without a user etcd gets none.
+        login: Login,
+        /// The first part of every key.
+        prefix: Arc<str>,
+    },
+}
+
+/// The servers of a store of Redis. No list is empty, and no list has an address twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// Independent servers, each with a part of the keys.
+    Ring(Vec<NodeAddress>),
+    /// Some servers of a Redis Cluster. They tell the addresses of the others.
+    Cluster(Vec<NodeAddress>),
+    /// Sentinels, which tell the address of one master.
+    Sentinel {
+        /// The name by which the sentinels know the master.
+        master: Box<str>,
+        /// The sentinels.
+        nodes: Vec<NodeAddress>,
+        /// The credentials for the sentinels.
+        login: Login,
+    },
+}
+
+impl Topology {
+    /// The servers that the configuration names.
+    pub fn nodes(&self) -> &[NodeAddress] {
+        match self {
+            Self::Ring(nodes) | Self::Cluster(nodes) | Self::Sentinel { nodes, .. } => nodes,
+        }
+    }
+}
 
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -21,8 +21,6 @@ use crate::engine::store::backend::{Answers, Mirrors, RemoteCharge, RemoteReceip
 
 /// A kind of store: where its keys are. The value is what a store of the kind has besides the driver.
 pub(in crate::fleet::stores) trait Kind: Sized + Send + Sync + 'static {
-    /// The settings of a store.
-    type Settings: fmt::Debug + Send + Sync;
     /// A server, or several ones that are as good as one.
     type Node: Server;
     /// What tells which node has a key.
@@ -48,7 +46,7 @@ pub(in crate::fleet::stores) trait Kind: Sized + Send + Sync + 'static {
     }
 
     /// The labels that servers of the settings may have in metrics before they are known as nodes.
-    fn seeds(_: &Self::Settings) -> Vec<String> {
+    fn seeds(&self) -> Vec<String> {
         Vec::new()
     }
 
@@ -197,7 +195,6 @@ pub(in crate::fleet::stores) type Connection<K> = <<K as Kind>::Node as Server>:
 
 /// One `[store.NAME]`.
 pub(in crate::fleet::stores) struct Shared<K: Kind> {
-    pub(in crate::fleet::stores) settings: K::Settings,
     pub(in crate::fleet::stores) context: Arc<StoreContext>,
     nodes: ArcSwap<NodesOf<K>>,
     /// The connections of the control runtime; `None` until it runs.
@@ -212,14 +209,8 @@ pub(in crate::fleet::stores) struct Shared<K: Kind> {
 
 impl<K: Kind> Shared<K> {
     /// A store with these nodes at first.
-    pub(in crate::fleet::stores) fn of_kind(
-        kind: K,
-        settings: K::Settings,
-        context: Arc<StoreContext>,
-        nodes: NodesOf<K>,
-    ) -> Arc<Self> {
+    pub(in crate::fleet::stores) fn of_kind(kind: K, context: Arc<StoreContext>, nodes: NodesOf<K>) -> Arc<Self> {
         Arc::new(Self {
-            settings,
             nodes: ArcSwap::from_pointee(nodes),
             background: ArcSwapOption::empty(),
             outbox: Outbox::new(context.metrics.dropped.clone()),
@@ -259,6 +250,6 @@ impl<K: Kind> Deref for Shared<K> {
 
 impl<K: Kind> fmt::Debug for Shared<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("Shared").field("settings", &self.context.settings).finish_non_exhaustive()
     }
 }

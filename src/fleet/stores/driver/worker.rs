@@ -76,7 +76,7 @@ impl<K: Driven> Worker<K> {
     /// Makes the call of `group`. A store that denies units which came back a moment ago is asked once more when it knows of
     /// them.
     async fn ask(&self, view: &ViewOf<K>, group: &Group<'_>) -> Answers {
-        let deadline = instant_now() + self.store.context.timeout;
+        let deadline = instant_now() + self.store.context.settings.timeout;
         let answers = self.call(view, group, deadline).await;
         if answers.is_admitted || !group.charges.iter().any(|charge| charge.is_doubted) {
             return answers;

@@ -13,7 +13,6 @@
 //! (`crate::fleet::etcd`).
 
 pub mod proto;
-pub mod settings;
 
 mod account;
 mod clock;

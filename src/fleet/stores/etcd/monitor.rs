@@ -67,8 +67,8 @@ async fn read_clock(store: &EtcdStore, caller: &Caller) -> Result<Timestamp, Cal
     }
     store.context.metrics.clock_ahead(store.clock.ahead_ns());
     if let Some(ahead_ns) = store.clock.to_warn() {
-        let ahead_ms = ahead_ns / 1_000_000;
-        tracing::warn!(store = %store.context.name, ahead_ms, "the clock of the fleet differs from that of this replica");
+        let (store, ahead_ms) = (&store.context.settings.name, ahead_ns / 1_000_000);
+        tracing::warn!(%store, ahead_ms, "the clock of the fleet differs from that of this replica");
     }
     Ok(seen)
 }
@@ -84,7 +84,7 @@ async fn write_clock(store: &EtcdStore, caller: &Caller, seen: Timestamp, lease:
 }
 
 fn clock_key(store: &EtcdStore) -> Vec<u8> {
-    format!("{}/clock", store.settings.prefix).into()
+    format!("{}/clock", store.prefix).into()
 }
 
 #[cfg(test)]
@@ -94,12 +94,10 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::base::telemetry::Metrics;
     use crate::base::time::Clock;
     use crate::engine::store::backend::{Backend as _, OnFailure};
     use crate::engine::store::testing::NoMirrors;
-    use crate::fleet::stores::driver::{Link, Login, NodeAddress, Server as _};
-    use crate::fleet::stores::etcd::settings::EtcdSettings;
+    use crate::fleet::stores::driver::{Link, Login, NodeAddress, Server as _, StoreContext};
 
     /// A store of three members that accept connections and never answer, like a process that was stopped.
     async fn silent() -> (Arc<EtcdStore>, Vec<TcpListener>) {
@@ -109,16 +107,8 @@ mod tests {
             servers.push(NodeAddress::tcp("127.0.0.1", member.local_addr().unwrap().port()));
             members.push(member);
         }
-        let settings = EtcdSettings {
-            name: "main".into(),
-            servers,
-            login: Login::default(),
-            tls: None,
-            timeout: Duration::from_millis(100),
-            prefix: "weir".into(),
-            on_failure: OnFailure::Split,
-        };
-        (EtcdStore::new(settings, None, Clock::start(), &Metrics::new("", "").unwrap()), members)
+        let context = StoreContext::of_test(OnFailure::Split, Duration::from_millis(100), Clock::start());
+        (EtcdStore::new(context, None, (servers, Login::default()), "weir".into()), members)
     }
 
     /// Waits for a connection to each of these members, in this order. Returns them, because a member that closes them

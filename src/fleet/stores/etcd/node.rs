@@ -12,7 +12,6 @@ use tokio::time::timeout;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::proto::etcdserverpb::{AuthenticateRequest, AuthenticateResponse, RangeRequest, RangeResponse};
-use super::settings::EtcdSettings;
 use super::{AUTHENTICATE, RANGE};
 use crate::engine::store::backend::Failure;
 use crate::fleet::stores::driver::grpc::{self, Caller};
@@ -40,17 +39,18 @@ impl Node {
     /// An etcd that is believed to be up, and in which this process has no lease.
     pub(super) fn new(
         context: Arc<StoreContext>,
-        settings: &EtcdSettings,
         tls: Option<Arc<ClientConfig>>,
+        (servers, login): (Vec<NodeAddress>, Login),
+        prefix: &str,
     ) -> Arc<Self> {
-        let label = settings.servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let label = servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         Arc::new(Self {
             health: Health::new(context, &label),
-            servers: settings.servers.clone(),
-            login: settings.login.clone(),
+            servers,
+            login,
             tls,
             first: AtomicUsize::new(0),
-            probe_key: format!("{}/", settings.prefix).into(),
+            probe_key: format!("{prefix}/").into(),
         })
     }
 

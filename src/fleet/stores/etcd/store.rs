@@ -11,15 +11,13 @@ use super::clock::SharedClock;
 use super::ledger::Ledger;
 use super::node::Node;
 use super::proto::etcdserverpb::{LeaseGrantRequest, LeaseGrantResponse};
-use super::settings::EtcdSettings;
 use super::step::Step;
-use crate::base::telemetry::Metrics;
-use crate::base::time::{Clock, Timestamp};
+use crate::base::time::Timestamp;
 use crate::engine::limit::{Algorithm, AnyState};
 use crate::engine::store::backend::{EtcdReceipt, Failure, RemoteCharge, RemoteReceipt};
 use crate::fleet::stores::driver::grpc::{CallError, Caller};
 use crate::fleet::stores::driver::turn::Turn;
-use crate::fleet::stores::driver::{Kind, Nodes, Shared, StoreContext, random_id};
+use crate::fleet::stores::driver::{Kind, Login, NodeAddress, Nodes, Shared, StoreContext, random_id};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -43,6 +41,8 @@ pub(in crate::fleet::stores) type EtcdStore = Shared<Etcd>;
 /// What a store of etcd has besides the driver.
 pub(in crate::fleet::stores) struct Etcd {
     pub(super) node: Arc<Node>,
+    /// The first part of every key.
+    pub(super) prefix: Arc<str>,
     pub(super) ledger: Ledger,
     /// The time of loans and counters.
     pub(super) clock: SharedClock,
@@ -59,7 +59,6 @@ pub(in crate::fleet::stores) struct Etcd {
 }
 
 impl Kind for Etcd {
-    type Settings = EtcdSettings;
     type Node = Node;
     type Map = ();
     type Refund = EtcdReceipt;
@@ -87,18 +86,17 @@ impl Kind for Etcd {
 }
 
 impl EtcdStore {
-    /// The store with these settings. `tls` is what `net` makes of `settings.tls`.
+    /// The store with these members.
     pub(in crate::fleet::stores) fn new(
-        settings: EtcdSettings,
+        context: Arc<StoreContext>,
         tls: Option<Arc<ClientConfig>>,
-        clock: Clock,
-        metrics: &Metrics,
+        servers: (Vec<NodeAddress>, Login),
+        prefix: Arc<str>,
     ) -> Arc<Self> {
-        let on_failure = (settings.on_failure, settings.timeout);
-        let context = StoreContext::new(&settings.name, on_failure, clock, metrics.store(&settings.name));
-        let node = Node::new(Arc::clone(&context), &settings, tls);
+        let node = Node::new(Arc::clone(&context), tls, servers, &prefix);
         let etcd = Etcd {
             node: Arc::clone(&node),
+            prefix,
             ledger: Ledger::default(),
             clock: SharedClock::default(),
             replica: random_id(),
@@ -107,7 +105,7 @@ impl EtcdStore {
             numbers: AtomicU64::new(0),
             is_ending: AtomicBool::new(false),
         };
-        Self::of_kind(etcd, settings, context, Nodes { all: vec![node], map: () })
+        Self::of_kind(etcd, context, Nodes { all: vec![node], map: () })
     }
 
     /// The present that all replicas share.

@@ -51,7 +51,7 @@ impl Transaction<'_> {
     /// it was made.
     pub(super) async fn make(&self, holding: &mut Holding, units: Option<Units>) -> Result<(Plan, u64), CallError> {
         let Self { store, rule, of, .. } = *self;
-        let keys = AccountKeys::new(&store.settings.prefix, (&of.0, of.1), store.replica);
+        let keys = AccountKeys::new(&store.prefix, (&of.0, of.1), store.replica);
         let number = store.next_number();
         let mut entries = entries_of(self.step(request_op::Request::RequestRange(keys.range())).await?);
         for _ in 0..CONFLICTS_MAX {

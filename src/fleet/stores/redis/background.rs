@@ -8,11 +8,10 @@ use tokio::time::{sleep, timeout};
 
 use super::flush::renew_flights;
 use super::node::Common;
-use super::settings::Topology;
 use super::store::{Redis, Store};
 use super::topology::{master, slots};
 use crate::engine::store::backend::Failure;
-use crate::fleet::stores::driver::{NodeAddress, Server as _, StoreContext, Work};
+use crate::fleet::stores::driver::{NodeAddress, Server as _, StoreContext, Topology, Work};
 
 /// The pause between looks for the nodes of a cluster or for a master, while all nodes answer.
 const SEEK_PAUSE: Duration = Duration::from_secs(5);
@@ -32,7 +31,7 @@ impl Work for Redis {
 /// Looks for the nodes again and again.
 async fn seek(store: &Arc<Store>) {
     loop {
-        let is_found = match &store.settings.topology {
+        let is_found = match &store.topology {
             Topology::Ring(_) => return,
             Topology::Cluster(seeds) => seek_slots(store, seeds).await,
             Topology::Sentinel { master: name, nodes, .. } => seek_master(store, nodes, name).await,
@@ -48,7 +47,8 @@ async fn seek_master(store: &Arc<Store>, sentinels: &[NodeAddress], name: &str) 
     let found = master(&store.sentinels, sentinels, name, &store.common.connector).await;
     let (Some(address), Some(node)) = (found, store.nodes().all.first().map(Arc::clone)) else { return false };
     if node.move_to(&address) {
-        tracing::info!(store = %store.context.name, node = %node.label, %address, "the master of a store is known");
+        let (store, node) = (&store.context.settings.name, &node.label);
+        tracing::info!(%store, %node, %address, "the master of a store is known");
     }
     true
 }
@@ -57,7 +57,7 @@ async fn seek_master(store: &Arc<Store>, sentinels: &[NodeAddress], name: &str) 
 /// Returns whether the slots are known.
 async fn seek_slots(store: &Arc<Store>, seeds: &[NodeAddress]) -> bool {
     let Common { context, connector } = &*store.common;
-    let StoreContext { name, metrics, errors, .. } = &**context;
+    let StoreContext { settings, metrics, errors, .. } = &**context;
     let nodes = store.nodes();
     let masters = nodes.all.iter().filter(|node| node.is_closed()).filter_map(|node| node.address());
     let known: Vec<NodeAddress> = masters.chain(seeds.iter().cloned()).collect();
@@ -65,13 +65,13 @@ async fn seek_slots(store: &Arc<Store>, seeds: &[NodeAddress]) -> bool {
         errors[Failure::Connection as usize].inc();
         if nodes.all.is_empty() && !store.is_lost.swap(true, Ordering::Relaxed) {
             seeds.iter().filter_map(|seed| metrics.up(&seed.to_string())).for_each(|up| up.set(0));
-            tracing::warn!(store = %name, "no node of a cluster tells its slots; requests are decided without it");
+            tracing::warn!(store = %settings.name, "no node of a cluster tells its slots; requests are decided without it");
         }
         return !nodes.all.is_empty();
     };
     if let Some(newer) = nodes.with_slots(ranges, &store.common) {
         if store.is_lost.swap(false, Ordering::Relaxed) {
-            tracing::info!(store = %name, "a node of a cluster tells its slots again");
+            tracing::info!(store = %settings.name, "a node of a cluster tells its slots again");
         }
         let is_master = |label: &String| newer.all.iter().any(|node| *node.label == **label);
         seeds

@@ -6,8 +6,6 @@
 //!
 //! Not here: decisions without a store, and the tables that mirror it (gate, `store::table`).
 
-pub mod settings;
-
 mod failure;
 
 mod generation;

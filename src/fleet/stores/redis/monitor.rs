@@ -29,7 +29,7 @@ impl Watch for Redis {
         run(connection, &[nothing]).await?.into_iter().try_for_each(|reply| reply_of(reply).map(drop))?;
         let mut write = cmd("SET");
         write.arg(format!("{}:probe", marker(store, node))).arg(1).arg("PX").arg(1000);
-        let reply = timeout(store.context.timeout, connection.send_packed_command(&write)).await;
+        let reply = timeout(store.context.settings.timeout, connection.send_packed_command(&write)).await;
         reply_of(reply.map_err(|_| Failure::Timeout)?.map_err(|error| Failure::of(&error))?)?;
         Ok(())
     }
@@ -69,7 +69,7 @@ impl Watch for Redis {
         let own = nodes.all.iter().position(|known| Arc::ptr_eq(known, node));
         let (mut states, mut part, mut has_more) = (Vec::new(), 0, true);
         while has_more {
-            has_more = mirrors.visit(&store.context.name, part, &mut |mirror| {
+            has_more = mirrors.visit(&store.context.settings.name, part, &mut |mirror| {
                 let store_key = store.names.of_key(mirror.limit, mirror.key);
                 if nodes.node_of(&store_key) == own {
                     states.push(KnownState { store_key, rule: mirror.rule.clone(), state: mirror.state.clone() });

@@ -12,13 +12,11 @@ use super::flights::Flights;
 use super::node::{Common, Node};
 use super::routes::{Routes, slot};
 use super::script::{Caller, Names, decided};
-use super::settings::{StoreSettings, Topology};
 use super::topology::{Map, Nodes};
-use crate::base::telemetry::Metrics;
-use crate::base::time::{Clock, Timestamp};
+use crate::base::time::Timestamp;
 use crate::engine::limit::{Algorithm, Key};
 use crate::engine::store::backend::{Handling, RedisReceipt, RemoteCharge, RemoteReceipt, Settlement, Units};
-use crate::fleet::stores::driver::{Kind, Report, Shared, StoreContext, random_id};
+use crate::fleet::stores::driver::{Kind, Login, Report, Shared, StoreContext, Topology, random_id};
 
 /// Units in flight count for this long unless their replica renews them.
 const FLIGHT: Duration = Duration::from_secs(10);
@@ -31,6 +29,7 @@ pub(in crate::fleet::stores) type Store = Shared<Redis>;
 
 /// What a store of Redis has besides the driver.
 pub(in crate::fleet::stores) struct Redis {
+    pub(super) topology: Topology,
     pub(super) common: Arc<Common>,
     /// For sentinels, which have a login of their own.
     pub(super) sentinels: Connector,
@@ -45,39 +44,36 @@ pub(in crate::fleet::stores) struct Redis {
 }
 
 impl Store {
-    /// The store with these settings. `tls` is what `net` makes of `settings.tls`.
+    /// The store with these servers.
     pub(in crate::fleet::stores) fn new(
-        settings: StoreSettings,
+        context: Arc<StoreContext>,
         tls: Option<Arc<ClientConfig>>,
-        clock: Clock,
-        metrics: &Metrics,
+        topology: Topology,
+        login: &Login,
+        prefix: &str,
     ) -> Arc<Self> {
         let replica = random_id();
         let client_name: Arc<str> = format!("weir-{replica:x}").into();
-        let login = match &settings.topology {
+        let of_sentinels = match &topology {
             Topology::Sentinel { login, .. } => login,
-            Topology::Ring(_) | Topology::Cluster(_) => &settings.login,
+            Topology::Ring(_) | Topology::Cluster(_) => login,
         };
-        let sentinels = Connector::new(login, tls.clone(), Arc::clone(&client_name));
-        let metrics = metrics.store(&settings.name);
-        let on_failure = (settings.on_failure, settings.timeout);
-        let context = StoreContext::new(&settings.name, on_failure, clock, metrics);
-        let common = Arc::new(Common {
-            context: Arc::clone(&context),
-            connector: Connector::new(&settings.login, tls, client_name),
-        });
-        let nodes = Nodes::first(&settings.topology, &common);
+        let sentinels = Connector::new(of_sentinels, tls.clone(), Arc::clone(&client_name));
+        let connector = Connector::new(login, tls, client_name);
+        let common = Arc::new(Common { context: Arc::clone(&context), connector });
+        let nodes = Nodes::first(&topology, &common);
         let redis = Redis {
+            topology,
             common,
             sentinels,
             is_lost: AtomicBool::new(false),
-            names: Names::new(&settings.prefix),
+            names: Names::new(prefix),
             caller: Caller { replica, flight: FLIGHT, server_us: None },
             flights: Flights::default(),
             corrections: AtomicU64::new(0),
             late: AtomicUsize::new(0),
         };
-        Self::of_kind(redis, settings, context, nodes)
+        Self::of_kind(redis, context, nodes)
     }
 
     /// Gives back a charge of a call that had no answer in time. No mirror was told of it.
@@ -115,7 +111,6 @@ impl Store {
 }
 
 impl Kind for Redis {
-    type Settings = StoreSettings;
     type Node = Node;
     type Map = Map;
     type Refund = RedisReceipt;
@@ -141,8 +136,8 @@ impl Kind for Redis {
         (routes.node(charge.key, slot), slot.into())
     }
 
-    fn seeds(settings: &StoreSettings) -> Vec<String> {
-        settings.topology.nodes().iter().map(ToString::to_string).collect()
+    fn seeds(&self) -> Vec<String> {
+        self.topology.nodes().iter().map(ToString::to_string).collect()
     }
 
     fn refund(&self, receipt: RemoteReceipt) -> Option<RedisReceipt> {

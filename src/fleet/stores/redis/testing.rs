@@ -3,25 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::settings::{StoreSettings, Topology};
 use super::store::Store;
-use crate::base::telemetry::Metrics;
 use crate::base::time::Clock;
 use crate::engine::store::backend::OnFailure;
-use crate::fleet::stores::driver::{Login, NodeAddress};
+use crate::fleet::stores::driver::{Login, NodeAddress, StoreContext, Topology};
 
 impl Store {
     /// A store whose server does not exist.
     pub(super) fn unreachable(on_failure: OnFailure, clock: Clock) -> Arc<Self> {
-        let settings = StoreSettings {
-            name: "main".into(),
-            topology: Topology::Ring(vec![NodeAddress::tcp("redis", 6379)]),
-            login: Login::default(),
-            tls: None,
-            timeout: Duration::from_millis(10),
-            prefix: "weir".into(),
-            on_failure,
-        };
-        Self::new(settings, None, clock, &Metrics::new("", "").unwrap())
+        let topology = Topology::Ring(vec![NodeAddress::tcp("redis", 6379)]);
+        let context = StoreContext::of_test(on_failure, Duration::from_millis(10), clock);
+        Self::new(context, None, topology, &Login::default(), "weir")
     }
 }

@@ -13,9 +13,8 @@ use super::connection::Connector;
 use super::node::{Common, Node};
 use super::routes::{Routes, SLOTS, slot};
 use super::script::key_of;
-use super::settings::Topology;
 use crate::engine::store::backend::Failure;
-use crate::fleet::stores::driver::{self, CONNECT_MAX, NodeAddress, Opened, Server as _};
+use crate::fleet::stores::driver::{self, CONNECT_MAX, NodeAddress, Opened, Server as _, Topology};
 
 /// The nodes of a store of Redis.
 pub(in crate::fleet::stores) type Nodes = driver::Nodes<Node, Map>;

@@ -119,23 +119,14 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::base::telemetry::Metrics;
     use crate::base::time::Clock;
     use crate::engine::store::backend::OnFailure;
-    use crate::fleet::stores::driver::{Generation, View, grpc, pass, send_parked};
-    use crate::fleet::stores::service::settings::LimiterSettings;
+    use crate::fleet::stores::driver::{Generation, StoreContext, View, grpc, pass, send_parked};
 
     /// The limiter of process 7, to which there is no connection, and a lost call.
     fn limiter_and_call() -> (Arc<Limiter>, CallId) {
-        let settings = LimiterSettings {
-            name: "main".into(),
-            host: "limiter".into(),
-            port: 1,
-            tls: None,
-            timeout: Duration::from_millis(10),
-            on_failure: OnFailure::Split,
-        };
-        let store = Limiter::new(settings, None, Key::default(), Clock::start(), &Metrics::new("", "").unwrap());
+        let context = StoreContext::of_test(OnFailure::Split, Duration::from_millis(10), Clock::start());
+        let store = Limiter::new(context, None, ("limiter".into(), 1), Key::default());
         store.node.warmed(Generation::of(7));
         let call = CallId { process: 7, session: 1, number: 1, at: store.context.clock.now() };
         (store, call)

@@ -10,9 +10,7 @@ use tokio_rustls::rustls::ClientConfig;
 use super::message::CallOfCharges;
 use super::node::Node;
 use super::refund::Refund;
-use super::settings::LimiterSettings;
-use crate::base::telemetry::Metrics;
-use crate::base::time::{Clock, Timestamp};
+use crate::base::time::Timestamp;
 use crate::engine::limit::Key;
 use crate::engine::store::backend::{CallId, Failure, RemoteReceipt};
 use crate::fleet::stores::driver::turn::Turn;
@@ -36,7 +34,6 @@ pub(in crate::fleet::stores) struct Service {
 }
 
 impl Kind for Service {
-    type Settings = LimiterSettings;
     type Node = Node;
     type Map = ();
     type Refund = Refund;
@@ -49,24 +46,21 @@ impl Kind for Service {
 }
 
 impl Limiter {
-    /// The store with these settings. `tls` is what `net` makes of `settings.tls`. `proof` shows that the secret is known.
+    /// The store with the limiter at this host and port. `proof` shows that the secret is known.
     pub(in crate::fleet::stores) fn new(
-        settings: LimiterSettings,
+        context: Arc<StoreContext>,
         tls: Option<Arc<ClientConfig>>,
+        address: (Box<str>, u16),
         proof: Key,
-        clock: Clock,
-        metrics: &Metrics,
     ) -> Arc<Self> {
-        let on_failure = (settings.on_failure, settings.timeout);
-        let context = StoreContext::new(&settings.name, on_failure, clock, metrics.store(&settings.name));
-        let node = Node::new(Arc::clone(&context), (&settings.host, settings.port), tls, (proof, random_id()));
+        let node = Node::new(Arc::clone(&context), address, tls, (proof, random_id()));
         let service = Service {
             node: Arc::clone(&node),
             unanswered: tokio::sync::Mutex::default(),
             batches: AtomicU64::new(0),
             logged: Mutex::default(),
         };
-        Self::of_kind(service, settings, context, Nodes { all: vec![node], map: () })
+        Self::of_kind(service, context, Nodes { all: vec![node], map: () })
     }
 
     /// Gives back what a call charged whose answer is not known, or what it will charge. No mirror was told of it.
@@ -91,9 +85,9 @@ impl Limiter {
         if is_due {
             logged.insert(limit.into(), now);
             drop(logged);
-            let (node, on_failure) = (&self.node.label, self.context.on_failure.word());
+            let (node, on_failure) = (&self.node.label, self.context.settings.on_failure.word());
             tracing::warn!(
-                store = %self.context.name, %node, limit, kind = failure.label(), error = text, on_failure,
+                store = %self.context.settings.name, %node, limit, kind = failure.label(), error = text, on_failure,
                 "the limiter does not decide a limit; requests are decided without it"
             );
         }

@@ -10,7 +10,6 @@
 //! (gate, grpc).
 
 pub mod proto;
-pub mod settings;
 
 pub mod calls;
 mod message;

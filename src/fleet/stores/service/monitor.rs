@@ -36,7 +36,7 @@ impl Watch for Service {
         let (mut part, mut has_more) = (0, true);
         let mut states: Vec<KeyState> = Vec::new();
         while has_more {
-            has_more = mirrors.visit(&store.context.name, part, &mut |mirror| {
+            has_more = mirrors.visit(&store.context.settings.name, part, &mut |mirror| {
                 states.push(KeyState {
                     limit: mirror.limit.into(),
                     key: Some(mirror.key.into()),

@@ -32,13 +32,13 @@ impl Node {
     /// A limiter that is believed to be up, and whose process is unknown.
     pub(super) fn new(
         context: Arc<StoreContext>,
-        (host, port): (&str, u16),
+        (host, port): (Box<str>, u16),
         tls: Option<Arc<ClientConfig>>,
         (proof, replica): (Key, u64),
     ) -> Arc<Self> {
         Arc::new(Self {
-            health: Health::new(context, &NodeAddress::tcp(host, port).to_string()),
-            host: host.into(),
+            health: Health::new(context, &NodeAddress::tcp(&*host, port).to_string()),
+            host,
             port,
             tls,
             proof,
