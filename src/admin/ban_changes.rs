@@ -287,8 +287,9 @@ fn changed(
 /// Writes all bans to their file, also a new one of the target `set`. Returns why a change ends with the process; `None` if
 /// it does not.
 async fn store(admin: &Admin, set: Option<&BanTarget>) -> Option<String> {
-    let (file, bans) = (Arc::clone(&admin.bans), admin.gate.all_operator_bans());
-    let written = spawn_blocking(move || file.write(&bans)).await;
+    let (file, bans, set_ns) =
+        (Arc::clone(&admin.bans), admin.gate.all_operator_bans(), admin.gate.clock().set_since_start());
+    let written = spawn_blocking(move || file.write(&bans, set_ns)).await;
     let not_written = written.unwrap_or_else(|error| Err(error.to_string())).err();
     let not_kept = not_written.or_else(|| admin.bans.reason_of_end(set?));
     if let Some(reason) = &not_kept {

@@ -281,9 +281,12 @@ impl Control {
         operators.text.versions.log();
         tokio::spawn(admin::keep_history(admin.clone()));
         tokio::spawn(admin::end_orders(admin.clone()));
-        tokio::spawn(Arc::clone(&operators.bans).follow(Arc::clone(&self.shared.gate)));
+        let bans = Arc::clone(&operators.bans).follow(Arc::clone(&self.shared.gate));
         let listener = AsyncListener::new(socket).map_err(AppError::system("serve operators"))?;
-        let serving = tokio::spawn(operators.serve(listener, admin));
+        // Once a successor has taken over, the file of bans is its own.
+        let serving = tokio::spawn(async {
+            tokio::select! { () = operators.serve(listener, admin) => {}, () = bans => {} }
+        });
         tracing::info!(address = %place, "serving operators");
         Ok(Some(serving))
     }

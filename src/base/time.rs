@@ -57,7 +57,24 @@ impl Timestamp {
     pub const fn ns_since(self, earlier: Timestamp) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
+
+    /// This timestamp in the dates of a clock that was set by `by_ns` nanoseconds.
+    pub const fn moved(self, by_ns: i64) -> Self {
+        Self(self.0.saturating_add_signed(by_ns))
+    }
+
+    /// By how many nanoseconds a clock was set that shows this timestamp in place of `expected`. Less than a second counts
+    /// as nothing.
+    pub fn moved_from(self, expected: Timestamp) -> i64 {
+        let ahead = i64::try_from(self.ns_since(expected)).unwrap_or(i64::MAX);
+        let behind = i64::try_from(expected.ns_since(self)).unwrap_or(i64::MAX);
+        let by_ns = ahead - behind;
+        if by_ns.unsigned_abs() < STEP_NS_MIN { 0 } else { by_ns }
+    }
 }
+
+/// A smaller difference of clocks counts as nothing.
+pub const STEP_NS_MIN: u64 = 1_000_000_000;
 
 /// A clock. All copies of a clock agree with each other.
 #[derive(Clone, Copy, Debug)]
@@ -103,6 +120,11 @@ impl Clock {
     pub fn at(&self, instant: Instant) -> Timestamp {
         let elapsed = instant.saturating_duration_since(self.start);
         Timestamp(self.unix_ns_at_start.saturating_add(saturating_ns(elapsed)))
+    }
+
+    /// By how many nanoseconds the clock of the system was set since the start of this one.
+    pub fn set_since_start(&self) -> i64 {
+        system_now().moved_from(self.now())
     }
 
     /// The instant of a timestamp, for arming a timer; the start of the clock for an earlier timestamp.

@@ -21,7 +21,7 @@ use crate::engine::gate::Delta;
 use crate::engine::store::snapshot::{Secret, Snapshot};
 use crate::transport::net::{Lifecycle, ListenAddress, Listener, SocketFile};
 use crate::transport::proxy::SharedState;
-use crate::transport::upstream::orders::EndpointOrder;
+use crate::transport::upstream::orders::{self, EndpointOrder};
 use crate::transport::upstream::{Directory, operate};
 
 /// Handles of the sockets of one address.
@@ -135,8 +135,9 @@ impl Handover {
         let pid = channel.peer()?;
         tracing::info!(pid, version, "a successor asks to take over");
         let (version_here, instance) = (env!("CARGO_PKG_VERSION").to_owned(), self.instance);
-        let (overrides, orders) = self.orders_of_operators();
-        let sent = (overrides.clone(), orders.clone());
+        let sent = self.orders_of_operators();
+        let (overrides, orders) = sent.clone();
+        let orders = orders::dated(orders, self.shared.gate.clock());
         channel.send(&Message::Hello { protocol: PROTOCOL, version: version_here, instance, overrides, orders })?;
         if protocol != PROTOCOL {
             return Err(io::Error::other(format!("version {version} has another takeover protocol")));

@@ -86,7 +86,7 @@ pub(crate) fn end_over(states: &[UpstreamState], now: Timestamp) -> Vec<Endpoint
     over
 }
 
-/// All orders, for a successor.
+/// All orders.
 pub(crate) fn all(states: &[UpstreamState]) -> Vec<EndpointOrder> {
     states.iter().flat_map(|state| state.orders.all()).collect()
 }

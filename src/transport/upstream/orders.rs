@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::time::Timestamp;
+use crate::base::time::{Clock, Timestamp};
 
 /// An order about an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,6 +99,15 @@ impl Orders {
     }
 }
 
+/// The orders, which have instants by `clock`, with dates of the system's clock.
+pub(crate) fn dated(mut orders: Vec<EndpointOrder>, clock: Clock) -> Vec<EndpointOrder> {
+    let set_ns = clock.set_since_start();
+    for order in &mut orders {
+        (order.since, order.until) = (order.since.moved(set_ns), order.until.map(|until| until.moved(set_ns)));
+    }
+    orders
+}
+
 impl fmt::Display for OrderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -114,6 +123,29 @@ impl fmt::Display for OrderError {
                 f.write_str("the other endpoints of the upstream are out; `force` drains this one all the same")
             }
             Self::TooMany => write!(f, "there are {ORDERS_MAX} orders about this upstream already"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::time::system_now;
+
+    #[test]
+    fn a_successor_gets_dates() {
+        const HOUR_NS: u64 = 3600 * 1_000_000_000;
+        let date = system_now();
+        for started in [date.saturating_sub_ns(3 * HOUR_NS), date.saturating_add_ns(6 * HOUR_NS), date] {
+            let clock = Clock::start_at(started);
+            let since = clock.now();
+            let (upstream, endpoint, until) = ("a".into(), "b".into(), Some(since.saturating_add_ns(2 * HOUR_NS)));
+            let order = EndpointOrder { upstream, endpoint, weight: None, since, until, token: None, reason: None };
+            let sent = dated(vec![order.clone()], clock);
+            let left_ns = sent[0].until.map(|until| until.ns_since(system_now()));
+            assert_eq!(left_ns.map(|ns| ns.div_ceil(60 * 1_000_000_000)), Some(120), "{started:?}");
+            assert_eq!(sent[0].until.map(|until| until.ns_since(sent[0].since)), Some(2 * HOUR_NS), "{started:?}");
+            assert_eq!(sent == [order], started == date, "{started:?}");
         }
     }
 }

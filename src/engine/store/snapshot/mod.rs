@@ -139,7 +139,7 @@ pub fn restore(
     let start = unpack_start(payload).filter(|_| tag == Tag::Start);
     let (secret, written, system) = start.ok_or(SnapshotError::Damaged("its first block is missing"))?;
     let age_ns = now.ns_since(system);
-    let moved = ClockShift { by_ns: moved_by(written, age_ns, now), now };
+    let moved = ClockShift { by_ns: now.moved_from(written.saturating_add_ns(age_ns)), now };
     let mut limits: Vec<RestoredLimit> = Vec::new();
     loop {
         let (tag, payload) = blocks.next()?;
@@ -153,18 +153,6 @@ pub fn restore(
     }
     blocks.end()?;
     Ok(Restored { secret, age_ns, limits })
-}
-
-/// A smaller difference of clocks counts as nothing.
-const STEP_NS_MIN: u64 = 1_000_000_000;
-
-/// By how many nanoseconds the clock was set, if `now` is `age_ns` after `written`.
-fn moved_by(written: Timestamp, age_ns: u64, now: Timestamp) -> i64 {
-    let expected = written.saturating_add_ns(age_ns);
-    let ahead = i64::try_from(now.ns_since(expected)).unwrap_or(i64::MAX);
-    let behind = i64::try_from(expected.ns_since(now)).unwrap_or(i64::MAX);
-    let by_ns = ahead - behind;
-    if by_ns.unsigned_abs() < STEP_NS_MIN { 0 } else { by_ns }
 }
 
 /// The first block: the secret, and the time of writing by the clock of Weir and by that of the system.
