@@ -66,6 +66,7 @@ mod listeners;
 mod newest_live;
 mod operator_bans;
 mod own_limits;
+mod replaced;
 mod report;
 mod shared_bans;
 mod state;

@@ -119,9 +119,9 @@ pub struct LimitState {
     pub(super) clock: Clock,
     pub(super) name: Box<str>,
     pub(super) table: Table,
-    pub(super) queues: LockedQueues,
+    pub(super) queues: Arc<LockedQueues>,
     /// Delayed requests. They have no turns: these queues count them and wake them all.
-    pub(super) delays: LockedQueues,
+    pub(super) delays: Arc<LockedQueues>,
     pub(super) bans: Arc<Bans>,
     pub(super) refused: RefusedKeys,
     pub(super) refusal_log: Arc<RefusalLog>,
@@ -130,6 +130,8 @@ pub struct LimitState {
     pub(super) metrics: LimitMetrics,
     /// The limit of the newest policy, for waiting requests; none once the limit is gone.
     pub(super) newest: ArcSwapOption<Newest>,
+    /// The state that has replaced this one, because the limit has another algorithm, for waiting requests.
+    pub(super) replaced_by: OnceLock<Arc<LimitState>>,
     /// The store that has the state, according to the last policy that has the limit. The table is its mirror.
     pub(super) remote: ArcSwapOption<RemoteLimit>,
     /// Whether the state persists when the process ends, according to the last policy that has the limit.
@@ -197,20 +199,16 @@ impl Gate {
         let mut states = Vec::with_capacity(policy.limits().len());
         let mut remotes = Vec::with_capacity(policy.limits().len());
         for (limit, overrides) in policy.limits().iter().zip(&overrides) {
-            let new = |bans| {
-                let table = Table::new(&limit.allowed.usual, limit.max_keys, limit.on_full);
-                Arc::new(self.state(&limit.name, table, bans))
+            let new = || {
+                self.state(&limit.name, Table::new(&limit.allowed.usual, limit.max_keys, limit.on_full), Arc::default())
             };
-            let state = known.entry(limit.name.clone()).or_insert_with(|| new(Arc::default()));
+            let state = known.entry(limit.name.clone()).or_insert_with(|| Arc::new(new()));
+            let mut replaced = None;
             if !state.table.fits(&limit.allowed.usual) {
-                // Another algorithm begins anew, but for bans. Requests that wait on the old state are released.
-                let bans = Arc::clone(&state.bans);
-                let old = std::mem::replace(state, new(bans));
-                old.streamed.get().map(|streamed| state.streamed.set(Arc::clone(streamed)));
-                old.keep_pending();
-                old.newest.store(None);
-                old.wake_all();
-                self.end_leases(&old, false);
+                state.keep_pending();
+                self.end_leases(state, false);
+                let next = Arc::new(new().in_place_of(state));
+                replaced = Some(std::mem::replace(state, next));
             }
             state.table.set_bound(limit.max_keys, limit.on_full);
             state.show_body_units(limit);
@@ -231,6 +229,10 @@ impl Gate {
             let (limit, overrides) = (limit.clone(), Arc::clone(overrides));
             let newest = Newest { limit, remote: remote.clone(), overrides, plan_numbers };
             state.newest.store(Some(Arc::new(newest)));
+            // Only now, so that no waiting request finds a state without a limit.
+            if let Some(old) = replaced {
+                old.lead_to(state);
+            }
             states.push(Arc::clone(state));
             remotes.push(remote);
         }
@@ -325,8 +327,8 @@ impl Gate {
             clock: self.clock,
             name: name.into(),
             table,
-            queues: LockedQueues::default(),
-            delays: LockedQueues::default(),
+            queues: Arc::default(),
+            delays: Arc::default(),
             bans,
             refused: RefusedKeys::default(),
             refusal_log: Arc::clone(&self.refusal_log),
@@ -334,6 +336,7 @@ impl Gate {
             rate: RateAdaptation::default(),
             metrics: self.metrics.limit(name),
             newest: ArcSwapOption::empty(),
+            replaced_by: OnceLock::new(),
             remote: ArcSwapOption::empty(),
             persists: AtomicBool::new(false),
             listeners: Arc::clone(&self.listeners),

@@ -236,7 +236,7 @@ impl Told {
 ///
 /// - `limit NAME COUNT PERIOD BURST reject|hold=MAX_WAIT|delay=STEP,MAX [waiting=N] [cost=N] [shadow] [off]
 ///   [ban=COUNT/PERIOD,FOR,FOR_MAX] [override=KEY,COUNT,PERIOD,BURST] [plan=NAME,COUNT,PERIOD,BURST] [redis=REPLICAS]
-///   [lease=REPLICAS,UNITS] [concurrency=MAX] [other=REPLICAS]`; `other` is a second store
+///   [lease=REPLICAS,UNITS] [concurrency=MAX] [and=COUNT/PERIOD] [other=REPLICAS]`; `other` is a second store
 /// - `store split|local|reject|allow`: what decides while the store is down
 /// - `AT store up|down|cold|slow=LATENCY|late=LATENCY`; `late` is down after this time
 /// - `AT other LATENCY`: of the second store
@@ -537,6 +537,10 @@ fn parse_limit(cells: &[&str]) -> Limit {
                 let from = if kind == "fixed" { " from first" } else { "" };
                 limit.allowed = Allowed::to_all(algorithm(&format!("{kind}_window {count}/{period}{from}")));
                 limit.on_full = OnFull::Reject;
+            }
+            ("and", rate) => {
+                let both = format!("token_bucket {count}/{period} burst {burst}+token_bucket {rate}");
+                limit.allowed = Allowed::to_all(algorithm(&both));
             }
             ("max_keys", max) => limit.max_keys = max.parse().unwrap(),
             ("lease", lease) => {

@@ -153,13 +153,14 @@ impl<'l> Delay<'l> {
 
     /// The end of the delay according to the limits as they are now, and never later than it was at first.
     fn until(&self) -> Timestamp {
-        let delays =
-            self.limits.iter().map(|limit| match limit.state.newest.load().as_deref().map(|newest| &**newest) {
+        let delays = self.limits.iter().map(|limit| {
+            match limit.state.current().newest.load().as_deref().map(|newest| &**newest) {
                 Some(Limit { mode: Mode::Enforce, on_limit: OnLimit::Delay(rule), .. }) => {
                     limit.delay_ns.min(rule.slow_down.max_ns)
                 }
                 _ => 0,
-            });
+            }
+        });
         self.since.saturating_add_ns(delays.max().unwrap_or(0))
     }
 

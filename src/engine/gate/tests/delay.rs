@@ -129,21 +129,23 @@ async fn a_delayed_request_that_leaves_or_is_not_sent_is_refunded() {
 
 #[tokio::test(start_paused = true)]
 async fn reloads_and_the_end_apply_to_the_delayed() {
-    check(
-        "
-        limit a 1 1h 1 delay=1s,5s
-        0s     ask r1 a=k
-        0s     ask r2 a=k
-        0s     ask r3 a=k
-        0s     ask r4 a=k
-        500ms  limit a 1 1h 1 delay=1s,1500ms
-        > 0s     r1 pass
-        > 1s     r2 pass
-        > 1500ms r3 pass
-        > 1500ms r4 pass
-        ",
-    )
-    .await;
+    for algorithm in ["", "and=1/1h"] {
+        check(&format!(
+            "
+            limit a 1 1h 1 delay=1s,5s
+            0s     ask r1 a=k
+            0s     ask r2 a=k
+            0s     ask r3 a=k
+            0s     ask r4 a=k
+            500ms  limit a 1 1h 1 {algorithm} delay=1s,1500ms
+            > 0s     r1 pass
+            > 1s     r2 pass
+            > 1500ms r3 pass
+            > 1500ms r4 pass
+            "
+        ))
+        .await;
+    }
     check(
         "
         limit a 1 1h 1 delay=1s,5s

@@ -533,6 +533,12 @@ async fn a_reload_applies_to_waiters() {
         ("limit a 1 1s 1 shadow", ["500ms", "500ms", "500ms"]),
         ("limit a 1 1s 1 off", ["500ms", "500ms", "500ms"]),
         ("without a", ["500ms", "500ms", "500ms"]),
+        // another algorithm, which begins anew; r2 is charged as of 10 ms before
+        ("limit a 1 1s 1 and=100/1h hold=forever", ["500ms", "1490ms", "2490ms"]),
+        ("limit a 1 1s 1 and=100/1h hold=forever\n600ms limit a 1 1s 1 hold=forever", ["500ms", "600ms", "1590ms"]),
+        ("limit a 1 1s 1 and=100/1h hold=forever\n600ms without a", ["500ms", "600ms", "600ms"]),
+        ("limit a 1 1s 1 and=100/1h off", ["500ms", "500ms", "500ms"]),
+        ("limit a 1 1s 1 concurrency=1 hold=forever", ["500ms", "500ms", "500ms"]),
     ];
     for (reload, [r2, r3, r4]) in rows {
         check(&format!(
