@@ -2,18 +2,20 @@
 //!
 //! A line has no secret: keys are shown as everywhere in the API.
 
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::fs::{OFlags, fcntl_setfl};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::task::spawn_blocking;
 
 use super::access::{Access, Operator};
 use super::times::rfc3339;
+use crate::base::telemetry::{is_fifo, open_to_append};
 use crate::base::time::Timestamp;
 use crate::base::visible::visible;
 
@@ -113,6 +115,9 @@ pub(super) async fn record(
 
 /// The whole lines in the last 128 KiB of the file; empty if there is no file yet.
 pub(super) fn last_lines(path: &Path) -> io::Result<String> {
+    if is_fifo(path) {
+        return Err(io::Error::other("it is a FIFO"));
+    }
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(String::new()),
@@ -149,16 +154,21 @@ impl AuditFile {
         let found = fs::metadata(path).ok().map(|found| id_of(&found));
         let known = open.take().filter(|known| known.path == *path && Some(known.id) == found);
         let mut known = known.map_or_else(|| OpenFile::open(path), Ok)?;
-        known.file.write_all(lines)?;
-        *open = Some(known);
-        Ok(())
+        let written = known.file.write_all(lines);
+        // Closing a full FIFO would lose its lines.
+        if written.as_ref().map_or_else(|error| error.kind() == ErrorKind::WouldBlock, |()| true) {
+            *open = Some(known);
+        }
+        written
     }
 }
 
 impl OpenFile {
     /// Opens the file at `path`. Only its owner can read a file that this creates.
     fn open(path: &Path) -> io::Result<Self> {
-        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+        let mut file = open_to_append(path, 0o600)?;
+        // No operator waits for the reader of a FIFO.
+        fcntl_setfl(&file, OFlags::APPEND | OFlags::NONBLOCK)?;
         let metadata = file.metadata()?;
         if is_cut(path, metadata.len()) {
             file.write_all(b"\n")?;
@@ -208,6 +218,21 @@ mod tests {
         AuditFile::default().append(&path, b"2\n").unwrap();
         AuditFile::default().append(&path, b"3\n").unwrap();
         assert_eq!(last_lines(&path).unwrap(), "1\ncut\n2\n3\n");
+    }
+
+    #[test]
+    fn a_fifo_keeps_lines_for_a_later_reader() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fifo");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let file = AuditFile::default();
+        file.append(&path, b"1\n").unwrap();
+        assert_eq!(last_lines(&path).unwrap_err().to_string(), "it is a FIFO");
+        let long = "x".repeat(1000) + "\n";
+        while file.append(&path, long.as_bytes()).is_ok() {}
+        let mut first = [0; 2];
+        File::open(&path).unwrap().read_exact(&mut first).unwrap();
+        assert_eq!(first, *b"1\n");
     }
 
     #[test]

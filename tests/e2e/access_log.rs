@@ -1,7 +1,9 @@
 //! The access log: its fields, formats, file and samples.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -296,13 +298,36 @@ fn a_sample_has_a_part_of_the_forwarded_requests_and_all_others() {
 }
 
 #[test]
+fn a_fifo_without_a_reader_holds_nothing_up() {
+    let upstream = Upstream::start();
+    let folder = tempfile::tempdir().unwrap();
+    assert!(Command::new("mkfifo").arg(folder.path().join("access.log")).status().unwrap().success());
+    let log = in_file("access = \"all\"\naccess_format = \"{path}\"", "");
+    fs::write(folder.path().join("weir.toml"), Weir::config(&upstream, "", &log)).unwrap();
+    let weir = Weir::start_in(folder);
+    let mut client = Client::connect(weir.address());
+    assert_eq!(client.get("/early").status, 200);
+    let mut read = String::new();
+    let mut reader = BufReader::new(fs::File::open(file(&weir)).unwrap());
+    reader.read_line(&mut read).unwrap();
+    assert_eq!(read, "/early\n");
+    // More than a pipe holds.
+    let long = format!("/{}", "x".repeat(4000));
+    for _ in 0..40 {
+        assert_eq!(client.get(&long).status, 200);
+    }
+    weir.signal("TERM");
+    assert_eq!(weir.wait(), Some(0));
+}
+
+#[test]
 fn a_file_that_cannot_be_opened_is_an_error_at_the_start() {
     let upstream = Upstream::start();
     let config = Weir::config(&upstream, "", "[log]\naccess_file = \"none/access.log\"\n");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weir.toml");
     fs::write(&path, config).unwrap();
-    let run = std::process::Command::new(env!("CARGO_BIN_EXE_weir")).arg("run").arg(&path).output().unwrap();
+    let run = Command::new(env!("CARGO_BIN_EXE_weir")).arg("run").arg(&path).output().unwrap();
     let said = String::from_utf8(run.stderr).unwrap();
     assert_eq!(run.status.code(), Some(1), "{said}");
     assert!(said.contains("log.access_file") && said.contains("none/access.log"), "{said}");

@@ -3,6 +3,7 @@
 //!
 //! Text from clients is logged as a string field. All formats escape control characters in such fields.
 
+mod append;
 mod file;
 mod queue;
 
@@ -21,6 +22,8 @@ use self::file::LogFile;
 use self::queue::LineQueue;
 use super::request::{LineFormat, LineTimes, RequestRecord};
 use crate::base::visible::visible;
+
+pub use append::{is_fifo, open_to_append};
 
 /// The settings of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]

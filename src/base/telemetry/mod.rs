@@ -35,8 +35,8 @@ pub use fleet::{FleetMetrics, Traffic};
 pub use gauge::LiveGauge;
 pub use histogram::HistogramSnapshot;
 pub use log::{
-    AccessLog, AccessSettings, LogFormat, LogGuard, LogSettings, access_log_names_gate, log_request, set_log_level,
-    start_logs,
+    AccessLog, AccessSettings, LogFormat, LogGuard, LogSettings, access_log_names_gate, is_fifo, log_request,
+    open_to_append, set_log_level, start_logs,
 };
 pub use prometheus::{IntCounter as Counter, IntGauge as Gauge};
 

@@ -1,10 +1,11 @@
 //! A log file that others may rename, remove or truncate.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::append::open_to_append;
 use super::queue::LineSink;
 
 /// Permissions of a new file.
@@ -21,7 +22,7 @@ pub(super) struct LogFile {
 impl LogFile {
     /// Opens or creates the file.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), file: open(path)?, is_failing: false })
+        Ok(Self { path: path.to_owned(), file: open_to_append(path, MODE)?, is_failing: false })
     }
 
     /// Whether the path leads to the open file.
@@ -29,10 +30,6 @@ impl LogFile {
         let identity = |of: io::Result<std::fs::Metadata>| of.ok().map(|of| (of.dev(), of.ino()));
         identity(std::fs::metadata(&self.path)) == identity(self.file.metadata())
     }
-}
-
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(MODE).open(path)
 }
 
 impl Write for LogFile {
@@ -51,7 +48,7 @@ impl LineSink for LogFile {
         if self.is_in_place() {
             return;
         }
-        match open(&self.path) {
+        match open_to_append(&self.path, MODE) {
             Ok(file) => (self.file, self.is_failing) = (file, false),
             Err(error) if !self.is_failing => {
                 self.is_failing = true;
