@@ -24,7 +24,7 @@ pub use client_usage::{ClientUsage, Usage};
 pub use lease::{Call, Grant, INTERVAL_NS, InFlight, LEASE_NS, Leases, Spend, SpentUnits, Supply, Taken};
 pub use remote::{Borrowed, RemoteLimit};
 pub use returned::Returned;
-pub use table::{Receipt, TRUSTED_NS, Table};
+pub use table::{Receipt, Table};
 pub use tokens::{MAX_TOKEN_AGE_NS, TokenCache};
 
 #[cfg(test)]

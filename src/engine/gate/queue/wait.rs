@@ -39,7 +39,7 @@ use crate::engine::gate::refusal::{Cause, Refusal};
 use crate::engine::gate::state::{Gate, LimitState, Newest};
 use crate::engine::limit::{BACKDATE_NS_MAX, Key, Retry};
 use crate::engine::policy::{Limit, Mode, Stage, Variant};
-use crate::engine::store::{Batch, Charge, LocalDecision, TRUSTED_NS};
+use crate::engine::store::{Batch, Charge, LocalDecision};
 
 /// A budget that a waiting request needs.
 #[derive(Clone, Copy, Debug)]
@@ -287,11 +287,8 @@ impl<'l> Waiting<'l> {
         let contended = longest.filter(|charge| charge.check.state.queues.is_contended(charge.key));
         let replicas = contended.and_then(|charge| Some((charge, charge.remote()?.replicas)));
         let spread_ns = replicas.map_or(0, |(charge, replicas)| spread_ns(charge.rule, charge.cost, replicas));
-        let asks_at = longest.filter(|charge| charge.remote().is_some()).map(|charge| {
-            // A store that says nothing now may have been heard long ago.
-            let asks_at = charge.table().mirrored_at(charge.key).map(|heard| heard.saturating_add_ns(TRUSTED_NS + 1));
-            asks_at.filter(|asks_at| *asks_at > now).unwrap_or(now.saturating_add_ns(TRUSTED_NS))
-        });
+        let remote = longest.filter(|charge| charge.remote().is_some());
+        let asks_at = remote.map(|charge| charge.table().asks_again_at(charge.key, now));
         Test::Blocked { index, until, spread_ns, asks_at }
     }
 

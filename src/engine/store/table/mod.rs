@@ -26,4 +26,3 @@ mod slots;
 pub use dispatch::Table;
 pub use receipt::Receipt;
 pub(super) use receipt::{MirroredCharge, Origin};
-pub use remote::TRUSTED_NS;

@@ -21,7 +21,7 @@ use crate::engine::store::remote::{Borrowed, RemoteLimit};
 use crate::engine::store::snapshot::blocks::{Emit, Tag};
 
 /// For so long a mirror denies without a question to its store.
-pub const TRUSTED_NS: u64 = 10_000_000_000;
+const TRUSTED_NS: u64 = 10_000_000_000;
 
 impl Table {
     /// Overwrites the mirror of `key` with the state that its store had when it was asked at `queried_at`, unless the mirror
@@ -130,6 +130,13 @@ impl Table {
     /// When the store was asked for the state that the mirror of `key` has; `None` if the key has no mirror.
     pub fn mirrored_at(&self, key: Key) -> Option<Timestamp> {
         self.mirrors.get()?.queried_at(key)
+    }
+
+    /// When the store is asked again about `key`, which is denied at `now`. A store that says nothing now may have been heard
+    /// long ago.
+    pub fn asks_again_at(&self, key: Key, now: Timestamp) -> Timestamp {
+        let trusted_until = self.mirrored_at(key).map(|heard| heard.saturating_add_ns(TRUSTED_NS + 1));
+        trusted_until.filter(|until| *until > now).unwrap_or(now.saturating_add_ns(TRUSTED_NS))
     }
 
     /// Notes `units` in flight that the store admitted.
