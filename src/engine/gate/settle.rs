@@ -291,9 +291,11 @@ impl Bill {
     /// Settles charges by the head of the answer to a request that got a connection at `sent`. Returns the client's standing
     /// with the tightest limit of the stage afterwards; `None` if no charge is settled, or clients see no limit.
     pub fn answered(&mut self, (status, fields): (u16, Fields<'_>), sent: Instant) -> Option<Standing<'_>> {
-        let settled =
-            self.items.iter_mut().filter_map(|item| item.answered(status, fields, sent).then_some(())).count();
-        if settled == 0 {
+        let mut is_changed = false;
+        for item in &mut self.items {
+            is_changed |= item.answered(status, fields, sent);
+        }
+        if !is_changed {
             return None;
         }
         let items = self.items.iter().filter(|item| item.terms.is_shown).map(|item| (&item.account, item.terms.cost));

@@ -67,7 +67,7 @@ pub(in crate::fleet::stores) struct Outbox<R> {
     /// Held for one change, or for the length of one scan of all reports.
     waiting: Mutex<Waiting<R>>,
     queued: Notify,
-    /// Wakes those who wait for the end of a pass.
+    /// Notified at the end of each pass.
     pass_ended: Notify,
     dropped: Counter,
 }
