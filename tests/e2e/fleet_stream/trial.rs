@@ -26,8 +26,11 @@ const DELAY_S: f64 = 3.0;
 pub fn trial(what: &str, mut weirs: Vec<Weir>, during: impl FnOnce(&mut Vec<Weir>, &Balancer)) {
     let replicas = weirs.len() as f64;
     until_met(&weirs);
-    let mut client = Client::connect(weirs[0].address());
-    while client.get("/quota").status == 200 {}
+    // At each: a replica that stands still for a moment does not hear of what the others admit in its place.
+    for weir in &weirs {
+        let mut client = Client::connect(weir.address());
+        while client.get("/quota").status == 200 {}
+    }
     until_spent(&weirs);
     let balancer = Balancer::of(&weirs);
     let (samples, took) = balancer.during(CLIENTS, PACE, "/load", || {
