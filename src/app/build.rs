@@ -193,7 +193,7 @@ fn limiter(shared: &SharedState, service: GrpcSettings, connections: usize) -> R
     let newest = Map::new(Arc::clone(&shared.running_config), |running: &RunningConfig| &*running.live);
     let listener = ServiceListener { max_connections: connections.max(1), ..service.listener };
     let (gate, metrics, taps) = (Arc::clone(&shared.gate), Arc::clone(&shared.metrics), Arc::clone(&shared.taps));
-    let limiter = grpc::Server::new(gate, NewestLive::new(newest), metrics, taps, &listener, service.settings);
+    let limiter = grpc::Server::new(gate, NewestLive::new(newest), metrics, taps, listener, service.settings);
     limiter.map_err(AppError::system("draw a random number"))
 }
 

@@ -13,6 +13,7 @@ use super::versions::Versions;
 use crate::admin::{self, Access, Admin, AuditFile, BanFile, Change, Order, Overrides, Reloads};
 use crate::config::{AdminSettings, Config};
 use crate::engine::gate::{OperatorBan, Routing};
+use crate::transport::net::ListenAddress;
 use crate::transport::net::accept::AsyncListener;
 use crate::transport::net::socket::Socket;
 use crate::transport::net::tls::ServerTls;
@@ -26,6 +27,8 @@ pub(super) struct Operators {
     pub(super) routing: Arc<ArcSwap<Routing>>,
     pub(super) text: Arc<RunningText>,
     pub(super) reloads: Reloads,
+    /// The address of the start.
+    listen: Option<ListenAddress>,
     tls: ArcSwapOption<ServerTls>,
 }
 
@@ -65,20 +68,24 @@ impl Operators {
         let text = Arc::new(RunningText::new(config, feed.map(ConfigFeed::in_force), max_connections, versions));
         let (reloads, orders) = Reloads::new();
         let (bans_file, audit) = (Arc::new(file), Arc::default());
-        let operators = Self { access, overrides, bans: bans_file, audit, routing, text, reloads, tls };
+        let listen = config.admin.listen.clone();
+        let operators = Self { access, overrides, bans: bans_file, audit, routing, text, reloads, listen, tls };
         (Arc::new(operators), Orders { changes, reloads: orders }, bans)
     }
 
     /// Replaces the settings by those of `config`, and takes its overrides. Whether there is TLS at all cannot change.
+    /// Access stays until a restart if `config` has another address: its rules fit that address, which may need no token.
     pub(super) fn reload(&self, config: &mut Config) {
-        self.access.store(Arc::new(access(config)));
+        if config.admin.listen == self.listen {
+            self.access.store(Arc::new(access(config)));
+            if let (Some(tls), true) = (config.admin.tls.clone(), self.is_tls()) {
+                self.tls.store(Some(Arc::new(tls)));
+            }
+        }
         self.routing.store(Arc::new(routing(config)));
         self.text.written.store(Arc::new(config.written.clone()));
         self.text.overrides.store(Arc::new(config.run_time.kept.clone()));
         self.overrides.in_force.store(Arc::new(std::mem::take(&mut config.run_time.overrides)));
-        if let (Some(tls), true) = (config.admin.tls.clone(), self.is_tls()) {
-            self.tls.store(Some(Arc::new(tls)));
-        }
     }
 
     /// Whether the listener speaks TLS. A reload does not change this.

@@ -328,7 +328,7 @@ impl Reloader {
         self.followers.jwks.adopt(&config.policy);
         api_keys::adopt(&config.policy, &before.live.policy);
         if let Some((limiter, service)) = self.followers.limiter.as_ref().zip(config.grpc.take()) {
-            limiter.reload(service.settings);
+            limiter.reload(&service.listener, service.settings);
         }
         if let Some((fleet, peers)) = self.followers.fleet.as_ref().zip(config.peers.take()) {
             fleet.reload(peers.settings);

@@ -90,6 +90,30 @@ fn other_machines_are_answered_over_tls() {
     assert_eq!(ask(&second, &[], "/metrics"), Some(200));
 }
 
+/// A configuration with another address needs no token for it. The listener has its first address until a restart.
+#[test]
+fn another_address_opens_nothing_before_a_restart() {
+    const FIRST: &str = "[admin]\n\nlisten = \"127.0.0.1:0\"\n";
+    let upstream = Upstream::start();
+    let own = "token = { file = \"token\" }";
+    let weir = start(&upstream, own, |folder| {
+        std::fs::write(folder.join("token"), TOKEN).unwrap();
+    });
+    let listens = ["listen = \"off\"", "listen = \"unix:admin.sock\"", "listen = \"127.0.0.2:0\""];
+    let others = listens.map(|listen| config(&upstream, "").replace(FIRST, &format!("[admin]\n{listen}\n")));
+    let without = config(&upstream, "").replace(FIRST, "");
+    for (reloads, other) in others.into_iter().chain([without]).enumerate() {
+        replace(&weir.config_file(), &other);
+        weir.wait_for_lines("\"reloaded\"", reloads + 1);
+        let statuses = ["", OTHER, TOKEN].map(|token| status(&weir, "/v1/config", token));
+        assert_eq!(statuses, [401, 401, 200], "{other}");
+    }
+    std::fs::write(weir.folder().join("token"), OTHER).unwrap();
+    replace(&weir.config_file(), &config(&upstream, own));
+    weir.wait_until("the new token", || status(&weir, "/v1/config", OTHER) == 200);
+    assert_eq!(status(&weir, "/v1/config", TOKEN), 401);
+}
+
 #[test]
 fn silent_connections_keep_nobody_out() {
     let upstream = Upstream::start();

@@ -31,7 +31,7 @@ pub struct Server {
     pub(super) settings: ArcSwap<RunningSettings>,
     pub(super) health: HealthReporter,
     pub(super) askers: Askers,
-    max_connections: usize,
+    listener: ServiceListener,
     open: AtomicUsize,
 }
 
@@ -69,7 +69,7 @@ impl Server {
         live: NewestLive,
         metrics: Arc<Metrics>,
         taps: Arc<Taps>,
-        listener: &ServiceListener,
+        listener: ServiceListener,
         settings: ServiceSettings,
     ) -> Result<Self, getrandom::Error> {
         Ok(Self {
@@ -81,17 +81,18 @@ impl Server {
             taps,
             settings: ArcSwap::from_pointee(RunningSettings::new(settings)),
             health: HealthReporter::new(),
-            max_connections: listener.max_connections,
+            listener,
             open: AtomicUsize::new(0),
         })
     }
 
-    /// Replaces the settings. Whether there is TLS at all cannot change.
-    pub fn reload(&self, settings: ServiceSettings) {
-        let before = self.settings.load();
-        if before.tls.is_some() != settings.tls.is_some() {
+    /// Replaces the settings. They stay until a restart if `listener` has another address or differs in whether there is
+    /// TLS: the new ones fit that address, which may need no certificates of callers.
+    pub fn reload(&self, listener: &ServiceListener, settings: ServiceSettings) {
+        if (&listener.listen, listener.has_tls) != (&self.listener.listen, self.listener.has_tls) {
             return;
         }
+        let before = self.settings.load();
         let mut new = RunningSettings::new(settings);
         if new.settings.tls == before.settings.tls {
             new.tls.clone_from(&before.tls); // so that callers can resume their sessions
@@ -144,7 +145,7 @@ pub(super) struct OpenConnection(Arc<Server>);
 impl OpenConnection {
     /// Counts a connection; none if there are too many.
     pub(super) fn new(server: &Arc<Server>) -> Option<Self> {
-        if server.open.fetch_add(1, Ordering::Relaxed) >= server.max_connections {
+        if server.open.fetch_add(1, Ordering::Relaxed) >= server.listener.max_connections {
             server.open.fetch_sub(1, Ordering::Relaxed);
             server.checks.connections_refused.inc();
             return None;
