@@ -109,7 +109,7 @@ fn stored(
 
 /// Orders a certificate when it is due, again and again.
 async fn renew(shared: &Arc<SharedState>, settings: &Arc<AcmeSettings>) -> Infallible {
-    let files = Files::of(settings);
+    let (files, clock) = (Files::of(settings), shared.gate.clock());
     let mut schedule = RenewalSchedule::default();
     shared.metrics.acme.expose(first(settings));
     let read = in_background(&files, Files::certificate).await;
@@ -122,15 +122,15 @@ async fn renew(shared: &Arc<SharedState>, settings: &Arc<AcmeSettings>) -> Infal
     loop {
         let random = random();
         loop {
-            let due = schedule.due(current.as_ref().map(|certificate| certificate.valid()), random);
-            match due.ns_since(system_now()) {
+            let valid = current.as_ref().map(|certificate| certificate.valid());
+            match schedule.until_due(valid, random, (system_now(), clock.now())) {
                 0 => break,
                 ns => sleep(Duration::from_nanos(ns).min(SLEEP_MAX)).await,
             }
         }
         let asked = RetryDelay::default();
         let outcome = attempt(shared, settings, &files, current.as_deref(), &asked).await;
-        let now = system_now();
+        let now = clock.now();
         match outcome {
             Ok(None) => schedule.wait(now),
             Ok(Some(certificate)) => {
@@ -140,7 +140,7 @@ async fn renew(shared: &Arc<SharedState>, settings: &Arc<AcmeSettings>) -> Infal
             Err(error) => {
                 shared.metrics.acme.count(first(settings), false);
                 schedule.failed(now, asked.take(), random);
-                let retry_s = schedule.due(None, random).ns_since(now) / 1_000_000_000;
+                let retry_s = schedule.until_due(None, random, (system_now(), now)) / 1_000_000_000;
                 tracing::error!(domains = ?settings.domains, %error, retry_s, "no certificate by ACME");
             }
         }

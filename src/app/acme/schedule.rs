@@ -16,19 +16,25 @@ const ASKED_MAX_NS: u64 = 7 * 24 * 3600 * SECOND_NS;
 pub(super) struct RenewalSchedule {
     /// Consecutive failures.
     failures: u32,
-    /// No order before this.
+    /// No order before this by the clock of the process, which goes on evenly when the date of the system is set.
     not_before: Timestamp,
 }
 
 impl RenewalSchedule {
-    /// The time of the next order. A certificate is renewed after two thirds of its life, less a random part of up to a
-    /// twentieth, so that replicas differ; `random` is a random number. Without a certificate an order is due at once.
-    pub(super) fn due(&self, valid: Option<[Timestamp; 2]>, random: u64) -> Timestamp {
+    /// Nanoseconds until the next order. A certificate is renewed after two thirds of its life, less a random part of up to
+    /// a twentieth, so that replicas differ; `random` is a random number. Without a certificate an order is due at once.
+    /// `date` is that of the system, and `now` the time of the clock of the process.
+    pub(super) fn until_due(
+        &self,
+        valid: Option<[Timestamp; 2]>,
+        random: u64,
+        (date, now): (Timestamp, Timestamp),
+    ) -> u64 {
         let renewal = valid.map_or(Timestamp::ZERO, |[from, to]| {
             let life = to.ns_since(from);
             from.saturating_add_ns(life / 3 * 2).saturating_sub_ns(part(life / 20, random))
         });
-        renewal.max(self.not_before)
+        renewal.ns_since(date).max(self.not_before.ns_since(now))
     }
 
     /// Records a certificate at `now`. The next order is not before a third of its life, so that a wrong date of this
@@ -68,6 +74,11 @@ mod tests {
         Timestamp::from_ns(s * SECOND_NS)
     }
 
+    /// Nanoseconds until the next order, while the date of the system and the clock of the process agree.
+    fn until_due(schedule: &RenewalSchedule, valid: Option<[Timestamp; 2]>, random: u64, now: Timestamp) -> u64 {
+        schedule.until_due(valid, random, (now, now))
+    }
+
     #[test]
     fn certificates_are_renewed_after_two_thirds_of_their_life() {
         // valid from, to, random, due
@@ -79,10 +90,10 @@ mod tests {
             // Never valid.
             (1000, 900, 0, 1000),
         ] {
-            let due_ns = RenewalSchedule::default().due(Some([at(from), at(to)]), random).as_ns();
+            let due_ns = until_due(&RenewalSchedule::default(), Some([at(from), at(to)]), random, at(0));
             assert!(due_ns.abs_diff(at(due).as_ns()) <= 2, "{from} {to} {random}: {due_ns}");
         }
-        assert_eq!(RenewalSchedule::default().due(None, u64::MAX), Timestamp::ZERO);
+        assert_eq!(until_due(&RenewalSchedule::default(), None, u64::MAX, at(0)), 0);
     }
 
     /// Follows a schedule through failures in virtual time: each at the time that the one before made due.
@@ -91,14 +102,14 @@ mod tests {
         let (mut schedule, mut now, mut delays) = (RenewalSchedule::default(), at(1_000_000), Vec::new());
         for _ in 0..12 {
             schedule.failed(now, None, 0);
-            let due = schedule.due(None, 0);
-            delays.push(due.ns_since(now) / SECOND_NS / 60);
-            now = due;
+            let delay_ns = until_due(&schedule, None, 0, now);
+            delays.push(delay_ns / SECOND_NS / 60);
+            now = now.saturating_add_ns(delay_ns);
         }
         assert_eq!(delays, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 720, 720]);
         schedule.succeeded(now, [now, now]);
         schedule.failed(now, None, 0);
-        assert_eq!(schedule.due(None, 0).ns_since(now), AGAIN_NS);
+        assert_eq!(until_due(&schedule, None, 0, now), AGAIN_NS);
     }
 
     /// By a date that is a year late or early, each new certificate seems to be due, or due much later.
@@ -113,11 +124,32 @@ mod tests {
         ] {
             let (mut schedule, valid) = (RenewalSchedule::default(), [at(issued), at(issued + life)]);
             schedule.succeeded(at(now), valid);
-            assert_eq!(schedule.due(Some(valid), 0), at(due), "{issued} {now}");
+            assert_eq!(until_due(&schedule, Some(valid), 0, at(now)), at(due - now).as_ns(), "{issued} {now}");
         }
         let mut schedule = RenewalSchedule::default();
         schedule.succeeded(at(year), [at(year), at(0)]);
-        assert_eq!(schedule.due(Some([at(year), at(0)]), 0), at(year + 1), "one that is never valid");
+        assert_eq!(until_due(&schedule, Some([at(year), at(0)]), 0, at(year)), SECOND_NS, "one that is never valid");
+    }
+
+    /// The date of the system was ahead at an order, and is right again when the pause after it has passed.
+    #[test]
+    fn a_date_that_goes_back_delays_no_order() {
+        let (life, year) = (90 * 24 * HOUR, 365 * 24 * HOUR);
+        for ahead in [8 * HOUR, 10 * year] {
+            // The dates of the system at the order and a minute later. The clock of the process follows the first.
+            let (wrong, right) = (at(year + ahead), at(year + 60));
+            let minute_later = at(year + ahead + 60);
+            let mut schedule = RenewalSchedule::default();
+            schedule.failed(wrong, None, 0);
+            assert_eq!(schedule.until_due(None, 0, (right, minute_later)), 0, "failed, {ahead}");
+            schedule.wait(wrong);
+            assert_eq!(schedule.until_due(None, 0, (right, minute_later)), 0, "waited, {ahead}");
+            let valid = [at(year), at(year + life)];
+            schedule.succeeded(wrong, valid);
+            let third_later = at(year + ahead + life / 3);
+            let until_ns = schedule.until_due(Some(valid), 0, (at(year + life / 3), third_later));
+            assert_eq!(until_ns, life / 3 * SECOND_NS, "succeeded, {ahead}");
+        }
     }
 
     #[test]
@@ -133,7 +165,7 @@ mod tests {
         ] {
             let mut schedule = RenewalSchedule::default();
             schedule.failed(at(1000), Some(Duration::from_secs(asked)), random);
-            let delay_ns = schedule.due(None, 0).ns_since(at(1000));
+            let delay_ns = until_due(&schedule, None, 0, at(1000));
             assert!(delay_ns.abs_diff(delay * SECOND_NS) <= 1, "{asked} {random}: {delay_ns}");
         }
     }
@@ -143,9 +175,9 @@ mod tests {
     fn a_failure_delays_only_what_is_due() {
         let mut schedule = RenewalSchedule::default();
         schedule.failed(at(1000), None, 0);
-        assert_eq!(schedule.due(Some([at(0), at(300)]), 0), at(1060));
-        assert_eq!(schedule.due(Some([at(1000), at(4000)]), 0), at(3000));
+        assert_eq!(until_due(&schedule, Some([at(0), at(300)]), 0, at(1000)), 60 * SECOND_NS);
+        assert_eq!(until_due(&schedule, Some([at(1000), at(4000)]), 0, at(1000)), 2000 * SECOND_NS);
         schedule.wait(at(2000));
-        assert_eq!(schedule.due(None, 0), at(2060));
+        assert_eq!(until_due(&schedule, None, 0, at(2000)), 60 * SECOND_NS);
     }
 }
