@@ -97,6 +97,11 @@ impl Key {
         self.algorithm == algorithm && same_kid
     }
 
+    /// Whether tokens can name it.
+    pub(super) fn has_kid(&self) -> bool {
+        self.kid.is_some()
+    }
+
     #[allow(clippy::ptr_arg, reason = "the crate's trait is over Vec<u8>")]
     pub(super) fn verifies(&self, signed: &[u8], signature: &Vec<u8>) -> bool {
         let verifier = (DEFAULT_PROVIDER.verifier_factory)(&self.algorithm.into(), &self.decoding);

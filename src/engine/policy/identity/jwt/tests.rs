@@ -554,3 +554,30 @@ fn configured_keys_precede_fetched_keys() {
     let oct = json!({ "keys": [{ "kty": "oct", "k": x }] }).to_string();
     assert_eq!(fetched.replace(oct.as_bytes()).unwrap_err(), KeyProblem::NoUsableJwk);
 }
+
+/// A key without `kid` may have signed a token that names a key, and does not show that the named key is known.
+#[test]
+fn keys_without_kid_hide_no_unknown_key() {
+    let kid = |kid: &str| json!({ "kid": kid });
+    let secret = || KeyMaterial::Secret(SECRET.to_vec());
+    let bad = Err(TokenError::Signature);
+    for (configured, fetched, signer, named, expected, is_wanted) in [
+        (pem(RSA_PUBLIC), Signer::Ed.jwk(&kid("a")), Signer::RsaB, Some("new"), bad, true),
+        (pem(RSA_PUBLIC), Signer::Ed.jwk(&kid("a")), Signer::RsaB, None, bad, false),
+        (pem(RSA_PUBLIC), Signer::Ed.jwk(&kid("a")), Signer::RsaA, Some("new"), Ok(()), false),
+        (pem(RSA_PUBLIC), Signer::RsaA.jwk(&kid("new")), Signer::RsaB, Some("new"), bad, false),
+        (jwks(&[Signer::RsaA.jwk(&kid("new"))]), Signer::Ed.jwk(&kid("a")), Signer::RsaB, Some("new"), bad, false),
+        (secret(), Signer::RsaA.jwk(&json!({})), Signer::RsaB, Some("new"), bad, true),
+        (secret(), Signer::RsaA.jwk(&json!({})), Signer::RsaB, None, bad, false),
+        (secret(), Signer::RsaA.jwk(&json!({})), Signer::Ec, None, Err(TokenError::UnknownKey), true),
+    ] {
+        let keys =
+            FetchedKeys::new("https://issuer.example/keys".parse().unwrap(), &Algorithm::ALL.map(|(_, one)| one));
+        let keys = keys.unwrap();
+        keys.replace(json!({ "keys": [fetched] }).to_string().as_bytes()).unwrap();
+        let what = format!("{configured:?} {fetched} {signer:?} {named:?}");
+        let spec = VerifierSpec { fetched: Some(Arc::clone(&keys)), ..spec(&all_names(), vec![configured]) };
+        assert_eq!(verify(spec, &signer.sign(named, &seller())).map(drop), expected, "{what}");
+        assert_eq!(keys.is_wanted(), is_wanted, "{what}");
+    }
+}

@@ -140,26 +140,29 @@ impl Verifier {
         }
         let mut signature = Vec::with_capacity(parts.signature.len());
         decode(parts.signature, &mut signature)?;
+        let kid = header.kid.as_deref();
         let try_all = |keys: &[Key]| {
-            let mut refused = TokenError::UnknownKey;
-            for key in keys.iter().filter(|key| key.fits(algorithm, header.kid.as_deref())) {
+            let (mut refused, mut is_named) = (TokenError::UnknownKey, false);
+            for key in keys.iter().filter(|key| key.fits(algorithm, kid)) {
                 if key.verifies(parts.signed, &signature) {
                     return Ok(());
                 }
                 refused = TokenError::Signature;
+                is_named |= kid.is_none() || key.has_kid();
             }
-            Err(refused)
+            Err((refused, is_named))
         };
-        let result = try_all(&self.keys);
-        let (Err(refused), Some(fetched)) = (result, &self.spec.fetched) else { return result };
+        let Err((refused, is_named)) = try_all(&self.keys) else { return Ok(()) };
+        let Some(fetched) = &self.spec.fetched else { return Err(refused) };
         match fetched.look(try_all) {
             None => Err(TokenError::NoKeys),
-            Some(Err(TokenError::UnknownKey)) if refused == TokenError::UnknownKey => {
-                fetched.want();
-                Err(TokenError::UnknownKey)
+            Some(Ok(())) => Ok(()),
+            Some(Err((theirs, is_fetched))) => {
+                if !is_named && !is_fetched {
+                    fetched.want();
+                }
+                Err(if theirs == TokenError::UnknownKey { refused } else { theirs })
             }
-            Some(Err(TokenError::UnknownKey)) => Err(refused),
-            Some(result) => result,
         }
     }
 
