@@ -151,7 +151,7 @@ impl ApiKeyOwnerBody {
         let key = |key: &ApiKey| ApiKeyBody {
             id: key.id(),
             created: rfc3339(key.created),
-            expires: key.expires.map(rfc3339),
+            expires: key.end().map(rfc3339),
             expired: key.has_expired(now),
             last_used: uses.and_then(|uses| uses.last_used(&key.digest)).map(rfc3339),
         };

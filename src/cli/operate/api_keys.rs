@@ -172,7 +172,7 @@ fn edit(place: KeyFileArgs, edit: &KeyEdit) -> Exit {
         let left = after.map_or_else(String::new, |owner| format!("; it has {} left", owner.keys.len()));
         return Ok(complain(&format_args!("weir: revoked in {file}: API keys of `{name}`{left}"), 0));
     };
-    let old = after.as_ref().and_then(|owner| owner.keys.iter().rev().nth(1)?.expires);
+    let old = after.as_ref().and_then(|owner| owner.keys.iter().rev().nth(1)?.end());
     let until = old.map_or_else(String::new, |until| format!("; the old key is valid until {}", rfc3339(until)));
     complain(&format_args!("weir: `{name}` has a new API key in {file}, which is not shown again{until}"), 0);
     say(&secret)

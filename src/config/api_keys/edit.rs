@@ -125,7 +125,7 @@ fn set(document: &mut DocumentMut, owner: &KeyOwner) -> Option<()> {
     for table in keys.iter_mut() {
         let digest = of(table);
         let at = missing.iter().position(|(known, _)| Some(known) == digest.as_ref())?;
-        set_instant(table, "expires", missing.remove(at).1.expires)?;
+        set_instant(table, "overlap_ends", missing.remove(at).1.overlap_ends)?;
     }
     for (digest, key) in missing {
         let mut table = Table::new();

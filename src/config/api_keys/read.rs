@@ -55,11 +55,12 @@ fn owner(name: &str, value: &Value) -> Result<KeyOwner, String> {
 }
 
 fn key(value: &Value) -> Result<ApiKey, String> {
-    let table = table(value, &["sha256", "created", "expires"])?;
+    let table = table(value, &["sha256", "created", "expires", "overlap_ends"])?;
     let digest = table.get("sha256").and_then(Value::as_str).and_then(digest);
     let digest = digest.ok_or("`sha256` must have 64 hexadecimal digits")?;
     let created = instant(table, "created")?.ok_or("`created` is missing")?;
-    Ok(ApiKey { digest, created, expires: instant(table, "expires")? })
+    let (expires, overlap_ends) = (instant(table, "expires")?, instant(table, "overlap_ends")?);
+    Ok(ApiKey { digest, created, expires, overlap_ends })
 }
 
 /// A table with no other keys than these.

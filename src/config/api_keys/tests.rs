@@ -36,6 +36,7 @@ fn wrong_files_are_explained_and_not_repeated() {
     for (text, expected) in [
         ("", Ok(0)),
         ("[ACME]", Ok(1)),
+        ("[[a.keys]]\nsha256 = 'HASH'\ncreated = 2026-01-31T18:00:00Z\noverlap_ends = 2026-02-01T18:00:00Z", Ok(1)),
         (
             "[ACME]\nplan = 'premium'\ndisabled = true\nkeys = [{ sha256 = 'HASH', created = 2026-01-31T18:00:00Z }]",
             Ok(1),
@@ -110,7 +111,7 @@ fn edits_keep_comments_and_write_no_secret() {
     assert!(text.contains("# by hand") && text.contains("# stays"), "{text}");
     let owners = read(&text).unwrap();
     for owner in &owners {
-        let ends: Vec<_> = owner.keys.iter().map(|key| key.expires.unwrap().as_secs() - 1_700_000_000).collect();
+        let ends: Vec<_> = owner.keys.iter().map(|key| key.end().unwrap().as_secs() - 1_700_000_000).collect();
         assert_eq!(ends, [24 * 3600, 48 * 3600], "{text}");
     }
     let id = owners[0].keys[1].id();

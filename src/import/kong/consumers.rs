@@ -102,8 +102,12 @@ impl Consumer {
         if good.is_empty() && bad.is_empty() {
             return draft.left_out(self.place, "the consumer has no key that Weir can verify");
         }
-        let key =
-            |key: String| ApiKey { digest: digest_of(key.as_bytes()), created: Timestamp::default(), expires: None };
+        let key = |key: String| ApiKey {
+            digest: digest_of(key.as_bytes()),
+            created: Timestamp::default(),
+            expires: None,
+            overlap_ends: None,
+        };
         draft.api_keys.push(KeyOwner {
             name: name.into(),
             plan: self.groups.first().map(|group| group.as_str().into()),

@@ -78,7 +78,12 @@ async fn api_keys_follow_a_corrected_date() {
         (date.saturating_add_ns(hours(2)), date.saturating_add_ns(hours(1)), true),
     ] {
         let gate = gate_of(Clock::start_at(started));
-        let keys = vec![ApiKey { digest: digest_of(API_KEY), created: Timestamp::ZERO, expires: Some(expires) }];
+        let keys = vec![ApiKey {
+            digest: digest_of(API_KEY),
+            created: Timestamp::ZERO,
+            expires: Some(expires),
+            overlap_ends: None,
+        }];
         let owner = KeyOwner { name: "a".into(), plan: None, is_disabled: false, keys };
         let keys = Box::new(ApiKeys::new("keys.toml".into(), vec![owner]));
         let source = IdentitySource::ApiKeys { header: HeaderName::from_static("x-key"), keys, is_forwarded: false };

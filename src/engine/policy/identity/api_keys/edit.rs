@@ -111,7 +111,12 @@ impl KeyEdit {
         // The file has whole seconds.
         let now = Timestamp::from_ns(now.as_secs() * 1_000_000_000);
         let after = |length: Duration| now.saturating_add_ns(saturating_ns(length));
-        let key = |lifetime: Option<Duration>| ApiKey { digest, created: now, expires: lifetime.map(after) };
+        let key = |lifetime: Option<Duration>| ApiKey {
+            digest,
+            created: now,
+            expires: lifetime.map(after),
+            overlap_ends: None,
+        };
         match &self.change {
             KeyChange::New { .. } | KeyChange::Adopt { .. } if before.is_some() => {
                 Err(KeyEditError::Conflict(format!("`{name}` has an API key already; rotate it")))
@@ -137,7 +142,7 @@ impl KeyEdit {
                     return Err(KeyEditError::Conflict(format!("`{name}` {what}")));
                 }
                 for old in &mut owner.keys {
-                    old.expires = Some(old.expires.map_or(end, |expires| expires.min(end)));
+                    old.overlap_ends = Some(old.overlap_ends.map_or(end, |before| before.min(end)));
                 }
                 owner.keys.push(key(lifetime.or(usual)));
                 Ok(Some(owner))

@@ -39,8 +39,10 @@ pub struct ApiKey {
     pub digest: Digest,
     /// When it was made.
     pub created: Timestamp,
-    /// The instant from which it is refused; `None` if it is valid until it is revoked.
+    /// The end that it was made with; `None` if it is valid until it is revoked.
     pub expires: Option<Timestamp>,
+    /// When it is refused because a rotation replaced it, unless it expires before.
+    pub overlap_ends: Option<Timestamp>,
 }
 
 impl ApiKey {
@@ -50,9 +52,14 @@ impl ApiKey {
         format!("{:08x}", u32::from_be_bytes([a, b, c, d]))
     }
 
+    /// The instant from which it is refused; `None` if it is valid until it is revoked.
+    pub fn end(&self) -> Option<Timestamp> {
+        self.expires.into_iter().chain(self.overlap_ends).min()
+    }
+
     /// Whether it has expired at `now`.
     pub fn has_expired(&self, now: Timestamp) -> bool {
-        self.expires.is_some_and(|expires| expires <= now)
+        self.end().is_some_and(|end| end <= now)
     }
 }
 

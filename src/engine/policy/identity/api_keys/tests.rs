@@ -15,7 +15,17 @@ fn secret(number: u8) -> String {
 }
 
 fn key(number: u8, expires: Option<u64>) -> ApiKey {
-    ApiKey { digest: digest_of(secret(number).as_bytes()), created: at(0), expires: expires.map(at) }
+    ApiKey {
+        digest: digest_of(secret(number).as_bytes()),
+        created: at(0),
+        expires: expires.map(at),
+        overlap_ends: None,
+    }
+}
+
+/// A key that a rotation refuses from `overlap_ends` on.
+fn rotated(number: u8, expires: Option<u64>, overlap_ends: u64) -> ApiKey {
+    ApiKey { overlap_ends: Some(at(overlap_ends)), ..key(number, expires) }
 }
 
 fn owner(name: &str, keys: Vec<ApiKey>) -> KeyOwner {
@@ -108,7 +118,7 @@ fn rotate(overlap: Duration) -> KeyChange {
 fn ends(before: Option<&KeyOwner>, change: KeyChange, seconds: u64) -> Result<Vec<u64>, KeyEditError> {
     let edit = KeyEdit { name: "ACME".to_owned(), change };
     let after = edit.apply(before, key(9, None).digest, at(seconds))?;
-    let end = |key: &ApiKey| key.expires.map_or(u64::MAX, |expires| expires.ns_since(at(0)) / SECOND_NS);
+    let end = |key: &ApiKey| key.end().map_or(u64::MAX, |end| end.ns_since(at(0)) / SECOND_NS);
     Ok(after.iter().flat_map(|owner| &owner.keys).map(end).collect())
 }
 
@@ -123,6 +133,10 @@ fn a_rotation_has_two_keys_and_an_end() {
         (vec![key(1, Some(11)), key(2, None)], rotate(HOUR), 10, None),
         (vec![key(1, Some(10)), key(2, None)], rotate(HOUR), 10, Some(vec![3610, u64::MAX])),
         (vec![key(1, Some(11)), key(2, None)], rotate(Duration::ZERO), 10, Some(vec![u64::MAX])),
+        // The new one of an earlier rotation was revoked: what that rotation did to the old key says nothing about the next.
+        (vec![rotated(1, None, 3600)], rotate(HOUR), 10, Some(vec![3600, u64::MAX])),
+        (vec![rotated(1, Some(100), 20)], rotate(HOUR), 10, Some(vec![20, 110])),
+        (vec![rotated(1, None, 20)], rotate(HOUR), 20, Some(vec![u64::MAX])),
         (vec![], rotate(HOUR), 10, Some(vec![u64::MAX])),
         (vec![key(1, None), key(2, None)], KeyChange::Revoke { id: Some(key(1, None).id()) }, 0, Some(vec![u64::MAX])),
         (vec![key(1, None)], KeyChange::Revoke { id: Some(key(1, None).id()) }, 0, Some(vec![])),
