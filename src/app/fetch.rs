@@ -16,9 +16,9 @@ use crate::transport::net::tls::{ClientTls, ServerName};
 
 const AGENT: &str = concat!("weir/", env!("CARGO_PKG_VERSION"));
 
-/// The root certificates of the system. The first TLS connection loads them.
+/// The root certificates of the system, as they were when a TLS connection first found some.
 #[derive(Default)]
-pub(super) struct Trust(OnceLock<Result<ClientTls, String>>);
+pub(super) struct Trust(OnceLock<ClientTls>);
 
 impl Trust {
     /// TLS for `url`; none unless it is of https.
@@ -29,8 +29,10 @@ impl Trust {
         if url.scheme() != Some(&Scheme::HTTPS) {
             return Ok(None);
         }
-        let tls = self.0.get_or_init(|| ClientTls::new(None, None, Protocol::Http1));
-        tls.as_ref().map(Some).map_err(Clone::clone)
+        if self.0.get().is_none() {
+            let _ = self.0.set(ClientTls::new(None, None, Protocol::Http1)?); // another may have loaded them meanwhile
+        }
+        Ok(self.0.get())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -173,7 +174,7 @@ fn unsafe_and_unusable_keys_are_skipped_and_forgeries_refused() {
 }
 
 /// A server of keys over TLS. The flag is set when a client completes a handshake and asks.
-fn tls_issuer(cert: &Cert) -> (SocketAddr, Arc<AtomicBool>) {
+pub fn tls_issuer(cert: &Cert) -> (SocketAddr, Arc<AtomicBool>) {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let key = PrivateKeyDer::from_pem_slice(cert.key.as_bytes()).unwrap();
@@ -198,18 +199,23 @@ fn tls_issuer(cert: &Cert) -> (SocketAddr, Arc<AtomicBool>) {
     (address, asked)
 }
 
+/// Starts one that trusts the certificates in `roots.pem` of its folder, and fetches keys from this address.
+fn start_with_roots(issuer: SocketAddr, prepare: impl Fn(&Path)) -> Weir {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("https://localhost:{}/keys", issuer.port());
+    std::fs::write(folder.path().join("weir.toml"), Weir::config(&Upstream::start(), "", &limits(&url))).unwrap();
+    prepare(folder.path());
+    let roots = folder.path().join("roots.pem");
+    Weir::start_in_env(folder, &[("SSL_CERT_FILE", roots.to_str().unwrap()), ("SSL_CERT_DIR", "")])
+}
+
 #[test]
 fn the_certificate_of_the_url_is_verified() {
     let (ours, other) = (Cert::of_hosts(&["localhost"]), Cert::of_hosts(&["localhost"]));
     let elsewhere = Cert::of_hosts(&["issuer.example"]);
     for (shown, trusted, is_good) in [(&ours, &ours, true), (&ours, &other, false), (&elsewhere, &elsewhere, false)] {
         let (address, asked) = tls_issuer(shown);
-        let folder = tempfile::tempdir().unwrap();
-        let url = format!("https://localhost:{}/keys", address.port());
-        std::fs::write(folder.path().join("weir.toml"), Weir::config(&Upstream::start(), "", &limits(&url))).unwrap();
-        trusted.write(folder.path(), "roots");
-        let roots = folder.path().join("roots.pem");
-        let weir = Weir::start_in_env(folder, &[("SSL_CERT_FILE", roots.to_str().unwrap()), ("SSL_CERT_DIR", "")]);
+        let weir = start_with_roots(address, |folder| trusted.write(folder, "roots"));
         if is_good {
             weir.wait_until("the keys are there", || ask(&weir, &token("a")).status == 200);
         } else {
@@ -218,4 +224,15 @@ fn the_certificate_of_the_url_is_verified() {
         }
         assert_eq!(asked.load(Ordering::Acquire), is_good);
     }
+}
+
+#[test]
+fn each_fetch_reads_the_certificates_of_the_system() {
+    let (ours, other) = (Cert::of_hosts(&["localhost"]), Cert::of_hosts(&["localhost"]));
+    let weir = start_with_roots(tls_issuer(&ours).0, |_| {});
+    weir.wait_for_line("the certificates of the system cannot be read");
+    other.write(weir.folder(), "roots");
+    weir.wait_for_line("no TLS session");
+    ours.write(weir.folder(), "roots");
+    weir.wait_until("the keys are there", || ask(&weir, &token("a")).status == 200);
 }

@@ -10,7 +10,8 @@ use std::thread;
 use prost::Message;
 use serde_json::Value as Json;
 
-use crate::support::{Client, PATIENCE, Upstream, Weir};
+use crate::jwks::tls_issuer;
+use crate::support::{Cert, Client, PATIENCE, Upstream, Weir};
 
 const IDS: &str = "request_id = true\n";
 const TRUSTED: &str = "request_id = true\ntrusted_proxies = [\"127.0.0.1\"]\n";
@@ -288,6 +289,33 @@ fn a_dead_collector_costs_spans_and_no_request() {
     // The last ones are tried once more before the process ends.
     weir.signal("TERM");
     assert_eq!(weir.wait(), Some(0));
+}
+
+/// The certificates of the system appear while Weir runs, and a reload takes others.
+#[test]
+fn an_export_takes_new_certificates_of_the_system() {
+    let (upstream, cert) = (Upstream::start(), Cert::of_hosts(&["localhost"]));
+    let endpoint = format!("https://localhost:{}", tls_issuer(&cert).0.port());
+    for known in [None, Some(Cert::of_hosts(&["localhost"]))] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Weir::config(&upstream, IDS, &format!("[trace]\nendpoint = \"{endpoint}\"\n"));
+        std::fs::write(folder.path().join("weir.toml"), config).unwrap();
+        if let Some(known) = &known {
+            known.write(folder.path(), "roots");
+        }
+        let roots = folder.path().join("roots.pem");
+        let weir = Weir::start_in_env(folder, &[("SSL_CERT_FILE", roots.to_str().unwrap()), ("SSL_CERT_DIR", "")]);
+        ask(&weir, "");
+        weir.wait_for_line("traces are lost");
+        cert.write(weir.folder(), "roots");
+        if known.is_some() {
+            weir.signal("HUP");
+        }
+        weir.wait_until("an export", || {
+            ask(&weir, "");
+            weir.metric("weir_traced_requests_exported_total") >= 1.0
+        });
+    }
 }
 
 #[test]

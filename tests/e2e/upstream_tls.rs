@@ -237,12 +237,18 @@ fn the_certificate_of_a_service_is_verified() {
 
 #[test]
 fn the_authorities_of_the_system_are_the_default() {
-    let cert = Cert::of_hosts(&["localhost"]);
+    let (cert, other) = (Cert::of_hosts(&["localhost"]), Cert::of_hosts(&["localhost"]));
     let service = Service::start(&cert, None, &[&TLS13]);
     let url = format!("https://localhost:{}", service.address.port());
     let text = format!("[upstream]\nurl = \"{url}\"\nhost = \"upstream\"\n{NEVER}");
     let weir = weir(&text, &[("ca", &cert)], &[("SSL_CERT_FILE", "DIR/ca.pem")]);
     assert_eq!(seen(&weir), (200, Some("localhost http/1.1 false".into())));
+    // A reload reads them again.
+    for (trusted, status) in [(&other, 502), (&cert, 200)] {
+        trusted.write(weir.folder(), "ca");
+        weir.signal("HUP");
+        weir.wait_until("the new certificates", || seen(&weir).0 == status);
+    }
 }
 
 #[test]

@@ -69,7 +69,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("instant_acme", &["app"]),
     ("rustls", &["net"]),
     ("aws_lc_rs", &["policy", "net", "proxy", "stores"]),
-    ("rustls_platform_verifier", &["net"]),
+    ("rustls_native_certs", &["net"]),
     ("tokio_rustls", &["net", "upstream", "app", "stores", "grpc"]),
     ("tonic", &["etcd", "grpc"]),
     ("tonic_health", &["grpc"]),

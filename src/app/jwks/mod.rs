@@ -104,17 +104,17 @@ impl Jwks {
 
     /// Fetches due key sets until it is dropped.
     pub(super) async fn run(self: Arc<Self>, shared: Arc<SharedState>) {
-        let trust = Trust::default();
         let mut ticks = interval(CHECK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.fetch_due(&shared, &trust, shared.gate.clock().now()).await;
+            self.fetch_due(&shared, shared.gate.clock().now()).await;
         }
     }
 
     /// Fetches the key sets that are due at `now`.
-    async fn fetch_due(&self, shared: &SharedState, trust: &Trust, now: Timestamp) {
+    async fn fetch_due(&self, shared: &SharedState, now: Timestamp) {
+        let trust = Trust::default(); // what the system trusts may have changed
         let live = Arc::clone(&shared.running_config.load());
         let wanted: Vec<(&str, Uri)> = {
             let mut known = self.lock();
@@ -125,7 +125,7 @@ impl Jwks {
             due.map(|(name, keys)| (name, keys.url().clone())).collect()
         };
         for (name, url) in wanted {
-            let fetched = fetch::fetch(&url, trust).await;
+            let fetched = fetch::fetch(&url, &trust).await;
             let taken = fetched.and_then(|jwks| self.take(shared, (name, &url), jwks));
             if let Some(known) = self.lock().get_mut(&url) {
                 known.schedule.tried(taken.is_ok(), now);

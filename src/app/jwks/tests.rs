@@ -142,7 +142,7 @@ fn told(shared: &SharedState, kid: &str) -> String {
 async fn a_key_that_is_not_there_is_asked_for_once_a_minute() {
     let issuer = Issuer::start().await;
     let shared = shared(issuer.policy());
-    let (jwks_cache, trust) = (Jwks::default(), Trust::default());
+    let jwks_cache = Jwks::default();
     // at, the kid of a token before that, what it is told, times asked after that
     let rows = [
         (0, "a", "no_keys", 1),
@@ -159,20 +159,20 @@ async fn a_key_that_is_not_there_is_asked_for_once_a_minute() {
     ];
     for (second, kid, expected, asked) in rows {
         assert_eq!(told(&shared, kid), expected, "{second} s");
-        jwks_cache.fetch_due(&shared, &trust, at(second)).await;
+        jwks_cache.fetch_due(&shared, at(second)).await;
         assert_eq!(issuer.asked(), asked, "{second} s");
     }
     issuer.says.lock().unwrap().clone_from(&jwks("b"));
     assert_eq!(told(&shared, "b"), "unknown_key");
-    jwks_cache.fetch_due(&shared, &trust, at(780)).await;
+    jwks_cache.fetch_due(&shared, at(780)).await;
     assert_eq!((told(&shared, "a"), told(&shared, "b")), ("unknown_key".into(), "signature".into()));
     // What is no set of keys changes nothing, and is tried again.
     issuer.says.lock().unwrap().clear();
     for second in [1400, 1459] {
-        jwks_cache.fetch_due(&shared, &trust, at(second)).await;
+        jwks_cache.fetch_due(&shared, at(second)).await;
         assert_eq!((issuer.asked(), told(&shared, "b").as_str()), (6, "signature"), "{second} s");
     }
-    jwks_cache.fetch_due(&shared, &trust, at(1460)).await;
+    jwks_cache.fetch_due(&shared, at(1460)).await;
     assert_eq!(issuer.asked(), 7);
 }
 
@@ -188,8 +188,8 @@ async fn an_identity_without_a_usable_key_starves_no_other() {
     for algorithms in [["EdDSA", "ES256"], ["ES256", "EdDSA"]] {
         let issuer = Issuer::start().await;
         let mut shared = shared(issuer.policy_of(&algorithms));
-        let (jwks_cache, trust) = (Jwks::default(), Trust::default());
-        jwks_cache.fetch_due(&shared, &trust, at(0)).await;
+        let jwks_cache = Jwks::default();
+        jwks_cache.fetch_due(&shared, at(0)).await;
         assert_eq!(told(&shared, "a"), "signature", "{algorithms:?}");
         reload(&mut shared, &jwks_cache, issuer.policy_of(&algorithms));
         assert_eq!(told(&shared, "a"), "signature", "{algorithms:?} after a reload");
@@ -198,7 +198,7 @@ async fn an_identity_without_a_usable_key_starves_no_other() {
         let claimed = crate::engine::policy::jwt::Claimed { value: "x".into(), plan: None };
         tokens.insert(crate::engine::limit::Key::of_hash(8, 8), claimed, None, at(0));
         issuer.says.lock().unwrap().clone_from(&jwks("b"));
-        jwks_cache.fetch_due(&shared, &trust, at(600)).await;
+        jwks_cache.fetch_due(&shared, at(600)).await;
         assert_eq!((told(&shared, "a").as_str(), tokens.len()), ("unknown_key", 0), "{algorithms:?}");
     }
 }
@@ -207,11 +207,11 @@ async fn an_identity_without_a_usable_key_starves_no_other() {
 async fn a_new_policy_begins_with_the_keys_that_are_known() {
     let issuer = Issuer::start().await;
     let mut shared = shared(issuer.policy());
-    let (jwks_cache, trust) = (Jwks::default(), Trust::default());
-    jwks_cache.fetch_due(&shared, &trust, at(0)).await;
+    let jwks_cache = Jwks::default();
+    jwks_cache.fetch_due(&shared, at(0)).await;
     reload(&mut shared, &jwks_cache, issuer.policy());
     assert_eq!(told(&shared, "a"), "signature");
-    jwks_cache.fetch_due(&shared, &trust, at(1)).await;
+    jwks_cache.fetch_due(&shared, at(1)).await;
     assert_eq!(issuer.asked(), 1);
     // A URL that no policy names is forgotten.
     let other = Issuer::start().await;

@@ -13,7 +13,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method, Uri};
 use prost::Message;
 use tokio::sync::mpsc::Receiver;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use self::messages::{ExportRequest, KeyValue, Resource, ResourceSpans, Scope, ScopeSpans};
@@ -38,7 +38,8 @@ type Queue = Receiver<Box<TracedRequest>>;
 
 /// Exports sampled requests until it is stopped; then those that still wait.
 async fn export(shared: Arc<SharedState>, mut queue: Queue, mut stopped: oneshot::Receiver<()>) {
-    let mut exporter = Exporter { shared, trust: Trust::default(), is_failing: false };
+    let reloads = shared.reloads.subscribe();
+    let mut exporter = Exporter { shared, reloads, trust: Trust::default(), is_failing: false };
     let mut batch = Vec::new();
     loop {
         tokio::select! {
@@ -73,6 +74,8 @@ fn take_waiting(queue: &mut Queue, batch: &mut Vec<Box<TracedRequest>>) {
 /// Sends batches to the collector.
 pub(super) struct Exporter {
     shared: Arc<SharedState>,
+    reloads: watch::Receiver<()>,
+    /// Of the last reload.
     trust: Trust,
     /// The last export failed, which was logged.
     is_failing: bool,
@@ -103,6 +106,9 @@ impl Exporter {
             batch.clear();
             return metrics.dropped.inc_by(count);
         };
+        if self.reloads.borrow_and_update().has_changed() {
+            self.trust = Trust::default();
+        }
         let body = encode(&settings, batch);
         batch.clear();
         let sent = timeout(within, deliver(&settings.endpoint, &self.trust, body)).await;

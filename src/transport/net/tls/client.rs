@@ -10,7 +10,7 @@ use rustls::pki_types;
 use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore};
-use rustls_platform_verifier::Verifier;
+use rustls_native_certs::load_native_certs;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -22,7 +22,7 @@ use crate::transport::net::protocol::Protocol;
 #[derive(Clone)]
 pub struct ClientTls {
     config: Arc<ClientConfig>,
-    /// A digest of the files that it was made from.
+    /// A digest of the authorities, the files and the options that it was made from.
     made_from: u64,
 }
 
@@ -64,8 +64,9 @@ impl ClientTls {
     ///
     /// If the file has no certificate, or the system has none.
     pub fn new(authorities: Option<&[u8]>, own: Option<ServerCertificate>, protocol: Protocol) -> Result<Self, String> {
-        let made_from = digest(&(authorities, own.as_ref().map(|own| own.made_from), protocol));
-        let mut config = config(authorities, own)?;
+        let roots = roots(authorities)?;
+        let made_from = digest(&(&roots.roots, own.as_ref().map(|own| own.made_from), protocol));
+        let mut config = config(roots, own)?;
         config.alpn_protocols = match protocol {
             Protocol::Http1 => vec![ALPN_HTTP_11.to_vec()],
             Protocol::H2 => vec![ALPN_H2.to_vec()],
@@ -96,7 +97,7 @@ impl ClientTls {
 pub fn store_tls(settings: &StoreTls) -> Result<Arc<ClientConfig>, String> {
     let own = settings.own.as_ref().map(|own| ServerCertificate::new(&own.chain, &own.key)).transpose();
     let own = own.map_err(|problem| problem.to_string())?;
-    config(settings.authorities.as_deref(), own).map(Arc::new)
+    config(roots(settings.authorities.as_deref())?, own).map(Arc::new)
 }
 
 /// The configuration of TLS to the limiter service of another Weir, which is HTTP/2.
@@ -110,29 +111,37 @@ pub fn service_tls(settings: &StoreTls) -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(config))
 }
 
-/// Trusts the certificates in the file `authorities`, or those of the system, and shows the certificate `own`.
-fn config(authorities: Option<&[u8]>, own: Option<ServerCertificate>) -> Result<ClientConfig, String> {
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&PROVIDER))
-        .with_protocol_versions(&[&TLS13, &TLS12])
-        .map_err(|error| error.to_string())?;
-    let builder = if let Some(authorities) = authorities {
-        let mut roots = RootCertStore::empty();
+/// The certificates in the file `authorities`, or those that the system has now.
+fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    if let Some(authorities) = authorities {
         for certificate in certificates(authorities)? {
             roots.add(certificate).map_err(|_| "a certificate in it cannot be read".to_owned())?;
         }
-        builder.with_root_certificates(roots)
-    } else {
-        let system = Verifier::new(Arc::clone(&PROVIDER));
-        let system = system.map_err(|error| format!("the certificates of the system cannot be read: {error}"))?;
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(system))
-    };
+        return Ok(roots);
+    }
+    let system = load_native_certs();
+    roots.add_parsable_certificates(system.certs);
+    if roots.is_empty() {
+        let why = system.errors.first().map_or_else(|| "there are none".to_owned(), ToString::to_string);
+        return Err(format!("the certificates of the system cannot be read: {why}"));
+    }
+    Ok(roots)
+}
+
+/// Trusts the authorities `roots`, and shows the certificate `own`.
+fn config(roots: RootCertStore, own: Option<ServerCertificate>) -> Result<ClientConfig, String> {
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&PROVIDER))
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots);
     Ok(match own {
         None => builder.with_no_client_auth(),
         Some(own) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own.key))),
     })
 }
 
-/// Whether both were made from equal files and options.
+/// Whether both were made from equal authorities, files and options.
 impl PartialEq for ClientTls {
     fn eq(&self, other: &Self) -> bool {
         self.made_from == other.made_from
