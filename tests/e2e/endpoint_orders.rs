@@ -177,7 +177,7 @@ fn an_order_ends_by_itself_and_the_audit_log_has_begin_and_end() {
     let text = Weir::text(&format!("{}{NEVER}", upstream("app", &[&first, &second], "")));
     let weir = Weir::start_as(&text.replacen("[admin]\n", "[admin]\naudit = \"audit.jsonl\"\n", 1));
     let name = format!("http://{}", first.address());
-    let changed = asked(&weir, &["upstreams", "drain", "app", &name, "--for", "1s", "--reason", "new disk"]);
+    let changed = asked(&weir, &["upstreams", "drain", "app", &name, "--for", "5s", "--reason", "new disk"]);
     let drained = &changed["endpoints"][0];
     assert_eq!((&drained["state"], &drained["why"]), (&json!("drained"), &json!("new disk")));
     assert!(drained["until"].as_str() > drained["since"].as_str(), "{drained}");

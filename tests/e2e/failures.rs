@@ -130,6 +130,7 @@ fn an_upstream_that_is_down_does_not_flood_the_log() {
     for _ in 0..200 {
         assert_eq!(client.get("/").status, 502);
     }
+    weir.wait_for_line("cannot be reached");
     let lines = weir.lines().iter().filter(|line| line.contains("cannot be reached")).count();
     assert!((1..100).contains(&lines), "{lines} lines");
 }

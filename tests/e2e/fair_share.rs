@@ -92,6 +92,6 @@ fn a_flood_that_waits_is_overtaken() {
             assert_eq!(ask(&mut client, "b"), 200);
         }
         let waited = began.elapsed();
-        assert!(waited < Duration::from_secs(3), "{waited:?}");
+        assert!(waited < Duration::from_secs(5), "{waited:?}");
     });
 }

@@ -273,7 +273,7 @@ fn an_expired_token_is_refused() {
     let rest = jwt("HS256", "secret = { env = \"JWT_SECRET\" }").replace("1/h", "1000000/s");
     let weir = start(&upstream, &rest, &[]);
     let key = EncodingKey::from_secret(SECRET.as_bytes());
-    let token = sign(Algorithm::HS256, &key, &json!({ "sellerId": "1", "exp": in_seconds(2) }));
+    let token = sign(Algorithm::HS256, &key, &json!({ "sellerId": "1", "exp": in_seconds(4) }));
     assert_eq!(bearer(&weir, &token), 200);
     // A cached token expires in the same second.
     let expired = crate::support::poll(|| (bearer(&weir, &token) == 401).then_some(in_seconds(0)));

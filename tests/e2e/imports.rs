@@ -183,7 +183,7 @@ fn nginx_limits_a_location_and_delays() {
 /// Two-stage limiting, as in the article of nginx about rate limits.
 #[test]
 fn nginx_delays_a_part_of_a_burst() {
-    let zone = "limit_req_zone $binary_remote_addr zone=ip:10m rate=1r/s;";
+    let zone = "limit_req_zone $binary_remote_addr zone=ip:10m rate=30r/m;";
     // The last one waits as long as it may. Requests before it, one by one, leave it some milliseconds.
     let script = "1 of 1 127.0.0.1 GET / a -\n".repeat(5) + "8 of 20 127.0.0.1 GET / a -";
     compare("nginx", &nginx(zone, "limit_req zone=ip burst=12 delay=8;"), &script);

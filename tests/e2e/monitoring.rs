@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Client, Fleet, Redis, Upstream, Weir, free_port, installed, poll};
+use crate::support::{Client, Fleet, Redis, Upstream, Weir, free_port, installed, poll, poll_for};
 
 /// The time between two scrapes, and the bound on the time of one.
 const SCRAPES: Duration = Duration::from_millis(500);
@@ -161,7 +161,9 @@ fn each_query_of_the_dashboard_has_data() {
         }
         Some(())
     });
-    assert_eq!(prometheus.query("count(up == 1)"), [2.0]);
-    // The rules see the same series, and find no fault.
-    assert_eq!(prometheus.query("ALERTS{alertname=~\"WeirDown|WeirReloadRefused|WeirStoreDown\"}"), [0.0; 0]);
+    // The rules see the same series, and find no fault. A scrape may be late.
+    let alerts = "ALERTS{alertname=~\"WeirDown|WeirReloadRefused|WeirStoreDown\"}";
+    for (query, values) in [("count(up == 1)", &[2.0][..]), (alerts, &[])] {
+        poll_for(query, || (prometheus.query(query) == values).then_some(()));
+    }
 }

@@ -444,7 +444,7 @@ fn overrides_end_by_themselves() {
     assert_eq!(post(&weir, &removal).0, 400);
     let (status, told) = post(&weir, &timed("long", "x3", "1h"));
     assert!(status == 200 && told["to"] == "x3" && told["until"].as_str().unwrap().ends_with('Z'), "{told}");
-    assert_eq!(post(&weir, &timed("a", "20/h", "2s")).0, 200);
+    assert_eq!(post(&weir, &timed("a", "20/h", "4s")).0, 200);
     assert_eq!((left(&weir, "/seller?who=long").1, left(&weir, "/seller?who=a").1), (30, 20));
     weir.signal("HUP");
     weir.wait_for_line("\"reloaded\"");

@@ -34,8 +34,8 @@ fn proxied(weir: &Weir, path: &str, fields: &str) -> Client {
 #[test]
 fn held_requests_pass_by_priority_and_no_client_can_raise_its_own() {
     let app = Upstream::answering(echo);
-    let limit = "[[limit]]\nname = 'all'\nkey = []\nrate = '30/min'\nburst = 1\non_limit = 'hold'\n";
-    let weir = Weir::start_with(&app, SERVER, &format!("{limit}hold = {{ max_wait = '3s' }}\n{PRIORITIES}"));
+    let limit = "[[limit]]\nname = 'all'\nkey = []\nrate = '10/min'\nburst = 1\non_limit = 'hold'\n";
+    let weir = Weir::start_with(&app, SERVER, &format!("{limit}hold = {{ max_wait = '9s' }}\n{PRIORITIES}"));
     let critical = "X-Priority: critical\r\n";
     assert_eq!(direct(&weir, "/first", "").answer().status, 200);
     let held = |count: f64| weir.wait_for_metric("weir_held_requests{limit=\"all\"}", |held| held == count);
@@ -43,8 +43,8 @@ fn held_requests_pass_by_priority_and_no_client_can_raise_its_own() {
     held(1.0);
     let refused = direct(&weir, "/jobs/2", critical).answer();
     let problem: serde_json::Value = serde_json::from_slice(&refused.body).unwrap();
-    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("4")));
-    assert_eq!(problem["detail"], "beyond all, and the wait of about 4 s is longer than allowed");
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("12")));
+    assert_eq!(problem["detail"], "beyond all, and the wait of about 12 s is longer than allowed");
     let mut urgent = proxied(&weir, "/jobs/3", &format!("{critical}X-Forwarded-For: 192.0.2.7\r\n"));
     held(2.0);
     assert_eq!(urgent.answer().status, 200);

@@ -72,7 +72,7 @@ fn an_idle_connection_of_one_worker_makes_room_for_another() {
 #[test]
 fn a_full_queue_and_a_long_wait_are_refused_and_cost_nothing() {
     let (slow, may_end, _) = slow();
-    let weir = capped(&[&slow], "max_connections = 1\nmax_queued = 1\nqueue_timeout = \"3s\"");
+    let weir = capped(&[&slow], "max_connections = 1\nmax_queued = 1\nqueue_timeout = \"6s\"");
     let mut first = ask(&weir, "/0");
     slow.wait_until(|slow| slow.received_count() == 1);
     let mut waiting = ask(&weir, "/1");

@@ -32,7 +32,7 @@ fn an_old_version_is_retired() {
         let head = "HTTP/1.1 200 OK\r\nDeprecation: @1\r\nSunset: never\r\nContent-Length: 0\r\n\r\n";
         stream.write_all(head.as_bytes()).is_ok()
     });
-    let (from, to) = (at(-2), at(3));
+    let (from, to) = (at(-2), at(8));
     let ramp = format!("{{ from = '{from}', to = '{to}', to_rate = '0/s', successor = '/v2/a' }}");
     let weir = Weir::start(
         &upstream,
@@ -81,7 +81,7 @@ fn an_old_version_is_retired() {
 #[test]
 fn replicas_reach_zero_together() {
     let (upstream, redis) = (Upstream::start(), Redis::start());
-    let (from, to) = (at(-1), at(4));
+    let (from, to) = (at(-1), at(9));
     let limit = |strategy: &str| {
         format!(
             "[[limit]]\nname = '{strategy}'\nmatch = {{ path = '/{strategy}' }}\nkey = []\nrate = '100000/h'

@@ -278,7 +278,7 @@ fn a_body_that_does_not_come_charges_nothing() {
 fn a_held_request_keeps_its_body() {
     let upstream = Upstream::start();
     let hold = "on_limit = \"hold\"\nhold = { max_wait = \"10s\" }\n";
-    let limit = limit("json = \"/n\", max = 5", hold).replace("1/day", "5/s").replace(&BURST.to_string(), "5");
+    let limit = limit("json = \"/n\", max = 5", hold).replace("1/day", "5/2s").replace(&BURST.to_string(), "5");
     let weir = Weir::start(&upstream, &limit);
     for body in [r#"{"n":5,"x":"first"}"#, r#"{"n":4,"x":"second"}"#] {
         assert_eq!(post(&weir, "/", "", body.as_bytes()).status, 200);

@@ -301,7 +301,7 @@ fn the_memory_of_stored_answers_is_bounded() {
 #[test]
 fn old_answers_are_not_used() {
     let upstream = counting();
-    let limit = "[[limit]]\nname = 'once'\nkey = ['path']\nrate = '1/h'\nstale = { max_age = '1s' }\n";
+    let limit = "[[limit]]\nname = 'once'\nkey = ['path']\nrate = '1/h'\nstale = { max_age = '3s' }\n";
     let weir = Weir::start(&upstream, limit);
     let mut client = Client::connect(weir.address());
     assert_eq!(second(&mut client, "/", ["", ""]), 200);

@@ -32,7 +32,7 @@ fn open(weir: &Weir) -> Client {
 fn a_stream_that_takes_too_long_pays_for_what_came() {
     let upstream = models();
     for timeout in ["body_idle", "total"] {
-        let weir = Weir::start(&upstream, &format!("[timeouts]\n{timeout} = \"300ms\"\n{}", limit()));
+        let weir = Weir::start(&upstream, &format!("[timeouts]\n{timeout} = \"2s\"\n{}", limit()));
         let client = open(&weir);
         wait_for_spent(&weir, NAMED);
         drop(client);

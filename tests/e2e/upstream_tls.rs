@@ -181,7 +181,7 @@ fn a_body_arrives_whole_after_the_response_has_begun() {
     let may_read = Arc::new(Mutex::new(may_read));
     let serve = move |stream| respond_early(stream, &may_read);
     let service = Service::serving(listener.into(), &cert, None, &[&TLS13], serve);
-    let more = "tls = { ca = \"ca.pem\", server_name = \"app.test\" }\n[timeouts]\nbody_idle = \"2s\"";
+    let more = "tls = { ca = \"ca.pem\", server_name = \"app.test\" }\n[timeouts]\nbody_idle = \"20s\"";
     let weir = weir(&service.upstream(more), &[("ca", &cert)], &[]);
     let received = "weir_client_bytes_total{direction=\"received\"}";
     for len in (80_000..180_000).step_by(10_000) {

@@ -46,7 +46,7 @@ fn checked() -> (Upstream, Arc<AtomicBool>) {
 #[test]
 fn the_state_of_an_endpoint_has_its_reason_and_its_begin() {
     let ((first, is_ill), second) = (checked(), Upstream::answering(echo));
-    let health = "health = { path = \"/health\", interval = \"20ms\", healthy_after = 1, unhealthy_after = 1 }";
+    let health = "health = { path = \"/health\", interval = \"20ms\", timeout = \"30s\", healthy_after = 1, unhealthy_after = 1 }";
     let weir = Weir::with(&format!("{}{NEVER}", upstream("app", &[&first, &second], health)));
     let before = endpoint(&weir, 0);
     assert_eq!((&before["state"], &before["why"], &before["until"]), (&"up".into(), &Value::Null, &Value::Null));

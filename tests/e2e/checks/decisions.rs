@@ -154,7 +154,10 @@ fn access_lists_identities_and_bans_decide_too() {
         let answer = client.send(asked.bytes(refuse)).answer();
         assert_eq!(answer.status, status, "{} {}", asked.uri, answer.text());
         if let Some((name, value)) = hint {
-            assert_eq!(answer.header(name), Some(value), "{}", answer.head);
+            let seen = answer.header(name).unwrap_or_else(|| panic!("{}", answer.head));
+            // Of an hour, some seconds may be gone.
+            let is_so = seen == value || (name == "retry-after" && ("3590"..="3600").contains(&seen));
+            assert!(is_so, "{}", answer.head);
         }
     }
     assert_eq!(weir.metric("weir_problems_total{kind=\"access_refused\"}"), 2.0);

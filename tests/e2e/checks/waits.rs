@@ -97,11 +97,15 @@ fn a_shutdown_refuses_what_waits() {
 /// The headers of a check are those of a client, which cannot raise its priority in them.
 #[test]
 fn a_described_request_cannot_name_its_priority() {
-    let weir = hold("rate = \"1/3s\"\nhold = { max_wait = \"1s\" }\n[priority]\nheader = \"x-priority\"");
+    let weir = hold("rate = \"1/day\"\nhold = { max_wait = \"1s\" }\n[priority]\nheader = \"x-priority\"");
     let mut client = connect(&weir);
     assert_eq!(GET.ask(&mut client).status, 200);
     let refused = Asked { more: "X-Priority: critical\r\n", ..GET }.ask(&mut client);
     // The wait of a critical request would be exact.
     assert_eq!(refused.status, 429);
-    assert_eq!(detail(&refused), "beyond l, and the wait of about 3 s is longer than allowed");
+    let detail = detail(&refused);
+    assert!(
+        detail.starts_with("beyond l, and the wait of about ") && detail.ends_with(" is longer than allowed"),
+        "{detail}"
+    );
 }

@@ -109,14 +109,14 @@ pub const CASES: &[Case] = &[
     ),
     case(
         Nginx,
-        "rate=1r/s\nlimit_req burst=3",
-        "rate = \"1/s\"\nburst = 3\nalgorithm = \"leaky_bucket\"\non_limit = \"hold\"",
+        "rate=30r/m\nlimit_req burst=3",
+        "rate = \"1/2s\"\nburst = 3\nalgorithm = \"leaky_bucket\"\non_limit = \"hold\"",
         "12 at once: 4 / 4",
     ),
     case(
         Nginx,
-        "rate=2r/s\nlimit_req burst=6 delay=2",
-        "rate = \"2/s\"\nburst = 3\non_limit = \"hold\"\nhold = { max_wait = \"2s\" }",
+        "rate=30r/m\nlimit_req burst=6 delay=2",
+        "rate = \"1/2s\"\nburst = 3\non_limit = \"hold\"\nhold = { max_wait = \"8s\" }",
         // The last one waits as long as it may, less the time of the first ones.
         "3 in a row: 3 / 3; 30 at once: 4 / 4",
     ),
@@ -145,7 +145,7 @@ pub const CASES: &[Case] = &[
         Haproxy,
         "expire 1m store http_req_rate(2s)\nhttp-request deny if { sc_http_req_rate(0) gt 5 }",
         "algorithm = \"sliding_window\"\nrate = \"5/2s\"",
-        "40 at once: 5 / 5; 3 s pause; 40 at once: 0 / ≤5",
+        "40 at once: 5 / 5; 2 s pause; 40 at once: 0 / ≤5",
     )
     .but(5, "HAProxy counts refusals"),
     case(

@@ -36,10 +36,12 @@ fn the_long_run_rate_is_exact() {
     let earliest = Instant::now();
     let first = replicas.fleet.ask(9, 3, &["/"]);
     let latest = Instant::now();
-    first.assert_only(&[200]);
+    // Far from full, also after a pause.
+    let more = replicas.fleet.ask(250, 9, &["/"]);
+    [&first, &more].into_iter().for_each(|samples| samples.assert_only(&[200]));
     let samples = replicas.fleet.during(9, PACE * 3 / 2, &["/"], || sleep(Duration::from_secs(6)));
     samples.assert_only(&[200, 429]);
-    let admitted = (first.passed() + samples.passed()) as f64;
+    let admitted = (first.passed() + more.passed() + samples.passed()) as f64;
     let refilled = |began: Instant| BURST + RATE * began.elapsed().as_secs_f64();
     let most = 0.005 * admitted + 1.0;
     for weir in &replicas.fleet.weirs {

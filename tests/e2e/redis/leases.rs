@@ -118,7 +118,12 @@ fn an_exhausted_key_costs_few_calls() {
     });
     let before = redis.calls("evalsha");
     let pace = Duration::from_millis(5);
-    let answers = fleet.during(6, pace, &["/"], || std::thread::park_timeout(Duration::from_secs(2)));
+    let answers = fleet.during(6, pace, &["/"], || {
+        let begun = upstream.received_count();
+        std::thread::park_timeout(Duration::from_secs(2));
+        // A machine that pauses takes longer.
+        upstream.wait_until(|upstream| upstream.received_count() >= begun + 300);
+    });
     let took = start.elapsed().as_secs_f64();
     let per_second = (redis.calls("evalsha") - before) as f64 / took;
     answers.assert_only(&[200, 429]);
@@ -140,7 +145,8 @@ fn a_replica_that_dies_takes_its_units_along() {
     assert_eq!(passed, 30);
     fleet.weirs[0].signal("KILL");
     drop(fleet.weirs.remove(0));
-    let passed = exhaust(&fleet, "/", passed, 900);
+    // On a busy machine it may have borrowed twice.
+    let passed = exhaust(&fleet, "/", passed, 800);
     assert!(passed <= 1000, "{passed}");
     assert_eq!(upstream.received_count(), passed);
 }

@@ -88,5 +88,5 @@ async fn the_keys_of_a_killed_master_are_decided_by_its_replica() {
     cluster.wait_for_promotion(0);
     let begun = std::time::Instant::now();
     assert_eq!(until(async || lab.left(number).await.ok()).await, 9);
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_millis(4500), "{:?}", begun.elapsed());
 }

@@ -9,16 +9,16 @@ use super::lab::{Lab, key, ring, settings, ten, until};
 use crate::support::{Link, Redis, Relay};
 
 /// The timeout of calls in tests of what a failing node costs.
-const SHORT: Duration = Duration::from_millis(50);
+const SHORT: Duration = Duration::from_millis(200);
 
-/// The time in which a node decides again.
-const RECOVERY: Duration = Duration::from_secs(2);
+/// The time in which a node decides again, and as much for a machine that pauses.
+const RECOVERY: Duration = Duration::from_secs(4);
 
-/// Waits for the first decision, which comes at most [`RECOVERY`] after now and some time for a machine under load.
+/// Waits for the first decision, which comes at most [`RECOVERY`] after now.
 async fn recovers(lab: &Lab) {
     let begun = Instant::now();
     until(async || lab.one(99).await.ok()).await;
-    assert!(begun.elapsed() < RECOVERY + Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < RECOVERY, "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
@@ -31,7 +31,8 @@ async fn a_killed_node_is_left_alone_until_it_is_back() {
     for number in 0..1000 {
         assert_eq!(lab.one(number).await.unwrap_err(), Unavailable::Down);
     }
-    assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
+    // A call for each would take longer by far.
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     redis.restart();
     recovers(&lab).await;
 }

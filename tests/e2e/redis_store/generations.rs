@@ -111,7 +111,7 @@ async fn a_new_node_waits_for_all_replicas_or_two_seconds() {
     until(async || (first.one(1).await == Err(Unavailable::Cold)).then_some(())).await;
     first.until_it_decides().await;
     let took = begun.elapsed();
-    assert!(took > Duration::from_millis(1900) && took < Duration::from_secs(4), "{took:?}");
+    assert!(took > Duration::from_millis(1900) && took < Duration::from_secs(20), "{took:?}");
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ use crate::support::PATIENCE;
 pub const HOUR_NS: u64 = 3_600_000_000_000;
 
 /// The timeout of calls: long enough for a machine under load, unless a test is about timeouts.
-pub const TIMEOUT: Duration = Duration::from_millis(500);
+pub const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A store with its background and the connections of one worker.
 pub struct Lab {

@@ -138,7 +138,7 @@ fn overrides_end_on_all_replicas() {
     let (upstream, mut etcd) = (Upstream::start(), Etcd::start());
     let weirs: Vec<Weir> = (0..2).map(|_| replica(&upstream, &etcd)).collect();
     let set_timed = || {
-        let answer = set(weirs[0].admin(), "127.0.0.1", "\"7/s\",\"for\":\"4s\"");
+        let answer = set(weirs[0].admin(), "127.0.0.1", "\"7/s\",\"for\":\"8s\"");
         assert!(answer.status == 200 && answer.text().contains("\"until\""), "{}", answer.text());
         for weir in &weirs {
             until_limit(weir, "7");

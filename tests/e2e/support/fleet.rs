@@ -48,6 +48,13 @@ pub struct Sample {
 #[derive(Clone, Debug, Default)]
 pub struct Samples(pub Vec<Sample>);
 
+/// Whether all nodes of its stores decide; `None` if there are none yet.
+pub fn has_stores(weir: &Weir) -> Option<bool> {
+    let text = weir.metrics();
+    let mut nodes = text.lines().filter(|line| line.starts_with("weir_store_up{")).peekable();
+    nodes.peek().is_some().then(|| nodes.all(|line| line.ends_with(" 1")))
+}
+
 impl Fleet {
     /// Starts so many Weirs with `upstream` and `rest` (any TOML, except the tables that `Weir::config` writes).
     pub fn start(replicas: usize, upstream: &Upstream, rest: &str) -> Self {
@@ -102,11 +109,7 @@ impl Fleet {
     #[track_caller]
     pub fn wait_for_stores(&self, are_up: bool) {
         for weir in &self.weirs {
-            poll_for("stores", || {
-                let text = weir.metrics();
-                let mut nodes = text.lines().filter(|line| line.starts_with("weir_store_up{")).peekable();
-                (nodes.peek().is_some() && nodes.all(|line| line.ends_with(" 1")) == are_up).then_some(())
-            });
+            poll_for("stores", || (has_stores(weir) == Some(are_up)).then_some(()));
         }
     }
 

@@ -24,7 +24,7 @@ pub use client::{Answer, Client};
 pub use dns::{Dns, DnsAnswer, Record};
 pub use etcd::Etcd;
 pub use event::Event;
-pub use fleet::{Fleet, Sample, Samples, over_all, over_paths};
+pub use fleet::{Fleet, Sample, Samples, has_stores, over_all, over_paths};
 pub use front::Front;
 pub use h2::{Channel, H2Answer, H2Client, over_h2, over_h2_tls};
 pub use h2_service::{Call, H2Options, H2Service, send_all};

@@ -157,7 +157,11 @@ fn succeeds(frames: usize, signal: &'static str) -> bool {
         answers(&new, &place, addresses);
         new
     });
-    let has_state = new.lines().iter().any(|line| line.contains("took over") || line.contains("\"has_state\":true"));
+    let ends = ["\"took over\"", "the predecessor ended during the takeover", "without a handover"];
+    let line = new.wait_for("the end of the takeover", || {
+        new.lines().into_iter().find(|line| ends.iter().any(|end| line.contains(end)))
+    });
+    let has_state = line.contains(ends[0]) || line.contains("\"has_state\":true");
     // It was asked twice above, and once before if it knows of that.
     assert_eq!(left(&new, "/"), Some(if has_state { 96 } else { 97 }), "after {frames} frames");
     let old = relay.old.into_inner().unwrap();

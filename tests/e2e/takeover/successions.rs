@@ -23,7 +23,7 @@ match = { path = \"/brief\" }
 [[limit]]
 name = \"held\"
 key = []
-rate = \"1/4s\"
+rate = \"1/8s\"
 burst = 1
 on_limit = \"hold\"
 match = { path = \"/held\" }

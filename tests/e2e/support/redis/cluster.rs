@@ -54,6 +54,8 @@ impl Cluster {
             }
             (!cluster.nodes().any(|node| lonely(&node))).then_some(())
         });
+        // Nobody fails over before a test begins.
+        cluster.set_timeout(PATIENT_MS);
         for (master, replica) in cluster.masters.iter().zip(&cluster.replicas) {
             let id = master.id();
             // The replica may know the id later than the number of nodes.
@@ -64,7 +66,6 @@ impl Cluster {
         for replica in &cluster.replicas {
             poll(|| (replica.info("replication", "master_link_status")? == "up").then_some(()));
         }
-        cluster.set_timeout(PATIENT_MS);
         cluster
     }
 

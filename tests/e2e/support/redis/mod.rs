@@ -164,15 +164,20 @@ impl Redis {
     /// Kills the server when `replica` has what it sent: few changes are lost, also on a busy machine.
     fn kill_after_copying(&mut self, replica: &Self) {
         let offset = |server: &Self, field: &str| server.info("replication", field)?.parse::<u64>().ok();
+        let is_promoted = || replica.info("replication", "role").is_some_and(|role| role == "master");
         // A new replica gets nothing before its first report to the master, which may take a second.
         let sent = poll(|| offset(self, "master_repl_offset"));
-        poll(|| (offset(replica, "slave_repl_offset")? >= sent).then_some(()));
+        let has_all = || is_promoted() || offset(replica, "slave_repl_offset").is_some_and(|offset| offset >= sent);
+        poll(|| has_all().then_some(()));
         self.freeze();
         // A server reads what has arrived between two commands.
         let mut copied = None;
         poll(|| {
-            let now = offset(replica, "slave_repl_offset")?;
-            (copied.replace(now) == Some(now)).then_some(())
+            let now = offset(replica, "slave_repl_offset");
+            (is_promoted() || now.is_some() && copied == now).then_some(()).or_else(|| {
+                copied = now;
+                None
+            })
         });
         self.kill();
     }
