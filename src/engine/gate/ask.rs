@@ -228,7 +228,7 @@ fn question<'t, 'l: 't, C: Checked<'l>>(
 ) -> RemoteCharge<'t> {
     let (limit, state) = (charge.check.limit(), charge.check.state());
     let handling = if charge.enforced { Handling::Enforce } else { unenforced(limit, charge.check.mode()) };
-    let units = call.map_or(Units::exactly(charge.cost), |call| call.units(charge.cost));
+    let units = call.map_or(Units::exactly(charge.cost), Call::units);
     let is_doubted = charge.table().is_doubted(charge.key, now);
     RemoteCharge { limit: &state.name, key: charge.key, rule: charge.rule, units, handling, is_doubted }
 }

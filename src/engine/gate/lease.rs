@@ -65,7 +65,7 @@ impl Refill {
     /// The question to the store.
     pub fn charge(&self) -> RemoteCharge<'_> {
         let Self { remote, key, rule, call, .. } = self;
-        let (units, handling) = (call.units(1), Handling::Enforce);
+        let (units, handling) = (call.units(), Handling::Enforce);
         RemoteCharge { limit: &remote.name, key: *key, rule, units, handling, is_doubted: false }
     }
 

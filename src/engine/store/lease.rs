@@ -133,6 +133,8 @@ pub struct Call<R> {
     key: Key,
     /// Units to borrow, if the store has so many.
     pub want: u64,
+    /// The least units that are of use: with those at hand they suffice.
+    pub least: u64,
     /// Units at hand when the call began.
     at_hand: u64,
 }
@@ -256,7 +258,7 @@ impl<R> Leases<R> {
         }
         let (want, at_hand) = (lease.amount(units).max(cost), lease.unspent(now));
         lease.call = Some(watch::Sender::new(None));
-        Supply::Borrow(Call { leases: Arc::clone(self), key, want, at_hand })
+        Supply::Borrow(Call { leases: Arc::clone(self), key, want, least: cost.saturating_sub(at_hand), at_hand })
     }
 
     /// Begins a call that borrows more units of `key`, if few are at hand.
@@ -267,7 +269,7 @@ impl<R> Leases<R> {
             return None;
         }
         lease.call = Some(watch::Sender::new(None));
-        Some(Call { leases: Arc::clone(self), key, want: lease.amount(units), at_hand: left })
+        Some(Call { leases: Arc::clone(self), key, want: lease.amount(units), least: 1, at_hand: left })
     }
 
     /// Lets the store be asked again, which has units of `key` once more.
@@ -329,9 +331,9 @@ impl InFlight {
 }
 
 impl<R> Call<R> {
-    /// The units that the call asks for, of which `cost` are the least that is of use.
-    pub fn units(&self, cost: u64) -> Units {
-        Units { cost, want: self.want, divisor: 1, at_hand: self.at_hand }
+    /// The units that the call asks for.
+    pub fn units(&self) -> Units {
+        Units { cost: self.least, want: self.want, divisor: 1, at_hand: self.at_hand }
     }
 
     /// Ends the call, whose store says nothing. Requests that wait for it do not call again.
@@ -341,12 +343,14 @@ impl<R> Call<R> {
         }
     }
 
-    /// Adds `grant`, of which `spent` units, which it has, are spent at once.
-    pub fn granted(&self, mut grant: Grant<R>, spent: u64, now: Timestamp) {
-        grant.units = grant.units.saturating_sub(spent);
+    /// Adds `grant`, and spends `cost` units. Returns `None` if so many are not at hand, because others spent them during the
+    /// call.
+    pub fn granted(&self, grant: Grant<R>, cost: u64, now: Timestamp) -> Option<SpentUnits<R>> {
         let mut lease = self.leases.keys.entry(self.key).or_default();
-        lease.demand.add(spent, now);
         lease.add(grant);
+        lease.demand.add(cost, now);
+        let left = lease.unspent(now).checked_sub(cost)?;
+        Some(SpentUnits { taken: lease.take(cost, now), left })
     }
 
     /// Notes that the store has no more units.

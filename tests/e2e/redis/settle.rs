@@ -52,14 +52,8 @@ fn units_that_come_back_are_there_for_the_next_request() {
              strategy = \"{strategy}\"\nsettle = {{ by = \"header:x-cost\" }}\n{lines}\n"
         )
     };
-    // What is borrowed and what the store has left are not added up for one request.
-    let (redis_lines, lease_lines, hold) = ("cost = 600", "cost = 300", "on_limit = \"hold\"");
-    let rows = [
-        ("5", "redis", redis_lines.to_owned()),
-        ("6", "lease", lease_lines.to_owned()),
-        ("7", "redis", format!("{redis_lines}\n{hold}")),
-        ("8", "lease", format!("{lease_lines}\n{hold}")),
-    ];
+    let hold = "cost = 600\non_limit = \"hold\"";
+    let rows = [("5", "redis", "cost = 600"), ("6", "lease", "cost = 600"), ("7", "redis", hold), ("8", "lease", hold)];
     let limits: String = rows.iter().map(|(path, strategy, lines)| limit(path, strategy, lines)).collect();
     let fleet = start(&upstream, &shared(&patient(&redis), &limits));
     for (path, strategy, _) in rows {

@@ -10,7 +10,7 @@ use crate::base::time::Timestamp;
 use crate::engine::limit::state::State as _;
 use crate::engine::limit::{Algorithm, Decision, Retry};
 use crate::engine::store::backend::RemoteOutcome;
-use crate::engine::store::lease::{Call, Grant, LEASE_NS, SpentUnits};
+use crate::engine::store::lease::{Call, Grant, INTERVAL_NS, LEASE_NS, SpentUnits};
 use crate::engine::store::remote::Borrowed;
 use crate::engine::store::table::Receipt;
 
@@ -20,15 +20,15 @@ impl<C> Charge<'_, C> {
         self.borrow(outcome, (call, 0), queried_at, now);
     }
 
-    /// Takes the units that a call borrowed, of which so many are spent at once. Returns their receipt; `None` if the store
-    /// lent nothing.
+    /// Takes the units that a call borrowed, and spends `cost` units. Returns `None` if the store lent nothing, or others spent
+    /// what was at hand.
     fn borrow(
         &self,
         outcome: RemoteOutcome,
-        (call, spent): (&Call<Borrowed>, u64),
+        (call, cost): (&Call<Borrowed>, u64),
         queried_at: Timestamp,
         now: Timestamp,
-    ) -> Option<Arc<Borrowed>> {
+    ) -> Option<SpentUnits<Borrowed>> {
         let RemoteOutcome { admitted, is_charged, state, receipt, .. } = outcome;
         // Units that came back meanwhile may not be in the answer.
         if state.peek(self.rule, 0, now).remaining == 0 && !self.table.is_doubted(self.key, now) {
@@ -36,11 +36,10 @@ impl<C> Charge<'_, C> {
         }
         self.table.hear(self.key, self.rule, state, queried_at);
         let (remote, receipt) = (self.remote?, receipt.filter(|_| is_charged)?);
-        let expires = now.saturating_add_ns(lifetime_ns(self, now));
-        let borrowed = Arc::new(Borrowed::new(Arc::clone(remote), self.rule.clone(), receipt));
-        call.granted(Grant { units: admitted, expires, receipt: Arc::clone(&borrowed) }, spent, now);
+        let expires = now.saturating_add_ns(lifetime_ns(self, now).max(1));
+        let receipt = Arc::new(Borrowed::new(Arc::clone(remote), self.rule.clone(), receipt));
         self.table.note_borrowed(self.key, self.rule, admitted, remote.replicas, now);
-        Some(borrowed)
+        call.granted(Grant { units: admitted, expires, receipt }, cost, now)
     }
 
     /// Completes the charge at `index` of its batch, which took units of a lease.
@@ -94,13 +93,14 @@ impl<C> Batch<'_, C> {
         now: Timestamp,
     ) {
         let Some(charge) = self.charges.get_mut(index) else { return };
-        let (is_admitted, is_charged) = (outcome.admitted >= charge.cost, outcome.is_charged);
+        let (is_admitted, is_charged) = (outcome.admitted >= call.least, outcome.is_charged);
         let denial = decision(charge, is_admitted, is_charged, &outcome.state, now);
-        let borrowed = charge.borrow(outcome, (call, charge.cost), queried_at, now);
+        let spent = charge.borrow(outcome, (call, charge.cost), queried_at, now);
         if is_charged && is_admitted {
-            let taken = borrowed.filter(|_| charge.cost > 0).map(|borrowed| (borrowed, charge.cost));
-            let units = SpentUnits { taken: taken.into_iter().collect(), left: charge.table.unspent(charge.key, now) };
-            return charge.spent(index, units, &mut self.receipts, now);
+            return match spent {
+                Some(units) => charge.spent(index, units, &mut self.receipts, now),
+                None => charge.deny_scarce(INTERVAL_NS, now),
+            };
         }
         charge.decision = denial;
         charge.progress = if is_admitted { Progress::Open } else { Progress::Denied };

@@ -165,6 +165,23 @@ fn spent_units_return_to_their_grant_until_it_expires() {
     assert_eq!([(); 2].map(unspent), [4, 0]);
 }
 
+/// The store is asked for what is missing, and lends less than the cost.
+#[test]
+fn units_at_hand_and_borrowed_ones_are_spent_together() {
+    // Units that others spend during the call, and what is spent of each grant.
+    for (others, expected) in [(0, Some((vec![(1, 3), (2, 5)], 1))), (1, Some((vec![(1, 2), (2, 6)], 0))), (2, None)] {
+        let leases = Arc::<Leases<u32>>::default();
+        borrow(&leases, 1, Some(4), 0).granted(Grant { receipt: Arc::new(1), ..grant(4, 0) }, 1, at(0));
+        let call = borrow(&leases, 8, Some(4), 1);
+        let Units { cost, want, at_hand, .. } = call.units();
+        assert_eq!((cost, want, at_hand), (5, 8, 3));
+        leases.spend(KEY, others, units(Some(4)), at(2));
+        let spent = call.granted(Grant { receipt: Arc::new(2), ..grant(6, 2) }, 8, at(2));
+        let each = |taken: Taken<u32>| taken.iter().map(|(receipt, units)| (**receipt, *units)).collect::<Vec<_>>();
+        assert_eq!(spent.map(|spent| (each(spent.taken), spent.left)), expected);
+    }
+}
+
 /// A key whose grants have a unit each has a grant for each request.
 #[test]
 fn few_spent_grants_are_kept() {

@@ -124,7 +124,7 @@ impl World {
         let account = self.account(self.replicas[index].process);
         let replica = &mut self.replicas[index];
         replica.holding.resolve(&account);
-        let borrow = borrowing.as_ref().map(|(call, loan)| (call.units(1), *loan));
+        let borrow = borrowing.as_ref().map(|(call, loan)| (call.units(), *loan));
         let wish = Wish { rule: &self.rule, borrow, ends_all: false, own: self.now };
         let mut plan = plan(&account, &replica.holding, &wish, self.now).unwrap();
         let Some(write) = plan.write.take() else {
