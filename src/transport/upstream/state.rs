@@ -2,6 +2,7 @@
 //!
 //! It is identified by the name of the upstream and the address of the endpoint, and survives reloads.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -176,11 +177,11 @@ fn forget(before: &[UpstreamState], next: &[UpstreamState], metrics: &Metrics) {
         if next.is_none() {
             metrics.remove_upstream(name);
         }
-        let is_removed = |known: &&Arc<EndpointState>| {
-            next.is_none_or(|next| next.endpoints.iter().all(|state| state.endpoint != known.endpoint))
-        };
-        for state in removed.endpoints.iter().filter(is_removed) {
-            metrics.remove_endpoint(name, &state.endpoint.to_string());
+        // Endpoints that differ in their TLS name only have the same series.
+        let texts = |state: &UpstreamState| state.endpoints.iter().map(|state| state.endpoint.to_string()).collect();
+        let kept: HashSet<String> = next.map(texts).unwrap_or_default();
+        for endpoint in texts(removed).difference(&kept) {
+            metrics.remove_endpoint(name, endpoint);
         }
     }
 }

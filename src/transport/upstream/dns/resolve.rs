@@ -360,6 +360,22 @@ mod tests {
     }
 
     #[test]
+    fn an_endpoint_whose_tls_name_changes_keeps_its_metrics() {
+        let metrics = Metrics::new("", "").unwrap();
+        let InForce { mut settings, mut states, .. } = directory(&[], &metrics).in_force();
+        let rows = [(&["app.test"][..], "a.test"), (&["app.test"], "b.test"), (&["c.test"], "b.test"), (&[], "")];
+        for (authorities, name) in rows {
+            let named = |authority: &&str| Endpoint { server_name: ServerName::new(name), ..endpoint(authority) };
+            settings[0].endpoints = authorities.iter().map(named).collect();
+            states = UpstreamState::of_all(&settings, &states, &metrics, &Arc::new(Ceiling::new(1, 1)));
+            let text = String::from_utf8(metrics.render().unwrap()).unwrap();
+            let shown: Vec<&str> = text.lines().filter(|line| line.starts_with("weir_endpoint_healthy{")).collect();
+            let series = |of: &&str| format!("weir_endpoint_healthy{{endpoint=\"https://{of}\",upstream=\"a\"}} 1");
+            assert_eq!(shown, authorities.iter().map(series).collect::<Vec<_>>(), "{name}");
+        }
+    }
+
+    #[test]
     fn a_configured_pause_does_not_depend_on_the_answer() {
         let every = Resolve::Every(Duration::from_secs(30));
         for ttl_s in [None, Some(1), Some(1000)] {
