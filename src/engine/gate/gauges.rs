@@ -11,13 +11,18 @@ impl Gate {
         let known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         for state in known.values() {
             state.publish();
-            self.metrics.set_fleet_bound(&state.name, state.bound().map(|bound| bound.ratio));
-            let newest = state.newest.load();
-            let bound = newest.as_ref().and_then(|newest| adaptation::bound(&newest.allowed.usual));
-            self.metrics.set_limit_bound(&state.name, bound.map(|bound| bound.units()));
-            let adapted = newest.as_ref().and_then(|newest| newest.adapt.map(|_| newest.adapted));
-            self.metrics.set_adapted_part(&state.name, adapted);
+            self.publish_rule(state);
         }
+    }
+
+    /// Brings the gauges of its rule up to date, which a limit has as long as a policy has it.
+    pub(super) fn publish_rule(&self, state: &LimitState) {
+        self.metrics.set_fleet_bound(&state.name, state.bound().map(|bound| bound.ratio));
+        let newest = state.newest.load();
+        let bound = newest.as_ref().and_then(|newest| adaptation::bound(&newest.allowed.usual));
+        self.metrics.set_limit_bound(&state.name, bound.map(|bound| bound.units()));
+        let adapted = newest.as_ref().and_then(|newest| newest.adapt.map(|_| newest.adapted));
+        self.metrics.set_adapted_part(&state.name, adapted);
     }
 }
 

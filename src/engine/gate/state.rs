@@ -242,6 +242,7 @@ impl Gate {
         for state in known.values() {
             if !named.contains(&*state.name) {
                 state.newest.store(None);
+                self.publish_rule(state);
                 self.end_leases(state, false);
             }
             state.wake_all();

@@ -69,6 +69,21 @@ async fn answers_move_the_bound() {
     }
 }
 
+/// The gauge of a bound ends with its limit, also where the state of the limit is swept away at once.
+#[tokio::test(start_paused = true)]
+async fn the_gauge_of_a_bound_ends_with_its_limit() {
+    let gate = new_gate();
+    install(gate, [adaptive(RANGE, OnLimit::Reject)], CAPS);
+    gate.publish();
+    let shown = || gate.metrics.render_openmetrics(gate.clock.started()).contains("weir_limit_bound{limit=\"l\"}");
+    assert!(shown());
+    install(gate, [], CAPS);
+    gate.sweep();
+    assert!(gate.states.lock().unwrap().is_empty());
+    gate.publish();
+    assert!(!shown());
+}
+
 /// A bound is reached if the next request of the same cost does not fit.
 #[tokio::test(start_paused = true)]
 async fn requests_with_a_cost_move_the_bound() {
