@@ -60,7 +60,7 @@ impl App {
         let jwks = Arc::new(Jwks::default());
         if let Previous::Running(predecessor) = &mut previous {
             jwks.inherit(predecessor.keys());
-            jwks.adopt(&config.policy);
+            jwks.adopt(&config.policy, &metrics.jwks);
         }
         let clock = Clock::start();
         // From here on a predecessor has paused.

@@ -325,7 +325,7 @@ impl Reloader {
             }
         }
         self.followers.operators.reload(&mut config);
-        self.followers.jwks.adopt(&config.policy);
+        self.followers.jwks.adopt(&config.policy, &self.shared.metrics.jwks);
         api_keys::adopt(&config.policy, &before.live.policy);
         if let Some((limiter, service)) = self.followers.limiter.as_ref().zip(config.grpc.take()) {
             limiter.reload(&service.listener, service.settings);

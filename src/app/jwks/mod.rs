@@ -13,6 +13,7 @@ use http::Uri;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::fetch::Trust;
+use crate::base::telemetry::FetchMetrics;
 use crate::base::time::Timestamp;
 use crate::engine::policy::Policy;
 use crate::transport::proxy::SharedState;
@@ -38,6 +39,8 @@ pub(super) struct Jwks {
 #[derive(Default)]
 struct FetchedSet {
     jwks: Option<Arc<[u8]>>,
+    /// When this process last fetched it.
+    fetched: Option<Timestamp>,
     schedule: Schedule,
 }
 
@@ -85,17 +88,18 @@ impl Jwks {
         for (url, jwks) in fetched {
             let Ok(url) = url.parse() else { continue };
             let schedule = Schedule { has_keys: true, ..Schedule::default() };
-            known.insert(url, FetchedSet { jwks: Some(jwks.into_bytes().into()), schedule });
+            known.insert(url, FetchedSet { jwks: Some(jwks.into_bytes().into()), fetched: None, schedule });
         }
     }
 
     /// Gives the known key sets to a policy that is about to be in force.
-    pub(super) fn adopt(&self, policy: &Policy) {
+    pub(super) fn adopt(&self, policy: &Policy, metrics: &FetchMetrics) {
         let mut known = self.lock();
-        for (_, keys) in policy.fetched_keys() {
-            if let Some(jwks) = known.get(keys.url()).and_then(|known| known.jwks.clone()) {
-                // The set was valid. With other algorithms it may be invalid; the next fetch reports that.
-                let _ = keys.replace(&jwks);
+        for (name, keys) in policy.fetched_keys() {
+            let Some(FetchedSet { jwks: Some(jwks), fetched, .. }) = known.get(keys.url()) else { continue };
+            // The set was valid. With other algorithms it may be invalid; the next fetch reports that.
+            if let (Ok(_), Some(fetched)) = (keys.replace(jwks), fetched) {
+                metrics.set_time(name, *fetched);
             }
         }
         // Removes key sets that the policy does not use.
@@ -126,13 +130,13 @@ impl Jwks {
         };
         for (name, url) in wanted {
             let fetched = fetch::fetch(&url, &trust).await;
-            let taken = fetched.and_then(|jwks| self.take(shared, (name, &url), jwks));
+            let taken = fetched.and_then(|jwks| self.take(shared, (name, &url), jwks, now));
             if let Some(known) = self.lock().get_mut(&url) {
                 known.schedule.tried(taken.is_ok(), now);
             }
-            shared.metrics.jwks.count(name, taken.is_ok());
-            if taken.is_ok() {
-                shared.metrics.jwks.set_time(name, now);
+            // A reload during the fetch may have removed the identity with its metrics.
+            if shared.running_config.load().live.policy.fetched_keys().any(|(known, _)| known == name) {
+                shared.metrics.jwks.count(name, taken.is_ok());
             }
             match taken {
                 Ok(true) => tracing::info!(identity = name, "keys fetched"),
@@ -144,9 +148,15 @@ impl Jwks {
         }
     }
 
-    /// Puts a key set in force under the newest policy, for all identities of its URL. Returns whether it differs from
-    /// the known set. Errs if it is invalid for the identity `asking`; others take it nevertheless.
-    fn take(&self, shared: &SharedState, (asking, url): (&str, &Uri), jwks: Vec<u8>) -> Result<bool, String> {
+    /// Puts a key set that was fetched at `now` in force under the newest policy, for all identities of its URL. Returns
+    /// whether it differs from the known set. Errs if it is invalid for the identity `asking`; others take it nevertheless.
+    fn take(
+        &self,
+        shared: &SharedState,
+        (asking, url): (&str, &Uri),
+        jwks: Vec<u8>,
+        now: Timestamp,
+    ) -> Result<bool, String> {
         let mut known = self.lock();
         let config = shared.running_config.load();
         let is_new = known.get(url).is_none_or(|known| known.jwks.as_deref() != Some(&jwks));
@@ -155,6 +165,7 @@ impl Jwks {
             match keys.replace(&jwks) {
                 Ok(skipped) => {
                     is_valid = true;
+                    shared.metrics.jwks.set_time(name, now);
                     // One warning for each new version of the set.
                     if let Some(skipped) = skipped.filter(|_| is_new) {
                         tracing::warn!(identity = name, %skipped, "keys skipped");
@@ -169,7 +180,8 @@ impl Jwks {
             config.live.tokens.clear();
         }
         if is_valid {
-            known.entry(url.clone()).or_default().jwks = Some(jwks.into());
+            let set = known.entry(url.clone()).or_default();
+            (set.jwks, set.fetched) = (Some(jwks.into()), Some(now));
         }
         taken
     }

@@ -177,8 +177,9 @@ async fn a_key_that_is_not_there_is_asked_for_once_a_minute() {
 }
 
 fn reload(shared: &mut SharedState, jwks_cache: &Jwks, config: config::Config) {
-    jwks_cache.adopt(&config.policy);
-    let config = install(&shared.gate, (config, Vec::new()), &shared.metrics, &shared.ceiling, None, false);
+    jwks_cache.adopt(&config.policy, &shared.metrics.jwks);
+    let (before, parts) = (shared.running_config.load_full(), (config, Vec::new()));
+    let config = install(&shared.gate, parts, &shared.metrics, &shared.ceiling, Some(&before), false);
     shared.running_config = Arc::new(ArcSwap::from_pointee(config));
 }
 
@@ -203,6 +204,26 @@ async fn an_identity_without_a_usable_key_starves_no_other() {
     }
 }
 
+/// The series of an identity with another name go on under that name only, with the time of the set that it takes.
+#[tokio::test]
+async fn an_identity_keeps_the_time_of_its_keys_under_another_name() {
+    let issuer = Issuer::start().await;
+    let mut shared = shared(issuer.policy());
+    let jwks_cache = Jwks::default();
+    jwks_cache.fetch_due(&shared, at(0)).await;
+    let mut renamed = issuer.policy();
+    Arc::get_mut(&mut renamed.policy.identities).unwrap()[0].name = "other".into();
+    reload(&mut shared, &jwks_cache, renamed);
+    let text = String::from_utf8(shared.metrics.render().unwrap()).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("weir_jwks_")).collect();
+    let expected = [
+        "weir_jwks_fetches_total{identity=\"other\",result=\"failed\"} 0",
+        "weir_jwks_fetches_total{identity=\"other\",result=\"ok\"} 0",
+        "weir_jwks_last_success_timestamp_seconds{identity=\"other\"} 1000000",
+    ];
+    assert_eq!(lines, expected);
+}
+
 #[tokio::test]
 async fn a_new_policy_begins_with_the_keys_that_are_known() {
     let issuer = Issuer::start().await;
@@ -215,6 +236,6 @@ async fn a_new_policy_begins_with_the_keys_that_are_known() {
     assert_eq!(issuer.asked(), 1);
     // A URL that no policy names is forgotten.
     let other = Issuer::start().await;
-    jwks_cache.adopt(&other.policy().policy);
+    jwks_cache.adopt(&other.policy().policy, &shared.metrics.jwks);
     assert!(jwks_cache.lock().is_empty());
 }

@@ -1,5 +1,6 @@
 //! The form of a configuration for workers, with the stores, tokens and TLS sessions of the one before.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::app::{fleet, stores};
@@ -23,8 +24,12 @@ pub(in crate::app) fn install(
     only_overrides: bool,
 ) -> RunningConfig {
     metrics.overrides_left_out.set(i64::try_from(config.run_time.rejected_count).unwrap_or(i64::MAX));
-    for (identity, _) in config.policy.fetched_keys() {
-        metrics.jwks.expose(identity);
+    let fetched: HashSet<&str> = config.policy.fetched_keys().map(|(identity, _)| identity).collect();
+    fetched.iter().for_each(|identity| metrics.jwks.expose(identity));
+    for (identity, _) in before.into_iter().flat_map(|before| before.live.policy.fetched_keys()) {
+        if !fetched.contains(identity) {
+            metrics.jwks.remove(identity);
+        }
     }
     let tokens = match before.filter(|_| only_overrides) {
         Some(before) => Arc::clone(&before.live.tokens),

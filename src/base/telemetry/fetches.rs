@@ -7,6 +7,9 @@ use super::factory::MetricFactory;
 use super::histogram::as_float;
 use crate::base::time::Timestamp;
 
+/// The results of a fetch.
+const RESULTS: [&str; 2] = ["ok", "failed"];
+
 /// The metrics of one kind of fetches, by name.
 #[derive(Debug)]
 pub struct FetchMetrics {
@@ -40,10 +43,19 @@ impl FetchMetrics {
 
     /// Creates the series of `name` at 0.
     pub fn expose(&self, name: &str) {
-        for result in ["ok", "failed"] {
+        for result in RESULTS {
             self.fetches.with_label_values(&[name, result]);
         }
         self.time.with_label_values(&[name]);
+    }
+
+    /// Removes the series of `name`.
+    pub fn remove(&self, name: &str) {
+        // A missing series is no error.
+        for result in RESULTS {
+            let _ = self.fetches.remove_label_values(&[name, result]);
+        }
+        let _ = self.time.remove_label_values(&[name]);
     }
 
     /// Removes the times of all names.
