@@ -208,6 +208,58 @@ count = { status = ["5xx"] }
     }
 }
 
+/// What the service did not answer has costs, too: the time that it took, and nothing if it is given back.
+#[test]
+fn a_line_has_the_costs_of_a_request_without_an_answer() {
+    const DAY_MS: u64 = 86_400_000;
+    let limits = format!(
+        "[[limit]]\nname = \"time\"\nkey = []\nrate = \"1000000000/day\"\ncost = {DAY_MS}\nsettle = {{ by = \"elapsed_ms\" }}\n\
+         [[limit]]\nname = \"plain\"\nkey = []\nrate = \"1000/day\"\ncost = 3\n"
+    );
+    let silent = Upstream::serving(|mut peer| while peer.head().is_some() {});
+    let start = |upstream: &Upstream, more: &str| {
+        Weir::start(upstream, &in_file("access = \"all\"", &format!("{limits}{more}")))
+    };
+    let costs = |weir: &Weir, count: usize| {
+        let line: Value = serde_json::from_str(&lines(weir, count)[count - 1]).unwrap();
+        let keys = line["keys"].as_array().unwrap().iter().map(|key| key["cost"].as_u64().unwrap());
+        (line["status"].clone(), keys.collect::<Vec<_>>())
+    };
+    let get = |weir: &Weir| Client::connect(weir.address()).get("/").status;
+    let get_h2 = |weir: &Weir| over_h2(weir.address(), async |mut client, _| client.get("/").await.unwrap().status);
+
+    let hasty = start(&silent, "[timeouts]\nresponse_head = \"100ms\"\n");
+    for (count, ask) in [(1, &get as &dyn Fn(&Weir) -> u16), (2, &get_h2)] {
+        assert_eq!(ask(&hasty), 504);
+        let (_, costs) = costs(&hasty, count);
+        assert!((100..DAY_MS).contains(&costs[0]) && costs[1] == 3, "{costs:?}");
+    }
+
+    let gone = Upstream::start();
+    let unserved = start(&gone, "");
+    gone.stop();
+    for (count, ask) in [(1, &get as &dyn Fn(&Weir) -> u16), (2, &get_h2)] {
+        assert_eq!((ask(&unserved), costs(&unserved, count)), (502, (json!(502), vec![0, 0])));
+    }
+
+    let patient = start(&silent, "");
+    let mut client = Client::connect(patient.address());
+    client.send("GET /leaves HTTP/1.1\r\nHost: a\r\n\r\n");
+    silent.wait_until(|silent| silent.count("/leaves") == 1);
+    drop(client);
+    lines(&patient, 1);
+    over_h2(patient.address(), async |mut client, _| {
+        let leaving = tokio::spawn(async move { client.get("/leaves").await.map(drop) });
+        silent.wait_until(|silent| silent.count("/leaves") == 2);
+        leaving.abort();
+        lines(&patient, 2);
+    });
+    for count in [1, 2] {
+        let (status, costs) = costs(&patient, count);
+        assert!(status == 499 && costs[0] < DAY_MS && costs[1] == 3, "{status} {costs:?}");
+    }
+}
+
 #[test]
 fn lines_have_routes_and_come_at_the_end_of_the_answer() {
     let upstream = Upstream::start();

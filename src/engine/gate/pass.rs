@@ -10,10 +10,11 @@ use super::delta::units;
 use super::settle::{Bill, BillItem, Terms};
 use super::shadow::{self, shadowed};
 use super::standing::Standing;
+use super::state::LimitState;
 use crate::base::telemetry::{LimitDecision, RequestRecord};
 use crate::base::time::Timestamp;
 use crate::engine::limit::tightness::Tightness;
-use crate::engine::limit::{Algorithm, Decision};
+use crate::engine::limit::{Algorithm, Decision, Key};
 use crate::engine::policy::Mode;
 use crate::engine::store::{Batch, Charge, Receipt};
 
@@ -271,19 +272,40 @@ impl Charged<'_> {
         Bill::of(items, others)
     }
 
+    /// Ends the charges of a request that the service did not answer: they are settled if they stay, else given back. Sets
+    /// the costs in `record`.
+    #[inline]
+    pub fn end(&mut self, record: Option<&mut RequestRecord>) {
+        if self.is_committed {
+            if let Some(mut bill) = self.bill() {
+                bill.end(0, None, record);
+            }
+        } else if !(self.checks.is_empty() && self.open.is_none()) {
+            self.undo(record);
+        }
+    }
+
     /// Gives all charges back, and wakes the requests that wait for them.
     #[cold]
-    fn undo(&mut self) {
-        if let Some(check) = self.checks.charges().first() {
+    fn undo(&mut self, mut record: Option<&mut RequestRecord>) {
+        let mut is_free = |state: &LimitState, key: Key| {
+            if let Some(record) = &mut record {
+                record.settled(&state.name, [key.first, key.second], 0);
+            }
+        };
+        let mut checks = std::mem::take(&mut self.checks);
+        if let Some(check) = checks.charges().first() {
             let (now, is_reported) = (check.check.state.clock.now(), self.is_reported);
-            self.checks.undo_each(now, |check, returned| {
+            checks.undo_each(now, |check, returned| {
+                is_free(check.check.state, check.key);
                 if is_reported {
                     check.check.state.report_returned(check.key, check.rule, &returned, now);
                 }
             });
-            wake_undone(&self.checks);
+            wake_undone(&checks);
         }
         for OpenCharge { account, receipt, terms, .. } in self.open.take().into_iter().flat_map(|open| *open) {
+            is_free(&account.state, account.key);
             account.give_back(&receipt);
             if let Some(mut terms) = terms {
                 terms.undo(&account);
@@ -295,10 +317,6 @@ impl Charged<'_> {
 impl Drop for Charged<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.is_committed {
-            drop(self.bill());
-        } else if !(self.checks.is_empty() && self.open.is_none()) {
-            self.undo();
-        }
+        self.end(None);
     }
 }

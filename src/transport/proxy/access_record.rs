@@ -76,6 +76,12 @@ impl<'m> AccessRecord<'m> {
         Self { shared, outcome: Outcome::Refused(RefusedBy::Other), is_counted: false, observed }
     }
 
+    /// Moves the record out. What is left records nothing.
+    pub(super) fn take(&mut self) -> Self {
+        let is_counted = std::mem::replace(&mut self.is_counted, true);
+        Self { shared: self.shared, outcome: self.outcome, is_counted, observed: self.observed.take() }
+    }
+
     /// Whether the request may be logged, tapped or traced.
     pub(super) fn is_observed(&self) -> bool {
         self.observed.is_some()

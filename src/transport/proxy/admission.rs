@@ -2,10 +2,42 @@
 
 use tokio::time::Instant;
 
+use super::access_record::AccessRecord;
+use super::answer::ResponseForm;
 use crate::base::fields::Fields;
 use crate::engine::gate::{Bill, Budgets, Pass, Refusal, Standing};
 use crate::engine::policy::Policy;
 use crate::transport::respond::Profiles;
+
+/// A request until its response begins. Its charges end before its record, which gets their costs.
+pub(super) struct RequestState<'m, 'l> {
+    pub(super) form: ResponseForm,
+    pub(super) record: AccessRecord<'m>,
+    pub(super) admission: Admission<'l>,
+}
+
+impl<'m> RequestState<'m, '_> {
+    /// A request whose head was not read yet.
+    pub(super) fn new(record: AccessRecord<'m>) -> Self {
+        Self { form: ResponseForm::unreadable(), record, admission: Admission::default() }
+    }
+
+    /// Ends the charges of a request that the service does not answer, and returns its record.
+    pub(super) fn end(mut self) -> AccessRecord<'m> {
+        self.end_charges();
+        self.record.take()
+    }
+
+    fn end_charges(&mut self) {
+        self.admission.identified.charged.end(self.record.for_gate());
+    }
+}
+
+impl Drop for RequestState<'_, '_> {
+    fn drop(&mut self) {
+        self.end_charges();
+    }
+}
 
 /// The admission of a request, stage by stage.
 #[derive(Default)]

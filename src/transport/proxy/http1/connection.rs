@@ -23,7 +23,7 @@ use crate::transport::net::deadline::Deadline;
 use crate::transport::net::lifecycle::{Lifecycle, idle_drained};
 use crate::transport::net::peer::Peer;
 use crate::transport::proxy::access_record::AccessRecord;
-use crate::transport::proxy::admission::Admission;
+use crate::transport::proxy::admission::RequestState;
 use crate::transport::proxy::answer::{ResponseForm, UpstreamResponse};
 use crate::transport::proxy::context::{NotForwarded, RequestContext};
 use crate::transport::proxy::forward::ForwardedHead;
@@ -152,13 +152,6 @@ pub(super) struct H1Connection<'w> {
     pin: Option<Rc<ConnectionPin>>,
 }
 
-/// The state of the current request.
-struct RequestState<'w, 'v> {
-    form: ResponseForm,
-    record: AccessRecord<'w>,
-    admission: Admission<'v>,
-}
-
 /// A response whose head was written.
 struct BegunResponse<'w> {
     record: AccessRecord<'w>,
@@ -185,7 +178,7 @@ impl<'w> H1Connection<'w> {
             // Boxed, so that connections of other listeners are smaller.
             return Box::pin(self.check(&context, head, record)).await;
         }
-        let mut state = RequestState { form: ResponseForm::unreadable(), record, admission: Admission::default() };
+        let mut state = RequestState::new(record);
         let mut exchange = None;
         // Large values are built in place.
         match self.forward(&context, head, &mut state, &mut exchange).await {
@@ -195,11 +188,11 @@ impl<'w> H1Connection<'w> {
             },
             Ok(Some(protocol)) => self.switch(&context, exchange, state, protocol),
             Err(not_forwarded) => {
-                let RequestState { form, mut record, admission } = state;
                 if let Some(exchange) = &exchange {
-                    record.transferred(exchange.bytes_in(), 0);
+                    state.record.transferred(exchange.bytes_in(), 0);
                 }
-                drop((admission, exchange)); // refunds happen before the client sends again
+                let (form, record) = (state.form, state.end()); // refunds happen before the client sends again
+                drop(exchange);
                 self.respond(&context, not_forwarded, form, record).await
             }
         }
@@ -293,9 +286,9 @@ impl<'w> H1Connection<'w> {
         &mut self,
         context: &RequestContext<'_>,
         exchange: Option<&mut Exchange>,
-        state: RequestState<'w, '_>,
+        mut state: RequestState<'w, '_>,
     ) -> Option<BegunResponse<'w>> {
-        let RequestState { form, mut record, mut admission } = state;
+        let RequestState { form, ref mut record, ref mut admission } = state;
         let arrived_at = time::instant_now();
         let exchange = exchange?;
         context.measure(exchange, arrived_at, admission.was_held);
@@ -313,6 +306,7 @@ impl<'w> H1Connection<'w> {
         let meter = bill.as_ref().and_then(|bill| bill.meter(fields, head.length.is_some()));
         exchange.begin_body();
         exchange.meter_body(meter);
+        let record = record.take();
         Some(BegunResponse { record, encoder, bill, keeps_alive, arrived_at })
     }
 
@@ -357,10 +351,10 @@ impl<'w> H1Connection<'w> {
         &mut self,
         context: &RequestContext<'_>,
         exchange: Option<Exchange>,
-        state: RequestState<'w, '_>,
+        mut state: RequestState<'w, '_>,
         protocol: &str,
     ) -> AfterResponse<'w> {
-        let RequestState { form, mut record, mut admission } = state;
+        let RequestState { form, ref mut record, ref mut admission } = state;
         let Some(exchange) = exchange else { return AfterResponse::Close };
         let arrived_at = time::instant_now();
         context.measure(&exchange, arrived_at, admission.was_held);
@@ -377,6 +371,7 @@ impl<'w> H1Connection<'w> {
         }
         let Some((upstream, received)) = exchange.switch() else { return AfterResponse::Close };
         let counted = GaugeGuard::new(&self.worker.shared.metrics.upgraded);
+        let record = record.take();
         AfterResponse::Tunnel(Box::new(UpgradedExchange { upstream, received, bill, record, counted }))
     }
 }

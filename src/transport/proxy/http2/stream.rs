@@ -8,7 +8,7 @@ use std::task::Poll;
 use tokio::time::Instant;
 
 use super::super::access_record::AccessRecord;
-use super::super::admission::Admission;
+use super::super::admission::RequestState;
 use super::super::answer::{ResponseForm, UpstreamResponse, write_interim_h2};
 use super::super::context::{NotForwarded, RequestContext};
 use super::super::forward::ForwardedHead;
@@ -67,12 +67,10 @@ pub(super) fn serve(
     }
 }
 
-/// The state of one request while it is answered.
+/// A request on its stream.
 struct Course<'s, 'v> {
     stream: &'s StreamHandle,
-    form: ResponseForm,
-    record: AccessRecord<'s>,
-    admission: Admission<'v>,
+    state: RequestState<'s, 'v>,
 }
 
 async fn request(worker: &Worker, peer: &Peer, stream: &StreamHandle, incoming: &mut Incoming) {
@@ -80,7 +78,7 @@ async fn request(worker: &Worker, peer: &Peer, stream: &StreamHandle, incoming: 
     let settings = &view.running.settings;
     let record = AccessRecord::new(&worker.shared, &view.running, incoming.began, peer);
     let context = RequestContext::new(worker, &view, peer, incoming.began);
-    let mut course = Course { stream, form: ResponseForm::unreadable(), record, admission: Admission::default() };
+    let mut course = Course { stream, state: RequestState::new(record) };
     let is_malformed = incoming.head.fault.is_some();
     // In one statement: a variable of its own would stay in the task of a held request.
     let (request, head_memory) = match read(incoming, settings) {
@@ -95,8 +93,8 @@ async fn request(worker: &Worker, peer: &Peer, stream: &StreamHandle, incoming: 
             return;
         }
     };
-    course.form = ResponseForm::of(&request);
-    let Course { form, record, admission, .. } = &mut course;
+    course.state.form = ResponseForm::of(&request);
+    let RequestState { form, record, admission } = &mut course.state;
     let mut body = StreamBody::new(stream, settings.bounds.underscores);
     let (course, stop) = match context.admit(&request, *form, None, Some(&mut body), record, admission).await {
         // Boxed, so that the task of a held request is small.
@@ -124,8 +122,8 @@ fn read<'i>(incoming: &'i mut Incoming, settings: &Settings) -> Result<(Request<
 
 /// Writes the head of a response of Weir itself. Returns the body to send; it is empty if there is none.
 fn own(context: &RequestContext<'_>, course: Course<'_, '_>, stop: NotForwarded<'_>) -> Vec<u8> {
-    let Course { stream, form, mut record, admission } = course;
-    drop(admission); // refunds come first: the client may ask again at once
+    let Course { stream, state } = course;
+    let (form, mut record) = (state.form, state.end()); // refunds come first: the client may ask again at once
     let (profiles, date) = (context.config.running.settings.profiles, context.date(context.lately()));
     match stop {
         NotForwarded::Reply(mut own) => {
@@ -145,8 +143,8 @@ fn own(context: &RequestContext<'_>, course: Course<'_, '_>, stop: NotForwarded<
 
 /// Sends a stored answer.
 async fn send_stored(context: &RequestContext<'_>, course: Course<'_, '_>, mut stored: Box<StoredReply<'_>>) {
-    let Course { stream, form, mut record, admission } = course;
-    drop(admission); // refunds come first: the client may ask again at once
+    let Course { stream, state } = course;
+    let (form, mut record) = (state.form, state.end()); // refunds come first: the client may ask again at once
     context.name_stored(&mut stored, &mut record);
     stored::send(context, stream, &stored, form, record).await;
 }
@@ -176,16 +174,16 @@ fn forward<'f, 's, 'v>(
         let mut received = receive(context, request, admitted, &mut course, &mut body).await;
         let in_place = admitted.stale.as_ref().and_then(|stale| {
             let result = received.as_mut().map_err(|failed| &failed.error);
-            context.after_exchange(stale, request, result, &course.admission)
+            context.after_exchange(stale, request, result, &course.state.admission)
         });
         if let Some(in_place) = in_place {
-            let stop = instead(context, in_place, received, &mut course, &admitted.upstream);
+            let stop = instead(context, in_place, received, &mut course.state, &admitted.upstream);
             return Some((course, stop));
         }
         let answered = match received {
             Ok(exchange) => respond(context, exchange, course)?,
             Err(FailedExchange { error, endpoint }) => {
-                let Course { form, admission, .. } = &course;
+                let RequestState { form, admission, .. } = &course.state;
                 let stop = context.failed(&error, &admitted.upstream, endpoint.as_deref(), admission, form.is_grpc);
                 return Some((course, stop));
             }
@@ -209,7 +207,7 @@ async fn receive<'v>(
     course: &mut Course<'_, 'v>,
     body: &mut StreamBody<'_>,
 ) -> Result<Exchange, FailedExchange> {
-    let Course { stream, record, admission, .. } = course;
+    let Course { stream, state: RequestState { record, admission, .. } } = course;
     let checkout = match admitted.upstream.check_out(&admitted.requirements) {
         Ok(checkout) => checkout,
         Err(unconnected) => {
@@ -273,10 +271,10 @@ fn instead<'v>(
     context: &RequestContext<'v>,
     in_place: InPlace,
     received: Result<Exchange, FailedExchange>,
-    course: &mut Course<'_, 'v>,
+    state: &mut RequestState<'_, 'v>,
     upstream: &Endpoints,
 ) -> NotForwarded<'v> {
-    let Course { admission, form, record, .. } = course;
+    let RequestState { admission, form, record } = state;
     match received {
         Ok(mut exchange) => context.in_place_of_answer(in_place, &mut exchange, admission, record),
         Err(FailedExchange { error, endpoint }) => {
@@ -291,7 +289,8 @@ fn respond<'s, 'v>(
     mut exchange: Exchange,
     course: Course<'s, 'v>,
 ) -> Option<Answered<'s>> {
-    let Course { stream, form, mut record, mut admission } = course;
+    let Course { stream, mut state } = course;
+    let RequestState { form, ref mut record, ref mut admission } = state;
     let arrived_at = time::instant_now();
     context.measure(&exchange, arrived_at, admission.was_held);
     let mut bill = admission.identified.charged.bill();
@@ -318,7 +317,7 @@ fn respond<'s, 'v>(
     }
     record.transferred(exchange.bytes_in(), 0);
     if is_tunnel || !exchange.has_ended() {
-        return Some(Answered { record, exchange, bill, is_tunnel });
+        return Some(Answered { record: record.take(), exchange, bill, is_tunnel });
     }
     if let Some(bill) = &mut bill {
         bill.end(0, None, record.for_gate());
