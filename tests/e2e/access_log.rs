@@ -4,10 +4,12 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
 use crate::body_units::models;
+use crate::routes;
 use crate::support::{Client, Upstream, Weir, over_h2};
 
 /// A configuration whose access log is `access.log` beside it.
@@ -257,6 +259,47 @@ fn a_line_has_the_costs_of_a_request_without_an_answer() {
     for count in [1, 2] {
         let (status, costs) = costs(&patient, count);
         assert!(status == 499 && costs[0] < DAY_MS && costs[1] == 3, "{status} {costs:?}");
+    }
+}
+
+/// A line names the endpoint that answered, or failed last.
+#[test]
+fn a_line_names_the_endpoint_of_the_last_try() {
+    let (stored, busy) =
+        ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n");
+    // What each try gets; none for the end of its connection.
+    let script = [Some(stored), None, Some(busy), None, Some(""), None, Some(busy), None, Some("")];
+    let tries = Arc::new(Mutex::new((script.into_iter(), None)));
+    let endpoint = || {
+        let tries = Arc::clone(&tries);
+        Upstream::serving(move |mut peer| {
+            while peer.head().is_some() {
+                let answer = {
+                    let (script, last) = &mut *tries.lock().unwrap();
+                    *last = Some(peer.address());
+                    script.next().unwrap()
+                };
+                if !answer.is_some_and(|answer| peer.send(answer)) {
+                    return;
+                }
+            }
+        })
+    };
+    let (one, two) = (endpoint(), endpoint());
+    let more = "[[limit]]\nname = \"l\"\nkey = []\nrate = \"1000/h\"\nstale = {}\nstale_on = [\"upstream_error\"]\n\
+                [timeouts]\nresponse_head = \"100ms\"\n";
+    let text = Weir::text(&format!("{}{more}", routes::upstream("a", &[&one, &two], "")));
+    let log = "[log]\naccess = \"all\"\naccess_file = \"access.log\"\n";
+    let weir = Weir::start_as(&text.replacen("[log]\n", log, 1));
+    let get = |path: &str| Client::connect(weir.address()).get(path).status;
+    let get_h2 = |path: &str| over_h2(weir.address(), async |mut client, _| client.get(path).await.unwrap().status);
+    let asked: [(&dyn Fn(&str) -> u16, &str, u16); 5] =
+        [(&get, "/", 200), (&get, "/", 200), (&get, "/late", 504), (&get_h2, "/", 200), (&get_h2, "/late", 504)];
+    for (count, (ask, path, status)) in asked.into_iter().enumerate() {
+        assert_eq!(ask(path), status, "{count}");
+        let line: Value = serde_json::from_str(&lines(&weir, count + 1)[count]).unwrap();
+        let last = tries.lock().unwrap().1.unwrap();
+        assert_eq!(line["endpoint"], format!("http://{last}"), "{count}: {line}");
     }
 }
 

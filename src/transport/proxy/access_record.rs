@@ -188,11 +188,7 @@ impl<'m> AccessRecord<'m> {
     pub(super) fn sent(&mut self, exchange: &Exchange) {
         if let Some(observed) = &mut self.observed {
             observed.sent_at = Some(exchange.handed_over());
-            let endpoint = exchange.endpoint().unwrap_or_default();
-            // Only a retry changes it.
-            if observed.record.text(Text::Endpoint) != endpoint {
-                observed.record.set(Text::Endpoint, endpoint);
-            }
+            observed.record.set(Text::Endpoint, exchange.endpoint().unwrap_or_default());
         }
     }
 
@@ -244,10 +240,9 @@ impl<'m> AccessRecord<'m> {
     }
 
     /// Counts the request: its response has begun, with this status, at `arrived`.
-    pub(super) fn begun(&mut self, status: u16, arrived: Instant, exchange: &Exchange) {
+    pub(super) fn begun(&mut self, status: u16, arrived: Instant) {
         self.count();
         self.shared.metrics.answered(status);
-        self.sent(exchange);
         if let Some(observed) = &mut self.observed {
             (observed.record.status, observed.has_answer) = (status, true);
             observed.end_upstream(arrived);

@@ -226,6 +226,11 @@ impl Peer {
         Some(received)
     }
 
+    /// The address of the upstream.
+    pub fn address(&self) -> SocketAddr {
+        self.reader.get_ref().local_addr().unwrap()
+    }
+
     /// Sends bytes; `false` if that fails.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.reader.get_mut().write_all(bytes.as_ref()).is_ok()

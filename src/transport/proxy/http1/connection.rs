@@ -249,7 +249,7 @@ impl<'w> H1Connection<'w> {
                 if request.expects_continue() {
                     wire.expect_continue();
                 }
-                receive(wire, exchange, *form, &head, admission, deadline).await
+                receive(wire, exchange, *form, &head, (record, admission), deadline).await
             }
             Err(failure) => Err(ReceiveError::Exchange(failure)),
         };
@@ -300,7 +300,7 @@ impl<'w> H1Connection<'w> {
         let standing = admission.answered(bill.as_mut(), (head.status, fields), exchange.handed_over());
         let (budgets, back) = (admission.budgets(profiles), exchange.locations());
         let upstream = UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
-        record.begun(head.status, arrived_at, exchange);
+        record.begun(head.status, arrived_at);
         keeps_alive &= wire.begin_response();
         let encoder = upstream.write_h1(wire.out(), form, context.date(arrived_at), &mut keeps_alive);
         let meter = bill.as_ref().and_then(|bill| bill.meter(fields, head.length.is_some()));
@@ -366,7 +366,7 @@ impl<'w> H1Connection<'w> {
             let (budgets, back) = (admission.budgets(profiles), exchange.locations());
             let upstream =
                 UpstreamResponse { head, reason, fields, standing: standing.as_ref(), budgets, profiles, back };
-            record.begun(head.status, arrived_at, &exchange);
+            record.begun(head.status, arrived_at);
             upstream.write_switch(self.wire.out(), form, protocol, context.date(arrived_at));
         }
         let Some((upstream, received)) = exchange.switch() else { return AfterResponse::Close };

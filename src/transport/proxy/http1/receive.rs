@@ -6,6 +6,7 @@ use std::task::Poll;
 use super::relay::write_interim;
 use super::wire::Wire;
 use crate::transport::net::deadline::Deadline;
+use crate::transport::proxy::access_record::AccessRecord;
 use crate::transport::proxy::admission::Admission;
 use crate::transport::proxy::answer::ResponseForm;
 use crate::transport::proxy::forward::ForwardedHead;
@@ -25,7 +26,7 @@ pub(super) async fn receive<'v>(
     exchange: &mut Exchange,
     form: ResponseForm,
     head: &ForwardedHead<'_, 'v>,
-    admission: &mut Admission<'_>,
+    (record, admission): (&mut AccessRecord<'_>, &mut Admission<'_>),
     deadline: &mut Deadline,
 ) -> Result<Option<&'v str>, ReceiveError> {
     loop {
@@ -53,6 +54,7 @@ pub(super) async fn receive<'v>(
                     () = wire.gone() => return Err(ReceiveError::Gone),
                 };
                 reopened.map_err(ReceiveError::Exchange)?;
+                record.sent(exchange);
             }
             ResponseEvent::Interim => write_interim(wire, exchange, form),
         }

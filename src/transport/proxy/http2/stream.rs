@@ -232,7 +232,7 @@ async fn receive<'v>(
                 Err(ExchangeError::Ignored)
             }
             Ok(ResponseEvent::Final) => return Ok(exchange),
-            Ok(ResponseEvent::Retry) => exchange.reopen(&head).await,
+            Ok(ResponseEvent::Retry) => exchange.reopen(&head).await.map(|()| record.sent(&exchange)),
             Ok(ResponseEvent::Interim) => {
                 interim(stream, &exchange);
                 Ok(())
@@ -302,7 +302,7 @@ fn respond<'s, 'v>(
     let is_tunnel = head.status == SWITCHING;
     let status = if is_tunnel { OK } else { head.status };
     let has_ended = !is_tunnel && exchange.has_ended();
-    record.begun(status, arrived_at, &exchange);
+    record.begun(status, arrived_at);
     stream.write_head(status, has_ended, |block| {
         upstream.write_h2(block, is_tunnel);
         if !fields.contains("date") {
