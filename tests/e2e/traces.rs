@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
+use std::time::Instant;
 
 use prost::Message;
 use serde_json::Value as Json;
@@ -274,6 +275,40 @@ fn a_collector_gets_the_spans_of_a_request() {
     assert_eq!(hold.name, "weir.hold");
     assert!(held.start <= hold.at && hold.at <= held.end, "{spans:#?}");
     weir.wait_for_metric("weir_traced_requests_exported_total", |exported| exported == 2.0);
+}
+
+/// Behind a stored answer, the span of the service ends with its own answer, however long the client reads.
+#[test]
+fn a_stored_answer_hides_no_answer_of_the_service() {
+    const LEN: usize = 8 << 20;
+    let collector = Collector::start();
+    let upstream = Upstream::answering(|request, stream| {
+        if request.header("referer").is_some() {
+            return stream.write_all(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n").is_ok();
+        }
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n\r\n");
+        stream.write_all(head.as_bytes()).is_ok() && stream.write_all(&vec![b'x'; LEN]).is_ok()
+    });
+    let trace = format!("[trace]\nendpoint = \"http://{}\"\nservice_name = \"edge\"\n", collector.address);
+    let limit = "[[limit]]\nname = \"l\"\nkey = []\nrate = \"100/h\"\n\
+                 stale = { max_bytes = \"128MiB\" }\nstale_on = [\"upstream_error\"]\n";
+    let weir = Weir::start(&upstream, &format!("{trace}{limit}"));
+    assert_eq!(ask(&weir, "").status, 200);
+    weir.wait_for_metric("weir_stale_stored{limit=\"l\"}", |stored| stored == 1.0);
+    let mut client = Client::connect(weir.address());
+    client.send("GET /a HTTP/1.1\r\nHost: a\r\nReferer: a\r\n\r\n");
+    assert_eq!(client.head().unwrap().status, 200);
+    let began = Instant::now();
+    weir.wait_for_metric("weir_untaken_bytes", |bytes| bytes > 0.0);
+    let read = began.elapsed();
+    drop(client);
+
+    let spans = collector.spans(4);
+    let [.., server, client] = &spans[..] else { panic!("{spans:#?}") };
+    assert_eq!(attributes(&server.attributes)["http.response.status_code"], "200");
+    let of_client = attributes(&client.attributes);
+    assert_eq!([&of_client["http.response.status_code"], &of_client["error.type"]], ["503", "503"]);
+    assert!(u128::from(server.end - client.end) >= read.as_nanos(), "{read:?} {spans:#?}");
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn server(request: &TracedRequest) -> Span {
 }
 
 fn client(request: &TracedRequest) -> Option<Span> {
-    let TracedRequest { context, record, sent_after, has_answer, .. } = request;
+    let TracedRequest { context, record, sent_after, answer, .. } = request;
     let start = start_ns(request) + ns((*sent_after)?);
     let (method, endpoint) = (method(request), record.text(Text::Endpoint));
     let mut attributes = vec![
@@ -84,13 +84,10 @@ fn client(request: &TracedRequest) -> Option<Span> {
         KeyValue::text("server.address", address(endpoint).0),
     ];
     attributes.extend(address(endpoint).1.map(|port| KeyValue::number("server.port", port.into())));
-    let is_error = !has_answer || record.status >= CLIENT_ERROR;
-    if *has_answer {
-        attributes.push(KeyValue::number("http.response.status_code", record.status.into()));
-        attributes.extend(is_error.then(|| KeyValue::text("error.type", record.status.to_string())));
-    } else {
-        attributes.push(KeyValue::text("error.type", "_OTHER"));
-    }
+    let is_error = answer.is_none_or(|status| status >= CLIENT_ERROR);
+    attributes.extend(answer.map(|status| KeyValue::number("http.response.status_code", status.into())));
+    let kind = || answer.map_or_else(|| "_OTHER".to_owned(), |status| status.to_string());
+    attributes.extend(is_error.then(|| KeyValue::text("error.type", kind())));
     Some(Span {
         span_id: id(context.client),
         parent_span_id: id(context.server),

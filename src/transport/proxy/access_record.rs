@@ -49,8 +49,8 @@ struct Observed {
     sent_at: Option<Instant>,
     /// Its place in a trace that is recorded.
     trace: Option<SpanContext>,
-    /// Whether the service answered.
-    has_answer: bool,
+    /// The status of the service's answer.
+    answer: Option<u16>,
     record: RequestRecord,
 }
 
@@ -199,9 +199,10 @@ impl<'m> AccessRecord<'m> {
         }
     }
 
-    /// Sets why the request gets a stored answer.
+    /// Sets why the request gets a stored answer. Its service has failed by now, if it got the request.
     pub(super) fn stale(&mut self, cause: StaleCause) {
         if let Some(observed) = &mut self.observed {
+            observed.end_upstream(time::instant_now());
             observed.record.set(Text::Stale, cause.label());
         }
     }
@@ -243,8 +244,16 @@ impl<'m> AccessRecord<'m> {
     pub(super) fn begun(&mut self, status: u16, arrived: Instant) {
         self.count();
         self.shared.metrics.answered(status);
+        self.answered(status, arrived);
         if let Some(observed) = &mut self.observed {
-            (observed.record.status, observed.has_answer) = (status, true);
+            observed.record.status = status;
+        }
+    }
+
+    /// Notes that the service answered with this status at `arrived`.
+    pub(super) fn answered(&mut self, status: u16, arrived: Instant) {
+        if let Some(observed) = &mut self.observed {
+            observed.answer = Some(status);
             observed.end_upstream(arrived);
         }
     }
@@ -285,7 +294,7 @@ impl Observed {
         let mut observed = SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
             let record = RequestRecord::default();
             let (hold_began, last_hold, sent_at, trace) = (None, None, None, None);
-            Box::new(Self { log, is_tapped, began, hold_began, last_hold, sent_at, trace, has_answer: false, record })
+            Box::new(Self { log, is_tapped, began, hold_began, last_hold, sent_at, trace, answer: None, record })
         });
         (observed.log, observed.is_tapped, observed.began) = (log, is_tapped, began);
         observed.record.client = peer.ip;
@@ -322,9 +331,9 @@ impl Observed {
         }
         if let Some(context) = self.trace {
             let after = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(self.began));
-            let (held_after, sent_after, has_answer) = (after(self.last_hold), after(self.sent_at), self.has_answer);
+            let (held_after, sent_after, answer) = (after(self.last_hold), after(self.sent_at), self.answer);
             let record = self.record.clone();
-            shared.spans.publish(TracedRequest { context, record, held_after, sent_after, has_answer });
+            shared.spans.publish(TracedRequest { context, record, held_after, sent_after, answer });
         }
         self.recycle();
     }
@@ -344,7 +353,7 @@ impl Observed {
     /// Keeps the memory for a later request.
     fn recycle(mut self: Box<Self>) {
         (self.hold_began, self.last_hold, self.sent_at) = (None, None, None);
-        (self.trace, self.has_answer) = (None, false);
+        (self.trace, self.answer) = (None, None);
         if self.record.renew() {
             SPARE.with_borrow_mut(|spare| {
                 if spare.len() < SPARE_MAX {

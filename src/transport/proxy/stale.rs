@@ -265,13 +265,17 @@ impl<'v> RequestContext<'v> {
         admission: &mut Admission<'v>,
         record: &mut AccessRecord<'_>,
     ) -> NotForwarded<'v> {
-        self.measure(exchange, time::instant_now(), admission.was_held);
+        let arrived = time::instant_now();
+        self.measure(exchange, arrived, admission.was_held);
         self.was_sent.set(true);
         let response = exchange.response();
         let limits = (admission.standing(), admission.budgets(self.config.running.settings.profiles));
-        if let (Some((head, _, fields)), Some(mut bill)) = (response, admission.identified.charged.bill()) {
-            bill.answered((head.status, fields), exchange.handed_over());
-            bill.end(0, None, record.for_gate());
+        if let Some((head, _, fields)) = response {
+            record.answered(head.status, arrived);
+            if let Some(mut bill) = admission.identified.charged.bill() {
+                bill.answered((head.status, fields), exchange.handed_over());
+                bill.end(0, None, record.for_gate());
+            }
         }
         let (InPlace { found, cause }, status) = (in_place, response.map(|(head, ..)| head.status));
         exchange.discard_body();
