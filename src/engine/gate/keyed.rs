@@ -106,6 +106,12 @@ impl Gate {
             batch.push(Charge::new(&state.table, charge.of.key, rule, charge.cost, is_enforced, check));
         }
         let is_admitted = batch.admit(now);
+        // Before the others are counted, as of requests that this Weir delays itself.
+        let delay = |(charge, place): (&KeyedCharge<'_>, &Result<usize, KeyedRefusal>)| match (charge.handling, place) {
+            (Handling::Delay { max_debt }, Ok(place)) if is_admitted => slow_down(&mut batch, *place, max_debt, now),
+            _ => None,
+        };
+        let delayed: SmallVec<[Option<u64>; 4]> = charges.iter().zip(&places).map(delay).collect();
         if !is_admitted {
             for check in batch.charges().iter().filter(|check| is_denied(check)) {
                 check.check.state.metrics.cells.count(LimitDecision::Refused);
@@ -113,11 +119,10 @@ impl Gate {
         } else if charges.iter().any(|charge| charge.cost > 0) {
             record(&batch, now);
         }
-        let each = charges.iter().zip(places);
-        let outcome = |(charge, place): (&KeyedCharge<'_>, Result<usize, KeyedRefusal>)| {
-            Ok(outcome(&mut batch, place?, charge.handling, is_admitted, now))
+        let outcome = |(place, delayed): (Result<usize, KeyedRefusal>, Option<u64>)| {
+            Ok(outcome(&mut batch, place?, delayed, now))
         };
-        KeyedVerdict { is_admitted, outcomes: each.map(outcome).collect() }
+        KeyedVerdict { is_admitted, outcomes: places.into_iter().zip(delayed).map(outcome).collect() }
     }
 
     /// Gives a charge back.
@@ -171,25 +176,27 @@ impl Gate {
     }
 }
 
-/// The outcome of the charge at `place`. A charge of a limit that delays is made as a debt.
-fn outcome(
-    batch: &mut Checks<'_>,
-    place: usize,
-    handling: Handling,
-    is_admitted: bool,
-    now: Timestamp,
-) -> KeyedOutcome {
+/// Makes the charge at `place` as a debt if its limit, which delays, denies it. Returns the units that are charged.
+fn slow_down(batch: &mut Checks<'_>, place: usize, max_debt: u64, now: Timestamp) -> Option<u64> {
+    let check = batch.charges().get(place).filter(|check| !check.is_admitted())?;
+    let (state, key, rule, cost) = (check.check.state, check.key, check.rule, check.cost);
+    let before = state.table.owed(key, rule, now);
+    batch.slow_down(place, &SlowDown { step_ns: 1, max_ns: max_debt }, now);
+    let units = state.table.owed(key, rule, now).saturating_sub(before).min(cost);
+    state.report(key, rule, i64::try_from(units).unwrap_or(i64::MAX), now);
+    if cost > 0 {
+        state.metrics.cells.decided(LimitDecision::Admitted, 0);
+    }
+    Some(units)
+}
+
+/// The outcome of the charge at `place`, of which so many units were `delayed`.
+fn outcome(batch: &mut Checks<'_>, place: usize, delayed: Option<u64>, now: Timestamp) -> KeyedOutcome {
     let mut outcome = KeyedOutcome { is_admitted: false, numbers: Vec::new(), receipt: None };
     let Some(check) = batch.charges().get(place) else { return outcome };
-    let (state, key, rule, cost) = (check.check.state, check.key, check.rule, check.cost);
-    outcome.is_admitted = check.is_admitted();
-    let mut units = cost;
-    if let (Handling::Delay { max_debt }, true, false) = (handling, is_admitted, outcome.is_admitted) {
-        let before = state.table.owed(key, rule, now);
-        batch.slow_down(place, &SlowDown { step_ns: 1, max_ns: max_debt }, now);
-        units = state.table.owed(key, rule, now).saturating_sub(before).min(cost);
-        state.report(key, rule, i64::try_from(units).unwrap_or(i64::MAX), now);
-    }
+    let (state, key, rule) = (check.check.state, check.key, check.rule);
+    outcome.is_admitted = delayed.is_none() && check.is_admitted();
+    let units = delayed.unwrap_or(check.cost);
     if let Some(receipt) = batch.take_receipt(place).filter(|_| units > 0) {
         outcome.receipt = Some(KeyedReceipt { state: Arc::clone(state), key, rule: rule.clone(), receipt, units });
     }

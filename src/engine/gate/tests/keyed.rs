@@ -5,8 +5,10 @@ use smallvec::smallvec;
 use super::redis::NoStore;
 use super::stream::{Fleet, Node, shared};
 use super::*;
-use crate::engine::gate::KeyedLimit;
+use crate::base::telemetry::LimitDecision;
+use crate::engine::gate::{KeyedCharge, KeyedLimit};
 use crate::engine::limit::late::LateUnits;
+use crate::engine::store::backend::Handling;
 use crate::engine::store::stream::Ledger as _;
 
 /// Charges `units` of the key `x` of the limit `a`, or gives them back, as of now.
@@ -29,6 +31,34 @@ async fn late_units_that_come_back_wake_a_request() {
     tokio::task::yield_now().await;
     settle(gate, live, -1, 0);
     assert!(waiting.await.unwrap().is_ok_and(|woken| woken.is_ok()));
+}
+
+/// A request that another Weir delays is admitted here, and in shadow mode no limit would refuse it.
+#[tokio::test(start_paused = true)]
+async fn charges_of_delayed_requests_are_admitted() {
+    let gate = new_gate();
+    let live = install(gate, [limit("a", 1, "1h", 1, OnLimit::Reject)], CAPS);
+    let key = gate.named_charge(live, "a", &pairs_of(&[("header:a", "x")]), None, 0).unwrap().key;
+    let of = KeyedLimit { limit: "a", key, rule: live.policy.by_name("a").unwrap().limit.allowed.usual.digest() };
+    let counted = || {
+        use LimitDecision::{Admitted, Refused, ShadowRefused};
+        [Admitted, Refused, ShadowRefused].map(|decided| live.states[0].metrics.cells.counted(decided))
+    };
+    let delay = Handling::Delay { max_debt: 5 };
+    // The units, what follows beyond the limit, whether they are within it, the charged units, and the counts.
+    for (cost, handling, is_within, charged, expected) in [
+        (1, delay, true, Some(1), [1, 0, 0]),
+        (0, delay, true, None, [1, 0, 0]),
+        (2, delay, false, Some(2), [2, 0, 0]),
+        (4, delay, false, Some(3), [3, 0, 0]),
+        (1, Handling::Shadow, false, None, [3, 0, 1]),
+        (1, Handling::Enforce, false, None, [3, 1, 1]),
+    ] {
+        let verdict = gate.decide_keyed(live, &[KeyedCharge { of, cost, handling }]);
+        let outcome = verdict.outcomes[0].as_ref().unwrap();
+        let units = outcome.receipt.as_ref().map(|receipt| receipt.units);
+        assert_eq!((outcome.is_admitted, units, counted()), (is_within, charged, expected), "{cost} {handling:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
