@@ -1,9 +1,10 @@
 //! Limits whose keys and conditions look at the body of a request.
 
+use http::Request;
 use serde_json::{Value, json};
 
 use crate::request_bodies::{last, post, post_chunked, post_h2};
-use crate::support::{Client, Upstream, Weir};
+use crate::support::{Channel, Client, Upstream, Weir, over_h2};
 
 /// A way to post a body, which returns the status.
 type Post = fn(&Weir, &[u8]) -> u16;
@@ -48,6 +49,23 @@ fn each_value_has_its_own_budget() {
         assert_eq!(Client::connect(weir.address()).get("/").status, 429);
         assert_eq!(post(&weir, "/", "Content-Encoding: gzip\r\n", br#"{"model":"i"}"#).status, 429);
     }
+}
+
+/// A client that leaves before limits know its body has abandoned its request.
+#[test]
+fn a_client_may_leave_while_its_body_is_read() {
+    let limits = "[[limit]]\nname = \"first\"\nstage = \"arrival\"\nkey = []\nrate = \"100/h\"\n\
+                  [[limit]]\nname = \"models\"\nkey = [\"json:/model\"]\nrate = \"1/h\"\n";
+    let weir = Weir::start(&Upstream::start(), limits);
+    over_h2(weir.address(), async |mut client, _| {
+        let (_more, body) = tokio::sync::mpsc::unbounded_channel();
+        let head = Request::post("http://weir.test/");
+        let leaving = tokio::spawn(async move { client.send(head, Channel(body)).await.map(drop) });
+        weir.wait_for_metric("weir_limit_decisions_total{decision=\"admitted\",limit=\"first\"}", |count| count == 1.0);
+        leaving.abort();
+        weir.wait_for_metric("weir_requests_total{verdict=\"abandoned\"}", |count| count == 1.0);
+    });
+    assert_eq!(weir.metric("weir_requests_total{verdict=\"refused\"}"), 0.0);
 }
 
 #[test]

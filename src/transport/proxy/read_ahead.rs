@@ -6,6 +6,7 @@ use std::task::Poll;
 use super::context::{NotForwarded, RequestContext};
 use super::error;
 use super::service::GateInput;
+use crate::base::telemetry::{Outcome, RefusedBy};
 use crate::base::time::{self, Timestamp};
 use crate::engine::policy::{BodyNeed, Facts, Stage};
 use crate::engine::units::{RequestBody, RequestPointers, usage_option};
@@ -53,7 +54,7 @@ impl<'v> RequestContext<'v> {
         input: &mut GateInput<'_, '_, '_, 'v>,
         need: &BodyNeed<'v>,
     ) -> Result<Option<RequestBody<'v>>, NotForwarded<'v>> {
-        let GateInput { facts, is_grpc, wire, body, admission, .. } = input;
+        let GateInput { facts, is_grpc, wire, body, record, admission } = input;
         let Some(GateBody { framing, expects_continue, stream }) = body.as_mut() else { return Ok(None) };
         let announced = match *framing {
             Framing::Length(0) => return Ok(None),
@@ -71,7 +72,9 @@ impl<'v> RequestContext<'v> {
             if *expects_continue {
                 source.expect_continue();
             }
+            record.outcome = Outcome::Abandoned;
             let read = self.read(facts, source, &mut body, need.read_bytes).await;
+            record.outcome = Outcome::Refused(RefusedBy::Other); // until another outcome is set
             let Some((mut bytes, has_ended)) = read.map_err(|failure| self.unread(&failure, *is_grpc))? else {
                 self.count(ProblemKind::ClientBusy);
                 let detail = "too many requests wait, or too many bytes of them";
