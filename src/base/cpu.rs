@@ -11,13 +11,16 @@ use super::time::Timestamp;
 #[derive(Debug, Default)]
 pub struct CpuSampler {
     last: Option<Reading>,
+    /// Whether the log has that the system does not tell.
+    is_told: bool,
 }
 
 /// The counters at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reading {
     at: Timestamp,
-    machine: MachineTime,
+    /// None if `/proc/stat` is hidden.
+    machine: Option<MachineTime>,
     /// None without cgroup version 2 or a quota.
     group: Option<GroupTime>,
 }
@@ -41,15 +44,17 @@ impl CpuSampler {
     /// The CPU time in use since the last sample, in thousandths of what there is: of the machine or of the cgroup, whichever
     /// is fuller. None for the first sample, and if the system does not tell.
     pub fn sample(&mut self, now: Timestamp) -> Option<u64> {
-        let reading = read(now);
-        let last = std::mem::replace(&mut self.last, reading);
-        used_permille(last?, reading?)
+        let reading = read(now, &fs::read_to_string("/proc/stat").unwrap_or_default());
+        if reading.machine.is_none() && reading.group.is_none() && !std::mem::replace(&mut self.is_told, true) {
+            tracing::warn!("the CPU time in use cannot be read: limits and bounds that follow it stay as they are");
+        }
+        used_permille(self.last.replace(reading)?, reading)
     }
 }
 
-fn read(at: Timestamp) -> Option<Reading> {
-    let machine = machine_time(&fs::read_to_string("/proc/stat").ok()?)?;
-    Some(Reading { at, machine, group: group_folder().and_then(|folder| group_time_in(&folder)) })
+fn read(at: Timestamp, stat: &str) -> Reading {
+    let group = group_folder().and_then(|folder| group_time_in(&folder));
+    Reading { at, machine: machine_time(stat), group }
 }
 
 /// The folder of the process's cgroup (version 2). In a container, its path may be that of the host.
@@ -86,8 +91,9 @@ fn group_time(max: &str, stat: &str) -> Option<GroupTime> {
 fn used_permille(before: Reading, after: Reading) -> Option<u64> {
     let permille = |used: u64, all: u64| (all > 0).then(|| (used.saturating_mul(1000) / all).min(1000));
     let since = |after: u64, before: u64| after.saturating_sub(before);
-    let machine =
-        permille(since(after.machine.busy, before.machine.busy), since(after.machine.all, before.machine.all));
+    let machine = before.machine.zip(after.machine).and_then(|(before_machine, machine)| {
+        permille(since(machine.busy, before_machine.busy), since(machine.all, before_machine.all))
+    });
     let group = before.group.zip(after.group).and_then(|(before_group, group)| {
         let (quota, period) = group.quota;
         let elapsed_us = after.at.ns_since(before.at) / 1000;
@@ -116,7 +122,7 @@ mod tests {
     fn the_fuller_of_machine_and_cgroup_counts() {
         let reading = |at_ms: u64, busy, all, used_us: Option<u64>| Reading {
             at: Timestamp::from_ns(at_ms * 1_000_000),
-            machine: MachineTime { busy, all },
+            machine: Some(MachineTime { busy, all }),
             group: used_us.map(|used_us| GroupTime { used_us, quota: (50_000, 100_000) }),
         };
         let before = reading(1000, 10, 100, Some(7));
@@ -129,12 +135,18 @@ mod tests {
         ] {
             assert_eq!(used_permille(before, after), expected, "{after:?}");
         }
+        // Of a hidden one, nothing counts.
+        let hidden = |at_ms, used_us| Reading { machine: None, ..reading(at_ms, 0, 0, used_us) };
+        assert_eq!(used_permille(hidden(1000, Some(7)), hidden(1100, Some(40_007))), Some(800));
+        assert_eq!(used_permille(hidden(1000, None), hidden(1100, None)), None);
     }
 
     #[test]
     fn the_system_tells_its_times() {
         let at = Timestamp::from_ns;
-        assert!(read(at(1)).is_some_and(|reading| reading.machine.all > 0));
+        let stat = fs::read_to_string("/proc/stat").unwrap();
+        assert!(read(at(1), &stat).machine.is_some_and(|machine| machine.all > 0));
+        assert_eq!(read(at(1), "").machine, None);
         assert_eq!(CpuSampler::default().sample(at(1)), None);
     }
 }

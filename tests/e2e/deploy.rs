@@ -86,6 +86,10 @@ fn the_unit_runs_what_is_there() {
     for (key, value) in [("DynamicUser", "yes"), ("CapabilityBoundingSet", ""), ("ProtectSystem", "strict")] {
         assert_eq!(service[key], value);
     }
+    // Without the times of the CPU, and with a check whose exit code systemd does not look at, options have no effect.
+    assert!(["ProcSubset", "ExecStartPre"].iter().all(|key| !service.contains_key(*key)));
+    let recipe = std::fs::read_to_string("docs/recipes/read-the-access-log.md").unwrap();
+    assert!(recipe.contains(&format!("\"/var/log/{}/access.log\"", service["LogsDirectory"])));
     let socket = &unit("weir.socket")["Socket"];
     assert!(config.fixed.listen.iter().any(|address| address.to_string() == socket["ListenStream"]));
 }

@@ -196,8 +196,7 @@ impl Gate {
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let part = |limit: &Limit| Some(known.get(&limit.name)?.rate.follow(limit.adapt?));
         let policy = policy.adapted(|_, limit| part(limit)).unwrap_or(policy);
-        let mut states = Vec::with_capacity(policy.limits().len());
-        let mut remotes = Vec::with_capacity(policy.limits().len());
+        let (mut states, mut remotes) = (Vec::new(), Vec::new());
         for (limit, overrides) in policy.limits().iter().zip(&overrides) {
             let new = || {
                 self.state(&limit.name, Table::new(&limit.allowed.usual, limit.max_keys, limit.on_full), Arc::default())

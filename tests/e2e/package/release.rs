@@ -111,6 +111,7 @@ fn a_release_has_all_files_and_they_run() {
     let unpacked = dist.join(format!("weir-{version}-linux-{}", architecture()));
     assert!(unpacked.join("man/weir.1.gz").exists() && unpacked.join("completions/bash").exists());
     serve(&unpacked.join("weir"), &unpacked.join("config/weir.toml"));
+    run(Command::new(unpacked.join("weir")).arg("check").arg(unpacked.join("config/sellers.toml")));
 
     let layout = dist.join("layout");
     std::fs::create_dir(&layout).unwrap();
