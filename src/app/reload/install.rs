@@ -25,7 +25,9 @@ pub(in crate::app) fn install(
 ) -> RunningConfig {
     metrics.overrides_left_out.set(i64::try_from(config.run_time.rejected_count).unwrap_or(i64::MAX));
     let fetched: HashSet<&str> = config.policy.fetched_keys().map(|(identity, _)| identity).collect();
-    fetched.iter().for_each(|identity| metrics.jwks.expose(identity));
+    for identity in &fetched {
+        metrics.jwks.expose(identity);
+    }
     for (identity, _) in before.into_iter().flat_map(|before| before.live.policy.fetched_keys()) {
         if !fetched.contains(identity) {
             metrics.jwks.remove(identity);
