@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::check::Checked;
+use super::explain::peek;
 use super::named_charge::UNITS_MAX;
 use super::standing::Standing;
 use super::state::LimitState;
@@ -88,10 +89,13 @@ impl Account {
     /// The client's standing with the limit now, for requests of this cost.
     pub(super) fn standing(&self, cost: u64) -> Option<Standing<'_>> {
         let Self { ref state, key, .. } = *self;
-        let now = state.clock.now();
+        let (remote, now) = (state.remote.load_full(), state.clock.now());
         self.in_force(|rule| {
-            let charge = Charge::new(&state.table, key, rule, cost, true, ());
-            Standing::new(&state.name, &charge, &state.table.peek(key, rule, 0, now), now)
+            let mut charge = Charge::new(&state.table, key, rule, 0, true, ());
+            charge.set_remote(remote.as_ref());
+            let decision = peek(&charge, now);
+            charge.cost = cost;
+            Standing::new(&state.name, &charge, &decision, now)
         })
     }
 

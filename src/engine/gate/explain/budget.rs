@@ -7,6 +7,7 @@ use crate::engine::gate::queue::wait::UNKNOWN_NS;
 use crate::engine::gate::state::{Gate, Live};
 use crate::engine::limit::{Algorithm, Decision, Retry};
 use crate::engine::policy::{Facts, Principal, Strategy, Unit, Variant, WrittenRule};
+use crate::engine::store::Charge;
 
 /// The budget that a limit would charge.
 #[derive(Clone, Debug)]
@@ -119,7 +120,7 @@ pub(in crate::engine::gate) fn budget_of<'l>(
     }
 }
 /// The decision about a charge now, by its store or without it.
-pub(in crate::engine::gate) fn peek(charge: &Check<'_>, now: Timestamp) -> Decision {
+pub(in crate::engine::gate) fn peek<C>(charge: &Charge<'_, C>, now: Timestamp) -> Decision {
     remote::unavailable(charge).map_or_else(|| charge.peek(now), |why| charge.peek_fallback(why, now))
 }
 

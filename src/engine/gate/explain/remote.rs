@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::base::time::Timestamp;
 use crate::engine::gate::check::Check;
+use crate::engine::store::Charge;
 use crate::engine::store::backend::{OnFailure, Unavailable};
 
 /// The decision about a key of a remote limit.
@@ -37,10 +38,10 @@ pub(super) fn explain(check: &Check<'_>, now: Timestamp) -> Option<RemoteExplana
     })
 }
 
-/// Why the store of the limit of `check` does not decide now; `None` if it does, or no store has the limit.
-pub(super) fn unavailable(check: &Check<'_>) -> Option<Unavailable> {
-    let remote = check.remote()?;
-    match remote.store.server(&remote.name, check.key) {
+/// Why the store of the limit of `charge` does not decide now; `None` if it does, or no store has the limit.
+pub(super) fn unavailable<C>(charge: &Charge<'_, C>) -> Option<Unavailable> {
+    let remote = charge.remote()?;
+    match remote.store.server(&remote.name, charge.key) {
         Some(server) => server.unavailable,
         None => Some(Unavailable::Down),
     }

@@ -298,27 +298,41 @@ async fn an_answer_that_does_not_count_gives_its_units_back_to_the_standing() {
     }
 }
 
-/// After a settlement, the headers show the limit that is the tightest then, whether it is settled or not.
+/// After a settlement, the headers show the limit that is the tightest then, whether it is settled or not, and whether a
+/// lease, a store or a share of it decides.
 #[tokio::test(start_paused = true)]
 async fn a_settlement_shows_the_tightest_limit() {
-    let gate = new_gate();
-    let by = Some(SettleBy::Header(HeaderName::from_static("x-cost")));
-    let requests = Limit { after: None, cost: Cost::Units(1), ..settled(None, None) };
-    let limits = [
-        Limit { cost: Cost::Units(600), ..settled(None, by) },
-        Limit { name: "requests".into(), allowed: limit("l", 1, "1h", 5, OnLimit::Reject).allowed, ..requests },
+    let rows = [
+        ("5", "cost=1", None, 5),
+        ("5", "lease=1,3", None, 5),
+        ("5", "redis=1", None, 5),
+        ("10", "lease=2,3", Some(Unavailable::Cold), 10),
+        ("10", "redis=2", Some(Unavailable::Down), 10),
     ];
-    let live = install(gate, limits, CAPS);
-    for requests in (0..5).rev() {
-        let Step::Pass(mut pass) = ask(gate, live, &headers(&[])) else { panic!("there is room") };
-        pass.charged.commit(true);
-        let mut bill = pass.charged.bill().unwrap();
-        let fields: FieldBuf = [("x-cost", "5")].into_iter().collect();
-        let standing = bill.answered((200, fields.fields()), time::instant_now()).unwrap();
-        assert_eq!((standing.limit, standing.burst, standing.remaining), ("requests", 5, requests));
-        bill.end(0, None, None);
+    for (burst, sharing, trouble, capacity) in rows {
+        let gate = new_gate();
+        let redis = FakeRedis::new(gate.clock);
+        redis.set(trouble, Duration::ZERO);
+        let by = Some(SettleBy::Header(HeaderName::from_static("x-cost")));
+        let requests = parse_limit(&["requests", "1", "1h", burst, "reject", sharing]);
+        let limits = [
+            Limit { cost: Cost::Units(600), ..settled(None, by) },
+            Limit { matches: Match::default(), key: Vec::new(), ..requests },
+        ];
+        let live = install_with(gate, limits, CAPS, &[redis.store(OnFailure::Split)]);
+        let fields = headers(&[]);
+        for requests in (0..5).rev() {
+            let mut pass = super::answer(ask(gate, live, &fields), &redis, &fields).await.ok().unwrap();
+            pass.charged.commit(true);
+            let mut bill = pass.charged.bill().unwrap();
+            let fields: FieldBuf = [("x-cost", "5")].into_iter().collect();
+            let standing = bill.answered((200, fields.fields()), time::instant_now()).unwrap();
+            let shown = (standing.limit, standing.burst, standing.remaining);
+            assert_eq!(shown, ("requests", capacity, requests), "{sharing}, {trouble:?}");
+            bill.end(0, None, None);
+        }
+        assert!(super::answer(ask(gate, live, &fields), &redis, &fields).await.is_err());
     }
-    assert!(matches!(ask(gate, live, &headers(&[])), Step::Refuse(_)));
 }
 
 /// A unit of a concurrency limit is given back at the end of the response, or when the answer does not count.

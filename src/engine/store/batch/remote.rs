@@ -84,11 +84,11 @@ impl<'t, C> Charge<'t, C> {
         }
     }
 
-    /// The decision that [`Batch::fall_back`] would make. Borrowed units are spent first.
+    /// The decision that [`Batch::fall_back`] would make. Borrowed units, if there are any, are spent first.
     pub fn peek_fallback(&self, why: Unavailable, now: Timestamp) -> Decision {
         let Charge { table, key, rule, cost, .. } = *self;
         let Some(remote) = self.remote else { return self.peek(now) };
-        if remote.lease.is_some() && cost <= table.unspent(key, now) {
+        if remote.lease.is_some() && cost.max(1) <= table.unspent(key, now) {
             return self.peek_mirror(now);
         }
         let denied = match remote.on_failure(why) {
