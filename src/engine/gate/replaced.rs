@@ -2,9 +2,18 @@
 //!
 //! Both have the same queues, so that waiting requests keep their turns.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::state::LimitState;
+
+/// The state in place of an old one.
+#[derive(Debug)]
+pub(super) struct Successor {
+    state: Weak<LimitState>,
+    /// The same state, for the first waiting request; `None` if it was gone by then. Without such requests the old state,
+    /// which a tunnel may keep for days, does not keep the other one.
+    kept: OnceLock<Option<Arc<LimitState>>>,
+}
 
 impl LimitState {
     /// This new state in place of `old`: another algorithm begins anew, but for bans and waiting requests.
@@ -14,16 +23,19 @@ impl LimitState {
         self
     }
 
-    /// Leads requests that wait on this state to `next`. Without them this state, which a tunnel may keep for days, does not
-    /// keep the other one.
+    /// Leads requests that wait on this state to `next`: also those that are still decided by the limits before a reload.
     pub(super) fn lead_to(&self, next: &Arc<Self>) {
-        if !self.queues.is_empty() || !self.delays.is_empty() {
-            let _ = self.replaced_by.set(Arc::clone(next)); // once only
-        }
+        let next = Successor { state: Arc::downgrade(next), kept: OnceLock::new() };
+        let _ = self.replaced_by.set(next); // once only
     }
 
-    /// The state by which requests that wait on this one are decided now.
+    /// The state by which requests that wait on this one are decided now. It has no limit once the limit is gone.
     pub(super) fn current(self: &Arc<Self>) -> &Arc<Self> {
-        self.replaced_by.get().map_or(self, Self::current)
+        let Some(next) = self.replaced_by.get() else { return self };
+        if let Some(next) = next.kept.get_or_init(|| next.state.upgrade()) {
+            return next.current();
+        }
+        self.newest.store(None);
+        self
     }
 }

@@ -17,6 +17,7 @@ use super::queue::jitter::Jitter;
 use super::queue::locked::LockedQueues;
 use super::rate_adaptation::RateAdaptation;
 use super::refusal_log::RefusalLog;
+use super::replaced::Successor;
 use super::streamed::Streamed;
 use super::top_keys::{RefusedKeys, RefusedNetworks};
 use crate::base::telemetry::{LimitMetrics, Metrics};
@@ -131,7 +132,7 @@ pub struct LimitState {
     /// The limit of the newest policy, for waiting requests; none once the limit is gone.
     pub(super) newest: ArcSwapOption<Newest>,
     /// The state that has replaced this one, because the limit has another algorithm, for waiting requests.
-    pub(super) replaced_by: OnceLock<Arc<LimitState>>,
+    pub(super) replaced_by: OnceLock<Successor>,
     /// The store that has the state, according to the last policy that has the limit. The table is its mirror.
     pub(super) remote: ArcSwapOption<RemoteLimit>,
     /// Whether the state persists when the process ends, according to the last policy that has the limit.

@@ -246,13 +246,16 @@ impl Told {
 /// - `priorities MIN_SHARE`: `x-priority` names the priority
 /// - `caps REQUESTS BYTES`: bounds on waiting requests; a head has 100 bytes
 /// - `AT limit ...`, `AT without NAME`: a reload
-/// - `AT ask NAME LIMIT=KEY... [x-plan=NAME] [undo=AFTER]`: with `undo` the pass is dropped uncommitted, AFTER it came
+/// - `AT ask NAME LIMIT=KEY... [x-plan=NAME] [undo=AFTER] [late]`: with `undo` the pass is dropped uncommitted, AFTER it came;
+///   with `late` the request came before the last reload, and is decided by the limits before it
 /// - `AT check NAME LIMIT=KEY[*UNITS]... [plan=NAME]`: charges without a request; the answer has the units that remain
 /// - `AT leave NAME` · `AT close` · `AT return`: units of leases that have ended go back
 /// - `> AT NAME pass` · `> AT NAME CAUSE RETRY`: the answers; a request that leaves gets none.
 struct Script {
     gate: &'static Gate,
     live: &'static Live,
+    /// What was in force before.
+    before: &'static Live,
     start: Timestamp,
     limits: BTreeMap<String, Limit>,
     priorities: Option<Priorities>,
@@ -280,9 +283,11 @@ fn lines(rows: &str) -> impl Iterator<Item = &str> {
 async fn run(rows: &str) -> HashMap<String, Told> {
     let gate = new_gate();
     let redis = FakeRedis::new(gate.clock);
+    let live = install(gate, [], CAPS);
     let mut script = Script {
         gate,
-        live: install(gate, [], CAPS),
+        live,
+        before: live,
         start: gate.clock.now(),
         limits: BTreeMap::new(),
         priorities: None,
@@ -385,7 +390,7 @@ impl Script {
         let policy = policy(self.limits.values().cloned().collect(), Vec::new());
         let policy = policy.with_priorities(self.priorities.clone(), None);
         let live = self.gate.install_with(policy, self.caps, Arc::new(TokenCache::new(10)), &stores);
-        self.live = Box::leak(Box::new(live));
+        self.before = std::mem::replace(&mut self.live, Box::leak(Box::new(live)));
     }
 
     /// A row about the store.
@@ -463,7 +468,8 @@ impl Script {
         let undo_after = words.iter().find_map(|word| word.strip_prefix("undo=")).map(ns);
         let words: Vec<&str> = words.iter().copied().filter(|word| !word.starts_with("undo=")).collect();
         let fields = headers(&words);
-        let step = ask(self.gate, self.live, &fields);
+        let live = if words.contains(&"late") { self.before } else { self.live };
+        let step = ask(self.gate, live, &fields);
         let (gate, start, told, name) = (self.gate, self.start, Arc::clone(&self.told), who.to_owned());
         let tell = move |answer: Result<Pass<'static>, Refusal<'static>>| {
             told.lock().unwrap().insert(name, Told::new(gate.clock.now().ns_since(start), &answer));

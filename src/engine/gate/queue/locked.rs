@@ -226,6 +226,7 @@ impl LockedQueues {
     }
 
     /// Whether there are no requests and no empty queues.
+    #[cfg(test)]
     pub(in crate::engine::gate) fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::Acquire) == 0 && self.lock().is_empty()
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::redis::NoStore;
-use super::{CAPS, ask, check, headers, install, new_gate, parse_limit};
+use super::{CAPS, ask, check, headers, install, new_gate, parse_limit, policy};
 use crate::engine::gate::Step;
 use crate::engine::policy::client_ip::Prefixes;
 
@@ -570,6 +570,47 @@ async fn a_reload_applies_to_waiters() {
         ",
     )
     .await;
+}
+
+/// A reload that gives a limit another algorithm also applies to requests that it overtakes: they come before it, and are
+/// decided after it.
+#[tokio::test(start_paused = true)]
+async fn a_reload_applies_to_requests_that_it_overtakes() {
+    // further rows, and the instants at which r3 and r4 pass, which are decided at 200 ms
+    let rows = [
+        ("", ["1100ms", "2100ms"]),
+        ("500ms limit a 1 1h 1 hold=forever", ["500ms", "3600490ms"]),
+        ("500ms without a", ["500ms", "500ms"]),
+    ];
+    for (then, [r3, r4]) in rows {
+        check(&format!(
+            "
+            limit a 1 1h 1 hold=forever
+            0s    ask r1 a=k
+            100ms limit a 1 1s 1 and=100/1h hold=forever
+            100ms ask r2 a=k
+            200ms ask r3 a=k late
+            200ms ask r4 a=k late
+            {then}
+            > 0s    r1 pass
+            > 100ms r2 pass
+            > {r3}  r3 pass
+            > {r4}  r4 pass
+            "
+        ))
+        .await;
+    }
+    // The state of the other algorithm has been forgotten meanwhile, with its limit.
+    let gate = new_gate();
+    let a = |algorithm: &str| parse_limit(&["a", "1", "1h", "1", algorithm, "hold=forever"]);
+    let live = install(gate, [a("cost=1")], CAPS);
+    let Step::Pass(mut first) = ask(gate, live, &headers(&["a=k"])) else { panic!("the burst is 1") };
+    first.charged.commit(true);
+    drop(gate.install(policy(vec![a("and=100/1h")], Vec::new()), CAPS, 10));
+    install(gate, [], CAPS);
+    gate.sweep();
+    let Step::Wait(waiting) = ask(gate, live, &headers(&["a=k"])) else { panic!("the earlier limit admits it") };
+    assert!(timeout(Duration::from_secs(1), waiting.wait(&NoStore)).await.unwrap().is_ok());
 }
 
 #[tokio::test(start_paused = true)]
