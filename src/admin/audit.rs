@@ -7,20 +7,26 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::task::spawn_blocking;
+use tokio::time::Instant;
 
 use super::access::{Access, Operator};
 use super::times::rfc3339;
 use crate::base::telemetry::{is_fifo, open_to_append};
-use crate::base::time::Timestamp;
+use crate::base::time::{Timestamp, instant_now};
 use crate::base::visible::visible;
 
 /// Most bytes that [`last_lines`] reads.
 const LAST_BYTES_MAX: u64 = 128 * 1024;
+
+/// For so long lines wait for the reader of a full FIFO.
+const READER_WAIT: Duration = Duration::from_secs(1);
 
 /// The kinds of changes.
 pub(super) const ACTIONS: [&str; 16] = [
@@ -145,6 +151,10 @@ struct OpenFile {
     file: File,
     /// The device and the number of the file.
     id: (u64, u64),
+    /// Whether the last line was written only in part.
+    is_cut: bool,
+    /// Whether nobody has read a full FIFO for [`READER_WAIT`].
+    is_stuck: bool,
 }
 
 impl AuditFile {
@@ -154,7 +164,7 @@ impl AuditFile {
         let found = fs::metadata(path).ok().map(|found| id_of(&found));
         let known = open.take().filter(|known| known.path == *path && Some(known.id) == found);
         let mut known = known.map_or_else(|| OpenFile::open(path), Ok)?;
-        let written = known.file.write_all(lines);
+        let written = known.append(lines);
         // Closing a full FIFO would lose its lines.
         if written.as_ref().map_or_else(|error| error.kind() == ErrorKind::WouldBlock, |()| true) {
             *open = Some(known);
@@ -166,15 +176,47 @@ impl AuditFile {
 impl OpenFile {
     /// Opens the file at `path`. Only its owner can read a file that this creates.
     fn open(path: &Path) -> io::Result<Self> {
-        let mut file = open_to_append(path, 0o600)?;
-        // No operator waits for the reader of a FIFO.
+        let file = open_to_append(path, 0o600)?;
+        // No operator waits long for the reader of a FIFO.
         fcntl_setfl(&file, OFlags::APPEND | OFlags::NONBLOCK)?;
         let metadata = file.metadata()?;
-        if is_cut(path, metadata.len()) {
-            file.write_all(b"\n")?;
+        let (is_cut, id) = (is_cut(path, metadata.len()), id_of(&metadata));
+        Ok(Self { path: path.to_owned(), file, id, is_cut, is_stuck: false })
+    }
+
+    /// Appends whole lines. Waits for the reader of a full FIFO, unless it was waited for in vain before.
+    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        let until = instant_now() + READER_WAIT;
+        if self.is_cut {
+            self.write(b"\n", until)?;
         }
-        let id = id_of(&metadata);
-        Ok(Self { path: path.to_owned(), file, id })
+        self.write(lines, until)
+    }
+
+    fn write(&mut self, mut rest: &[u8], until: Instant) -> io::Result<()> {
+        while !rest.is_empty() {
+            match self.file.write(rest) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    let (done, left) = rest.split_at(count.min(rest.len()));
+                    (self.is_cut, self.is_stuck) = (!done.ends_with(b"\n"), false);
+                    rest = left;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let left = until.saturating_duration_since(instant_now());
+                    if self.is_stuck || left.is_zero() {
+                        self.is_stuck = true;
+                        return Err(error);
+                    }
+                    let timeout = Timespec::try_from(left).ok();
+                    // A signal ends the wait, and the next write finds out.
+                    let _ = poll(&mut [PollFd::new(&self.file, PollFlags::OUT)], timeout.as_ref());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -191,7 +233,20 @@ fn id_of(metadata: &Metadata) -> (u64, u64) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::Command;
+    use std::thread;
+
+    use tempfile::TempDir;
+
     use super::*;
+
+    /// A FIFO in `folder`.
+    fn fifo(folder: &TempDir) -> PathBuf {
+        let path = folder.path().join("fifo");
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        path
+    }
 
     #[test]
     fn the_last_lines_are_whole() {
@@ -223,8 +278,7 @@ mod tests {
     #[test]
     fn a_fifo_keeps_lines_for_a_later_reader() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("fifo");
-        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let path = fifo(&folder);
         let file = AuditFile::default();
         file.append(&path, b"1\n").unwrap();
         assert_eq!(last_lines(&path).unwrap_err().to_string(), "it is a FIFO");
@@ -233,6 +287,40 @@ mod tests {
         let mut first = [0; 2];
         File::open(&path).unwrap().read_exact(&mut first).unwrap();
         assert_eq!(first, *b"1\n");
+    }
+
+    #[test]
+    fn a_fifo_takes_more_than_fits_as_it_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = fifo(&folder);
+        let file = AuditFile::default();
+        file.append(&path, b"first\n").unwrap();
+        let reader = File::open(&path).unwrap();
+        let reader = thread::spawn(move || {
+            let lines = BufReader::new(reader).lines().map(Result::unwrap);
+            lines.take_while(|line| line != "last").collect::<Vec<_>>()
+        });
+        let lines: Vec<_> = (0..1024).map(|number| format!("{number:0>1000}")).collect();
+        file.append(&path, (lines.join("\n") + "\n").as_bytes()).unwrap();
+        file.append(&path, b"last\n").unwrap();
+        assert_eq!(reader.join().unwrap(), [&["first".to_owned()], &*lines].concat());
+    }
+
+    #[test]
+    fn a_line_that_a_fifo_cuts_ends_before_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = fifo(&folder);
+        let file = AuditFile::default();
+        let long = "x".repeat(1024 * 1024) + "\n";
+        for _ in 0..2 {
+            assert_eq!(file.append(&path, long.as_bytes()).unwrap_err().kind(), ErrorKind::WouldBlock);
+        }
+        let mut reader = BufReader::new(File::open(&path).unwrap());
+        reader.read_exact(&mut [0; 10_000]).unwrap();
+        file.append(&path, b"last\n").unwrap();
+        let mut lines = reader.lines().map(Result::unwrap);
+        assert!(lines.next().is_some_and(|cut| cut.bytes().all(|byte| byte == b'x')));
+        assert!(lines.next().is_some_and(|line| line == "last"));
     }
 
     #[test]
