@@ -83,6 +83,7 @@ pub use change::{Change, Changed, Outcome, Overrides};
 pub use edits::record_ended;
 pub use endpoint_orders::end_orders;
 pub use explain::{BudgetBody, ExplanationBody, LimitBody, QuestionBody, RouteBody};
+pub(crate) use guard::is_kind;
 pub use history::keep_history;
 pub use keys::{KeyBody, LimitedBody, LimitedPage};
 pub use page::{key_parts, mode, on_limit, requests, rule};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Args;
 use http::uri::Authority;
-use http::{HeaderValue, Request, StatusCode, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -20,6 +20,7 @@ use tokio::runtime::Builder;
 use tokio::signal::ctrl_c;
 use tokio::time::timeout;
 
+use crate::admin::is_kind;
 use crate::app::exchange::{self, Streamed, exchange};
 use crate::app::remote::TlsFiles;
 use crate::transport::net::Protocol;
@@ -68,9 +69,33 @@ impl AdminAddress {
     }
 }
 
+/// The body of a success in the media type that Weir sends.
+///
+/// # Errors
+/// The refusal, or that another service answers, as a message for the user.
+pub(super) fn body_of<'a>(place: &AdminAddress, answer: &'a Response<Bytes>, kind: &str) -> Result<&'a [u8], String> {
+    if !answer.status().is_success() {
+        return Err(refusal(place, answer));
+    }
+    let sent = answer.headers().get(header::CONTENT_TYPE).and_then(|sent| sent.to_str().ok());
+    if sent.is_some_and(|sent| is_kind(sent, kind)) { Ok(answer.body()) } else { Err(not_of_weir(place, answer)) }
+}
+
+/// The JSON of a success. The errors are those of [`body_of`].
+pub(super) fn json_of(place: &AdminAddress, answer: &Response<Bytes>) -> Result<Value, String> {
+    serde_json::from_slice(body_of(place, answer, "application/json")?).map_err(|_| not_of_weir(place, answer))
+}
+
+/// The message about a success of another service.
+pub(super) fn not_of_weir(place: &AdminAddress, answer: &Response<Bytes>) -> String {
+    let status = answer.status();
+    format!("{place} answers {status}, but not as Weir does; `--admin` names the admin listener of Weir")
+}
+
 /// The message about an answer that is no success.
-pub(super) fn refusal(place: &AdminAddress, status: StatusCode, answer: &Value) -> String {
-    let detail = answer.get("detail").and_then(Value::as_str).map(|detail| format!(": {detail}"));
+pub(super) fn refusal(place: &AdminAddress, answer: &Response<Bytes>) -> String {
+    let (status, body) = (answer.status(), serde_json::from_slice::<Value>(answer.body()).unwrap_or_default());
+    let detail = body.get("detail").and_then(Value::as_str).map(|detail| format!(": {detail}"));
     let help = match status {
         StatusCode::UNAUTHORIZED => "; name the file with the token by `--token-file`, or set `WEIR_ADMIN_TOKEN`",
         _ => "",
@@ -155,7 +180,7 @@ pub(super) fn ask(
     head: http::request::Builder,
     body: Vec<u8>,
     at_most: Duration,
-) -> ClientResult<(StatusCode, Bytes)> {
+) -> ClientResult<Response<Bytes>> {
     let (request, tls) = prepare(place, credentials, head.body(Full::from(body))?)?;
     let answered = async {
         let stream = connect(place, tls).await?;
@@ -163,8 +188,7 @@ pub(super) fn ask(
     };
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let answered: Result<ClientResult<_>, _> = runtime.block_on(async { timeout(at_most, answered).await });
-    let response = answered.map_err(|_| format!("{place} does not answer in time"))??;
-    Ok((response.status(), response.into_body()))
+    answered.map_err(|_| format!("{place} does not answer in time"))?
 }
 
 /// Sends a GET for `target`, and gives each piece of the stream that answers it to `take`, until `take` breaks, the

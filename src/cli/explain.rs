@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use http::{Request, header};
 
-use super::ask::{AdminAddress, Credentials, ask, refusal};
+use super::ask::{AdminAddress, Credentials, ask, json_of};
 use super::output::{Exit, complain, failed, invalid, say, unusable};
 use super::source::{RemoteArgs, address};
 use crate::admin::{
@@ -125,14 +125,12 @@ fn explain_refusal(id: &str, asked: &ExplainArgs) -> Exit {
     let admin = asked.admin.clone().map_or_else(AdminAddress::of_environment, Ok).map_err(failed)?;
     let query = form_urlencoded::Serializer::new(String::new()).append_pair("id", id).finish();
     let head = Request::get(format!("/v1/refusals?{query}"));
-    let (status, body) = ask(&admin, &asked.credentials, head, Vec::new(), AT_MOST).map_err(failed)?;
-    if !status.is_success() {
-        return Err(failed(refusal(&admin, status, &serde_json::from_slice(&body).unwrap_or_default())));
-    }
+    let answer = ask(&admin, &asked.credentials, head, Vec::new(), AT_MOST).map_err(failed)?;
+    let found = json_of(&admin, &answer).map_err(failed)?;
     if asked.json {
-        return say(&String::from_utf8_lossy(&body).trim_end());
+        return say(&String::from_utf8_lossy(answer.body()).trim_end());
     }
-    let found = serde_json::from_slice::<RefusalsBody>(&body).map_err(failed)?;
+    let found = serde_json::from_value::<RefusalsBody>(found).map_err(failed)?;
     let refusals: Vec<_> = found.refusals.iter().map(refusal_in_words).collect();
     say(&format_args!("refusal {id}\n{}", refusals.join("\n")))
 }
@@ -185,11 +183,8 @@ fn by_config(
 
 fn ask_running(admin: &AdminAddress, credentials: &Credentials, question: &QuestionBody) -> Explained {
     let head = Request::post("/v1/explain").header(header::CONTENT_TYPE, "application/json");
-    let (status, body) = ask(admin, credentials, head, serde_json::to_vec(question)?, AT_MOST)?;
-    if status.is_success() {
-        return Ok(serde_json::from_slice(&body)?);
-    }
-    Err(refusal(admin, status, &serde_json::from_slice(&body).unwrap_or_default()).into())
+    let answer = ask(admin, credentials, head, serde_json::to_vec(question)?, AT_MOST)?;
+    Ok(serde_json::from_value(json_of(admin, &answer)?)?)
 }
 
 fn in_words(explained: &ExplanationBody) -> String {

@@ -577,3 +577,41 @@ fn healthcheck_asks_the_admin_listener() {
     weir: ADDRESS does not answer: Connection refused (os error 111); `--admin` or `WEIR_ADMIN` names another admin listener
     "#);
 }
+
+/// A command that another service answers with a success has failed.
+#[test]
+fn an_answer_of_another_service_is_a_failure() {
+    let folder = folder();
+    let of_json = |body: &str| format!("200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{body}");
+    let html = "200 OK\r\ncontent-type: text/html\r\ncontent-length: 2\r\n\r\n{}".to_owned();
+    for answer in [html, of_json("{["), "204 No Content\r\n\r\n".to_owned()] {
+        let other = Upstream::saying(&format!("HTTP/1.1 {answer}"));
+        let address = other.address().to_string();
+        for command in [
+            &["bans", "add", "--address", "203.0.113.7", "--forever"][..],
+            &["bans", "lift", "a", "1"],
+            &["overrides", "set", "a", "1", "5/min"],
+            &["plans", "remove", "a", "1"],
+            &["keys", "reset", "a", "1"],
+            &["upstreams", "drain", "a", "127.0.0.1:1"],
+            &["config", "check", "valid.toml"],
+            &["config", "diff"],
+            &["config", "reload"],
+            &["config", "rollback"],
+            &["apikeys", "list"],
+            &["explain"],
+        ] {
+            let said = transcript(folder.path(), &[command, &["--admin", &address]].concat());
+            let (_, said) = said.split_once('\n').unwrap();
+            let status = if answer.starts_with("204") { "204 No Content" } else { "200 OK" };
+            let expected = format!(
+                "exit code 1\n-- stderr\nweir: {address} answers {status}, but not as Weir does; `--admin` names the admin \
+                 listener of Weir"
+            );
+            assert_eq!(said, expected, "{command:?}");
+        }
+    }
+    let json = Upstream::saying(&format!("HTTP/1.1 {}", of_json("{}")));
+    let said = transcript(folder.path(), &["config", "show", "--toml", "--admin", &json.address().to_string()]);
+    assert!(said.contains("exit code 1\n") && said.contains("not as Weir does"), "{said}");
+}

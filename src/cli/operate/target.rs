@@ -11,7 +11,7 @@ use http::{Method, Request, StatusCode, header};
 use serde_json::Value;
 
 use crate::app::exchange::Streamed;
-use crate::cli::ask::{AdminAddress, Credentials, ask, follow, refusal};
+use crate::cli::ask::{AdminAddress, Credentials, ask, body_of, follow, json_of, refusal};
 use crate::cli::output::{Exit, fail, failed, invalid, say};
 use crate::config::{self, Origin};
 use crate::transport::net::ListenAddress;
@@ -104,25 +104,19 @@ impl Target {
             None => (head, Vec::new()),
             Some((kind, body)) => (head.header(header::CONTENT_TYPE, kind), body),
         };
-        let (status, body) = ask(&admin, &self.credentials, head, body, AT_MOST).map_err(failed)?;
-        let answer = serde_json::from_slice::<Value>(&body).unwrap_or_default();
-        if !status.is_success() {
-            return Err(failed(refusal(&admin, status, &answer)));
-        }
+        let answer = ask(&admin, &self.credentials, head, body, AT_MOST).map_err(failed)?;
+        let answer = json_of(&admin, &answer).map_err(failed)?;
         let said = if self.wants_json() { say(&format_args!("{answer:#}")) } else { say(&show(&answer)) };
         said?;
         Ok(code(&answer))
     }
 
-    /// Prints the text that answers a GET for `path`.
-    pub(super) fn print(self, path: &'static str) -> Exit {
+    /// Prints the text of the media type `kind` that answers a GET for `path`.
+    pub(super) fn print(self, path: &'static str, kind: &str) -> Exit {
         let admin = self.address()?;
         let answered = ask(&admin, &self.credentials, Request::get(path), Vec::new(), AT_MOST);
-        let (status, body) = answered.map_err(failed)?;
-        if !status.is_success() {
-            return Err(failed(refusal(&admin, status, &serde_json::from_slice(&body).unwrap_or_default())));
-        }
-        say(&String::from_utf8_lossy(&body).trim_end())
+        let answer = answered.map_err(failed)?;
+        say(&String::from_utf8_lossy(body_of(&admin, &answer, kind).map_err(failed)?).trim_end())
     }
 
     /// The JSON that answers a GET for `path` at `admin`; `None` if the path does not exist.
@@ -131,12 +125,8 @@ impl Target {
     /// The problem as a message for the user.
     pub(super) fn get(&self, admin: &AdminAddress, path: &str) -> Result<Option<Value>, String> {
         let answered = ask(admin, &self.credentials, Request::get(path), Vec::new(), AT_MOST);
-        let (status, body) = answered.map_err(|error| error.to_string())?;
-        if status == StatusCode::NOT_FOUND {
-            return Ok(None);
-        }
-        let answer = serde_json::from_slice::<Value>(&body).unwrap_or_default();
-        if status.is_success() { Ok(Some(answer)) } else { Err(refusal(admin, status, &answer)) }
+        let answer = answered.map_err(|error| error.to_string())?;
+        if answer.status() == StatusCode::NOT_FOUND { Ok(None) } else { json_of(admin, &answer).map(Some) }
     }
 
     /// Whether the answer is to be JSON.
@@ -151,10 +141,7 @@ impl Target {
         match follow(&admin, &self.credentials, target, take).map_err(failed)? {
             Streamed::Stopped => Ok(ExitCode::SUCCESS),
             Streamed::Ended => Err(failed(format_args!("{admin} has ended the stream"))),
-            Streamed::Refused(answer) => {
-                let body = serde_json::from_slice(answer.body()).unwrap_or_default();
-                Err(failed(refusal(&admin, answer.status(), &body)))
-            }
+            Streamed::Refused(answer) => Err(failed(refusal(&admin, &answer))),
         }
     }
 
