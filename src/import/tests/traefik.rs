@@ -102,3 +102,32 @@ fn zeros_are_those_of_traefik() {
         assert!(imported.is_exact() && imported.config.contains(written), "{limit}: {}", imported.config);
     }
 }
+
+/// A limit of requests in flight cannot be at arrival, as others before the last one are.
+#[test]
+fn requests_in_flight_may_be_limited_first() {
+    let text = "http:
+  routers: { a: { rule: PathPrefix(`/`), middlewares: [flight, limit], service: s } }
+  middlewares: { flight: { inFlightReq: { amount: 10 } }, limit: { rateLimit: { average: 5 } } }
+  services: { s: { loadBalancer: { servers: [{ url: 'http://127.0.0.1:9000' }] } } }
+";
+    check(
+        "traefik",
+        text,
+        r#"[upstream]
+        url = "http://127.0.0.1:9000"
+        [[limit]]
+        name = "a-inFlightReq"
+        key = ["host"]
+        algorithm = "concurrency"
+        max = 10
+        [[limit]]
+        name = "a-rateLimit"
+        key = ["ip"]
+        rate = "5/s"
+        burst = 1
+        on_limit = "hold"
+        hold = { max_wait = "100ms" }"#,
+        "",
+    );
+}

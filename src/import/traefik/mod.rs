@@ -255,8 +255,10 @@ fn limits_of(
     let last = limits.len().saturating_sub(1);
     let mut written = Vec::new();
     for (index, limit) in limits.into_iter().enumerate() {
+        // A concurrency limit is never at arrival: a request that a later limit refuses gives its place back.
+        let at_arrival = index < last && limit.rule.iter().all(|(option, _)| *option != "max");
         for (matches, except_paths) in regions(all, own, draft) {
-            written.push(Limit { at_arrival: index < last, matches, except_paths, ..limit.clone() });
+            written.push(Limit { at_arrival, matches, except_paths, ..limit.clone() });
         }
     }
     written
