@@ -24,7 +24,7 @@ pub(super) struct ImportArgs {
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// The file for the API keys of Kong's consumers: only digests, as `weir apikeys` writes them. Without keys
-    /// it is not written.
+    /// it is not written. A mere name is that of a file beside the configuration.
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
 }
@@ -33,7 +33,7 @@ pub(super) fn import(args: &ImportArgs) -> Exit {
     let Some(format) = FORMATS.into_iter().find(|format| format.name == args.format) else {
         return Err(fail(&format_args!("there is no format `{}`", args.format)));
     };
-    let imported = import::import(format, &args.file).map_err(failed)?;
+    let imported = import::import(format, &args.file, args.keys.as_deref()).map_err(failed)?;
     match &args.keys {
         _ if imported.api_keys.is_empty() => {}
         Some(file) => api_keys::create(file, &imported.api_keys, system_now()).map_err(failed)?,

@@ -15,9 +15,6 @@ const FILES_MAX: usize = 1000;
 /// The most characters of an original line in a comment or in the report.
 const SHOWN_CHARS_MAX: usize = 160;
 
-/// The file of API keys in a configuration.
-pub(super) const KEYS_FILE: &str = "keys.toml";
-
 /// A line of an original file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SourceLine {
@@ -58,8 +55,10 @@ pub(super) struct Draft {
     lines: Vec<Vec<String>>,
     blocks: Vec<Block>,
     findings: BTreeSet<(SourceLine, Kind, String)>,
-    /// Owners of API keys, for a file beside the configuration.
+    /// Owners of API keys, for a file of their own.
     pub(super) api_keys: Vec<KeyOwner>,
+    /// The name of this file in the configuration, if the user has named it.
+    pub(super) keys_file: Option<PathBuf>,
 }
 
 impl Draft {
@@ -107,6 +106,11 @@ impl Draft {
         lines.and_then(|lines| lines.get(place.line.wrapping_sub(1))).map_or("", String::as_str)
     }
 
+    /// The file of API keys in the configuration.
+    pub(super) fn keys_file(&self) -> &Path {
+        self.keys_file.as_deref().unwrap_or(Path::new("keys.toml"))
+    }
+
     pub(super) fn push(&mut self, block: Block) {
         self.blocks.push(block);
     }
@@ -129,7 +133,7 @@ impl Draft {
         loop {
             self.complete();
             let (config, lines) = self.render(format);
-            let Err(problems) = config::compile_with_empty(&config, "weir.toml", Path::new(KEYS_FILE)) else {
+            let Err(problems) = config::compile_with_empty(&config, "weir.toml", self.keys_file()) else {
                 let findings = self.report();
                 return Ok(Imported { config, findings, api_keys: self.api_keys });
             };

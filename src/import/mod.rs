@@ -26,7 +26,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use report::{Finding, ImportError, Imported, Kind};
 
@@ -52,14 +52,22 @@ pub const FORMATS: [Format; 8] = [
     Format { name: "traefik", translate: traefik::translate },
 ];
 
-/// Translates the configuration in `file` and the files that it includes.
+/// Translates the configuration in `file` and the files that it includes. The result names the file of API keys `keys`,
+/// by default `keys.toml`.
 ///
 /// # Errors
 /// The file cannot be read, or is not of this format.
-pub fn import(format: Format, file: &Path) -> Result<Imported, ImportError> {
+pub fn import(format: Format, file: &Path, keys: Option<&Path>) -> Result<Imported, ImportError> {
     let mut draft = Draft::default();
     draft.read(file).map_err(|error| ImportError(format!("{}: {error}", file.display())))?;
+    draft.keys_file = keys.map(name_in_config);
     translate(format, file, draft)
+}
+
+/// A file as a configuration in any folder can name it: a mere name is that of a file beside it.
+fn name_in_config(file: &Path) -> PathBuf {
+    let is_name = file.parent().is_none_or(|folder| folder.as_os_str().is_empty());
+    if is_name { file.to_owned() } else { std::path::absolute(file).unwrap_or_else(|_| file.to_owned()) }
 }
 
 /// Translates the first file of the draft, whose path is `file`.

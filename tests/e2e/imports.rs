@@ -14,7 +14,8 @@ use crate::support::{Client, Front, Upstream, Weir, poll, poll_for};
 /// Runs `weir import`.
 fn import(format: &str, file: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(["import", format]).arg(file).arg("--keys").arg(file.with_file_name("keys.toml")).output().unwrap()
+    command.args(["import", format]).arg(file).args(["--keys", "of-kong.toml"]);
+    command.current_dir(file.parent().unwrap()).output().unwrap()
 }
 
 /// Starts Weir with the imported configuration, on ports of its own.

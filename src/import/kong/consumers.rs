@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::plugins::{IDENTITY, Plugin, reference};
 use crate::base::time::Timestamp;
 use crate::engine::policy::api_keys::{ApiKey, KeyOwner, digest_of, is_adoptable, is_name};
-use crate::import::draft::{Block, Draft, KEYS_FILE, SourceLine, quoted};
+use crate::import::draft::{Block, Draft, SourceLine, quoted};
 use crate::import::yaml::Node;
 
 /// The field of keys unless `key-auth` names others.
@@ -67,7 +67,7 @@ impl Consumers {
         names.dedup();
         let field = names.first().map_or(KEY_FIELD, String::as_str);
         let forwards = !configs.iter().any(|config| config.is_true("hide_credentials"));
-        let (field_text, file) = (quoted(field), quoted(KEYS_FILE));
+        let (field_text, file) = (quoted(field), quoted(&draft.keys_file().to_string_lossy()));
         let keys = format!("{{ header = {field_text}, file = {file}, forward = {forwards} }}");
         for plugin in plugins {
             let config = plugin.node.get("config");

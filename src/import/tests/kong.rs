@@ -1,6 +1,9 @@
 //! Kong.
 
+use std::path::Path;
+
 use super::{check, import};
+use crate::import::name_in_config;
 
 pub(super) const EXAMPLE: &str = r#"_format_version: "3.0"
 services:
@@ -234,4 +237,18 @@ plugins:
         rate = ["100/min"]"#,
         "",
     );
+}
+
+/// The configuration may get another folder than the one of the command.
+#[test]
+fn a_file_of_keys_in_a_folder_is_named_as_absolute() {
+    let here = std::env::current_dir().unwrap();
+    for (file, wanted) in [
+        ("own.toml", Path::new("own.toml").to_owned()),
+        ("/etc/weir/own.toml", Path::new("/etc/weir/own.toml").to_owned()),
+        ("of/own.toml", here.join("of/own.toml")),
+        ("./own.toml", here.join("own.toml")),
+    ] {
+        assert_eq!(name_in_config(Path::new(file)), wanted);
+    }
 }

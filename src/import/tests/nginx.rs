@@ -363,7 +363,7 @@ fn files_are_included_beside_the_first() {
     write("sites/b.conf", "\nserver { limit_conn c 5; location / { proxy_pass http://127.0.0.1:9000; } }\n");
     write("sites/off", "nonsense");
     let format = crate::import::FORMATS.into_iter().find(|format| format.name == "nginx").unwrap();
-    let imported = crate::import::import(format, &folder.path().join("nginx.conf")).unwrap();
+    let imported = crate::import::import(format, &folder.path().join("nginx.conf"), None).unwrap();
     assert!(
         imported.config.contains("max = 5\n") && imported.config.contains("b.conf:2: server"),
         "{}",
@@ -401,7 +401,7 @@ fn wildcards_of_includes_are_followed_or_noted() {
         ("?-limit.conf", "", false),
     ] {
         write("nginx.conf", &format!("include conf.d/{pattern};\nlimit_conn_zone $host zone=z:1m; limit_conn z 5;"));
-        let imported = crate::import::import(format, &folder.path().join("nginx.conf")).unwrap();
+        let imported = crate::import::import(format, &folder.path().join("nginx.conf"), None).unwrap();
         let has = |zone: &char| imported.config.contains(&format!("name = \"{zone}\"\n"));
         assert_eq!(('a'..='e').filter(has).collect::<String>(), zones, "{pattern}");
         let is_noted = imported.findings.iter().any(|finding| finding.to_string().contains("nginx.conf:1: left out"));
