@@ -20,9 +20,12 @@ use crate::engine::gate::{
     RuleSource, Verdict,
 };
 use crate::engine::limit::Algorithm;
-use crate::engine::policy::{Mode, Policy, Stage, Strategy, Unit, WrittenRule};
+use crate::engine::policy::{Mismatch, Mode, Policy, Stage, Strategy, Unit, WrittenRule};
 use crate::engine::store::backend::OnFailure;
 use crate::transport::respond::{LocalReply, ProblemKind};
+
+/// The end of the reason of a limit that reads the bodies of requests.
+pub const NEEDS_BODY: &str = "it depends on the body, which this question does not have";
 
 /// The body of a request: a request to explain.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -260,12 +263,13 @@ impl RouteBody {
 
 impl LimitBody {
     fn of(explained: LimitExplanation<'_>) -> Self {
-        let reason = reason(&explained);
+        let mut reason = reason(&explained);
         let LimitExplanation { limit, mode, mismatches, budget, adapted, .. } = explained;
-        let stage = match limit.stage {
-            Stage::Arrival => "arrival",
-            Stage::Identified => "identified",
-        };
+        let stage = if limit.stage == Stage::Arrival { "arrival" } else { "identified" };
+        let is_open = limit.read_bytes().is_some() && mismatches.iter().all(|why| matches!(why, Mismatch::Body(_)));
+        if is_open {
+            reason = format!("{}; {NEEDS_BODY}", if mismatches.is_empty() { &reason } else { "may apply" });
+        }
         Self {
             limit: limit.name.to_string(),
             stage: stage.to_owned(),
@@ -276,6 +280,11 @@ impl LimitBody {
             why_not: mismatches.iter().map(ToString::to_string).collect(),
             budget: budget.map(BudgetBody::of),
         }
+    }
+
+    /// Whether the body, which a question does not have, may change what the limit decides.
+    pub fn needs_body(&self) -> bool {
+        self.reason.ends_with(NEEDS_BODY)
     }
 }
 

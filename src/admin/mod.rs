@@ -82,7 +82,7 @@ pub use bans::{BanBody, BansBody};
 pub use change::{Change, Changed, Outcome, Overrides};
 pub use edits::record_ended;
 pub use endpoint_orders::end_orders;
-pub use explain::{BudgetBody, ExplanationBody, LimitBody, QuestionBody, RouteBody};
+pub use explain::{BudgetBody, ExplanationBody, LimitBody, NEEDS_BODY, QuestionBody, RouteBody};
 pub(crate) use guard::is_kind;
 pub use history::keep_history;
 pub use keys::{KeyBody, LimitedBody, LimitedPage};

@@ -14,8 +14,8 @@ use super::ask::{AdminAddress, Credentials, ask, json_of};
 use super::output::{Exit, complain, failed, invalid, say, unusable};
 use super::source::{RemoteArgs, address};
 use crate::admin::{
-    BudgetBody, ExplanationBody, LimitBody, QuestionBody, RefusalBody, RefusalsBody, RouteBody, parse_rfc3339,
-    units_in_words,
+    BudgetBody, ExplanationBody, LimitBody, NEEDS_BODY, QuestionBody, RefusalBody, RefusalsBody, RouteBody,
+    parse_rfc3339, units_in_words,
 };
 use crate::app;
 use crate::app::remote::{self, ConfigAddress, RemoteOptions};
@@ -219,28 +219,33 @@ fn route_in_words(RouteBody { number, paths, upstream }: &RouteBody) -> Option<S
 fn limit_in_words(explained: &LimitBody) -> Vec<String> {
     let LimitBody { limit, stage, mode, reason, adapted, why_not, budget, .. } = explained;
     let head = format!("limit {limit} ({stage}, {mode})");
+    if !why_not.is_empty() && explained.needs_body() {
+        return vec![format!("{head} {reason}")];
+    }
     if !why_not.is_empty() {
         return vec![format!("{head} does not apply: {}", why_not.join("; "))];
     }
     let Some(budget) = budget else {
         return vec![format!("{head} applies, but the request does not get so far")];
     };
+    let open = if explained.needs_body() { format!("; {NEEDS_BODY}") } else { String::new() };
     let BudgetBody { key, rule, from, cost, admits, remaining, debt, reset_after_ms, retry_after_ms, .. } = budget;
     let BudgetBody { waiting, decided_by, mirror_age_ms, unit, .. } = budget;
     let units = |units: &u64| units_in_words(*units, unit.as_deref());
     let key: Vec<String> = key.iter().map(|(part, text)| format!("{part} = {text}")).collect();
     let key = if key.is_empty() { "one for all".to_owned() } else { key.join(", ") };
     let Some(rule) = rule else {
-        return vec![format!("{head} applies"), format!("  key: {key}"), format!("  rule: none, by {from}")];
+        return vec![format!("{head} applies{open}"), format!("  key: {key}"), format!("  rule: none, by {from}")];
     };
     let mut says = vec![format!("{}; remaining {}", if *admits { "admits" } else { "refuses" }, units(remaining))];
     says.extend((*debt > 0).then(|| format!("debt {}", units(debt))));
     says.extend(reset_after_ms.map(|ms| format!("reset after {}", duration(ms))));
     says.extend(retry_after_ms.map(|ms| format!("retry after {}", duration(ms))));
     says.extend((*waiting > 0).then(|| format!("waiting {waiting}")));
-    says.extend(reason.strip_prefix("refuses: ").filter(|why| why.contains("is banned")).map(str::to_owned));
+    let why = reason.strip_prefix("refuses: ").and_then(|why| why.split("; ").next());
+    says.extend(why.filter(|why| why.contains("is banned")).map(str::to_owned));
     let mut lines = vec![
-        format!("{head} applies"),
+        format!("{head} applies{open}"),
         format!("  key: {key}"),
         format!("  rule: {rule}, by {from}; cost {}", units(cost)),
     ];

@@ -105,6 +105,50 @@ fn by_a_file_everything_is_unspent() {
     "#);
 }
 
+/// A question has no body: the answer leaves open what limits that read it decide.
+#[test]
+fn what_the_body_decides_is_left_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = "[upstream]\nurl = 'http://127.0.0.1:9'\n\
+        [[limit]]\nname = 'large'\nmatch = { path = '/v1/{*rest}', json = { '/model' = 'large' } }\nkey = []\nrate = '1/s'\n\
+        [[limit]]\nname = 'models'\nkey = ['json:/model']\nrate = '1/s'\n\
+        [[limit]]\nname = 'tokens'\nkey = []\nrate = '9/s'\ncost = { json = '/max_tokens', default = 3, max = 9 }\n\
+        [[limit]]\nname = 'all'\nkey = []\nrate = '2/s'\n";
+    std::fs::write(folder.path().join("weir.toml"), limits).unwrap();
+    let (code, said) = explain(folder.path(), &["--config", "weir.toml", "--method", "POST", "--path", "/v1/chat"]);
+    let (_, said) = said.split_once('\n').unwrap();
+    assert_eq!(code, Some(0), "{said}");
+    insta::assert_snapshot!(said, @"
+    POST localhost/v1/chat from 127.0.0.1
+    limit large (identified, enforce) may apply; it depends on the body, which this question does not have
+    limit models (identified, enforce) applies; it depends on the body, which this question does not have
+      key: json:/model = (none)
+      rule: 1/s, token bucket, by limit; cost 1
+      admits; remaining 0, reset after 1s
+    limit tokens (identified, enforce) applies; it depends on the body, which this question does not have
+      key: one for all
+      rule: 9/s, token bucket, by limit; cost 3
+      admits; remaining 6, reset after 334ms
+    limit all (identified, enforce) applies
+      key: one for all
+      rule: 2/s, token bucket, by limit; cost 1
+      admits; remaining 1, reset after 500ms
+    decision: admitted: no limit refuses it; remaining 0
+    ");
+    let (_, said) = explain(folder.path(), &["--config", "weir.toml", "--json"]);
+    let told: Value = serde_json::from_str(&said[..=said.rfind('}').unwrap()]).unwrap();
+    let limits = told["limits"].as_array().unwrap();
+    let reasons: Vec<_> = limits.iter().map(|limit| limit["reason"].as_str().unwrap()).collect();
+    let open = "it depends on the body, which this question does not have";
+    let wanted = [
+        "does not apply".to_owned(),
+        format!("admits: the request takes 1, and 0 remain; {open}"),
+        format!("admits: the request takes 3, and 6 remain; {open}"),
+        "admits: the request takes 1, and 1 remain".to_owned(),
+    ];
+    assert_eq!(reasons, wanted);
+}
+
 #[test]
 fn a_running_weir_says_what_is_so_and_charges_nothing() {
     let upstream = Upstream::start();
@@ -222,6 +266,7 @@ fn what_goes_wrong_has_an_exit_code() {
         (&["--config", "weir.toml", "--header", "x"], 2, "name: value"),
         (&["--config", "weir.toml", "--ip", "here"], 2, "--ip"),
         (&["--config", "weir.toml", "--path", "/a%2Fb"], 1, "weir: path: "),
+        (&["--config", "weir.toml", "--method", "post"], 1, "weir: method: has lower-case letters"),
         (&["--admin", &url, "--path", "/a%2Fb"], 1, "400 Bad Request: path: "),
         (&["--config", "weir.toml", "--plan", "nope"], 1, "weir: plan: there is no plan `nope`"),
         (

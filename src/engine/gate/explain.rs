@@ -156,6 +156,9 @@ impl Gate {
     ) -> Result<Explanation<'l>, QuestionError> {
         let wrong = |what: &str, why: &dyn fmt::Display| QuestionError(format!("{what}: {why}"));
         let method = Method::from_bytes(question.method.as_bytes()).map_err(|error| wrong("method", &error))?;
+        if method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
+            return Err(wrong("method", &"has lower-case letters: such a request is answered with 400"));
+        }
         let (path, query) = match question.path.split_once('?') {
             Some((path, query)) => (path, Some(escaped_query(query))),
             None => (&*question.path, None),

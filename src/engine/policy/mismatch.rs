@@ -31,7 +31,7 @@ pub enum Mismatch {
     Host,
     /// The condition for this header is not met.
     Header(HeaderName),
-    /// The condition for this member of the body is not met.
+    /// The condition for this member of the body is not met, as without a body.
     Body(Pointer),
     /// The limit does not list a network of the client.
     Client,
@@ -52,7 +52,7 @@ impl fmt::Display for Mismatch {
             Self::Method => f.write_str("match.method does not have this method"),
             Self::Host => f.write_str("match.host does not have this host"),
             Self::Header(name) => write!(f, "match.header: {name} does not have the required value"),
-            Self::Body(pointer) => write!(f, "match.json: {pointer} does not have the required value"),
+            Self::Body(pointer) => write!(f, "match.json: {pointer} is unknown without the body"),
             Self::Client => f.write_str("match.ip does not have the client"),
             Self::Except(net) => write!(f, "except.ip has the client in {net}"),
             Self::ExceptPath(pattern) => write!(f, "except.path has {pattern}"),
@@ -177,7 +177,7 @@ mod tests {
         match.header: x-a does not have the required value
         match.path_regex does not match this path
         l applies
-        match.json: /a does not have the required value
+        match.json: /a is unknown without the body
         "#);
     }
 
