@@ -16,9 +16,16 @@ pub(super) const INVALID_CONFIGURATION: u8 = 3;
 /// The exit code of a command. The error is the exit code of a failure whose message is written.
 pub(super) type Exit = Result<ExitCode, ExitCode>;
 
+/// Writes text to standard output that some reader must get.
+pub(super) fn deliver(text: &dyn Display) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", visible(&text.to_string()))?;
+    out.flush()
+}
+
 /// Writes the result to standard output.
 pub(super) fn say(text: &dyn Display) -> Exit {
-    match writeln!(io::stdout(), "{}", visible(&text.to_string())) {
+    match deliver(text) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         // The reader needs no more, as in `weir explain ... | head -1`.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),

@@ -476,6 +476,21 @@ fn who_does_not_listen_breaks_nothing() {
     let full = || Stdio::from(std::fs::File::options().write(true).open("/dev/full").unwrap());
     assert_eq!([code("valid.toml", gone), code("broken.toml", gone)], [Some(0), Some(3)]);
     assert_eq!([code("valid.toml", full), code("broken.toml", full)], [Some(1), Some(3)]);
+    // A new key is shown once, so the owner must get it, or the operator its id.
+    for (edit, nobody) in [("new", gone as fn() -> Stdio), ("rotate", gone), ("rotate", full)] {
+        let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let weir = weir.args(["apikeys", edit, "--file", "keys.toml", "--name", "ACME"]).current_dir(folder.path());
+        let output = weir.stdout(nobody()).stderr(Stdio::piped()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{edit}: {said}");
+        let (_, id) = said.split_once("was not printed; `revoke --id ").unwrap();
+        let revoke = ["apikeys", "revoke", "--file", "keys.toml", "--name", "ACME", "--id", &id[..8]];
+        let listed = transcript(folder.path(), &["apikeys", "list", "--file", "keys.toml"]);
+        assert!(listed.rfind(&id[..8]) == listed.rfind("\"id\": \"").map(|at| at + 7), "{listed}");
+        if edit == "rotate" {
+            assert!(transcript(folder.path(), &revoke).contains("exit code 0\n"), "{said}");
+        }
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::admin::{ApiKeyOwnerBody, OVERLAP_DEFAULT, rfc3339};
 use crate::app::remote::ConfigAddress;
 use crate::base::time::system_now;
 use crate::cli::ask::{AdminAddress, Credentials};
-use crate::cli::output::{Exit, complain, fail, failed, say};
+use crate::cli::output::{Exit, complain, deliver, fail, failed, say};
 use crate::cli::source::ConfigArg;
 use crate::cli::table::table;
 use crate::config::api_keys;
@@ -175,7 +175,11 @@ fn edit(place: KeyFileArgs, edit: &KeyEdit) -> Exit {
     let old = after.as_ref().and_then(|owner| owner.keys.iter().rev().nth(1)?.end());
     let until = old.map_or_else(String::new, |until| format!("; the old key is valid until {}", rfc3339(until)));
     complain(&format_args!("weir: `{name}` has a new API key in {file}, which is not shown again{until}"), 0);
-    say(&secret)
+    let Err(error) = deliver(&secret) else { return Ok(ExitCode::SUCCESS) };
+    let id = after.and_then(|owner| Some(owner.keys.last()?.id())).unwrap_or_default();
+    Err(fail(&format_args!(
+        "standard output: {error}; the key is in the file, but was not printed; `revoke --id {id}` revokes it"
+    )))
 }
 
 fn list(place: KeyFileArgs, wants_json: bool) -> Exit {
