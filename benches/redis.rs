@@ -159,7 +159,7 @@ async fn is_decided(worker: &dyn Connections, rule: &Algorithm) -> bool {
         rule,
         units: Units::exactly(1),
         handling: Handling::Enforce,
-        is_doubted: false,
+        asked_again_until: None,
     };
     worker.decide(&[charge]).await.outcomes[0].is_ok()
 }

@@ -150,16 +150,19 @@ struct Group<'t> {
     questions: SmallVec<[RemoteCharge<'t>; 2]>,
 }
 
-/// The open charges by store.
+/// The open charges by store. Their request waits since `waits_since`, if it does.
 fn groups<'t, 'l: 't, C: Checked<'l>>(
     batch: &Batch<'t, C>,
     open: Opens<'t>,
+    waits_since: Option<Instant>,
     now: Timestamp,
 ) -> SmallVec<[Group<'t>; 1]> {
     let mut groups: SmallVec<[Group<'t>; 1]> = SmallVec::new();
     for open in open {
         let Some(charge) = batch.charges().get(open.index) else { continue };
-        let (store, question) = (&open.remote.store, question(charge, open.call.as_ref(), now));
+        let store = &open.remote.store;
+        let until = waits_since.unwrap_or_else(instant_now) + store.timeout();
+        let question = question(charge, open.call.as_ref(), until, now);
         match groups.iter_mut().find(|group| group.store.is(store)) {
             Some(group) => {
                 group.open.push(open);
@@ -181,7 +184,7 @@ async fn ask_stores<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     clock: Clock,
 ) {
     let queried_at = clock.now();
-    let groups = groups(batch, open, queried_at);
+    let groups = groups(batch, open, waits_since, queried_at);
     let (mut open, asked): (SmallVec<[_; 1]>, SmallVec<[_; 1]>) =
         groups.into_iter().map(|Group { store, open, questions }| (open, (store, questions))).unzip();
     // At once, so that what a store has charged is given back if the request ends before another store answers.
@@ -220,17 +223,18 @@ async fn decide<D: Decider>(
     answers.unwrap_or_else(|_| Answers { is_admitted: true, outcomes: questions.iter().map(none).collect() })
 }
 
-/// What a store is asked about `charge` at `now`.
+/// What a store is asked about `charge` at `now`. The request waits for it until `until`.
 fn question<'t, 'l: 't, C: Checked<'l>>(
     charge: &Charge<'t, C>,
     call: Option<&Call<Borrowed>>,
+    until: Instant,
     now: Timestamp,
 ) -> RemoteCharge<'t> {
     let (limit, state) = (charge.check.limit(), charge.check.state());
     let handling = if charge.enforced { Handling::Enforce } else { unenforced(limit, charge.check.mode()) };
     let units = call.map_or(Units::exactly(charge.cost), Call::units);
-    let is_doubted = charge.table().is_doubted(charge.key, now);
-    RemoteCharge { limit: &state.name, key: charge.key, rule: charge.rule, units, handling, is_doubted }
+    let asked_again_until = charge.table().is_doubted(charge.key, now).then_some(until);
+    RemoteCharge { limit: &state.name, key: charge.key, rule: charge.rule, units, handling, asked_again_until }
 }
 
 /// What follows from a denial by a limit that does not deny the request.

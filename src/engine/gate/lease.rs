@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::check::Checked;
 use super::state::{LimitState, Live};
-use crate::base::time::Timestamp;
+use crate::base::time::{Timestamp, instant_now};
 use crate::engine::limit::{Algorithm, Key, LeaseUnits};
 use crate::engine::store::backend::{Answers, Handling, RemoteCharge};
 use crate::engine::store::{Batch, Borrowed, Call, Charge, InFlight, RemoteLimit, RemoteStore, Supply};
@@ -64,9 +64,11 @@ impl Refill {
 
     /// The question to the store.
     pub fn charge(&self) -> RemoteCharge<'_> {
-        let Self { remote, key, rule, call, .. } = self;
+        let Self { state, remote, key, rule, call, queried_at } = self;
         let (units, handling) = (call.units(), Handling::Enforce);
-        RemoteCharge { limit: &remote.name, key: *key, rule, units, handling, is_doubted: false }
+        let is_doubted = state.table.is_doubted(*key, *queried_at);
+        let asked_again_until = is_doubted.then(|| instant_now() + remote.store.timeout());
+        RemoteCharge { limit: &remote.name, key: *key, rule, units, handling, asked_again_until }
     }
 
     /// Completes the call with the answer to [`Refill::charge`].

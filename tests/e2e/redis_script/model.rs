@@ -44,7 +44,7 @@ impl Limit {
             rule: &self.rule,
             units,
             handling: self.handling,
-            is_doubted: false,
+            asked_again_until: None,
         }
     }
 

@@ -41,7 +41,7 @@ pub fn charge(rule: &Algorithm, cost: u64) -> RemoteCharge<'_> {
         rule,
         units: Units::exactly(cost),
         handling: Handling::Enforce,
-        is_doubted: false,
+        asked_again_until: None,
     }
 }
 

@@ -173,7 +173,7 @@ impl Lab {
 }
 
 pub fn charge<'a>(limit: &'a str, key: Key, rule: &'a Algorithm, cost: u64) -> RemoteCharge<'a> {
-    RemoteCharge { limit, key, rule, units: Units::exactly(cost), handling: Handling::Enforce, is_doubted: false }
+    RemoteCharge { limit, key, rule, units: Units::exactly(cost), handling: Handling::Enforce, asked_again_until: None }
 }
 
 /// Looks again and again, for states of servers that send no event.

@@ -3,6 +3,7 @@
 //! Not here: how a call is encoded, and how it reaches a server.
 
 use smallvec::SmallVec;
+use tokio::time::Instant;
 
 use super::failure::Failure;
 use super::receipt::RemoteReceipt;
@@ -23,8 +24,9 @@ pub struct RemoteCharge<'a> {
     pub units: Units,
     /// What follows if the limit does not admit the charge.
     pub handling: Handling,
-    /// Whether units came back to the key a moment ago, of which the store may not know yet.
-    pub is_doubted: bool,
+    /// Units came back to the key a moment ago, of which the store may not know yet. If it denies, it is asked again when it
+    /// knows of them, if that is in time.
+    pub asked_again_until: Option<Instant>,
 }
 
 /// The units that a charge asks for.

@@ -80,7 +80,8 @@ struct Waiting<R> {
     taken: usize,
     /// When idle settlements were forgotten last.
     swept: Timestamp,
-    /// Passes that have begun, and those that have ended. Each sends what is queued at its beginning.
+    /// Passes that have begun, and those that have ended. Each sends what is queued at its beginning. Those without a report
+    /// do not count.
     passes: (u64, u64),
 }
 
@@ -138,9 +139,9 @@ impl<R> Outbox<R> {
     /// Begins a pass: takes all reports that are not parked. The caller sends or parks them, and says so.
     pub(in crate::fleet::stores) fn take(&self) -> Vec<Report<R>> {
         let mut waiting = self.waiting();
-        waiting.passes.0 += 1;
         let reports = std::mem::take(&mut waiting.fresh);
         waiting.taken += reports.len();
+        waiting.passes.0 += u64::from(waiting.taken > 0);
         drop(waiting);
         reports.into_reports()
     }
@@ -153,16 +154,22 @@ impl<R> Outbox<R> {
         self.pass_ended.notify_waiters();
     }
 
-    /// Waits until what is queued or being sent now was sent, as far as its nodes answer.
-    pub(in crate::fleet::stores) async fn drained(&self) {
+    /// The number of passes with reports that have ended.
+    pub(in crate::fleet::stores) fn passes(&self) -> u64 {
+        self.waiting().passes.1
+    }
+
+    /// Waits until what is queued or being sent now was sent, as far as its nodes answer. Returns [`Self::passes`].
+    pub(in crate::fleet::stores) async fn drained(&self) -> u64 {
         let pass = {
             let Waiting { fresh, passes: (begun, _), .. } = &*self.waiting();
             begun + u64::from(fresh.len() > 0)
         };
         loop {
             let pass_ended = self.pass_ended.notified();
-            if self.waiting().passes.1 >= pass {
-                return;
+            let ended = self.passes();
+            if ended >= pass {
+                return ended;
             }
             pass_ended.await;
         }

@@ -74,17 +74,23 @@ impl<K: Driven> Worker<K> {
     }
 
     /// Makes the call of `group`. A store that denies units which came back a moment ago is asked once more when it knows of
-    /// them.
+    /// them, if there is time for that.
     async fn ask(&self, view: &ViewOf<K>, group: &Group<'_>) -> Answers {
-        let deadline = instant_now() + self.store.context.settings.timeout;
-        let answers = self.call(view, group, deadline).await;
-        if answers.is_admitted || !group.charges.iter().any(|charge| charge.is_doubted) {
+        let (outbox, timeout) = (&self.store.outbox, self.store.context.settings.timeout);
+        let (known, begun) = (outbox.passes(), instant_now());
+        let answers = self.call(view, group, begun + timeout).await;
+        let until = group.charges.iter().filter_map(|charge| charge.asked_again_until).min();
+        let Some(until) = until.filter(|_| !answers.is_admitted) else { return answers };
+        // A second call takes as long as the first.
+        let took = instant_now().saturating_duration_since(begun);
+        let drained = timeout_at(until.checked_sub(took).unwrap_or(begun), outbox.drained()).await;
+        if !drained.is_ok_and(|passes| passes > known) {
             return answers;
         }
-        if timeout_at(deadline, self.store.outbox.drained()).await.is_err() {
+        // The end at `until` comes before the timeout of the call, so it is no failure of the node.
+        let Ok(newer) = timeout_at(until, self.call(view, group, instant_now() + timeout)).await else {
             return answers;
-        }
-        let newer = self.call(view, group, deadline).await;
+        };
         let (answers, unused) =
             if newer.outcomes.iter().any(Result::is_err) { (answers, newer) } else { (newer, answers) };
         undo(&self.store, unused);
@@ -149,5 +155,185 @@ impl<K: Driven> Connections for Worker<K> {
 impl<K: Driven> fmt::Debug for Worker<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Worker").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::ops::Deref;
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::base::time::{Clock, Timestamp};
+    use crate::engine::limit::state::State as _;
+    use crate::engine::limit::{Algorithm, AnyState, Key, Quota, Rate};
+    use crate::engine::store::backend::{Handling, OnFailure, RemoteOutcome, RemoteReceipt, Units};
+    use crate::fleet::stores::driver::connect::ConnectError;
+    use crate::fleet::stores::driver::flush::flush;
+    use crate::fleet::stores::driver::health::{Generation, Health, StoreContext};
+    use crate::fleet::stores::driver::link::{Link, Opened, Server};
+    use crate::fleet::stores::driver::nodes::Nodes;
+    use crate::fleet::stores::driver::settings::NodeAddress;
+    use crate::fleet::stores::driver::store::{Answer, Ask, Correct, Joined, Kind, Reached, ReportOf, Watch, Work};
+
+    const TIMEOUT: Duration = Duration::from_millis(100);
+    /// The time that a report takes.
+    const REPORT: Duration = Duration::from_millis(40);
+
+    struct Denier(Health);
+
+    impl Deref for Denier {
+        type Target = Health;
+
+        fn deref(&self) -> &Health {
+            &self.0
+        }
+    }
+
+    impl Server for Denier {
+        type Connection = ();
+
+        fn address(&self) -> Option<NodeAddress> {
+            None
+        }
+
+        async fn open(&self) -> Result<Opened<()>, ConnectError> {
+            Ok(Opened { connection: (), driver: Box::pin(pending()) })
+        }
+
+        async fn answers(&self, (): &()) -> bool {
+            true
+        }
+    }
+
+    /// A store that denies everything, with the time that each of the next calls takes.
+    struct Denying(Mutex<Vec<Duration>>);
+
+    impl Kind for Denying {
+        type Node = Denier;
+        type Map = ();
+        type Refund = ();
+        type Session = ();
+
+        fn refund(&self, _: RemoteReceipt) -> Option<()> {
+            None
+        }
+    }
+
+    impl Ask for Denying {
+        async fn ask(
+            store: &Arc<Shared<Self>>,
+            _: &ViewOf<Self>,
+            link: &Arc<Link<Denier>>,
+            (): &(),
+            charges: &[RemoteCharge<'_>],
+            deadline: Instant,
+        ) -> Result<Answers, Unavailable> {
+            link.ready(deadline).await?;
+            let takes = store.0.lock().unwrap().pop().unwrap();
+            if timeout_at(deadline, sleep(takes)).await.is_err() {
+                link.node.failed(Failure::Timeout, "late");
+                return Err(Unavailable::Timeout);
+            }
+            link.node.succeeded();
+            let state = AnyState::fresh(charges[0].rule);
+            let denial = RemoteOutcome { admitted: 0, is_charged: false, is_outdated: false, state, receipt: None };
+            Ok(Answers { is_admitted: false, outcomes: smallvec![Ok(denial)] })
+        }
+    }
+
+    impl Watch for Denying {
+        fn look(_: &mut Reached<'_, Self>) -> impl Answer<Option<u64>> {
+            ready(Ok(None))
+        }
+
+        fn join(_: &mut Reached<'_, Self>, _: Option<u64>) -> impl Answer<Joined> {
+            pending()
+        }
+    }
+
+    impl Correct for Denying {
+        async fn send(
+            reached: &mut Reached<'_, Self>,
+            _: u64,
+            reports: impl FnOnce() -> Vec<ReportOf<Self>> + Send,
+        ) -> bool {
+            let reports = reports().len();
+            sleep(REPORT).await;
+            reached.store.outbox.sent(reports);
+            true
+        }
+    }
+
+    impl Work for Denying {}
+
+    /// Three requests at once are denied by calls of `first_ms`, a time after which units come back. A second call each takes
+    /// `second_ms`, if it is made. Returns the time until all are answered, and the second calls.
+    async fn denied([first_ms, second_ms]: [u64; 2], refund_ms: Option<u64>, until_ms: u64) -> (u64, usize) {
+        let context = StoreContext::of_test(OnFailure::Reject, TIMEOUT, Clock::start());
+        let node = Arc::new(Denier(Health::new(Arc::clone(&context), "node")));
+        let calls = [[second_ms; 3], [first_ms; 3]].concat().into_iter().map(Duration::from_millis);
+        let kind = Denying(Mutex::new(calls.collect()));
+        let nodes = Nodes { all: vec![Arc::clone(&node)], map: () };
+        let store = Shared::of_kind(kind, context, nodes);
+        node.warmed(Generation::of(1));
+        store.background.store(Some(View::new(store.nodes())));
+        let flushed = Arc::clone(&store);
+        tokio::spawn(async move { flush(&flushed).await });
+        // A node knows of what it heard before.
+        store.outbox.give_back((), Timestamp::ZERO);
+        store.outbox.drained().await;
+        let (worker, begun) = (Worker::new(Arc::clone(&store)), instant_now());
+        let rule = Algorithm::TokenBucket(Quota::new(Rate { count: 1, period_ns: 1_000_000_000 }, 1).unwrap());
+        let charge = RemoteCharge {
+            limit: "a",
+            key: Key { first: 1, second: 2 },
+            rule: &rule,
+            units: Units::exactly(1),
+            handling: Handling::Enforce,
+            asked_again_until: Some(begun + Duration::from_millis(until_ms)),
+        };
+        let refund = async {
+            if let Some(after_ms) = refund_ms {
+                sleep(Duration::from_millis(after_ms)).await;
+                store.outbox.give_back((), Timestamp::ZERO);
+            }
+        };
+        let charges = [charge];
+        let asks = async {
+            let answers = tokio::join!(worker.decide(&charges), worker.decide(&charges), worker.decide(&charges));
+            for Answers { is_admitted, outcomes } in [answers.0, answers.1, answers.2] {
+                assert!(!is_admitted && outcomes[0].is_ok(), "{outcomes:?}");
+            }
+            u64::try_from(begun.elapsed().as_millis()).unwrap()
+        };
+        let (took_ms, ()) = tokio::join!(asks, refund);
+        assert!(node.decides(), "the breaker is closed");
+        assert_eq!(store.context.errors[Failure::Timeout as usize].get(), 0);
+        let left = store.0.lock().unwrap().len();
+        (took_ms, 3 - left)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_denies_is_asked_again_in_time() {
+        // The times of both calls, when units come back, until when the store is asked again; the end, and second calls.
+        for (calls_ms, refund_ms, until_ms, expected) in [
+            ([40, 40], Some(0), 100, (82..85, 3)),
+            // The store knows of all units.
+            ([40, 40], None, 100, (40..42, 0)),
+            // It hears of them too late for another call.
+            ([40, 40], Some(30), 100, (60..63, 0)),
+            ([40, 40], Some(0), 70, (40..42, 0)),
+            // A call that has less than the timeout does not fail.
+            ([40, 80], Some(0), 100, (100..103, 3)),
+        ] {
+            let (took_ms, second_calls) = denied(calls_ms, refund_ms, until_ms).await;
+            let found = (expected.0.contains(&took_ms), second_calls);
+            assert_eq!(found, (true, expected.1), "{calls_ms:?} {refund_ms:?} {until_ms}: {took_ms} ms");
+        }
     }
 }

@@ -198,6 +198,6 @@ impl LateCharge {
 
     fn charge(&self) -> RemoteCharge<'_> {
         let Self { limit, key, rule, units, handling } = self;
-        RemoteCharge { limit, key: *key, rule, units: *units, handling: *handling, is_doubted: false }
+        RemoteCharge { limit, key: *key, rule, units: *units, handling: *handling, asked_again_until: None }
     }
 }

@@ -146,7 +146,7 @@ mod tests {
             rule,
             units: Units::exactly(1),
             handling: Handling::Enforce,
-            is_doubted: false,
+            asked_again_until: None,
         };
         let charges: Vec<_> = rules.iter().map(charge).collect();
         let now = Timestamp::from_ns(1_700_000_000_000_000_000);
