@@ -157,7 +157,7 @@ impl Strategy for LeaseFleet {
                     return self.give_back(node, (number, units as i64), world); // of a call that was given up
                 };
                 if is_exhausted {
-                    call.is_scarce(now);
+                    call.is_scarce(0, u64::MAX, now);
                 }
                 if units > 0 {
                     let expires = now.saturating_add_ns(LEASE_NS);

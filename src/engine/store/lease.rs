@@ -58,8 +58,9 @@ struct Lease<R> {
     demand: Demand,
     /// Dropped when the call in flight ends, after the reason if it failed; `None` if there is no call.
     call: Option<watch::Sender<Option<Unavailable>>>,
-    /// The store has no units before.
+    /// The store has no more than `in_store` units before.
     scarce_until: Timestamp,
+    in_store: u64,
 }
 
 /// Units that were borrowed by one call.
@@ -156,7 +157,13 @@ impl Demand {
 
 impl<R> Default for Lease<R> {
     fn default() -> Self {
-        Self { grants: SmallVec::new(), demand: Demand::default(), call: None, scarce_until: Timestamp::ZERO }
+        Self {
+            grants: SmallVec::new(),
+            demand: Demand::default(),
+            call: None,
+            scarce_until: Timestamp::ZERO,
+            in_store: 0,
+        }
     }
 }
 
@@ -171,7 +178,7 @@ impl<R> Lease<R> {
     fn spend(&mut self, cost: u64, units: LeaseUnits, now: Timestamp) -> Spend<R> {
         let at_hand = self.unspent(now);
         let Some(left) = at_hand.checked_sub(cost) else {
-            return match self.scarce_until.ns_since(now) {
+            return match self.scarce_ns(cost - at_hand, now) {
                 0 => Spend::Short,
                 scarce_ns => {
                     // It is as much in demand as what others spend elsewhere.
@@ -211,7 +218,12 @@ impl<R> Lease<R> {
 
     /// Whether a call should borrow more, if `left` units are at hand.
     fn are_few(&self, left: u64, units: LeaseUnits, now: Timestamp) -> bool {
-        left < self.amount(units) / 4 && self.call.is_none() && self.scarce_until <= now
+        left < self.amount(units) / 4 && self.call.is_none() && self.scarce_ns(1, now) == 0
+    }
+
+    /// Nanoseconds for which the store has less than `units`.
+    fn scarce_ns(&self, units: u64, now: Timestamp) -> u64 {
+        if units > self.in_store { self.scarce_until.ns_since(now) } else { 0 }
     }
 
     /// Units that a call borrows.
@@ -353,11 +365,12 @@ impl<R> Call<R> {
         Some(SpentUnits { taken: lease.take(cost, now), left })
     }
 
-    /// Notes that the store has no more units.
-    pub fn is_scarce(&self, now: Timestamp) {
+    /// Notes that the store has no more than `in_store` units, for `most_ns` nanoseconds at most.
+    pub fn is_scarce(&self, in_store: u64, most_ns: u64, now: Timestamp) {
         let mut lease = self.leases.keys.entry(self.key).or_default();
         let jitter_ns = mix(now.as_ns() ^ self.key.first) % SCARCE_JITTER_NS;
-        lease.scarce_until = now.saturating_add_ns(SCARCE_NS + jitter_ns);
+        lease.scarce_until = now.saturating_add_ns(most_ns.min(SCARCE_NS + jitter_ns));
+        lease.in_store = in_store;
     }
 }
 

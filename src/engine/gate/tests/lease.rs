@@ -173,6 +173,78 @@ async fn one_call_serves_all_requests_that_wait_for_it() {
     .await;
 }
 
+/// Units came back a moment before, so the mirror is in doubt. But the store knows of them when it denies.
+#[tokio::test(start_paused = true)]
+async fn a_denial_answers_all_requests_that_wait_for_it() {
+    // All units are taken elsewhere, or too few are left for a request.
+    for (options, taken) in [("lease=1,4", 10), ("lease=1,4 cost=4", 7)] {
+        let mut rows = format!(
+            "
+            limit a 1 1h 10 reject {options}
+            0ms    ask r1 a=k undo=1s
+            600ms  return
+            1001ms remain a=k 10
+            1001ms elsewhere a=k {taken}
+            1002ms calls 1
+            1002ms store slow=20ms
+            > 0ms r1 pass
+            "
+        );
+        for request in 0..20 {
+            let _ = write!(rows, "1010ms ask s{request} a=k\n> 1030ms s{request} Limit 3599971ms\n");
+        }
+        rows += "1031ms calls 1\n";
+        check(&rows).await;
+    }
+}
+
+/// Units that came back may not be in the answer to a question of the same time, so the store is asked again.
+#[tokio::test(start_paused = true)]
+async fn units_that_came_back_are_asked_for() {
+    check(
+        "
+        limit a 1 1h 10 reject lease=1,4
+        0ms    ask r1 a=k undo=1s
+        600ms  return
+        1001ms remain a=k 10
+        1001ms elsewhere a=k 9
+        1002ms calls 1
+        # takes the last unit that the store knows of
+        1010ms ask s1 a=k
+        1011ms ask s2 a=k
+        1012ms calls 2
+        1013ms ask s3 a=k
+        1014ms calls 0
+        > 0ms    r1 pass
+        > 1010ms s1 pass
+        > 1011ms s2 Limit 3599990ms
+        > 1013ms s3 Limit 3599988ms
+        ",
+    )
+    .await;
+    check(
+        "
+        limit a 1 1h 10 reject lease=1,4
+        0ms    ask r1 a=k undo=1s
+        1ms    ask r2 a=k undo=1024ms
+        600ms  return
+        1001ms remain a=k 9
+        1001ms elsewhere a=k 9
+        1002ms calls 1
+        1002ms store slow=20ms
+        # the unit of r2 comes back after the store has denied
+        1010ms ask s1 a=k
+        1031ms ask s2 a=k
+        1060ms calls 2
+        > 0ms    r1 pass
+        > 1ms    r2 pass
+        > 1030ms s1 Limit 3598970ms
+        > 1051ms s2 pass
+        ",
+    )
+    .await;
+}
+
 /// Only a request that finds no units waits for the store.
 #[tokio::test(start_paused = true)]
 async fn units_are_borrowed_while_others_are_spent() {

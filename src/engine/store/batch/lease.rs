@@ -9,7 +9,7 @@ use super::{Batch, Charge, Progress, Receipts};
 use crate::base::time::Timestamp;
 use crate::engine::limit::state::State as _;
 use crate::engine::limit::{Algorithm, Decision, Retry};
-use crate::engine::store::backend::RemoteOutcome;
+use crate::engine::store::backend::{REFUND_NS, RemoteOutcome};
 use crate::engine::store::lease::{Call, Grant, INTERVAL_NS, LEASE_NS, SpentUnits};
 use crate::engine::store::remote::Borrowed;
 use crate::engine::store::table::Receipt;
@@ -17,6 +17,7 @@ use crate::engine::store::table::Receipt;
 impl<C> Charge<'_, C> {
     /// Takes the units that `call` borrowed in the background by a question of `queried_at`.
     pub fn refill(&self, outcome: RemoteOutcome, call: &Call<Borrowed>, queried_at: Timestamp, now: Timestamp) {
+        self.note_scarcity(&outcome, call, outcome.admitted < call.least, queried_at, now);
         self.borrow(outcome, (call, 0), queried_at, now);
     }
 
@@ -30,16 +31,34 @@ impl<C> Charge<'_, C> {
         now: Timestamp,
     ) -> Option<SpentUnits<Borrowed>> {
         let RemoteOutcome { admitted, is_charged, state, receipt, .. } = outcome;
-        // Units that came back meanwhile may not be in the answer.
-        if state.peek(self.rule, 0, now).remaining == 0 && !self.table.is_doubted(self.key, now) {
-            call.is_scarce(now);
-        }
         self.table.hear(self.key, self.rule, state, queried_at);
         let (remote, receipt) = (self.remote?, receipt.filter(|_| is_charged)?);
         let expires = now.saturating_add_ns(lifetime_ns(self, now).max(1));
         let receipt = Arc::new(Borrowed::new(Arc::clone(remote), self.rule.clone(), receipt));
         self.table.note_borrowed(self.key, self.rule, admitted, remote.replicas, now);
         call.granted(Grant { units: admitted, expires, receipt }, cost, now)
+    }
+
+    /// Notes if the store has no more units, or has denied `call` because it has too few. Units that came back may not be in
+    /// the answer. But a store that denies was asked again when it knew of those from before the question.
+    fn note_scarcity(
+        &self,
+        outcome: &RemoteOutcome,
+        call: &Call<Borrowed>,
+        is_denied: bool,
+        queried_at: Timestamp,
+        now: Timestamp,
+    ) {
+        let known_at = if is_denied { queried_at.saturating_add_ns(REFUND_NS) } else { queried_at };
+        if self.table.is_doubted(self.key, known_at) {
+            return;
+        }
+        let peek = |cost| outcome.state.peek(self.rule, cost, now);
+        match (peek(0).remaining, peek(call.least).denied) {
+            (0, _) => call.is_scarce(0, u64::MAX, now),
+            (left, Some(Retry::AfterNs(retry_ns))) if is_denied => call.is_scarce(left, retry_ns, now),
+            _ => {}
+        }
     }
 
     /// Completes the charge at `index` of its batch, which took units of a lease.
@@ -95,6 +114,7 @@ impl<C> Batch<'_, C> {
         let Some(charge) = self.charges.get_mut(index) else { return };
         let (is_admitted, is_charged) = (outcome.admitted >= call.least, outcome.is_charged);
         let denial = decision(charge, is_admitted, is_charged, &outcome.state, now);
+        charge.note_scarcity(&outcome, call, charge.enforced && !is_admitted, queried_at, now);
         let spent = charge.borrow(outcome, (call, charge.cost), queried_at, now);
         if is_charged && is_admitted {
             return match spent {

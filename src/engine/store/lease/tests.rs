@@ -119,11 +119,21 @@ fn a_key_without_units_makes_no_call_for_a_while() {
     let leases = Arc::<Leases<u32>>::default();
     let call = borrow(&leases, 1, Some(10), 0);
     call.granted(grant(2, 0), 1, at(0));
-    call.is_scarce(at(0));
+    call.is_scarce(0, u64::MAX, at(0));
     drop(call);
     // ms, result of a request of one unit
     for (ms, result) in [(1, "spent 0"), (2, "denied for 71 ms"), (73, "denied for 0 ms"), (74, "borrow 10")] {
         assert_eq!(spend(&leases, 1, Some(10), ms), result, "{ms} ms");
+    }
+    // One unit is at hand, and three are in the store, which has more at 110 ms.
+    let call = borrow(&leases, 5, Some(10), 100);
+    call.granted(grant(1, 100), 0, at(100));
+    call.is_scarce(3, 10 * MS, at(100));
+    drop(call);
+    for (ms, cost, result) in
+        [(101, 5, "denied for 9 ms"), (101, 4, "borrow 10"), (102, 0, "spent 1, call 10"), (110, 5, "borrow 10")]
+    {
+        assert_eq!(spend(&leases, cost, Some(10), ms), result, "{ms} ms");
     }
 }
 
