@@ -127,6 +127,24 @@ async fn units_at_hand_need_no_question() {
     assert!(matches!(ask(gate, live, &fields), Step::Ask(_)), "more are to be borrowed");
 }
 
+/// Five units are at hand, and the store has nine.
+#[tokio::test(start_paused = true)]
+async fn borrowed_units_and_those_of_the_store_are_spent_together() {
+    check(
+        "
+        limit a 1 1h 24 reject lease=1,15 cost=10
+        0ms  ask r1 a=k
+        10ms ask r2 a=k
+        20ms ask r3 a=k
+        30ms calls 2
+        > 0ms  r1 pass
+        > 10ms r2 pass
+        > 20ms r3 Limit 35999980ms
+        ",
+    )
+    .await;
+}
+
 /// The timeout of the store, 250 ms, bounds all waits of a request. After that `on_failure` decides.
 #[tokio::test(start_paused = true)]
 async fn the_timeout_bounds_the_wait_for_several_calls() {

@@ -51,9 +51,11 @@ impl Table {
         cost: u64,
         (asked_from, now): (Timestamp, Timestamp),
     ) -> Option<Decision> {
-        let decision = matched!(&self.kind, rule, |keys, rule| keys.peek_exact(key, rule, cost, now), else unfit());
+        let peek = |cost| matched!(&self.kind, rule, |keys, rule| keys.peek_exact(key, rule, cost, now), else unfit());
+        let (decision, at_hand) = (peek(cost), self.unspent(key, now));
         let is_certain = match decision.denied? {
-            Retry::AfterNs(_) if cost <= self.unspent(key, now) => false,
+            // With borrowed units, those of the store may suffice.
+            Retry::AfterNs(_) if cost <= at_hand || at_hand > 0 && peek(cost - at_hand).denied.is_none() => false,
             Retry::Never => true,
             Retry::ON_RELEASE => false,
             Retry::AfterNs(_) => self.mirrors.get().is_some_and(|mirrors| {
