@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use super::check::Checked;
-use super::explain::peek;
 use super::named_charge::UNITS_MAX;
 use super::standing::Standing;
 use super::state::LimitState;
@@ -93,7 +92,7 @@ impl Account {
         self.in_force(|rule| {
             let mut charge = Charge::new(&state.table, key, rule, 0, true, ());
             charge.set_remote(remote.as_ref());
-            let decision = peek(&charge, now);
+            let decision = charge.peek_anywhere(now);
             charge.cost = cost;
             Standing::new(&state.name, &charge, &decision, now)
         })

@@ -19,7 +19,7 @@ use http::{HeaderName, HeaderValue, Method};
 use smallvec::SmallVec;
 
 use self::budget::known_ns;
-pub(super) use self::budget::{budget_of, peek, retry_ns};
+pub(super) use self::budget::{budget_of, retry_ns};
 use super::access::{AccessError, enter_as};
 use super::adapted_rate::AdaptedRate;
 use super::admit::{Requester, holding};
@@ -267,7 +267,7 @@ impl Gate {
             return before.ended(Verdict::SeveralValues(part));
         }
         for check in checks.charges_mut() {
-            if let Some(why) = remote::unavailable(check) {
+            if let Some(why) = check.unavailable() {
                 enforce_rejection(check, why);
             }
         }
@@ -285,7 +285,7 @@ impl Gate {
         checks.retain(is_limited);
         checks.peek(now);
         for check in checks.charges_mut() {
-            if let Some(why) = remote::unavailable(check) {
+            if let Some(why) = check.unavailable() {
                 check.foresee_fallback(why, now);
             }
         }

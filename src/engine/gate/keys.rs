@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::BuildHasherDefault;
 
 use super::check::{Check, Checked as _, LimitCheck, banned_ns};
-use super::explain::{BudgetExplanation, budget_of, peek, retry_ns};
+use super::explain::{BudgetExplanation, budget_of, retry_ns};
 use super::lookup::{KeyError, texts, texts_of};
 use super::named_charge::{ChargeError, UNITS_MAX};
 use super::queue::wait::UNKNOWN_NS;
@@ -169,7 +169,7 @@ impl Gate {
         let state = check.check.state;
         let mut budget = budget_of(found.shown.clone().unwrap_or_default(), &check, now);
         check.cost = 1;
-        let one = budget.rule.map(|_| peek(&check, now));
+        let one = budget.rule.map(|_| check.peek_anywhere(now));
         budget.retry_after_ns = one.and_then(|decision| decision.denied).and_then(retry_ns);
         let is_limited = budget.waiting > 0 || one.is_some_and(|decision| !decision.is_admitted());
         let refusing = budget.rule.filter(|_| is_limited).and_then(|rule| {

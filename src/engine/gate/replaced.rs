@@ -2,18 +2,9 @@
 //!
 //! Both have the same queues, so that waiting requests keep their turns.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
-use super::state::LimitState;
-
-/// The state in place of an old one.
-#[derive(Debug)]
-pub(super) struct Successor {
-    state: Weak<LimitState>,
-    /// The same state, for the first waiting request; `None` if it was gone by then. Without such requests the old state,
-    /// which a tunnel may keep for days, does not keep the other one.
-    kept: OnceLock<Option<Arc<LimitState>>>,
-}
+use super::state::{LimitState, Successor};
 
 impl LimitState {
     /// This new state in place of `old`: another algorithm begins anew, but for bans and waiting requests.
@@ -24,6 +15,7 @@ impl LimitState {
     }
 
     /// Leads requests that wait on this state to `next`: also those that are still decided by the limits before a reload.
+    /// Without such requests this state, which a tunnel may keep for days, does not keep the other one.
     pub(super) fn lead_to(&self, next: &Arc<Self>) {
         let next = Successor { state: Arc::downgrade(next), kept: OnceLock::new() };
         let _ = self.replaced_by.set(next); // once only

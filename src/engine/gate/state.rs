@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use arc_swap::ArcSwapOption;
 
@@ -17,7 +17,6 @@ use super::queue::jitter::Jitter;
 use super::queue::locked::LockedQueues;
 use super::rate_adaptation::RateAdaptation;
 use super::refusal_log::RefusalLog;
-use super::replaced::Successor;
 use super::streamed::Streamed;
 use super::top_keys::{RefusedKeys, RefusedNetworks};
 use crate::base::telemetry::{LimitMetrics, Metrics};
@@ -112,6 +111,13 @@ impl Newest {
 fn variant(limit: &Limit, overrides: &Overrides, key: Key, plan: Option<&str>) -> Variant {
     let special = overrides.get(&key).copied();
     special.unwrap_or_else(|| plan.map_or(Variant::Usual, |plan| limit.allowed.plan(plan)))
+}
+
+/// The state in place of an old one, `kept` for the first waiting request; `None` if it was gone by then.
+#[derive(Debug)]
+pub(super) struct Successor {
+    pub(super) state: Weak<LimitState>,
+    pub(super) kept: OnceLock<Option<Arc<LimitState>>>,
 }
 
 /// The state of one limit, which outlives its policies.

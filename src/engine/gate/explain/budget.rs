@@ -7,7 +7,6 @@ use crate::engine::gate::queue::wait::UNKNOWN_NS;
 use crate::engine::gate::state::{Gate, Live};
 use crate::engine::limit::{Algorithm, Decision, Retry};
 use crate::engine::policy::{Facts, Principal, Strategy, Unit, Variant, WrittenRule};
-use crate::engine::store::Charge;
 
 /// The budget that a limit would charge.
 #[derive(Clone, Debug)]
@@ -98,7 +97,7 @@ pub(in crate::engine::gate) fn budget_of<'l>(
     };
     let rule = limit.allowed.rule(check.variant);
     let (decision, debt) = match rule {
-        Some(rule) => (peek(charge, now), check.state.table.over(charge.key, rule, now)),
+        Some(rule) => (charge.peek_anywhere(now), check.state.table.over(charge.key, rule, now)),
         None => (Decision { denied: None, remaining: 0, reset_after_ns: 0 }, 0),
     };
     BudgetExplanation {
@@ -118,10 +117,6 @@ pub(in crate::engine::gate) fn budget_of<'l>(
         retry_after_ns: decision.denied.and_then(retry_ns),
         waiting: check.state.queues.backlog(charge.key).waiting,
     }
-}
-/// The decision about a charge now, by its store or without it.
-pub(in crate::engine::gate) fn peek<C>(charge: &Charge<'_, C>, now: Timestamp) -> Decision {
-    remote::unavailable(charge).map_or_else(|| charge.peek(now), |why| charge.peek_fallback(why, now))
 }
 
 pub(in crate::engine::gate) fn retry_ns(retry: Retry) -> Option<u64> {

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use crate::base::time::Timestamp;
 use crate::engine::gate::check::Check;
-use crate::engine::store::Charge;
-use crate::engine::store::backend::{OnFailure, Unavailable};
+use crate::engine::store::backend::OnFailure;
 
 /// The decision about a key of a remote limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +26,7 @@ pub struct RemoteExplanation {
 /// The decision about the key of `check`, if a store has its state.
 pub(super) fn explain(check: &Check<'_>, now: Timestamp) -> Option<RemoteExplanation> {
     let remote = check.remote()?;
-    let unavailable = unavailable(check);
+    let unavailable = check.unavailable();
     Some(RemoteExplanation {
         store: Arc::clone(remote.store.name()),
         is_up: unavailable.is_none(),
@@ -36,13 +35,4 @@ pub(super) fn explain(check: &Check<'_>, now: Timestamp) -> Option<RemoteExplana
         replicas: remote.replicas,
         mirror_age_ns: check.table().mirrored_at(check.key).map(|queried_at| now.ns_since(queried_at)),
     })
-}
-
-/// Why the store of the limit of `charge` does not decide now; `None` if it does, or no store has the limit.
-pub(super) fn unavailable<C>(charge: &Charge<'_, C>) -> Option<Unavailable> {
-    let remote = charge.remote()?;
-    match remote.store.server(&remote.name, charge.key) {
-        Some(server) => server.unavailable,
-        None => Some(Unavailable::Down),
-    }
 }

@@ -84,6 +84,20 @@ impl<'t, C> Charge<'t, C> {
         }
     }
 
+    /// Why the store of the limit does not decide now; `None` if it does, or no store has the limit.
+    pub fn unavailable(&self) -> Option<Unavailable> {
+        let remote = self.remote?;
+        match remote.store.server(&remote.name, self.key) {
+            Some(server) => server.unavailable,
+            None => Some(Unavailable::Down),
+        }
+    }
+
+    /// The decision now, by the store or without it.
+    pub fn peek_anywhere(&self, now: Timestamp) -> Decision {
+        self.unavailable().map_or_else(|| self.peek(now), |why| self.peek_fallback(why, now))
+    }
+
     /// The decision that [`Batch::fall_back`] would make. Borrowed units, if there are any, are spent first.
     pub fn peek_fallback(&self, why: Unavailable, now: Timestamp) -> Decision {
         let Charge { table, key, rule, cost, .. } = *self;
