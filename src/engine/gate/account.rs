@@ -88,7 +88,7 @@ impl Account {
     /// The client's standing with the limit now, for requests of this cost.
     pub(super) fn standing(&self, cost: u64) -> Option<Standing<'_>> {
         let Self { ref state, key, .. } = *self;
-        let (remote, now) = (state.remote.load_full(), state.clock.now());
+        let (remote, now) = (state.remote.load(), state.clock.now());
         self.in_force(|rule| {
             let mut charge = Charge::new(&state.table, key, rule, 0, true, ());
             charge.set_remote(remote.as_ref());

@@ -161,7 +161,7 @@ fn groups<'t, 'l: 't, C: Checked<'l>>(
     for open in open {
         let Some(charge) = batch.charges().get(open.index) else { continue };
         let store = &open.remote.store;
-        let until = waits_since.unwrap_or_else(instant_now) + store.timeout();
+        let until = || waits_since.unwrap_or_else(instant_now) + store.timeout();
         let question = question(charge, open.call.as_ref(), until, now);
         match groups.iter_mut().find(|group| group.store.is(store)) {
             Some(group) => {
@@ -227,13 +227,13 @@ async fn decide<D: Decider>(
 fn question<'t, 'l: 't, C: Checked<'l>>(
     charge: &Charge<'t, C>,
     call: Option<&Call<Borrowed>>,
-    until: Instant,
+    until: impl FnOnce() -> Instant,
     now: Timestamp,
 ) -> RemoteCharge<'t> {
     let (limit, state) = (charge.check.limit(), charge.check.state());
     let handling = if charge.enforced { Handling::Enforce } else { unenforced(limit, charge.check.mode()) };
     let units = call.map_or(Units::exactly(charge.cost), Call::units);
-    let asked_again_until = charge.table().is_doubted(charge.key, now).then_some(until);
+    let asked_again_until = charge.table().is_doubted(charge.key, now).then(until);
     RemoteCharge { limit: &state.name, key: charge.key, rule: charge.rule, units, handling, asked_again_until }
 }
 

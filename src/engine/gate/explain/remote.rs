@@ -30,7 +30,7 @@ pub(super) fn explain(check: &Check<'_>, now: Timestamp) -> Option<RemoteExplana
     Some(RemoteExplanation {
         store: Arc::clone(remote.store.name()),
         is_up: unavailable.is_none(),
-        node: remote.store.server(&remote.name, check.key).map(|server| server.name),
+        node: remote.store.server(&remote.name, check.key).map(|server| server.name.to_string()),
         on_failure: unavailable.map_or(remote.store.on_failure(), |why| remote.on_failure(why)),
         replicas: remote.replicas,
         mirror_age_ns: check.table().mirrored_at(check.key).map(|queried_at| now.ns_since(queried_at)),

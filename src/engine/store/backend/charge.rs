@@ -2,6 +2,8 @@
 //!
 //! Not here: how a call is encoded, and how it reaches a server.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -113,7 +115,7 @@ pub enum Unavailable {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyServer {
     /// Its label in metrics.
-    pub name: String,
+    pub name: Arc<str>,
     /// Why it does not decide now; `None` if it does.
     pub unavailable: Option<Unavailable>,
 }

@@ -52,10 +52,14 @@ impl Table {
         (asked_from, now): (Timestamp, Timestamp),
     ) -> Option<Decision> {
         let peek = |cost| matched!(&self.kind, rule, |keys, rule| keys.peek_exact(key, rule, cost, now), else unfit());
-        let (decision, at_hand) = (peek(cost), self.unspent(key, now));
+        // With borrowed units, those of the store may suffice.
+        let suffices = || match self.unspent(key, now) {
+            0 => cost == 0,
+            at_hand => cost <= at_hand || peek(cost - at_hand).denied.is_none(),
+        };
+        let decision = peek(cost);
         let is_certain = match decision.denied? {
-            // With borrowed units, those of the store may suffice.
-            Retry::AfterNs(_) if cost <= at_hand || at_hand > 0 && peek(cost - at_hand).denied.is_none() => false,
+            Retry::AfterNs(_) if suffices() => false,
             Retry::Never => true,
             Retry::ON_RELEASE => false,
             Retry::AfterNs(_) => self.mirrors.get().is_some_and(|mirrors| {

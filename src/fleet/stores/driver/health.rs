@@ -67,7 +67,7 @@ impl Generation {
 pub(in crate::fleet::stores) struct Health {
     context: Arc<StoreContext>,
     /// Its name in metrics and logs.
-    pub(in crate::fleet::stores) label: Box<str>,
+    pub(in crate::fleet::stores) label: Arc<str>,
     /// Guards the state for the length of one change. Requests read `is_closed` instead.
     breaker: Mutex<Breaker>,
     is_closed: AtomicBool,
@@ -128,7 +128,7 @@ impl Health {
             (true, false) => Some(Unavailable::Cold),
             (true, true) => None,
         };
-        KeyServer { name: self.label.to_string(), unavailable }
+        KeyServer { name: Arc::clone(&self.label), unavailable }
     }
 
     /// The generation under which the server decides; `None` while it is cold.

@@ -76,11 +76,15 @@ impl<K: Driven> Worker<K> {
     /// Makes the call of `group`. A store that denies units which came back a moment ago is asked once more when it knows of
     /// them, if there is time for that.
     async fn ask(&self, view: &ViewOf<K>, group: &Group<'_>) -> Answers {
-        let (outbox, timeout) = (&self.store.outbox, self.store.context.settings.timeout);
-        let (known, begun) = (outbox.passes(), instant_now());
+        let (outbox, timeout, begun) = (&self.store.outbox, self.store.context.settings.timeout, instant_now());
+        let Some(until) = group.charges.iter().filter_map(|charge| charge.asked_again_until).min() else {
+            return self.call(view, group, begun + timeout).await;
+        };
+        let known = outbox.passes();
         let answers = self.call(view, group, begun + timeout).await;
-        let until = group.charges.iter().filter_map(|charge| charge.asked_again_until).min();
-        let Some(until) = until.filter(|_| !answers.is_admitted) else { return answers };
+        if answers.is_admitted {
+            return answers;
+        }
         // A second call takes as long as the first.
         let took = instant_now().saturating_duration_since(begun);
         let drained = timeout_at(until.checked_sub(took).unwrap_or(begun), outbox.drained()).await;
