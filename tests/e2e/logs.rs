@@ -1,7 +1,7 @@
 //! The access log, and the secrets that no log may contain.
 
 use std::io::Read;
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
@@ -11,7 +11,7 @@ use jsonwebtoken::{EncodingKey, Header};
 use serde_json::{Value, json};
 
 use crate::ops::{replace, until};
-use crate::support::{Client, PATIENCE, Upstream, Weir};
+use crate::support::{Client, PATIENCE, Upstream, Weir, free_port};
 
 fn log(access: &str, level: &str) -> String {
     format!("[log]\nformat = \"json\"\naccess = \"{access}\"\nlevel = \"{level}\"\n")
@@ -276,35 +276,21 @@ fn the_text_format() {
 }
 
 /// The log of a Weir that gets one request and is stopped. The harness cannot read its listening address from a text
-/// log. So the test chooses a free port, and another one if that port is taken meanwhile.
+/// log.
 fn quiet(log: &str) -> String {
-    let upstream = Upstream::start();
-    loop {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let text = Weir::config(&upstream, "", &format!("[log]\n{log}\n"));
-        let file = folder.path().join("weir.toml");
-        std::fs::write(&file, text.replacen("127.0.0.1:0", &address.to_string(), 1)).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        let mut child = command.arg("run").arg("--config").arg(file).stderr(Stdio::piped()).spawn().unwrap();
-        let mut ended = false;
-        until("it listens", || {
-            ended = child.try_wait().unwrap().is_some();
-            ended || TcpStream::connect(address).is_ok()
-        });
-        if ended {
-            continue;
-        }
-        assert_eq!(Client::connect(address).get("/quiet").status, 200);
-        let kill = Command::new("kill").arg("-TERM").arg(child.id().to_string()).status().unwrap();
-        assert!(kill.success());
-        let mut said = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        let code = child.wait().unwrap().code();
-        // Another process may have taken the port, and answered in place of this one.
-        if !said.contains("Address already in use") {
-            assert_eq!(code, Some(0), "{said}");
-            return said;
-        }
-    }
+    let (upstream, folder) = (Upstream::start(), tempfile::tempdir().unwrap());
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let text = Weir::config(&upstream, "", &format!("[log]\n{log}\n"));
+    let file = folder.path().join("weir.toml");
+    std::fs::write(&file, text.replacen("127.0.0.1:0", &address.to_string(), 1)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut child = command.arg("run").arg("--config").arg(file).stderr(Stdio::piped()).spawn().unwrap();
+    until("it listens", || TcpStream::connect(address).is_ok());
+    assert_eq!(Client::connect(address).get("/quiet").status, 200);
+    let kill = Command::new("kill").arg("-TERM").arg(child.id().to_string()).status().unwrap();
+    assert!(kill.success());
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{said}");
+    said
 }

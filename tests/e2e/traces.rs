@@ -12,7 +12,7 @@ use prost::Message;
 use serde_json::Value as Json;
 
 use crate::jwks::tls_issuer;
-use crate::support::{Cert, Client, PATIENCE, Upstream, Weir};
+use crate::support::{Cert, Client, PATIENCE, Upstream, Weir, free_port};
 
 const IDS: &str = "request_id = true\n";
 const TRUSTED: &str = "request_id = true\ntrusted_proxies = [\"127.0.0.1\"]\n";
@@ -314,8 +314,7 @@ fn a_stored_answer_hides_no_answer_of_the_service() {
 #[test]
 fn a_dead_collector_costs_spans_and_no_request() {
     let upstream = Upstream::start();
-    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let weir = Weir::start(&upstream, &format!("[trace]\nendpoint = \"http://{unused}\"\n"));
+    let weir = Weir::start(&upstream, &format!("[trace]\nendpoint = \"http://127.0.0.1:{}\"\n", free_port()));
     for _ in 0..20 {
         assert_eq!(ask(&weir, "").status, 200);
     }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::TcpListener;
 
 use super::lab::{Lab, is_problem};
-use crate::support::{Client, Upstream, Weir};
+use crate::support::{Client, Upstream, Weir, free_port};
 
 const HIDDEN: &str = "GET /smuggled HTTP/1.1\r\nhost: weir.test\r\n\r\n";
 const LARGE: usize = 1 << 20;
@@ -132,8 +132,7 @@ fn without_upstream(address: &str, timeouts: &str) -> Weir {
 
 #[test]
 fn unread_without_an_upstream() {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let weir = without_upstream(&address.to_string(), "");
+    let weir = without_upstream(&format!("127.0.0.1:{}", free_port()), "");
     check(&weir, &head("/a", "weir.test", ""), 502);
     assert_eq!(Client::connect(weir.address()).get("/").status, 502);
     assert_eq!(weir.metric("weir_panics_total"), 0.0);
