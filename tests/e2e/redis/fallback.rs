@@ -31,6 +31,8 @@ fn each_mode_decides_at_once() {
             Fleet::start(REPLICAS, &upstream, &shared(&store(&relay, on_failure), &over_all("rate = \"30/day\"")));
         for weir in &fleet.weirs {
             assert_eq!(Client::connect(weir.admin()).get("/readyz").status, 200);
+            // Before its first attempt to connect has ended, each mode decides by the share.
+            weir.wait_for_line("a node of a store does not answer");
         }
         let answers = fleet.ask(150, 3, &["/"]);
         answers.assert_only(&[200, 429]);
