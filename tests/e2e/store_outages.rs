@@ -106,11 +106,11 @@ fn a_greedy_client_gets_the_limit(strategy: &str, fleet: &Fleet, set: impl Fn(bo
         let all = share(answers.passed(), 60.0 + 30.0 * begin.elapsed().as_secs_f64());
         let after = share(answers.between(back, back + Duration::from_secs(3)).passed(), 90.0);
         println!("{strategy}: admitted / allowed {all:.3}, in the 3 s after the return {after:.3}");
-        assert!(all <= 1.02, "{strategy}: {all:.3}");
         // In any span, replicas that borrow may spend the units of half a second more.
-        all >= 0.9 && (0.8..=1.17).contains(&after)
+        (0.9..=1.02).contains(&all) && (0.8..=1.17).contains(&after)
     };
-    // Clients that stand still ask for less, and spend it afterwards. The bucket is full after two seconds.
+    // Clients that stand still ask for less, and spend it afterwards. Processes that stand still may admit more. The bucket
+    // is full after two seconds.
     let is_exact = (0..3).any(|turn| {
         std::thread::sleep(Duration::from_secs(2 * turn.min(1)));
         gets_the_limit()
