@@ -1,7 +1,9 @@
 //! Idle connections to the service.
 
-use std::sync::Arc;
+use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -9,7 +11,7 @@ use tokio::sync::Barrier;
 use tokio::time::timeout;
 
 use crate::ops::until;
-use crate::support::{NEVER, PATIENCE_OF_TEST, Weir};
+use crate::support::{Client, NEVER, PATIENCE_OF_TEST, Upstream, Weir};
 
 const IN_FLIGHT: usize = 500;
 const ROUNDS: usize = 4;
@@ -79,4 +81,28 @@ async fn connections_that_a_steady_load_needs_stay_and_close_after_the_idle_time
     tokio::task::spawn_blocking(move || until("idle connections are closed", || seen.open.load(Ordering::SeqCst) == 0))
         .await
         .unwrap();
+}
+
+/// Although the last piece of the response is as long as a piece can be, and waits until the client reads.
+#[test]
+fn a_slow_reader_leaves_the_connection_to_the_next_request() {
+    // A new connection is read into buffers that grow from 4 KiB to 64 KiB, behind the head.
+    const LEN: usize = (1 << 23) + (60 << 10);
+    let (may_go_on, goes_on) = channel();
+    let goes_on = Mutex::new(goes_on);
+    let upstream = Upstream::answering(move |_, stream| {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n\r\n");
+        let is_sent = stream.write_all(head.as_bytes()).is_ok() && goes_on.lock().unwrap().recv().is_ok();
+        is_sent && stream.write_all(&vec![b'x'; LEN]).is_ok()
+    });
+    let weir = Weir::start(&upstream, NEVER);
+    let mut client = Client::narrow(weir.address());
+    for _ in 0..2 {
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.head().unwrap().status, 200);
+        may_go_on.send(()).unwrap();
+        weir.wait_for_metric("weir_untaken_bytes", |bytes| bytes > 0.0);
+        client.read(LEN);
+    }
+    assert_eq!(upstream.connections(), 1);
 }

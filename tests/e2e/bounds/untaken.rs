@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use http::Request;
-use socket2::{Domain, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
@@ -48,10 +47,7 @@ const BIG: &str = "GET /big HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// A client that asks, and takes little at once.
 fn narrow(address: SocketAddr, request: &str) -> Client {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.set_recv_buffer_size(4096).unwrap();
-    socket.connect(&address.into()).unwrap();
-    let mut client = Client::over(socket.into());
+    let mut client = Client::narrow(address);
     client.send(request);
     client
 }

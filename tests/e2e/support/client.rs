@@ -44,6 +44,14 @@ impl Client {
         Self::over(stream)
     }
 
+    /// Connects with a small receive buffer, so that it takes little at once.
+    pub fn narrow(address: SocketAddr) -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        socket.connect(&address.into()).unwrap();
+        Self::over(socket.into())
+    }
+
     /// Connects from the address `ip` of this machine.
     pub fn connect_from(ip: Ipv4Addr, address: SocketAddr) -> Self {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();

@@ -82,7 +82,7 @@ impl H1Transport {
                     encoder.data(out, &connection.input.unread()[skipped..skipped + len]);
                     connection.input.consume(skipped + len);
                     progress.bytes += len as u64;
-                    if out.len() - before >= PIECE_MAX {
+                    if out.len() - before >= PIECE_MAX && !self.decoder.has_ended() {
                         return Poll::Ready(Ok(true));
                     }
                 }
