@@ -1,17 +1,20 @@
 //! Why Weir does not start, or does not run on.
 
-use std::{error, fmt, io};
+use std::{error, io};
 
 use crate::transport::net::ListenAddress;
 
 /// Why Weir does not run. Its text is one line.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AppError {
     /// An address cannot be listened on.
+    #[error("cannot listen on {0}: {1}")]
     Listen(ListenAddress, io::Error),
     /// The running process cannot be taken over from.
+    #[error("cannot take over from the running process, which continues: {0}")]
     TakeOver(io::Error),
     /// A call of the operating system failed: what it is for, and its error.
+    #[error("cannot {0}: {1}")]
     System(&'static str, Box<dyn error::Error + Send + Sync>),
 }
 
@@ -20,15 +23,3 @@ impl AppError {
         move |error| Self::System(what, error.into())
     }
 }
-
-impl fmt::Display for AppError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Listen(place, error) => write!(f, "cannot listen on {place}: {error}"),
-            Self::TakeOver(error) => write!(f, "cannot take over from the running process, which continues: {error}"),
-            Self::System(what, error) => write!(f, "cannot {what}: {error}"),
-        }
-    }
-}
-
-impl error::Error for AppError {}

@@ -12,8 +12,8 @@ pub use self::budget::{BudgetExplanation, RuleSource};
 pub use self::remote::RemoteExplanation;
 pub use self::routing::{RouteExplanation, Routing};
 
+use std::fmt;
 use std::net::IpAddr;
-use std::{error, fmt};
 
 use http::{HeaderName, HeaderValue, Method};
 use smallvec::SmallVec;
@@ -58,16 +58,9 @@ pub struct Question {
 }
 
 /// Why a question cannot be answered, as a message for the operator.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct QuestionError(String);
-
-impl fmt::Display for QuestionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl error::Error for QuestionError {}
 
 /// What would happen to a request, and why.
 #[derive(Clone, Debug)]

@@ -9,45 +9,42 @@ use crate::engine::limit::Key;
 use crate::engine::policy::{Applied, KeyPart, Variant, host, key_of_marked_id};
 
 /// Why no request can have a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// There is no limit of this name.
+    #[error("there is no such limit")]
     UnknownLimit,
     /// The key lacks this part.
+    #[error("key: `{0}` is missing")]
     MissingPart(String),
     /// The limit's key has no such part.
+    #[error("key: this limit's key has no `{0}`")]
     UnknownPart(String),
     /// This part occurs twice.
+    #[error("key: `{0}` occurs twice")]
     DoublePart(String),
     /// No request has this value in this part.
+    #[error("key: `{0}` {values}", values = values_of(.0))]
     BadPart(String),
     /// This part contains `|`, which separates parts.
+    #[error("key: `{0}` contains `|`, which separates the parts of a key")]
     Bar(String),
     /// The text has another number of parts than the limit's key.
+    #[error("key: this limit's key has {0} parts, with `|` between them")]
     Parts(usize),
     /// All requests share one budget.
+    #[error("key: this limit has one budget for all requests, so it has no keys")]
     OneForAll,
 }
 
-impl std::fmt::Display for KeyError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::UnknownLimit => f.write_str("there is no such limit"),
-            Self::MissingPart(part) => write!(f, "key: `{part}` is missing"),
-            Self::UnknownPart(part) => write!(f, "key: this limit's key has no `{part}`"),
-            Self::DoublePart(part) => write!(f, "key: `{part}` occurs twice"),
-            Self::BadPart(part) if part == "ip" || part.starts_with("ip/") => {
-                write!(f, "key: `{part}` is an address such as 192.0.2.7, or the network that the key counts as one")
-            }
-            Self::BadPart(part) => write!(f, "key: `{part}` cannot have this value"),
-            Self::Bar(part) => write!(f, "key: `{part}` contains `|`, which separates the parts of a key"),
-            Self::Parts(parts) => write!(f, "key: this limit's key has {parts} parts, with `|` between them"),
-            Self::OneForAll => f.write_str("key: this limit has one budget for all requests, so it has no keys"),
-        }
+/// What is said of the values of a part.
+fn values_of(part: &str) -> &'static str {
+    if part == "ip" || part.starts_with("ip/") {
+        "is an address such as 192.0.2.7, or the network that the key counts as one"
+    } else {
+        "cannot have this value"
     }
 }
-
-impl std::error::Error for KeyError {}
 
 impl Gate {
     /// The `n` keys that each limit refused or held most of late. With a name, only those of that limit; the result is

@@ -63,27 +63,18 @@ impl NamedCharge {
 }
 
 /// Why a limit cannot be charged.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChargeError {
     /// No request can have the key.
+    #[error("{0}")]
     Key(KeyError),
     /// The limit counts requests in flight, so the units would never come back.
+    #[error("this limit counts requests in flight, and cannot be charged")]
     InFlight,
     /// The units are out of range.
+    #[error("units: a whole number from -{UNITS_MAX} to {UNITS_MAX}")]
     Units,
 }
-
-impl std::fmt::Display for ChargeError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Key(error) => error.fmt(f),
-            Self::InFlight => f.write_str("this limit counts requests in flight, and cannot be charged"),
-            Self::Units => write!(f, "units: a whole number from -{UNITS_MAX} to {UNITS_MAX}"),
-        }
-    }
-}
-
-impl std::error::Error for ChargeError {}
 
 impl From<KeyError> for ChargeError {
     fn from(error: KeyError) -> Self {

@@ -6,8 +6,6 @@
 //!
 //! The rules of time zones are part of the program (the IANA database of its build); nothing is read from disk.
 
-use std::{error, fmt};
-
 mod zone;
 
 pub use self::zone::Zone;
@@ -39,27 +37,18 @@ pub enum Unit {
 }
 
 /// Why a calendar is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CalendarError {
     /// Windows of no length.
+    #[error("must be at least 1")]
     Zero,
     /// Windows of clock units longer than a day, or of others longer than a year.
+    #[error("is longer than a day (for units up to the hour) or a year")]
     TooLong,
     /// No time zone of that name.
+    #[error("is no time zone of the IANA database")]
     UnknownZone,
 }
-
-impl fmt::Display for CalendarError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Zero => "must be at least 1",
-            Self::TooLong => "is longer than a day (for units up to the hour) or a year",
-            Self::UnknownZone => "is no time zone of the IANA database",
-        })
-    }
-}
-
-impl error::Error for CalendarError {}
 
 /// Windows of `every` units in one time zone.
 #[derive(Clone, Debug, PartialEq, Eq)]

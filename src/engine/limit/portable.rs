@@ -7,8 +7,6 @@
 //! Not here: the numbers of states under any rule (`algorithm/portable.rs`); the encoding of the numbers, and the server
 //! that keeps them (`stores`).
 
-use std::{error, fmt};
-
 use smallvec::SmallVec;
 
 use super::state::State;
@@ -42,27 +40,18 @@ pub struct PortableRate {
 }
 
 /// Why a rule has no portable form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unportable {
     /// A bucket that fills, or a debt that is paid, in more than 2^53 ns.
+    #[error("takes more than 104 days to refill, with its debt")]
     TooLong,
     /// More than 2^52 units.
+    #[error("is more than 4503599627370496, with its debt")]
     TooMany,
     /// A period that is no whole number of microseconds.
+    #[error("has a period that is no whole number of microseconds")]
     Fraction,
 }
-
-impl fmt::Display for Unportable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TooLong => "takes more than 104 days to refill, with its debt",
-            Self::TooMany => "is more than 4503599627370496, with its debt",
-            Self::Fraction => "has a period that is no whole number of microseconds",
-        })
-    }
-}
-
-impl error::Error for Unportable {}
 
 /// A charge by a store.
 #[derive(Clone, Copy, Debug)]

@@ -3,8 +3,6 @@
 //! A limit has one rule, or several at once ([`Algorithm`](super::Algorithm)). Not here: what a key has spent
 //! ([`State`](super::State)).
 
-use std::{error, fmt};
-
 use super::portable::{COUNT_MAX, NS_PER_US, Unportable, signed, us};
 use super::{Calendar, Pace};
 use crate::base::time::Timestamp;
@@ -51,30 +49,21 @@ fn multiplied(number: u64, by: u64, of: u64, more: u64) -> u64 {
 }
 
 /// Why a quota is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
     /// A count, a period or a burst of zero.
+    #[error("must be at least 1")]
     Zero,
     /// More than 10,000,000 units a second: an interval below 100 ns would be rounded by over 1 %.
+    #[error("is faster than 10000000 a second")]
     TooFast,
     /// `burst * interval`, or a period, exceeds 2^62 ns (146 years), beyond which instants would overflow.
+    #[error("takes more than 146 years to refill")]
     TooLong,
     /// More than the algorithm can count for one key.
+    #[error("is more than this algorithm can count")]
     TooMany,
 }
-
-impl fmt::Display for QuotaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Zero => "must be at least 1",
-            Self::TooFast => "is faster than 10000000 a second",
-            Self::TooLong => "takes more than 146 years to refill",
-            Self::TooMany => "is more than this algorithm can count",
-        })
-    }
-}
-
-impl error::Error for QuotaError {}
 
 /// What a rule is made of. An algorithm ignores the settings that it does not have.
 #[derive(Clone, Debug)]

@@ -5,8 +5,6 @@
 //!
 //! Not here: the decision (gate), and the protocols of the callers.
 
-use std::fmt;
-
 /// The name and the value of an entry.
 pub type Entry<'e> = (&'e str, &'e str);
 
@@ -67,27 +65,18 @@ enum Piece {
 }
 
 /// Why a text is no template.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// A brace has no counterpart.
+    #[error("a brace has no counterpart; `{{{{` and `}}}}` stand for braces themselves")]
     Brace,
     /// No entry has this name.
+    #[error("there is no entry `{0}`")]
     Unknown(String),
     /// Several entries have this name.
+    #[error("several entries are named `{0}`")]
     Several(String),
 }
-
-impl fmt::Display for TemplateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Brace => f.write_str("a brace has no counterpart; `{{` and `}}` stand for braces themselves"),
-            Self::Unknown(name) => write!(f, "there is no entry `{name}`"),
-            Self::Several(name) => write!(f, "several entries are named `{name}`"),
-        }
-    }
-}
-
-impl std::error::Error for TemplateError {}
 
 impl Descriptors {
     /// The rule for a check with these entries.

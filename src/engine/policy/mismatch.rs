@@ -1,7 +1,5 @@
 //! The reasons why a limit does not apply to a request, found by the conditions that matching uses.
 
-use std::fmt;
-
 use http::HeaderName;
 use ipnet::IpNet;
 
@@ -13,51 +11,44 @@ use super::matching::matcher::Matcher;
 use crate::engine::units::Pointer;
 
 /// A reason why a limit does not apply.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     /// The mode of the limit is off.
+    #[error("its mode is off")]
     Off,
     /// Only callers of the limiter service have such a key.
+    #[error("its key has a `name:` part, which only callers of the limiter service have")]
     Named,
     /// The request is a free CORS preflight.
+    #[error("CORS preflights are free")]
     Preflight,
     /// No pattern matches the path.
+    #[error("match.path has no pattern for this path")]
     Path,
     /// No regular expression matches the path.
+    #[error("match.path_regex does not match this path")]
     PathRegex,
     /// The limit does not list the method.
+    #[error("match.method does not have this method")]
     Method,
     /// The limit does not list the host.
+    #[error("match.host does not have this host")]
     Host,
     /// The condition for this header is not met.
+    #[error("match.header: {0} does not have the required value")]
     Header(HeaderName),
     /// The condition for this member of the body is not met, as without a body.
+    #[error("match.json: {0} is unknown without the body")]
     Body(Pointer),
     /// The limit does not list a network of the client.
+    #[error("match.ip does not have the client")]
     Client,
     /// The client is in this exempt network.
+    #[error("except.ip has the client in {0}")]
     Except(IpNet),
     /// The path matches this exempt pattern.
+    #[error("except.path has {0}")]
     ExceptPath(Box<str>),
-}
-
-impl fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Off => f.write_str("its mode is off"),
-            Self::Named => f.write_str("its key has a `name:` part, which only callers of the limiter service have"),
-            Self::Preflight => f.write_str("CORS preflights are free"),
-            Self::Path => f.write_str("match.path has no pattern for this path"),
-            Self::PathRegex => f.write_str("match.path_regex does not match this path"),
-            Self::Method => f.write_str("match.method does not have this method"),
-            Self::Host => f.write_str("match.host does not have this host"),
-            Self::Header(name) => write!(f, "match.header: {name} does not have the required value"),
-            Self::Body(pointer) => write!(f, "match.json: {pointer} is unknown without the body"),
-            Self::Client => f.write_str("match.ip does not have the client"),
-            Self::Except(net) => write!(f, "except.ip has the client in {net}"),
-            Self::ExceptPath(pattern) => write!(f, "except.path has {pattern}"),
-        }
-    }
 }
 
 impl Policy {

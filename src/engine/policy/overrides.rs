@@ -3,8 +3,6 @@
 //! Plain data that `config` checks and applies, `admin` shows, and `app` passes between them. What an override makes of
 //! a limit is in [`Allowed`](super::Allowed).
 
-use std::{error, fmt};
-
 use serde_json::Value;
 
 use crate::base::time::Timestamp;
@@ -51,13 +49,16 @@ pub struct OverrideEdit {
 }
 
 /// Why a change was not made, or not everywhere.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OverrideError {
     /// The configuration allows none at run time.
+    #[error("overrides cannot be set at run time: `admin.overrides` is `off`")]
     Off,
     /// The configuration on disk, or the file of overrides, is invalid.
+    #[error("{0}")]
     InvalidOnDisk(String),
     /// An edit does not fit the configuration.
+    #[error("{reason}")]
     Invalid {
         /// The index of the edit; `None` if the edits do not fit together.
         index: Option<usize>,
@@ -65,10 +66,13 @@ pub enum OverrideError {
         reason: String,
     },
     /// The file of overrides cannot be written.
+    #[error("nothing is changed: the file of `admin.overrides` cannot be written: {0}")]
     Write(String),
     /// The etcd of the fleet cannot be changed.
+    #[error("nothing is changed: the overrides of the fleet are in etcd: {0}")]
     Fleet(String),
     /// The overrides in the etcd of the fleet are changed, but not those of this replica.
+    #[error("other replicas apply it; this one will when the file of `admin.overrides` can be written: {reason}")]
     OnlyFleet {
         /// For each edit, the allowance before it.
         before: Vec<Option<Value>>,
@@ -76,6 +80,7 @@ pub enum OverrideError {
         reason: String,
     },
     /// The etcd of the fleet may have made the change, now or later: its answer is lost.
+    #[error("the change may hold on all replicas, or not: the answer of etcd is lost: {reason}")]
     Unanswered {
         /// For each edit, the allowance before it.
         before: Vec<Option<Value>>,
@@ -83,30 +88,6 @@ pub enum OverrideError {
         reason: String,
     },
     /// The change was not completed in time.
+    #[error("the change timed out; it may still apply later")]
     Timeout,
 }
-
-impl fmt::Display for OverrideError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Off => f.write_str("overrides cannot be set at run time: `admin.overrides` is `off`"),
-            Self::InvalidOnDisk(reason) | Self::Invalid { reason, .. } => f.write_str(reason),
-            Self::Write(error) => {
-                write!(f, "nothing is changed: the file of `admin.overrides` cannot be written: {error}")
-            }
-            Self::Fleet(reason) => write!(f, "nothing is changed: the overrides of the fleet are in etcd: {reason}"),
-            Self::OnlyFleet { reason, .. } => {
-                write!(
-                    f,
-                    "other replicas apply it; this one will when the file of `admin.overrides` can be written: {reason}"
-                )
-            }
-            Self::Unanswered { reason, .. } => {
-                write!(f, "the change may hold on all replicas, or not: the answer of etcd is lost: {reason}")
-            }
-            Self::Timeout => f.write_str("the change timed out; it may still apply later"),
-        }
-    }
-}
-
-impl error::Error for OverrideError {}

@@ -34,16 +34,9 @@ pub struct ResponseHead {
 }
 
 /// The fault of a response, for the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the response is not valid HTTP: {0}")]
 pub struct ResponseFault(pub &'static str);
-
-impl std::fmt::Display for ResponseFault {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the response is not valid HTTP: {}", self.0)
-    }
-}
-
-impl std::error::Error for ResponseFault {}
 
 /// Parses the head at the start of `bytes`; `to_head` if the request was HEAD. `None` if it is incomplete. The
 /// positions of the fields go to `spans`. Line ends in folded fields become spaces (RFC 9112, section 5.2).

@@ -4,7 +4,6 @@
 //! outlives reloads that keep its endpoint. Only the control runtime reads orders; requests read their effect in the state
 //! of the endpoint. Not here: how they are given and ended (`operate`).
 
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -31,19 +30,25 @@ pub(crate) struct EndpointOrder {
 }
 
 /// Why an order is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OrderError {
     /// There is no such upstream. These exist.
+    #[error("there is no such upstream; there are {}", .0.join(", "))]
     UnknownUpstream(Vec<String>),
     /// The upstream has no such endpoint. It has these.
+    #[error("the upstream has no such endpoint; it has {}", .0.join(", "))]
     UnknownEndpoint(Vec<String>),
     /// There is no such order to end.
+    #[error("no such order was given about this endpoint")]
     NoOrder,
     /// No endpoint of the upstream would be left.
+    #[error("no endpoint of the upstream would be left, and clients would get 503; `force` drains it all the same")]
     LastEndpoint,
     /// All other endpoints of the upstream are out.
+    #[error("the other endpoints of the upstream are out; `force` drains this one all the same")]
     OthersOut,
     /// The upstream has [`ORDERS_MAX`] orders.
+    #[error("there are {ORDERS_MAX} orders about this upstream already")]
     TooMany,
 }
 
@@ -106,25 +111,6 @@ pub(crate) fn dated(mut orders: Vec<EndpointOrder>, clock: Clock) -> Vec<Endpoin
         (order.since, order.until) = (order.since.moved(set_ns), order.until.map(|until| until.moved(set_ns)));
     }
     orders
-}
-
-impl fmt::Display for OrderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownUpstream(known) => write!(f, "there is no such upstream; there are {}", known.join(", ")),
-            Self::UnknownEndpoint(known) => {
-                write!(f, "the upstream has no such endpoint; it has {}", known.join(", "))
-            }
-            Self::NoOrder => f.write_str("no such order was given about this endpoint"),
-            Self::LastEndpoint => f.write_str(
-                "no endpoint of the upstream would be left, and clients would get 503; `force` drains it all the same",
-            ),
-            Self::OthersOut => {
-                f.write_str("the other endpoints of the upstream are out; `force` drains this one all the same")
-            }
-            Self::TooMany => write!(f, "there are {ORDERS_MAX} orders about this upstream already"),
-        }
-    }
 }
 
 #[cfg(test)]

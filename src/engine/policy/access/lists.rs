@@ -1,7 +1,6 @@
 //! The access lists, prepared for lookups.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -62,27 +61,20 @@ pub struct Requirement {
 }
 
 /// The reason why a request is denied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DenialReason<'p> {
     /// The client's address is denied.
+    #[error("this address is refused")]
     Address,
     /// The path is denied.
+    #[error("this path is refused")]
     Path,
     /// A value of the identity of this name is denied.
+    #[error("this {0} is refused")]
     Identity(&'p str),
     /// The request has none of these plans.
+    #[error("this path needs the plan {}", .0.join(" or "))]
     Plan(&'p [Box<str>]),
-}
-
-impl fmt::Display for DenialReason<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address => f.write_str("this address is refused"),
-            Self::Path => f.write_str("this path is refused"),
-            Self::Identity(identity) => write!(f, "this {identity} is refused"),
-            Self::Plan(plans) => write!(f, "this path needs the plan {}", plans.join(" or ")),
-        }
-    }
 }
 
 impl Requirement {

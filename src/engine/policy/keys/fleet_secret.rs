@@ -27,11 +27,13 @@ pub const PROOF_BYTES: usize = 32;
 pub struct ProofKey(hmac::Key);
 
 /// Why a secret is too weak.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WeakSecret {
     /// It has only so many bytes.
+    #[error("this secret has {0} bytes; a fleet needs at least {FLEET_SECRET_BYTES_MIN}")]
     Short(usize),
     /// It has few distinct bytes, or repeats a short text.
+    #[error("this secret can be guessed: it repeats few bytes")]
     Guessable,
 }
 
@@ -89,17 +91,6 @@ impl fmt::Debug for ProofKey {
 impl fmt::Debug for FleetSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("FleetSecret")
-    }
-}
-
-impl fmt::Display for WeakSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Short(length) => {
-                write!(f, "this secret has {length} bytes; a fleet needs at least {FLEET_SECRET_BYTES_MIN}")
-            }
-            Self::Guessable => f.write_str("this secret can be guessed: it repeats few bytes"),
-        }
     }
 }
 

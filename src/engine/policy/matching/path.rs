@@ -30,7 +30,6 @@
 mod fold;
 
 use std::borrow::Cow;
-use std::{error, fmt};
 
 use super::escapes::{hex_value, push_escape};
 
@@ -38,33 +37,24 @@ pub use super::escapes::escaped_query;
 pub use fold::Fold;
 
 /// The reason why a path is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// The path does not begin with `/`.
+    #[error("the path does not begin with a slash")]
     NoSlash,
     /// `%` is not followed by two hexadecimal digits.
+    #[error("the path has an invalid percent-escape")]
     Escape,
     /// The path has a control character, raw or escaped.
+    #[error("the path has a control character")]
     Control,
     /// The path has an escaped `/`, or a backslash, raw or escaped.
+    #[error("the path has an escaped slash or a backslash")]
     Separator,
     /// A segment has `.` or `..` beside an escaped `/` that is kept.
+    #[error("the path has a dot segment beside an escaped slash")]
     Dots,
 }
-
-impl fmt::Display for PathError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoSlash => "the path does not begin with a slash",
-            Self::Escape => "the path has an invalid percent-escape",
-            Self::Control => "the path has a control character",
-            Self::Separator => "the path has an escaped slash or a backslash",
-            Self::Dots => "the path has a dot segment beside an escaped slash",
-        })
-    }
-}
-
-impl error::Error for PathError {}
 
 /// The treatment of several slashes in a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

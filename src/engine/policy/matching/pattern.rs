@@ -1,7 +1,5 @@
 //! Path patterns: literal segments, `{name}` for one segment, `{*rest}` for the rest.
 
-use std::{error, fmt};
-
 use super::notation::{self, Mark};
 use super::path::{self, EncodedSlashes, Fold};
 
@@ -26,48 +24,33 @@ pub(crate) enum Segment {
 const REST: Segment = Segment::Rest { or_end: false };
 
 /// The reason why a text is no pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     /// The text does not begin with `/`.
+    #[error("a path pattern begins with `/`")]
     NoSlash,
     /// `{*rest}` is not the last segment.
+    #[error("`{{*rest}}` can only be the last segment")]
     RestNotLast,
     /// Braces do not enclose a whole segment and a name.
+    #[error("braces enclose a whole segment: `{{name}}` or `{{*rest}}`")]
     Braces,
     /// The pattern can never match, because paths are normalised. The text is the normal form.
+    #[error("paths are normalised before they are matched; write `{0}`")]
     NotNormal(String),
     /// No path has this form.
+    #[error("no path can match this")]
     NoPath,
     /// The pattern has `%2F`, and paths with it are refused.
+    #[error("`server.encoded_slashes` refuses paths with `%2F`")]
     EncodedSlash,
     /// The pattern has `;` parameters, which are ignored. The text is the pattern without them.
+    #[error("`server.paths` ignores `;` parameters; write `{0}`")]
     Params(String),
     /// A literal segment that is probably in another notation.
+    #[error("`{}` has no meaning here: `{{name}}` stands for one segment, `{{*rest}}` for all that follow", .0.char())]
     Foreign(Mark),
 }
-
-impl fmt::Display for PatternError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSlash => f.write_str("a path pattern begins with `/`"),
-            Self::RestNotLast => f.write_str("`{*rest}` can only be the last segment"),
-            Self::Braces => f.write_str("braces enclose a whole segment: `{name}` or `{*rest}`"),
-            Self::NotNormal(normal) => write!(f, "paths are normalised before they are matched; write `{normal}`"),
-            Self::NoPath => f.write_str("no path can match this"),
-            Self::EncodedSlash => f.write_str("`server.encoded_slashes` refuses paths with `%2F`"),
-            Self::Params(without) => write!(f, "`server.paths` ignores `;` parameters; write `{without}`"),
-            Self::Foreign(mark) => {
-                let mark = mark.char();
-                write!(
-                    f,
-                    "`{mark}` has no meaning here: `{{name}}` stands for one segment, `{{*rest}}` for all that follow"
-                )
-            }
-        }
-    }
-}
-
-impl error::Error for PatternError {}
 
 impl PathPattern {
     /// Parses a pattern.

@@ -3,7 +3,6 @@
 //! A search takes time in proportion to the text. The length and the size of an expression are bounded.
 
 use std::hash::{Hash, Hasher};
-use std::{error, fmt};
 
 use regex::bytes::{Regex, RegexBuilder};
 
@@ -17,27 +16,18 @@ const PROGRAM_BYTES_MAX: usize = 256 << 10;
 pub struct TextRegex(Regex);
 
 /// The reason why a text is no regular expression.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegexError {
     /// The text is too long.
+    #[error("a regular expression has at most {TEXT_BYTES_MAX} bytes")]
     Length,
     /// The compiled expression would be too large.
+    #[error("this regular expression is too large; use smaller repetitions")]
     Size,
     /// The text has this error.
+    #[error("not a regular expression: {0}")]
     Syntax(String),
 }
-
-impl fmt::Display for RegexError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Length => write!(f, "a regular expression has at most {TEXT_BYTES_MAX} bytes"),
-            Self::Size => f.write_str("this regular expression is too large; use smaller repetitions"),
-            Self::Syntax(what) => write!(f, "not a regular expression: {what}"),
-        }
-    }
-}
-
-impl error::Error for RegexError {}
 
 impl TextRegex {
     /// Compiles an expression. With `ignores_case` letters match in either case.

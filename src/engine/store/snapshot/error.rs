@@ -1,6 +1,5 @@
 //! Errors of a snapshot, and the version that can be read.
 
-use std::fmt;
 use std::io;
 
 /// The version of the format. To be raised with every change of the format, or of the hash of keys. Other versions are
@@ -8,30 +7,21 @@ use std::io;
 pub(super) const VERSION: u32 = 2;
 
 /// Why a snapshot cannot be restored.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// Reading failed.
+    #[error("cannot be read: {0}")]
     Read(io::Error),
     /// The file has another version of the format.
+    #[error("has version {0}, and only version {VERSION} is known")]
     Version(u32),
     /// The file is not as it was written.
+    #[error("is damaged: {0}")]
     Damaged(&'static str),
     /// Its keys are under another secret than those of the fleet.
+    #[error("has keys under another secret than `fleet.secret`")]
     OtherSecret,
 }
-
-impl fmt::Display for SnapshotError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read(error) => write!(f, "cannot be read: {error}"),
-            Self::Version(version) => write!(f, "has version {version}, and only version {VERSION} is known"),
-            Self::OtherSecret => f.write_str("has keys under another secret than `fleet.secret`"),
-            Self::Damaged(how) => write!(f, "is damaged: {how}"),
-        }
-    }
-}
-
-impl std::error::Error for SnapshotError {}
 
 impl From<io::Error> for SnapshotError {
     fn from(error: io::Error) -> Self {

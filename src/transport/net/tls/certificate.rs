@@ -30,24 +30,19 @@ pub struct ServerCertificate {
 }
 
 /// The fault of a certificate or of its key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateProblem {
     /// In the file of the certificate.
+    #[error("{0}")]
     Certificate(String),
     /// In the file of the key.
+    #[error("{0}")]
     Key(String),
 }
 
 impl fmt::Debug for ServerCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerCertificate").field("names", &self.names).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Display for CertificateProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Certificate(what) | Self::Key(what)) = self;
-        f.write_str(what)
     }
 }
 

@@ -1,6 +1,5 @@
 //! One HTTP/1 connection to an endpoint.
 
-use std::fmt;
 use std::future::Future;
 use std::io;
 use std::time::Duration;
@@ -32,17 +31,22 @@ pub(crate) struct H1Connection {
 }
 
 /// Why there is no connection.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
     /// Not connected within the connect timeout.
+    #[error("{0}")]
     Timeout(io::Error),
     /// The endpoint refused, cannot be reached, or its name is unknown.
+    #[error("{0}")]
     Failed(io::Error),
     /// All connections are in use, and the queue is full or the request waited for too long.
+    #[error("no connection is free")]
     Busy,
     /// The client has as many requests as it may have.
+    #[error("the client has too many requests")]
     TooMany,
     /// Operators drain all endpoints that could be tried.
+    #[error("all endpoints are drained")]
     Drained,
 }
 
@@ -60,17 +64,6 @@ impl ConnectError {
             Self::Busy => Self::Busy,
             Self::TooMany => Self::TooMany,
             Self::Drained => Self::Drained,
-        }
-    }
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Timeout(error) | Self::Failed(error) => error.fmt(f),
-            Self::Busy => f.write_str("no connection is free"),
-            Self::TooMany => f.write_str("the client has too many requests"),
-            Self::Drained => f.write_str("all endpoints are drained"),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Edits of the keys of one owner: a first key, a rotation, and the end of keys.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::{ApiKey, Digest, KeyOwner, digest_of, is_adoptable};
@@ -63,23 +62,20 @@ pub struct EditedKeys {
 }
 
 /// Why no edit was made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyEditError {
     /// The edit is wrong.
+    #[error("{0}")]
     Invalid(String),
     /// There is no such owner or key.
+    #[error("{0}")]
     Absent(String),
     /// The owner or its keys are in the way.
+    #[error("{0}")]
     Conflict(String),
     /// The file is invalid, or cannot be read or written.
+    #[error("{0}")]
     File(String),
-}
-
-impl fmt::Display for KeyEditError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Invalid(reason) | Self::Absent(reason) | Self::Conflict(reason) | Self::File(reason)) = self;
-        f.write_str(reason)
-    }
 }
 
 /// Whether `text` can be the name of an owner or a plan: such a name can also be a key of `overrides` and a value of a field.

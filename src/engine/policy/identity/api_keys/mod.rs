@@ -7,7 +7,6 @@ mod edit;
 mod format;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -64,27 +63,20 @@ impl ApiKey {
 }
 
 /// Why a key is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApiKeyError {
     /// It is not in the file, and has not the form of a key.
+    #[error("the API key is malformed")]
     Malformed,
     /// It is not in the file.
+    #[error("the API key is unknown")]
     Unknown,
     /// It has expired.
+    #[error("the API key has expired")]
     Expired,
     /// Its owner is disabled.
+    #[error("the API key is disabled")]
     Disabled,
-}
-
-impl fmt::Display for ApiKeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Malformed => "the API key is malformed",
-            Self::Unknown => "the API key is unknown",
-            Self::Expired => "the API key has expired",
-            Self::Disabled => "the API key is disabled",
-        })
-    }
 }
 
 /// The API keys of one file.

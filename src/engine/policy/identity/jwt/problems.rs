@@ -18,7 +18,8 @@ pub(super) const SECRET_BYTES_MIN: usize = 32;
 pub(super) const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
 /// The problem of one of the keys of a verifier.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
 pub struct KeyError {
     /// The index of the key as configured.
     pub index: usize,
@@ -27,41 +28,58 @@ pub struct KeyError {
 }
 
 /// The problem of a key or a set.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyProblem {
     /// There is no key.
+    #[error("at least one key is needed")]
     NoKeys,
     /// There are more keys than a verifier accepts.
+    #[error("more than {KEYS_MAX} keys")]
     TooMany,
     /// The text is no public key in PEM.
+    #[error("not a public key in PEM of type RSA, EC P-256 or Ed25519")]
     Pem,
     /// The PEM holds this many keys or certificates.
+    #[error("{0} keys or certificates in one file; name one file for each key")]
     SeveralPem(usize),
     /// The text is no JWK set.
+    #[error("not a JWK set")]
     Jwks,
     /// No key of the set fits the algorithms.
+    #[error("no key of the JWK set fits the algorithms")]
     NoUsableJwk,
     /// The key is for an algorithm that is not configured.
+    #[error("a key for {name}, but `algorithms` does not list {name}", name = .0.name())]
     Unlisted(Algorithm),
     /// The key is invalid for its algorithm.
+    #[error("not a public key for {}", .0.name())]
     Invalid(Algorithm),
     /// The secret is shorter than RFC 7518, 3.2 requires.
+    #[error("a secret for HS256 has at least {SECRET_BYTES_MIN} bytes")]
     ShortSecret,
     /// The RSA modulus has this many bits.
+    #[error("an RSA key of {0} bits; {min} to {max} are accepted", min = RSA_BITS.start(), max = RSA_BITS.end())]
     RsaBits(usize),
     /// The RSA modulus is even, or the exponent is even, below 3 or longer than 33 bits.
+    #[error("an unsafe RSA key: its modulus is even, or its exponent is even, below 3 or longer than 33 bits")]
     RsaNumbers,
     /// The point is not on P-256.
+    #[error("an unsafe EC key: its point is not on P-256")]
     OffCurve,
     /// The Ed25519 key is a point of small order.
+    #[error("an unsafe Ed25519 key: a point of small order, for which anybody can sign")]
     SmallOrder,
     /// Another key has the same `kid`.
+    #[error("two keys with the kid {0:?}")]
     DuplicateKid(String),
     /// The member of the set is not a JWK.
+    #[error("not a JWK")]
     Jwk,
     /// The type or the curve of the JWK fits none of Weir's algorithms.
+    #[error("its `kty` or `crv` is for none of HS256, RS256, ES256 and EdDSA")]
     OtherType,
     /// The `use`, `key_ops` or `alg` of the JWK excludes the verification of tokens.
+    #[error("its `use`, `key_ops` or `alg` is for something else")]
     OtherUse,
 }
 
@@ -71,48 +89,6 @@ impl KeyProblem {
         matches!(self, Self::Jwk | Self::OtherType | Self::OtherUse | Self::Invalid(_))
     }
 }
-
-impl fmt::Display for KeyProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoKeys => f.write_str("at least one key is needed"),
-            Self::TooMany => write!(f, "more than {KEYS_MAX} keys"),
-            Self::Pem => f.write_str("not a public key in PEM of type RSA, EC P-256 or Ed25519"),
-            Self::SeveralPem(count) => {
-                write!(f, "{count} keys or certificates in one file; name one file for each key")
-            }
-            Self::Jwks => f.write_str("not a JWK set"),
-            Self::NoUsableJwk => f.write_str("no key of the JWK set fits the algorithms"),
-            Self::Unlisted(algorithm) => {
-                write!(f, "a key for {0}, but `algorithms` does not list {0}", algorithm.name())
-            }
-            Self::Invalid(algorithm) => write!(f, "not a public key for {}", algorithm.name()),
-            Self::ShortSecret => write!(f, "a secret for HS256 has at least {SECRET_BYTES_MIN} bytes"),
-            Self::RsaBits(bits) => {
-                write!(f, "an RSA key of {bits} bits; {} to {} are accepted", RSA_BITS.start(), RSA_BITS.end())
-            }
-            Self::RsaNumbers => f.write_str(
-                "an unsafe RSA key: its modulus is even, or its exponent is even, below 3 or longer than 33 bits",
-            ),
-            Self::OffCurve => f.write_str("an unsafe EC key: its point is not on P-256"),
-            Self::SmallOrder => {
-                f.write_str("an unsafe Ed25519 key: a point of small order, for which anybody can sign")
-            }
-            Self::DuplicateKid(kid) => write!(f, "two keys with the kid {kid:?}"),
-            Self::Jwk => f.write_str("not a JWK"),
-            Self::OtherType => f.write_str("its `kty` or `crv` is for none of HS256, RS256, ES256 and EdDSA"),
-            Self::OtherUse => f.write_str("its `use`, `key_ops` or `alg` is for something else"),
-        }
-    }
-}
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.problem.fmt(f)
-    }
-}
-
-impl error::Error for KeyError {}
 
 /// The reason why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
