@@ -9,10 +9,11 @@ use crate::config::{Config, Diagnostics, OverridesInForce, OverridesPlace, Sourc
 use crate::engine::policy::FleetSecret;
 use crate::engine::policy::overrides::Override;
 use crate::engine::store::snapshot;
+use crate::fleet::grpc::fleet::Hub;
 use crate::fleet::grpc::fleet::settings::{EtcdMembers, MemberSource};
 use crate::fleet::grpc::settings::ServiceListener;
 use crate::transport::net::ListenAddress;
-use crate::transport::proxy::settings::{CheckListener, PlainListeners, StartupSettings};
+use crate::transport::proxy::settings::{CheckListener, CheckSettings, PlainListeners, Settings, StartupSettings};
 
 /// The parts of the configuration in force that a reload compares with the new configuration.
 pub(super) struct Installed {
@@ -120,14 +121,29 @@ impl RestartOnly {
         }
     }
 
-    /// The listeners without TLS after a reload to `new`. The addresses with TLS beside them are those of the start: if
-    /// there are none, the listeners keep what they have, so that none with TLS loses it, and nothing is redirected.
-    pub(super) fn plain(&self, new: Option<PlainListeners>, have_tls: bool) -> Option<PlainListeners> {
-        match new {
-            Some(_) if self.fixed.tls_listen.is_empty() => {
-                (!have_tls).then_some(PlainListeners { redirect_port: None })
-            }
-            new => new,
+    /// Gives `config` the TLS of `before` for listeners that keep other addresses than its own until a restart: its TLS
+    /// fits its own addresses, which other machines may not reach.
+    pub(super) fn keep_tls(&self, config: &mut Config, before: &Settings, fleet: Option<&Hub>) {
+        let (proxy, listen) = (&mut config.proxy, &config.fixed.listen);
+        let is_missing = |all: &[ListenAddress], new: &[ListenAddress]| all.iter().any(|place| !new.contains(place));
+        // Listeners with TLS beside others serve nobody if `config` has no TLS.
+        let tls_moves = proxy.tls.is_some() && is_missing(&self.fixed.tls_listen, &config.fixed.tls_listen);
+        if tls_moves || is_missing(&self.fixed.listen, listen) {
+            (proxy.tls, proxy.plain) = (before.tls.clone(), before.plain);
+        } else if proxy.plain.is_some() && self.fixed.tls_listen.is_empty() {
+            // There is no listener with TLS beside the others, so they keep what they have, and nothing is redirected.
+            let have_tls = before.tls.is_some() && before.plain.is_none();
+            proxy.plain = (!have_tls).then_some(PlainListeners { redirect_port: None });
+        }
+        let listen = |check: &Option<CheckListener>| check.as_ref().map(|check| check.listen.clone());
+        if self.check.is_some() && listen(&self.check) != listen(&config.check_listener) {
+            let both = proxy.check.take().zip(before.check.as_ref());
+            proxy.check = both.map(|(new, before)| CheckSettings { tls: before.tls.clone(), ..new });
+        }
+        if let Some((fleet, peers)) = fleet.zip(config.peers.as_mut())
+            && self.fleet.as_ref() != Some(&peers.listen)
+        {
+            fleet.keep_tls(&mut peers.settings);
         }
     }
 

@@ -295,16 +295,15 @@ impl Reloader {
     }
 
     /// Puts a configuration in force. Returns the tables that are in force only after a restart.
-    pub(super) fn install(&mut self, Accepted { config, stores, .. }: Accepted) -> Vec<&'static str> {
+    pub(super) fn install(&mut self, Accepted { mut config, stores, .. }: Accepted) -> Vec<&'static str> {
         let before = self.shared.running_config.load_full();
+        self.installed.restart_only.keep_tls(&mut config, &before.settings, self.followers.fleet.as_deref());
         let mut config = with_tls_sessions(config, &before);
         let new = Installed::of(&config);
         let restart = self.installed.restart_only.changed_tables(&new.restart_only);
         if !restart.is_empty() {
             tracing::warn!(tables = ?restart, "changed, but in force only after a restart");
         }
-        let have_tls = before.settings.tls.is_some() && before.settings.plain.is_none();
-        config.proxy.plain = self.installed.restart_only.plain(config.proxy.plain, have_tls);
         // Overrides do not affect the verification of tokens. Fetched keys may have changed in between.
         let file = new.overrides.place.file();
         let only_overrides =

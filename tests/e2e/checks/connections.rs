@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use super::{Asked, GET, config, connect, detail, start, stranger};
+use crate::ops::replace;
 use crate::support::{Cert, Client, PATIENCE, Upstream, Weir, connect_tls, trusting};
 
 /// A limit of one request, to see what is charged.
@@ -138,9 +139,31 @@ fn tls_has_its_own_certificates() {
     let mut client = connect_tls(weir.checks(), &trusting(Some(&own)), "localhost").unwrap();
     assert_eq!([GET.ask(&mut client).status, GET.ask(&mut client).status], [200, 429]);
     // No certificate, and no TLS.
-    let stranger = connect_tls(weir.checks(), &trusting(None), "localhost");
-    assert!(stranger.is_err() || stranger.unwrap().send(GET.bytes("/auth")).try_answer().is_none());
-    assert!(connect(&weir).send(GET.bytes("/auth")).try_answer().is_none());
+    let refused = |own| {
+        let client = connect_tls(weir.checks(), &trusting(own), "localhost");
+        client.is_err() || client.unwrap().send(GET.bytes("/auth")).try_answer().is_none()
+    };
+    let refused_plain = || connect(&weir).send(GET.bytes("/auth")).try_answer().is_none();
+    assert_eq!((refused(None), refused_plain(), refused(Some(&own))), (true, true, false));
+
+    // Another address needs neither, but is in force only after a restart.
+    let listen = "[check]\nlisten = \"127.0.0.1:0\"\n";
+    let moved = |tls| config(tls, limit).replacen(listen, &listen.replace(".1:", ".2:"), 1);
+    let gone = config("", limit).replacen(listen, "[upstream]\nurl = \"http://127.0.0.1:9\"\n", 1);
+    let without = tls.replace(", client_ca = \"clients.pem\"", "");
+    let steps = [
+        (moved(&without), false),
+        (moved(""), false),
+        // Without `[check]` nobody is served, nor with the other address after that.
+        (gone, true),
+        (moved(""), true),
+        (config(tls, limit), false),
+    ];
+    for (reloads, (text, serves_nobody)) in steps.into_iter().enumerate() {
+        replace(&weir.config_file(), &text);
+        weir.wait_for_lines("\"reloaded\"", reloads + 1);
+        assert_eq!((refused(None), refused_plain(), refused(Some(&own))), (true, true, serves_nobody), "{text}");
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn start(upstream: &Upstream, tls: &str, server: &str, rest: &str) -> (Weir, Soc
     (weir, address, cert)
 }
 
-fn tls_address(weir: &Weir) -> SocketAddr {
+pub(super) fn tls_address(weir: &Weir) -> SocketAddr {
     let lines = weir.wait_for_lines("\"listening\"", 2);
     let line: serde_json::Value = serde_json::from_str(&lines[1]).unwrap();
     line["address"].as_str().unwrap().parse().unwrap()

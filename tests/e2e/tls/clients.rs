@@ -1,16 +1,24 @@
 //! Client certificates: which are accepted, and their identities.
 
+use std::net::SocketAddr;
+
 use rustls::HandshakeKind;
 use rustls::version::{TLS12, TLS13};
 
+use super::beside::tls_address;
 use super::{BOTH, HOST, Lab};
-use crate::support::{Cert, NEVER, Upstream, connect_tls, over_h2_tls, trusting};
+use crate::ops::replace;
+use crate::support::{Cert, Client, NEVER, Upstream, Weir, connect_tls, over_h2_tls, trusting};
 
 const FAILED: &str = "weir_tls_handshakes_failed_total";
 
 /// The status of a request with this client certificate; none without a session.
 fn status(lab: &Lab, own: Option<&Cert>) -> Option<u16> {
-    let mut client = lab.try_client(own).ok()?;
+    status_at(lab.weir.address(), lab, own)
+}
+
+fn status_at(address: SocketAddr, lab: &Lab, own: Option<&Cert>) -> Option<u16> {
+    let mut client = connect_tls(address, &trusting(&[&lab.cert], BOTH, &["http/1.1"], own), HOST).ok()?;
     // In TLS 1.3 the handshake of a client ends before its certificate is verified.
     let sent = std::io::Write::write_all(client.stream(), b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     sent.ok().and_then(|()| client.try_answer()).map(|answer| answer.status)
@@ -116,7 +124,39 @@ fn another_authority_ends_old_sessions() {
         sent.ok().and_then(|()| client.try_answer()).map(|answer| answer.status)
     };
     assert_eq!(ask(), Some(200));
-    crate::ops::replace(&lab.weir.folder().join("clients.pem"), &new.pem);
+    replace(&lab.weir.folder().join("clients.pem"), &new.pem);
     lab.weir.wait_until("the new authority", || status(&lab, Some(&new.client("device", &[], &[]))) == Some(200));
     assert_eq!(ask(), None, "the old authority is trusted no more");
+}
+
+/// A configuration with another address asks for no certificate there. The listener has its first address until a restart.
+#[test]
+fn another_address_opens_nothing_before_a_restart() {
+    const CLIENTS: &str = "client_ca = \"clients.pem\"";
+    const LISTEN: &str = "listen = \"127.0.0.1:0\"\nworkers";
+    const BESIDE: &str = "listen = [\"127.0.0.1:0\"]";
+    let authority = Cert::authority();
+    let own = authority.client("device-1", &[], &[]);
+    let lab = Lab::with(Upstream::start(), CLIENTS, "", NEVER, &[("clients", &authority)]);
+    let text = std::fs::read_to_string(lab.weir.config_file()).unwrap();
+    let moved = |text: &str| text.replace(LISTEN, &LISTEN.replace(".1:", ".2:"));
+    let without = moved(&text.replace(&format!(", {CLIENTS}"), ""));
+    let plain = moved(&Weir::config(&lab.upstream, "", NEVER));
+    for (reloads, other) in [&without, &plain, &without].into_iter().enumerate() {
+        replace(&lab.weir.config_file(), other);
+        lab.weir.wait_for_lines("\"reloaded\"", reloads + 1);
+        assert_eq!([status(&lab, None), status(&lab, Some(&own))], [None, Some(200)], "{other}");
+        let answer = Client::connect(lab.weir.address()).send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").try_answer();
+        assert!(answer.is_none(), "{other}");
+    }
+    replace(&lab.weir.config_file(), &text.replace(&format!(", {CLIENTS}"), ""));
+    lab.weir.wait_until("no certificate is needed", || status(&lab, None) == Some(200));
+
+    // The same of a listener beside one without TLS.
+    let lab = Lab::with(Upstream::start(), &format!("{BESIDE}, {CLIENTS}"), "", NEVER, &[("clients", &authority)]);
+    let address = tls_address(&lab.weir);
+    let text = std::fs::read_to_string(lab.weir.config_file()).unwrap();
+    replace(&lab.weir.config_file(), &text.replace(&format!("{BESIDE}, {CLIENTS}"), &BESIDE.replace(".1:", ".2:")));
+    lab.weir.wait_for_line("\"reloaded\"");
+    assert_eq!([status_at(address, &lab, None), status_at(address, &lab, Some(&own))], [None, Some(200)]);
 }

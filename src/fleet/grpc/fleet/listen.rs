@@ -84,6 +84,13 @@ pub(super) async fn accept(hub: Arc<Hub>, listener: TcpListener) {
     }
 }
 
+impl Hub {
+    /// Gives `settings` the TLS in force.
+    pub fn keep_tls(&self, settings: &mut FleetSettings) {
+        settings.tls.clone_from(&self.settings.load().tls);
+    }
+}
+
 async fn converse(
     hub: &Arc<Hub>,
     socket: TcpStream,

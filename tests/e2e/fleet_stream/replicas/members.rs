@@ -1,11 +1,13 @@
 //! Members that come and go by the DNS, and certificates that change.
 
 use std::fs;
-use std::net::Ipv4Addr;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::{connected, fleet_address, view};
-use crate::support::{Cert, Dns, DnsAnswer, Upstream, Weir, free_port, poll};
+use crate::ops::replace;
+use crate::support::{Cert, Dns, DnsAnswer, PATIENCE, Upstream, Weir, free_port, poll};
 
 const SECRET: &str = "0123456789abcdef0123456789ABCDEF";
 
@@ -108,4 +110,31 @@ fn certificates_change_by_a_reload() {
     for weir in [&first, &second] {
         weir.wait_until("both have certificates of one authority", || connected(&view(weir)) == 1);
     }
+}
+
+/// A configuration with another address needs no TLS for it. The listener has its first address until a restart.
+#[test]
+fn another_address_opens_nothing_before_a_restart() {
+    const TLS: &str = "listen = \"127.0.0.1:0\"\ntls = { cert = \"own.pem\", key = \"own.key\", ca = \"ca.pem\" }";
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let (upstream, authority) = (Upstream::start(), Cert::authority());
+    let start = |member: &str| {
+        let own = authority.client("replica", &["replica"], &[]);
+        let members = format!("members = {{ static = [\"{member}\"] }}");
+        replica(&upstream, "", &format!("{TLS}\n{members}"), &[("own", &own), ("ca", &authority)])
+    };
+    let weir = start("localhost:1");
+    let address = fleet_address(&weir);
+    let text = fs::read_to_string(weir.config_file()).unwrap();
+    replace(&weir.config_file(), &text.replace(TLS, "listen = \"127.0.0.2:0\""));
+    weir.wait_for_line("\"reloaded\"");
+    let mut stranger = TcpStream::connect(address).unwrap();
+    stranger.set_read_timeout(Some(PATIENCE)).unwrap();
+    stranger.write_all(PREFACE).unwrap();
+    let mut answer = Vec::new();
+    let _ = stranger.read_to_end(&mut answer);
+    // A frame of HTTP/2 would begin with a length of less than 64 KiB.
+    assert!(!answer.starts_with(&[0]), "{answer:?}");
+    let member = start(&address.to_string());
+    member.wait_until("it is connected over TLS", || connected(&view(&member)) == 1);
 }
