@@ -13,7 +13,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion};
 use socket2::{Domain, Socket, Type};
 
-use crate::support::{Cert, Client, NEVER, PATIENCE, Upstream, Weir};
+use crate::support::{Cert, Client, NEVER, PATIENCE, Redis, Upstream, Weir, over_all};
 use crate::upgrades::{AGREE, OPEN, echo, upgraded};
 
 /// A service that speaks TLS. It responds with the name of its client and the body of the request.
@@ -248,6 +248,39 @@ fn the_authorities_of_the_system_are_the_default() {
         trusted.write(weir.folder(), "ca");
         weir.signal("HUP");
         weir.wait_until("the new certificates", || seen(&weir).0 == status);
+    }
+}
+
+/// A Redis and a limiter that only its address names. A reload reads the authorities again.
+#[test]
+fn stores_follow_the_authorities_of_the_system() {
+    const SECRET: (&str, &str) = ("WEIR_FLEET_SECRET", "0123456789abcdef0123456789ABCDEF");
+    const FLEET: &str = "[fleet]\nstrategy = \"local\"\nreplicas = 2\nsecret = { env = \"WEIR_FLEET_SECRET\" }\n";
+    let (cert, other) = (Cert::of_hosts(&["localhost"]), Cert::of_hosts(&["localhost"]));
+    let (upstream, redis) = (Upstream::start(), Redis::with_tls(&cert, ""));
+    let text = |rest: &str| format!("[upstream]\nurl = \"http://{}\"\n{FLEET}{rest}", upstream.address());
+    let grpc = "[grpc]\nlisten = \"127.0.0.1:0\"\ntls.certificates = [{ cert = \"own.pem\", key = \"own.key\" }]\n";
+    let limiter = weir(&text(&format!("{grpc}{}", over_all("rate = \"9/day\""))), &[("own", &cert)], &[SECRET]);
+    let asker = text(&format!(
+        "[store.main]\nredis = [\"rediss://localhost:{}\"]\n{}strategy = {{ use = \"service\", url = \"https://localhost:{}\" }}\n\
+         [[limit]]\nname = \"shared\"\nkey = []\nrate = \"9/day\"\nstrategy = \"redis\"\n",
+        redis.address().port(),
+        over_all("rate = \"9/day\""),
+        limiter.grpc().port()
+    ));
+    let weir = weir(&asker, &[("ca", &other)], &[SECRET, ("SSL_CERT_FILE", "DIR/ca.pem")]);
+    let wait_until_both_are = |up: &str| {
+        weir.wait_until("both stores", || {
+            let metrics = weir.metrics();
+            let stores = metrics.lines().filter(|line| line.starts_with("weir_store_up{"));
+            stores.map(|line| line.ends_with(up)).collect::<Vec<_>>() == [true, true]
+        });
+    };
+    wait_until_both_are(" 0");
+    for (trusted, up) in [(&cert, " 1"), (&other, " 0"), (&cert, " 1")] {
+        trusted.write(weir.folder(), "ca");
+        weir.signal("HUP");
+        wait_until_both_are(up);
     }
 }
 

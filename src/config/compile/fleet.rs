@@ -12,7 +12,7 @@ use crate::engine::limit::LeaseUnits;
 use crate::engine::policy::{FleetSecret, Strategy};
 use crate::engine::store::backend::OnFailure;
 use crate::fleet::grpc::fleet::settings::{FleetSettings, MemberSource};
-use crate::fleet::stores::driver::RemoteSettings;
+use crate::fleet::stores::driver::{RemoteSettings, Servers};
 
 /// A strategy, and its effect on the rules of a limit.
 #[derive(Clone, Debug)]
@@ -196,15 +196,17 @@ impl Fleet<'_> {
             own.fault_at("store", "excludes `url`, which names the limiter");
             return None;
         }
-        let settings = store::limiter(own.parsed("url", limiter_url)?);
+        let url = own.parsed("url", limiter_url)?;
+        let servers = Servers::Service { host: url.host.clone(), port: url.port };
         let mut limiters = self.limiters.borrow_mut();
-        let index = limiters.iter().position(|known| *known == settings).unwrap_or(limiters.len());
+        let known = limiters.iter().position(|known| known.servers == servers && known.tls.is_some() == url.has_tls);
+        let index = known.unwrap_or(limiters.len());
         if index == limiters.len() {
             if index == STORES_MAX {
                 own.fault_at("url", format!("there are at most {STORES_MAX} limiters"));
                 return None;
             }
-            limiters.push(settings);
+            limiters.push(store::limiter(url));
         }
         self.found(option, self.stores.names.len() + index, true)
     }

@@ -91,7 +91,8 @@ fn store(name: &Located<String>, table: &Table<'_>) -> (Option<RemoteSettings>, 
 
 /// The settings of a limiter that is only an address. Its name is `host:port`, which no table of `[store]` can have.
 pub(super) fn limiter(LimiterUrl { host, port, has_tls }: LimiterUrl) -> RemoteSettings {
-    let (name, tls) = (Arc::from(NodeAddress::tcp(&*host, port).to_string()), has_tls.then(StoreTls::default));
+    let name = Arc::from(NodeAddress::tcp(&*host, port).to_string());
+    let tls = has_tls.then(|| StoreTls::new(None, None));
     let servers = Servers::Service { host, port };
     RemoteSettings { name, servers, tls, timeout: TIMEOUT, on_failure: OnFailure::default() }
 }

@@ -122,5 +122,5 @@ fn client_with_files(table: &Table<'_>, protocol: Protocol) -> Option<(ClientTls
     .unzip();
     let tls = ClientTls::new(authorities.as_deref(), own, protocol);
     let tls = tls.map_err(|what| table.fault_at("ca", what)).ok()?;
-    Some((tls, StoreTls { authorities: authorities.map(Into::into), own: own_files }))
+    Some((tls, StoreTls::new(authorities.map(Into::into), own_files)))
 }

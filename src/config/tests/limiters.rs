@@ -37,7 +37,7 @@ fn a_limiter_is_a_store_or_an_address() {
     );
     let config = compiled(&text);
     let of_table = RemoteSettings { on_failure: OnFailure::Local, ..limiter("main", "::1", 8081) };
-    let of_url = RemoteSettings { tls: Some(StoreTls::default()), ..limiter("b.test:1", "b.test", 1) };
+    let of_url = RemoteSettings { tls: Some(StoreTls::new(None, None)), ..limiter("b.test:1", "b.test", 1) };
     assert_eq!(config.stores.len(), 3);
     assert_eq!(config.stores[0], of_table);
     assert_eq!(config.stores[2], of_url);

@@ -78,7 +78,7 @@ async fn tls_trusts_the_authorities_of_the_settings() {
     let cert = Cert::of_hosts(&["localhost"]);
     let redis = Redis::with_tls(&cert, "");
     let settings = settings(Topology::Ring(vec![NodeAddress::tcp("localhost", redis.address().port())]));
-    let tls = |cert: &Cert| Some(StoreTls { authorities: Some(cert.pem.as_bytes().into()), own: None });
+    let tls = |cert: &Cert| Some(StoreTls::new(Some(cert.pem.as_bytes().into()), None));
     Lab::deciding(RemoteSettings { tls: tls(&cert), ..settings.clone() }).await;
     for wrong in [tls(&Cert::of_hosts(&["localhost"])), None] {
         let lab = Lab::start(RemoteSettings { tls: wrong, ..settings.clone() });

@@ -31,12 +31,14 @@ pub struct ClientTls {
 pub struct ServerName(pki_types::ServerName<'static>);
 
 /// TLS to servers of a store. All contents are valid PEM.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreTls {
     /// Certificates of the authorities that sign the certificates of servers; `None` for those of the system.
     pub authorities: Option<Arc<[u8]>>,
     /// The certificate that Weir shows.
     pub own: Option<OwnCertificate>,
+    /// A digest of the authorities of the system, if they count. A reload sees by it that they have changed.
+    system: Option<u64>,
 }
 
 /// A certificate with its key. The `Debug` form does not show the key.
@@ -53,6 +55,15 @@ impl ServerName {
     pub fn new(host: &str) -> Option<Self> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         pki_types::ServerName::try_from(host.to_owned()).ok().map(Self)
+    }
+}
+
+impl StoreTls {
+    /// Trusts the certificates in `authorities`, or those that the system has now. Shows the certificate `own`.
+    pub fn new(authorities: Option<Arc<[u8]>>, own: Option<OwnCertificate>) -> Self {
+        // If the system has none, `store_tls` reports it.
+        let system = if authorities.is_none() { roots(None).ok() } else { None };
+        Self { authorities, own, system: system.map(|roots| digest(&roots.roots)) }
     }
 }
 
