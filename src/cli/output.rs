@@ -6,6 +6,8 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
+use rustix::fs::{FileType, Stat, fstat, stat};
+
 use crate::app::remote::StartError;
 use crate::base::visible::visible;
 use crate::config::{Diagnostics, Origin};
@@ -21,6 +23,14 @@ pub(super) fn deliver(text: &dyn Display) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{}", visible(&text.to_string()))?;
     out.flush()
+}
+
+/// Whether standard output is `/dev/null`, which also takes the place of a closed one when the process starts.
+pub(super) fn goes_nowhere() -> bool {
+    let device =
+        |stat: Stat| (FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice).then_some(stat.st_rdev);
+    let [out, null] = [fstat(io::stdout()), stat("/dev/null")].map(|stat| stat.ok().and_then(device));
+    out.is_some() && out == null
 }
 
 /// Writes the result to standard output.

@@ -493,6 +493,34 @@ fn who_does_not_listen_breaks_nothing() {
     }
 }
 
+/// A process gets `/dev/null` in place of a standard output that is closed.
+#[test]
+fn a_key_that_nobody_can_see_is_not_made() {
+    let folder = folder();
+    let keys = folder.path().join("keys.toml");
+    let edit = |edit: &str, output: &str| {
+        let mut shell = Command::new("sh");
+        let script = format!("exec \"$0\" apikeys {edit} --file keys.toml --name ACME {output}");
+        let run = shell.args(["-c", &script, env!("CARGO_BIN_EXE_weir")]).current_dir(folder.path()).output().unwrap();
+        (run.status.code(), String::from_utf8(run.stderr).unwrap())
+    };
+    let refused = |action: &str, output: &str| {
+        let before = std::fs::read(&keys).ok();
+        let (code, said) = edit(action, output);
+        assert_eq!(code, Some(1), "{action} {output}: {said}");
+        assert!(said.contains("standard output is closed or `/dev/null`; nothing was changed"), "{said}");
+        assert_eq!(std::fs::read(&keys).ok(), before, "{action} {output}");
+    };
+    refused("new", ">&-");
+    refused("new", ">/dev/null");
+    assert_eq!(edit("new", ">key").0, Some(0));
+    assert!(std::fs::read_to_string(folder.path().join("key")).unwrap().starts_with("weir_"));
+    refused("rotate", ">&-");
+    refused("rotate", ">/dev/null");
+    // A revocation prints no key.
+    assert_eq!(edit("revoke", ">&-").0, Some(0));
+}
+
 #[test]
 fn run_starts_only_what_is_valid() {
     let folder = folder();

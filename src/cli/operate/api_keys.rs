@@ -15,7 +15,7 @@ use crate::admin::{ApiKeyOwnerBody, OVERLAP_DEFAULT, rfc3339};
 use crate::app::remote::ConfigAddress;
 use crate::base::time::system_now;
 use crate::cli::ask::{AdminAddress, Credentials};
-use crate::cli::output::{Exit, complain, deliver, fail, failed, say};
+use crate::cli::output::{Exit, complain, deliver, fail, failed, goes_nowhere, say};
 use crate::cli::source::ConfigArg;
 use crate::cli::table::table;
 use crate::config::api_keys;
@@ -163,6 +163,9 @@ fn first_line(from: impl BufRead) -> io::Result<String> {
 /// Edits the file. Standard output has a new key and nothing else.
 fn edit(place: KeyFileArgs, edit: &KeyEdit) -> Exit {
     let (_, file) = place.find()?;
+    if matches!(edit.change, KeyChange::New { .. } | KeyChange::Rotate { .. }) && goes_nowhere() {
+        return Err(fail(&"a key is printed once, and standard output is closed or `/dev/null`; nothing was changed"));
+    }
     let EditedKeys { secret, after, .. } = api_keys::edit(&file, edit, system_now()).map_err(failed)?;
     let (name, file) = (&edit.name, file.display());
     if matches!(edit.change, KeyChange::Adopt { .. }) {
