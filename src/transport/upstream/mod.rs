@@ -8,6 +8,7 @@
 //! arrived, then the response body polls it. That saves two passes through the scheduler for each request. Nothing polls
 //! an idle connection; the next checkout notices that the service has closed it.
 
+mod availability;
 mod directory;
 mod observations;
 pub(crate) mod operate;

@@ -5,11 +5,12 @@
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::availability::Availability;
 use super::balance::ejection::{Eject, Ejection, TrafficFraction};
 use super::dns::address::{Preference, ResolvedAddress};
 use super::observations::Observations;
@@ -38,16 +39,13 @@ pub(crate) struct EndpointState {
     preference: AtomicU32,
     /// Those that the DNS gives it. Only the control runtime uses them.
     dns_preference: AtomicU32,
-    /// Whether an operator drains it.
-    is_draining: AtomicBool,
+    availability: Availability,
     /// Active requests; counted only if the balancing needs the count.
     in_flight: AtomicUsize,
     /// Those of its active requests that have changed their connections to another protocol.
     upgraded: AtomicUsize,
     /// Open connections to it.
     open: AtomicUsize,
-    /// The result of the health checks.
-    is_healthy: AtomicBool,
     /// The word of an [`Ejection`], in time since `created`.
     ejection: AtomicU64,
     created: Instant,
@@ -166,11 +164,22 @@ pub(super) fn with_addresses(
     }
     state.endpoints.retain(|state| !is_ours(state));
     state.endpoints.splice(index..index, states);
+    retire(before, &all);
     Some(all)
+}
+
+/// Takes the endpoints that are in `before` and not in `next` out of the gauges.
+fn retire(before: &[UpstreamState], next: &[UpstreamState]) {
+    let states = |all| <[UpstreamState]>::iter(all).flat_map(|upstream| &upstream.endpoints);
+    let kept: HashSet<_> = states(next).map(Arc::as_ptr).collect();
+    for state in states(before).filter(|state| !kept.contains(&Arc::as_ptr(state))) {
+        state.availability.retire();
+    }
 }
 
 /// Removes the metrics of upstreams and endpoints that are in `before` and not in `next`.
 fn forget(before: &[UpstreamState], next: &[UpstreamState], metrics: &Metrics) {
+    retire(before, next);
     for removed in before {
         let name = removed.label();
         let next = next.iter().find(|state| state.label() == name);
@@ -191,18 +200,16 @@ impl EndpointState {
         let text = endpoint.to_string();
         let id = resolved.map_or_else(|| text.clone(), |address| format!("{text} {address}"));
         let metrics = metrics.endpoint(upstream, &text);
-        metrics.healthy.inc();
         Self {
             resolved,
             label: resolved.map_or_else(|| text.as_str().into(), |address| address.to_string().into()),
             id: affinity::text(id.as_bytes()),
             preference: AtomicU32::new(Preference::default().to_word()),
             dns_preference: AtomicU32::new(Preference::default().to_word()),
-            is_draining: AtomicBool::new(false),
+            availability: Availability::new(metrics.healthy.clone(), metrics.draining.clone()),
             in_flight: AtomicUsize::new(0),
             upgraded: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
-            is_healthy: AtomicBool::new(true),
             ejection: AtomicU64::new(0),
             created: time::instant_now(),
             observations: Observations::new(&metrics.cells),
@@ -270,14 +277,12 @@ impl EndpointState {
 
     /// The last result of the health checks; true if there are none.
     pub(super) fn is_healthy(&self) -> bool {
-        self.is_healthy.load(Ordering::Relaxed)
+        self.availability.is_healthy()
     }
 
     /// Sets the result of the health checks: the failure if it is unhealthy.
     pub(super) fn set_health(&self, failure: Option<String>) {
-        let is_healthy = failure.is_none();
-        if self.is_healthy.swap(is_healthy, Ordering::Relaxed) != is_healthy {
-            self.metrics.healthy.add(if is_healthy { 1 } else { -1 });
+        if self.availability.set_healthy(failure.is_none()) {
             self.observations.observed().health = (time::instant_now(), failure);
         }
     }
@@ -294,7 +299,7 @@ impl EndpointState {
 
     /// Whether an operator drains it: it gets no new request.
     pub(super) fn is_draining(&self) -> bool {
-        self.is_draining.load(Ordering::Relaxed)
+        self.availability.is_draining()
     }
 
     /// The texts that name it in orders: its address, if its name was looked up, and its text in the configuration.
@@ -311,11 +316,8 @@ impl EndpointState {
         let of_dns = Preference::from_word(self.dns_preference.load(Ordering::Relaxed));
         let preference = Preference { weight: weight.unwrap_or(of_dns.weight), ..of_dns };
         self.preference.store(preference.to_word(), Ordering::Relaxed);
-        if self.is_draining.swap(is_draining, Ordering::Relaxed) != is_draining {
-            self.metrics.draining.add(if is_draining { 1 } else { -1 });
-            if !is_draining {
-                self.observations.observed().undrained = time::instant_now();
-            }
+        if self.availability.set_draining(is_draining) && !is_draining {
+            self.observations.observed().undrained = time::instant_now();
         }
     }
 
@@ -380,18 +382,6 @@ impl EndpointState {
         self.metrics.cells.end();
         if is_balanced {
             self.in_flight.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Drop for EndpointState {
-    fn drop(&mut self) {
-        // Other endpoints may have the same metric labels.
-        if self.is_healthy() {
-            self.metrics.healthy.dec();
-        }
-        if self.is_draining() {
-            self.metrics.draining.dec();
         }
     }
 }

@@ -246,6 +246,12 @@ mod tests {
         Arc::new(Fixed { in_force, changes: watch::Sender::new(()) })
     }
 
+    /// The series whose names begin like this, with their values.
+    fn shown(metrics: &Metrics, name: &str) -> Vec<String> {
+        let text = String::from_utf8(metrics.render().unwrap()).unwrap();
+        text.lines().filter(|line| line.starts_with(name)).map(String::from).collect()
+    }
+
     /// The addresses to which requests can go, with their preferences; an endpoint without a known address by its host.
     fn known(directory: &Fixed) -> Vec<String> {
         let state = |state: &Arc<EndpointState>| {
@@ -364,14 +370,46 @@ mod tests {
         let metrics = Metrics::new("", "").unwrap();
         let InForce { mut settings, mut states, .. } = directory(&[], &metrics).in_force();
         let rows = [(&["app.test"][..], "a.test"), (&["app.test"], "b.test"), (&["c.test"], "b.test"), (&[], "")];
+        let mut in_use = Vec::new(); // by requests that began before a change
         for (authorities, name) in rows {
             let named = |authority: &&str| Endpoint { server_name: ServerName::new(name), ..endpoint(authority) };
             settings[0].endpoints = authorities.iter().map(named).collect();
-            states = UpstreamState::of_all(&settings, &states, &metrics, &Arc::new(Ceiling::new(1, 1)));
-            let text = String::from_utf8(metrics.render().unwrap()).unwrap();
-            let shown: Vec<&str> = text.lines().filter(|line| line.starts_with("weir_endpoint_healthy{")).collect();
+            let next = UpstreamState::of_all(&settings, &states, &metrics, &Arc::new(Ceiling::new(1, 1)));
+            in_use.push(std::mem::replace(&mut states, next));
             let series = |of: &&str| format!("weir_endpoint_healthy{{endpoint=\"https://{of}\",upstream=\"a\"}} 1");
-            assert_eq!(shown, authorities.iter().map(series).collect::<Vec<_>>(), "{name}");
+            let expected: Vec<_> = authorities.iter().map(series).collect();
+            assert_eq!(shown(&metrics, "weir_endpoint_healthy{"), expected, "{name}");
+            // The checks of an endpoint may end after it has left.
+            for failure in [Some(String::new()), None] {
+                in_use
+                    .iter()
+                    .flat_map(|states| &states[0].endpoints)
+                    .for_each(|state| state.set_health(failure.clone()));
+                assert_eq!(shown(&metrics, "weir_endpoint_healthy{"), expected, "{name} {failure:?}");
+            }
+        }
+        drop(in_use);
+        assert_eq!(shown(&metrics, "weir_endpoint_healthy{"), [""; 0]);
+    }
+
+    #[test]
+    fn an_address_that_its_name_has_no_more_does_not_count() {
+        let metrics = Metrics::new("", "").unwrap();
+        let directory = directory(&["app.test:81"], &metrics);
+        let mut in_use = Vec::new(); // by requests that began before a change
+        for addresses in [&["10.0.0.1:81 0 1", "10.0.0.2:81 0 1"][..], &["10.0.0.2:81 0 1", "10.0.0.3:81 0 1"]] {
+            let addresses: Vec<_> = addresses.iter().map(|text| resolved(text)).collect();
+            publish(&*directory, &metrics, &name("app.test:81", Resolve::Ttl), &addresses);
+            let InForce { settings, states, .. } = directory.in_force();
+            let (upstream, endpoint, since) = ("a".into(), "app.test:81".into(), Timestamp::ZERO);
+            let drain =
+                EndpointOrder { upstream, endpoint, weight: None, since, until: None, token: None, reason: None };
+            operate::give((&settings, &states), drain, true).unwrap();
+            in_use.push(states);
+            for metric in ["weir_endpoint_healthy", "weir_endpoint_draining"] {
+                let series = format!("{metric}{{endpoint=\"http://app.test:81\",upstream=\"a\"}} 2");
+                assert_eq!(shown(&metrics, &format!("{metric}{{")), [series]);
+            }
         }
     }
 
