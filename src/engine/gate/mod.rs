@@ -103,6 +103,7 @@ pub use operator_bans::{BanInForce, BanTarget, OperatorBan};
 pub use overload::{LEVEL_MAX, Level, Load, OverloadController};
 pub use own_limits::{OwnLimit, OwnLimitsError};
 pub use pass::{Charged, Pass};
+pub use queue::body::BodyGrowth;
 pub use queue::capacity::{HoldCaps, Reservation};
 pub use queue::delay::Delayed;
 pub use queue::wait::Waiting;

@@ -23,16 +23,18 @@ pub struct Usage {
 impl ClientUsage {
     /// Adds one thing of `bytes` bytes to `client`. Returns `false`, and adds nothing, if the usage would exceed `most`.
     pub fn add(&self, client: IpAddr, bytes: usize, most: Usage) -> bool {
-        let entry = self.0.entry(client);
-        let usage = match &entry {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(_) => Usage::default(),
-        };
-        let fits = usage.allows(bytes, most);
-        if fits {
-            entry.insert(Usage { count: usage.count + 1, bytes: usage.bytes + bytes });
-        }
-        fits
+        self.increase(client, |usage| {
+            let sum = Usage { count: usage.count + 1, bytes: usage.bytes.saturating_add(bytes) };
+            usage.allows(bytes, most).then_some(sum)
+        })
+    }
+
+    /// Adds bytes to the things of `client`. Returns `false`, and adds nothing, if the usage would exceed `most_bytes`.
+    pub fn add_bytes(&self, client: IpAddr, bytes: usize, most_bytes: usize) -> bool {
+        self.increase(client, |usage| {
+            let sum = usage.bytes.checked_add(bytes).filter(|sum| *sum <= most_bytes);
+            sum.map(|bytes| Usage { bytes, ..usage })
+        })
     }
 
     /// Whether [`ClientUsage::add`] would succeed.
@@ -42,12 +44,32 @@ impl ClientUsage {
 
     /// Removes one thing of `bytes` bytes from `client`.
     pub fn remove(&self, client: IpAddr, bytes: usize) {
+        self.reduce(client, Usage { count: 1, bytes });
+    }
+
+    /// Removes bytes that [`ClientUsage::add_bytes`] added.
+    pub fn remove_bytes(&self, client: IpAddr, bytes: usize) {
+        self.reduce(client, Usage { count: 0, bytes });
+    }
+
+    fn increase(&self, client: IpAddr, sum: impl FnOnce(Usage) -> Option<Usage>) -> bool {
+        let entry = self.0.entry(client);
+        let usage = match &entry {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(_) => Usage::default(),
+        };
+        let sum = sum(usage);
+        sum.map(|sum| entry.insert(sum)).is_some()
+    }
+
+    fn reduce(&self, client: IpAddr, by: Usage) {
         let Entry::Occupied(mut known) = self.0.entry(client) else { return };
-        let Usage { count, bytes: used } = *known.get();
-        if count <= 1 {
+        let Usage { count, bytes } = *known.get();
+        let left = Usage { count: count.saturating_sub(by.count), bytes: bytes.saturating_sub(by.bytes) };
+        if left == Usage::default() {
             known.remove();
         } else {
-            known.insert(Usage { count: count - 1, bytes: used.saturating_sub(bytes) });
+            known.insert(left);
         }
     }
 
@@ -98,5 +120,18 @@ mod tests {
             usage.remove(client, bytes);
         }
         assert!(usage.is_empty());
+    }
+
+    #[test]
+    fn bytes_of_a_thing_may_grow_within_the_bound_of_its_client() {
+        let (usage, a) = (ClientUsage::default(), IpAddr::from([192, 0, 2, 1]));
+        assert!(usage.add(a, 60, MOST) && !usage.add_bytes(a, 41, 100) && usage.add_bytes(a, 40, 100));
+        assert!(!usage.add_bytes(a, usize::MAX, 100) && !usage.add(a, 1, MOST));
+        // The thing may leave before its later bytes.
+        usage.remove(a, 60);
+        assert!(usage.add(a, 60, MOST) && !usage.add(a, 1, MOST));
+        usage.remove_bytes(a, 40);
+        usage.remove(a, 60);
+        assert!(usage.is_empty() && !usage.add_bytes(a, 101, 100) && usage.is_empty());
     }
 }

@@ -72,11 +72,6 @@ impl ReceiveWindow {
         Some(increment)
     }
 
-    /// The most bytes that come before any is consumed.
-    pub(super) fn size(&self) -> usize {
-        self.size as usize
-    }
-
     /// Bytes that came and were not consumed.
     pub(super) fn unconsumed(&self) -> usize {
         (self.size - self.available - self.unannounced) as usize

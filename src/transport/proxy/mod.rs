@@ -17,6 +17,7 @@ mod context;
 mod date;
 mod error;
 mod forward;
+mod hold;
 mod host;
 mod http1;
 mod http2;

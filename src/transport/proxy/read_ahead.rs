@@ -76,9 +76,7 @@ impl<'v> RequestContext<'v> {
             let read = self.read(facts, source, &mut body, need.read_bytes).await;
             record.outcome = Outcome::Refused(RefusedBy::Other); // until another outcome is set
             let Some((mut bytes, has_ended)) = read.map_err(|failure| self.unread(&failure, *is_grpc))? else {
-                self.count(ProblemKind::ClientBusy);
-                let detail = "too many requests wait, or too many bytes of them";
-                return Err(LocalReply::new(ProblemKind::ClientBusy, detail, *is_grpc).into());
+                return Err(self.no_capacity(*is_grpc));
             };
             let facts = Facts { body: Some(&body), ..**facts };
             if has_ended

@@ -17,8 +17,8 @@ pub(super) trait Replayed: Source {
     /// Gives back what was read of the body, so that it is read again.
     fn put_back(&mut self, ahead: ReadAhead);
 
-    /// The most bytes that wait to be read before any is.
-    fn unread_max(&self) -> usize;
+    /// The bytes that have come and are not read.
+    fn unread(&self) -> usize;
 }
 
 /// The start of a body that was read.
@@ -84,9 +84,9 @@ impl<'a> GateBody<'a> {
         GateBody { framing: *framing, expects_continue: *expects_continue, stream }
     }
 
-    /// The most bytes that are kept beside those that were read. The kernel keeps what comes on a wire.
-    pub(super) fn unread_max(&self) -> usize {
-        self.stream.as_ref().map_or(0, |stream| stream.unread_max())
+    /// The bytes that are kept beside those that were read. The kernel keeps what comes on a wire.
+    pub(super) fn unread(&self) -> usize {
+        self.stream.as_ref().map_or(0, |stream| stream.unread())
     }
 
     /// The body of `request`, over HTTP/2 on `stream`.

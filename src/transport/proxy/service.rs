@@ -14,16 +14,17 @@ use super::admission::Admission;
 use super::answer::ResponseForm;
 use super::context::{NotForwarded, RequestContext};
 use super::error;
+use super::hold::WaitingRequest;
 use super::host;
 use super::http1::wire::Wire;
-use super::leaving::{Unless, gone_meanwhile, unless_gone};
+use super::leaving::{gone_meanwhile, unless_gone};
 use super::replay::{GateBody, Replayed};
 use super::request::{HttpVersion, Request};
 use super::stale::StaleRequest;
 use super::upgrade::Upgrade;
 use crate::base::telemetry::{Outcome, RefusedBy};
 use crate::base::time::Timestamp;
-use crate::engine::gate::{AccessError, Asking, EntryError, IdentityFields, Pass, Refusal, Step};
+use crate::engine::gate::{AccessError, Asking, EntryError, IdentityFields, Step};
 use crate::engine::policy::client_ip::AddressHeader;
 use crate::engine::policy::path::escaped_query;
 use crate::engine::policy::route::{Rewrite, Route};
@@ -312,7 +313,7 @@ impl<'v> RequestContext<'v> {
         let gate = &self.worker.shared.gate;
         let live = &self.config.running.live;
         let pass = &mut input.admission.identified;
-        let bytes = || waiting_bytes(facts, input.body.as_ref());
+        let bytes = || WaitingRequest { facts, body: input.body.as_ref(), is_grpc }.bytes();
         let decided = gate.admit_into(pass, (live, stage), facts, bytes, now, input.record.for_gate());
         let Some(mut step) = decided.map_err(|unkeyed| self.unkeyed(unkeyed, is_grpc))? else { return Ok(()) };
         let decided = loop {
@@ -322,11 +323,17 @@ impl<'v> RequestContext<'v> {
                 Step::Refuse(refusal) => break Err(refusal),
                 Step::Wait(waiting) => {
                     let (held_by, turn) = (waiting.held_by(), || waiting.wait(&*self.worker.stores));
-                    break self.hold(held_by, unless_gone(turn, input.wire.as_deref_mut()), input.record).await?;
+                    let request = WaitingRequest { facts, body: input.body.as_ref(), is_grpc };
+                    break self
+                        .hold(held_by, unless_gone(turn, input.wire.as_deref_mut()), request, input.record)
+                        .await?;
                 }
                 Step::Delay(delayed) => {
                     let (held_by, turn) = (delayed.held_by(), || delayed.wait());
-                    break self.hold(held_by, unless_gone(turn, input.wire.as_deref_mut()), input.record).await?;
+                    let request = WaitingRequest { facts, body: input.body.as_ref(), is_grpc };
+                    break self
+                        .hold(held_by, unless_gone(turn, input.wire.as_deref_mut()), request, input.record)
+                        .await?;
                 }
             }
         };
@@ -353,13 +360,13 @@ impl<'v> RequestContext<'v> {
         asking: Box<Asking<'v>>,
         input: &mut GateInput<'_, '_, '_, 'v>,
     ) -> Result<Step<'v>, NotForwarded<'v>> {
-        let GateInput { facts, wire, body, record, .. } = input;
-        let (facts, wire, body) = (*facts, wire.as_deref_mut(), body.as_ref());
+        let GateInput { facts, is_grpc, wire, body, record, .. } = input;
+        let (request, wire) = (WaitingRequest { facts, body: body.as_ref(), is_grpc: *is_grpc }, wire.as_deref_mut());
         record.outcome = Outcome::Abandoned;
         self.queried.set(true);
         // Boxed, so that requests with local limits only are smaller.
         let answered = Box::pin(async {
-            let asked = asking.ask(&*self.worker.stores, facts, || waiting_bytes(facts, body));
+            let asked = asking.ask(&*self.worker.stores, request.facts, || request.bytes());
             let Some(wire) = wire else { return Ok(asked.await) };
             tokio::select! {
                 biased;
@@ -371,28 +378,4 @@ impl<'v> RequestContext<'v> {
         record.outcome = Outcome::Refused(RefusedBy::Other); // until another outcome is set
         Ok(step)
     }
-
-    /// Waits for a turn, and records the wait.
-    async fn hold(
-        &self,
-        held_by: &'v str,
-        turn: Unless<'_, 'v, Waited<'v>>,
-        record: &mut AccessRecord<'_>,
-    ) -> Result<Waited<'v>, NotForwarded<'v>> {
-        record.outcome = Outcome::Abandoned;
-        record.hold_started(held_by);
-        self.waited.set(true);
-        let decided = turn.await?;
-        record.hold_ended();
-        record.outcome = Outcome::Refused(RefusedBy::Other); // until another outcome is set
-        Ok(decided)
-    }
 }
-
-/// The bytes that a request takes while it waits.
-fn waiting_bytes(facts: &Facts<'_>, body: Option<&GateBody<'_>>) -> usize {
-    facts.head_bytes() + body.map_or(0, GateBody::unread_max)
-}
-
-/// The result of a wait.
-type Waited<'v> = Result<Box<Pass<'v>>, Box<Refusal<'v>>>;

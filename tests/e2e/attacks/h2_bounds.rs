@@ -338,21 +338,61 @@ fn large_heads_that_wait_are_bounded_for_each_client() {
     let large = vec![b'v'; 12_000];
     let bomb: Vec<Field<'_>> = [&fields(b"/held")[..], &[(&b"x-large"[..], &large[..])]].concat();
     let upload = [&post(b"/held")[..], &[(b"content-length", b"60000")]].concat();
-    for (count, fitting, head, body) in [(100, 10, bomb, 0), (30, 2, upload, 60_000), (30, 1, post(b"/held"), 60_000)] {
+    let held = |lab: &Lab, count: u32| {
+        lab.weir.wait_for_metric("weir_held_requests{limit=\"held\"}", |held| held == f64::from(count));
+    };
+    for (count, fitting, head, body, is_whole) in [
+        (100, 10, bomb, 0, true),
+        (30, 2, upload.clone(), 60_000, true),
+        (30, 2, upload, 60_000, false),
+        (30, 2, post(b"/held"), 60_000, true),
+        (30, 2, post(b"/held"), 60_000, false),
+    ] {
         let lab = Lab::start("", hold);
         assert_eq!(probe(lab.weir.address(), "/held"), Fate::Status(200));
         let mut h2 = H2::connect(lab.weir.address());
+        let flags = END_HEADERS | if body == 0 { END_STREAM } else { 0 };
+        if !is_whole {
+            (0..count).for_each(|turn| _ = h2.send(&frame(HEADERS, flags, stream(turn), &block(&head))));
+            held(&lab, count); // bodies that come later count too
+        }
         for turn in 0..count {
-            let flags = END_HEADERS | if body == 0 { END_STREAM } else { 0 };
-            h2.send(&frame(HEADERS, flags, stream(turn), &block(&head)));
+            if is_whole {
+                h2.send(&frame(HEADERS, flags, stream(turn), &block(&head)));
+            }
             for piece in vec![b'b'; body].chunks(15_000) {
                 h2.data(stream(turn), piece, 0);
             }
         }
         // Few of them fit; the others are told at once.
         assert_eq!(h2.fate(stream(count - 1)), Fate::Status(429));
-        lab.weir.wait_for_metric("weir_held_requests{limit=\"held\"}", |held| held == f64::from(fitting));
+        held(&lab, fitting);
         lab.weir.wait_for_metric("weir_hold_overflow_total", |refused| refused == f64::from(count - fitting));
+        lab.is_well();
+    }
+}
+
+#[test]
+fn small_bodies_that_come_behind_their_heads_count_as_they_are() {
+    for on_limit in ["\"hold\"", "\"delay\"\ndelay = { step = \"1h\", max = \"1h\" }"] {
+        let limit = format!(
+            "[[limit]]\nname = \"held\"\nkey = []\nmatch = {{ path = \"/held\" }}\nrate = \"1/h\"\non_limit = {on_limit}"
+        );
+        let lab = Lab::start("", &limit);
+        assert_eq!(probe(lab.weir.address(), "/held"), Fate::Status(200));
+        let held = || lab.weir.wait_for_metric("weir_held_requests{limit=\"held\"}", |held| held == 300.0);
+        let mut connections = [(); 3].map(|()| H2::connect(lab.weir.address()));
+        for h2 in &mut connections {
+            (0..100).for_each(|turn| _ = h2.head(stream(turn), &post(b"/held")));
+        }
+        held();
+        for h2 in &mut connections {
+            (0..100).for_each(|turn| _ = h2.data(stream(turn), &[b'b'; 20], END_STREAM));
+            assert!(h2.is_alive(), "all bodies have come");
+        }
+        held();
+        assert_eq!(lab.weir.metric("weir_hold_overflow_total"), 0.0);
+        drop(connections);
         lab.is_well();
     }
 }

@@ -1,4 +1,4 @@
-//! Capacity for waiting requests over all limits: their number and the bytes of their heads, in all and of each client.
+//! Capacity for waiting requests over all limits: their number and the bytes that came of them, in all and of each client.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ pub struct HoldCaps {
 /// The capacity that one request takes while it waits.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine::gate) struct Footprint {
-    client: IpAddr,
+    pub(super) client: IpAddr,
     head_bytes: usize,
 }
 
@@ -75,6 +75,23 @@ impl HoldCapacity {
             return None;
         }
         Some(Reservation { capacity: self, footprint })
+    }
+
+    /// Adds bytes that came of the body of a request of `client` while it waits. Returns `false`, and adds nothing, if
+    /// that exceeds `caps`.
+    pub(super) fn grow(&self, client: IpAddr, bytes: usize, caps: HoldCaps) -> bool {
+        let fits_all = take(&self.bytes, bytes, caps.all.bytes).is_some();
+        let fits = fits_all && self.clients.add_bytes(client, bytes, caps.per_client.bytes);
+        if fits_all && !fits {
+            self.bytes.fetch_sub(bytes, Ordering::AcqRel);
+        }
+        fits
+    }
+
+    /// Removes bytes that [`HoldCapacity::grow`] added.
+    pub(super) fn shrink(&self, client: IpAddr, bytes: usize) {
+        self.clients.remove_bytes(client, bytes);
+        self.bytes.fetch_sub(bytes, Ordering::AcqRel);
     }
 
     /// Whether [`HoldCapacity::reserve`] would succeed now.

@@ -208,14 +208,6 @@ impl<S> Connection<S> {
         self.streams.get(key).is_none_or(|stream| stream.reset_by.is_some())
     }
 
-    /// The most bytes of the body that wait before more of them are consumed.
-    pub fn unconsumed_max(&self, key: Key) -> usize {
-        let Some(stream) = self.streams.get(key) else { return 0 };
-        let to_come = if stream.is_receiving { stream.body_remaining.unwrap_or(u64::MAX) } else { 0 };
-        let all = stream.receive.unconsumed().saturating_add(usize::try_from(to_come).unwrap_or(usize::MAX));
-        all.min(stream.receive.size())
-    }
-
     /// Bytes that were read from a stream have been passed on, so that as many more may come.
     pub fn consume(&mut self, key: Key, bytes: usize, out: &mut Vec<u8>) {
         self.consume_within(key, bytes, STREAM_WINDOW, out);

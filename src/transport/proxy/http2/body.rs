@@ -111,7 +111,7 @@ impl Replayed for StreamBody<'_> {
         self.ahead = Some(Box::new(ahead));
     }
 
-    fn unread_max(&self) -> usize {
-        self.stream.state().http2.unconsumed_max(self.stream.key())
+    fn unread(&self) -> usize {
+        self.stream.state().http2.get_mut(self.stream.key()).map_or(0, |slot| slot.input.unread().len())
     }
 }

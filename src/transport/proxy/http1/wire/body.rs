@@ -110,7 +110,7 @@ impl Replayed for Wire {
         self.ahead = Some(Box::new(ahead));
     }
 
-    fn unread_max(&self) -> usize {
+    fn unread(&self) -> usize {
         self.input.unread().len()
     }
 }
