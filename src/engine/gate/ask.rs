@@ -55,6 +55,16 @@ type Opens<'t> = SmallVec<[Open<'t>; 2]>;
 /// Charges whose store says nothing, by index.
 type Unanswered = SmallVec<[(usize, Unavailable); 2]>;
 
+/// Open charges whose calls are to be made, and what is known before that.
+struct Asked<'t> {
+    open: Opens<'t>,
+    unanswered: Unanswered,
+    /// When the request began to wait for calls of other requests.
+    waits_since: Option<Instant>,
+    /// Whether the request waits already.
+    is_waiting: bool,
+}
+
 /// Asks the stores about the open charges of `batch`. Returns whether every enforced charge is admitted. If not, nothing
 /// is charged.
 pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
@@ -62,6 +72,27 @@ pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     decider: &D,
     clock: Clock,
 ) -> bool {
+    let asked = supplied(batch, decider, clock).await;
+    conclude(batch, decider, asked, clock).await
+}
+
+/// Asks as [`ask`] does for a request that waits. A charge of a limit that holds is denied until it is due if its store says
+/// nothing before.
+pub(super) async fn ask_waiting<'t, 'l: 't, C: Checked<'l>, D: Decider>(
+    batch: &mut Batch<'t, C>,
+    decider: &D,
+    clock: Clock,
+) -> bool {
+    let asked = supplied(batch, decider, clock).await;
+    conclude(batch, decider, Asked { is_waiting: true, ..asked }, clock).await
+}
+
+/// Takes borrowed units for the open charges of `batch`. Returns those that are open then.
+async fn supplied<'t, 'l: 't, C: Checked<'l>, D: Decider>(
+    batch: &mut Batch<'t, C>,
+    decider: &D,
+    clock: Clock,
+) -> Asked<'t> {
     let (mut open, mut unanswered, mut short) = (Opens::new(), Unanswered::new(), SmallVec::new());
     let mut waits_since = None;
     for (index, charge) in batch.charges().iter().enumerate() {
@@ -80,17 +111,32 @@ pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     if !short.is_empty() {
         open.extend(supply(batch, decider, (short, &mut unanswered), &mut waits_since, clock).await);
     }
+    Asked { open, unanswered, waits_since, is_waiting: false }
+}
+
+/// Makes the calls of `asked`. Returns whether every enforced charge is admitted. If not, nothing is charged.
+async fn conclude<'t, 'l: 't, C: Checked<'l>, D: Decider>(
+    batch: &mut Batch<'t, C>,
+    decider: &D,
+    asked: Asked<'t>,
+    clock: Clock,
+) -> bool {
+    let Asked { open, mut unanswered, waits_since, is_waiting } = asked;
     if !batch.charges().iter().any(is_refused) {
         ask_stores(batch, decider, (open, &mut unanswered), waits_since, clock).await;
     }
     let now = clock.now();
     for (index, why) in unanswered {
-        if !batch.charges().iter().any(is_refused) {
-            if let Some(charge) = batch.charges_mut().get_mut(index) {
-                enforce_rejection(charge, why);
-            }
-            batch.fall_back(index, why, now);
+        if batch.charges().iter().any(is_refused) {
+            break;
         }
+        if let Some(charge) = batch.charges_mut().get_mut(index) {
+            if is_waiting && charge.check.limit().on_limit.is_hold() && charge.deny_until_due(why, now) {
+                continue;
+            }
+            enforce_rejection(charge, why);
+        }
+        batch.fall_back(index, why, now);
     }
     let is_admitted = !batch.charges().iter().any(is_refused);
     if !is_admitted {

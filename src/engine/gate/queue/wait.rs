@@ -10,7 +10,7 @@
 //! If a store decides, only the front asks it, at the instant that the last answer named, and every ten seconds, because
 //! another replica may have given units back. So waiters cost about one call for each admission, however many wait. A random
 //! delay keeps the fronts of several replicas apart (`jitter.rs`). A store charges as of its own time, so what a late timer
-//! costs is lost.
+//! costs is lost. What holds while the store says nothing (`on_failure`) decides about a request at its slot, and not before.
 //!
 //! A request that moves from the front of a queue to one that is no slower keeps its turn in the first queue too.
 //! Otherwise two busy limits that come free in turn could starve it. It never keeps a turn while it waits in a slower
@@ -236,7 +236,7 @@ impl<'l> Waiting<'l> {
         let is_admitted = match asked.batch.admit_local(clock.now()) {
             LocalDecision::Denied => false,
             LocalDecision::Admitted => true,
-            LocalDecision::Open => ask::ask(&mut asked.batch, decider, clock).await,
+            LocalDecision::Open => ask::ask_waiting(&mut asked.batch, decider, clock).await,
         };
         let (batch, now) = (std::mem::take(&mut asked.batch), clock.now());
         if is_admitted {

@@ -81,6 +81,47 @@ async fn a_held_request_asks_from_time_to_time() {
     .await;
 }
 
+/// The front asks every ten seconds. A store that is away then, or answers late, decides about nobody before its slot.
+#[tokio::test(start_paused = true)]
+async fn an_outage_between_slots_is_no_decision() {
+    for (on_failure, trouble) in [("reject", "down"), ("allow", "down"), ("split", "down"), ("reject", "late=200ms")] {
+        let told = run(&format!(
+            "
+            store {on_failure}
+            limit a 2 1min 2 hold=forever redis=2
+            0s  ask r1 a=k
+            0s  ask r2 a=k
+            0s  ask r3 a=k
+            0s  ask r4 a=k
+            0s  ask r5 a=k
+            9s  store {trouble}
+            11s store up
+            "
+        ))
+        .await;
+        for (name, slot_s) in [("r1", 0), ("r2", 0), ("r3", 30), ("r4", 60), ("r5", 90)] {
+            let Told { at_ns, what, .. } = &told[name];
+            let is_at_slot = (slot_s * 1000 * MS_NS..(slot_s * 1000 + 20) * MS_NS).contains(at_ns);
+            assert!(what == "pass" && is_at_slot, "{on_failure} {trouble} {name}: {told:?}");
+        }
+    }
+    // At its slot, the first one is refused. Then its unit is there for the next one.
+    let told = run("
+        store reject
+        limit a 2 1min 2 hold=forever redis=2
+        0s ask r1 a=k
+        0s ask r2 a=k
+        0s ask r3 a=k
+        0s ask r4 a=k
+        9s store down
+        ")
+    .await;
+    for name in ["r3", "r4"] {
+        let Told { at_ns, what, .. } = &told[name];
+        assert!(what == "Limit" && (30_000 * MS_NS..30_020 * MS_NS).contains(at_ns), "{name}: {told:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn all_limits_of_a_request_are_charged_or_none() {
     check(

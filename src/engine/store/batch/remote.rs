@@ -75,6 +75,31 @@ impl<'t, C> Charge<'t, C> {
         self.progress == Progress::Rejected
     }
 
+    /// Denies an enforced charge until it is due, if its mirror says that it is not due at `now`, and [`Batch::fall_back`] would
+    /// not look. Returns whether it does.
+    pub fn deny_until_due(&mut self, why: Unavailable, now: Timestamp) -> bool {
+        let looks = |on_failure| matches!(on_failure, OnFailure::Split | OnFailure::Local);
+        if !self.enforced || self.remote.is_none_or(|remote| looks(remote.on_failure(why))) {
+            return false;
+        }
+        let decision = self.peek_lacking(now);
+        let is_early = !matches!(decision.denied, None | Some(Retry::Never | Retry::ON_RELEASE));
+        if is_early {
+            (self.decision, self.progress) = (decision, Progress::Denied);
+        }
+        is_early
+    }
+
+    /// Units that the charge needs beside the borrowed ones at hand.
+    fn lacking(&self, now: Timestamp) -> u64 {
+        self.cost.saturating_sub(self.table.unspent(self.key, now))
+    }
+
+    /// The decision by the mirror about the units that the charge needs beside the borrowed ones at hand.
+    fn peek_lacking(&self, now: Timestamp) -> Decision {
+        self.table.peek(self.key, self.rule, self.lacking(now), now)
+    }
+
     /// Takes over the decision of [`Charge::peek_fallback`]. Nothing is charged.
     pub fn foresee_fallback(&mut self, why: Unavailable, now: Timestamp) {
         self.decision = self.peek_fallback(why, now);
