@@ -56,7 +56,7 @@ type Opens<'t> = SmallVec<[Open<'t>; 2]>;
 type Unanswered = SmallVec<[(usize, Unavailable); 2]>;
 
 /// Open charges whose calls are to be made, and what is known before that.
-struct Asked<'t> {
+struct Pending<'t> {
     open: Opens<'t>,
     unanswered: Unanswered,
     /// When the request began to wait for calls of other requests.
@@ -72,8 +72,8 @@ pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     decider: &D,
     clock: Clock,
 ) -> bool {
-    let asked = supplied(batch, decider, clock).await;
-    conclude(batch, decider, asked, clock).await
+    let pending = supplied(batch, decider, clock).await;
+    conclude(batch, decider, pending, clock).await
 }
 
 /// Asks as [`ask`] does for a request that waits. A charge of a limit that holds is denied until it is due if its store says
@@ -83,8 +83,21 @@ pub(super) async fn ask_waiting<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     decider: &D,
     clock: Clock,
 ) -> bool {
-    let asked = supplied(batch, decider, clock).await;
-    conclude(batch, decider, Asked { is_waiting: true, ..asked }, clock).await
+    let pending = supplied(batch, decider, clock).await;
+    conclude(batch, decider, Pending { is_waiting: true, ..pending }, clock).await
+}
+
+/// Asks the stores about `looks`, which charge no units, so that the mirrors have the newest states. No units are borrowed.
+/// Returns whether no store that says nothing denies.
+pub(super) async fn look<'t, 'l: 't, C: Checked<'l>, D: Decider>(
+    looks: &mut Batch<'t, C>,
+    decider: &D,
+    clock: Clock,
+) -> bool {
+    let remotes = looks.charges().iter().map(Charge::remote).enumerate();
+    let open = remotes.filter_map(|(index, remote)| Some(Open { index, remote: remote?, call: None })).collect();
+    let pending = Pending { open, unanswered: Unanswered::new(), waits_since: None, is_waiting: false };
+    conclude(looks, decider, pending, clock).await
 }
 
 /// Takes borrowed units for the open charges of `batch`. Returns those that are open then.
@@ -92,7 +105,7 @@ async fn supplied<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     batch: &mut Batch<'t, C>,
     decider: &D,
     clock: Clock,
-) -> Asked<'t> {
+) -> Pending<'t> {
     let (mut open, mut unanswered, mut short) = (Opens::new(), Unanswered::new(), SmallVec::new());
     let mut waits_since = None;
     for (index, charge) in batch.charges().iter().enumerate() {
@@ -111,17 +124,17 @@ async fn supplied<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     if !short.is_empty() {
         open.extend(supply(batch, decider, (short, &mut unanswered), &mut waits_since, clock).await);
     }
-    Asked { open, unanswered, waits_since, is_waiting: false }
+    Pending { open, unanswered, waits_since, is_waiting: false }
 }
 
-/// Makes the calls of `asked`. Returns whether every enforced charge is admitted. If not, nothing is charged.
+/// Makes the calls of `pending`. Returns whether every enforced charge is admitted. If not, nothing is charged.
 async fn conclude<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     batch: &mut Batch<'t, C>,
     decider: &D,
-    asked: Asked<'t>,
+    pending: Pending<'t>,
     clock: Clock,
 ) -> bool {
-    let Asked { open, mut unanswered, waits_since, is_waiting } = asked;
+    let Pending { open, mut unanswered, waits_since, is_waiting } = pending;
     if !batch.charges().iter().any(is_refused) {
         ask_stores(batch, decider, (open, &mut unanswered), waits_since, clock).await;
     }

@@ -8,7 +8,7 @@
 use smallvec::SmallVec;
 
 use super::admit::{refuse, would_queue};
-use super::ask::{Decider, ask};
+use super::ask::{Decider, ask, look};
 use super::bans;
 use super::budget::Budget;
 use super::check::{Check, Checked as _, Checks, LimitCheck, is_denied};
@@ -192,17 +192,18 @@ impl<'l> Deciding<'l> {
         if self.looks.has_remote() || self.charged.checks.charges().iter().any(asks) {
             return None;
         }
-        match self.admit(now) {
+        match self.admit(now, now) {
             LocalDecision::Denied => Some(false),
             LocalDecision::Admitted => Some(true),
             LocalDecision::Open => None,
         }
     }
 
-    /// Makes the charges that no store has to decide, if the looks pass and no limit denies.
-    fn admit(&mut self, now: Timestamp) -> LocalDecision {
+    /// Makes the charges that no store has to decide, if the looks pass and no limit denies. The stores of the looks were
+    /// asked since `asked_at`.
+    fn admit(&mut self, asked_at: Timestamp, now: Timestamp) -> LocalDecision {
         let checks = &mut self.charged.checks;
-        if !self.looks.peek(now) {
+        if !self.looks.peek_answered(asked_at, now) {
             checks.peek(now);
             return LocalDecision::Denied;
         }
@@ -218,17 +219,18 @@ impl<'l> Deciding<'l> {
         if self.is_barred(clock.now()) {
             return false;
         }
+        let asked_at = clock.now();
         if self.looks.has_remote() {
             // A question about no units brings the newest state to the mirror.
             self.looks.charges_mut().iter_mut().for_each(|look| look.cost = 0);
-            let is_answered = ask(&mut self.looks, decider, clock).await;
+            let is_answered = look(&mut self.looks, decider, clock).await;
             self.looks.charges_mut().iter_mut().for_each(|look| look.cost = 1);
             if !is_answered {
                 self.charged.checks.peek(clock.now());
                 return false;
             }
         }
-        match self.admit(clock.now()) {
+        match self.admit(asked_at, clock.now()) {
             LocalDecision::Denied => false,
             LocalDecision::Admitted => true,
             LocalDecision::Open => ask(&mut self.charged.checks, decider, clock).await,

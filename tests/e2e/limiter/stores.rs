@@ -1,8 +1,11 @@
 //! Limits of callers whose state is in Redis.
 
+use weir::fleet::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+
+use super::rate_limit::ask;
 use super::{Caller, of};
 use crate::ops::until;
-use crate::support::{Fleet, Redis, Upstream};
+use crate::support::{Fleet, Redis, Upstream, Weir};
 
 fn start(redis: &Redis, upstream: &Upstream, strategy: &str) -> Fleet {
     let fleet = Fleet::start(
@@ -17,6 +20,11 @@ fn start(redis: &Redis, upstream: &Upstream, strategy: &str) -> Fleet {
             limits = {{ local = {{ "name:client" = "{{actor}}" }}, shared = {{ "name:client" = "{{actor}}" }} }}
             [[grpc.check]]
             limits = {{ shared = {{ "name:client" = "{{actor}}" }} }}
+            [[grpc.descriptor]]
+            domain = "edge"
+            entries = [{{ key = "client" }}]
+            limits = {{ shared = {{ "name:client" = "{{client}}" }} }}
+            apply_on_stream_done = true
             [fleet]
             strategy = "local"
             replicas = 2
@@ -75,6 +83,24 @@ fn leases_serve_callers() {
     });
     assert_eq!((all, passed(10)), (10, 0));
     assert_eq!(fleet.fallbacks(), 0.0);
+}
+
+/// Units that Envoy reports after the responses of one replica make a debt, by which each replica refuses.
+#[test]
+fn a_debt_refuses_at_each_replica() {
+    for strategy in ["\"redis\"", "\"lease\""] {
+        let (redis, upstream) = (Redis::start(), Upstream::start());
+        let fleet = start(&redis, &upstream, strategy);
+        let code = |weir: &Weir, hits: u64| ask(weir, 0, &[("client=x", Some(hits))]).unwrap().overall_code();
+        assert!(fleet.weirs.iter().all(|weir| code(weir, 0) == Code::Ok), "{strategy}");
+        for _ in 0..4 {
+            code(&fleet.weirs[0], 4);
+        }
+        until(&format!("each look is refused: {strategy}"), || {
+            fleet.weirs.iter().all(|weir| code(weir, 0) == Code::OverLimit)
+        });
+        assert_eq!(fleet.fallbacks(), 0.0, "{strategy}");
+    }
 }
 
 #[test]

@@ -47,6 +47,46 @@ async fn charges_of_one_key_are_added() {
     .await;
 }
 
+/// A look asks the store also if the limit lends units: another replica may have spent all.
+#[tokio::test(start_paused = true)]
+async fn a_look_asks_the_store_of_a_lease() {
+    for strategy in ["redis=2", "lease=2,4"] {
+        check(&format!(
+            "limit a 1 1h 10 reject {strategy}
+             0ms check look a=1*0
+             1ms remain a=1 10
+             1ms elsewhere a=1 4
+             2ms check less a=1*0
+             3ms elsewhere a=1 6
+             4ms check none a=1*0
+             5ms check none-again a=1*0
+             6ms calls 4
+             7ms elsewhere a=1 -1
+             8ms check one a=1*0
+             > 0ms look pass/10
+             > 2ms less pass/6
+             > 4ms none Limit/0 3599997ms
+             > 5ms none-again Limit/0 3599996ms
+             > 8ms one pass/1",
+        ))
+        .await;
+    }
+    // Units at hand can be spent.
+    check(
+        "limit a 1 1h 10 reject lease=2,4
+         0ms check spend a=1
+         1ms elsewhere a=1 6
+         2ms check look a=1*0
+         3ms check rest a=1*3
+         4ms check none a=1*0
+         > 0ms spend pass/9
+         > 2ms look pass/3
+         > 3ms rest pass/0
+         > 4ms none Limit/0 3599996ms",
+    )
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_look_charges_nothing() {
     check(

@@ -173,6 +173,19 @@ impl<C> Batch<'_, C> {
         self.charges.iter().any(|charge| charge.remote.is_some())
     }
 
+    /// Finds the decisions as [`Batch::peek`] does. If the store of a charge has answered a question of `asked_at` or later,
+    /// its answer decides, with the borrowed units at hand.
+    pub fn peek_answered(&mut self, asked_at: Timestamp, now: Timestamp) -> bool {
+        self.peek(now);
+        for charge in &mut self.charges {
+            let is_lent = charge.remote.is_some_and(|remote| remote.lease.is_some());
+            if is_lent && charge.table.mirrored_at(charge.key).is_some_and(|queried_at| queried_at >= asked_at) {
+                charge.decision.denied = charge.peek_lacking(now).denied;
+            }
+        }
+        self.charges.iter().all(|charge| charge.is_admitted() || !charge.enforced)
+    }
+
     /// Makes at `now` the local charges, and those that borrowed units suffice for, if every enforced one is admitted and no
     /// mirror denies. Otherwise none is made. The others are left open.
     pub fn admit_local(&mut self, now: Timestamp) -> LocalDecision {
