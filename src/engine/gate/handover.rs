@@ -63,8 +63,8 @@ impl Gate {
         self.listeners.unsubscribe()
     }
 
-    /// Charges the units that another process charged, whether they fit or not. The debt is at most the limit's
-    /// largest debt or its capacity, whichever is more. Nothing is charged if the limit does not exist, or has no rule
+    /// Charges the units that another process charged, whether they fit or not. The debt of a limit with `settle` is at most
+    /// its largest debt or its capacity, whichever is more. Nothing is charged if the limit does not exist, or has no rule
     /// for the key.
     pub fn apply_delta(&self, live: &Live, delta: &Delta) {
         let Some(applied) = live.policy.by_name(&delta.limit) else { return };
@@ -75,9 +75,9 @@ impl Gate {
         if rule.is_released() {
             return;
         }
-        // Admitted units are within the capacity; a settlement may go deeper.
+        // Admitted units are within the capacity; a settlement may go deeper, and a report without one as deep as it is.
         let settle = applied.limit.after.as_ref().and_then(|after| after.settle.as_ref());
-        let max_debt = settle.map_or(0, |settle| settle.max_debt).max(rule.capacity());
+        let max_debt = settle.map_or(u64::MAX, |settle| settle.max_debt.max(rule.capacity()));
         // A caller may have requested the rate. Then `rule` would end its window too soon.
         let own = state.table.own_window(delta.key, rule.capacity()).filter(|own| own != rule);
         let (rule, max_debt) = own.as_ref().map_or((rule, max_debt), |own| (own, u64::MAX));

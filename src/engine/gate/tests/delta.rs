@@ -80,6 +80,21 @@ async fn a_debt_is_told_whole() {
     }
 }
 
+/// A report of work that costs more than the limit ever admits, which has no `settle`.
+#[tokio::test(start_paused = true)]
+async fn a_reported_debt_is_told_whole() {
+    let all = || limit("a", 2, "2s", 2, OnLimit::Reject);
+    let (old, new) = (new_gate(), new_gate());
+    let (old_live, live) = (install(old, [all()], CAPS), install(new, [all()], CAPS));
+    let told = old.subscribe_deltas();
+    let key = [("header:a".to_owned(), "x".to_owned())];
+    let charge = old.named_charge(old_live, "a", &key, None, 0).unwrap();
+    assert_eq!(old.report(old_live, &charge, 0, 20, old.clock.now()).debt, 18);
+    assert_eq!(hear(new, live, &told), 1);
+    let spend = Spend { limit: "a", key: &key, plan: None, units: 0 };
+    assert_eq!(new.spend(live, spend, new.clock.now()).unwrap().debt, 18);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_both_admit_is_owed() {
     let all = || limit("a", 2, "2s", 2, OnLimit::Reject);
