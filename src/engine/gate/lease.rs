@@ -85,9 +85,9 @@ impl Refill {
 }
 
 impl LimitState {
-    /// Gives borrowed units back that were not spent in time, or all with `all`.
+    /// Gives borrowed units back that were not spent in time, or all with `all`. Wakes requests that wait for them.
     pub(super) fn return_leases(&self, all: bool) {
-        self.table.return_leases(all, self.clock.now());
+        self.table.return_leases(all, self.clock.now(), |key| self.queues.wake_front(key));
     }
 }
 

@@ -139,9 +139,11 @@ impl<'t, C> Charge<'t, C> {
         self.table.peek(self.key, self.rule, self.cost, now)
     }
 
-    /// The wait at `now` behind requests that take `ahead` units.
+    /// The wait at `now` behind requests that take `ahead` units. Borrowed units at hand serve the first of them.
     pub fn wait(&self, ahead: u64, now: Timestamp) -> Retry {
-        self.table.wait(self.key, self.rule, ahead, self.cost, now)
+        let at_hand = if self.remote.is_some() { self.table.unspent(self.key, now) } else { 0 };
+        let cost = self.cost.saturating_sub(at_hand.saturating_sub(ahead));
+        self.table.wait(self.key, self.rule, ahead.saturating_sub(at_hand), cost, now)
     }
 
     /// The table of the limit.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::redis::FakeRedis;
 use super::{
-    CAPS, MS_NS, OnFailure, answer, ask, bucket, check, gate_of, headers, install_with, new_gate, parse_limit, run,
+    CAPS, MS_NS, OnFailure, Told, answer, ask, bucket, check, gate_of, headers, install_with, new_gate, parse_limit,
+    run,
 };
 use crate::base::time::Clock;
 use crate::engine::gate::Step;
@@ -139,10 +140,57 @@ async fn borrowed_units_and_those_of_the_store_are_spent_together() {
         30ms calls 2
         > 0ms  r1 pass
         > 10ms r2 pass
-        > 20ms r3 Limit 35999980ms
+        # four are at hand then
+        > 20ms r3 Limit 21599980ms
         ",
     )
     .await;
+}
+
+/// The wait is for the units that lack beside those at hand.
+#[tokio::test(start_paused = true)]
+async fn units_at_hand_shorten_a_wait() {
+    check(
+        "
+        limit a 1 1s 18 reject lease=1,15 cost=10
+        limit h 1 1s 18 hold=1990ms lease=1,15 cost=10
+        0ms  ask r1 a=k
+        # five are at hand, and the store has three
+        1ms  ask r2 a=k
+        2ms  calls 1
+        4ms  ask h1 h=k
+        5ms  ask h2 h=k
+        > 0ms r1 pass
+        > 1ms r2 Limit 1999ms
+        > 4ms h1 pass
+        > 5ms h2 WaitTooLong 1999ms
+        ",
+    )
+    .await;
+    let told = run("
+        limit a 1 1s 18 hold=10s lease=1,15 cost=10
+        0ms   ask r1 a=k
+        1ms   ask r2 a=k
+        550ms return
+        ")
+    .await;
+    let Told { at_ns, what, .. } = &told["r2"];
+    assert!(what == "pass" && (2_000 * MS_NS..2_020 * MS_NS).contains(at_ns), "{told:?}");
+}
+
+/// Units that go back to the store are those that a request waits for, which asked before.
+#[tokio::test(start_paused = true)]
+async fn units_that_go_back_shorten_a_wait() {
+    let told = run("
+        limit a 1 1s 18 hold=10s lease=1,15 cost=10
+        0ms   ask r1 a=k
+        # those at hand have expired, so the wait seems to be 6.5 s
+        520ms ask r2 a=k
+        550ms return
+        ")
+    .await;
+    let Told { at_ns, what, .. } = &told["r2"];
+    assert!(what == "pass" && (2_000 * MS_NS..2_020 * MS_NS).contains(at_ns), "{told:?}");
 }
 
 /// The timeout of the store, 250 ms, bounds all waits of a request. After that `on_failure` decides.

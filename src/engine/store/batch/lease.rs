@@ -80,7 +80,7 @@ impl<C> Charge<'_, C> {
 
     /// Denies the charge, whose store has no units for `scarce_ns` nanoseconds.
     pub(super) fn deny_scarce(&mut self, scarce_ns: u64, now: Timestamp) {
-        let Decision { denied, remaining, reset_after_ns } = self.table.peek(self.key, self.rule, self.cost, now);
+        let Decision { denied, remaining, reset_after_ns } = self.peek_lacking(now);
         self.progress = Progress::Denied;
         self.decision = Decision { denied: denied.max(Some(Retry::AfterNs(scarce_ns))), remaining, reset_after_ns };
     }
@@ -113,7 +113,7 @@ impl<C> Batch<'_, C> {
     ) {
         let Some(charge) = self.charges.get_mut(index) else { return };
         let (is_admitted, is_charged) = (outcome.admitted >= call.least, outcome.is_charged);
-        let denial = decision(charge, is_admitted, is_charged, &outcome.state, now);
+        let denial = decision(charge, (is_admitted, is_charged), charge.lacking(now), &outcome.state, now);
         charge.note_scarcity(&outcome, call, charge.enforced && !is_admitted, queried_at, now);
         let spent = charge.borrow(outcome, (call, charge.cost), queried_at, now);
         if is_charged && is_admitted {

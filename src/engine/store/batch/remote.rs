@@ -91,12 +91,12 @@ impl<'t, C> Charge<'t, C> {
     }
 
     /// Units that the charge needs beside the borrowed ones at hand.
-    fn lacking(&self, now: Timestamp) -> u64 {
+    pub(super) fn lacking(&self, now: Timestamp) -> u64 {
         self.cost.saturating_sub(self.table.unspent(self.key, now))
     }
 
     /// The decision by the mirror about the units that the charge needs beside the borrowed ones at hand.
-    fn peek_lacking(&self, now: Timestamp) -> Decision {
+    pub(super) fn peek_lacking(&self, now: Timestamp) -> Decision {
         self.table.peek(self.key, self.rule, self.lacking(now), now)
     }
 
@@ -220,7 +220,7 @@ impl<C> Batch<'_, C> {
         let Some(charge) = self.charges.get_mut(index) else { return };
         let RemoteOutcome { admitted, is_charged, state, receipt, .. } = outcome;
         let is_admitted = admitted >= charge.cost;
-        charge.decision = decision(charge, is_admitted, is_charged, &state, now);
+        charge.decision = decision(charge, (is_admitted, is_charged), charge.cost, &state, now);
         charge.table.hear(charge.key, charge.rule, state, queried_at);
         if !is_charged {
             charge.progress = match charge.cost {
@@ -291,20 +291,20 @@ impl<C> Batch<'_, C> {
     }
 }
 
-/// The decision about a charge that its store answered with `state`.
+/// The decision about a charge that its store answered with `state`. It needs `cost` units of the store.
 pub(super) fn decision<C>(
     charge: &Charge<'_, C>,
-    is_admitted: bool,
-    is_charged: bool,
+    (is_admitted, is_charged): (bool, bool),
+    cost: u64,
     state: &AnyState,
     now: Timestamp,
 ) -> Decision {
-    let decision = state.peek(charge.rule, if is_charged { 0 } else { charge.cost }, now);
+    let decision = state.peek(charge.rule, if is_charged { 0 } else { cost }, now);
     if is_admitted {
         return Decision { denied: None, ..decision };
     }
     // Time has passed since the store denied the charge.
-    let denied = match state.peek(charge.rule, charge.cost, now).denied {
+    let denied = match state.peek(charge.rule, cost, now).denied {
         Some(Retry::Never) => Retry::Never,
         Some(Retry::AfterNs(ns)) => Retry::AfterNs(ns.max(RETRY_NS_MIN)),
         None => Retry::AfterNs(RETRY_NS_MIN),

@@ -52,14 +52,16 @@ impl Table {
         (asked_from, now): (Timestamp, Timestamp),
     ) -> Option<Decision> {
         let peek = |cost| matched!(&self.kind, rule, |keys, rule| keys.peek_exact(key, rule, cost, now), else unfit());
-        // With borrowed units, those of the store may suffice.
-        let suffices = || match self.unspent(key, now) {
-            0 => cost == 0,
-            at_hand => cost <= at_hand || peek(cost - at_hand).denied.is_none(),
-        };
-        let decision = peek(cost);
+        let mut decision = peek(cost);
+        if decision.denied? != Retry::Never {
+            // With borrowed units, those of the store may suffice.
+            match (self.unspent(key, now), cost) {
+                (at_hand, cost) if cost <= at_hand => return None,
+                (0, _) => {}
+                (at_hand, cost) => decision = peek(cost - at_hand),
+            }
+        }
         let is_certain = match decision.denied? {
-            Retry::AfterNs(_) if suffices() => false,
             Retry::Never => true,
             Retry::ON_RELEASE => false,
             Retry::AfterNs(_) => self.mirrors.get().is_some_and(|mirrors| {
@@ -88,11 +90,13 @@ impl Table {
         self.mirrors.get().and_then(|mirrors| mirrors.leases.get()).map_or(0, |leases| leases.units())
     }
 
-    /// Gives borrowed units back to their store that have expired at `now`, or all with `all`.
-    pub fn return_leases(&self, all: bool, now: Timestamp) {
+    /// Gives borrowed units back to their store that have expired at `now`, or all with `all`. Calls `returned` with their
+    /// keys.
+    pub fn return_leases(&self, all: bool, now: Timestamp, returned: impl Fn(Key)) {
         let Some(leases) = self.mirrors.get().and_then(|mirrors| mirrors.leases.get()) else { return };
         for (key, Grant { units, receipt, .. }) in leases.sweep(all, now) {
             self.return_borrowed(key, &receipt, receipt.unspent(units), now);
+            returned(key);
         }
     }
 
