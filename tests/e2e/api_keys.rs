@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::ops::replace;
+use crate::ops::{count_lines, refill, replace};
 use crate::support::{Answer, Client, SetOnDrop, Upstream, Weir, poll};
 
 const CONFIG: &str = r#"
@@ -78,6 +78,73 @@ fn shows(weir: &Weir, key: &str) -> bool {
     let mut texts = answers.map(|target| Client::connect(weir.admin()).get(target).text()).to_vec();
     texts.extend(weir.lines().into_iter().chain([audit]));
     texts.iter().any(|text| text.contains(key))
+}
+
+/// Requests that wait for a limit of each stage, while the configuration or the file of keys changes.
+#[test]
+fn waiting_requests_need_the_newest_configuration() {
+    const RULES: &str = r#"
+[[limit]]
+name = "arrival"
+stage = "arrival"
+match = { path = "/arrival" }
+key = []
+rate = "1/h"
+on_limit = "hold"
+
+[[limit]]
+name = "identified"
+match = { path = "/identified" }
+key = []
+rate = "1/h"
+on_limit = "hold"
+"#;
+    let upstream = Upstream::start();
+    let (weir, key) = start(&upstream, RULES);
+    let text = std::fs::read_to_string(weir.config_file()).unwrap();
+    let head = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\nX-Api-Key: {key}\r\n\r\n");
+    let get = |path: &str| Client::connect(weir.address()).send(head(path)).answer();
+    let reloaded = |change: &dyn Fn()| {
+        let reloads = count_lines(&weir, "\"reloaded\"");
+        change();
+        weir.wait_for_lines("\"reloaded\"", reloads + 1);
+    };
+    let status_after = |limit: &str, change: &dyn Fn()| {
+        let mut held = Client::connect(weir.address());
+        held.send(head(&format!("/{limit}")));
+        weir.wait_for_metric(&format!("weir_held_requests{{limit=\"{limit}\"}}"), |held| held == 1.0);
+        reloaded(change);
+        refill(&weir, limit);
+        held.answer().status
+    };
+    let rules = |rules: &str| replace(&weir.config_file(), &format!("{text}{rules}"));
+    for limit in ["arrival", "identified"] {
+        assert_eq!(get(&format!("/{limit}")).status, 200);
+        for (access, status) in [
+            (&*format!("deny = {{ path = [\"/{limit}\"] }}"), 403),
+            ("deny = { ip = [\"127.0.0.1\"] }", 403),
+            ("deny = { identity = { partner = \"ACME\" } }", 403),
+            ("require = [{ plan = \"other\" }]", 403),
+            ("deny = { path = [\"/other\"] }", 200),
+        ] {
+            let answered = status_after(limit, &|| rules(&format!("\n[access]\n{access}\n")));
+            assert_eq!(answered, status, "{limit}: {access}");
+            reloaded(&|| rules("\n"));
+            if limit == "identified" && status == 403 {
+                // The refused request has given its unit back.
+                assert_eq!(get("/identified").status, 200);
+            }
+        }
+    }
+    let (forwarded, keys) = (upstream.received_count(), weir.folder().join("keys.toml"));
+    let before = std::fs::read_to_string(&keys).unwrap();
+    for limit in ["arrival", "identified"] {
+        let revoke = || drop(printed(weir.folder(), &["revoke", "--name", "ACME"]));
+        assert_eq!(status_after(limit, &revoke), 401, "{limit}");
+        reloaded(&|| replace(&keys, &before));
+    }
+    assert_eq!(upstream.received_count(), forwarded);
+    assert_eq!(weir.metric("weir_requests_total{verdict=\"held\"}"), 2.0);
 }
 
 #[test]

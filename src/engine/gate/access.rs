@@ -77,6 +77,25 @@ impl Gate {
         }
         Ok(is_free)
     }
+
+    /// Tests a request that an earlier policy admitted by the access lists of `live`, and by all identities that `live`
+    /// needs of it. `required` are those of which its route needs one.
+    ///
+    /// # Errors
+    /// Why `live` rejects the request.
+    pub fn check_admitted<'l>(
+        &self,
+        live: &'l Live,
+        required: &[usize],
+        facts: &Facts<'_>,
+        now: Timestamp,
+    ) -> Result<(), AccessError<'l>> {
+        if let Some(access) = live.policy.access.as_deref() {
+            access.on_arrival(facts.client_ip, facts.path).map_err(AccessError::Denied)?;
+        }
+        // As for a free request: the limits do not decide again, so their identities are verified here.
+        enter_as(&mut RequestIdentities::new(self, live, facts, now), required, true).map(drop)
+    }
 }
 
 /// [`Gate::enter`] for a request with these identities.

@@ -131,7 +131,7 @@ impl<'v> RequestContext<'v> {
         let mut input = GateInput { facts: &facts, is_grpc: form.is_grpc, wire, body, record, admission };
         let destination =
             |facts: &Facts<'_>, record: &mut AccessRecord<'_>| self.destination(facts, request, form.is_grpc, record);
-        let decided = self.both_stages(&mut input, destination).await;
+        let decided = self.check_newest(self.both_stages(&mut input, destination).await, &mut input, true);
         let target = (authority, &*path, query.as_deref());
         let Destination { upstream, rewrite, upgrades, max_body } = match decided {
             Ok(destination) => destination,

@@ -75,6 +75,7 @@ impl<'v> RequestContext<'v> {
             admission: &mut admission,
         };
         let decided = self.both_stages(&mut input, |_, _| Ok(((), &[]))).await;
+        let decided = self.check_newest(decided, &mut input, false);
         if decided.is_ok() {
             admission.identified.charged.close();
         }
