@@ -312,6 +312,7 @@ impl Document<'_> {
         if !self.errors.is_empty() {
             // The readers do not see, and so do not mask, the parts that the parser drops.
             secrets.extend(redact::after_secrets(text));
+            secrets.extend(redact::after_overrides(text));
         }
         secrets
     }

@@ -96,7 +96,7 @@ pub(super) fn unknown_words_of_identities(text: &str, is_toml: bool) -> Vec<Rang
         let is_header = line.starts_with('[') && line.trim_end().bytes().all(is_of_header);
         let from = if is_toml { line.find('#').unwrap_or(line.len()) } else { 0 };
         if is_suspect && !is_header {
-            let words = unknown_words(&line[from..]);
+            let words = unknown_words(&line[from..], &["identity", "access"]);
             found.extend(words.map(|word| offset + from + word.start..offset + from + word.end));
         }
         offset += line.len();
@@ -110,10 +110,47 @@ fn is_other_section(line: &str) -> bool {
     !["identity", "access"].contains(&name) && schema::keys_of("").contains(&name)
 }
 
-fn unknown_words(line: &str) -> impl Iterator<Item = Range<usize>> {
-    let is_known = |word: &str| {
-        let has_secrets = |path: &str| path.starts_with("identity") || path.starts_with("access");
-        let mut names = schema::options().iter().filter(|option| has_secrets(option.path));
+/// The ranges of words that may be keys of overrides, in text that is not TOML: all words that are not names of options of
+/// limits, from `overrides` to the end of the line, of its braces, or of the section that it begins.
+pub(super) fn after_overrides(text: &str) -> Vec<Range<usize>> {
+    const WORD: &str = "overrides";
+    let (mut found, mut end) = (Vec::new(), 0);
+    for (at, _) in text.match_indices(WORD) {
+        // The words of an inner table are those of the outer one.
+        if at < end {
+            continue;
+        }
+        let start = at + WORD.len();
+        end = start + end_of_overrides(&text[start..]);
+        let words = unknown_words(&text[start..end], &["limit"]);
+        found.extend(words.map(|word| start + word.start..start + word.end));
+    }
+    found
+}
+
+/// The length of the text that may have keys of overrides, after their name.
+fn end_of_overrides(text: &str) -> usize {
+    let is_section = text.trim_start_matches(['"', '\'', ' ', '\t']).starts_with(']');
+    let (mut length, mut depth) = (0, 0_usize);
+    for (index, line) in text.split_inclusive('\n').enumerate() {
+        if index > 0 && (line.starts_with('[') || depth == 0 && !is_section) {
+            break;
+        }
+        depth = line.bytes().fold(depth, |depth, byte| match byte {
+            b'{' => depth + 1,
+            b'}' => depth.saturating_sub(1),
+            _ => depth,
+        });
+        length += line.len();
+    }
+    length
+}
+
+/// The ranges of words that are not names of options in `tables`.
+fn unknown_words(line: &str, tables: &'static [&'static str]) -> impl Iterator<Item = Range<usize>> {
+    let is_known = move |word: &str| {
+        let is_in_table = |path: &str| tables.iter().any(|table| path.starts_with(table));
+        let mut names = schema::options().iter().filter(|option| is_in_table(option.path));
         names.any(|option| option.path.split('.').any(|name| name == word))
     };
     let is_word_character = |c: char| !c.is_whitespace() && !"[]{}=,.'\"#".contains(c);
@@ -157,6 +194,21 @@ mod tests {
     fn userinfo_ends_at_the_last_at() {
         let text = "u = 'http://me:p@ss@host/@' # https://b@c";
         assert_eq!(mask(text, &userinfos(text)), "u = 'http://*******@host/@' # https://*@c");
+    }
+
+    #[test]
+    fn keys_of_overrides_in_broken_text() {
+        for (text, shown) in [
+            ("overrides = { \"a.b\" = 'c' }\nburst = 5", "overrides = { \"*.*\" = '*' }\nburst = 5"),
+            ("overrides = { a = { rate = b },\n'c\" = 1\nd", "overrides = { * = { rate = * },\n'*\" = *\n*"),
+            ("overrides = { a\n[[limit]]\nb", "overrides = { *\n[[limit]]\nb"),
+            ("[limit.overrides]\n\"a = 1\nb = 2\n[log]\nc", "[limit.overrides]\n\"* = *\n* = *\n[log]\nc"),
+            ("[limit.overrides.a]\nrate = b", "[limit.overrides.*]\nrate = b"),
+            ("overrides.\"a\" = b\nc", "overrides.\"*\" = *\nc"),
+            ("overrides } overrides { a\nb", "overrides } overrides { *\n*"),
+        ] {
+            assert_eq!(mask(text, &after_overrides(text)), shown);
+        }
     }
 
     #[test]

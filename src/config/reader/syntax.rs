@@ -9,6 +9,7 @@ use std::string::FromUtf8Error;
 use toml::de::Error;
 
 use crate::config::diagnostics::Problem;
+use crate::config::schema;
 
 /// Returns the problems to report: the first of `errors` in each line, and those of `problems` that no error can have
 /// caused.
@@ -45,8 +46,10 @@ fn problem(text: &str, error: &Error) -> Problem {
     if is_damage(error) {
         Problem::new(span, format!("not valid TOML: {}", error.message())).code("not_toml")
     } else {
-        let key = text.get(span.clone()).unwrap_or_default();
-        Problem::new(span, format!("duplicate key `{key}`")).code("duplicate_key").label("the key is already set above")
+        // Another key may be a secret, as in `overrides`.
+        let key = text.get(span.clone()).filter(|key| schema::has_name(key));
+        let title = key.map_or_else(|| "duplicate key".to_owned(), |key| format!("duplicate key `{key}`"));
+        Problem::new(span, title).code("duplicate_key").label("the key is already set above")
     }
 }
 

@@ -41,6 +41,11 @@ pub(in crate::config) fn keys_of(path: &str) -> Vec<&'static str> {
     keys
 }
 
+/// Whether a table or an option has this name.
+pub(in crate::config) fn has_name(name: &str) -> bool {
+    OPTIONS.iter().any(|option| option.path.split('.').any(|part| part == name))
+}
+
 fn key_below(option: &'static str, path: &str) -> Option<&'static str> {
     let rest = if path.is_empty() { option } else { option.strip_prefix(path)?.strip_prefix('.')? };
     rest.split('.').next()

@@ -338,6 +338,37 @@ jwt = { keys = [{ secret = hunter2 }] }"#), @r#"
 }
 
 #[test]
+fn no_message_about_text_that_is_not_toml_shows_keys_of_overrides() {
+    let text = |overrides: &str| {
+        let limit = format!("[[limit]]\nname = 'a'\nkey = ['shop']\nrate = '5/min'\n{overrides}\n");
+        format!("{UPSTREAM}[identity.shop]\nheader = 'x-shop'\n{limit}")
+    };
+    insta::assert_snapshot!(said(&text("overrides = { \"hunter2\" = '7/min', \"hunter2\" = '8/min' }")), @r#"
+    error: duplicate key
+     --> weir.toml:9:36
+      |
+    9 | overrides = { ********* = '*****', "*******" = '*****' }
+      |                                    ^^^^^^^^^ the key is already set above
+    "#);
+    let inline = text("overrides = { \"hunter2\" = '7/min', hunter2b = '8/min' }");
+    for text in [
+        text("[limit.overrides]\n\"hunter2\" = '7/min'\n\"hunter2\" = '8/min'"),
+        text("overrides.\"hunter2\" = '7/min'\noverrides.\"hunter2\" = '8/min'"),
+        text("overrides.hunter2.rate = '7/min'\noverrides.hunter2.rate = '8/min'"),
+        text("overrides = { \"hunter2 = '7/min' }"),
+        text("overrides = { \"hunter2\" = '7/min }"),
+        text("overrides = { hunter2 '7/min' }"),
+        text("overrides = {\n\"hunter2\" = '7/min',\n\"hunter2\" '8/min' }"),
+        inline.replace("'x-shop'", "'x-shop"),
+        inline.replace("rate = '5/min'\n", "rate = '5/min "),
+        format!("access = {{ allow = {{ identity = {{ shop = [\"abc] }} }} }}\n{inline}"),
+    ] {
+        let said = said(&text);
+        assert!(said.contains("error: ") && !said.contains("hunter2"), "{text}\n{said}");
+    }
+}
+
+#[test]
 fn only_toml_in_utf_8_is_read() {
     for (bytes, said) in [
         (&b"\xff\xfe[\0"[..], "is encoded in UTF-16; save it as UTF-8"),
