@@ -6,7 +6,7 @@ use super::warnings::NamedLimits;
 use crate::config::reader::{Problem, Table};
 use crate::engine::policy::identity_header::IdentityValue;
 use crate::engine::policy::route::Routes;
-use crate::engine::policy::{KeyPart, Limit, Match, OnMissing, PathPattern, PlanSource, Policy};
+use crate::engine::policy::{KeyPart, Limit, Match, Networks, OnMissing, PathPattern, PlanSource, Policy};
 
 /// The most comparisons of limits and routes for one identity. Beyond it the identity has no warning.
 const COMPARISONS_MAX: usize = 1_000_000;
@@ -54,7 +54,8 @@ pub(super) fn of_partly_guarded(limits: &NamedLimits<'_>, policy: &Policy, route
         if pairs.saturating_add(open.len().saturating_mul(required.len())) > COMPARISONS_MAX {
             continue;
         }
-        let needed: Vec<_> = guards.iter().map(|(guard, _)| &guard.matches).chain(required.iter().copied()).collect();
+        let guarded: Vec<_> = guards.iter().map(|(guard, _)| guarded_by(guard)).collect();
+        let needed: Vec<_> = guarded.iter().chain(required.iter().copied()).collect();
         let unsaid: Vec<_> = guards.iter().filter(|(guard, _)| !is_covered(&guard.matches, &required)).collect();
         let partly = open.iter().find_map(|route| {
             let guard = unsaid.iter().find(|(guard, _)| guard.matches.overlaps(route))?;
@@ -78,10 +79,11 @@ pub(super) fn of_evaded_denials(root: &Table<'_>, policy: &Policy, routes: Optio
     let table = root.get("access").and_then(|access| access.get_ref().as_table());
     let Some(deny) = table.and_then(|access| access.get("deny")) else { return };
     for (index, identity) in policy.identities.iter().enumerate().filter(|(index, _)| access.denies_by(*index)) {
+        let guards = policy.limits().iter().filter(|limit| needs(policy, limit, index));
+        let guarded: Vec<_> = guards.map(guarded_by).collect();
         let mut required = requirements(policy, index);
         if identity.on_missing == OnMissing::Reject {
-            let limits = policy.limits().iter().filter(|limit| needs(policy, limit, index));
-            required.extend(limits.map(|limit| &limit.matches));
+            required.extend(&guarded);
         }
         if open_routes(routes, index).iter().all(|route| is_covered(route, &required)) {
             continue;
@@ -104,6 +106,11 @@ fn open_routes(routes: Option<&Routes>, index: usize) -> Vec<&Match> {
 fn requirements(policy: &Policy, index: usize) -> Vec<&Match> {
     let all = policy.access.iter().flat_map(|access| access.requirements());
     all.filter(|one| one.identities.contains(&index)).map(|one| &one.matches).collect()
+}
+
+/// The requests whose identities the limit verifies, but for paths that it excepts: of any client and with any body.
+fn guarded_by(limit: &Limit) -> Match {
+    Match { networks: Networks::default(), json: Vec::new(), ..limit.matches.clone() }
 }
 
 /// Whether each of `requests` is in one of `parts`, but for paths that they except. `false` also if that is unknown.

@@ -289,6 +289,10 @@ fn identities_that_guard_a_part_of_a_route() {
         (guard("match.method = 'GET'"), true),
         (guard("match.host = 'a.test'"), true),
         (guard("except.ip = '192.0.2.0/24'"), false),
+        // It verifies the identities of all clients, and whatever a body has.
+        (guard("match.ip = '192.0.2.0/24'"), false),
+        (guard("match.json = { '/a' = '1' }"), false),
+        (guard("match = { path = '/a', ip = '192.0.2.0/24' }"), true),
         (guard("mode = 'off'"), false),
         // Except says which requests need none.
         (guard("except.path = '/login'"), false),
@@ -371,6 +375,7 @@ fn a_denial_by_an_identity_that_few_limits_need() {
         (String::new(), true),
         (limit("b", "key = ['shop']\nrate = '1/s'"), false),
         (limit("b", "key = ['shop']\nrate = '1/s'\nmatch.path = '/a'"), true),
+        (limit("b", "key = ['shop']\nrate = '1/s'\nmatch.ip = '192.0.2.0/24'"), false),
     ] {
         let found = warned(&format!("{text}{by_ip}{limits}")).iter().any(|(code, _)| *code == "evaded_denial");
         assert_eq!(found, is_evaded, "{limits}");
