@@ -45,9 +45,9 @@ impl Inherited {
         Ok(activated.map(|socket| InheritedSockets { sockets: vec![socket], address: place.clone(), file: None }))
     }
 
-    /// Errs if a socket of systemd is not used.
-    pub(super) fn check_used(&self) -> Result<(), AppError> {
-        let Some(place) = self.activated.unused() else { return Ok(()) };
+    /// Errs if a socket of systemd is for no address that `is_wanted`.
+    fn check(&self, is_wanted: impl Fn(&ListenAddress) -> bool) -> Result<(), AppError> {
+        let Some(place) = self.activated.places().find(|place| !is_wanted(place)) else { return Ok(()) };
         let what = format!("no listener of the configuration has {place}");
         Err(AppError::System("use a socket that was passed", what.into()))
     }
@@ -187,23 +187,29 @@ impl Listeners {
     /// Binds the sockets of `config` that are not inherited.
     pub(super) fn bind(config: &Config, inherited: &mut Inherited) -> Result<Self, AppError> {
         let (workers, mode) = (config.fixed.workers, config.fixed.unix_mode);
+        let checks = config.check_listener.as_ref().map(|listener| &listener.listen);
+        let grpc = config.grpc.as_ref().map(|grpc| &grpc.listener.listen);
+        let fleet = config.peers.as_ref().map(|peers| &peers.listen);
+        let operators = config.admin.listen.as_ref();
+        let takeover = config.fixed.takeover.as_deref().map(|path: &Path| ListenAddress::Unix(path.to_owned()));
+        // First, because a socket for no listener may have the port of one.
+        let beside = || checks.into_iter().chain(grpc).chain(fleet).chain(operators).chain(&takeover);
+        let has = |place: &ListenAddress| {
+            config.fixed.listen.iter().chain(&config.fixed.tls_listen).chain(beside()).any(|own| own == place)
+        };
+        inherited.check(has)?;
         let mut all = |places: &[ListenAddress]| {
             let bound = places.iter().map(|place| Bound::new(Purpose::Requests, place, mode, workers, inherited));
             bound.collect::<Result<_, _>>()
         };
         let (requests, tls_requests) = (all(&config.fixed.listen)?, all(&config.fixed.tls_listen)?);
-        let checks = config.check_listener.as_ref().map(|listener| &listener.listen);
         let checks = checks.map(|place| Bound::new(Purpose::Checks, place, mode, workers, inherited)).transpose()?;
-        let grpc = config.grpc.as_ref().map(|grpc| &grpc.listener.listen);
         let grpc = grpc.map(|place| Bound::new(Purpose::Grpc, place, mode, workers, inherited)).transpose()?;
-        let fleet = config.peers.as_ref().map(|peers| &peers.listen);
         let fleet = fleet.map(|place| Bound::new(Purpose::Fleet, place, mode, 1, inherited)).transpose()?;
-        let operators = config.admin.listen.as_ref();
         let operators = operators.map(|place| Bound::new(Purpose::Operators, place, mode, 1, inherited)).transpose()?;
-        let takeover = config.fixed.takeover.as_deref().map(|path: &Path| ListenAddress::Unix(path.to_owned()));
         let takeover =
             takeover.map(|place| Bound::new(Purpose::Takeover, &place, TAKEOVER_MODE, 1, inherited)).transpose()?;
-        inherited.check_used()?;
+        inherited.check(|_| false)?;
         Ok(Self { requests, tls_requests, checks, grpc, fleet, operators, takeover })
     }
 

@@ -35,9 +35,9 @@ impl ActivatedSockets {
         Some(self.0.swap_remove(index).1)
     }
 
-    /// The address of a socket that is not used.
-    pub(super) fn unused(&self) -> Option<&ListenAddress> {
-        self.0.first().map(|(place, _)| place)
+    /// The addresses of the sockets that are not used yet.
+    pub(super) fn places(&self) -> impl Iterator<Item = &ListenAddress> {
+        self.0.iter().map(|(place, _)| place)
     }
 }
 

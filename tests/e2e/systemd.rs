@@ -69,18 +69,23 @@ fn what_is_passed_to_others_or_for_nothing_is_not_used() {
     let weir = Weir::of_command(command(folder_of_others.path(), first, second, "1"), folder_of_others);
     assert_eq!(Client::connect(weir.address()).get("/").status, 200);
 
-    let fails = |first: OwnedFd, second: OwnedFd| {
-        let folder = folder(&config(&upstream, &any));
+    let fails_with = |listen: &[String], first: OwnedFd, second: OwnedFd| {
+        let folder = folder(&config(&upstream, listen));
         let output = command(folder.path(), first, second, "$$").stderr(Stdio::piped()).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
+    let fails = |first: OwnedFd, second: OwnedFd| fails_with(&any, first, second);
     let [first, second] = sockets();
+    let unused = "weir: cannot use a socket that was passed: no listener of the configuration has ";
     let said = fails(first, second);
-    assert!(
-        said.starts_with("weir: cannot use a socket that was passed: no listener of the configuration has 127.0.0.1:"),
-        "{said}"
-    );
+    assert!(said.starts_with(&format!("{unused}127.0.0.1:")), "{said}");
+    // The listener cannot be bound beside such a socket of its port.
+    let all = [(); 2].map(|()| TcpListener::bind("0.0.0.0:0").unwrap());
+    let port = all[0].local_addr().unwrap().port();
+    let [first, second] = all.map(OwnedFd::from);
+    let said = fails_with(&[format!("127.0.0.1:{port}")], first, second);
+    assert!(said.starts_with(&format!("{unused}0.0.0.0:")), "{said}");
     let [first, _] = sockets();
     for second in [
         OwnedFd::from(UdpSocket::bind("127.0.0.1:0").unwrap()),
