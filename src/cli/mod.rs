@@ -111,10 +111,13 @@ enum Action {
     Tap(Box<operate::TapArgs>),
     /// Check whether a running Weir is healthy; for container health checks.
     Healthcheck {
-        /// The admin listener: a host and a port, a URL, or `unix:` and a path. The default is the environment variable
-        /// `WEIR_ADMIN`, then 127.0.0.1:9901.
+        /// The admin listener: a host and a port, a URL, or `unix:` and a path. The default is that of --config, then the
+        /// environment variable `WEIR_ADMIN`, then 127.0.0.1:9901.
         #[arg(long, value_name = "URL")]
         admin: Option<AdminAddress>,
+        /// The configuration file that names the admin listener.
+        #[arg(long, value_name = "FILE", conflicts_with = "admin")]
+        config: Option<PathBuf>,
         #[command(flatten)]
         credentials: Credentials,
     },
@@ -157,6 +160,8 @@ fn run(action: Action) -> Exit {
         Action::Config(args) => operate::config(*args),
         Action::Audit(args) => operate::audit(*args),
         Action::Tap(args) => operate::tap(&args),
-        Action::Healthcheck { admin, credentials } => healthcheck::healthcheck(admin, &credentials),
+        Action::Healthcheck { admin, config, credentials } => {
+            healthcheck::healthcheck(admin, config.as_deref(), &credentials)
+        }
     }
 }

@@ -189,12 +189,13 @@ fn the_admin_listener_uses_a_unix_socket() {
         Client::over(socket(&file)).send(format!("GET /v1/top HTTP/1.1\r\nhost: {host}\r\n\r\n")).answer().status
     };
     assert_eq!([ask("localhost"), ask("127.0.0.1"), ask("evil.test")], [200, 200, 403]);
-    let check = |place: &str| {
-        let status = Command::new(env!("CARGO_BIN_EXE_weir")).args(["healthcheck", "--admin", place]).output().unwrap();
+    let check = |option: &str, value: &str| {
+        let status = Command::new(env!("CARGO_BIN_EXE_weir")).args(["healthcheck", option, value]).output().unwrap();
         status.status.code()
     };
-    assert_eq!(check(&format!("unix:{}", file.display())), Some(0));
-    assert_eq!([check("unix:/nowhere/admin.sock"), check("nowhere")], [Some(1), Some(2)]);
+    assert_eq!(check("--admin", &format!("unix:{}", file.display())), Some(0));
+    assert_eq!([check("--admin", "unix:/nowhere/admin.sock"), check("--admin", "nowhere")], [Some(1), Some(2)]);
+    assert_eq!(check("--config", weir.config_file().to_str().unwrap()), Some(0));
     let place = format!("unix:{}", file.display());
     let explained = Command::new(env!("CARGO_BIN_EXE_weir")).args(["explain", "--admin", &place]).output().unwrap();
     let said = String::from_utf8(explained.stdout).unwrap();

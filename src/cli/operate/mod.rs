@@ -25,5 +25,6 @@ pub(super) use keys::{KeysArgs, keys};
 pub(super) use overrides::{OverridesArgs, overrides};
 pub(super) use plans::{PlansArgs, plans};
 pub(super) use tap::{TapArgs, tap};
+pub(super) use target::address_in;
 pub(super) use top::{TopArgs, top};
 pub(super) use upstreams::{UpstreamsArgs, upstreams};

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -147,24 +147,26 @@ impl Target {
 
     /// The admin listener. The error is the exit code.
     pub(super) fn address(&self) -> Result<AdminAddress, ExitCode> {
-        if let Some(admin) = &self.admin {
-            return Ok(admin.clone());
-        }
-        let Some(file) = &self.config else { return AdminAddress::of_environment().map_err(failed) };
-        let admin = config::load(&Origin::File(file.clone())).map_err(|diagnostics| invalid(&diagnostics))?.admin;
-        let text = match &admin.listen {
-            None => return Err(fail(&"the configuration has no admin listener")),
-            Some(ListenAddress::Unix(path)) => format!("unix:{}", path.display()),
-            Some(ListenAddress::Tcp(address)) => {
-                let mut address = *address;
-                if address.ip().is_unspecified() {
-                    address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
-                }
-                format!("{}{address}", if admin.tls.is_some() { "https://" } else { "" })
-            }
-        };
-        AdminAddress::of_text(&text).map_err(failed)
+        self.admin.clone().map_or_else(|| address_in(self.config.as_deref()), Ok)
     }
+}
+
+/// The admin listener that the configuration in `file` names, or that of the environment. The error is the exit code.
+pub(in crate::cli) fn address_in(file: Option<&Path>) -> Result<AdminAddress, ExitCode> {
+    let Some(file) = file else { return AdminAddress::of_environment().map_err(failed) };
+    let admin = config::load(&Origin::File(file.to_owned())).map_err(|diagnostics| invalid(&diagnostics))?.admin;
+    let text = match &admin.listen {
+        None => return Err(fail(&"the configuration has no admin listener")),
+        Some(ListenAddress::Unix(path)) => format!("unix:{}", path.display()),
+        Some(ListenAddress::Tcp(address)) => {
+            let mut address = *address;
+            if address.ip().is_unspecified() {
+                address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+            }
+            format!("{}{address}", if admin.tls.is_some() { "https://" } else { "" })
+        }
+    };
+    AdminAddress::of_text(&text).map_err(failed)
 }
 
 /// The end of an override or a plan: the time left in a list, else the date.

@@ -106,7 +106,10 @@ fn settle(table: &Table<'_>, max_debt: Option<u64>, read_bytes: u64) -> Option<S
     let by = table.parsed("by", |text| match text.split_once(':') {
         Some(("header", name)) => header_name(name).map(By::Header),
         Some(("json", pointer)) => Ok(By::Pointer(Pointer::parse(pointer)?)),
-        _ => units::one_of(&BY)(text),
+        _ => units::one_of(&BY)(text).map_err(|fault| {
+            let what = format!("{}, `header:NAME`, `json:POINTER`", fault.what);
+            Fault { what, ..fault }
+        }),
     });
     let every = table.duration("every");
     let default = table.count("default");

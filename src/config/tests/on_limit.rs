@@ -191,7 +191,7 @@ fn settling() {
     5 | count = {}
       |         ^^
 
-    error: `limit.settle.by`: `elapsed` is not one of `elapsed_ms`, `response_bytes`, `status`, `json`, `openai-chat`, `openai-responses`, `anthropic`, `gemini`
+    error: `limit.settle.by`: `elapsed` is not one of `elapsed_ms`, `response_bytes`, `status`, `json`, `openai-chat`, `openai-responses`, `anthropic`, `gemini`, `header:NAME`, `json:POINTER`
      --> weir.toml:6:17
       |
     6 | settle = { by = "elapsed" }
