@@ -57,6 +57,8 @@ pub struct ConfigBody {
     pub settings: Vec<SettingBody>,
     /// Whether there are more options than one answer has.
     pub more: bool,
+    /// The tables of which changes are in force only after a restart.
+    pub restart: Vec<String>,
 }
 
 /// One option.

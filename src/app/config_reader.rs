@@ -21,6 +21,8 @@ pub(super) struct RunningText {
     pub(in crate::app) overrides: ArcSwap<OverridesInForce>,
     /// `None` for a configuration that does not change.
     origin: Option<Origin>,
+    /// The tables of which changes are in force only after a restart.
+    pub(super) restart: ArcSwap<Vec<&'static str>>,
     /// The bound on client connections.
     max_connections: usize,
     /// The last configurations in force.
@@ -31,7 +33,7 @@ impl RunningText {
     pub(super) fn new(config: &Config, origin: Option<Origin>, max_connections: usize, versions: Versions) -> Self {
         let written = ArcSwap::from_pointee(config.written.clone());
         let overrides = ArcSwap::from_pointee(config.run_time.kept.clone());
-        Self { written, overrides, origin, max_connections, versions }
+        Self { written, overrides, origin, restart: ArcSwap::default(), max_connections, versions }
     }
 }
 
@@ -48,7 +50,9 @@ impl ConfigReader for RunningText {
             };
             SettingBody { path, value, source: source.to_owned(), line, variable }
         };
-        ConfigBody { name: written.name().to_owned(), settings: found.into_iter().map(body).collect(), more }
+        let (name, settings) = (written.name().to_owned(), found.into_iter().map(body).collect());
+        let restart = self.restart.load().iter().map(|table| (*table).to_owned()).collect();
+        ConfigBody { name, settings, more, restart }
     }
 
     fn check(&self, text: &str, name: &str) -> CheckBody {

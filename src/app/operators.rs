@@ -73,9 +73,10 @@ impl Operators {
         (Arc::new(operators), Orders { changes, reloads: orders }, bans)
     }
 
-    /// Replaces the settings by those of `config`, and takes its overrides. Whether there is TLS at all cannot change.
-    /// Access stays until a restart if `config` has another address: its rules fit that address, which may need no token.
-    pub(super) fn reload(&self, config: &mut Config) {
+    /// Replaces the settings by those of `config`, and takes its overrides. The tables `restart` wait for a restart.
+    /// Whether there is TLS at all cannot change. Access stays until a restart if `config` has another address: its rules
+    /// fit that address, which may need no token.
+    pub(super) fn reload(&self, config: &mut Config, restart: &[&'static str]) {
         if config.admin.listen == self.listen {
             self.access.store(Arc::new(access(config)));
             if let (Some(tls), true) = (config.admin.tls.clone(), self.is_tls()) {
@@ -84,6 +85,7 @@ impl Operators {
         }
         self.routing.store(Arc::new(routing(config)));
         self.text.written.store(Arc::new(config.written.clone()));
+        self.text.restart.store(Arc::new(restart.to_vec()));
         self.text.overrides.store(Arc::new(config.run_time.kept.clone()));
         self.overrides.in_force.store(Arc::new(std::mem::take(&mut config.run_time.overrides)));
     }

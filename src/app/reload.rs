@@ -323,7 +323,7 @@ impl Reloader {
                 _ => {}
             }
         }
-        self.followers.operators.reload(&mut config);
+        self.followers.operators.reload(&mut config, &restart);
         self.followers.jwks.adopt(&config.policy, &self.shared.metrics.jwks);
         api_keys::adopt(&config.policy, &before.live.policy);
         if let Some((limiter, service)) = self.followers.limiter.as_ref().zip(config.grpc.take()) {

@@ -212,8 +212,14 @@ fn reloads_have_outcomes_and_a_bounded_history() {
         (&made["outcome"], &made["cause"], &made["restart"]),
         (&json!("applied"), &json!("request"), &json!([]))
     );
-    replace(&weir.config_file(), &text.replace("workers = 2", "workers = 3"));
+    replace(&weir.config_file(), &text.replacen("listen = \"127.0.0.1:0\"", "listen = \"127.0.0.2:0\"", 1));
     assert_eq!(reload()["restart"], json!(["server"]));
+    let waiting = get(&weir, "/v1/config?path=server.listen");
+    assert_eq!(
+        (&waiting["settings"][0]["value"], &waiting["restart"]),
+        (&json!("127.0.0.2:0"), &json!(["server"])),
+        "{waiting}"
+    );
     replace(&weir.config_file(), &text.replace("rate = \"10/h\"", "rate = 10"));
     let made = reload();
     assert_eq!((&made["outcome"], &made["problems"][0]["code"]), (&json!("invalid"), &json!("wrong_type")), "{made}");
@@ -223,6 +229,7 @@ fn reloads_have_outcomes_and_a_bounded_history() {
     for _ in 0..20 {
         assert_eq!(reload()["outcome"], "applied");
     }
+    assert_eq!(get(&weir, "/v1/config?path=server.listen")["restart"], json!([]));
     let history = get(&weir, "/v1/reloads");
     assert_eq!(history.as_array().unwrap().len(), 20);
     assert!(history.as_array().unwrap().iter().all(|one| one["at"].as_str().unwrap().ends_with('Z')), "{history}");

@@ -86,7 +86,7 @@ async fn view(
     let defaults = if entered.get("defaults").is_empty() { "false" } else { "true" };
     let asked = [("path", entered.get("path")), ("defaults", defaults)];
     let read = pages.api.get(&visitor.operator, "/v1/config", &asked).await;
-    let ConfigBody { name, settings, more } = read.map_err(shell::refused)?;
+    let ConfigBody { name, settings, more, .. } = read.map_err(shell::refused)?;
     let more = more || settings.len() > SETTINGS_SHOWN;
     let settings = settings.into_iter().take(SETTINGS_SHOWN).map(|one| SettingRow::of(one, &name)).collect();
     let reloads = pages.api.get::<Vec<ReloadBody>>(&visitor.operator, "/v1/reloads", &[]).await.unwrap_or_default();

@@ -182,7 +182,12 @@ fn show_settings(config: &Value) -> String {
     };
     let rows: Vec<_> = config["settings"].as_array().into_iter().flatten().map(row).collect();
     let more = if config["more"] == true { "\nand more; name the start of their paths" } else { "" };
-    table(&["OPTION", "VALUE", "SOURCE"], &rows) + more
+    let waiting: Vec<_> = config["restart"].as_array().into_iter().flatten().map(text).collect();
+    let restart = match waiting[..] {
+        [] => String::new(),
+        _ => format!("\nchanges that wait for a restart: {}", waiting.join(", ")),
+    };
+    table(&["OPTION", "VALUE", "SOURCE"], &rows) + more + &restart
 }
 
 fn show_check(checked: &Value) -> String {
