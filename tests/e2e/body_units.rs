@@ -51,6 +51,10 @@ pub fn models() -> Upstream {
                 return stream.write_all(head.as_bytes()).is_ok() && write_chunks(stream, CHAT_JSON.as_bytes(), size);
             }
             "/cut" => ("text/event-stream", MESSAGES),
+            "/silent" => {
+                let _ = stream.read(&mut [0]);
+                return false;
+            }
             _ => return stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").is_ok(),
         };
         if stream.write_all(head(kind, "").as_bytes()).is_err() {
@@ -178,6 +182,36 @@ fn a_client_that_leaves_pays_for_what_came() {
             drop(client);
             wait_for_spent(&weir, *expected);
         }
+    }
+}
+
+/// A default below the charge is no reward for those who leave.
+#[test]
+fn a_client_that_leaves_early_pays_its_charge() {
+    let upstream = models();
+    for settle in ["{ by = \"json:/rows\", default = 5 }", "{ by = \"openai-chat\", default = 5 }"] {
+        let weir = Weir::start(&upstream, &tokens(&format!("{settle}\ncost = 100")));
+        let cut = "weir_unreadable_bodies_total{limit=\"tokens\",reason=\"cut\"}";
+        // Before the head, and behind two events.
+        for (count, (target, has_head)) in [("/silent", false), ("/chat?events=2", true)].into_iter().enumerate() {
+            refill(&weir, "tokens");
+            let received = upstream.received_count();
+            let mut client = Client::connect(weir.address());
+            client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            if has_head {
+                assert_eq!(client.head().unwrap().status, 200);
+                client.read(1);
+            } else {
+                poll(|| (upstream.received_count() > received).then_some(()));
+            }
+            drop(client);
+            weir.wait_for_metric(cut, |value| value == count as f64 + 1.0);
+            wait_for_spent(&weir, 100);
+        }
+        // A whole body without a number.
+        refill(&weir, "tokens");
+        assert_eq!(Client::connect(weir.address()).get("/empty").status, 200);
+        wait_for_spent(&weir, 5);
     }
 }
 

@@ -278,7 +278,7 @@ impl Charged<'_> {
     pub fn end(&mut self, record: Option<&mut RequestRecord>) {
         if self.is_committed {
             if let Some(mut bill) = self.bill() {
-                bill.end(0, None, record);
+                bill.end_unanswered(record);
             }
         } else if !(self.checks.is_empty() && self.open.is_none()) {
             self.undo(record);

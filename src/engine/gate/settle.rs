@@ -21,7 +21,7 @@ use crate::base::telemetry::RequestRecord;
 use crate::base::time::{self, Timestamp};
 use crate::engine::policy::{AfterResponse, Mode, Settle, SettleBy};
 use crate::engine::store::{Charge, Receipt};
-use crate::engine::units::{BodyUnits, UnitReaders};
+use crate::engine::units::{BodyUnits, Reading, UnitReaders};
 
 /// The terms on which one charge is settled.
 #[derive(Debug)]
@@ -250,8 +250,8 @@ impl BillItem {
         owed.is_some()
     }
 
-    /// Settles the charge at the end of the response.
-    fn end(&mut self, response_bytes: u64, body: &UnitReaders) {
+    /// Settles the charge at the end of the response; `body` is `None` without a response.
+    fn end(&mut self, response_bytes: u64, body: Option<&UnitReaders>) {
         if self.is_settled {
             return;
         }
@@ -267,7 +267,7 @@ impl BillItem {
             }
             SettleBy::ResponseBytes => Some(response_bytes),
             SettleBy::Body(rule) => {
-                let reading = body.reading(rule);
+                let reading = body.map_or(Reading::UNANSWERED, |body| body.reading(rule));
                 if let Some(reason) = reading.unreadable {
                     let state = &self.account.state;
                     state.metrics.unreadable(&state.name, reason.label()).inc();
@@ -331,13 +331,20 @@ impl Bill {
     /// Settles the charges at the end of the response: by the bytes of its body that have come, and by the meter of the
     /// body. Sets the costs in `record`.
     pub fn end(&mut self, response_bytes: u64, body: Option<Box<BodyMeter>>, record: Option<&mut RequestRecord>) {
-        if self.items.is_empty() {
-            return;
+        if !self.items.is_empty() {
+            self.settle(response_bytes, Some(&body.unwrap_or_default()), record);
         }
-        let body = body.unwrap_or_default();
+    }
+
+    /// Settles the charges of a request without a response. Sets the costs in `record`.
+    pub(super) fn end_unanswered(&mut self, record: Option<&mut RequestRecord>) {
+        self.settle(0, None, record);
+    }
+
+    fn settle(&mut self, response_bytes: u64, body: Option<&BodyMeter>, record: Option<&mut RequestRecord>) {
         for (at, item) in self.items.iter_mut().enumerate() {
-            item.terms.grown = body.grown(at, item.terms.cost);
-            item.end(response_bytes, body.readers());
+            item.terms.grown = body.map_or(0, |body| body.grown(at, item.terms.cost));
+            item.end(response_bytes, body.map(BodyMeter::readers));
         }
         if let Some(record) = record {
             for BillItem { account: Account { state, key, .. }, cost, .. } in &self.items {
@@ -350,7 +357,7 @@ impl Bill {
 
 impl Drop for Bill {
     fn drop(&mut self) {
-        self.end(0, None, None);
+        self.end_unanswered(None);
     }
 }
 

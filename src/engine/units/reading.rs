@@ -17,6 +17,10 @@ impl Reading {
     /// The reading of a response without a body.
     pub(super) const ABSENT: Self =
         Self { units: None, streamed: None, is_whole: true, unreadable: Some(Unreadable::Absent) };
+
+    /// The reading of a request without a response: its client or its service left before.
+    pub const UNANSWERED: Self =
+        Self { units: None, streamed: None, is_whole: false, unreadable: Some(Unreadable::Cut) };
 }
 
 /// Why a body has no units.

@@ -138,8 +138,9 @@ impl BodyUnits {
 
     /// The units of a response, for which `charged` units are charged. `None` if the charge stays.
     ///
-    /// A body that breaks off costs what it named, and about a unit of output for each event since. Without a number it
-    /// costs what is charged, or as many units as it had events, if these are more.
+    /// A stream that breaks off costs what it named, and about a unit of output for each event since. Another body costs
+    /// what it named, or what is charged, if that is more. Without a number a body that breaks off costs what is charged,
+    /// or as many units as it had events or the default has, if these are more.
     pub fn owed(&self, reading: &Reading, charged: u64) -> Option<u64> {
         match *reading {
             Reading { units: Some(units), is_whole: true, .. } => Some(units),
@@ -147,7 +148,7 @@ impl BodyUnits {
             Reading { units: Some(units), .. } => Some(units.max(charged)),
             Reading { is_whole: true, .. } if self.default.is_some() => self.default,
             Reading { streamed: Some(streamed @ 1..), .. } => Some(streamed.max(charged)),
-            _ => self.default,
+            _ => self.default.map(|default| default.max(charged)),
         }
     }
 

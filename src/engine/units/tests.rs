@@ -218,6 +218,21 @@ fn a_body_that_breaks_off_costs_what_has_come() {
     {
         assert_eq!(rule.owed(&read_pieces(&rule, EVENTS, [body.as_bytes()]).reading(), 50), expected);
     }
+    // A default below the charge is the cost of whole bodies only.
+    let of_pointer = || BodyUnits::of_pointers([(Pointer::parse("/n").unwrap(), Weight::ONE)], Some(5));
+    let of_preset = || BodyUnits::of_preset(Preset::OpenaiChat, |_| Weight::ONE, Vec::new(), Some(5));
+    for rule in [of_pointer(), of_preset()].map(Arc::new) {
+        assert_eq!(rule.owed(&Reading::UNANSWERED, 50), Some(50));
+        assert_eq!(rule.owed(&Reading::UNANSWERED, 2), Some(5));
+        for (kind, body) in
+            [(EVENTS, ""), (EVENTS, "data: {}\n\n"), (EVENTS, "data: {"), (JSON, ""), (JSON, "{\"a\":1,")]
+        {
+            let mut reader = read_pieces(&rule, kind, [body.as_bytes()]);
+            assert_eq!(rule.owed(&reader.reading(), 50), Some(50), "{kind} {body}");
+            reader.end();
+            assert_eq!(rule.owed(&reader.reading(), 50), Some(5), "{kind} {body}");
+        }
+    }
 }
 
 #[test]

@@ -436,6 +436,11 @@ async fn each_end_of_a_stream_settles_it_once() {
         (&[], Some(7), End::Complete, 7),
         (&[], None, End::Dropped, 2),
         (&[], Some(7), End::Dropped, 7),
+        // A default below the charge.
+        (&[], Some(1), End::Complete, 1),
+        (&[], Some(1), End::Cut, 2),
+        (&[0], Some(1), End::Cut, 2),
+        (&[], Some(1), End::Dropped, 2),
     ] {
         let (gate, row) = (new_gate(), format!("{events:?} {default:?} {end:?}"));
         let live = install(gate, [settled(None, rule(default))], CAPS);
