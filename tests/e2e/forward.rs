@@ -117,6 +117,14 @@ fn trailers_are_forwarded_in_both_directions() {
     assert_eq!(received.header("connection"), Some("te".into()));
     // Without TE the client does not accept trailers.
     assert_eq!(client.get("/").trailers, "");
+    // The head need not announce them. A client must not take one for a field of the head.
+    let (_upstream, weir) = Weir::in_front_of(
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-sum: 2\r\nset-cookie: a=1\r\n\r\n",
+    );
+    let mut client = Client::connect(weir.address());
+    let answer = client.send("GET / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\n\r\n").answer();
+    assert_eq!((answer.text(), &*answer.trailers), ("ok".into(), "x-sum: 2\r\n"));
+    assert_eq!(client.get("/").trailers, "");
 }
 
 #[test]

@@ -23,7 +23,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tower::service_fn;
 
 use crate::ops::until;
-use crate::support::{Cert, NEVER, PATIENCE_OF_TEST, Upstream, Weir};
+use crate::support::{Cert, Client, NEVER, PATIENCE_OF_TEST, Upstream, Weir};
 
 /// Messages as they are: what they mean is nothing to Weir.
 #[derive(Clone, Copy, Default)]
@@ -395,6 +395,19 @@ fn what_weir_says_is_a_status() {
         let status = Caller::connect(&weir, None).await.call("/t.T/Unary", "x").await.unwrap_err();
         assert_eq!(status.code(), Code::Unavailable, "{status}");
     });
+}
+
+/// The service announces no trailers.
+#[test]
+fn a_client_of_http1_that_accepts_trailers_gets_the_status() {
+    let service = Service::start(None);
+    let weir = Weir::with(&format!("[upstream]\nurl = \"http://{}\"\nprotocol = \"h2\"\n{NEVER}", service.address));
+    let mut client = Client::connect(weir.address());
+    for (te, status) in [("TE: trailers\r\n", "grpc-status: 0\r\n"), ("", "")] {
+        let head = format!("POST /t.T/Unary HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc\r\n{te}");
+        let answer = client.send(format!("{head}Content-Length: 6\r\n\r\n\0\0\0\0\x01x")).answer();
+        assert_eq!((&*answer.body, &*answer.trailers), (&b"\0\0\0\0\x01x"[..], status));
+    }
 }
 
 #[test]

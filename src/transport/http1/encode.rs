@@ -9,26 +9,51 @@ use super::hop::{self, NameSet};
 pub(crate) enum Encoder {
     /// Raw bytes: the head has their number, or the connection ends after them.
     Raw,
-    /// Chunks. Trailer fields are written if `announced` lists their names, separated by commas.
-    Chunked {
-        /// None if the receiver did not accept trailers, or no trailers were announced.
-        announced: Option<Box<[u8]>>,
-    },
+    /// Chunks, and behind them these trailer fields.
+    Chunked(Trailers),
+}
+
+/// The trailer fields that are written, of those that may stand in a trailer.
+#[derive(Debug)]
+pub(crate) enum Trailers {
+    None,
+    /// Those whose names are listed, separated by commas.
+    Announced(Box<[u8]>),
+    /// All, for a receiver that accepts trailers. A sender need not announce them (RFC 9110, section 6.6.2).
+    All,
+}
+
+impl Trailers {
+    /// The trailers that `fields` announce.
+    pub(crate) fn announced(fields: Fields<'_>) -> Self {
+        let mut names = fields.all("trailer").peekable();
+        if names.peek().is_none() {
+            return Self::None;
+        }
+        Self::Announced(names.collect::<Vec<_>>().join(&b',').into_boxed_slice())
+    }
+
+    /// Writes those of `fields` that may stand in a trailer.
+    fn write(&self, out: &mut Vec<u8>, fields: Fields<'_>) {
+        let announced: Option<NameSet<'_>> = match self {
+            Self::None => return,
+            Self::Announced(names) => Some(names.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).collect()),
+            Self::All => None,
+        };
+        for (name, value) in fields.iter() {
+            if announced.as_ref().is_none_or(|names| names.contains(name)) && hop::may_trail(name) {
+                write_field(out, name, value);
+            }
+        }
+    }
 }
 
 impl Encoder {
-    /// Chunks, with the trailers that `fields` announce if the receiver accepts trailers.
-    pub(crate) fn chunked(fields: Fields<'_>, takes_trailers: bool) -> Self {
-        let mut names = fields.all("trailer").filter(|_| takes_trailers).peekable();
-        let announced = names.peek().is_some().then(|| names.collect::<Vec<_>>().join(&b','));
-        Self::Chunked { announced: announced.map(Vec::into_boxed_slice) }
-    }
-
     /// Writes a piece of data, which must not be empty.
     pub(crate) fn data(&self, out: &mut Vec<u8>, data: &[u8]) {
         match self {
             Self::Raw => out.extend_from_slice(data),
-            Self::Chunked { .. } => {
+            Self::Chunked(_) => {
                 write_hex(out, data.len());
                 out.extend_from_slice(b"\r\n");
                 out.extend_from_slice(data);
@@ -39,15 +64,10 @@ impl Encoder {
 
     /// Writes the end of the body.
     pub(crate) fn end(&self, out: &mut Vec<u8>, trailers: Option<&FieldBuf>) {
-        let Self::Chunked { announced } = self else { return };
+        let Self::Chunked(written) = self else { return };
         out.extend_from_slice(b"0\r\n");
-        if let (Some(announced), Some(trailers)) = (announced, trailers) {
-            let announced: NameSet<'_> = announced.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).collect();
-            for (name, value) in trailers.fields().iter() {
-                if announced.contains(name) && hop::may_trail(name) {
-                    write_field(out, name, value);
-                }
-            }
+        if let Some(trailers) = trailers {
+            written.write(out, trailers.fields());
         }
         out.extend_from_slice(b"\r\n");
     }

@@ -6,7 +6,7 @@ use super::date::Date;
 use super::request::{HttpVersion, Request};
 use crate::base::fields::{FieldBuf, Fields};
 use crate::engine::gate::{Budgets, Standing};
-use crate::transport::http1::encode::{Encoder, write_field};
+use crate::transport::http1::encode::{Encoder, Trailers, write_field};
 use crate::transport::http1::hop::{self, ConnectionOptions};
 use crate::transport::http1::{Framing, ResponseHead};
 use crate::transport::http2::Block;
@@ -158,7 +158,7 @@ impl<'a> UpstreamResponse<'a> {
             Encoder::Raw
         } else {
             out.extend_from_slice(b"transfer-encoding: chunked\r\n");
-            Encoder::chunked(self.fields, form.takes_trailers)
+            Encoder::Chunked(if form.takes_trailers { Trailers::All } else { Trailers::None })
         };
         if !self.fields.contains("date") {
             date.write(out);

@@ -19,7 +19,7 @@ use crate::base::fields::Fields;
 use crate::engine::policy::client_ip::AddressHeader;
 use crate::engine::policy::forwarded;
 use crate::transport::http1::Framing;
-use crate::transport::http1::encode::Encoder;
+use crate::transport::http1::encode::{Encoder, Trailers};
 use crate::transport::http1::hop::{self, ConnectionOptions};
 use crate::transport::upstream::location::LocationRewrite;
 use crate::transport::upstream::{Checkout, Exchange, FieldWriter, RequestHead, RequestTraits};
@@ -131,7 +131,10 @@ impl RequestHead for ForwardedHead<'_, '_> {
         let encoder = match request.framing {
             Framing::Chunked => {
                 out.connection_field(b"transfer-encoding", b"chunked");
-                Encoder::chunked(request.fields, self.passes_trailers())
+                // A service of HTTP/1 cannot say that it accepts trailers.
+                let trailers =
+                    if self.passes_trailers() { Trailers::announced(request.fields) } else { Trailers::None };
+                Encoder::Chunked(trailers)
             }
             // The number, not its spelling: another reader may take `010` for 8.
             Framing::Length(length) if length > 0 || request.fields.contains("content-length") => {
