@@ -84,6 +84,20 @@ fn other_bodies_arrive_unchanged() {
     let stream = br#"{"stream":true}"#;
     assert_eq!(post(&weir, "/", "Content-Encoding: gzip\r\n", stream).status, 200);
     assert_eq!(last(&upstream).body, stream);
+    // The service would refuse a body that differs from its digest.
+    for (name, value) in [
+        ("Content-Digest", "sha-256=:AAAA=:"),
+        ("Repr-Digest", "sha-256=:AAAA=:"),
+        ("Digest", "sha-256=AAAA="),
+        ("Content-MD5", "AAAA="),
+        ("Signature", "a=:AAAA=:"),
+    ] {
+        assert_eq!(post(&weir, "/", &format!("{name}: {value}\r\n"), stream).status, 200);
+        assert_eq!(last(&upstream).body, stream, "{name}");
+        assert_eq!(post_h2(&weir, "/", &[(&name.to_ascii_lowercase(), value)], stream).status, 200);
+        assert_eq!(last(&upstream).body, stream, "{name}");
+        assert_eq!(last(&upstream).header(&name.to_ascii_lowercase()).as_deref(), Some(value));
+    }
     // The longest body that a service takes may become longer.
     let weir = Weir::start_with(&upstream, "max_body_bytes = \"15B\"", &tokens(ADD));
     assert_eq!(post(&weir, "/", "", stream).status, 200);

@@ -18,6 +18,9 @@ use crate::transport::proxy::replay::{GateBody, ReadAhead, Replayed};
 use crate::transport::respond::{LocalReply, ProblemKind};
 use crate::transport::upstream::ExchangeError;
 
+/// Fields that the service compares with the bytes of the body (RFC 9530, RFC 3230, RFC 1864, RFC 9421).
+const SIGNATURES: [&str; 5] = ["content-digest", "repr-digest", "digest", "content-md5", "signature"];
+
 impl<'v> RequestContext<'v> {
     /// Reads the body as far as limits need it, and decides the identified stage.
     pub(super) async fn decide_with_body(
@@ -80,6 +83,7 @@ impl<'v> RequestContext<'v> {
             };
             let facts = Facts { body: Some(&body), ..**facts };
             if has_ended
+                && !SIGNATURES.iter().any(|name| facts.headers.contains(name))
                 && self.config.running.live.policy.asks_for_usage(&facts)
                 && let Some(edit) = usage_option(&bytes)
             {
