@@ -303,11 +303,18 @@ fn an_error_is_a_problem_or_a_grpc_status() {
         let answer = client.get(target);
         assert_eq!((answer.status, problem(&answer)["status"].as_u64()), (status, Some(status.into())));
     }
+    for (target, host, closes) in [("/%zz", "a", None), ("/p.S/M", "a/b", Some("close"))] {
+        let head = format!("POST {target} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/grpc\r\n");
+        let mut client = Client::connect(weir.address());
+        let answer = client.send(format!("{head}TE: trailers\r\nContent-Length: 0\r\n\r\n")).answer();
+        assert_eq!((answer.status, answer.header("grpc-status")), (200, Some("13")), "{}", answer.head);
+        assert_eq!(answer.header("connection"), closes);
+    }
     let answer = client.send("GET /\0 HTTP/1.1\r\n\r\n").answer();
     problem(&answer);
     assert_eq!((answer.status, answer.header("connection")), (400, Some("close")));
     assert_eq!(weir.metric("weir_problems_total{kind=\"bad_gateway\"}"), 2.0);
-    assert_eq!(weir.metric("weir_problems_total{kind=\"bad_path\"}"), 2.0);
+    assert_eq!(weir.metric("weir_problems_total{kind=\"bad_path\"}"), 3.0);
     assert_eq!(weir.metric("weir_panics_total"), 0.0);
 }
 

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::access_record::AccessRecord;
 use super::admission::Admission;
+use super::answer::ResponseForm;
 use super::date::Date;
 use super::error;
 use super::request_id;
@@ -168,8 +169,18 @@ impl<'v> RequestContext<'v> {
 
     /// The response to a request that is not parsed far enough to know whether it is gRPC.
     pub(super) fn problem(&self, kind: ProblemKind, detail: impl Into<Cow<'static, str>>) -> NotForwarded<'v> {
+        self.problem_to(ResponseForm::unreadable(), kind, detail)
+    }
+
+    /// The response to a request with this form.
+    pub(super) fn problem_to(
+        &self,
+        form: ResponseForm,
+        kind: ProblemKind,
+        detail: impl Into<Cow<'static, str>>,
+    ) -> NotForwarded<'v> {
         self.count(kind);
-        LocalReply::new(kind, detail, false).into()
+        LocalReply::new(kind, detail, form.is_grpc).into()
     }
 
     pub(super) fn count(&self, kind: ProblemKind) {

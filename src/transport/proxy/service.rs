@@ -104,9 +104,9 @@ impl<'v> RequestContext<'v> {
         self.begin_record(request, record)?;
         let (gate, policy) = (&self.worker.shared.gate, &self.config.running.live.policy);
         let path = policy.paths.normalise(request.target.path);
-        let path = path.map_err(|error| self.problem(ProblemKind::BadPath, error.to_string()))?;
+        let path = path.map_err(|error| self.problem_to(form, ProblemKind::BadPath, error.to_string()))?;
         let query = request.target.query.map(escaped_query);
-        let authority = host::authority(request).map_err(|detail| self.problem(ProblemKind::BadHost, detail))?;
+        let authority = host::authority(request).map_err(|text| self.problem_to(form, ProblemKind::BadHost, text))?;
         let client_ip = &policy.client_ip;
         let believed = client_ip.is_trusted(self.peer.ip).then_some(client_ip.header);
         let mut facts = Facts {
