@@ -84,7 +84,7 @@ impl Ledger for Made {
     fn ban(&mut self, _: &[BanChange], _: Timestamp) {}
 
     fn states(&mut self, at: &Cursor, _: Timestamp) -> States {
-        States { at: at.clone(), ..States::default() }
+        States { at: Some(at.clone()), ..States::default() }
     }
 
     fn merge(&mut self, _: &LimitStates, _: Timestamp) {}

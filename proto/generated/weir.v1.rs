@@ -605,51 +605,6 @@ pub struct Hello {
     #[prost(string, tag = "5")]
     pub address: ::prost::alloc::string::String,
 }
-/// A ban that was set or lifted. Of several changes of one key or network, the last by (`at`, `replica`) counts.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct BanChange {
-    /// The name of the limit; empty for addresses.
-    #[prost(string, tag = "1")]
-    pub limit: ::prost::alloc::string::String,
-    /// The texts of the key's parts; none if only `first` and `second` are known.
-    #[prost(string, repeated, tag = "2")]
-    pub parts: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// The two numbers of the key.
-    #[prost(fixed64, tag = "3")]
-    pub first: u64,
-    #[prost(fixed64, tag = "4")]
-    pub second: u64,
-    /// The banned addresses; empty for a key.
-    #[prost(string, tag = "5")]
-    pub network: ::prost::alloc::string::String,
-    /// When it changed, in unix nanoseconds.
-    #[prost(fixed64, tag = "6")]
-    pub at: u64,
-    /// The replica that changed it, by its `instance`.
-    #[prost(fixed64, tag = "7")]
-    pub replica: u64,
-    /// The end in unix nanoseconds of the sender's clock, 0 for a ban for good. A lifted ban is remembered until then.
-    #[prost(fixed64, tag = "8")]
-    pub until: u64,
-    /// Whether it was lifted.
-    #[prost(bool, tag = "9")]
-    pub is_lifted: bool,
-    /// The reason that the operator gave.
-    #[prost(string, tag = "10")]
-    pub reason: ::prost::alloc::string::String,
-    /// The name of the operator's token.
-    #[prost(string, tag = "11")]
-    pub token: ::prost::alloc::string::String,
-    /// Whether the limit set the ban; otherwise an operator did.
-    #[prost(bool, tag = "12")]
-    pub by_limit: bool,
-    /// The bans that the limit set for the key so far.
-    #[prost(uint32, tag = "13")]
-    pub bans: u32,
-    /// The end of a longer ban that it replaced, in unix nanoseconds of the sender's clock, 0 for none. The change is remembered until then.
-    #[prost(fixed64, tag = "14")]
-    pub replaced_until: u64,
-}
 /// Generated client implementations.
 pub mod fleet_client {
     #![allow(
@@ -768,11 +723,13 @@ pub mod fleet_client {
         pub async fn exchange(
             &mut self,
             request: impl tonic::IntoStreamingRequest<
-                Message = crate::engine::store::stream::message::Message,
+                Message = crate::engine::store::stream::message::FleetMessage,
             >,
         ) -> std::result::Result<
             tonic::Response<
-                tonic::codec::Streaming<crate::engine::store::stream::message::Message>,
+                tonic::codec::Streaming<
+                    crate::engine::store::stream::message::FleetMessage,
+                >,
             >,
             tonic::Status,
         > {
@@ -813,7 +770,7 @@ pub mod fleet_server {
         /// Server streaming response type for the Exchange method.
         type ExchangeStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<
-                    crate::engine::store::stream::message::Message,
+                    crate::engine::store::stream::message::FleetMessage,
                     tonic::Status,
                 >,
             >
@@ -823,7 +780,7 @@ pub mod fleet_server {
         async fn exchange(
             &self,
             request: tonic::Request<
-                tonic::Streaming<crate::engine::store::stream::message::Message>,
+                tonic::Streaming<crate::engine::store::stream::message::FleetMessage>,
             >,
         ) -> std::result::Result<tonic::Response<Self::ExchangeStream>, tonic::Status>;
     }
@@ -967,9 +924,9 @@ pub mod fleet_server {
                     impl<
                         T: Fleet,
                     > tonic::server::StreamingService<
-                        crate::engine::store::stream::message::Message,
+                        crate::engine::store::stream::message::FleetMessage,
                     > for ExchangeSvc<T> {
-                        type Response = crate::engine::store::stream::message::Message;
+                        type Response = crate::engine::store::stream::message::FleetMessage;
                         type ResponseStream = T::ExchangeStream;
                         type Future = BoxFuture<
                             tonic::Response<Self::ResponseStream>,
@@ -979,7 +936,7 @@ pub mod fleet_server {
                             &mut self,
                             request: tonic::Request<
                                 tonic::Streaming<
-                                    crate::engine::store::stream::message::Message,
+                                    crate::engine::store::stream::message::FleetMessage,
                                 >,
                             >,
                         ) -> Self::Future {

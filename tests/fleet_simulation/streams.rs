@@ -55,7 +55,7 @@ impl Ledger for Books {
     fn states(&mut self, at: &Cursor, now: Timestamp) -> States {
         let (states, next) = pack_states(LIMIT, &self.table, at.from, |_| Some(&self.rule), now);
         let next = next.map(|from| Cursor { limit: LIMIT.into(), from, bans: 0 });
-        States { at: at.clone(), limits: vec![states], bans: Vec::new(), next }
+        States { at: Some(at.clone()), limits: vec![states], bans: Vec::new(), next }
     }
 
     fn merge(&mut self, states: &LimitStates, now: Timestamp) {

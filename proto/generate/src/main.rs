@@ -18,17 +18,8 @@ const CALLED: [&str; 1] = ["etcd/rpc.proto"];
 /// The interface between replicas.
 const FLEET: [&str; 1] = ["weir/v1/fleet.proto"];
 
-/// The messages of `FLEET` that are written in Rust, and their names there.
-const WRITTEN: [(&str, &str); 8] = [
-    ("FleetMessage", "Message"),
-    ("Received", "Received"),
-    ("Echo", "Echo"),
-    ("Charges", "Charges"),
-    ("LimitCharges", "LimitCharges"),
-    ("Cursor", "Cursor"),
-    ("States", "States"),
-    ("LimitStates", "LimitStates"),
-];
+/// The message of `FLEET` that only connections have.
+const HELLO: &str = "Hello";
 
 fn main() -> Result<(), Box<dyn error::Error>> {
     let proto = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("no folder `proto`")?;
@@ -37,15 +28,13 @@ fn main() -> Result<(), Box<dyn error::Error>> {
         fs::remove_dir_all(&out)?;
     }
     fs::create_dir_all(&out)?;
-    let seen: Vec<_> = SERVED.into_iter().chain([CHARGES]).collect();
-    for (files, name) in [(&seen[..], "descriptors.bin"), (&FLEET[..], "fleet.bin")] {
-        let descriptors = protox::compile(files, [proto])?;
-        fs::write(out.join(name), protox::prost::Message::encode_to_vec(&descriptors))?;
-    }
+    let seen = protox::compile(SERVED.into_iter().chain([CHARGES]), [proto])?;
+    fs::write(out.join("descriptors.bin"), protox::prost::Message::encode_to_vec(&seen))?;
+    let messages = fleet_messages(proto, &out)?;
     let mut services = tonic_prost_build::configure().out_dir(&out).include_file("services.rs");
-    for (message, name) in WRITTEN {
+    for message in messages {
         services =
-            services.extern_path(format!(".weir.v1.{message}"), format!("crate::engine::store::stream::message::{name}"));
+            services.extern_path(format!(".weir.v1.{message}"), format!("crate::engine::store::stream::message::{message}"));
     }
     services.compile_fds(protox::compile(SERVED.iter().chain(&FLEET), [proto])?)?;
     let charges = protox::compile([CHARGES], [proto])?;
@@ -58,6 +47,19 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     }
     fs::write(out.join("checksums"), sums)?;
     Ok(())
+}
+
+/// The messages between replicas but their hellos. Returns their names.
+fn fleet_messages(proto: &Path, out: &Path) -> Result<Vec<String>, Box<dyn error::Error>> {
+    let fleet = protox::compile(FLEET, [proto])?;
+    let names = fleet.file.iter().flat_map(|file| &file.message_type).map(|message| message.name().to_owned());
+    let names = names.filter(|name| name != HELLO).collect();
+    let folder = out.join("fleet_messages");
+    fs::create_dir_all(&folder)?;
+    let mut messages = tonic_prost_build::configure().build_client(false).build_server(false);
+    messages = messages.bytes(".weir.v1.FleetMessage.charges").extern_path(format!(".weir.v1.{HELLO}"), HELLO);
+    messages.out_dir(folder).compile_fds(fleet)?;
+    Ok(names)
 }
 
 /// The messages of etcd, which stores use too, and the clients of its services.

@@ -108,12 +108,12 @@ impl Ledger for StreamLedger {
         let live = self.live.load();
         if !at.limit.is_empty() {
             let (limits, next) = live.shared_states(at, now);
-            return States { at: at.clone(), limits, bans: Vec::new(), next };
+            return States { at: Some(at.clone()), limits, bans: Vec::new(), next };
         }
         let (bans, next) = self.gate.shared_bans(&live, (at.bans, at.from), now);
         let further = next.map(|(bans, from)| Cursor { from, bans, ..Cursor::default() });
         let first_limit = || Some(Cursor { limit: live.shared_names("").first()?.to_string(), ..Cursor::default() });
-        States { at: at.clone(), limits: Vec::new(), bans, next: further.or_else(first_limit) }
+        States { at: Some(at.clone()), limits: Vec::new(), bans, next: further.or_else(first_limit) }
     }
 
     fn merge(&mut self, states: &LimitStates, now: Timestamp) {

@@ -490,7 +490,7 @@ async fn charges_of_unknown_limits_and_plans_do_no_harm() {
     extreme.push(key, i64::MIN);
     node.ledger.charge(&extreme, now, now);
     let at = Cursor { limit: "z".into(), ..Cursor::default() };
-    assert_eq!(node.ledger.states(&at, now), States { at, ..States::default() });
+    assert_eq!(node.ledger.states(&at, now), States { at: Some(at), ..States::default() });
 }
 
 /// A key beyond `max_keys` is charged in the sketch, or in a shared bucket.

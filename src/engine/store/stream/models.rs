@@ -106,7 +106,7 @@ impl Ledger for Books {
     fn states(&mut self, at: &Cursor, now: Timestamp) -> States {
         let (states, next) = pack_states("a", &self.table, at.from, |_| Some(&self.rule), now);
         let next = next.map(|from| Cursor { limit: "a".into(), from, bans: 0 });
-        States { at: at.clone(), limits: vec![states], bans: Vec::new(), next }
+        States { at: Some(at.clone()), limits: vec![states], bans: Vec::new(), next }
     }
 
     fn merge(&mut self, states: &LimitStates, now: Timestamp) {

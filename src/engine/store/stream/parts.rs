@@ -40,11 +40,9 @@ impl Parts {
 
     /// Notes that a part has come, after which `next` is wanted. Returns whether it was asked for.
     pub(super) fn take(&mut self, part: &States, next: Option<&Cursor>, now: Timestamp) -> bool {
-        if self.wanted.as_ref() != Some(&part.at) {
-            return false;
-        }
+        let Some(at) = part.at.as_ref().filter(|at| self.wanted.as_ref() == Some(*at)) else { return false };
         // A part that leads back would be asked for forever.
-        self.wanted = next.filter(|next| position(next) > position(&part.at)).cloned();
+        self.wanted = next.filter(|next| position(next) > position(at)).cloned();
         if self.wanted.is_some() {
             self.ask_at = now;
         }

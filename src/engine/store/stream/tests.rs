@@ -66,14 +66,14 @@ impl Ledger for Book {
         if at.bans > 0 {
             let later = |changed: &u64| *changed >= at.bans;
             let bans = self.heard.iter().copied().filter(later).map(|at| BanChange { at, ..BanChange::default() });
-            return States { at: at.clone(), limits: vec![], bans: bans.collect(), next: None };
+            return States { at: Some(at.clone()), limits: vec![], bans: bans.collect(), next: None };
         }
         self.asked.push(at.from);
         let states = LimitStates { limit: format!("part {}", at.from), ..LimitStates::default() };
         let next = at.from + 1;
         let next = (next < self.parts).then(|| Cursor { limit: "l".into(), from: next, bans: 0 });
         let bans = self.heard.iter().map(|at| BanChange { at: *at, ..BanChange::default() }).collect();
-        States { at: at.clone(), limits: vec![states], bans, next }
+        States { at: Some(at.clone()), limits: vec![states], bans, next }
     }
 
     fn merge(&mut self, states: &LimitStates, _: Timestamp) {

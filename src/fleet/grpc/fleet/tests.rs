@@ -9,8 +9,6 @@ use http::Uri;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message as _;
-use prost_types::FileDescriptorSet;
-use prost_types::field_descriptor_proto::{Label, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, JoinHandle};
@@ -70,7 +68,7 @@ impl Ledger for Book {
     fn ban(&mut self, _: &[BanChange], _: Timestamp) {}
 
     fn states(&mut self, at: &Cursor, _: Timestamp) -> States {
-        States { at: at.clone(), ..States::default() }
+        States { at: Some(at.clone()), ..States::default() }
     }
 
     fn merge(&mut self, _: &LimitStates, _: Timestamp) {}
@@ -374,55 +372,4 @@ async fn both_sides_need_a_certificate_of_the_authority() {
     ];
     until("all are refused", || first.hub.metrics.refused_stranger.get() >= 3).await;
     assert_eq!((first.connected(), strangers.each_ref().map(Member::connected)), (1, [0; 3]));
-}
-
-/// The fields of messages in Rust, as the attributes of prost have them.
-fn written(source: &str) -> BTreeMap<String, Vec<(String, i32, Type, bool)>> {
-    let (mut messages, mut message, mut attribute) = (BTreeMap::new(), String::new(), None);
-    for line in source.lines().map(str::trim) {
-        if let Some(name) = line.strip_prefix("pub struct ") {
-            message = name.trim_end_matches(" {").to_owned();
-        } else if let Some(inner) = line.strip_prefix("#[prost(") {
-            attribute = Some(inner.trim_end_matches(")]").to_owned());
-        } else if let (Some(field), Some(attribute)) = (line.strip_prefix("pub "), attribute.take()) {
-            let mut words = attribute.split(", ");
-            let kind = match words.next().unwrap() {
-                "fixed64" => Type::Fixed64,
-                "uint64" => Type::Uint64,
-                "sint64" => Type::Sint64,
-                "string" => Type::String,
-                "uint32" => Type::Uint32,
-                "bool" => Type::Bool,
-                "bytes = \"bytes\"" => Type::Bytes,
-                "message" => Type::Message,
-                other => panic!("{other}"),
-            };
-            let rest: Vec<_> = words.collect();
-            let tag = rest.iter().find_map(|word| word.strip_prefix("tag = \"")).unwrap();
-            let tag = tag.trim_end_matches('"').parse().unwrap();
-            let (name, _) = field.split_once(':').unwrap();
-            let fields: &mut Vec<_> = messages.entry(message.clone()).or_default();
-            fields.push((name.to_owned(), tag, kind, rest.contains(&"repeated")));
-        }
-    }
-    messages
-}
-
-#[test]
-fn the_protocol_file_has_the_fields_of_messages() {
-    let descriptors = FileDescriptorSet::decode(
-        &include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/proto/generated/fleet.bin"))[..],
-    )
-    .unwrap();
-    let messages = descriptors.file[0].message_type.iter().filter(|message| message.name() != "Hello");
-    let described: BTreeMap<_, Vec<_>> = messages
-        .map(|message| {
-            let fields = message.field.iter();
-            let fields = fields.map(|field| {
-                (field.name().to_owned(), field.number(), field.r#type(), field.label() == Label::Repeated)
-            });
-            (message.name().replace("FleetMessage", "Message"), fields.collect())
-        })
-        .collect();
-    assert_eq!(written(include_str!("../../../engine/store/stream/message.rs")), described);
 }
