@@ -253,6 +253,25 @@ impl Diagnostics {
         (before.matches('\n').count() + 1, line.chars().count() + 1)
     }
 
+    /// For each error of one file a line `LINE:COLUMN «underlined text» title [label] [also LINE:COLUMN «text» relation]`,
+    /// and a line with the help, if there is one.
+    #[cfg(test)]
+    pub(super) fn brief(&self) -> String {
+        assert!(self.name == "weir.toml" && self.problems.iter().all(Problem::is_error), "{self}");
+        let place = |span: &Range<usize>| {
+            let (line, column) = self.line_and_column(span);
+            format!("{line}:{column} «{}»", &self.source[on_one_line(&self.source, span)])
+        };
+        let brief = |problem: &Problem| {
+            let place_of = problem.span.as_ref().map(|span| format!("{} ", place(span)));
+            let label = (!problem.label.is_empty()).then(|| format!(" [{}]", problem.label));
+            let also = problem.also.as_ref().map(|(span, how)| format!(" [also {} {how}]", place(span)));
+            let help = problem.help.as_ref().map(|help| format!("\n  = {help}"));
+            [place_of, Some(problem.title.clone()), label, also, help].into_iter().flatten().collect::<String>()
+        };
+        self.problems.iter().map(brief).collect::<Vec<_>>().join("\n")
+    }
+
     /// The lines of `span`, and of another span if there is one.
     fn snippet<'d>(
         &'d self,

@@ -70,13 +70,24 @@ fn compile(text: &str) -> Result<Config, Diagnostics> {
     super::compile(text, "weir.toml", Path::new("config"), &env)
 }
 
-/// What is said about `text`, to which an upstream is added if it names none.
-fn said(text: &str) -> String {
+/// The problems with `text`, to which an upstream is added if it names none.
+fn problems(text: &str) -> Diagnostics {
     let text =
         if text.contains("upstream") || text == "[server]" { text.to_owned() } else { format!("{text}\n{UPSTREAM}") };
-    let said = compile(&text).expect_err("this is wrong").to_string();
+    let problems = compile(&text).expect_err("this is wrong");
+    let said = problems.to_string();
     assert!(!said.contains("hunter2"), "{said}");
-    said
+    problems
+}
+
+/// The problems with `text` as a user reads them.
+fn said(text: &str) -> String {
+    problems(text).to_string()
+}
+
+/// The problems with `text`, each in a line or two: see `Diagnostics::brief`.
+fn brief(text: &str) -> String {
+    problems(text).brief()
 }
 
 fn bucket(count: u64, period_ns: u64, burst: u64) -> Algorithm {

@@ -9,84 +9,23 @@ use crate::engine::policy::testing::facts;
 
 #[test]
 fn access_entries() {
-    insta::assert_snapshot!(said(r#"[access]
+    insta::assert_snapshot!(brief(r#"[access]
 deny = { ip = ["198.51.100.0/24", "198.51.100.1/24", "lan", "198.51.100.0/24", "203.0.113.7"], path = ["internal", "/a/{x}", "/a/{y}"] }
 allow = { ip = ["203.0.113.7/32", "::ffff:198.51.100.0/120", 5], path = ["/a/{z}", "/a/{*z}"], paths = "/b" }"#), @r#"
-    error: `access.deny.ip`: `198.51.100.1/24` has bits set beyond its prefix
-     --> weir.toml:2:35
-      |
-    2 | deny = { ip = ["198.51.100.0/24", "198.51.100.1/24", "lan", "198.51.100.0/24", "203.0.113.7"], path = ["internal", "/a/{x}", "/a/{y}"] }
-      |                                   ^^^^^^^^^^^^^^^^^
-      |
-      = help: did you mean `198.51.100.0/24`?
-
-    error: `access.deny.ip`: `lan` is neither an address nor a network
-     --> weir.toml:2:54
-      |
-    2 | deny = { ip = ["198.51.100.0/24", "198.51.100.1/24", "lan", "198.51.100.0/24", "203.0.113.7"], path = ["internal", "/a/{x}", "/a/{y}"] }
-      |                                                      ^^^^^
-      |
-      = help: write it like "192.0.2.7" or "10.0.0.0/8"
-
-    error: `access.deny.ip`: `198.51.100.0/24` occurs twice
-     --> weir.toml:2:61
-      |
-    2 | deny = { ip = ["198.51.100.0/24", "198.51.100.1/24", "lan", "198.51.100.0/24", "203.0.113.7"], path = ["internal", "/a/{x}", "/a/{y}"] }
-      |                ----------------- first here                 ^^^^^^^^^^^^^^^^^
-
-    error: `access.deny.path`: `internal`: a path pattern begins with `/`
-     --> weir.toml:2:104
-      |
-    2 | deny = { ip = ["198.51.100.0/24", "198.51.100.1/24", "lan", "198.51.100.0/24", "203.0.113.7"], path = ["internal", "/a/{x}", "/a/{y}"] }
-      |                                                                                                        ^^^^^^^^^^
-      |
-      = help: did you mean `/internal`?
-
-    error: `access.deny.path`: `/a/{y}` occurs twice
-     --> weir.toml:2:126
-      |
-    2 | deny = { ip = ["198.51.100.0/24", "198.51.100.1/24", "lan", "198.51.100.0/24", "203.0.113.7"], path = ["internal", "/a/{x}", "/a/{y}"] }
-      |                                                                                                                    --------  ^^^^^^^^
-      |                                                                                                                    |
-      |                                                                                                                    first here
-
-    error: `access.allow.ip`: `203.0.113.7/32` is both denied and allowed
-     --> weir.toml:3:17
-      |
-    2 | deny = { ip = ["198.51.100.0/24", "198.51.100.1/24", "lan", "198.51.100.0/24", "203.0.113.7"], path = ["internal", "/a/{x}", "/a/{y}"] }
-      |                                                                                ------------- first here
-    3 | allow = { ip = ["203.0.113.7/32", "::ffff:198.51.100.0/120", 5], path = ["/a/{z}", "/a/{*z}"], paths = "/b" }
-      |                 ^^^^^^^^^^^^^^^^
-
-    error: `access.allow.ip`: `198.51.100.0/24` is both denied and allowed
-     --> weir.toml:3:35
-      |
-    2 | deny = { ip = ["198.51.100.0/24", "198.51.100.1/24", "lan", "198.51.100.0/24", "203.0.113.7"], path = ["internal", "/a/{x}", "/a/{y}"] }
-      |                ----------------- first here
-    3 | allow = { ip = ["203.0.113.7/32", "::ffff:198.51.100.0/120", 5], path = ["/a/{z}", "/a/{*z}"], paths = "/b" }
-      |                                   ^^^^^^^^^^^^^^^^^^^^^^^^^
-
-    error: `access.allow.ip`: expected non-empty list of strings (address or network) or of `{ file = "PATH" }`
-     --> weir.toml:3:62
-      |
-    3 | allow = { ip = ["203.0.113.7/32", "::ffff:198.51.100.0/120", 5], path = ["/a/{z}", "/a/{*z}"], paths = "/b" }
-      |                                                              ^ this is an integer
-
-    error: `access.allow.path`: `/a/{z}` is both denied and allowed
-     --> weir.toml:3:74
-      |
-    2 | deny = { ip = ["198.51.100.0/24", "198.51.100.1/24", "lan", "198.51.100.0/24", "203.0.113.7"], path = ["internal", "/a/{x}", "/a/{y}"] }
-      |                                                                                                                    -------- first here
-    3 | allow = { ip = ["203.0.113.7/32", "::ffff:198.51.100.0/120", 5], path = ["/a/{z}", "/a/{*z}"], paths = "/b" }
-      |                                                                          ^^^^^^^^
-
-    error: unknown key `paths` in `[access.allow]`
-     --> weir.toml:3:96
-      |
-    3 | allow = { ip = ["203.0.113.7/32", "::ffff:198.51.100.0/120", 5], path = ["/a/{z}", "/a/{*z}"], paths = "/b" }
-      |                                                                                                ^^^^^
-      |
-      = help: did you mean `path`?
+    2:35 «"198.51.100.1/24"» `access.deny.ip`: `198.51.100.1/24` has bits set beyond its prefix
+      = did you mean `198.51.100.0/24`?
+    2:54 «"lan"» `access.deny.ip`: `lan` is neither an address nor a network
+      = write it like "192.0.2.7" or "10.0.0.0/8"
+    2:61 «"198.51.100.0/24"» `access.deny.ip`: `198.51.100.0/24` occurs twice [also 2:16 «"198.51.100.0/24"» first here]
+    2:104 «"internal"» `access.deny.path`: `internal`: a path pattern begins with `/`
+      = did you mean `/internal`?
+    2:126 «"/a/{y}"» `access.deny.path`: `/a/{y}` occurs twice [also 2:116 «"/a/{x}"» first here]
+    3:17 «"203.0.113.7/32"» `access.allow.ip`: `203.0.113.7/32` is both denied and allowed [also 2:80 «"203.0.113.7"» first here]
+    3:35 «"::ffff:198.51.100.0/120"» `access.allow.ip`: `198.51.100.0/24` is both denied and allowed [also 2:16 «"198.51.100.0/24"» first here]
+    3:62 «5» `access.allow.ip`: expected non-empty list of strings (address or network) or of `{ file = "PATH" }` [this is an integer]
+    3:74 «"/a/{z}"» `access.allow.path`: `/a/{z}` is both denied and allowed [also 2:116 «"/a/{x}"» first here]
+    3:96 «paths» unknown key `paths` in `[access.allow]`
+      = did you mean `path`?
     "#);
     insta::assert_snapshot!(said(r#"[access]
 deny = { identity = { seler = ["1"], seller = ["hunter2", "hunter2", "", 7] } }
@@ -225,165 +164,76 @@ ip = "192.0.2.1""#), @r#"
 
 #[test]
 fn access_requirements() {
-    insta::assert_snapshot!(said(r#"[access]
+    insta::assert_snapshot!(brief(r#"[access]
 require = [{ path = "/pro/{*rest}", plan = "premium" }, { path = "/x" }, { plan = [""] }, 5, { path = "y", plan = ["a", "a"], plans = "b" }]
 [plans]
 from = "header:x-plan""#), @r#"
-    error: this entry requires nothing
-     --> weir.toml:2:57
-      |
-    2 | require = [{ path = "/pro/{*rest}", plan = "premium" }, { path = "/x" }, { plan = [""] }, 5, { path = "y", plan = ["a", "a"], plans =...
-      |                                                         ^^^^^^^^^^^^^^^
-      |
-      = help: name identities or plans, as in `identity = ["seller"]`
-
-    error: `access.require.plan`: must not be empty
-     --> weir.toml:2:84
-      |
-    2 | require = [{ path = "/pro/{*rest}", plan = "premium" }, { path = "/x" }, { plan = [""] }, 5, { path = "y", plan = ["a", "a"], plans =...
-      |                                                                                    ^^
-
-    error: `access.require`: expected table
-     --> weir.toml:2:91
-      |
-    2 | require = [{ path = "/pro/{*rest}", plan = "premium" }, { path = "/x" }, { plan = [""] }, 5, { path = "y", plan = ["a", "a"], plans =...
-      |                                                                                           ^ this is an integer
-
-    error: `access.require.path`: `y`: a path pattern begins with `/`
-     --> weir.toml:2:103
-      |
-    2 | require = [{ path = "/pro/{*rest}", plan = "premium" }, { path = "/x" }, { plan = [""] }, 5, { path = "y", plan = ["a", "a"], plans =...
-      |                                                                                                       ^^^
-      |
-      = help: did you mean `/y`?
-
-    error: `access.require.plan`: `a` occurs twice
-     --> weir.toml:2:121
-      |
-    2 | require = [{ path = "/pro/{*rest}", plan = "premium" }, { path = "/x" }, { plan = [""] }, 5, { path = "y", plan = ["a", "a"], plans =...
-      |                                                                                                                    ---  ^^^
-      |                                                                                                                    |
-      |                                                                                                                    first here
-
-    error: unknown key `plans` in `[access.require]`
-     --> weir.toml:2:127
-      |
-    2 | ... "/x" }, { plan = [""] }, 5, { path = "y", plan = ["a", "a"], plans = "b" }]
-      |                                                                  ^^^^^
-      |
-      = help: did you mean `plan`?
+    2:57 «{ path = "/x" }» this entry requires nothing
+      = name identities or plans, as in `identity = ["seller"]`
+    2:84 «""» `access.require.plan`: must not be empty
+    2:91 «5» `access.require`: expected table [this is an integer]
+    2:103 «"y"» `access.require.path`: `y`: a path pattern begins with `/`
+      = did you mean `/y`?
+    2:121 «"a"» `access.require.plan`: `a` occurs twice [also 2:116 «"a"» first here]
+    2:127 «plans» unknown key `plans` in `[access.require]`
+      = did you mean `plan`?
     "#);
-    insta::assert_snapshot!(said(r#"[access]
+    insta::assert_snapshot!(brief(r#"[access]
 require = [{ path = "/pro", plan = "premium" }]"#), @r#"
-    error: `access.require.plan` needs `[plans]`, or a limit with `plans`
-     --> weir.toml:2:12
-      |
-    2 | require = [{ path = "/pro", plan = "premium" }]
-      |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      |
-      = help: without them no request has a plan; set the source of plans, as in `[plans] from = "seller.plan"`
+    2:12 «{ path = "/pro", plan = "premium" }» `access.require.plan` needs `[plans]`, or a limit with `plans`
+      = without them no request has a plan; set the source of plans, as in `[plans] from = "seller.plan"`
     "#);
-    insta::assert_snapshot!(said(r#"[access]
+    insta::assert_snapshot!(brief(r#"[access]
 require = { path = "/pro", plan = "premium" }
 [plan]
 from = "header:x-plan""#), @r#"
-    error: `access.require`: expected list of tables, as in `[[access.require]]`
-     --> weir.toml:2:11
-      |
-    2 | require = { path = "/pro", plan = "premium" }
-      |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this is a table
-
-    error: unknown key `plan` in the file
-     --> weir.toml:3:2
-      |
-    3 | [plan]
-      |  ^^^^
-      |
-      = help: did you mean `plans`?
+    2:11 «{ path = "/pro", plan = "premium" }» `access.require`: expected list of tables, as in `[[access.require]]` [this is a table]
+    3:2 «plan» unknown key `plan` in the file
+      = did you mean `plans`?
     "#);
 }
 
 #[test]
 fn where_plans_are() {
-    insta::assert_snapshot!(said(r#"[plans]"#), @r#"
-    error: `plans.from` is missing
-     --> weir.toml:1:1
-      |
-    1 | [plans]
-      | ^^^^^^^
-      |
-      = help: expected string (`IDENTITY.CLAIM` or `header:NAME`). Source of the plan's name: another claim of the token of an identity, `IDENTITY.plan` of API keys, or a header.
-    "#);
-    insta::assert_snapshot!(said(r#"[plans]
+    insta::assert_snapshot!(brief(r#"[plans]"#), @r"
+    1:1 «[plans]» `plans.from` is missing
+      = expected string (`IDENTITY.CLAIM` or `header:NAME`). Source of the plan's name: another claim of the token of an identity, `IDENTITY.plan` of API keys, or a header.
+    ");
+    insta::assert_snapshot!(brief(r#"[plans]
 from = "plan""#), @r#"
-    error: `plans.from`: `plan` is neither a claim nor a header
-     --> weir.toml:2:8
-      |
-    2 | from = "plan"
-      |        ^^^^^^
-      |
-      = help: write it like "seller.plan", for the claim `plan` of the identity `seller`, or "header:x-plan"
+    2:8 «"plan"» `plans.from`: `plan` is neither a claim nor a header
+      = write it like "seller.plan", for the claim `plan` of the identity `seller`, or "header:x-plan"
     "#);
-    insta::assert_snapshot!(said(r#"[plans]
+    insta::assert_snapshot!(brief(r#"[plans]
 from = "seller.""#), @r#"
-    error: `plans.from`: `seller.` is neither a claim nor a header
-     --> weir.toml:2:8
-      |
-    2 | from = "seller."
-      |        ^^^^^^^^^
-      |
-      = help: write it like "seller.plan", for the claim `plan` of the identity `seller`, or "header:x-plan"
+    2:8 «"seller."» `plans.from`: `seller.` is neither a claim nor a header
+      = write it like "seller.plan", for the claim `plan` of the identity `seller`, or "header:x-plan"
     "#);
-    insta::assert_snapshot!(said(r#"[plans]
+    insta::assert_snapshot!(brief(r#"[plans]
 from = "seler.plan"
 [identity.seller]
 header = "x-seller""#), @r#"
-    error: `plans.from`: `seler` is not an identity
-     --> weir.toml:2:8
-      |
-    2 | from = "seler.plan"
-      |        ^^^^^^^^^^^^
-      |
-      = help: did you mean `seller.plan`?
+    2:8 «"seler.plan"» `plans.from`: `seler` is not an identity
+      = did you mean `seller.plan`?
     "#);
-    insta::assert_snapshot!(said(r#"[plans]
+    insta::assert_snapshot!(brief(r#"[plans]
 from = "seller.plan"
 [identity.seller]
 header = "x-seller""#), @r#"
-    error: `plans.from`: `seller` is a header, and headers have no claims
-     --> weir.toml:2:8
-      |
-    2 | from = "seller.plan"
-      |        ^^^^^^^^^^^^^
-      |
-      = help: take the plan from an identity with `jwt`, or from a header of its own: "header:x-plan"
+    2:8 «"seller.plan"» `plans.from`: `seller` is a header, and headers have no claims
+      = take the plan from an identity with `jwt`, or from a header of its own: "header:x-plan"
     "#);
-    insta::assert_snapshot!(said(r#"[plans]
+    insta::assert_snapshot!(brief(r#"[plans]
 from = "nobody.plan""#), @r#"
-    error: `plans.from`: `nobody` is not an identity
-     --> weir.toml:2:8
-      |
-    2 | from = "nobody.plan"
-      |        ^^^^^^^^^^^^^
-      |
-      = help: there is no `[identity.NAME]`
+    2:8 «"nobody.plan"» `plans.from`: `nobody` is not an identity
+      = there is no `[identity.NAME]`
     "#);
-    insta::assert_snapshot!(said(r#"[plans]
+    insta::assert_snapshot!(brief(r#"[plans]
 from = "header:x plan"
 premium = {}"#), @r#"
-    error: `plans.from`: `x plan` is not a header name
-     --> weir.toml:2:8
-      |
-    2 | from = "header:x plan"
-      |        ^^^^^^^^^^^^^^^
-
-    error: unknown key `premium` in `[plans]`
-     --> weir.toml:3:1
-      |
-    3 | premium = {}
-      | ^^^^^^^
-      |
-      = help: `[plans]` can have from
+    2:8 «"header:x plan"» `plans.from`: `x plan` is not a header name
+    3:1 «premium» unknown key `premium` in `[plans]`
+      = `[plans]` can have from
     "#);
 }
 

@@ -1,6 +1,6 @@
 //! `[admin]` beyond this machine.
 
-use super::{UPSTREAM, compile, said};
+use super::{UPSTREAM, brief, compile, said};
 use crate::admin::Role;
 
 #[test]
@@ -31,22 +31,11 @@ fn what_may_be_reached_from_where() {
 
 #[test]
 fn what_is_wrong_with_it() {
-    insta::assert_snapshot!(said("[admin]\nlisten = '0.0.0.0:9901'"), @r#"
-    error: `admin.listen`: other machines can reach this address without TLS
-     --> weir.toml:2:10
-      |
-    2 | listen = '0.0.0.0:9901'
-      |          ^^^^^^^^^^^^^^
-      |
-      = help: add `[admin.tls]`, or `insecure = true` if that network is trusted
-
-    error: `admin.listen`: other machines can reach this address without a token
-     --> weir.toml:2:10
-      |
-    2 | listen = '0.0.0.0:9901'
-      |          ^^^^^^^^^^^^^^
-      |
-      = help: add `token = { env = "NAME" }` or `token = { file = "path" }`
+    insta::assert_snapshot!(brief("[admin]\nlisten = '0.0.0.0:9901'"), @r#"
+    2:10 «'0.0.0.0:9901'» `admin.listen`: other machines can reach this address without TLS
+      = add `[admin.tls]`, or `insecure = true` if that network is trusted
+    2:10 «'0.0.0.0:9901'» `admin.listen`: other machines can reach this address without a token
+      = add `token = { env = "NAME" }` or `token = { file = "path" }`
     "#);
     insta::assert_snapshot!(said("[admin]\ntoken = 'hunter2'"), @r#"
     error: a secret must not be written into the configuration
@@ -57,34 +46,13 @@ fn what_is_wrong_with_it() {
       |
       = help: use `{ env = "NAME" }` or `{ file = "path" }`
     "#);
-    insta::assert_snapshot!(said("[admin]\ntoken = { env = 'SHORT' }"), @r#"
-    error: a token needs at least 16 bytes, all of them visible ASCII
-     --> weir.toml:2:17
-      |
-    2 | token = { env = 'SHORT' }
-      |                 ^^^^^^^
-    "#);
-    insta::assert_snapshot!(said("[admin]\ntoken = { env = 'A', file = 'b' }\ntls = { client_auth = 'optional' }"), @r#"
-    error: a secret is exactly one of `env` and `file`
-     --> weir.toml:2:9
-      |
-    2 | token = { env = 'A', file = 'b' }
-      |         ^^^^^^^^^^^^^^^^^^^^^^^^^
-
-    error: `admin.tls.certificates` is missing
-     --> weir.toml:3:7
-      |
-    3 | tls = { client_auth = 'optional' }
-      |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      |
-      = help: expected non-empty list of tables (`cert` and `key` each). As `server.tls.certificates`, for operators.
-
-    error: `admin.tls.client_auth`: has no effect without `client_ca`
-     --> weir.toml:3:23
-      |
-    3 | tls = { client_auth = 'optional' }
-      |                       ^^^^^^^^^^
-    "#);
+    insta::assert_snapshot!(brief("[admin]\ntoken = { env = 'SHORT' }"), @"2:17 «'SHORT'» a token needs at least 16 bytes, all of them visible ASCII");
+    insta::assert_snapshot!(brief("[admin]\ntoken = { env = 'A', file = 'b' }\ntls = { client_auth = 'optional' }"), @r"
+    2:9 «{ env = 'A', file = 'b' }» a secret is exactly one of `env` and `file`
+    3:7 «{ client_auth = 'optional' }» `admin.tls.certificates` is missing
+      = expected non-empty list of tables (`cert` and `key` each). As `server.tls.certificates`, for operators.
+    3:23 «'optional'» `admin.tls.client_auth`: has no effect without `client_ca`
+    ");
     insta::assert_snapshot!(said("[admin]\ntoken = hunter2"), @r#"
     error: not valid TOML: string values must be quoted, expected literal string
      --> weir.toml:2:9

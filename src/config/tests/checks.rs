@@ -1,6 +1,6 @@
 //! `[check]`: the listener for other proxies, with and without a service behind Weir.
 
-use super::{UPSTREAM, compile, said};
+use super::{UPSTREAM, brief, compile, said};
 use crate::transport::net::ListenAddress;
 use crate::transport::proxy::settings::CheckHeaders;
 
@@ -56,56 +56,17 @@ fn wrong_checks() {
             "#);
         }
     }
-    insta::assert_snapshot!(said("[check]"), @r"
-    error: `check.listen` is missing
-     --> weir.toml:1:1
-      |
-    1 | [check]
-      | ^^^^^^^
-      |
-      = help: expected string (address and port, or `unix:` and a path). Address at which other proxies and services ask whether a request may pass; they are `server.trusted_proxies`.
+    insta::assert_snapshot!(brief("[check]"), @r"
+    1:1 «[check]» `check.listen` is missing
+      = expected string (address and port, or `unix:` and a path). Address at which other proxies and services ask whether a request may pass; they are `server.trusted_proxies`.
     ");
-    insta::assert_snapshot!(said(&CHECK.replace("8082", "8080")), @r"
-    error: `check.listen` and `server.listen` are the same address
-     --> weir.toml:4:10
-      |
-    1 | [server]
-      | -------- here
-    ...
-    4 | listen = '127.0.0.1:8080'
-      |          ^^^^^^^^^^^^^^^^
-    ");
-    insta::assert_snapshot!(said(&format!("{CHECK}[admin]\nlisten = '127.0.0.1:8082'\n")), @r"
-    error: `admin.listen` and `check.listen` are the same address
-     --> weir.toml:6:10
-      |
-    4 | listen = '127.0.0.1:8082'
-      |          ---------------- here
-    5 | [admin]
-    6 | listen = '127.0.0.1:8082'
-      |          ^^^^^^^^^^^^^^^^
-    ");
-    insta::assert_snapshot!(said(&format!("{CHECK}headers = 'forwarded'\nmax_connections = 0\ntls = {{}}")), @r"
-    error: `check.headers`: `forwarded` is not one of `x-forwarded`, `x-original`
-     --> weir.toml:5:11
-      |
-    5 | headers = 'forwarded'
-      |           ^^^^^^^^^^^
-      |
-      = help: did you mean `x-forwarded`?
-
-    error: `check.max_connections`: expected whole number from 1 to 1000000
-     --> weir.toml:6:19
-      |
-    6 | max_connections = 0
-      |                   ^
-
-    error: `check.tls.certificates` is missing
-     --> weir.toml:7:7
-      |
-    7 | tls = {}
-      |       ^^
-      |
-      = help: expected non-empty list of tables (`cert` and `key` each). As `server.tls.certificates`, for proxies and services that ask.
+    insta::assert_snapshot!(brief(&CHECK.replace("8082", "8080")), @"4:10 «'127.0.0.1:8080'» `check.listen` and `server.listen` are the same address [also 1:1 «[server]» here]");
+    insta::assert_snapshot!(brief(&format!("{CHECK}[admin]\nlisten = '127.0.0.1:8082'\n")), @"6:10 «'127.0.0.1:8082'» `admin.listen` and `check.listen` are the same address [also 4:10 «'127.0.0.1:8082'» here]");
+    insta::assert_snapshot!(brief(&format!("{CHECK}headers = 'forwarded'\nmax_connections = 0\ntls = {{}}")), @r"
+    5:11 «'forwarded'» `check.headers`: `forwarded` is not one of `x-forwarded`, `x-original`
+      = did you mean `x-forwarded`?
+    6:19 «0» `check.max_connections`: expected whole number from 1 to 1000000
+    7:7 «{}» `check.tls.certificates` is missing
+      = expected non-empty list of tables (`cert` and `key` each). As `server.tls.certificates`, for proxies and services that ask.
     ");
 }

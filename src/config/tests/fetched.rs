@@ -1,6 +1,6 @@
 //! `jwks_url`.
 
-use super::{UPSTREAM, compile, said};
+use super::{UPSTREAM, brief, compile, said};
 
 fn jwt(algorithms: &str, keys: &str) -> String {
     format!("[identity.a.jwt]\nclaim = 'sub'\nalgorithms = [{algorithms}]\nkeys = [{keys}]\n")
@@ -38,13 +38,7 @@ fn where_keys_may_be() {
 #[test]
 fn what_is_wrong_with_it() {
     let url = "{ jwks_url = 'https://issuer.example' }";
-    insta::assert_snapshot!(said(&jwt("'RS256'", "{ jwks_url = 'http://issuer.example/keys' }")), @r#"
-    error: `identity.NAME.jwt.keys.jwks_url`: must be `https`: an attacker who can change the fetched keys can sign tokens
-     --> weir.toml:4:22
-      |
-    4 | keys = [{ jwks_url = 'http://issuer.example/keys' }]
-      |                      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-    "#);
+    insta::assert_snapshot!(brief(&jwt("'RS256'", "{ jwks_url = 'http://issuer.example/keys' }")), @"4:22 «'http://issuer.example/keys'» `identity.NAME.jwt.keys.jwks_url`: must be `https`: an attacker who can change the fetched keys can sign tokens");
     insta::assert_snapshot!(said(&jwt("'RS256'", "{ jwks_url = 'https://a:hunter2@issuer.example' }")), @r#"
     error: `identity.NAME.jwt.keys.jwks_url`: must not contain a user or a password
      --> weir.toml:4:22
@@ -52,27 +46,7 @@ fn what_is_wrong_with_it() {
     4 | keys = [{ jwks_url = ********************************** }]
       |                      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
     "#);
-    insta::assert_snapshot!(said(&jwt("'HS256'", url)), @r#"
-    error: `identity.NAME.jwt.keys.jwks_url`: fetched keys are public, and HS256 needs a secret key
-     --> weir.toml:4:22
-      |
-    4 | keys = [{ jwks_url = 'https://issuer.example' }]
-      |                      ^^^^^^^^^^^^^^^^^^^^^^^^
-    "#);
-    insta::assert_snapshot!(said(&jwt("'RS256'", &format!("{url}, {url}"))), @r#"
-    error: a second `jwks_url`: an identity has one at most
-     --> weir.toml:4:50
-      |
-    4 | keys = [{ jwks_url = 'https://issuer.example' }, { jwks_url = 'https://issuer.example' }]
-      |         ---------------------------------------  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      |         |
-      |         the first
-    "#);
-    insta::assert_snapshot!(said(&jwt("'RS256'", "{ jwks_url = 'https://a.example', pem = 'keys/sellers.pem' }")), @r#"
-    error: a key is exactly one of `jwks`, `jwks_url`, `pem` and `secret`
-     --> weir.toml:4:9
-      |
-    4 | keys = [{ jwks_url = 'https://a.example', pem = 'keys/sellers.pem' }]
-      |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-    "#);
+    insta::assert_snapshot!(brief(&jwt("'HS256'", url)), @"4:22 «'https://issuer.example'» `identity.NAME.jwt.keys.jwks_url`: fetched keys are public, and HS256 needs a secret key");
+    insta::assert_snapshot!(brief(&jwt("'RS256'", &format!("{url}, {url}"))), @"4:50 «{ jwks_url = 'https://issuer.example' }» a second `jwks_url`: an identity has one at most [also 4:9 «{ jwks_url = 'https://issuer.example' }» the first]");
+    insta::assert_snapshot!(brief(&jwt("'RS256'", "{ jwks_url = 'https://a.example', pem = 'keys/sellers.pem' }")), @"4:9 «{ jwks_url = 'https://a.example', pem = 'keys/sellers.pem' }» a key is exactly one of `jwks`, `jwks_url`, `pem` and `secret`");
 }

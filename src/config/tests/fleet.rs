@@ -117,84 +117,37 @@ fn plans_and_overrides_are_shared_too() {
 
 #[test]
 fn a_share_that_cannot_be_is_an_error() {
-    insta::assert_snapshot!(said("[[limit]]\nname = 'a'\nkey = []\nrate = '5/s'\nstrategy = 'split'"), @r#"
-    error: `limit.strategy`: `split` needs the number of replicas
-     --> weir.toml:5:12
-      |
-    5 | strategy = 'split'
-      |            ^^^^^^^
-      |
-      = help: add `replicas = 3` to `[fleet]`: each replica gets an equal share of the limit
-    "#);
-    insta::assert_snapshot!(said("[fleet]\nstrategy = 'split'"), @r#"
-    error: `fleet.strategy`: `split` needs the number of replicas
-     --> weir.toml:2:12
-      |
-    2 | strategy = 'split'
-      |            ^^^^^^^
-      |
-      = help: add `replicas = 3` to `[fleet]`: each replica gets an equal share of the limit
-    "#);
-    insta::assert_snapshot!(said("[fleet]\nreplicas = 3"), @r#"
-    error: `fleet.strategy` is missing
-     --> weir.toml:1:1
-      |
-    1 | [fleet]
-      | ^^^^^^^
-      |
-      = help: expected `local`, `split`, `redis`, `lease`, `stream`, `service`, or table. How replicas share each limit that has no `strategy` of its own.
-    "#);
-    insta::assert_snapshot!(said("[fleet]\nstrategy = 'splt'\nreplicas = 0"), @r#"
-    error: `fleet.strategy`: `splt` is not one of `local`, `split`, `redis`, `lease`, `stream`, `service`
-     --> weir.toml:2:12
-      |
-    2 | strategy = 'splt'
-      |            ^^^^^^
-      |
-      = help: did you mean `split`?
-
-    error: `fleet.replicas`: expected whole number from 1 to 10000
-     --> weir.toml:3:12
-      |
-    3 | replicas = 0
-      |            ^
-    "#);
-    insta::assert_snapshot!(said(
+    insta::assert_snapshot!(brief("[[limit]]\nname = 'a'\nkey = []\nrate = '5/s'\nstrategy = 'split'"), @r"
+    5:12 «'split'» `limit.strategy`: `split` needs the number of replicas
+      = add `replicas = 3` to `[fleet]`: each replica gets an equal share of the limit
+    ");
+    insta::assert_snapshot!(brief("[fleet]\nstrategy = 'split'"), @r"
+    2:12 «'split'» `fleet.strategy`: `split` needs the number of replicas
+      = add `replicas = 3` to `[fleet]`: each replica gets an equal share of the limit
+    ");
+    insta::assert_snapshot!(brief("[fleet]\nreplicas = 3"), @r"
+    1:1 «[fleet]» `fleet.strategy` is missing
+      = expected `local`, `split`, `redis`, `lease`, `stream`, `service`, or table. How replicas share each limit that has no `strategy` of its own.
+    ");
+    insta::assert_snapshot!(brief("[fleet]\nstrategy = 'splt'\nreplicas = 0"), @r"
+    2:12 «'splt'» `fleet.strategy`: `splt` is not one of `local`, `split`, `redis`, `lease`, `stream`, `service`
+      = did you mean `split`?
+    3:12 «0» `fleet.replicas`: expected whole number from 1 to 10000
+    ");
+    insta::assert_snapshot!(brief(
         "[fleet]\nstrategy = 'split'\nreplicas = 3\n\
          [[limit]]\nname = 'a'\nkey = []\nrate = '2/s'\n\
          [[limit]]\nname = 'b'\nkey = []\nrate = '5/s'\nburst = 2\n\
          [[limit]]\nname = 'c'\nkey = []\nalgorithm = 'concurrency'\nmax = 2\n\
          [[limit]]\nname = 'd'\nkey = []\nrate = '9/s'\ncost = 4"
     ), @r#"
-    error: `limit.rate`: 3 replicas cannot share 2 units: a share has none
-     --> weir.toml:7:8
-      |
-    7 | rate = '2/s'
-      |        ^^^^^
-      |
-      = help: with `strategy = "split"` this must be at least `fleet.replicas`, which is 3
-
-    error: `limit.burst`: 3 replicas cannot share 2 units: a share has none
-      --> weir.toml:12:9
-       |
-    12 | burst = 2
-       |         ^
-       |
-       = help: with `strategy = "split"` this must be at least `fleet.replicas`, which is 3
-
-    error: `limit.max`: 3 replicas cannot share 2 units: a share has none
-      --> weir.toml:17:7
-       |
-    17 | max = 2
-       |       ^
-       |
-       = help: with `strategy = "split"` this must be at least `fleet.replicas`, which is 3
-
-    error: `limit.cost`: a cost of 4 can never pass: the burst is 3
-      --> weir.toml:22:8
-       |
-    22 | cost = 4
-       |        ^
+    7:8 «'2/s'» `limit.rate`: 3 replicas cannot share 2 units: a share has none
+      = with `strategy = "split"` this must be at least `fleet.replicas`, which is 3
+    12:9 «2» `limit.burst`: 3 replicas cannot share 2 units: a share has none
+      = with `strategy = "split"` this must be at least `fleet.replicas`, which is 3
+    17:7 «2» `limit.max`: 3 replicas cannot share 2 units: a share has none
+      = with `strategy = "split"` this must be at least `fleet.replicas`, which is 3
+    22:8 «4» `limit.cost`: a cost of 4 can never pass: the burst is 3
     "#);
 }
 
@@ -274,64 +227,26 @@ fn windows_of_the_calendar_stay_whole_minutes() {
 
 #[test]
 fn streams_need_a_secret_and_a_listener_and_units_that_come_back_with_time() {
-    insta::assert_snapshot!(said("[fleet]\nstrategy = 'stream'"), @r#"
-    error: `fleet.strategy`: `stream` needs `fleet.secret`: all replicas must hash keys alike
-     --> weir.toml:2:12
-      |
-    2 | strategy = 'stream'
-      |            ^^^^^^^^
-      |
-      = help: add `secret = { env = "WEIR_FLEET_SECRET" }` to `[fleet]`, with the same value on every replica
-
-    error: `fleet.strategy`: `stream` needs `fleet.listen`: replicas tell each other what they charge
-     --> weir.toml:2:12
-      |
-    2 | strategy = 'stream'
-      |            ^^^^^^^^
-      |
-      = help: add `listen = "0.0.0.0:8082"` and `members = { dns = "weir.internal:8082" }` to `[fleet]`
+    insta::assert_snapshot!(brief("[fleet]\nstrategy = 'stream'"), @r#"
+    2:12 «'stream'» `fleet.strategy`: `stream` needs `fleet.secret`: all replicas must hash keys alike
+      = add `secret = { env = "WEIR_FLEET_SECRET" }` to `[fleet]`, with the same value on every replica
+    2:12 «'stream'» `fleet.strategy`: `stream` needs `fleet.listen`: replicas tell each other what they charge
+      = add `listen = "0.0.0.0:8082"` and `members = { dns = "weir.internal:8082" }` to `[fleet]`
     "#);
     let fleet = "[fleet]\nstrategy = 'stream'\nreplicas = 3\nsecret.env = 'WEIR_FLEET_SECRET'\nlisten = '127.0.0.1:8082'\nmembers.static = 'localhost:8083'\n";
-    insta::assert_snapshot!(said(&format!(
+    insta::assert_snapshot!(brief(&format!(
         "{fleet}[[limit]]\nname = 'a'\nkey = []\nalgorithm = 'concurrency'\nmax = 9\n\
          [[limit]]\nname = 'b'\nkey = []\nalgorithm = 'leaky_bucket'\nrate = '9/s'\non_limit = 'hold'\n\
          [[limit]]\nname = 'c'\nkey = []\nrate = '1/day'\nburst = 105\n\
          [[limit]]\nname = 'd'\nkey = []\nrate = '9/s'\nstrategy = {{ use = 'stream', store = 'x', units = 5 }}"
     )), @r#"
-    error: `limit.algorithm`: cannot be shared by streams: `concurrency` counts requests in flight, and those of a replica that is lost would never end
-      --> weir.toml:10:13
-       |
-    10 | algorithm = 'concurrency'
-       |             ^^^^^^^^^^^^^
-       |
-       = help: use `strategy = "redis"` or `"split"` for this limit
-
-    error: `limit.algorithm`: cannot be shared by streams: requests of a `leaky_bucket` that holds pass one by one, and replicas hear of each other only later
-      --> weir.toml:15:13
-       |
-    15 | algorithm = 'leaky_bucket'
-       |             ^^^^^^^^^^^^^^
-       |
-       = help: use `strategy = "redis"` or `"split"` for this limit
-
-    error: `limit.burst`: streams cannot carry this limit: it takes more than 104 days to refill, with its debt
-      --> weir.toml:22:9
-       |
-    22 | burst = 105
-       |         ^^^
-       |
-       = help: write a long quota as a window, with `algorithm = "fixed_window"`
-
-    error: `limit.strategy.store`: belongs to `redis`, `lease` and `service`
-      --> weir.toml:27:38
-       |
-    27 | strategy = { use = 'stream', store = 'x', units = 5 }
-       |                                      ^^^
-
-    error: `limit.strategy.units`: belongs to `lease`
-      --> weir.toml:27:51
-       |
-    27 | strategy = { use = 'stream', store = 'x', units = 5 }
-       |                                                   ^
+    10:13 «'concurrency'» `limit.algorithm`: cannot be shared by streams: `concurrency` counts requests in flight, and those of a replica that is lost would never end
+      = use `strategy = "redis"` or `"split"` for this limit
+    15:13 «'leaky_bucket'» `limit.algorithm`: cannot be shared by streams: requests of a `leaky_bucket` that holds pass one by one, and replicas hear of each other only later
+      = use `strategy = "redis"` or `"split"` for this limit
+    22:9 «105» `limit.burst`: streams cannot carry this limit: it takes more than 104 days to refill, with its debt
+      = write a long quota as a window, with `algorithm = "fixed_window"`
+    27:38 «'x'» `limit.strategy.store`: belongs to `redis`, `lease` and `service`
+    27:51 «5» `limit.strategy.units`: belongs to `lease`
     "#);
 }

@@ -32,72 +32,31 @@ fn values_are_shown_whole_by_choice() {
 
 #[test]
 fn identities() {
-    insta::assert_snapshot!(said(r#"[identity.ip]
+    insta::assert_snapshot!(brief(r#"[identity.ip]
 header = "x-a"
 [identity.Shop]
 header = "x a""#), @r#"
-    error: `ip` is a built-in part of keys; choose another name for the identity
-     --> weir.toml:1:11
-      |
-    1 | [identity.ip]
-      |           ^^
-
-    error: `Shop` is not a valid identity name: use only `a-z 0-9 _ -`
-     --> weir.toml:3:11
-      |
-    3 | [identity.Shop]
-      |           ^^^^
-
-    error: `identity.NAME.header`: `x a` is not a header name
-     --> weir.toml:4:10
-      |
-    4 | header = "x a"
-      |          ^^^^^
+    1:11 «ip» `ip` is a built-in part of keys; choose another name for the identity
+    3:11 «Shop» `Shop` is not a valid identity name: use only `a-z 0-9 _ -`
+    4:10 «"x a"» `identity.NAME.header`: `x a` is not a header name
     "#);
-    insta::assert_snapshot!(said(r#"[identity.a]
+    insta::assert_snapshot!(brief(r#"[identity.a]
 header = "x-a"
 jwt = {}
 [identity.b]
 on_missing = "rejct""#), @r#"
-    error: identity `a` has both `header` and `jwt`
-     --> weir.toml:1:11
-      |
-    1 | [identity.a]
-      |           ^
-      |
-      = help: an identity needs exactly one of them
-
-    error: identity `b` has none of `header`, `tls`, `jwt` and `api_keys`
-     --> weir.toml:4:11
-      |
-    4 | [identity.b]
-      |           ^
-      |
-      = help: an identity needs exactly one of them
-
-    error: `identity.NAME.on_missing`: `rejct` is not one of `reject`, `anonymous`, `ip`
-     --> weir.toml:5:14
-      |
-    5 | on_missing = "rejct"
-      |              ^^^^^^^
-      |
-      = help: did you mean `reject`?
+    1:11 «a» identity `a` has both `header` and `jwt`
+      = an identity needs exactly one of them
+    4:11 «b» identity `b` has none of `header`, `tls`, `jwt` and `api_keys`
+      = an identity needs exactly one of them
+    5:14 «"rejct"» `identity.NAME.on_missing`: `rejct` is not one of `reject`, `anonymous`, `ip`
+      = did you mean `reject`?
     "#);
-    insta::assert_snapshot!(said(r#"[identity.a]
+    insta::assert_snapshot!(brief(r#"[identity.a]
 jwt = { claim = "sub", algorithms = ["HS265"], keys = [] }"#), @r#"
-    error: `identity.NAME.jwt.algorithms`: `HS265` is not one of `HS256`, `RS256`, `ES256`, `EdDSA`
-     --> weir.toml:2:38
-      |
-    2 | jwt = { claim = "sub", algorithms = ["HS265"], keys = [] }
-      |                                      ^^^^^^^
-      |
-      = help: did you mean `HS256`?
-
-    error: `identity.NAME.jwt.keys`: Weir needs at least one key to verify tokens
-     --> weir.toml:2:55
-      |
-    2 | jwt = { claim = "sub", algorithms = ["HS265"], keys = [] }
-      |                                                       ^^
+    2:38 «"HS265"» `identity.NAME.jwt.algorithms`: `HS265` is not one of `HS256`, `RS256`, `ES256`, `EdDSA`
+      = did you mean `HS256`?
+    2:55 «[]» `identity.NAME.jwt.keys`: Weir needs at least one key to verify tokens
     "#);
     insta::assert_snapshot!(said(r#"[identity.a]
 jwt = { claim = "", algorithms = [], keys = "k" }"#), @r#"

@@ -9,63 +9,25 @@ use crate::engine::policy::{KeyPart, MemberTest, Repeated};
 
 #[test]
 fn limits() {
-    insta::assert_snapshot!(said(r#"[[limit]]"#), @r#"
-    error: `limit.name` is missing
-     --> weir.toml:1:1
-      |
-    1 | [[limit]]
-      | ^^^^^^^^^
-      |
-      = help: expected string (1 to 64 of `A-Z a-z 0-9 _ -`). Its name in headers, metrics and logs; unique.
-
-    error: `limit.key` is missing
-     --> weir.toml:1:1
-      |
-    1 | [[limit]]
-      | ^^^^^^^^^
-      |
-      = help: expected list of strings (part of a key). Owner of a budget: `ip`, `path`, `uri` (path and query), `route`, `path:NAME` (a parameter of `match.path`), `host`, `method`, an identity, `header:NAME`, `query:NAME`, `cookie:NAME`, `json:POINTER` (in the body), or `name:NAME` for callers of the limiter service; `[]` for one budget for all.
-
-    error: `limit.rate` is missing
-     --> weir.toml:1:1
-      |
-    1 | [[limit]]
-      | ^^^^^^^^^
-      |
-      = help: expected rate, or list of 1 to 4 rates. COUNT `/` [N] UNIT, with UNIT `ms`, `s`, `min`, `h`, `day`, `week`, or `month` in calendar windows; of several rates all must admit. `concurrency` has `max` instead.
-    "#);
-    insta::assert_snapshot!(said(r#"[[limit]]
+    insta::assert_snapshot!(brief(r#"[[limit]]"#), @r"
+    1:1 «[[limit]]» `limit.name` is missing
+      = expected string (1 to 64 of `A-Z a-z 0-9 _ -`). Its name in headers, metrics and logs; unique.
+    1:1 «[[limit]]» `limit.key` is missing
+      = expected list of strings (part of a key). Owner of a budget: `ip`, `path`, `uri` (path and query), `route`, `path:NAME` (a parameter of `match.path`), `host`, `method`, an identity, `header:NAME`, `query:NAME`, `cookie:NAME`, `json:POINTER` (in the body), or `name:NAME` for callers of the limiter service; `[]` for one budget for all.
+    1:1 «[[limit]]» `limit.rate` is missing
+      = expected rate, or list of 1 to 4 rates. COUNT `/` [N] UNIT, with UNIT `ms`, `s`, `min`, `h`, `day`, `week`, or `month` in calendar windows; of several rates all must admit. `concurrency` has `max` instead.
+    ");
+    insta::assert_snapshot!(brief(r#"[[limit]]
 name = "a b"
 key = ["ip", "ip"]
 rate = "0/s"
 cost = 0"#), @r#"
-    error: `limit.name`: `a b` is not 1 to 64 of `A-Z a-z 0-9 _ -`
-     --> weir.toml:2:8
-      |
-    2 | name = "a b"
-      |        ^^^^^
-
-    error: `limit.key`: `ip` occurs twice
-     --> weir.toml:3:14
-      |
-    3 | key = ["ip", "ip"]
-      |        ----  ^^^^
-      |        |
-      |        first here
-
-    error: `limit.rate`: a rate of zero would never admit a request
-     --> weir.toml:4:8
-      |
-    4 | rate = "0/s"
-      |        ^^^^^
-
-    error: `limit.cost`: expected whole number from 1, or table
-     --> weir.toml:5:8
-      |
-    5 | cost = 0
-      |        ^
+    2:8 «"a b"» `limit.name`: `a b` is not 1 to 64 of `A-Z a-z 0-9 _ -`
+    3:14 «"ip"» `limit.key`: `ip` occurs twice [also 3:8 «"ip"» first here]
+    4:8 «"0/s"» `limit.rate`: a rate of zero would never admit a request
+    5:8 «0» `limit.cost`: expected whole number from 1, or table
     "#);
-    insta::assert_snapshot!(said(r#"[[limit]]
+    insta::assert_snapshot!(brief(r#"[[limit]]
 name = "a"
 key = "ip"
 rate = "1/s"
@@ -73,68 +35,26 @@ rate = "1/s"
 [[limit]]
 name = "a"
 key = "ip"
-rate = "1/s""#), @r#"
-    error: `limit.name`: `a` occurs twice
-     --> weir.toml:7:8
-      |
-    2 | name = "a"
-      |        --- first here
-    ...
-    7 | name = "a"
-      |        ^^^
-    "#);
-    insta::assert_snapshot!(said(r#"[[limit]]
+rate = "1/s""#), @r#"7:8 «"a"» `limit.name`: `a` occurs twice [also 2:8 «"a"» first here]"#);
+    insta::assert_snapshot!(brief(r#"[[limit]]
 name = "a"
 key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
 rate = "1/s"
 stage = "arrival"
 [identity.seller]
 header = "x-a""#), @r#"
-    error: `limit.key`: `route` is the matching pattern, so it needs `match.path`
-     --> weir.toml:3:8
-      |
-    3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
-      |        ^^^^^^^
-
-    error: `limit.key`: `pth` is not a part of a key
-     --> weir.toml:3:17
-      |
-    3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
-      |                 ^^^^^
-      |
-      = help: did you mean `path`?
-
-    error: `limit.key`: `headr:x-a` is not a part of a key
-     --> weir.toml:3:24
-      |
-    3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
-      |                        ^^^^^^^^^^^
-      |
-      = help: did you mean `header:x-a`?
-
-    error: `limit.key`: `header:` is not a part of a key
-     --> weir.toml:3:37
-      |
-    3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
-      |                                     ^^^^^^^^^
-      |
-      = help: a key can have ip, path, uri, route, host, method, seller, ip/24, path:NAME, header:NAME, query:NAME, cookie:NAME, json:POINTER, name:NAME
-
-    error: `limit.key`: `sellr` is not a part of a key
-     --> weir.toml:3:48
-      |
-    3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
-      |                                                ^^^^^^^
-      |
-      = help: did you mean `seller`?
-
-    error: `limit.key`: an identity is unknown at stage `arrival`
-     --> weir.toml:3:57
-      |
-    3 | key = ["route", "pth", "headr:x-a", "header:", "sellr", "seller"]
-      |                                                         ^^^^^^^^
+    3:8 «"route"» `limit.key`: `route` is the matching pattern, so it needs `match.path`
+    3:17 «"pth"» `limit.key`: `pth` is not a part of a key
+      = did you mean `path`?
+    3:24 «"headr:x-a"» `limit.key`: `headr:x-a` is not a part of a key
+      = did you mean `header:x-a`?
+    3:37 «"header:"» `limit.key`: `header:` is not a part of a key
+      = a key can have ip, path, uri, route, host, method, seller, ip/24, path:NAME, header:NAME, query:NAME, cookie:NAME, json:POINTER, name:NAME
+    3:48 «"sellr"» `limit.key`: `sellr` is not a part of a key
+      = did you mean `seller`?
+    3:57 «"seller"» `limit.key`: an identity is unknown at stage `arrival`
     "#);
-    insta::assert_snapshot!(said(r#"[[limit]]
+    insta::assert_snapshot!(brief(r#"[[limit]]
 name = "a"
 key = ["path:tenant"]
 rate = "1/s"
@@ -149,27 +69,12 @@ match = { path = "/t/{tenant}" }
 key = ["path:tenant"]
 rate = "1/s"
 overrides = { "%61cme" = { rate = "2/s" } }"#), @r#"
-    error: `limit.key`: `path:tenant` is a parameter of the matching pattern, so it needs `match.path`
-     --> weir.toml:3:8
-      |
-    3 | key = ["path:tenant"]
-      |        ^^^^^^^^^^^^^
-
-    error: `limit.key`: `/u/{id}` of `match.path` has no parameter `{tenant}`
-     --> weir.toml:8:8
-      |
-    8 | key = ["path:tenant"]
-      |        ^^^^^^^^^^^^^
-
-    error: `limit.overrides.NAME`: no path has the part `%61cme`: Weir normalises paths before limits count them
-      --> weir.toml:15:15
-       |
-    15 | overrides = { "%61cme" = { rate = "2/s" } }
-       |               ^^^^^^^^
-       |
-       = help: did you mean `acme`?
+    3:8 «"path:tenant"» `limit.key`: `path:tenant` is a parameter of the matching pattern, so it needs `match.path`
+    8:8 «"path:tenant"» `limit.key`: `/u/{id}` of `match.path` has no parameter `{tenant}`
+    15:15 «"%61cme"» `limit.overrides.NAME`: no path has the part `%61cme`: Weir normalises paths before limits count them
+      = did you mean `acme`?
     "#);
-    insta::assert_snapshot!(said(r#"[[limit]]
+    insta::assert_snapshot!(brief(r#"[[limit]]
 name = "a"
 key = []
 rate = "5/M"
@@ -181,49 +86,23 @@ rate = "five"
 name = "c"
 key = []
 rate = "99999999/s""#), @r#"
-    error: `limit.rate`: unknown unit `M`; units are ms, s, min, h, day, week, month
-     --> weir.toml:4:8
-      |
-    4 | rate = "5/M"
-      |        ^^^^^
-      |
-      = help: write `min` for minutes or `month` for months
-
-    error: `limit.rate`: `five` is not a rate
-     --> weir.toml:8:8
-      |
-    8 | rate = "five"
-      |        ^^^^^^
-      |
-      = help: write it like "100/min" or "5/15min"
-
-    error: `limit.rate`: is faster than 10000000 a second
-      --> weir.toml:12:8
-       |
-    12 | rate = "99999999/s"
-       |        ^^^^^^^^^^^^
+    4:8 «"5/M"» `limit.rate`: unknown unit `M`; units are ms, s, min, h, day, week, month
+      = write `min` for minutes or `month` for months
+    8:8 «"five"» `limit.rate`: `five` is not a rate
+      = write it like "100/min" or "5/15min"
+    12:8 «"99999999/s"» `limit.rate`: is faster than 10000000 a second
     "#);
-    insta::assert_snapshot!(said(r#"[[limit]]
+    insta::assert_snapshot!(brief(r#"[[limit]]
 name = "a"
 key = []
 rate = "5/min"
 cost = 6
 hold = { max_wait = "5s" }"#), @r#"
-    error: `limit.cost`: a cost of 6 can never pass: the burst is 5
-     --> weir.toml:5:8
-      |
-    5 | cost = 6
-      |        ^
-
-    error: `limit.hold` needs `on_limit = "hold"`
-     --> weir.toml:6:8
-      |
-    6 | hold = { max_wait = "5s" }
-      |        ^^^^^^^^^^^^^^^^^^^
-      |
-      = help: without it, the limit refuses requests
+    5:8 «6» `limit.cost`: a cost of 6 can never pass: the burst is 5
+    6:8 «{ max_wait = "5s" }» `limit.hold` needs `on_limit = "hold"`
+      = without it, the limit refuses requests
     "#);
-    insta::assert_snapshot!(said(r#"[[limit]]
+    insta::assert_snapshot!(brief(r#"[[limit]]
 name = "a"
 key = []
 rate = "1/week"
@@ -231,31 +110,11 @@ burst = 99999999
 on_limit = "hold"
 hold = { max_wait = "ever", max_waiting = 0 }
 max_keys = 0"#), @r#"
-    error: `limit.burst`: takes more than 146 years to refill
-     --> weir.toml:5:9
-      |
-    5 | burst = 99999999
-      |         ^^^^^^^^
-
-    error: `limit.hold.max_wait`: `ever` is not a duration
-     --> weir.toml:7:21
-      |
-    7 | hold = { max_wait = "ever", max_waiting = 0 }
-      |                     ^^^^^^
-      |
-      = help: write it like "250ms", "10s" or "5min"
-
-    error: `limit.hold.max_waiting`: expected whole number from 1 to 10000000
-     --> weir.toml:7:43
-      |
-    7 | hold = { max_wait = "ever", max_waiting = 0 }
-      |                                           ^
-
-    error: `limit.max_keys`: expected whole number from 1 to 4294967296
-     --> weir.toml:8:12
-      |
-    8 | max_keys = 0
-      |            ^
+    5:9 «99999999» `limit.burst`: takes more than 146 years to refill
+    7:21 «"ever"» `limit.hold.max_wait`: `ever` is not a duration
+      = write it like "250ms", "10s" or "5min"
+    7:43 «0» `limit.hold.max_waiting`: expected whole number from 1 to 10000000
+    8:12 «0» `limit.max_keys`: expected whole number from 1 to 4294967296
     "#);
     insta::assert_snapshot!(said(r#"[[limit]]
 name = "a"
@@ -426,7 +285,7 @@ fn members_of_bodies() {
 
 #[test]
 fn new_keys_at_the_bound() {
-    insta::assert_snapshot!(said(r#"[[limit]]
+    insta::assert_snapshot!(brief(r#"[[limit]]
 name = "a"
 key = []
 rate = "5/min"
@@ -437,19 +296,9 @@ key = []
 rate = "5/min"
 on_limit = "hold"
 on_full = "reject""#), @r#"
-    error: `limit.on_full`: `scetch` is not one of `sketch`, `shared`, `reject`, `allow`
-     --> weir.toml:5:11
-      |
-    5 | on_full = "scetch"
-      |           ^^^^^^^^
-      |
-      = help: did you mean `sketch`?
-
-    error: `limit.on_full`: `reject` needs `on_limit = "reject"`
-      --> weir.toml:11:11
-       |
-    11 | on_full = "reject"
-       |           ^^^^^^^^
+    5:11 «"scetch"» `limit.on_full`: `scetch` is not one of `sketch`, `shared`, `reject`, `allow`
+      = did you mean `sketch`?
+    11:11 «"reject"» `limit.on_full`: `reject` needs `on_limit = "reject"`
     "#);
     let on_full = |text: &str| {
         let limit = "[[limit]]\nname = \"a\"\nkey = []\nrate = \"5/s\"\n";
@@ -486,23 +335,13 @@ fn several_values_of_a_part() {
         assert_eq!(of(&format!("{key}{rest}")), parts(several), "{rest}");
     }
     let limit = "[[limit]]\nname = \"a\"\nrate = \"1/s\"\nkey = [\"ip\"]\n";
-    insta::assert_snapshot!(said(&format!("{limit}several = \"frist\"")), @r#"
-    error: `limit.several`: `frist` is not one of `reject`, `first`, `last`, `join`
-     --> weir.toml:5:11
-      |
-    5 | several = "frist"
-      |           ^^^^^^^
-      |
-      = help: did you mean `first`?
+    insta::assert_snapshot!(brief(&format!("{limit}several = \"frist\"")), @r#"
+    5:11 «"frist"» `limit.several`: `frist` is not one of `reject`, `first`, `last`, `join`
+      = did you mean `first`?
     "#);
-    insta::assert_snapshot!(said(&format!("{limit}several = \"first\"")), @r#"
-    error: `limit.several`: this key has no part that a request can repeat
-     --> weir.toml:5:11
-      |
-    5 | several = "first"
-      |           ^^^^^^^
-      |
-      = help: `several` applies to `header:NAME`, `query:NAME` and `cookie:NAME`; an identity has its own `several`
+    insta::assert_snapshot!(brief(&format!("{limit}several = \"first\"")), @r#"
+    5:11 «"first"» `limit.several`: this key has no part that a request can repeat
+      = `several` applies to `header:NAME`, `query:NAME` and `cookie:NAME`; an identity has its own `several`
     "#);
 }
 
@@ -535,15 +374,10 @@ fn patterns_in_other_notations_are_errors_wherever_they_stand() {
         let said = said(&text);
         assert!(said.contains(suggestion), "{text}\n{said}");
     }
-    insta::assert_snapshot!(said(&format!("{limit}match.path = '/api/*'")), @r#"
-    error: `limit.match.path`: `/api/*`: `*` has no meaning here: `{name}` stands for one segment, `{*rest}` for all that follow
-     --> weir.toml:5:14
-      |
-    5 | match.path = '/api/*'
-      |              ^^^^^^^^
-      |
-      = help: did you mean `/api/{*rest}`? the character itself is written `%2A`
-    "#);
+    insta::assert_snapshot!(brief(&format!("{limit}match.path = '/api/*'")), @r"
+    5:14 «'/api/*'» `limit.match.path`: `/api/*`: `*` has no meaning here: `{name}` stands for one segment, `{*rest}` for all that follow
+      = did you mean `/api/{*rest}`? the character itself is written `%2A`
+    ");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn bans() {
-    insta::assert_snapshot!(said(r#"[[limit]]
+    insta::assert_snapshot!(brief(r#"[[limit]]
 name = "a"
 key = []
 rate = "5/min"
@@ -19,49 +19,16 @@ name = "c"
 key = []
 rate = "5/min"
 ban = {}"#), @r#"
-    error: `limit.ban.after`: `10` is not a rate
-     --> weir.toml:5:17
-      |
-    5 | ban = { after = "10", for = "0s", forever = true }
-      |                 ^^^^
-      |
-      = help: write it like "100/min" or "5/15min"
-
-    error: `limit.ban.for`: must be longer than zero
-     --> weir.toml:5:29
-      |
-    5 | ban = { after = "10", for = "0s", forever = true }
-      |                             ^^^^
-
-    error: unknown key `forever` in `[limit.ban]`
-     --> weir.toml:5:35
-      |
-    5 | ban = { after = "10", for = "0s", forever = true }
-      |                                   ^^^^^^^
-      |
-      = help: `[limit.ban]` can have after, for, for_max, status
-
-    error: `limit.ban.for`: the first ban is longer than `for_max`
-      --> weir.toml:10:33
-       |
-    10 | ban = { after = "10/min", for = "2h", for_max = "1h" }
-       |                                 ^^^^            ---- the longest
-
-    error: `limit.ban.after` is missing
-      --> weir.toml:15:7
-       |
-    15 | ban = {}
-       |       ^^
-       |
-       = help: expected string (rate). Rate of refusals by this limit that bans a key.
-
-    error: `limit.ban.for` is missing
-      --> weir.toml:15:7
-       |
-    15 | ban = {}
-       |       ^^
-       |
-       = help: expected duration. Time for which requests of the key under this limit are refused; each further ban is twice as long.
+    5:17 «"10"» `limit.ban.after`: `10` is not a rate
+      = write it like "100/min" or "5/15min"
+    5:29 «"0s"» `limit.ban.for`: must be longer than zero
+    5:35 «forever» unknown key `forever` in `[limit.ban]`
+      = `[limit.ban]` can have after, for, for_max, status
+    10:33 «"2h"» `limit.ban.for`: the first ban is longer than `for_max` [also 10:49 «"1h"» the longest]
+    15:7 «{}» `limit.ban.after` is missing
+      = expected string (rate). Rate of refusals by this limit that bans a key.
+    15:7 «{}» `limit.ban.for` is missing
+      = expected duration. Time for which requests of the key under this limit are refused; each further ban is twice as long.
     "#);
     let rule = |text: &str| {
         let config = format!("{UPSTREAM}[[limit]]\nname = \"a\"\nkey = []\nrate = \"5/s\"\nban = {{ {text} }}\n");
@@ -75,7 +42,7 @@ ban = {}"#), @r#"
 
 #[test]
 fn delays() {
-    insta::assert_snapshot!(said(r#"[[limit]]
+    insta::assert_snapshot!(brief(r#"[[limit]]
 name = "a"
 key = []
 rate = "5/min"
@@ -104,49 +71,16 @@ name = "e"
 key = []
 rate = "5/min"
 on_limit = "delya""#), @r#"
-    error: `limit.delay` needs `on_limit = "delay"`
-     --> weir.toml:5:9
-      |
-    5 | delay = { step = "1s" }
-      |         ^^^^^^^^^^^^^^^
-      |
-      = help: without it, the limit refuses requests
-
-    error: `limit.delay` needs `on_limit = "delay"`
-      --> weir.toml:11:9
-       |
-    11 | delay = { max = "1s" }
-       |         ^^^^^^^^^^^^^^
-       |
-       = help: with `hold`, the limit computes how long a request waits
-
-    error: `limit.delay.step`: is longer than `max`, so every delay would be `max`
-      --> weir.toml:17:18
-       |
-    17 | delay = { step = "2s", max = "1s" }
-       |                  ^^^^        ---- the longest
-
-    error: `limit.hold.max_wait` needs `on_limit = "hold"`
-      --> weir.toml:23:21
-       |
-    23 | hold = { max_wait = "1s" }
-       |                     ^^^^
-       |
-       = help: `delay.max` is the longest delay of a request
-
-    error: `limit.ban` needs a limit that refuses requests, and this limit delays them
-      --> weir.toml:24:7
-       |
-    24 | ban = { after = "1/s", for = "1s" }
-       |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-
-    error: `limit.on_limit`: `delya` is not one of `reject`, `hold`, `delay`
-      --> weir.toml:29:12
-       |
-    29 | on_limit = "delya"
-       |            ^^^^^^^
-       |
-       = help: did you mean `delay`?
+    5:9 «{ step = "1s" }» `limit.delay` needs `on_limit = "delay"`
+      = without it, the limit refuses requests
+    11:9 «{ max = "1s" }» `limit.delay` needs `on_limit = "delay"`
+      = with `hold`, the limit computes how long a request waits
+    17:18 «"2s"» `limit.delay.step`: is longer than `max`, so every delay would be `max` [also 17:30 «"1s"» the longest]
+    23:21 «"1s"» `limit.hold.max_wait` needs `on_limit = "hold"`
+      = `delay.max` is the longest delay of a request
+    24:7 «{ after = "1/s", for = "1s" }» `limit.ban` needs a limit that refuses requests, and this limit delays them
+    29:12 «"delya"» `limit.on_limit`: `delya` is not one of `reject`, `hold`, `delay`
+      = did you mean `delay`?
     "#);
     let rule = |text: &str| {
         let limit = "[[limit]]\nname = \"a\"\nkey = []\nrate = \"5/s\"\non_limit = \"delay\"\n";
@@ -163,174 +97,53 @@ on_limit = "delya""#), @r#"
 #[test]
 fn settling() {
     let limit = |more: &str| format!("[[limit]]\nname = \"l\"\nkey = []\nrate = \"1/s\"\n{more}");
-    insta::assert_snapshot!(said(&limit("count = { status = [99, \"6xx\", \"4xx\"] }\nmax_debt = 5")), @r#"
-    error: `limit.count.status`: expected a status from 100 to 599, or a class such as `"4xx"`
-     --> weir.toml:5:21
-      |
-    5 | count = { status = [99, "6xx", "4xx"] }
-      |                     ^^
-
-    error: `limit.count.status`: expected a status from 100 to 599, or a class such as `"4xx"`
-     --> weir.toml:5:25
-      |
-    5 | count = { status = [99, "6xx", "4xx"] }
-      |                         ^^^^^
-
-    error: `limit.max_debt`: has no effect without `settle`: only settlement can create debt
-     --> weir.toml:6:12
-      |
-    6 | max_debt = 5
-      |            ^
-      |
-      = help: add `settle`
+    insta::assert_snapshot!(brief(&limit("count = { status = [99, \"6xx\", \"4xx\"] }\nmax_debt = 5")), @r#"
+    5:21 «99» `limit.count.status`: expected a status from 100 to 599, or a class such as `"4xx"`
+    5:25 «"6xx"» `limit.count.status`: expected a status from 100 to 599, or a class such as `"4xx"`
+    6:12 «5» `limit.max_debt`: has no effect without `settle`: only settlement can create debt
+      = add `settle`
     "#);
-    insta::assert_snapshot!(said(&limit("count = {}\nsettle = { by = \"elapsed\" }")), @r#"
-    error: `limit.count.status`: is missing: list the statuses that count
-     --> weir.toml:5:9
-      |
-    5 | count = {}
-      |         ^^
-
-    error: `limit.settle.by`: `elapsed` is not one of `elapsed_ms`, `response_bytes`, `status`, `json`, `openai-chat`, `openai-responses`, `anthropic`, `gemini`, `header:NAME`, `json:POINTER`
-     --> weir.toml:6:17
-      |
-    6 | settle = { by = "elapsed" }
-      |                 ^^^^^^^^^
+    insta::assert_snapshot!(brief(&limit("count = {}\nsettle = { by = \"elapsed\" }")), @r#"
+    5:9 «{}» `limit.count.status`: is missing: list the statuses that count
+    6:17 «"elapsed"» `limit.settle.by`: `elapsed` is not one of `elapsed_ms`, `response_bytes`, `status`, `json`, `openai-chat`, `openai-responses`, `anthropic`, `gemini`, `header:NAME`, `json:POINTER`
     "#);
-    insta::assert_snapshot!(said(&limit("settle = { by = \"status\", every = \"1s\" }")), @r#"
-    error: `limit.settle.units`: is missing
-     --> weir.toml:5:10
-      |
-    5 | settle = { by = "status", every = "1s" }
-      |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      |
-      = help: write it like `units = { "4xx" = 10, "304" = 0 }`
-
-    error: `limit.settle.every`: is valid only with `elapsed_ms` in `by`
-     --> weir.toml:5:35
-      |
-    5 | settle = { by = "status", every = "1s" }
-      |                                   ^^^^
+    insta::assert_snapshot!(brief(&limit("settle = { by = \"status\", every = \"1s\" }")), @r#"
+    5:10 «{ by = "status", every = "1s" }» `limit.settle.units`: is missing
+      = write it like `units = { "4xx" = 10, "304" = 0 }`
+    5:35 «"1s"» `limit.settle.every`: is valid only with `elapsed_ms` in `by`
     "#);
-    insta::assert_snapshot!(said(&limit("settle = { by = \"header:a b\", units = { \"4xx\" = 1 } }")), @r#"
-    error: `limit.settle.by`: `a b` is not a header name
-     --> weir.toml:5:17
-      |
-    5 | settle = { by = "header:a b", units = { "4xx" = 1 } }
-      |                 ^^^^^^^^^^^^
+    insta::assert_snapshot!(brief(&limit("settle = { by = \"header:a b\", units = { \"4xx\" = 1 } }")), @r#"5:17 «"header:a b"» `limit.settle.by`: `a b` is not a header name"#);
+    insta::assert_snapshot!(brief(&limit("settle = { by = \"json:usage\", default = -1 }")), @r#"
+    5:17 «"json:usage"» `limit.settle.by`: expected a JSON pointer, such as `/usage/total_tokens`
+    5:41 «-1» `limit.settle.default`: expected whole number from 0
     "#);
-    insta::assert_snapshot!(said(&limit("settle = { by = \"json:usage\", default = -1 }")), @r#"
-    error: `limit.settle.by`: expected a JSON pointer, such as `/usage/total_tokens`
-     --> weir.toml:5:17
-      |
-    5 | settle = { by = "json:usage", default = -1 }
-      |                 ^^^^^^^^^^^^
-
-    error: `limit.settle.default`: expected whole number from 0
-     --> weir.toml:5:41
-      |
-    5 | settle = { by = "json:usage", default = -1 }
-      |                                         ^^
+    insta::assert_snapshot!(brief(&limit("settle = { by = \"json:/a\", units = {}, price = {}, every = \"1s\" }")), @r#"
+    5:36 «{}» `limit.settle.units`: is valid only with `status`, `json` or a preset in `by`
+    5:48 «{}» `limit.settle.price`: is valid only with a preset in `by`
+    5:60 «"1s"» `limit.settle.every`: is valid only with `elapsed_ms` in `by`
     "#);
-    insta::assert_snapshot!(said(&limit("settle = { by = \"json:/a\", units = {}, price = {}, every = \"1s\" }")), @r#"
-    error: `limit.settle.units`: is valid only with `status`, `json` or a preset in `by`
-     --> weir.toml:5:36
-      |
-    5 | settle = { by = "json:/a", units = {}, price = {}, every = "1s" }
-      |                                    ^^
-
-    error: `limit.settle.price`: is valid only with a preset in `by`
-     --> weir.toml:5:48
-      |
-    5 | settle = { by = "json:/a", units = {}, price = {}, every = "1s" }
-      |                                                ^^
-
-    error: `limit.settle.every`: is valid only with `elapsed_ms` in `by`
-     --> weir.toml:5:60
-      |
-    5 | settle = { by = "json:/a", units = {}, price = {}, every = "1s" }
-      |                                                            ^^^^
-    "#);
-    insta::assert_snapshot!(said(&limit("settle = { by = \"json\" }")), @r#"
-    error: `limit.settle.units`: is missing
-     --> weir.toml:5:10
-      |
-    5 | settle = { by = "json" }
-      |          ^^^^^^^^^^^^^^^
-      |
-      = help: write it like `units = { "/usage/input_tokens" = 1 }`
+    insta::assert_snapshot!(brief(&limit("settle = { by = \"json\" }")), @r#"
+    5:10 «{ by = "json" }» `limit.settle.units`: is missing
+      = write it like `units = { "/usage/input_tokens" = 1 }`
     "#);
     let units = "units = { \"a~2\" = 1, \"/b\" = -1, \"/c\" = \"1/0\", \"/d\" = true }";
-    insta::assert_snapshot!(said(&limit(&format!("settle = {{ by = \"json\", {units} }}"))), @r#"
-    error: `limit.settle.units`: expected a JSON pointer, such as `/usage/total_tokens`
-     --> weir.toml:5:35
-      |
-    5 | settle = { by = "json", units = { "a~2" = 1, "/b" = -1, "/c" = "1/0", "/d" = true } }
-      |                                   ^^^^^
-
-    error: `limit.settle.units`: expected a number from 0 to 1000000000 with at most six decimals, or a fraction such as `1/10`
-     --> weir.toml:5:53
-      |
-    5 | settle = { by = "json", units = { "a~2" = 1, "/b" = -1, "/c" = "1/0", "/d" = true } }
-      |                                                     ^^
-
-    error: `limit.settle.units`: expected a number from 0 to 1000000000 with at most six decimals, or a fraction such as `1/10`
-     --> weir.toml:5:64
-      |
-    5 | settle = { by = "json", units = { "a~2" = 1, "/b" = -1, "/c" = "1/0", "/d" = true } }
-      |                                                                ^^^^^
-
-    error: `limit.settle.units`: expected a number from 0 to 1000000000 with at most six decimals, or a fraction such as `1/10`
-     --> weir.toml:5:78
-      |
-    5 | settle = { by = "json", units = { "a~2" = 1, "/b" = -1, "/c" = "1/0", "/d" = true } }
-      |                                                                              ^^^^
+    insta::assert_snapshot!(brief(&limit(&format!("settle = {{ by = \"json\", {units} }}"))), @r#"
+    5:35 «"a~2"» `limit.settle.units`: expected a JSON pointer, such as `/usage/total_tokens`
+    5:53 «-1» `limit.settle.units`: expected a number from 0 to 1000000000 with at most six decimals, or a fraction such as `1/10`
+    5:64 «"1/0"» `limit.settle.units`: expected a number from 0 to 1000000000 with at most six decimals, or a fraction such as `1/10`
+    5:78 «true» `limit.settle.units`: expected a number from 0 to 1000000000 with at most six decimals, or a fraction such as `1/10`
     "#);
-    insta::assert_snapshot!(said(&limit("settle = { by = \"anthropic\", units = { cached = 1 } }")), @r#"
-    error: `limit.settle.units`: expected one of `input`, `cache_write`, `cache_read`, `output`
-     --> weir.toml:5:40
-      |
-    5 | settle = { by = "anthropic", units = { cached = 1 } }
-      |                                        ^^^^^^
-    "#);
+    insta::assert_snapshot!(brief(&limit("settle = { by = \"anthropic\", units = { cached = 1 } }")), @"5:40 «cached» `limit.settle.units`: expected one of `input`, `cache_write`, `cache_read`, `output`");
     let price = "price = { a = { input = 1, output = 2, other = 3 }, b = { input = 1 }, c = 3 }";
-    insta::assert_snapshot!(said(&limit(&format!("settle = {{ by = \"gemini\", {price}, units = {{}} }}"))), @r#"
-    error: `limit.settle.price`: expected one of `input`, `cache_read`, `output`
-     --> weir.toml:5:66
-      |
-    5 | settle = { by = "gemini", price = { a = { input = 1, output = 2, other = 3 }, b = { input = 1 }, c = 3 }, units = {} }
-      |                                                                  ^^^^^
-
-    error: `limit.settle.price`: needs `input` and `output`
-     --> weir.toml:5:83
-      |
-    5 | settle = { by = "gemini", price = { a = { input = 1, output = 2, other = 3 }, b = { input = 1 }, c = 3 }, units = {} }
-      |                                                                                   ^^^^^^^^^^^^^
-
-    error: `limit.settle.price`: expected a table of names and weights
-     --> weir.toml:5:102
-      |
-    5 | settle = { by = "gemini", price = { a = { input = 1, output = 2, other = 3 }, b = { input = 1 }, c = 3 }, units = {} }
-      |                                                                                                      ^
-
-    error: `limit.settle.units`: is the same for all models: give `units` or `price`
-     --> weir.toml:5:115
-      |
-    5 | settle = { by = "gemini", price = { a = { input = 1, output = 2, other = 3 }, b = { input = 1 }, c = 3 }, units = {} }
-      |                                                                                                                   ^^
-    "#);
-    insta::assert_snapshot!(said(&limit("settle = { by = \"status\", units = { \"4x\" = 1, \"404\" = -1 } }")), @r#"
-    error: `limit.settle.units`: expected a status from 100 to 599, or a class such as `"4xx"`
-     --> weir.toml:5:37
-      |
-    5 | settle = { by = "status", units = { "4x" = 1, "404" = -1 } }
-      |                                     ^^^^
-
-    error: `limit.settle.units`: expected a whole number of units, at least 0
-     --> weir.toml:5:55
-      |
-    5 | settle = { by = "status", units = { "4x" = 1, "404" = -1 } }
-      |                                                       ^^
+    insta::assert_snapshot!(brief(&limit(&format!("settle = {{ by = \"gemini\", {price}, units = {{}} }}"))), @r"
+    5:66 «other» `limit.settle.price`: expected one of `input`, `cache_read`, `output`
+    5:83 «{ input = 1 }» `limit.settle.price`: needs `input` and `output`
+    5:102 «3» `limit.settle.price`: expected a table of names and weights
+    5:115 «{}» `limit.settle.units`: is the same for all models: give `units` or `price`
+    ");
+    insta::assert_snapshot!(brief(&limit("settle = { by = \"status\", units = { \"4x\" = 1, \"404\" = -1 } }")), @r#"
+    5:37 «"4x"» `limit.settle.units`: expected a status from 100 to 599, or a class such as `"4xx"`
+    5:55 «-1» `limit.settle.units`: expected a whole number of units, at least 0
     "#);
     for (rest, hint) in [
         (
@@ -360,11 +173,5 @@ fn settling() {
         let said = said(&limit(&format!("settle = {{ {settle} }}")));
         assert!(said.contains(hint), "{settle}\n{said}");
     }
-    insta::assert_snapshot!(said(&limit("stage = \"arrival\"\nsettle = { by = \"elapsed_ms\" }")), @r#"
-    error: a limit of stage `arrival` cannot change its charges after the response
-     --> weir.toml:6:10
-      |
-    6 | settle = { by = "elapsed_ms" }
-      |          ^^^^^^^^^^^^^^^^^^^^^
-    "#);
+    insta::assert_snapshot!(brief(&limit("stage = \"arrival\"\nsettle = { by = \"elapsed_ms\" }")), @r#"6:10 «{ by = "elapsed_ms" }» a limit of stage `arrival` cannot change its charges after the response"#);
 }

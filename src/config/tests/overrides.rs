@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{UPSTREAM, bucket, said};
+use super::{UPSTREAM, brief, bucket};
 use crate::config::overrides::place_in;
 use crate::config::{
     self, Config, ConfigInForce, DEFAULT_LIMIT, Diagnostics, OverridesInForce, OverridesPlace, RunTimeOverrides,
@@ -299,15 +299,10 @@ fn a_path_is_written_as_it_is_matched() {
         let place = Place::new(&format!("[admin]\noverrides = 'set.toml'\n[server]\npaths = {paths}\n"), set);
         assert_eq!(place.load().unwrap().run_time.rejected_count, left_out_count, "{paths}");
     }
-    insta::assert_snapshot!(said("[server.paths]\nignore_case = true\n[[limit]]\nname = 'a'\nkey = 'path'\nrate = '1/s'\noverrides = { '/Users' = '2/s' }\n"), @r#"
-    error: `limit.overrides.NAME`: no path is `/Users`: Weir normalises paths before limits count them
-     --> weir.toml:7:15
-      |
-    7 | overrides = { '/Users' = '2/s' }
-      |               ^^^^^^^^
-      |
-      = help: did you mean `/users`?
-    "#);
+    insta::assert_snapshot!(brief("[server.paths]\nignore_case = true\n[[limit]]\nname = 'a'\nkey = 'path'\nrate = '1/s'\noverrides = { '/Users' = '2/s' }\n"), @r"
+    7:15 «'/Users'» `limit.overrides.NAME`: no path is `/Users`: Weir normalises paths before limits count them
+      = did you mean `/users`?
+    ");
 }
 
 #[test]

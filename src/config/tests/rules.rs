@@ -1,6 +1,6 @@
 //! Algorithms, rates, costs, plans and overrides: what is wrong, and what the rest becomes.
 
-use super::{UPSTREAM, bucket, compile, said};
+use super::{UPSTREAM, brief, bucket, compile, said};
 use crate::engine::limit::windows::WINDOWS_MAX;
 use crate::engine::limit::{Algorithm, Allowance, Calendar, Quota, Rate, Unit};
 use crate::engine::limit::{concurrency, fixed_window, leaky_bucket, sliding_log, sub_window};
@@ -11,9 +11,13 @@ const MIN_NS: u64 = 60_000_000_000;
 const HOUR_NS: u64 = 60 * MIN_NS;
 const DAY_NS: u64 = 24 * HOUR_NS;
 
-/// What is said about a limit that is right but for `rest`.
-fn said_of(rest: &str) -> String {
-    said(&format!("[[limit]]\nname = \"a\"\nkey = [\"ip\"]\n{rest}\n{}", source(rest)))
+/// The configuration of a limit that is right but for `rest`.
+fn text_of(rest: &str) -> String {
+    format!("[[limit]]\nname = \"a\"\nkey = [\"ip\"]\n{rest}\n{}", source(rest))
+}
+
+fn brief_of(rest: &str) -> String {
+    brief(&text_of(rest))
 }
 
 /// Where plans are, if `rest` has any.
@@ -62,7 +66,7 @@ fn rates_of_tokens_need_one_rate_that_this_process_counts() {
             "does not know the rates of tokens",
         ),
     ] {
-        let said = said_of(rest);
+        let said = said(&text_of(rest));
         assert!(said.contains(problem) && said.contains("max_plan_rate"), "{rest}\n{said}");
     }
 }
@@ -162,293 +166,116 @@ fn a_leaky_bucket_queues_as_many_as_its_burst() {
 
 #[test]
 fn options_of_other_algorithms() {
-    insta::assert_snapshot!(said_of(r#"rate = "5/s"
+    insta::assert_snapshot!(brief_of(r#"rate = "5/s"
 algorithm = "sliding-windw""#), @r#"
-    error: `limit.algorithm`: `sliding-windw` is not one of `token_bucket`, `leaky_bucket`, `fixed_window`, `sliding_log`, `sliding_window`, `sub_window`, `concurrency`
-     --> weir.toml:5:13
-      |
-    5 | algorithm = "sliding-windw"
-      |             ^^^^^^^^^^^^^^^
-      |
-      = help: did you mean `sliding_window`?
+    5:13 «"sliding-windw"» `limit.algorithm`: `sliding-windw` is not one of `token_bucket`, `leaky_bucket`, `fixed_window`, `sliding_log`, `sliding_window`, `sub_window`, `concurrency`
+      = did you mean `sliding_window`?
     "#);
-    insta::assert_snapshot!(said_of(r#"rate = "5/s"
+    insta::assert_snapshot!(brief_of(r#"rate = "5/s"
 max = 3
 align = "first"
 time_zone = "UTC"
 sub_windows = 5"#), @r#"
-    error: `limit.max` belongs to `concurrency`, not to `token_bucket`
-     --> weir.toml:5:7
-      |
-    5 | max = 3
-      |       ^
-      |
-      = help: it goes with `algorithm = "concurrency"`
-
-    error: `limit.align` belongs to `fixed_window`, not to `token_bucket`
-     --> weir.toml:6:9
-      |
-    6 | align = "first"
-      |         ^^^^^^^
-      |
-      = help: it goes with `algorithm = "fixed_window"`
-
-    error: `limit.time_zone` belongs to `fixed_window`, not to `token_bucket`
-     --> weir.toml:7:13
-      |
-    7 | time_zone = "UTC"
-      |             ^^^^^
-      |
-      = help: it goes with `algorithm = "fixed_window"`
-
-    error: `limit.sub_windows` belongs to `sub_window`, not to `token_bucket`
-     --> weir.toml:8:15
-      |
-    8 | sub_windows = 5
-      |               ^
-      |
-      = help: it goes with `algorithm = "sub_window"`
+    5:7 «3» `limit.max` belongs to `concurrency`, not to `token_bucket`
+      = it goes with `algorithm = "concurrency"`
+    6:9 «"first"» `limit.align` belongs to `fixed_window`, not to `token_bucket`
+      = it goes with `algorithm = "fixed_window"`
+    7:13 «"UTC"» `limit.time_zone` belongs to `fixed_window`, not to `token_bucket`
+      = it goes with `algorithm = "fixed_window"`
+    8:15 «5» `limit.sub_windows` belongs to `sub_window`, not to `token_bucket`
+      = it goes with `algorithm = "sub_window"`
     "#);
-    insta::assert_snapshot!(said_of(r#"rate = "5/s"
+    insta::assert_snapshot!(brief_of(r#"rate = "5/s"
 burst = 3
-algorithm = "sliding_log""#), @r#"
-    error: `limit.burst` belongs to `token_bucket` and `leaky_bucket`, not to `sliding_log`
-     --> weir.toml:5:9
-      |
-    5 | burst = 3
-      |         ^
-      |
-      = help: remove it: the burst is the COUNT of `rate`
-    "#);
-    insta::assert_snapshot!(said_of(r#"rate = "5/s"
+algorithm = "sliding_log""#), @r"
+    5:9 «3» `limit.burst` belongs to `token_bucket` and `leaky_bucket`, not to `sliding_log`
+      = remove it: the burst is the COUNT of `rate`
+    ");
+    insta::assert_snapshot!(brief_of(r#"rate = "5/s"
 burst = 3
 settle = { by = "elapsed_ms" }
 algorithm = "concurrency""#), @r#"
-    error: `limit.max` is missing
-     --> weir.toml:1:1
-      |
-    1 | [[limit]]
-      | ^^^^^^^^^
-      |
-      = help: expected whole number from 1, or `auto`. Units in flight at once; with `auto` as many as the service answers without a queue.
-
-    error: `limit.rate`: does not apply to `concurrency`
-     --> weir.toml:4:8
-      |
-    4 | rate = "5/s"
-      |        ^^^^^
-      |
-      = help: use `max`, the number of units that may be in flight
-
-    error: `limit.burst` belongs to `token_bucket` and `leaky_bucket`, not to `concurrency`
-     --> weir.toml:5:9
-      |
-    5 | burst = 3
-      |         ^
-      |
-      = help: remove it: `max` limits the units in flight
-
-    error: `limit.settle`: does not apply to `concurrency`
-     --> weir.toml:6:10
-      |
-    6 | settle = { by = "elapsed_ms" }
-      |          ^^^^^^^^^^^^^^^^^^^^^
-      |
-      = help: a unit in flight comes back as it was taken, when its request ends
+    1:1 «[[limit]]» `limit.max` is missing
+      = expected whole number from 1, or `auto`. Units in flight at once; with `auto` as many as the service answers without a queue.
+    4:8 «"5/s"» `limit.rate`: does not apply to `concurrency`
+      = use `max`, the number of units that may be in flight
+    5:9 «3» `limit.burst` belongs to `token_bucket` and `leaky_bucket`, not to `concurrency`
+      = remove it: `max` limits the units in flight
+    6:10 «{ by = "elapsed_ms" }» `limit.settle`: does not apply to `concurrency`
+      = a unit in flight comes back as it was taken, when its request ends
     "#);
-    insta::assert_snapshot!(said_of(r#"algorithm = "fixed_window"
+    insta::assert_snapshot!(brief_of(r#"algorithm = "fixed_window"
 align = "frist"
 plans = { a = { max = 3 } }"#), @r#"
-    error: `limit.rate` is missing
-     --> weir.toml:1:1
-      |
-    1 | [[limit]]
-      | ^^^^^^^^^
-      |
-      = help: expected rate, or list of 1 to 4 rates. COUNT `/` [N] UNIT, with UNIT `ms`, `s`, `min`, `h`, `day`, `week`, or `month` in calendar windows; of several rates all must admit. `concurrency` has `max` instead.
-
-    error: `limit.align`: `frist` is not one of `calendar`, `first`
-     --> weir.toml:5:9
-      |
-    5 | align = "frist"
-      |         ^^^^^^^
-      |
-      = help: did you mean `first`?
-
-    error: `limit.plans.NAME.rate` is missing
-     --> weir.toml:6:15
-      |
-    6 | plans = { a = { max = 3 } }
-      |               ^^^^^^^^^^^
-      |
-      = help: expected rate, or list of 1 to 4 rates. As `limit.rate`.
-
-    error: `limit.plans.NAME.max` belongs to `concurrency`, not to `fixed_window`
-     --> weir.toml:6:23
-      |
-    6 | plans = { a = { max = 3 } }
-      |                       ^
-      |
-      = help: it goes with `algorithm = "concurrency"`
+    1:1 «[[limit]]» `limit.rate` is missing
+      = expected rate, or list of 1 to 4 rates. COUNT `/` [N] UNIT, with UNIT `ms`, `s`, `min`, `h`, `day`, `week`, or `month` in calendar windows; of several rates all must admit. `concurrency` has `max` instead.
+    5:9 «"frist"» `limit.align`: `frist` is not one of `calendar`, `first`
+      = did you mean `first`?
+    6:15 «{ max = 3 }» `limit.plans.NAME.rate` is missing
+      = expected rate, or list of 1 to 4 rates. As `limit.rate`.
+    6:23 «3» `limit.plans.NAME.max` belongs to `concurrency`, not to `fixed_window`
+      = it goes with `algorithm = "concurrency"`
     "#);
     // What an unknown algorithm needs nobody knows.
-    insta::assert_snapshot!(said_of(r#"algorithm = "concurency"
+    insta::assert_snapshot!(brief_of(r#"algorithm = "concurency"
 max = 0
 cost = "two""#), @r#"
-    error: `limit.algorithm`: `concurency` is not one of `token_bucket`, `leaky_bucket`, `fixed_window`, `sliding_log`, `sliding_window`, `sub_window`, `concurrency`
-     --> weir.toml:4:13
-      |
-    4 | algorithm = "concurency"
-      |             ^^^^^^^^^^^^
-      |
-      = help: did you mean `concurrency`?
-
-    error: `limit.max`: expected whole number from 1, or `auto`
-     --> weir.toml:5:7
-      |
-    5 | max = 0
-      |       ^
-
-    error: `limit.cost`: expected whole number from 1, or table
-     --> weir.toml:6:8
-      |
-    6 | cost = "two"
-      |        ^^^^^ this is a string
+    4:13 «"concurency"» `limit.algorithm`: `concurency` is not one of `token_bucket`, `leaky_bucket`, `fixed_window`, `sliding_log`, `sliding_window`, `sub_window`, `concurrency`
+      = did you mean `concurrency`?
+    5:7 «0» `limit.max`: expected whole number from 1, or `auto`
+    6:8 «"two"» `limit.cost`: expected whole number from 1, or table [this is a string]
     "#);
 }
 
 #[test]
 fn rates_that_cannot_be() {
-    insta::assert_snapshot!(said_of(r#"rate = []"#), @r#"
-    error: `limit.rate`: must not be empty
-     --> weir.toml:4:8
-      |
-    4 | rate = []
-      |        ^^
-    "#);
-    insta::assert_snapshot!(said_of(r#"rate = ["5/s", "5/s", "6/mn", 7]
+    insta::assert_snapshot!(brief_of(r#"rate = []"#), @"4:8 «[]» `limit.rate`: must not be empty");
+    insta::assert_snapshot!(brief_of(r#"rate = ["5/s", "5/s", "6/mn", 7]
 burst = 3"#), @r#"
-    error: `limit.rate`: `5/s` occurs twice
-     --> weir.toml:4:16
-      |
-    4 | rate = ["5/s", "5/s", "6/mn", 7]
-      |         -----  ^^^^^
-      |         |
-      |         first here
-
-    error: `limit.rate`: unknown unit `mn`; units are ms, s, min, h, day, week, month
-     --> weir.toml:4:23
-      |
-    4 | rate = ["5/s", "5/s", "6/mn", 7]
-      |                       ^^^^^^
-      |
-      = help: did you mean `min`?
-
-    error: `limit.rate`: expected rate, or list of 1 to 4 rates
-     --> weir.toml:4:31
-      |
-    4 | rate = ["5/s", "5/s", "6/mn", 7]
-      |                               ^ this is an integer
-      |
-      = help: write `"7/s"`
+    4:16 «"5/s"» `limit.rate`: `5/s` occurs twice [also 4:9 «"5/s"» first here]
+    4:23 «"6/mn"» `limit.rate`: unknown unit `mn`; units are ms, s, min, h, day, week, month
+      = did you mean `min`?
+    4:31 «7» `limit.rate`: expected rate, or list of 1 to 4 rates [this is an integer]
+      = write `"7/s"`
     "#);
-    insta::assert_snapshot!(said_of(r#"rate = ["1/s", "2/min", "3/h", "4/day", "5/week"]
+    insta::assert_snapshot!(brief_of(r#"rate = ["1/s", "2/min", "3/h", "4/day", "5/week"]
 burst = 3"#), @r#"
-    error: `limit.rate`: a limit has at most 4 rates
-     --> weir.toml:4:41
-      |
-    4 | rate = ["1/s", "2/min", "3/h", "4/day", "5/week"]
-      |                                         ^^^^^^^^
-
-    error: `limit.burst`: does not apply to several rates
-     --> weir.toml:5:9
-      |
-    5 | burst = 3
-      |         ^
-      |
-      = help: the burst of each rate is its COUNT; for another burst, write one `[[limit]]` for each rate
+    4:41 «"5/week"» `limit.rate`: a limit has at most 4 rates
+    5:9 «3» `limit.burst`: does not apply to several rates
+      = the burst of each rate is its COUNT; for another burst, write one `[[limit]]` for each rate
     "#);
-    insta::assert_snapshot!(said_of(r#"rate = "1000/month""#), @r#"
-    error: `limit.rate`: a month has no fixed length
-     --> weir.toml:4:8
-      |
-    4 | rate = "1000/month"
-      |        ^^^^^^^^^^^^
-      |
-      = help: only `algorithm = "fixed_window"` with `align = "calendar"` can count months; otherwise write `30day`
+    insta::assert_snapshot!(brief_of(r#"rate = "1000/month""#), @r#"
+    4:8 «"1000/month"» `limit.rate`: a month has no fixed length
+      = only `algorithm = "fixed_window"` with `align = "calendar"` can count months; otherwise write `30day`
     "#);
-    insta::assert_snapshot!(said_of(r#"rate = ["5/36h", "5/13month"]
+    insta::assert_snapshot!(brief_of(r#"rate = ["5/36h", "5/13month"]
 algorithm = "fixed_window"
 time_zone = "Europe/Berln""#), @r#"
-    error: `limit.rate`: a window of the calendar is longer than a day (for units up to the hour) or a year
-     --> weir.toml:4:9
-      |
-    4 | rate = ["5/36h", "5/13month"]
-      |         ^^^^^^^
-      |
-      = help: `align = "first"` accepts any length, but no months
-
-    error: `limit.rate`: a window of the calendar is longer than a day (for units up to the hour) or a year
-     --> weir.toml:4:18
-      |
-    4 | rate = ["5/36h", "5/13month"]
-      |                  ^^^^^^^^^^^
-      |
-      = help: `align = "first"` accepts any length, but no months
-
-    error: `limit.time_zone`: `Europe/Berln` is no time zone of the IANA database
-     --> weir.toml:6:13
-      |
-    6 | time_zone = "Europe/Berln"
-      |             ^^^^^^^^^^^^^^
-      |
-      = help: did you mean `Europe/Berlin`?
+    4:9 «"5/36h"» `limit.rate`: a window of the calendar is longer than a day (for units up to the hour) or a year
+      = `align = "first"` accepts any length, but no months
+    4:18 «"5/13month"» `limit.rate`: a window of the calendar is longer than a day (for units up to the hour) or a year
+      = `align = "first"` accepts any length, but no months
+    6:13 «"Europe/Berln"» `limit.time_zone`: `Europe/Berln` is no time zone of the IANA database
+      = did you mean `Europe/Berlin`?
     "#);
-    insta::assert_snapshot!(said_of(r#"rate = "5/month"
+    insta::assert_snapshot!(brief_of(r#"rate = "5/month"
 algorithm = "fixed_window"
 align = "first"
 time_zone = "Mars""#), @r#"
-    error: `limit.rate`: a month has no fixed length
-     --> weir.toml:4:8
-      |
-    4 | rate = "5/month"
-      |        ^^^^^^^^^
-      |
-      = help: only `algorithm = "fixed_window"` with `align = "calendar"` can count months; otherwise write `30day`
-
-    error: `limit.time_zone`: `Mars` is no time zone of the IANA database
-     --> weir.toml:7:13
-      |
-    7 | time_zone = "Mars"
-      |             ^^^^^^
-      |
-      = help: write it like "Europe/Berlin"
+    4:8 «"5/month"» `limit.rate`: a month has no fixed length
+      = only `algorithm = "fixed_window"` with `align = "calendar"` can count months; otherwise write `30day`
+    7:13 «"Mars"» `limit.time_zone`: `Mars` is no time zone of the IANA database
+      = write it like "Europe/Berlin"
     "#);
-    insta::assert_snapshot!(said_of(r#"rate = ["2000000/day", "5/99999week"]
+    insta::assert_snapshot!(brief_of(r#"rate = ["2000000/day", "5/99999week"]
 algorithm = "sliding_log""#), @r#"
-    error: `limit.rate`: `sliding_log` counts at most 1000000: it remembers each
-     --> weir.toml:4:9
-      |
-    4 | rate = ["2000000/day", "5/99999week"]
-      |         ^^^^^^^^^^^^^
-      |
-      = help: `sliding_window` accepts any number
-
-    error: `limit.rate`: the period `99999week` is too long
-     --> weir.toml:4:24
-      |
-    4 | rate = ["2000000/day", "5/99999week"]
-      |                        ^^^^^^^^^^^^^
+    4:9 «"2000000/day"» `limit.rate`: `sliding_log` counts at most 1000000: it remembers each
+      = `sliding_window` accepts any number
+    4:24 «"5/99999week"» `limit.rate`: the period `99999week` is too long
     "#);
-    insta::assert_snapshot!(said_of(r#"rate = "5/s"
+    insta::assert_snapshot!(brief_of(r#"rate = "5/s"
 algorithm = "sub_window"
-sub_windows = 5000"#), @r#"
-    error: `limit.sub_windows`: expected whole number from 1 to 1024
-     --> weir.toml:6:15
-      |
-    6 | sub_windows = 5000
-      |               ^^^^
-    "#);
+sub_windows = 5000"#), @"6:15 «5000» `limit.sub_windows`: expected whole number from 1 to 1024");
     assert_eq!(WINDOWS_MAX, 4, "the snapshots and docs/guide/limits.md say so");
 }
 
@@ -488,148 +315,54 @@ fn costs_become_what_they_say() {
 
 #[test]
 fn costs_that_cannot_be() {
-    insta::assert_snapshot!(said_of(r#"rate = "5/min"
-cost = "5""#), @r#"
-    error: `limit.cost`: expected whole number from 1, or table
-     --> weir.toml:5:8
-      |
-    5 | cost = "5"
-      |        ^^^ this is a string
-    "#);
-    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+    insta::assert_snapshot!(brief_of(r#"rate = "5/min"
+cost = "5""#), @r#"5:8 «"5"» `limit.cost`: expected whole number from 1, or table [this is a string]"#);
+    insta::assert_snapshot!(brief_of(r#"rate = "5/min"
 cost = { default = 6, paths = [{ path = "/a", units = 7 }, { path = "b", units = 0 }] }"#), @r#"
-    error: `limit.cost.default`: a cost of 6 can never pass: the burst is 5
-     --> weir.toml:5:20
-      |
-    5 | cost = { default = 6, paths = [{ path = "/a", units = 7 }, { path = "b", units = 0 }] }
-      |                    ^
-
-    error: `limit.cost.paths.units`: a cost of 7 can never pass: the burst is 5
-     --> weir.toml:5:55
-      |
-    5 | cost = { default = 6, paths = [{ path = "/a", units = 7 }, { path = "b", units = 0 }] }
-      |                                                       ^
-
-    error: `limit.cost.paths.path`: `b`: a path pattern begins with `/`
-     --> weir.toml:5:69
-      |
-    5 | cost = { default = 6, paths = [{ path = "/a", units = 7 }, { path = "b", units = 0 }] }
-      |                                                                     ^^^
-      |
-      = help: did you mean `/b`?
-
-    error: `limit.cost.paths.units`: expected whole number from 1
-     --> weir.toml:5:82
-      |
-    5 | cost = { default = 6, paths = [{ path = "/a", units = 7 }, { path = "b", units = 0 }] }
-      |                                                                                  ^
+    5:20 «6» `limit.cost.default`: a cost of 6 can never pass: the burst is 5
+    5:55 «7» `limit.cost.paths.units`: a cost of 7 can never pass: the burst is 5
+    5:69 «"b"» `limit.cost.paths.path`: `b`: a path pattern begins with `/`
+      = did you mean `/b`?
+    5:82 «0» `limit.cost.paths.units`: expected whole number from 1
     "#);
-    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+    insta::assert_snapshot!(brief_of(r#"rate = "5/min"
 cost = { paths = [{ units = 1 }, { path = "/a" }, { path = "/a", units = 1, cost = 2 }, { path = "/a", method = "get", units = 2 }, 5] }"#), @r#"
-    error: `limit.cost.paths`: an entry needs `path` or `method`
-     --> weir.toml:5:19
-      |
-    5 | cost = { paths = [{ units = 1 }, { path = "/a" }, { path = "/a", units = 1, cost = 2 }, { path = "/a", method = "get", units = 2 }, 5] }
-      |                   ^^^^^^^^^^^^^
-      |
-      = help: `default` is the cost of all other requests
-
-    error: `limit.cost.paths.units` is missing
-     --> weir.toml:5:34
-      |
-    5 | cost = { paths = [{ units = 1 }, { path = "/a" }, { path = "/a", units = 1, cost = 2 }, { path = "/a", method = "get", units = 2 }, 5] }
-      |                                  ^^^^^^^^^^^^^^^
-      |
-      = help: expected whole number from 1. Units that such a request takes.
-
-    error: unknown key `cost` in `[limit.cost.paths]`
-     --> weir.toml:5:77
-      |
-    5 | cost = { paths = [{ units = 1 }, { path = "/a" }, { path = "/a", units = 1, cost = 2 }, { path = "/a", method = "get", units = 2 }, 5] }
-      |                                                                             ^^^^
-      |
-      = help: did you mean `limit.cost`?
-
-    error: `limit.cost.paths.method`: `get` never matches: methods are in upper case
-     --> weir.toml:5:113
-      |
-    5 | cost = { paths = [{ units = 1 }, { path = "/a" }, { path = "/a", units = 1, cost = 2 }, { path = "/a", method = "get", units = 2 }, 5] }
-      |                                                                                                                 ^^^^^
-      |
-      = help: did you mean `GET`?
-
-    error: `limit.cost.paths`: expected table
-     --> weir.toml:5:133
-      |
-    5 | cost = { paths = [{ units = 1 }, { path = "/a" }, { path = "/a", units = 1, cost = 2 }, { path = "/a", method = "get", units = 2 }, 5] }
-      |                                                                                                                                     ^ this is an integer
+    5:19 «{ units = 1 }» `limit.cost.paths`: an entry needs `path` or `method`
+      = `default` is the cost of all other requests
+    5:34 «{ path = "/a" }» `limit.cost.paths.units` is missing
+      = expected whole number from 1. Units that such a request takes.
+    5:77 «cost» unknown key `cost` in `[limit.cost.paths]`
+      = did you mean `limit.cost`?
+    5:113 «"get"» `limit.cost.paths.method`: `get` never matches: methods are in upper case
+      = did you mean `GET`?
+    5:133 «5» `limit.cost.paths`: expected table [this is an integer]
     "#);
-    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+    insta::assert_snapshot!(brief_of(r#"rate = "5/min"
 cost = { paths = [{ path = ["/a", "/b"], units = 1 }, { path = "/b", method = "GET", units = 2 }], max = 3 }"#), @r#"
-    error: `limit.cost.paths`: this entry is never used
-     --> weir.toml:5:55
-      |
-    5 | cost = { paths = [{ path = ["/a", "/b"], units = 1 }, { path = "/b", method = "GET", units = 2 }], max = 3 }
-      |                   ----------------------------------  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      |                   |
-      |                   this entry matches all of its requests
-
-    error: `limit.cost.max`: belongs to `header`, `query`, `json` and `units`
-     --> weir.toml:5:106
-      |
-    5 | cost = { paths = [{ path = ["/a", "/b"], units = 1 }, { path = "/b", method = "GET", units = 2 }], max = 3 }
-      |                                                                                                          ^
+    5:55 «{ path = "/b", method = "GET", units = 2 }» `limit.cost.paths`: this entry is never used [also 5:19 «{ path = ["/a", "/b"], units = 1 }» this entry matches all of its requests]
+    5:106 «3» `limit.cost.max`: belongs to `header`, `query`, `json` and `units`
     "#);
-    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+    insta::assert_snapshot!(brief_of(r#"rate = "5/min"
 cost = { header = "x y", max = 6 }"#), @r#"
-    error: `limit.cost.header`: `x y` is not a header name
-     --> weir.toml:5:19
-      |
-    5 | cost = { header = "x y", max = 6 }
-      |                   ^^^^^
-
-    error: `limit.cost.max`: a cost of 6 can never pass: the burst is 5
-     --> weir.toml:5:32
-      |
-    5 | cost = { header = "x y", max = 6 }
-      |                                ^
+    5:19 «"x y"» `limit.cost.header`: `x y` is not a header name
+    5:32 «6» `limit.cost.max`: a cost of 6 can never pass: the burst is 5
     "#);
-    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+    insta::assert_snapshot!(brief_of(r#"rate = "5/min"
 cost = { header = "x-weight", query = "n" }"#), @r#"
-    error: `limit.cost` has both `header` and `query`
-     --> weir.toml:5:39
-      |
-    5 | cost = { header = "x-weight", query = "n" }
-      |                                       ^^^
-      |
-      = help: choose one of `paths`, `header`, `query`, `json` and `units`
+    5:39 «"n"» `limit.cost` has both `header` and `query`
+      = choose one of `paths`, `header`, `query`, `json` and `units`
     "#);
-    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+    insta::assert_snapshot!(brief_of(r#"rate = "5/min"
 cost = { query = "" }"#), @r#"
-    error: `limit.cost.max` is missing
-     --> weir.toml:5:8
-      |
-    5 | cost = { query = "" }
-      |        ^^^^^^^^^^^^^^
-      |
-      = help: expected whole number from 1. Most units that one request can name.
-
-    error: `limit.cost.query`: must not be empty
-     --> weir.toml:5:18
-      |
-    5 | cost = { query = "" }
-      |                  ^^
+    5:8 «{ query = "" }» `limit.cost.max` is missing
+      = expected whole number from 1. Most units that one request can name.
+    5:18 «""» `limit.cost.query`: must not be empty
     "#);
-    insta::assert_snapshot!(said_of(r#"rate = "5/min"
-cost = { default = 2 }"#), @r#"
-    error: `limit.cost` has none of `paths`, `header`, `query`, `json` and `units`
-     --> weir.toml:5:8
-      |
-    5 | cost = { default = 2 }
-      |        ^^^^^^^^^^^^^^^
-      |
-      = help: write a constant cost as `cost = 5`
-    "#);
+    insta::assert_snapshot!(brief_of(r#"rate = "5/min"
+cost = { default = 2 }"#), @r"
+    5:8 «{ default = 2 }» `limit.cost` has none of `paths`, `header`, `query`, `json` and `units`
+      = write a constant cost as `cost = 5`
+    ");
     for (text, expected) in [
         ("cost = { json = 'n', max = 5 }", "`limit.cost.json`: expected a JSON pointer, such as `/usage/total_tokens`"),
         ("cost = { json = '/n' }", "`limit.cost.max` is missing"),
@@ -659,67 +392,29 @@ cost = { default = 2 }"#), @r#"
         ),
         ("cost = 5\nread_body = '1KiB'", "`limit.read_body`: has an effect only if the limit reads bodies"),
     ] {
-        let said = said_of(&format!("rate = '5/min'\n{text}"));
+        let said = said(&text_of(&format!("rate = '5/min'\n{text}")));
         assert!(said.contains(&format!("error: {expected}")), "{text}: {said}");
     }
-    insta::assert_snapshot!(said_of(r#"rate = "5/min"
-cost = { paths = [] }"#), @r#"
-    error: `limit.cost.paths`: must not be empty
-     --> weir.toml:5:18
-      |
-    5 | cost = { paths = [] }
-      |                  ^^
-    "#);
-    insta::assert_snapshot!(said_of(r#"rate = ["50/min", "7/h"]
+    insta::assert_snapshot!(brief_of(r#"rate = "5/min"
+cost = { paths = [] }"#), @"5:18 «[]» `limit.cost.paths`: must not be empty");
+    insta::assert_snapshot!(brief_of(r#"rate = ["50/min", "7/h"]
 cost = 8
 plans = { free = "6/min", staff = "unlimited" }
 overrides = { "192.0.2.7" = { rate = "9/min", burst = 2 } }"#), @r#"
-    error: `limit.cost`: a cost of 8 can never pass: the smallest count is 7
-     --> weir.toml:5:8
-      |
-    5 | cost = 8
-      |        ^
-
-    error: `limit.cost`: a cost of 8 can never pass: the burst of plan `free` is 6
-     --> weir.toml:5:8
-      |
-    5 | cost = 8
-      |        ^
-
-    error: `limit.cost`: a cost of 8 can never pass: the burst of an override is 2
-     --> weir.toml:5:8
-      |
-    5 | cost = 8
-      |        ^
-    6 | plans = { free = "6/min", staff = "unlimited" }
-    7 | overrides = { "192.0.2.7" = { rate = "9/min", burst = 2 } }
-      |               ----------- this override
+    5:8 «8» `limit.cost`: a cost of 8 can never pass: the smallest count is 7
+    5:8 «8» `limit.cost`: a cost of 8 can never pass: the burst of plan `free` is 6
+    5:8 «8» `limit.cost`: a cost of 8 can never pass: the burst of an override is 2 [also 7:15 «"192.0.2.7"» this override]
     "#);
-    insta::assert_snapshot!(said_of(r#"algorithm = "concurrency"
+    insta::assert_snapshot!(brief_of(r#"algorithm = "concurrency"
 max = 2
 cost = { header = "x-weight", max = 3 }
-plans = { free = { max = 1 } }"#), @r#"
-    error: `limit.cost.max`: a cost of 3 can never pass: the `max` is 2
-     --> weir.toml:6:37
-      |
-    6 | cost = { header = "x-weight", max = 3 }
-      |                                     ^
-
-    error: `limit.cost.max`: a cost of 3 can never pass: the `max` of plan `free` is 1
-     --> weir.toml:6:37
-      |
-    6 | cost = { header = "x-weight", max = 3 }
-      |                                     ^
-    "#);
-    insta::assert_snapshot!(said_of(r#"algorithm = "fixed_window"
+plans = { free = { max = 1 } }"#), @r"
+    6:37 «3» `limit.cost.max`: a cost of 3 can never pass: the `max` is 2
+    6:37 «3» `limit.cost.max`: a cost of 3 can never pass: the `max` of plan `free` is 1
+    ");
+    insta::assert_snapshot!(brief_of(r#"algorithm = "fixed_window"
 rate = "2/day"
-cost = 3"#), @r#"
-    error: `limit.cost`: a cost of 3 can never pass: the count is 2
-     --> weir.toml:6:8
-      |
-    6 | cost = 3
-      |        ^
-    "#);
+cost = 3"#), @"6:8 «3» `limit.cost`: a cost of 3 can never pass: the count is 2");
 }
 
 #[test]
@@ -787,191 +482,70 @@ fn where_one_rule_has_several_windows_all_are_of_that_kind() {
 
 #[test]
 fn plans_and_overrides_that_cannot_be() {
-    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+    insta::assert_snapshot!(brief_of(r#"rate = "5/min"
 plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }"#), @r#"
-    error: `limit.plans.NAME`: `unlimitd` is not a rate
-     --> weir.toml:5:15
-      |
-    5 | plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }
-      |               ^^^^^^^^^^
-      |
-      = help: did you mean `unlimited`?
-
-    error: `limit.plans.NAME`: `unlimited` cannot be in a list
-     --> weir.toml:5:41
-      |
-    5 | plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }
-      |                                         ^^^^^^^^^^^
-
-    error: `limit.plans.NAME`: expected rate, list of rates, factor, table, or `unlimited`
-     --> weir.toml:5:59
-      |
-    5 | plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }
-      |                                                           ^ this is an integer
-      |
-      = help: write `"5/s"`
-
-    error: `limit.plans.NAME.rate` is missing
-     --> weir.toml:5:66
-      |
-    5 | plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }
-      |                                                                  ^^
-      |
-      = help: expected rate, or list of 1 to 4 rates. As `limit.rate`.
-
-    error: `limit.plans.NAME.rate` is missing
-     --> weir.toml:5:74
-      |
-    5 | plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }
-      |                                                                          ^^^^^^^^^^^^^^^^^^^^^^^^^^
-      |
-      = help: expected rate, or list of 1 to 4 rates. As `limit.rate`.
-
-    error: unknown key `rte` in `[limit.plans.NAME]`
-     --> weir.toml:5:87
-      |
-    5 | plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }
-      |                                                                                       ^^^
-      |
-      = help: did you mean `rate`?
-
-    error: `limit.plans.NAME`: must not be empty
-     --> weir.toml:5:106
-      |
-    5 | plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }
-      |                                                                                                          ^^
-
-    error: `limit.plans.NAME`: is faster than 10000000 a second
-     --> weir.toml:5:114
-      |
-    5 | plans = { a = "unlimitd", b = ["5/min", "unlimited"], c = 5, d = {}, e = { burst = 5, rte = "5/s" }, f = [], g = "9999999999/s" }
-      |                                                                                                                  ^^^^^^^^^^^^^^
+    5:15 «"unlimitd"» `limit.plans.NAME`: `unlimitd` is not a rate
+      = did you mean `unlimited`?
+    5:41 «"unlimited"» `limit.plans.NAME`: `unlimited` cannot be in a list
+    5:59 «5» `limit.plans.NAME`: expected rate, list of rates, factor, table, or `unlimited` [this is an integer]
+      = write `"5/s"`
+    5:66 «{}» `limit.plans.NAME.rate` is missing
+      = expected rate, or list of 1 to 4 rates. As `limit.rate`.
+    5:74 «{ burst = 5, rte = "5/s" }» `limit.plans.NAME.rate` is missing
+      = expected rate, or list of 1 to 4 rates. As `limit.rate`.
+    5:87 «rte» unknown key `rte` in `[limit.plans.NAME]`
+      = did you mean `rate`?
+    5:106 «[]» `limit.plans.NAME`: must not be empty
+    5:114 «"9999999999/s"» `limit.plans.NAME`: is faster than 10000000 a second
     "#);
-    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+    insta::assert_snapshot!(brief_of(r#"rate = "5/min"
 plans = "unlimited"
 overrides = ["192.0.2.7"]"#), @r#"
-    error: `limit.plans`: expected table
-     --> weir.toml:5:9
-      |
-    5 | plans = "unlimited"
-      |         ^^^^^^^^^^^ this is a string
-
-    error: `limit.overrides`: expected table
-     --> weir.toml:6:13
-      |
-    6 | overrides = ["192.0.2.7"]
-      |             ^^^^^^^^^^^^^ this is a list
+    5:9 «"unlimited"» `limit.plans`: expected table [this is a string]
+    6:13 «["192.0.2.7"]» `limit.overrides`: expected table [this is a list]
     "#);
-    insta::assert_snapshot!(said_of(r#"algorithm = "concurrency"
+    insta::assert_snapshot!(brief_of(r#"algorithm = "concurrency"
 max = 5
 plans = { a = "5/s", b = { rate = "5/s" }, c = { max = 0 }, d = 7 }"#), @r#"
-    error: `limit.plans.NAME`: `concurrency` has no rate
-     --> weir.toml:6:15
-      |
-    6 | plans = { a = "5/s", b = { rate = "5/s" }, c = { max = 0 }, d = 7 }
-      |               ^^^^^
-      |
-      = help: write it like `{ max = 100 }`
-
-    error: `limit.plans.NAME.max` is missing
-     --> weir.toml:6:26
-      |
-    6 | plans = { a = "5/s", b = { rate = "5/s" }, c = { max = 0 }, d = 7 }
-      |                          ^^^^^^^^^^^^^^^^
-      |
-      = help: expected whole number from 1. As `limit.max`.
-
-    error: `limit.plans.NAME.rate`: does not apply to `concurrency`
-     --> weir.toml:6:35
-      |
-    6 | plans = { a = "5/s", b = { rate = "5/s" }, c = { max = 0 }, d = 7 }
-      |                                   ^^^^^
-      |
-      = help: use `max`, the number of units that may be in flight
-
-    error: `limit.plans.NAME.max`: expected whole number from 1
-     --> weir.toml:6:56
-      |
-    6 | plans = { a = "5/s", b = { rate = "5/s" }, c = { max = 0 }, d = 7 }
-      |                                                        ^
-
-    error: `limit.plans.NAME`: expected rate, list of rates, factor, table, or `unlimited`
-     --> weir.toml:6:65
-      |
-    6 | plans = { a = "5/s", b = { rate = "5/s" }, c = { max = 0 }, d = 7 }
-      |                                                                 ^ this is an integer
-      |
-      = help: write `"7/s"`
+    6:15 «"5/s"» `limit.plans.NAME`: `concurrency` has no rate
+      = write it like `{ max = 100 }`
+    6:26 «{ rate = "5/s" }» `limit.plans.NAME.max` is missing
+      = expected whole number from 1. As `limit.max`.
+    6:35 «"5/s"» `limit.plans.NAME.rate`: does not apply to `concurrency`
+      = use `max`, the number of units that may be in flight
+    6:56 «0» `limit.plans.NAME.max`: expected whole number from 1
+    6:65 «7» `limit.plans.NAME`: expected rate, list of rates, factor, table, or `unlimited` [this is an integer]
+      = write `"7/s"`
     "#);
-    insta::assert_snapshot!(said_of(r#"algorithm = "sliding_window"
+    insta::assert_snapshot!(brief_of(r#"algorithm = "sliding_window"
 rate = "5/s"
-plans = { a = { rate = "5/s", burst = 9 } }"#), @r#"
-    error: `limit.plans.NAME.burst` belongs to `token_bucket` and `leaky_bucket`, not to `sliding_window`
-     --> weir.toml:6:39
-      |
-    6 | plans = { a = { rate = "5/s", burst = 9 } }
-      |                                       ^
-      |
-      = help: remove it: the burst is the COUNT of `rate`
-    "#);
-    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+plans = { a = { rate = "5/s", burst = 9 } }"#), @r"
+    6:39 «9» `limit.plans.NAME.burst` belongs to `token_bucket` and `leaky_bucket`, not to `sliding_window`
+      = remove it: the burst is the COUNT of `rate`
+    ");
+    insta::assert_snapshot!(brief_of(r#"rate = "5/min"
 overrides = { "192.0.2.300" = "5/s", "192.0.2.0/24" = "5/s", "192.0.2.7|GET" = "5/s" }"#), @r#"
-    error: `limit.overrides.NAME`: `192.0.2.300` is not an address
-     --> weir.toml:5:15
-      |
-    5 | overrides = { "192.0.2.300" = "5/s", "192.0.2.0/24" = "5/s", "192.0.2.7|GET" = "5/s" }
-      |               ^^^^^^^^^^^^^
-      |
-      = help: an override applies to one address, as in "192.0.2.7"
-
-    error: `limit.overrides.NAME`: `192.0.2.0/24` is not a network that this key counts as one
-     --> weir.toml:5:38
-      |
-    5 | overrides = { "192.0.2.300" = "5/s", "192.0.2.0/24" = "5/s", "192.0.2.7|GET" = "5/s" }
-      |                                      ^^^^^^^^^^^^^^
-      |
-      = help: this part of the key counts this address as `192.0.2.0`
-
-    error: `limit.overrides.NAME`: `192.0.2.7|GET` is not an address
-     --> weir.toml:5:62
-      |
-    5 | overrides = { "192.0.2.300" = "5/s", "192.0.2.0/24" = "5/s", "192.0.2.7|GET" = "5/s" }
-      |                                                              ^^^^^^^^^^^^^^^
-      |
-      = help: an override applies to one address, as in "192.0.2.7"
+    5:15 «"192.0.2.300"» `limit.overrides.NAME`: `192.0.2.300` is not an address
+      = an override applies to one address, as in "192.0.2.7"
+    5:38 «"192.0.2.0/24"» `limit.overrides.NAME`: `192.0.2.0/24` is not a network that this key counts as one
+      = this part of the key counts this address as `192.0.2.0`
+    5:62 «"192.0.2.7|GET"» `limit.overrides.NAME`: `192.0.2.7|GET` is not an address
+      = an override applies to one address, as in "192.0.2.7"
     "#);
-    insta::assert_snapshot!(said_of(r#"rate = "5/min"
+    insta::assert_snapshot!(brief_of(r#"rate = "5/min"
 overrides = { "::1" = "5/s", "0:0::2" = "5/s", "192.0.2.7" = "5/s", "::ffff:192.0.2.7" = "6/s" }"#), @r#"
-    error: `limit.overrides.NAME`: this key occurs twice
-     --> weir.toml:5:30
-      |
-    5 | overrides = { "::1" = "5/s", "0:0::2" = "5/s", "192.0.2.7" = "5/s", "::ffff:192.0.2.7" = "6/s" }
-      |               -----          ^^^^^^^^
-      |               |
-      |               first here
-
-    error: `limit.overrides.NAME`: this key occurs twice
-     --> weir.toml:5:69
-      |
-    5 | overrides = { "::1" = "5/s", "0:0::2" = "5/s", "192.0.2.7" = "5/s", "::ffff:192.0.2.7" = "6/s" }
-      |                                                -----------          ^^^^^^^^^^^^^^^^^^
-      |                                                |
-      |                                                first here
+    5:30 «"0:0::2"» `limit.overrides.NAME`: this key occurs twice [also 5:15 «"::1"» first here]
+    5:69 «"::ffff:192.0.2.7"» `limit.overrides.NAME`: this key occurs twice [also 5:48 «"192.0.2.7"» first here]
     "#);
-    insta::assert_snapshot!(said(r#"[[limit]]
+    insta::assert_snapshot!(brief(r#"[[limit]]
 name = "a"
 key = []
 rate = "5/min"
-overrides = { x = "5/s" }"#), @r#"
-    error: `limit.overrides.NAME`: with `key = []` all requests share one key, so there is no key to override
-     --> weir.toml:5:15
-      |
-    5 | overrides = { x = "5/s" }
-      |               ^
-      |
-      = help: write the numbers in the limit itself
-    "#);
-    insta::assert_snapshot!(said(r#"[[limit]]
+overrides = { x = "5/s" }"#), @r"
+    5:15 «x» `limit.overrides.NAME`: with `key = []` all requests share one key, so there is no key to override
+      = write the numbers in the limit itself
+    ");
+    insta::assert_snapshot!(brief(r#"[[limit]]
 name = "a"
 key = ["path", "route", "host", "method"]
 match = { path = "/shops/{id}" }
@@ -986,80 +560,29 @@ rate = "5/min"
 "/shops/7|/shops/{id}|*.test|GET" = "6/min"
 "/shops/7|/shops/{id}|shop.test:80|GET" = "6/min"
 "/shops/7|/shops/{id}|shop.test|get" = "6/min""#), @r#"
-    error: `limit.overrides.NAME`: this has 2 parts, and the key of this limit has 4
-     --> weir.toml:8:1
-      |
-    8 | "/shops/7|/shops/{id}" = "6/min"
-      | ^^^^^^^^^^^^^^^^^^^^^^
-      |
-      = help: the parts are joined by `|`, in the order of `key`
-
-    error: `limit.overrides.NAME`: no path is `/shops//7`: Weir normalises paths before limits count them
-     --> weir.toml:9:1
-      |
-    9 | "/shops//7|/shops/{id}|shop.test|GET" = "6/min"
-      | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      |
-      = help: did you mean `/shops/7`?
-
-    error: `limit.overrides.NAME`: no path can be `shops`
-      --> weir.toml:10:1
-       |
-    10 | "shops|/shops/{id}|shop.test|GET" = "6/min"
-       | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-
-    error: `limit.overrides.NAME`: `/shop/{id}` is not one of `match.path`
-      --> weir.toml:11:1
-       |
-    11 | "/shops/7|/shop/{id}|shop.test|GET" = "6/min"
-       | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-       |
-       = help: did you mean `/shops/{id}`?
-
-    error: `limit.overrides.NAME`: a host is written in lower case, not `Shop.test`
-      --> weir.toml:12:1
-       |
-    12 | "/shops/7|/shops/{id}|Shop.test|GET" = "6/min"
-       | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-       |
-       = help: did you mean `shop.test`?
-
-    error: `limit.overrides.NAME`: an override applies to one host
-      --> weir.toml:13:1
-       |
-    13 | "/shops/7|/shops/{id}|*.test|GET" = "6/min"
-       | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-
-    error: `limit.overrides.NAME`: `shop.test:80` is not a host
-      --> weir.toml:14:1
-       |
-    14 | "/shops/7|/shops/{id}|shop.test:80|GET" = "6/min"
-       | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-       |
-       = help: write a host in ASCII, without a port; `*.` at its start matches every subdomain
-
-    error: `limit.overrides.NAME`: `get` never matches: methods are in upper case
-      --> weir.toml:15:1
-       |
-    15 | "/shops/7|/shops/{id}|shop.test|get" = "6/min"
-       | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-       |
-       = help: did you mean `GET`?
+    8:1 «"/shops/7|/shops/{id}"» `limit.overrides.NAME`: this has 2 parts, and the key of this limit has 4
+      = the parts are joined by `|`, in the order of `key`
+    9:1 «"/shops//7|/shops/{id}|shop.test|GET"» `limit.overrides.NAME`: no path is `/shops//7`: Weir normalises paths before limits count them
+      = did you mean `/shops/7`?
+    10:1 «"shops|/shops/{id}|shop.test|GET"» `limit.overrides.NAME`: no path can be `shops`
+    11:1 «"/shops/7|/shop/{id}|shop.test|GET"» `limit.overrides.NAME`: `/shop/{id}` is not one of `match.path`
+      = did you mean `/shops/{id}`?
+    12:1 «"/shops/7|/shops/{id}|Shop.test|GET"» `limit.overrides.NAME`: a host is written in lower case, not `Shop.test`
+      = did you mean `shop.test`?
+    13:1 «"/shops/7|/shops/{id}|*.test|GET"» `limit.overrides.NAME`: an override applies to one host
+    14:1 «"/shops/7|/shops/{id}|shop.test:80|GET"» `limit.overrides.NAME`: `shop.test:80` is not a host
+      = write a host in ASCII, without a port; `*.` at its start matches every subdomain
+    15:1 «"/shops/7|/shops/{id}|shop.test|get"» `limit.overrides.NAME`: `get` never matches: methods are in upper case
+      = did you mean `GET`?
     "#);
 }
 
 #[test]
 fn plans_that_nobody_can_have() {
-    let said_of = |more: &str| {
-        said(&format!("[[limit]]\nname = \"a\"\nkey = []\nrate = \"1/s\"\nplans = {{ b = \"2/s\" }}\n{more}"))
+    let brief_of = |more: &str| {
+        brief(&format!("[[limit]]\nname = \"a\"\nkey = []\nrate = \"1/s\"\nplans = {{ b = \"2/s\" }}\n{more}"))
     };
-    insta::assert_snapshot!(said_of("stage = \"arrival\"\n[plans]\nfrom = \"header:x-plan\""), @r#"
-    error: `limit.plans`: the plan of a request is unknown at stage `arrival`
-     --> weir.toml:5:9
-      |
-    5 | plans = { b = "2/s" }
-      |         ^^^^^^^^^^^^^
-    "#);
+    insta::assert_snapshot!(brief_of("stage = \"arrival\"\n[plans]\nfrom = \"header:x-plan\""), @r#"5:9 «{ b = "2/s" }» `limit.plans`: the plan of a request is unknown at stage `arrival`"#);
 }
 
 #[test]

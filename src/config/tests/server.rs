@@ -5,43 +5,17 @@ use crate::engine::policy::RefusalLogRules;
 
 #[test]
 fn places_that_are_none() {
-    insta::assert_snapshot!(said(r#"[server]
+    insta::assert_snapshot!(brief(r#"[server]
 listen = ["unix:", "unix:weir.sock", "unix:weir.sock"]
 unix_mode = "rw-rw----"
 [admin]
 listen = "unix:weir.sock""#), @r#"
-    error: `server.listen`: `unix:` names no file
-     --> weir.toml:2:11
-      |
-    2 | listen = ["unix:", "unix:weir.sock", "unix:weir.sock"]
-      |           ^^^^^^^
-      |
-      = help: write it like "unix:/run/weir.sock"
-
-    error: `server.listen`: `unix:weir.sock` occurs twice
-     --> weir.toml:2:38
-      |
-    2 | listen = ["unix:", "unix:weir.sock", "unix:weir.sock"]
-      |                    ----------------  ^^^^^^^^^^^^^^^^
-      |                    |
-      |                    first here
-
-    error: `server.unix_mode`: `rw-rw----` is not a file mode
-     --> weir.toml:3:13
-      |
-    3 | unix_mode = "rw-rw----"
-      |             ^^^^^^^^^^^
-      |
-      = help: write it like "0660"
-
-    error: `admin.listen` and `server.listen` are the same address
-     --> weir.toml:5:10
-      |
-    2 | listen = ["unix:", "unix:weir.sock", "unix:weir.sock"]
-      |                    ---------------- here
-    ...
-    5 | listen = "unix:weir.sock"
-      |          ^^^^^^^^^^^^^^^^
+    2:11 «"unix:"» `server.listen`: `unix:` names no file
+      = write it like "unix:/run/weir.sock"
+    2:38 «"unix:weir.sock"» `server.listen`: `unix:weir.sock` occurs twice [also 2:20 «"unix:weir.sock"» first here]
+    3:13 «"rw-rw----"» `server.unix_mode`: `rw-rw----` is not a file mode
+      = write it like "0660"
+    5:10 «"unix:weir.sock"» `admin.listen` and `server.listen` are the same address [also 2:20 «"unix:weir.sock"» here]
     "#);
 }
 
@@ -53,14 +27,9 @@ fn preflights_are_never_free_without_bound() {
     };
     assert_eq!(of("'10/s'"), Some(bucket(10, 1_000_000_000, 10)));
     assert_eq!(of("false"), None);
-    insta::assert_snapshot!(said("[headers]\nfree_preflights = true"), @r#"
-    error: `headers.free_preflights`: a client could cause any number of these responses
-     --> weir.toml:2:19
-      |
-    2 | free_preflights = true
-      |                   ^^^^
-      |
-      = help: write a rate for each client address, such as "50/s", or `false`
+    insta::assert_snapshot!(brief("[headers]\nfree_preflights = true"), @r#"
+    2:19 «true» `headers.free_preflights`: a client could cause any number of these responses
+      = write a rate for each client address, such as "50/s", or `false`
     "#);
     for (value, why) in [("5", "expected rate, or `false`"), ("'5'", "is not a rate"), ("'5/month'", "no fixed length")]
     {
@@ -71,36 +40,15 @@ fn preflights_are_never_free_without_bound() {
 
 #[test]
 fn whose_word_is_taken_for_addresses() {
-    insta::assert_snapshot!(said("[server]\naddress_header = \"forwarded\""), @r#"
-    error: `server.address_header`: has no effect without `server.trusted_proxies`
-     --> weir.toml:2:18
-      |
-    2 | address_header = "forwarded"
-      |                  ^^^^^^^^^^^
+    insta::assert_snapshot!(brief("[server]\naddress_header = \"forwarded\""), @r#"2:18 «"forwarded"» `server.address_header`: has no effect without `server.trusted_proxies`"#);
+    insta::assert_snapshot!(brief("[server]\ntrusted_proxies = [\"10.0.0.0/8\"]\naddress_header = [\"x-forwarded-for\", \"forwarded\"]"), @r#"
+    3:18 «["x-forwarded-for", "forwarded"]» `server.address_header`: Weir can trust only one header
+      = a proxy changes one of these headers, and forwards the other as the client sent it
     "#);
-    insta::assert_snapshot!(said("[server]\ntrusted_proxies = [\"10.0.0.0/8\"]\naddress_header = [\"x-forwarded-for\", \"forwarded\"]"), @r#"
-    error: `server.address_header`: Weir can trust only one header
-     --> weir.toml:3:18
-      |
-    3 | address_header = ["x-forwarded-for", "forwarded"]
-      |                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      |
-      = help: a proxy changes one of these headers, and forwards the other as the client sent it
-    "#);
-    insta::assert_snapshot!(said("[identity.a]\nheader = \"x-a\"\nseveral = \"frist\"\n[identity.b]\nseveral = \"first\"\n[identity.b.jwt]\nclaim = \"sub\"\nalgorithms = [\"HS256\"]\nkeys = [{ secret = { env = \"WEIR_JWT_SECRET\" } }]"), @r#"
-    error: `identity.NAME.several`: `frist` is not one of `reject`, `first`, `last`, `join`
-     --> weir.toml:3:11
-      |
-    3 | several = "frist"
-      |           ^^^^^^^
-      |
-      = help: did you mean `first`?
-
-    error: `identity.NAME.several`: only a `header` without `jwt` may occur several times
-     --> weir.toml:5:11
-      |
-    5 | several = "first"
-      |           ^^^^^^^
+    insta::assert_snapshot!(brief("[identity.a]\nheader = \"x-a\"\nseveral = \"frist\"\n[identity.b]\nseveral = \"first\"\n[identity.b.jwt]\nclaim = \"sub\"\nalgorithms = [\"HS256\"]\nkeys = [{ secret = { env = \"WEIR_JWT_SECRET\" } }]"), @r#"
+    3:11 «"frist"» `identity.NAME.several`: `frist` is not one of `reject`, `first`, `last`, `join`
+      = did you mean `first`?
+    5:11 «"first"» `identity.NAME.several`: only a `header` without `jwt` may occur several times
     "#);
     let server = "[server]\ntrusted_proxies = [\"10.0.0.0/8\"]\naddress_header = \"forwarded\"";
     let config = compile(&format!("{server}\n{UPSTREAM}")).unwrap();
@@ -109,135 +57,59 @@ fn whose_word_is_taken_for_addresses() {
 
 #[test]
 fn peers_with_a_proxy_header() {
-    insta::assert_snapshot!(said(r#"[server]
+    insta::assert_snapshot!(brief(r#"[server]
 proxy_protocol = { form = ["10.0.0.0/8"] }"#), @r#"
-    error: `server.proxy_protocol.from` is missing
-     --> weir.toml:2:18
-      |
-    2 | proxy_protocol = { form = ["10.0.0.0/8"] }
-      |                  ^^^^^^^^^^^^^^^^^^^^^^^^^
-      |
-      = help: expected non-empty list of strings (address or network). Peers that begin each connection with a PROXY header, version 1 or 2, which has the address of the client.
-
-    error: unknown key `form` in `[server.proxy_protocol]`
-     --> weir.toml:2:20
-      |
-    2 | proxy_protocol = { form = ["10.0.0.0/8"] }
-      |                    ^^^^
-      |
-      = help: did you mean `from`?
+    2:18 «{ form = ["10.0.0.0/8"] }» `server.proxy_protocol.from` is missing
+      = expected non-empty list of strings (address or network). Peers that begin each connection with a PROXY header, version 1 or 2, which has the address of the client.
+    2:20 «form» unknown key `form` in `[server.proxy_protocol]`
+      = did you mean `from`?
     "#);
-    insta::assert_snapshot!(said(r#"[server]
-proxy_protocol = { from = [] }"#), @r#"
-    error: `server.proxy_protocol.from`: must not be empty
-     --> weir.toml:2:27
-      |
-    2 | proxy_protocol = { from = [] }
-      |                           ^^
-    "#);
-    insta::assert_snapshot!(said(r#"[server]
-proxy_protocol = true"#), @r#"
-    error: `server.proxy_protocol`: expected table
-     --> weir.toml:2:18
-      |
-    2 | proxy_protocol = true
-      |                  ^^^^ this is a boolean
-    "#);
-    insta::assert_snapshot!(said(r#"[server]
+    insta::assert_snapshot!(brief(r#"[server]
+proxy_protocol = { from = [] }"#), @"2:27 «[]» `server.proxy_protocol.from`: must not be empty");
+    insta::assert_snapshot!(brief(r#"[server]
+proxy_protocol = true"#), @"2:18 «true» `server.proxy_protocol`: expected table [this is a boolean]");
+    insta::assert_snapshot!(brief(r#"[server]
 proxy_protocol = { from = ["10.0.0.1/8", "all"] }"#), @r#"
-    error: `server.proxy_protocol.from`: `10.0.0.1/8` has bits set beyond its prefix
-     --> weir.toml:2:28
-      |
-    2 | proxy_protocol = { from = ["10.0.0.1/8", "all"] }
-      |                            ^^^^^^^^^^^^
-      |
-      = help: did you mean `10.0.0.0/8`?
-
-    error: `server.proxy_protocol.from`: `all` is neither an address nor a network
-     --> weir.toml:2:42
-      |
-    2 | proxy_protocol = { from = ["10.0.0.1/8", "all"] }
-      |                                          ^^^^^
-      |
-      = help: write it like "192.0.2.7" or "10.0.0.0/8"
+    2:28 «"10.0.0.1/8"» `server.proxy_protocol.from`: `10.0.0.1/8` has bits set beyond its prefix
+      = did you mean `10.0.0.0/8`?
+    2:42 «"all"» `server.proxy_protocol.from`: `all` is neither an address nor a network
+      = write it like "192.0.2.7" or "10.0.0.0/8"
     "#);
 }
 
 #[test]
 fn protocols_that_would_pass_the_limits() {
-    insta::assert_snapshot!(said(r#"[upstream]
+    insta::assert_snapshot!(brief(r#"[upstream]
 url = "http://127.0.0.1:9000"
 upgrade = ["websocket", "h2c", "WebSocket", "a b"]"#), @r#"
-    error: `upstream.upgrade`: `h2c` would let requests bypass all limits
-     --> weir.toml:3:25
-      |
-    3 | upgrade = ["websocket", "h2c", "WebSocket", "a b"]
-      |                         ^^^^^
-
-    error: `upstream.upgrade`: `WebSocket` occurs twice
-     --> weir.toml:3:32
-      |
-    3 | upgrade = ["websocket", "h2c", "WebSocket", "a b"]
-      |            -----------         ^^^^^^^^^^^
-      |            |
-      |            first here
-
-    error: `upstream.upgrade`: `a b` is not a protocol name
-     --> weir.toml:3:45
-      |
-    3 | upgrade = ["websocket", "h2c", "WebSocket", "a b"]
-      |                                             ^^^^^
+    3:25 «"h2c"» `upstream.upgrade`: `h2c` would let requests bypass all limits
+    3:32 «"WebSocket"» `upstream.upgrade`: `WebSocket` occurs twice [also 3:12 «"websocket"» first here]
+    3:45 «"a b"» `upstream.upgrade`: `a b` is not a protocol name
     "#);
 }
 
 #[test]
 fn upstreams() {
-    insta::assert_snapshot!(said(r#"[server]"#), @r#"
-    error: `upstream.url` is missing
-     --> weir.toml:1:1
-      |
-    1 | [server]
-      | ^
-      |
-      = help: expected string (`http://host[:port]`, `https://host[:port]` or `unix:/path`). The address of the service, if there is one service at one address.
-    "#);
-    insta::assert_snapshot!(said(r#"[upstream]
-host = "preserve""#), @r#"
-    error: `upstream.url` is missing
-     --> weir.toml:1:1
-      |
-    1 | [upstream]
-      | ^^^^^^^^^^
-      |
-      = help: expected string (`http://host[:port]`, `https://host[:port]` or `unix:/path`). The address of the service, if there is one service at one address.
-    "#);
-    insta::assert_snapshot!(said(r#"[upstream]
-url = "ftp://h""#), @r#"
-    error: `upstream.url`: must begin with `http://`, `https://` or `unix:`
-     --> weir.toml:2:7
-      |
-    2 | url = "ftp://h"
-      |       ^^^^^^^^^
-    "#);
-    insta::assert_snapshot!(said(r#"[upstream]
+    insta::assert_snapshot!(brief(r#"[server]"#), @r"
+    1:1 «» `upstream.url` is missing
+      = expected string (`http://host[:port]`, `https://host[:port]` or `unix:/path`). The address of the service, if there is one service at one address.
+    ");
+    insta::assert_snapshot!(brief(r#"[upstream]
+host = "preserve""#), @r"
+    1:1 «[upstream]» `upstream.url` is missing
+      = expected string (`http://host[:port]`, `https://host[:port]` or `unix:/path`). The address of the service, if there is one service at one address.
+    ");
+    insta::assert_snapshot!(brief(r#"[upstream]
+url = "ftp://h""#), @r#"2:7 «"ftp://h"» `upstream.url`: must begin with `http://`, `https://` or `unix:`"#);
+    insta::assert_snapshot!(brief(r#"[upstream]
 url = "h:9000""#), @r#"
-    error: `upstream.url`: must begin with `http://`, `https://` or `unix:`
-     --> weir.toml:2:7
-      |
-    2 | url = "h:9000"
-      |       ^^^^^^^^
-      |
-      = help: did you mean `http://h:9000`?
+    2:7 «"h:9000"» `upstream.url`: must begin with `http://`, `https://` or `unix:`
+      = did you mean `http://h:9000`?
     "#);
-    insta::assert_snapshot!(said(r#"[upstream]
+    insta::assert_snapshot!(brief(r#"[upstream]
 url = "http://h:9000/api""#), @r#"
-    error: `upstream.url`: must end after the host or port
-     --> weir.toml:2:7
-      |
-    2 | url = "http://h:9000/api"
-      |       ^^^^^^^^^^^^^^^^^^^
-      |
-      = help: did you mean `http://h:9000`?
+    2:7 «"http://h:9000/api"» `upstream.url`: must end after the host or port
+      = did you mean `http://h:9000`?
     "#);
     insta::assert_snapshot!(said(r#"[upstream]
 url = "http://me:hunter2@h""#), @r#"
@@ -247,35 +119,14 @@ url = "http://me:hunter2@h""#), @r#"
     2 | url = *********************
       |       ^^^^^^^^^^^^^^^^^^^^^
     "#);
-    insta::assert_snapshot!(said(r#"[upstream]
-url = "http://h:99999""#), @r#"
-    error: `upstream.url`: is not `http://host` or `http://host:port`
-     --> weir.toml:2:7
-      |
-    2 | url = "http://h:99999"
-      |       ^^^^^^^^^^^^^^^^
-    "#);
-    insta::assert_snapshot!(said(r#"[upstream]
-url = "http://h:""#), @r#"
-    error: `upstream.url`: is not `http://host` or `http://host:port`
-     --> weir.toml:2:7
-      |
-    2 | url = "http://h:"
-      |       ^^^^^^^^^^^
-    "#);
-    insta::assert_snapshot!(said(r#"[upstream]
+    insta::assert_snapshot!(brief(r#"[upstream]
+url = "http://h:99999""#), @r#"2:7 «"http://h:99999"» `upstream.url`: is not `http://host` or `http://host:port`"#);
+    insta::assert_snapshot!(brief(r#"[upstream]
+url = "http://h:""#), @r#"2:7 «"http://h:"» `upstream.url`: is not `http://host` or `http://host:port`"#);
+    insta::assert_snapshot!(brief(r#"[upstream]
 url = "http://127.0.0.1:8080"
 [server]
-listen = "127.0.0.1:8080""#), @r#"
-    error: `upstream.url`: Weir itself listens on this address
-     --> weir.toml:2:7
-      |
-    2 | url = "http://127.0.0.1:8080"
-      |       ^^^^^^^^^^^^^^^^^^^^^^^
-    3 | [server]
-    4 | listen = "127.0.0.1:8080"
-      |          ---------------- here
-    "#);
+listen = "127.0.0.1:8080""#), @r#"2:7 «"http://127.0.0.1:8080"» `upstream.url`: Weir itself listens on this address [also 4:10 «"127.0.0.1:8080"» here]"#);
 }
 
 #[test]
@@ -311,14 +162,9 @@ settle = { by = "header:x_s" }
         }
         assert!(!said.contains("`x_s`"), "that of an answer stays: {said}");
     }
-    insta::assert_snapshot!(said("[[limit]]\nname = \"a\"\nkey = [\"header:x_k\"]\nrate = \"1/s\""), @r#"
-    error: `limit.key`: no request has `x_k`: `server.underscores` removes or refuses it
-     --> weir.toml:3:8
-      |
-    3 | key = ["header:x_k"]
-      |        ^^^^^^^^^^^^
-      |
-      = help: name `x-k`, or set `server.underscores = "keep"`
+    insta::assert_snapshot!(brief("[[limit]]\nname = \"a\"\nkey = [\"header:x_k\"]\nrate = \"1/s\""), @r#"
+    3:8 «"header:x_k"» `limit.key`: no request has `x_k`: `server.underscores` removes or refuses it
+      = name `x-k`, or set `server.underscores = "keep"`
     "#);
 }
 
@@ -382,13 +228,8 @@ fn clients_see_their_limits_only_with_a_verified_identity() {
         let said = compiled(text).unwrap_err().to_string();
         assert!(said.contains(why), "{text}: {said}");
     }
-    insta::assert_snapshot!(said("[client_api]\npath = '/limits'"), @r"
-    error: `client_api.path`: no identity is verified, so no client could see its limits
-     --> weir.toml:2:8
-      |
-    2 | path = '/limits'
-      |        ^^^^^^^^^
-      |
-      = help: add an `[identity.NAME]` with `jwt`, `api_keys` or `tls`; a plain header proves nothing
+    insta::assert_snapshot!(brief("[client_api]\npath = '/limits'"), @r"
+    2:8 «'/limits'» `client_api.path`: no identity is verified, so no client could see its limits
+      = add an `[identity.NAME]` with `jwt`, `api_keys` or `tls`; a plain header proves nothing
     ");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{compile, said};
+use super::{brief, compile};
 
 const PLACE: &str = "[snapshot]\npath = 'state'\n";
 
@@ -50,43 +50,16 @@ fn what_lasts_an_hour_is_kept() {
 
 #[test]
 fn what_cannot_be_kept() {
-    insta::assert_snapshot!(said("[snapshot]\ninterval = '0s'"), @r#"
-    error: `snapshot.path` is missing
-     --> weir.toml:1:1
-      |
-    1 | [snapshot]
-      | ^^^^^^^^^^
-      |
-      = help: expected string (file). File with the state of limits, and with the secret that keys are hashed under.
-
-    error: `snapshot.interval`: must be longer than zero
-     --> weir.toml:2:12
-      |
-    2 | interval = '0s'
-      |            ^^^^
-    "#);
-    insta::assert_snapshot!(said("[snapshot]\npath = '/var/lib/weir/'\n"), @r#"
-    error: `snapshot.path`: is a folder; name a file in it
-     --> weir.toml:2:8
-      |
-    2 | path = '/var/lib/weir/'
-      |        ^^^^^^^^^^^^^^^^
-    "#);
-    insta::assert_snapshot!(said("[[limit]]\nname = 'a'\nkey = []\nrate = '1/s'\npersist = true"), @r#"
-    error: `limit.persist`: the configuration names no file for the state
-     --> weir.toml:5:11
-      |
-    5 | persist = true
-      |           ^^^^
-      |
-      = help: add `[snapshot]` with the `path` of a file
-    "#);
+    insta::assert_snapshot!(brief("[snapshot]\ninterval = '0s'"), @r"
+    1:1 «[snapshot]» `snapshot.path` is missing
+      = expected string (file). File with the state of limits, and with the secret that keys are hashed under.
+    2:12 «'0s'» `snapshot.interval`: must be longer than zero
+    ");
+    insta::assert_snapshot!(brief("[snapshot]\npath = '/var/lib/weir/'\n"), @"2:8 «'/var/lib/weir/'» `snapshot.path`: is a folder; name a file in it");
+    insta::assert_snapshot!(brief("[[limit]]\nname = 'a'\nkey = []\nrate = '1/s'\npersist = true"), @r"
+    5:11 «true» `limit.persist`: the configuration names no file for the state
+      = add `[snapshot]` with the `path` of a file
+    ");
     let concurrency = "[[limit]]\nname = 'a'\nkey = []\nalgorithm = 'concurrency'\nmax = 3\npersist = true";
-    insta::assert_snapshot!(said(&format!("{PLACE}{concurrency}")), @r#"
-    error: `limit.persist`: requests in flight end with the process, so there is no state to save
-     --> weir.toml:8:11
-      |
-    8 | persist = true
-      |           ^^^^
-    "#);
+    insta::assert_snapshot!(brief(&format!("{PLACE}{concurrency}")), @"8:11 «true» `limit.persist`: requests in flight end with the process, so there is no state to save");
 }

@@ -130,113 +130,45 @@ fn a_fleet_has_a_secret() {
 
 #[test]
 fn a_strategy_needs_a_store_a_secret_and_replicas() {
-    insta::assert_snapshot!(said("[fleet]\nstrategy = 'redis'"), @r#"
-    error: `fleet.strategy`: `redis` needs `fleet.secret`: all replicas must hash keys alike
-     --> weir.toml:2:12
-      |
-    2 | strategy = 'redis'
-      |            ^^^^^^^
-      |
-      = help: add `secret = { env = "WEIR_FLEET_SECRET" }` to `[fleet]`, with the same value on every replica
-
-    error: `fleet.strategy`: `redis` needs a store
-     --> weir.toml:2:12
-      |
-    2 | strategy = 'redis'
-      |            ^^^^^^^
-      |
-      = help: add `[store.main]` with `redis = ["redis://127.0.0.1:6379"]`
+    insta::assert_snapshot!(brief("[fleet]\nstrategy = 'redis'"), @r#"
+    2:12 «'redis'» `fleet.strategy`: `redis` needs `fleet.secret`: all replicas must hash keys alike
+      = add `secret = { env = "WEIR_FLEET_SECRET" }` to `[fleet]`, with the same value on every replica
+    2:12 «'redis'» `fleet.strategy`: `redis` needs a store
+      = add `[store.main]` with `redis = ["redis://127.0.0.1:6379"]`
     "#);
-    insta::assert_snapshot!(said(&format!("{LIMIT}strategy = {{ use = 'lease', store = 'main' }}\n[store.mian]\nredis = 'redis://a'")), @r#"
-    error: `limit.strategy.use`: `lease` needs `fleet.secret`: all replicas must hash keys alike
-     --> weir.toml:5:20
-      |
-    5 | strategy = { use = 'lease', store = 'main' }
-      |                    ^^^^^^^
-      |
-      = help: add `secret = { env = "WEIR_FLEET_SECRET" }` to `[fleet]`, with the same value on every replica
-
-    error: `limit.strategy.store`: there is no store `main`
-     --> weir.toml:5:37
-      |
-    5 | strategy = { use = 'lease', store = 'main' }
-      |                                     ^^^^^^
-      |
-      = help: did you mean `mian`?
+    insta::assert_snapshot!(brief(&format!("{LIMIT}strategy = {{ use = 'lease', store = 'main' }}\n[store.mian]\nredis = 'redis://a'")), @r#"
+    5:20 «'lease'» `limit.strategy.use`: `lease` needs `fleet.secret`: all replicas must hash keys alike
+      = add `secret = { env = "WEIR_FLEET_SECRET" }` to `[fleet]`, with the same value on every replica
+    5:37 «'main'» `limit.strategy.store`: there is no store `main`
+      = did you mean `mian`?
     "#);
-    insta::assert_snapshot!(said(&FLEET.replace("replicas = 3", "")), @r#"
-    error: `fleet.strategy`: `redis` needs the number of replicas
-     --> weir.toml:2:12
-      |
-    2 | strategy = 'redis'
-      |            ^^^^^^^
-      |
-      = help: add `replicas = 3` to `[fleet]`: each replica decides by an equal share of the limit while the store has lost its keys, and by default while the store is down
+    insta::assert_snapshot!(brief(&FLEET.replace("replicas = 3", "")), @r"
+    2:12 «'redis'» `fleet.strategy`: `redis` needs the number of replicas
+      = add `replicas = 3` to `[fleet]`: each replica decides by an equal share of the limit while the store has lost its keys, and by default while the store is down
+    ");
+    insta::assert_snapshot!(brief(&format!("{FLEET}[store.other]\nredis = 'redis://b'")), @r#"
+    2:12 «'redis'» `fleet.strategy`: `redis` needs the name of a store: there are 2
+      = write it like `{ use = "redis", store = "main" }`
     "#);
-    insta::assert_snapshot!(said(&format!("{FLEET}[store.other]\nredis = 'redis://b'")), @r#"
-    error: `fleet.strategy`: `redis` needs the name of a store: there are 2
-     --> weir.toml:2:12
-      |
-    2 | strategy = 'redis'
-      |            ^^^^^^^
-      |
-      = help: write it like `{ use = "redis", store = "main" }`
-    "#);
-    insta::assert_snapshot!(said(&FLEET.replace("'redis'\n", "{ use = 'split', store = 'main', units = 3 }\n")), @r#"
-    error: `fleet.strategy.store`: belongs to `redis`, `lease` and `service`
-     --> weir.toml:2:37
-      |
-    2 | strategy = { use = 'split', store = 'main', units = 3 }
-      |                                     ^^^^^^
-
-    error: `fleet.strategy.units`: belongs to `lease`
-     --> weir.toml:2:53
-      |
-    2 | strategy = { use = 'split', store = 'main', units = 3 }
-      |                                                     ^
-    "#);
-    insta::assert_snapshot!(said(&FLEET.replace("'redis'\n", "{ store = 'main', unit = 3 }\n")), @r#"
-    error: `fleet.strategy.use` is missing
-     --> weir.toml:2:12
-      |
-    2 | strategy = { store = 'main', unit = * }
-      |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      |
-      = help: expected `local`, `split`, `redis`, `lease`, `stream`, `service`. As `limit.strategy.use`.
-
-    error: unknown key `unit` in `[fleet.strategy]`
-     --> weir.toml:2:30
-      |
-    2 | strategy = { store = 'main', unit = * }
-      |                              ^^^^
-      |
-      = help: did you mean `units`?
-    "#);
-    insta::assert_snapshot!(said(&FLEET.replace("'redis'\n", "'reddis'\n")), @r#"
-    error: `fleet.strategy`: `reddis` is not one of `local`, `split`, `redis`, `lease`, `stream`, `service`
-     --> weir.toml:2:12
-      |
-    2 | strategy = 'reddis'
-      |            ^^^^^^^^
-      |
-      = help: did you mean `redis`?
-    "#);
-    insta::assert_snapshot!(said(&FLEET.replace("'redis'\n", "{ use = 'lease', units = 0 }\n")), @r#"
-    error: `fleet.strategy.units`: expected whole number from 1, or `auto`
-     --> weir.toml:2:37
-      |
-    2 | strategy = { use = 'lease', units = 0 }
-      |                                     ^
-    "#);
-    insta::assert_snapshot!(said(&FLEET.replace("'redis'\n", "{ use = 'lease', units = 'atuo' }\n")), @r#"
-    error: `fleet.strategy.units`: expected whole number from 1, or `auto`
-     --> weir.toml:2:37
-      |
-    2 | strategy = { use = 'lease', units = 'atuo' }
-      |                                     ^^^^^^
-      |
-      = help: did you mean `auto`?
-    "#);
+    insta::assert_snapshot!(brief(&FLEET.replace("'redis'\n", "{ use = 'split', store = 'main', units = 3 }\n")), @r"
+    2:37 «'main'» `fleet.strategy.store`: belongs to `redis`, `lease` and `service`
+    2:53 «3» `fleet.strategy.units`: belongs to `lease`
+    ");
+    insta::assert_snapshot!(brief(&FLEET.replace("'redis'\n", "{ store = 'main', unit = 3 }\n")), @r"
+    2:12 «{ store = 'main', unit = * }» `fleet.strategy.use` is missing
+      = expected `local`, `split`, `redis`, `lease`, `stream`, `service`. As `limit.strategy.use`.
+    2:30 «unit» unknown key `unit` in `[fleet.strategy]`
+      = did you mean `units`?
+    ");
+    insta::assert_snapshot!(brief(&FLEET.replace("'redis'\n", "'reddis'\n")), @r"
+    2:12 «'reddis'» `fleet.strategy`: `reddis` is not one of `local`, `split`, `redis`, `lease`, `stream`, `service`
+      = did you mean `redis`?
+    ");
+    insta::assert_snapshot!(brief(&FLEET.replace("'redis'\n", "{ use = 'lease', units = 0 }\n")), @"2:37 «0» `fleet.strategy.units`: expected whole number from 1, or `auto`");
+    insta::assert_snapshot!(brief(&FLEET.replace("'redis'\n", "{ use = 'lease', units = 'atuo' }\n")), @r"
+    2:37 «'atuo'» `fleet.strategy.units`: expected whole number from 1, or `auto`
+      = did you mean `auto`?
+    ");
 }
 
 #[test]
@@ -246,20 +178,8 @@ fn weak_secrets_are_refused() {
         let said = said(&text);
         assert!(said.contains("weir.toml:3:"), "{said}");
     }
-    insta::assert_snapshot!(said(&FLEET.replace("WEIR_FLEET_SECRET", "SHORT")), @r#"
-    error: this secret has 7 bytes; a fleet needs at least 32
-     --> weir.toml:3:14
-      |
-    3 | secret.env = 'SHORT'
-      |              ^^^^^^^
-    "#);
-    insta::assert_snapshot!(said(&FLEET.replace("WEIR_FLEET_SECRET", "WEIR_JWT_SECRET")), @r#"
-    error: this secret can be guessed: it repeats few bytes
-     --> weir.toml:3:14
-      |
-    3 | secret.env = 'WEIR_JWT_SECRET'
-      |              ^^^^^^^^^^^^^^^^^
-    "#);
+    insta::assert_snapshot!(brief(&FLEET.replace("WEIR_FLEET_SECRET", "SHORT")), @"3:14 «'SHORT'» this secret has 7 bytes; a fleet needs at least 32");
+    insta::assert_snapshot!(brief(&FLEET.replace("WEIR_FLEET_SECRET", "WEIR_JWT_SECRET")), @"3:14 «'WEIR_JWT_SECRET'» this secret can be guessed: it repeats few bytes");
     insta::assert_snapshot!(said(&FLEET.replace("secret.env = 'WEIR_FLEET_SECRET'", "secret = 'hunter2'")), @r#"
     error: a secret must not be written into the configuration
      --> weir.toml:3:10
@@ -269,13 +189,7 @@ fn weak_secrets_are_refused() {
       |
       = help: use `{ env = "NAME" }` or `{ file = "path" }`
     "#);
-    insta::assert_snapshot!(said(&FLEET.replace("secret.env = 'WEIR_FLEET_SECRET'", "secret.file = 'none.txt'")), @r#"
-    error: `fleet.secret.file`: cannot read `config/none.txt`: No such file or directory (os error 2)
-     --> weir.toml:3:15
-      |
-    3 | secret.file = 'none.txt'
-      |               ^^^^^^^^^^
-    "#);
+    insta::assert_snapshot!(brief(&FLEET.replace("secret.env = 'WEIR_FLEET_SECRET'", "secret.file = 'none.txt'")), @"3:15 «'none.txt'» `fleet.secret.file`: cannot read `config/none.txt`: No such file or directory (os error 2)");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `server.takeover`.
 
-use super::{compile, said};
+use super::{brief, compile, said};
 
 #[test]
 fn a_socket_is_relative_to_the_file() {
@@ -15,43 +15,16 @@ fn a_socket_is_relative_to_the_file() {
 
 #[test]
 fn a_place_that_cannot_be() {
-    insta::assert_snapshot!(said("[server]\ntakeover = 'unix:/run/weir.sock'"), @r#"
-    error: `server.takeover`: is a path, without `unix:`
-     --> weir.toml:2:12
-      |
-    2 | takeover = 'unix:/run/weir.sock'
-      |            ^^^^^^^^^^^^^^^^^^^^^
-      |
-      = help: it is always a Unix socket; write "/run/weir.sock"
+    insta::assert_snapshot!(brief("[server]\ntakeover = 'unix:/run/weir.sock'"), @r#"
+    2:12 «'unix:/run/weir.sock'» `server.takeover`: is a path, without `unix:`
+      = it is always a Unix socket; write "/run/weir.sock"
     "#);
-    insta::assert_snapshot!(said("[server]\ntakeover = '/run/weir/'"), @r#"
-    error: `server.takeover`: `/run/weir/` names no file
-     --> weir.toml:2:12
-      |
-    2 | takeover = '/run/weir/'
-      |            ^^^^^^^^^^^^
-      |
-      = help: write it like "/run/weir/takeover.sock"
+    insta::assert_snapshot!(brief("[server]\ntakeover = '/run/weir/'"), @r#"
+    2:12 «'/run/weir/'» `server.takeover`: `/run/weir/` names no file
+      = write it like "/run/weir/takeover.sock"
     "#);
     let long = said(&format!("[server]\ntakeover = '/{}'", "a".repeat(120)));
     assert!(long.contains("the path of a socket has at most 107"), "{long}");
-    insta::assert_snapshot!(said("[server]\nlisten = 'unix:/run/a.sock'\ntakeover = '/run/a.sock'"), @r"
-    error: `server.takeover` and `server.listen` are the same address
-     --> weir.toml:3:12
-      |
-    2 | listen = 'unix:/run/a.sock'
-      |          ------------------ here
-    3 | takeover = '/run/a.sock'
-      |            ^^^^^^^^^^^^^
-    ");
-    insta::assert_snapshot!(said("[server]\ntakeover = '/run/b.sock'\n[admin]\nlisten = 'unix:/run/b.sock'"), @r"
-    error: `server.takeover` and `admin.listen` are the same address
-     --> weir.toml:2:12
-      |
-    2 | takeover = '/run/b.sock'
-      |            ^^^^^^^^^^^^^
-    3 | [admin]
-    4 | listen = 'unix:/run/b.sock'
-      |          ------------------ here
-    ");
+    insta::assert_snapshot!(brief("[server]\nlisten = 'unix:/run/a.sock'\ntakeover = '/run/a.sock'"), @"3:12 «'/run/a.sock'» `server.takeover` and `server.listen` are the same address [also 2:10 «'unix:/run/a.sock'» here]");
+    insta::assert_snapshot!(brief("[server]\ntakeover = '/run/b.sock'\n[admin]\nlisten = 'unix:/run/b.sock'"), @"2:12 «'/run/b.sock'» `server.takeover` and `admin.listen` are the same address [also 4:10 «'unix:/run/b.sock'» here]");
 }

@@ -32,12 +32,23 @@ fn compile(folder: &Path, text: &str) -> Result<Config, Diagnostics> {
     super::super::compile(&format!("{text}\n{UPSTREAM}"), "weir.toml", folder, &|_| None)
 }
 
-/// What is said about `text`, with the folder called `DIR`.
-fn said(text: &str) -> String {
+/// The problems with `text` as a user reads them, and in brief. The folder is called `DIR`.
+fn both(text: &str) -> [String; 2] {
     let folder = folder();
-    let said = compile(folder.path(), text).expect_err("this is wrong").to_string();
+    let problems = compile(folder.path(), text).expect_err("this is wrong");
+    let said = problems.to_string();
     assert!(!said.contains("hunter2") && !said.contains("aHVudGVyMg"), "{said}");
-    said.replace(&folder.path().display().to_string(), "DIR")
+    [said, problems.brief()].map(|text| text.replace(&folder.path().display().to_string(), "DIR"))
+}
+
+fn said(text: &str) -> String {
+    let [said, _] = both(text);
+    said
+}
+
+fn brief(text: &str) -> String {
+    let [_, brief] = both(text);
+    brief
 }
 
 const A: &str = "certificates = [{ cert = 'a.pem', key = 'a.key' }]";
@@ -79,80 +90,35 @@ fn sessions_go_on_if_nothing_changed() {
 
 #[test]
 fn certificates_that_are_none() {
-    insta::assert_snapshot!(said("[server.tls]"), @r#"
-    error: `server.tls` needs `certificates` or `acme`
-     --> weir.toml:1:1
-      |
-    1 | [server.tls]
-      | ^^^^^^^^^^^^
-      |
-      = help: add `certificates` with a file of a certificate and one of its key, or `acme`, which orders one
-    "#);
-    insta::assert_snapshot!(said("[server]\ntls = { certificates = [] }"), @r#"
-    error: `server.tls.certificates`: TLS needs at least one certificate
-     --> weir.toml:2:24
-      |
-    2 | tls = { certificates = [] }
-      |                        ^^
-    "#);
-    insta::assert_snapshot!(said("[server.tls]\ncertificates = [{ cert = 'a.pem' }]"), @r#"
-    error: `server.tls.certificates.key` is missing
-     --> weir.toml:2:17
-      |
-    2 | certificates = [{ cert = 'a.pem' }]
-      |                 ^^^^^^^^^^^^^^^^^^
-      |
-      = help: expected string (file). Its private key in PEM, without a password.
-    "#);
-    insta::assert_snapshot!(said("[server.tls]
+    insta::assert_snapshot!(brief("[server.tls]"), @r"
+    1:1 «[server.tls]» `server.tls` needs `certificates` or `acme`
+      = add `certificates` with a file of a certificate and one of its key, or `acme`, which orders one
+    ");
+    insta::assert_snapshot!(brief("[server]\ntls = { certificates = [] }"), @"2:24 «[]» `server.tls.certificates`: TLS needs at least one certificate");
+    insta::assert_snapshot!(brief("[server.tls]\ncertificates = [{ cert = 'a.pem' }]"), @r"
+    2:17 «{ cert = 'a.pem' }» `server.tls.certificates.key` is missing
+      = expected string (file). Its private key in PEM, without a password.
+    ");
+    insta::assert_snapshot!(brief("[server.tls]
 certificates = [
   { cert = 'gone.pem', key = 'gone.key' },
   { cert = 'empty.pem', key = 'a.key' },
   { cert = 'garbage.pem', key = 'a.key' },
   { cert = 'broken.pem', key = 'a.key' },
   { cert = 'a.key', key = 'a.key' },
-]"), @r#"
-    error: `server.tls.certificates.cert`: cannot read `DIR/gone.pem`: No such file or directory (os error 2)
-     --> weir.toml:3:12
-      |
-    3 |   { cert = 'gone.pem', key = 'gone.key' },
-      |            ^^^^^^^^^^
-
-    error: `server.tls.certificates.key`: cannot read `DIR/gone.key`: No such file or directory (os error 2)
-     --> weir.toml:3:30
-      |
-    3 |   { cert = 'gone.pem', key = 'gone.key' },
-      |                              ^^^^^^^^^^
-
-    error: `server.tls.certificates.cert`: no certificate in PEM
-     --> weir.toml:4:12
-      |
-    4 |   { cert = 'empty.pem', key = 'a.key' },
-      |            ^^^^^^^^^^^
-
-    error: `server.tls.certificates.cert`: no certificate in PEM
-     --> weir.toml:5:12
-      |
-    5 |   { cert = 'garbage.pem', key = 'a.key' },
-      |            ^^^^^^^^^^^^^
-
-    error: `server.tls.certificates.cert`: no certificate in PEM
-     --> weir.toml:6:12
-      |
-    6 |   { cert = 'broken.pem', key = 'a.key' },
-      |            ^^^^^^^^^^^^
-
-    error: `server.tls.certificates.cert`: no certificate in PEM
-     --> weir.toml:7:12
-      |
-    7 |   { cert = 'a.key', key = 'a.key' },
-      |            ^^^^^^^
-    "#);
+]"), @r"
+    3:12 «'gone.pem'» `server.tls.certificates.cert`: cannot read `DIR/gone.pem`: No such file or directory (os error 2)
+    3:30 «'gone.key'» `server.tls.certificates.key`: cannot read `DIR/gone.key`: No such file or directory (os error 2)
+    4:12 «'empty.pem'» `server.tls.certificates.cert`: no certificate in PEM
+    5:12 «'garbage.pem'» `server.tls.certificates.cert`: no certificate in PEM
+    6:12 «'broken.pem'» `server.tls.certificates.cert`: no certificate in PEM
+    7:12 «'a.key'» `server.tls.certificates.cert`: no certificate in PEM
+    ");
 }
 
 #[test]
 fn keys_that_are_none() {
-    insta::assert_snapshot!(said("[server.tls]
+    insta::assert_snapshot!(brief("[server.tls]
 certificates = [
   { cert = 'a.pem', key = 'b.key' },
   { cert = 'a.pem', key = 'empty.pem' },
@@ -160,43 +126,14 @@ certificates = [
   { cert = 'a.pem', key = 'broken.key' },
   { cert = 'a.pem', key = 'locked.key' },
   { cert = 'a.pem', key = 'a.pem' },
-]"), @r#"
-    error: `server.tls.certificates.key`: not the key of this certificate
-     --> weir.toml:3:27
-      |
-    3 |   { cert = 'a.pem', key = 'b.key' },
-      |                           ^^^^^^^
-
-    error: `server.tls.certificates.key`: no private key in PEM, or one behind a password
-     --> weir.toml:4:27
-      |
-    4 |   { cert = 'a.pem', key = 'empty.pem' },
-      |                           ^^^^^^^^^^^
-
-    error: `server.tls.certificates.key`: no private key in PEM, or one behind a password
-     --> weir.toml:5:27
-      |
-    5 |   { cert = 'a.pem', key = 'garbage.pem' },
-      |                           ^^^^^^^^^^^^^
-
-    error: `server.tls.certificates.key`: not a private key of type RSA, ECDSA or Ed25519
-     --> weir.toml:6:27
-      |
-    6 |   { cert = 'a.pem', key = 'broken.key' },
-      |                           ^^^^^^^^^^^^
-
-    error: `server.tls.certificates.key`: no private key in PEM, or one behind a password
-     --> weir.toml:7:27
-      |
-    7 |   { cert = 'a.pem', key = 'locked.key' },
-      |                           ^^^^^^^^^^^^
-
-    error: `server.tls.certificates.key`: no private key in PEM, or one behind a password
-     --> weir.toml:8:27
-      |
-    8 |   { cert = 'a.pem', key = 'a.pem' },
-      |                           ^^^^^^^
-    "#);
+]"), @r"
+    3:27 «'b.key'» `server.tls.certificates.key`: not the key of this certificate
+    4:27 «'empty.pem'» `server.tls.certificates.key`: no private key in PEM, or one behind a password
+    5:27 «'garbage.pem'» `server.tls.certificates.key`: no private key in PEM, or one behind a password
+    6:27 «'broken.key'» `server.tls.certificates.key`: not a private key of type RSA, ECDSA or Ed25519
+    7:27 «'locked.key'» `server.tls.certificates.key`: no private key in PEM, or one behind a password
+    8:27 «'a.pem'» `server.tls.certificates.key`: no private key in PEM, or one behind a password
+    ");
 }
 
 #[test]
@@ -243,43 +180,14 @@ hunter2
 
 #[test]
 fn client_certificates() {
-    insta::assert_snapshot!(said(&format!("[server.tls]\n{A}\nclient_ca = 'garbage.pem'")), @r#"
-    error: `server.tls.client_ca`: no certificate in PEM
-     --> weir.toml:3:13
-      |
-    3 | client_ca = 'garbage.pem'
-      |             ^^^^^^^^^^^^^
-    "#);
-    insta::assert_snapshot!(said(&format!("[server.tls]\n{A}\nclient_ca = 'broken.pem'")), @r#"
-    error: `server.tls.client_ca`: a certificate in it cannot be read
-     --> weir.toml:3:13
-      |
-    3 | client_ca = 'broken.pem'
-      |             ^^^^^^^^^^^^
-    "#);
-    insta::assert_snapshot!(said(&format!("[server.tls]\n{A}\nclient_auth = 'optional'")), @r#"
-    error: `server.tls.client_auth`: has no effect without `client_ca`
-     --> weir.toml:3:15
-      |
-    3 | client_auth = 'optional'
-      |               ^^^^^^^^^^
-    "#);
-    insta::assert_snapshot!(said("[identity.device]\ntls = 'subject_cn'"), @r#"
-    error: `identity.NAME.tls`: clients send certificates only with `server.tls.client_ca`
-     --> weir.toml:2:7
-      |
-    2 | tls = 'subject_cn'
-      |       ^^^^^^^^^^^^
-    "#);
-    insta::assert_snapshot!(said("[identity.device]\ntls = 'cn'\nheader = 'x'"), @r#"
-    error: identity `device` has both `header` and `tls`
-     --> weir.toml:1:11
-      |
-    1 | [identity.device]
-      |           ^^^^^^
-      |
-      = help: an identity needs exactly one of them
-    "#);
+    insta::assert_snapshot!(brief(&format!("[server.tls]\n{A}\nclient_ca = 'garbage.pem'")), @"3:13 «'garbage.pem'» `server.tls.client_ca`: no certificate in PEM");
+    insta::assert_snapshot!(brief(&format!("[server.tls]\n{A}\nclient_ca = 'broken.pem'")), @"3:13 «'broken.pem'» `server.tls.client_ca`: a certificate in it cannot be read");
+    insta::assert_snapshot!(brief(&format!("[server.tls]\n{A}\nclient_auth = 'optional'")), @"3:15 «'optional'» `server.tls.client_auth`: has no effect without `client_ca`");
+    insta::assert_snapshot!(brief("[identity.device]\ntls = 'subject_cn'"), @"2:7 «'subject_cn'» `identity.NAME.tls`: clients send certificates only with `server.tls.client_ca`");
+    insta::assert_snapshot!(brief("[identity.device]\ntls = 'cn'\nheader = 'x'"), @r"
+    1:11 «device» identity `device` has both `header` and `tls`
+      = an identity needs exactly one of them
+    ");
 }
 
 #[test]

@@ -11,9 +11,14 @@ use crate::transport::net::tls::ServerName;
 use crate::transport::upstream::Eject;
 use crate::transport::upstream::settings::{Address, Balance, Cap, Health, Resolve, Upstream};
 
-/// What is said about `text`, to which nothing is added.
+/// The problems with `text`, to which nothing is added, as a user reads them.
 fn said(text: &str) -> String {
     compile(text).expect_err("this is wrong").to_string()
+}
+
+/// The problems with `text`, each in a line or two.
+fn brief(text: &str) -> String {
+    compile(text).expect_err("this is wrong").brief()
 }
 
 const A: &str = "[upstreams.a]\nendpoints = \"http://a\"\n";
@@ -57,46 +62,18 @@ fn what_is_right_becomes_upstreams() {
 
 #[test]
 fn upstreams_that_are_wrong() {
-    insta::assert_snapshot!(said("[upstream]\nurl = \"http://a\"\n[upstreams.b]\nendpoints = \"http://b\""), @r#"
-    error: there are both `[upstream]` and `[upstreams]`
-     --> weir.toml:1:1
-      |
-    1 | [upstream]
-      | ^^^^^^^^^^
-    2 | url = "http://a"
-    3 | [upstreams.b]
-      |  --------- and here
-      |
-      = help: `[upstream]` is for one service; move it to `[upstreams.NAME]`
-    "#);
-    insta::assert_snapshot!(said("[upstreams]"), @r#"
-    error: `[upstreams]` has no upstream
-     --> weir.toml:1:1
-      |
-    1 | [upstreams]
-      | ^^^^^^^^^^^
-    "#);
-    insta::assert_snapshot!(said("[upstreams.a]\nhost = \"upstream\""), @r#"
-    error: `upstreams.NAME.endpoints` is missing
-     --> weir.toml:1:1
-      |
-    1 | [upstreams.a]
-      | ^^^^^^^^^^^^^
-      |
-      = help: expected non-empty list of strings (`http://host[:port]`, `https://host[:port]`, `unix:/path`, or `srv+http://_service._tcp.name`). Addresses of the service; `srv+http://` and `srv+https://` take them from SRV records.
-    "#);
-    insta::assert_snapshot!(said("[upstreams.\"a b\"]\nendpoints = []"), @r#"
-    error: `upstreams`: `a b` is not 1 to 64 of `A-Z a-z 0-9 _ -`
-     --> weir.toml:1:12
-      |
-    1 | [upstreams."a b"]
-      |            ^^^^^
-
-    error: `upstreams.NAME.endpoints`: must not be empty
-     --> weir.toml:2:13
-      |
-    2 | endpoints = []
-      |             ^^
+    insta::assert_snapshot!(brief("[upstream]\nurl = \"http://a\"\n[upstreams.b]\nendpoints = \"http://b\""), @r"
+    1:1 «[upstream]» there are both `[upstream]` and `[upstreams]` [also 3:2 «upstreams» and here]
+      = `[upstream]` is for one service; move it to `[upstreams.NAME]`
+    ");
+    insta::assert_snapshot!(brief("[upstreams]"), @"1:1 «[upstreams]» `[upstreams]` has no upstream");
+    insta::assert_snapshot!(brief("[upstreams.a]\nhost = \"upstream\""), @r"
+    1:1 «[upstreams.a]» `upstreams.NAME.endpoints` is missing
+      = expected non-empty list of strings (`http://host[:port]`, `https://host[:port]`, `unix:/path`, or `srv+http://_service._tcp.name`). Addresses of the service; `srv+http://` and `srv+https://` take them from SRV records.
+    ");
+    insta::assert_snapshot!(brief("[upstreams.\"a b\"]\nendpoints = []"), @r#"
+    1:12 «"a b"» `upstreams`: `a b` is not 1 to 64 of `A-Z a-z 0-9 _ -`
+    2:13 «[]» `upstreams.NAME.endpoints`: must not be empty
     "#);
     insta::assert_snapshot!(said("[server]\nlisten = \"127.0.0.1:80\"\n[upstreams.a]\nendpoints = [\"http://a\", \"unix:app.sock\", \"http://me:hunter2@a\", 7, \"http://127.0.0.1:80\", \"http://a\"]"), @r#"
     error: `upstreams.NAME.endpoints`: write the absolute path of the Unix socket, as in `unix:/run/app.sock`
@@ -132,107 +109,47 @@ fn upstreams_that_are_wrong() {
     4 | endpoints = ["http://a", "unix:app.sock", *********************, 7, "http://127.0.0.1:80", "http://a"]
       |              ---------- first here                                                         ^^^^^^^^^^
     "#);
-    insta::assert_snapshot!(said("[upstreams.a]\nendpoint = \"http://a\""), @r#"
-    error: `upstreams.NAME.endpoints` is missing
-     --> weir.toml:1:1
-      |
-    1 | [upstreams.a]
-      | ^^^^^^^^^^^^^
-      |
-      = help: expected non-empty list of strings (`http://host[:port]`, `https://host[:port]`, `unix:/path`, or `srv+http://_service._tcp.name`). Addresses of the service; `srv+http://` and `srv+https://` take them from SRV records.
-
-    error: unknown key `endpoint` in `[upstreams.NAME]`
-     --> weir.toml:2:1
-      |
-    2 | endpoint = "http://a"
-      | ^^^^^^^^
-      |
-      = help: did you mean `endpoints`?
-    "#);
+    insta::assert_snapshot!(brief("[upstreams.a]\nendpoint = \"http://a\""), @r"
+    1:1 «[upstreams.a]» `upstreams.NAME.endpoints` is missing
+      = expected non-empty list of strings (`http://host[:port]`, `https://host[:port]`, `unix:/path`, or `srv+http://_service._tcp.name`). Addresses of the service; `srv+http://` and `srv+https://` take them from SRV records.
+    2:1 «endpoint» unknown key `endpoint` in `[upstreams.NAME]`
+      = did you mean `endpoints`?
+    ");
 }
 
 #[test]
 fn routes_that_lead_nowhere() {
-    insta::assert_snapshot!(said(&format!("{A}{B}")), @r#"
-    error: there are several upstreams and no `[[route]]`
-     --> weir.toml:3:12
-      |
-    3 | [upstreams.b]
-      |            ^
-      |
-      = help: add a route for each upstream, as in `[[route]] match = { path = "/a/{*rest}" } upstream = "a"`
+    insta::assert_snapshot!(brief(&format!("{A}{B}")), @r#"
+    3:12 «b» there are several upstreams and no `[[route]]`
+      = add a route for each upstream, as in `[[route]] match = { path = "/a/{*rest}" } upstream = "a"`
     "#);
-    insta::assert_snapshot!(said("[upstream]\nurl = \"http://a\"\n[[route]]\nupstream = \"a\""), @r#"
-    error: `[[route]]` needs `[upstreams]`
-     --> weir.toml:3:1
-      |
-    3 | [[route]]
-      | ^^^^^^^^^
-      |
-      = help: all requests go to `[upstream]`; a route needs `[upstreams.NAME]`
+    insta::assert_snapshot!(brief("[upstream]\nurl = \"http://a\"\n[[route]]\nupstream = \"a\""), @r"
+    3:1 «[[route]]» `[[route]]` needs `[upstreams]`
+      = all requests go to `[upstream]`; a route needs `[upstreams.NAME]`
+    ");
+    insta::assert_snapshot!(brief("[upstreams.api]\nendpoints = \"http://a\"\n[[route]]\nmatch = { path = \"/a\" }\nupstream = \"apii\"\n[[route]]\nmatch = { paht = \"/b\" }"), @r#"
+    5:12 «"apii"» `route.upstream`: there is no upstream `apii`
+      = did you mean `api`?
+    6:1 «[[route]]» `route.upstream` is missing
+      = expected string (name of an upstream). Upstream of its requests. The first route that matches counts; a request without a route is 404.
+    7:11 «paht» unknown key `paht` in `[route.match]`
+      = did you mean `path`?
     "#);
-    insta::assert_snapshot!(said("[upstreams.api]\nendpoints = \"http://a\"\n[[route]]\nmatch = { path = \"/a\" }\nupstream = \"apii\"\n[[route]]\nmatch = { paht = \"/b\" }"), @r#"
-    error: `route.upstream`: there is no upstream `apii`
-     --> weir.toml:5:12
-      |
-    5 | upstream = "apii"
-      |            ^^^^^^
-      |
-      = help: did you mean `api`?
-
-    error: `route.upstream` is missing
-     --> weir.toml:6:1
-      |
-    6 | [[route]]
-      | ^^^^^^^^^
-      |
-      = help: expected string (name of an upstream). Upstream of its requests. The first route that matches counts; a request without a route is 404.
-
-    error: unknown key `paht` in `[route.match]`
-     --> weir.toml:7:11
-      |
-    7 | match = { paht = "/b" }
-      |           ^^^^
-      |
-      = help: did you mean `path`?
-    "#);
-    insta::assert_snapshot!(said(&format!("{A}{B}[[route]]\nupstream = \"a\"")), @r#"
-    error: no route leads to the upstream `b`
-     --> weir.toml:3:12
-      |
-    3 | [upstreams.b]
-      |            ^
-    "#);
+    insta::assert_snapshot!(brief(&format!("{A}{B}[[route]]\nupstream = \"a\"")), @"3:12 «b» no route leads to the upstream `b`");
 }
 
 #[test]
 fn routes_that_are_never_reached() {
     let routes = "[[route]]\nmatch = { path = \"/a/{*rest}\" }\nupstream = \"a\"\n[[route]]\nmatch = { path = \"/b\", method = [\"GET\", \"PUT\"] }\nupstream = \"a\"\n\
                   [[route]]\nmatch = { path = [\"/b\", \"/a/{x}/y\"], host = \"a.test\", method = \"GET\" }\nupstream = \"a\"";
-    insta::assert_snapshot!(said(&format!("{A}{routes}")), @r#"
-    error: this route is never used: earlier routes match all of its requests
-     --> weir.toml:9:1
-      |
-    6 | [[route]]
-      | --------- matched here
-    ...
-    9 | [[route]]
-      | ^^^^^^^^^
-      |
-      = help: Weir uses the first route that matches; put the more specific route first
-    "#);
-    insta::assert_snapshot!(said(&format!("{A}[[route]]\nupstream = \"a\"\n[[route]]\nmatch = {{ path = \"/x\" }}\nupstream = \"a\"")), @r#"
-    error: this route is never used: earlier routes match all of its requests
-     --> weir.toml:5:1
-      |
-    3 | [[route]]
-      | --------- matched here
-    4 | upstream = "a"
-    5 | [[route]]
-      | ^^^^^^^^^
-      |
-      = help: Weir uses the first route that matches; put the more specific route first
-    "#);
+    insta::assert_snapshot!(brief(&format!("{A}{routes}")), @r"
+    9:1 «[[route]]» this route is never used: earlier routes match all of its requests [also 6:1 «[[route]]» matched here]
+      = Weir uses the first route that matches; put the more specific route first
+    ");
+    insta::assert_snapshot!(brief(&format!("{A}[[route]]\nupstream = \"a\"\n[[route]]\nmatch = {{ path = \"/x\" }}\nupstream = \"a\"")), @r"
+    5:1 «[[route]]» this route is never used: earlier routes match all of its requests [also 3:1 «[[route]]» matched here]
+      = Weir uses the first route that matches; put the more specific route first
+    ");
     good(&format!(
         "{A}[[route]]\nmatch = {{ path = \"/{{x}}\" }}\nupstream = \"a\"\n[[route]]\nmatch = {{ path = [\"/x\", \"/x/y\"] }}\nupstream = \"a\""
     ));
@@ -240,102 +157,45 @@ fn routes_that_are_never_reached() {
 
 #[test]
 fn rewrites_that_are_wrong() {
-    let said = |matches: &str, rewrite: &str| {
-        said(&format!("{A}[[route]]\nmatch = {{ {matches} }}\nupstream = \"a\"\nrewrite = {{ {rewrite} }}"))
+    let brief = |matches: &str, rewrite: &str| {
+        brief(&format!("{A}[[route]]\nmatch = {{ {matches} }}\nupstream = \"a\"\nrewrite = {{ {rewrite} }}"))
     };
-    insta::assert_snapshot!(said("path = [\"/v1\", \"/v10/{*rest}\"]", "strip = \"/v1\""), @r#"
-    error: `route.rewrite.strip`: `/v10/{*rest}` does not begin with `/v1`
-     --> weir.toml:6:21
-      |
-    6 | rewrite = { strip = "/v1" }
-      |                     ^^^^^
-      |
-      = help: every path of the route must begin with `strip`
+    insta::assert_snapshot!(brief("path = [\"/v1\", \"/v10/{*rest}\"]", "strip = \"/v1\""), @r#"
+    6:21 «"/v1"» `route.rewrite.strip`: `/v10/{*rest}` does not begin with `/v1`
+      = every path of the route must begin with `strip`
     "#);
-    insta::assert_snapshot!(said("host = \"a\"", "strip = \"/v1\""), @r#"
-    error: `route.rewrite.strip`: `strip` needs `match.path`
-     --> weir.toml:6:21
-      |
-    6 | rewrite = { strip = "/v1" }
-      |                     ^^^^^
-      |
-      = help: every path of the route must begin with `strip`
+    insta::assert_snapshot!(brief("host = \"a\"", "strip = \"/v1\""), @r#"
+    6:21 «"/v1"» `route.rewrite.strip`: `strip` needs `match.path`
+      = every path of the route must begin with `strip`
     "#);
-    insta::assert_snapshot!(said("path = \"/v1/{x}\"", "strip = \"/v1/\", add = \"/{x}\""), @r#"
-    error: `route.rewrite.strip`: must not end with `/`
-     --> weir.toml:6:21
-      |
-    6 | rewrite = { strip = "/v1/", add = "/{x}" }
-      |                     ^^^^^^
-      |
-      = help: did you mean `/v1`?
-
-    error: `route.rewrite.add`: `/{x}`: only a pattern can have names in braces
-     --> weir.toml:6:35
-      |
-    6 | rewrite = { strip = "/v1/", add = "/{x}" }
-      |                                   ^^^^^^
+    insta::assert_snapshot!(brief("path = \"/v1/{x}\"", "strip = \"/v1/\", add = \"/{x}\""), @r#"
+    6:21 «"/v1/"» `route.rewrite.strip`: must not end with `/`
+      = did you mean `/v1`?
+    6:35 «"/{x}"» `route.rewrite.add`: `/{x}`: only a pattern can have names in braces
     "#);
-    insta::assert_snapshot!(said("path = \"/v1/{x}\"", "strip = \"v1\", add = \"/a//b\""), @r#"
-    error: `route.rewrite.strip`: `v1`: a path pattern begins with `/`
-     --> weir.toml:6:21
-      |
-    6 | rewrite = { strip = "v1", add = "/a//b" }
-      |                     ^^^^
-      |
-      = help: did you mean `/v1`?
-
-    error: `route.rewrite.add`: `/a//b`: paths are normalised before they are matched; write `/a/b`
-     --> weir.toml:6:33
-      |
-    6 | rewrite = { strip = "v1", add = "/a//b" }
-      |                                 ^^^^^^^
+    insta::assert_snapshot!(brief("path = \"/v1/{x}\"", "strip = \"v1\", add = \"/a//b\""), @r#"
+    6:21 «"v1"» `route.rewrite.strip`: `v1`: a path pattern begins with `/`
+      = did you mean `/v1`?
+    6:33 «"/a//b"» `route.rewrite.add`: `/a//b`: paths are normalised before they are matched; write `/a/b`
     "#);
-    insta::assert_snapshot!(said("path = \"/v1/{x}\"", ""), @r#"
-    error: `route.rewrite` changes nothing
-     --> weir.toml:6:11
-      |
-    6 | rewrite = {  }
-      |           ^^^^
-      |
-      = help: it can have strip, add
-    "#);
+    insta::assert_snapshot!(brief("path = \"/v1/{x}\"", ""), @r"
+    6:11 «{  }» `route.rewrite` changes nothing
+      = it can have strip, add
+    ");
 }
 
 #[test]
 fn ways_to_balance_that_are_wrong() {
-    insta::assert_snapshot!(said(&format!("{A}balance = \"least_conections\"\nhash_by = \"method\"")), @r#"
-    error: `upstreams.NAME.balance`: `least_conections` is not one of `round_robin`, `least_connections`, `p2c`, `hash`
-     --> weir.toml:3:11
-      |
-    3 | balance = "least_conections"
-      |           ^^^^^^^^^^^^^^^^^^
-      |
-      = help: did you mean `least_connections`?
-
-    error: `upstreams.NAME.hash_by`: `method` is not a source of the hash
-     --> weir.toml:4:11
-      |
-    4 | hash_by = "method"
-      |           ^^^^^^^^
-      |
-      = help: it can be ip, path, host, header:NAME, query:NAME, cookie:NAME
+    insta::assert_snapshot!(brief(&format!("{A}balance = \"least_conections\"\nhash_by = \"method\"")), @r#"
+    3:11 «"least_conections"» `upstreams.NAME.balance`: `least_conections` is not one of `round_robin`, `least_connections`, `p2c`, `hash`
+      = did you mean `least_connections`?
+    4:11 «"method"» `upstreams.NAME.hash_by`: `method` is not a source of the hash
+      = it can be ip, path, host, header:NAME, query:NAME, cookie:NAME
     "#);
-    insta::assert_snapshot!(said(&format!("{A}hash_by = \"ip\"")), @r#"
-    error: `upstreams.NAME.hash_by`: has no effect without `balance = "hash"`
-     --> weir.toml:3:11
-      |
-    3 | hash_by = "ip"
-      |           ^^^^
-    "#);
-    insta::assert_snapshot!(said(&format!("{A}balance = \"hash\"\nhash_by = \"header\"")), @r#"
-    error: `upstreams.NAME.hash_by`: `header` is not a source of the hash
-     --> weir.toml:4:11
-      |
-    4 | hash_by = "header"
-      |           ^^^^^^^^
-      |
-      = help: it can be ip, path, host, header:NAME, query:NAME, cookie:NAME
+    insta::assert_snapshot!(brief(&format!("{A}hash_by = \"ip\"")), @r#"3:11 «"ip"» `upstreams.NAME.hash_by`: has no effect without `balance = "hash"`"#);
+    insta::assert_snapshot!(brief(&format!("{A}balance = \"hash\"\nhash_by = \"header\"")), @r#"
+    4:11 «"header"» `upstreams.NAME.hash_by`: `header` is not a source of the hash
+      = it can be ip, path, host, header:NAME, query:NAME, cookie:NAME
     "#);
 }
 
@@ -352,61 +212,20 @@ fn checks_and_ejection() {
         unhealthy_after: 3,
     };
     assert_eq!((&a.health, a.eject), (&Some(health), Some(Eject { after: 5, duration: seconds(10) })));
-    insta::assert_snapshot!(said(&format!("{A}health = {{ interval = \"0s\", unhealthy_after = 0 }}\neject = {{ after = 0, fro = \"1s\" }}")), @r#"
-    error: `upstreams.NAME.health.path` is missing
-     --> weir.toml:3:10
-      |
-    3 | health = { interval = "0s", unhealthy_after = 0 }
-      |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      |
-      = help: expected string (path, also with a query). Target of the checks; a status from 200 to 399 is good.
-
-    error: `upstreams.NAME.health.interval`: must be longer than zero
-     --> weir.toml:3:23
-      |
-    3 | health = { interval = "0s", unhealthy_after = 0 }
-      |                       ^^^^
-
-    error: `upstreams.NAME.health.unhealthy_after`: expected whole number from 1 to 1000
-     --> weir.toml:3:47
-      |
-    3 | health = { interval = "0s", unhealthy_after = 0 }
-      |                                               ^
-
-    error: `upstreams.NAME.eject.after`: expected whole number from 1 to 1000
-     --> weir.toml:4:19
-      |
-    4 | eject = { after = 0, fro = "1s" }
-      |                   ^
-
-    error: unknown key `fro` in `[upstreams.NAME.eject]`
-     --> weir.toml:4:22
-      |
-    4 | eject = { after = 0, fro = "1s" }
-      |                      ^^^
-      |
-      = help: did you mean `for`?
+    insta::assert_snapshot!(brief(&format!("{A}health = {{ interval = \"0s\", unhealthy_after = 0 }}\neject = {{ after = 0, fro = \"1s\" }}")), @r#"
+    3:10 «{ interval = "0s", unhealthy_after = 0 }» `upstreams.NAME.health.path` is missing
+      = expected string (path, also with a query). Target of the checks; a status from 200 to 399 is good.
+    3:23 «"0s"» `upstreams.NAME.health.interval`: must be longer than zero
+    3:47 «0» `upstreams.NAME.health.unhealthy_after`: expected whole number from 1 to 1000
+    4:19 «0» `upstreams.NAME.eject.after`: expected whole number from 1 to 1000
+    4:22 «fro» unknown key `fro` in `[upstreams.NAME.eject]`
+      = did you mean `for`?
     "#);
-    insta::assert_snapshot!(said(&format!("{A}health = {{ path = \"healthz\" }}\neject = true")), @r#"
-    error: `upstreams.NAME.health.path`: is not a request path, as in `/healthz`
-     --> weir.toml:3:19
-      |
-    3 | health = { path = "healthz" }
-      |                   ^^^^^^^^^
-
-    error: `upstreams.NAME.eject`: expected table
-     --> weir.toml:4:9
-      |
-    4 | eject = true
-      |         ^^^^ this is a boolean
+    insta::assert_snapshot!(brief(&format!("{A}health = {{ path = \"healthz\" }}\neject = true")), @r#"
+    3:19 «"healthz"» `upstreams.NAME.health.path`: is not a request path, as in `/healthz`
+    4:9 «true» `upstreams.NAME.eject`: expected table [this is a boolean]
     "#);
-    insta::assert_snapshot!(said(&format!("{A}health = {{ path = \"/a b\" }}")), @r#"
-    error: `upstreams.NAME.health.path`: is not a request path, as in `/healthz`
-     --> weir.toml:3:19
-      |
-    3 | health = { path = "/a b" }
-      |                   ^^^^^^
-    "#);
+    insta::assert_snapshot!(brief(&format!("{A}health = {{ path = \"/a b\" }}")), @r#"3:19 «"/a b"» `upstreams.NAME.health.path`: is not a request path, as in `/healthz`"#);
 }
 
 #[test]
@@ -419,18 +238,9 @@ fn bounds_on_connections() {
     assert_eq!(cap("max_queued = 0\nqueue_timeout = \"1ms\""), own);
     let one = good("[upstream]\nurl = \"http://a:81\"\nmax_connections = 7\nmax_queued = 0\nqueue_timeout = \"1ms\"");
     assert_eq!(one.proxy.upstreams[0].cap, Cap { max_connections: Some(7), ..own });
-    insta::assert_snapshot!(said(&format!("{A}max_connections = 0\nmax_queued = \"many\"")), @r#"
-    error: `upstreams.NAME.max_connections`: expected whole number from 1 to 1000000
-     --> weir.toml:3:19
-      |
-    3 | max_connections = 0
-      |                   ^
-
-    error: `upstreams.NAME.max_queued`: expected whole number from 0 to 1000000
-     --> weir.toml:4:14
-      |
-    4 | max_queued = "many"
-      |              ^^^^^^ this is a string
+    insta::assert_snapshot!(brief(&format!("{A}max_connections = 0\nmax_queued = \"many\"")), @r#"
+    3:19 «0» `upstreams.NAME.max_connections`: expected whole number from 1 to 1000000
+    4:14 «"many"» `upstreams.NAME.max_queued`: expected whole number from 0 to 1000000 [this is a string]
     "#);
 }
 
@@ -450,61 +260,20 @@ fn names_are_looked_up() {
     assert_eq!((&*endpoints[0].host, &endpoints[0].server_name), ("app.test", &None));
     assert_eq!(endpoints[0].address, Address::Srv("_http._tcp.app.test".into()));
     assert_eq!(endpoints[0].to_string(), "srv+http://_http._tcp.app.test");
-    insta::assert_snapshot!(said("[dns]\nservers = [\"a\"]\n[upstreams.a]\nendpoints = [\"srv+http://app.test\", \
+    insta::assert_snapshot!(brief("[dns]\nservers = [\"a\"]\n[upstreams.a]\nendpoints = [\"srv+http://app.test\", \
         \"srv+http://_http._tcp.a:81\", \"srv+unix://_http._tcp.a\", \"srv+http://_http.tcp.a\"]\nresolve = \"tll\""), @r#"
-    error: `dns.servers`: `a` is not an address, as in `10.0.0.53`
-     --> weir.toml:2:12
-      |
-    2 | servers = ["a"]
-      |            ^^^
-
-    error: `upstreams.NAME.endpoints`: is not an SRV name, as in `srv+http://_http._tcp.example.com`
-     --> weir.toml:4:14
-      |
-    4 | endpoints = ["srv+http://app.test", "srv+http://_http._tcp.a:81", "srv+unix://_http._tcp.a", "srv+http://_http.tcp.a"]
-      |              ^^^^^^^^^^^^^^^^^^^^^
-
-    error: `upstreams.NAME.endpoints`: is not an SRV name, as in `srv+http://_http._tcp.example.com`
-     --> weir.toml:4:37
-      |
-    4 | endpoints = ["srv+http://app.test", "srv+http://_http._tcp.a:81", "srv+unix://_http._tcp.a", "srv+http://_http.tcp.a"]
-      |                                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-
-    error: `upstreams.NAME.endpoints`: is not an SRV name, as in `srv+http://_http._tcp.example.com`
-     --> weir.toml:4:67
-      |
-    4 | endpoints = ["srv+http://app.test", "srv+http://_http._tcp.a:81", "srv+unix://_http._tcp.a", "srv+http://_http.tcp.a"]
-      |                                                                   ^^^^^^^^^^^^^^^^^^^^^^^^^
-
-    error: `upstreams.NAME.endpoints`: is not an SRV name, as in `srv+http://_http._tcp.example.com`
-     --> weir.toml:4:94
-      |
-    4 | endpoints = ["srv+http://app.test", "srv+http://_http._tcp.a:81", "srv+unix://_http._tcp.a", "srv+http://_http.tcp.a"]
-      |                                                                                              ^^^^^^^^^^^^^^^^^^^^^^^^
-
-    error: `upstreams.NAME.resolve`: `tll` is not a duration
-     --> weir.toml:5:11
-      |
-    5 | resolve = "tll"
-      |           ^^^^^
-      |
-      = help: did you mean `ttl`?
+    2:12 «"a"» `dns.servers`: `a` is not an address, as in `10.0.0.53`
+    4:14 «"srv+http://app.test"» `upstreams.NAME.endpoints`: is not an SRV name, as in `srv+http://_http._tcp.example.com`
+    4:37 «"srv+http://_http._tcp.a:81"» `upstreams.NAME.endpoints`: is not an SRV name, as in `srv+http://_http._tcp.example.com`
+    4:67 «"srv+unix://_http._tcp.a"» `upstreams.NAME.endpoints`: is not an SRV name, as in `srv+http://_http._tcp.example.com`
+    4:94 «"srv+http://_http.tcp.a"» `upstreams.NAME.endpoints`: is not an SRV name, as in `srv+http://_http._tcp.example.com`
+    5:11 «"tll"» `upstreams.NAME.resolve`: `tll` is not a duration
+      = did you mean `ttl`?
     "#);
-    insta::assert_snapshot!(said("[upstreams.a]\nendpoints = \"srv+http://_http._tcp.a\"\nresolve = \"off\""), @r#"
-    error: `upstreams.NAME.resolve`: Weir finds the endpoints of `srv+` only by DNS lookups
-     --> weir.toml:3:11
-      |
-    3 | resolve = "off"
-      |           ^^^^^
-    "#);
-    insta::assert_snapshot!(said("[upstream]\nurl = \"srv+http://_http._tcp.a\""), @r#"
-    error: `upstream.url`: must be one service at one address
-     --> weir.toml:2:7
-      |
-    2 | url = "srv+http://_http._tcp.a"
-      |       ^^^^^^^^^^^^^^^^^^^^^^^^^
-      |
-      = help: use `[upstreams.NAME]`; its `endpoints` accept `srv+`
+    insta::assert_snapshot!(brief("[upstreams.a]\nendpoints = \"srv+http://_http._tcp.a\"\nresolve = \"off\""), @r#"3:11 «"off"» `upstreams.NAME.resolve`: Weir finds the endpoints of `srv+` only by DNS lookups"#);
+    insta::assert_snapshot!(brief("[upstream]\nurl = \"srv+http://_http._tcp.a\""), @r#"
+    2:7 «"srv+http://_http._tcp.a"» `upstream.url`: must be one service at one address
+      = use `[upstreams.NAME]`; its `endpoints` accept `srv+`
     "#);
 }
 
@@ -527,56 +296,20 @@ fn tls_to_services() {
     let names: Vec<_> = good(&both).proxy.upstreams[0].endpoints.iter().map(|one| one.server_name.clone()).collect();
     assert_eq!(names, [ServerName::new("c.test"), None]);
 
-    insta::assert_snapshot!(said("[upstream]\nurl = \"http://a\"\ntls = { server_name = \"a\" }"), @r#"
-    error: `upstream.tls` has no effect without `https://`
-     --> weir.toml:3:7
-      |
-    3 | tls = { server_name = "a" }
-      |       ^^^^^^^^^^^^^^^^^^^^^
+    insta::assert_snapshot!(brief("[upstream]\nurl = \"http://a\"\ntls = { server_name = \"a\" }"), @r#"3:7 «{ server_name = "a" }» `upstream.tls` has no effect without `https://`"#);
+    insta::assert_snapshot!(brief("[upstream]\nurl = \"https://a\"\ntls = { ca = \"none.pem\", server_name = \"a b\" }"), @r#"
+    3:14 «"none.pem"» `upstream.tls.ca`: cannot read `config/none.pem`: No such file or directory (os error 2)
+    3:40 «"a b"» `upstream.tls.server_name`: is neither a host name nor an address, so no certificate can contain it
     "#);
-    insta::assert_snapshot!(said("[upstream]\nurl = \"https://a\"\ntls = { ca = \"none.pem\", server_name = \"a b\" }"), @r#"
-    error: `upstream.tls.ca`: cannot read `config/none.pem`: No such file or directory (os error 2)
-     --> weir.toml:3:14
-      |
-    3 | tls = { ca = "none.pem", server_name = "a b" }
-      |              ^^^^^^^^^^
-
-    error: `upstream.tls.server_name`: is neither a host name nor an address, so no certificate can contain it
-     --> weir.toml:3:40
-      |
-    3 | tls = { ca = "none.pem", server_name = "a b" }
-      |                                        ^^^^^
-    "#);
-    insta::assert_snapshot!(said("[upstream]\nurl = \"https://a\"\ntls = { cert = \"own.pem\" }"), @r#"
-    error: `upstream.tls.cert`: needs `key` beside it
-     --> weir.toml:3:16
-      |
-    3 | tls = { cert = "own.pem" }
-      |                ^^^^^^^^^
-    "#);
-    insta::assert_snapshot!(said("[upstream]\nurl = \"http://a\"\ntls = { verify = false }"), @r#"
-    error: `upstream.tls` has no effect without `https://`
-     --> weir.toml:3:7
-      |
-    3 | tls = { verify = false }
-      |       ^^^^^^^^^^^^^^^^^^
-
-    error: unknown key `verify` in `[upstream.tls]`
-     --> weir.toml:3:9
-      |
-    3 | tls = { verify = false }
-      |         ^^^^^^
-      |
-      = help: `[upstream.tls]` can have ca, server_name, cert, key
-    "#);
-    insta::assert_snapshot!(said("[upstream]\nurl = \"https://a_b.test/x\""), @r#"
-    error: `upstream.url`: must end after the host or port
-     --> weir.toml:2:7
-      |
-    2 | url = "https://a_b.test/x"
-      |       ^^^^^^^^^^^^^^^^^^^^
-      |
-      = help: did you mean `https://a_b.test`?
+    insta::assert_snapshot!(brief("[upstream]\nurl = \"https://a\"\ntls = { cert = \"own.pem\" }"), @r#"3:16 «"own.pem"» `upstream.tls.cert`: needs `key` beside it"#);
+    insta::assert_snapshot!(brief("[upstream]\nurl = \"http://a\"\ntls = { verify = false }"), @r"
+    3:7 «{ verify = false }» `upstream.tls` has no effect without `https://`
+    3:9 «verify» unknown key `verify` in `[upstream.tls]`
+      = `[upstream.tls]` can have ca, server_name, cert, key
+    ");
+    insta::assert_snapshot!(brief("[upstream]\nurl = \"https://a_b.test/x\""), @r#"
+    2:7 «"https://a_b.test/x"» `upstream.url`: must end after the host or port
+      = did you mean `https://a_b.test`?
     "#);
 }
 
@@ -591,39 +324,16 @@ fn what_clients_may_change_to() {
     assert!(routes.allow_upgrade(b"websocket") && !routes.allow_upgrade(b"irc/6.9"));
     assert!(good(A).proxy.upstreams[0].upgrades.is_empty());
 
-    insta::assert_snapshot!(said(&format!("{A}upgrade = [\"h2c\"]\n[[route]]\nupstream = \"a\"\nupgrade = [\"TLS/1.2\", 7]")), @r#"
-    error: `upstreams.NAME.upgrade`: `h2c` would let requests bypass all limits
-     --> weir.toml:3:12
-      |
-    3 | upgrade = ["h2c"]
-      |            ^^^^^
-
-    error: `route.upgrade`: `TLS/1.2` would let requests bypass all limits
-     --> weir.toml:6:12
-      |
-    6 | upgrade = ["TLS/1.2", 7]
-      |            ^^^^^^^^^
-
-    error: `route.upgrade`: expected list of strings (name of a protocol, such as `websocket`)
-     --> weir.toml:6:23
-      |
-    6 | upgrade = ["TLS/1.2", 7]
-      |                       ^ this is an integer
+    insta::assert_snapshot!(brief(&format!("{A}upgrade = [\"h2c\"]\n[[route]]\nupstream = \"a\"\nupgrade = [\"TLS/1.2\", 7]")), @r#"
+    3:12 «"h2c"» `upstreams.NAME.upgrade`: `h2c` would let requests bypass all limits
+    6:12 «"TLS/1.2"» `route.upgrade`: `TLS/1.2` would let requests bypass all limits
+    6:23 «7» `route.upgrade`: expected list of strings (name of a protocol, such as `websocket`) [this is an integer]
     "#);
 }
 
 #[test]
 fn a_service_is_not_where_weir_listens() {
-    insta::assert_snapshot!(said("[server]\nlisten = \"unix:/run/weir.sock\"\n[upstreams.a]\nendpoints = [\"unix:/run/app.sock\", \"unix:/run/weir.sock\"]"), @r#"
-    error: `upstreams.NAME.endpoints`: Weir itself listens on this address
-     --> weir.toml:4:36
-      |
-    2 | listen = "unix:/run/weir.sock"
-      |          --------------------- here
-    3 | [upstreams.a]
-    4 | endpoints = ["unix:/run/app.sock", "unix:/run/weir.sock"]
-      |                                    ^^^^^^^^^^^^^^^^^^^^^
-    "#);
+    insta::assert_snapshot!(brief("[server]\nlisten = \"unix:/run/weir.sock\"\n[upstreams.a]\nendpoints = [\"unix:/run/app.sock\", \"unix:/run/weir.sock\"]"), @r#"4:36 «"unix:/run/weir.sock"» `upstreams.NAME.endpoints`: Weir itself listens on this address [also 2:10 «"unix:/run/weir.sock"» here]"#);
     let long = said(&format!("[upstream]\nurl = \"unix:/{}\"", "x".repeat(150)));
     assert!(long.contains("has 151 bytes; the path of a socket has at most 107"), "{long}");
 }
@@ -637,20 +347,10 @@ fn how_long_bodies_may_be() {
     assert!(config.proxy.routes.is_some());
     assert_eq!(good(A).proxy.bounds.max_body_bytes, 64 << 20);
 
-    insta::assert_snapshot!(said(&format!("[server]\nmax_body_bytes = \"of\"\n{A}[[route]]\nupstream = \"a\"\nmax_body_bytes = \"0B\"")), @r#"
-    error: `server.max_body_bytes`: `of` is not a size
-     --> weir.toml:2:18
-      |
-    2 | max_body_bytes = "of"
-      |                  ^^^^
-      |
-      = help: did you mean `off`?
-
-    error: `route.max_body_bytes`: expected size from 1B to 1024TiB, or `off`
-     --> weir.toml:7:18
-      |
-    7 | max_body_bytes = "0B"
-      |                  ^^^^
+    insta::assert_snapshot!(brief(&format!("[server]\nmax_body_bytes = \"of\"\n{A}[[route]]\nupstream = \"a\"\nmax_body_bytes = \"0B\"")), @r#"
+    2:18 «"of"» `server.max_body_bytes`: `of` is not a size
+      = did you mean `off`?
+    7:18 «"0B"» `route.max_body_bytes`: expected size from 1B to 1024TiB, or `off`
     "#);
 }
 
@@ -663,38 +363,16 @@ fn what_http_2_to_a_service_cannot_be_had_with() {
     let routes = "[[route]]\nmatch = { path = \"/a\" }\nupstream = \"a\"\nupgrade = \"websocket\"\n\
                   [[route]]\nmatch = { path = \"/b\" }\nupstream = \"a\"\nupgrade = []\n[[route]]\nupstream = \"a\"";
     let text = format!("{A}protocol = \"h2\"\nproxy_protocol = \"v2\"\nupgrade = \"websocket\"\n{routes}");
-    insta::assert_snapshot!(said(&text), @r#"
-    error: `upstreams.NAME.proxy_protocol`: cannot be used with `protocol = "h2"`
-     --> weir.toml:4:18
-      |
-    4 | proxy_protocol = "v2"
-      |                  ^^^^
-      |
-      = help: clients share connections with `protocol = "h2"`, but a PROXY header names one client
-
-    error: `upstreams.NAME.upgrade`: is not possible for an upstream with `protocol = "h2"`
-     --> weir.toml:5:11
-      |
-    5 | upgrade = "websocket"
-      |           ^^^^^^^^^^^
-      |
-      = help: an upgrade takes a connection for itself; give such requests a route to an upstream with `protocol = "http1"`
-
-    error: `route.upgrade`: is not possible for an upstream with `protocol = "h2"`
-     --> weir.toml:9:11
-      |
-    9 | upgrade = "websocket"
-      |           ^^^^^^^^^^^
-      |
-      = help: an upgrade takes a connection for itself; give such requests a route to an upstream with `protocol = "http1"`
+    insta::assert_snapshot!(brief(&text), @r#"
+    4:18 «"v2"» `upstreams.NAME.proxy_protocol`: cannot be used with `protocol = "h2"`
+      = clients share connections with `protocol = "h2"`, but a PROXY header names one client
+    5:11 «"websocket"» `upstreams.NAME.upgrade`: is not possible for an upstream with `protocol = "h2"`
+      = an upgrade takes a connection for itself; give such requests a route to an upstream with `protocol = "http1"`
+    9:11 «"websocket"» `route.upgrade`: is not possible for an upstream with `protocol = "h2"`
+      = an upgrade takes a connection for itself; give such requests a route to an upstream with `protocol = "http1"`
     "#);
-    insta::assert_snapshot!(said(&format!("{A}protocol = \"http2\"")), @r#"
-    error: `upstreams.NAME.protocol`: `http2` is not one of `http1`, `h2`
-     --> weir.toml:3:12
-      |
-    3 | protocol = "http2"
-      |            ^^^^^^^
-      |
-      = help: did you mean `http1`?
+    insta::assert_snapshot!(brief(&format!("{A}protocol = \"http2\"")), @r#"
+    3:12 «"http2"» `upstreams.NAME.protocol`: `http2` is not one of `http1`, `h2`
+      = did you mean `http1`?
     "#);
 }

@@ -4,175 +4,66 @@ use super::*;
 
 #[test]
 fn bad_values() {
-    insta::assert_snapshot!(said(r#"[server]
+    insta::assert_snapshot!(brief(r#"[server]
 listen = ["unix:/run/weir.sock", ":8080", "localhost:80", "127.0.0.1:80", "127.0.0.1:80"]"#), @r#"
-    error: `server.listen`: `:8080` is not an address with a port
-     --> weir.toml:2:34
-      |
-    2 | listen = ["unix:/run/weir.sock", ":8080", "localhost:80", "127.0.0.1:80", "127.0.0.1:80"]
-      |                                  ^^^^^^^
-      |
-      = help: did you mean `0.0.0.0:8080`?
-
-    error: `server.listen`: `localhost:80` is not an address with a port
-     --> weir.toml:2:43
-      |
-    2 | listen = ["unix:/run/weir.sock", ":8080", "localhost:80", "127.0.0.1:80", "127.0.0.1:80"]
-      |                                           ^^^^^^^^^^^^^^
-      |
-      = help: write an IP address, not a host name: "127.0.0.1:8080" or "[::1]:8080"
-
-    error: `server.listen`: `127.0.0.1:80` occurs twice
-     --> weir.toml:2:75
-      |
-    2 | listen = ["unix:/run/weir.sock", ":8080", "localhost:80", "127.0.0.1:80", "127.0.0.1:80"]
-      |                                                           --------------  ^^^^^^^^^^^^^^
-      |                                                           |
-      |                                                           first here
+    2:34 «":8080"» `server.listen`: `:8080` is not an address with a port
+      = did you mean `0.0.0.0:8080`?
+    2:43 «"localhost:80"» `server.listen`: `localhost:80` is not an address with a port
+      = write an IP address, not a host name: "127.0.0.1:8080" or "[::1]:8080"
+    2:75 «"127.0.0.1:80"» `server.listen`: `127.0.0.1:80` occurs twice [also 2:59 «"127.0.0.1:80"» first here]
     "#);
-    insta::assert_snapshot!(said(r#"[server]
+    insta::assert_snapshot!(brief(r#"[server]
 listen = []
 trusted_proxies = ["10.0.0.1/8", "lan"]
 ipv6_prefix = 0"#), @r#"
-    error: `server.listen`: an empty list has no effect; remove it
-     --> weir.toml:2:10
-      |
-    2 | listen = []
-      |          ^^
-
-    error: `server.trusted_proxies`: `10.0.0.1/8` has bits set beyond its prefix
-     --> weir.toml:3:20
-      |
-    3 | trusted_proxies = ["10.0.0.1/8", "lan"]
-      |                    ^^^^^^^^^^^^
-      |
-      = help: did you mean `10.0.0.0/8`?
-
-    error: `server.trusted_proxies`: `lan` is neither an address nor a network
-     --> weir.toml:3:34
-      |
-    3 | trusted_proxies = ["10.0.0.1/8", "lan"]
-      |                                  ^^^^^
-      |
-      = help: write it like "192.0.2.7" or "10.0.0.0/8"
-
-    error: `server.ipv6_prefix`: expected whole number from 1 to 128
-     --> weir.toml:4:15
-      |
-    4 | ipv6_prefix = 0
-      |               ^
+    2:10 «[]» `server.listen`: an empty list has no effect; remove it
+    3:20 «"10.0.0.1/8"» `server.trusted_proxies`: `10.0.0.1/8` has bits set beyond its prefix
+      = did you mean `10.0.0.0/8`?
+    3:34 «"lan"» `server.trusted_proxies`: `lan` is neither an address nor a network
+      = write it like "192.0.2.7" or "10.0.0.0/8"
+    4:15 «0» `server.ipv6_prefix`: expected whole number from 1 to 128
     "#);
-    insta::assert_snapshot!(said(r#"[server]
+    insta::assert_snapshot!(brief(r#"[server]
 workers = -1
 max_head_bytes = "1MB"
 max_uri_bytes = "1 GiB"
 max_headers = 99999999999999999999"#), @r#"
-    error: `server.workers`: expected whole number from 1 to 1024
-     --> weir.toml:2:11
-      |
-    2 | workers = -1
-      |           ^^
-
-    error: `server.max_uri_bytes`: expected size from 16B to 65534B
-     --> weir.toml:4:17
-      |
-    4 | max_uri_bytes = "1 GiB"
-      |                 ^^^^^^^
-
-    error: `server.max_headers`: expected whole number from 1 to 10000
-     --> weir.toml:5:15
-      |
-    5 | max_headers = 99999999999999999999
-      |               ^^^^^^^^^^^^^^^^^^^^
+    2:11 «-1» `server.workers`: expected whole number from 1 to 1024
+    4:17 «"1 GiB"» `server.max_uri_bytes`: expected size from 16B to 65534B
+    5:15 «99999999999999999999» `server.max_headers`: expected whole number from 1 to 10000
     "#);
-    insta::assert_snapshot!(said(r#"[server]
+    insta::assert_snapshot!(brief(r#"[server]
 max_head_bytes = "big""#), @r#"
-    error: `server.max_head_bytes`: `big` is not a size
-     --> weir.toml:2:18
-      |
-    2 | max_head_bytes = "big"
-      |                  ^^^^^
-      |
-      = help: write it like "64KiB" or "10MiB"
+    2:18 «"big"» `server.max_head_bytes`: `big` is not a size
+      = write it like "64KiB" or "10MiB"
     "#);
-    insta::assert_snapshot!(said(r#"[timeouts]
+    insta::assert_snapshot!(brief(r#"[timeouts]
 connect = "0s"
 keep_alive = "10"
 total = "of"
 body_idle = "2years""#), @r#"
-    error: `timeouts.connect`: must be longer than zero
-     --> weir.toml:2:11
-      |
-    2 | connect = "0s"
-      |           ^^^^
-
-    error: `timeouts.keep_alive`: `10` is not a duration: `10` has no unit
-     --> weir.toml:3:14
-      |
-    3 | keep_alive = "10"
-      |              ^^^^
-      |
-      = help: did you mean `10s`?
-
-    error: `timeouts.total`: `of` is not a duration
-     --> weir.toml:4:9
-      |
-    4 | total = "of"
-      |         ^^^^
-      |
-      = help: did you mean `off`?
-
-    error: `timeouts.body_idle`: `2years` is longer than a year
-     --> weir.toml:5:13
-      |
-    5 | body_idle = "2years"
-      |             ^^^^^^^^
+    2:11 «"0s"» `timeouts.connect`: must be longer than zero
+    3:14 «"10"» `timeouts.keep_alive`: `10` is not a duration: `10` has no unit
+      = did you mean `10s`?
+    4:9 «"of"» `timeouts.total`: `of` is not a duration
+      = did you mean `off`?
+    5:13 «"2years"» `timeouts.body_idle`: `2years` is longer than a year
     "#);
-    insta::assert_snapshot!(said(r#"[admin]
+    insta::assert_snapshot!(brief(r#"[admin]
 listen = "127.0.0.1:8080"
 [server]
-listen = "127.0.0.1:8080""#), @r#"
-    error: `admin.listen` and `server.listen` are the same address
-     --> weir.toml:2:10
-      |
-    2 | listen = "127.0.0.1:8080"
-      |          ^^^^^^^^^^^^^^^^
-    3 | [server]
-    4 | listen = "127.0.0.1:8080"
-      |          ---------------- here
+listen = "127.0.0.1:8080""#), @r#"2:10 «"127.0.0.1:8080"» `admin.listen` and `server.listen` are the same address [also 4:10 «"127.0.0.1:8080"» here]"#);
+    insta::assert_snapshot!(brief("[admin]\nhosts = [\"weir.internal\", \"weir:9901\", \"a b\"]"), @r#"
+    2:27 «"weir:9901"» `admin.hosts`: `weir:9901` is not a host
+      = write the host without a port
+    2:40 «"a b"» `admin.hosts`: `a b` is not a host
+      = write the host without a port
     "#);
-    insta::assert_snapshot!(said("[admin]\nhosts = [\"weir.internal\", \"weir:9901\", \"a b\"]"), @r#"
-    error: `admin.hosts`: `weir:9901` is not a host
-     --> weir.toml:2:27
-      |
-    2 | hosts = ["weir.internal", "weir:9901", "a b"]
-      |                           ^^^^^^^^^^^
-      |
-      = help: write the host without a port
-
-    error: `admin.hosts`: `a b` is not a host
-     --> weir.toml:2:40
-      |
-    2 | hosts = ["weir.internal", "weir:9901", "a b"]
-      |                                        ^^^^^
-      |
-      = help: write the host without a port
-    "#);
-    insta::assert_snapshot!(said(r#"[headers]
+    insta::assert_snapshot!(brief(r#"[headers]
 profiles = ["x-ratelimit", "ieft", "x-ratelimit-retry"]"#), @r#"
-    error: `headers.profiles`: `ieft` is not one of `x-ratelimit`, `x-ratelimit-retry`, `github`, `ietf`, `ietf-10`, `ietf-11`
-     --> weir.toml:2:28
-      |
-    2 | profiles = ["x-ratelimit", "ieft", "x-ratelimit-retry"]
-      |                            ^^^^^^
-      |
-      = help: did you mean `ietf`?
-
-    error: `headers.profiles`: `x-ratelimit` and `x-ratelimit-retry` write the same fields; choose one
-     --> weir.toml:2:36
-      |
-    2 | profiles = ["x-ratelimit", "ieft", "x-ratelimit-retry"]
-      |             ------------- and here ^^^^^^^^^^^^^^^^^^^
+    2:28 «"ieft"» `headers.profiles`: `ieft` is not one of `x-ratelimit`, `x-ratelimit-retry`, `github`, `ietf`, `ietf-10`, `ietf-11`
+      = did you mean `ietf`?
+    2:36 «"x-ratelimit-retry"» `headers.profiles`: `x-ratelimit` and `x-ratelimit-retry` write the same fields; choose one [also 2:13 «"x-ratelimit"» and here]
     "#);
     for (profiles, expected) in [
         ("'ietf-11', 'ietf'", "`ietf` and `ietf-11` write the same fields; choose one"),
@@ -183,22 +74,12 @@ profiles = ["x-ratelimit", "ieft", "x-ratelimit-retry"]"#), @r#"
         let said = said(&format!("[headers]\nprofiles = [{profiles}]"));
         assert!(said.contains(expected), "{said}");
     }
-    insta::assert_snapshot!(said(r#"[log]
+    insta::assert_snapshot!(brief(r#"[log]
 level = "infoo"
 format = "xml""#), @r#"
-    error: `log.level`: `infoo` is not one of `error`, `warn`, `info`, `debug`, `trace`
-     --> weir.toml:2:9
-      |
-    2 | level = "infoo"
-      |         ^^^^^^^
-      |
-      = help: did you mean `info`?
-
-    error: `log.format`: `xml` is not one of `auto`, `text`, `json`
-     --> weir.toml:3:10
-      |
-    3 | format = "xml"
-      |          ^^^^^
+    2:9 «"infoo"» `log.level`: `infoo` is not one of `error`, `warn`, `info`, `debug`, `trace`
+      = did you mean `info`?
+    3:10 «"xml"» `log.format`: `xml` is not one of `auto`, `text`, `json`
     "#);
 }
 
