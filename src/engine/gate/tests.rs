@@ -249,8 +249,10 @@ impl Told {
 /// - `AT ask NAME LIMIT=KEY... [x-plan=NAME] [undo=AFTER] [late]`: with `undo` the pass is dropped uncommitted, AFTER it came;
 ///   with `late` the request came before the last reload, and is decided by the limits before it
 /// - `AT check NAME LIMIT=KEY[*UNITS]... [plan=NAME]`: charges without a request; the answer has the units that remain
+/// - `AT ask r1..r3 ...`: a row of each of these names, and so with `check`
 /// - `AT leave NAME` · `AT close` · `AT return`: units of leases that have ended go back
-/// - `> AT NAME pass` · `> AT NAME CAUSE RETRY`: the answers; a request that leaves gets none.
+/// - `... > [AT] pass` · `... > [AT] CAUSE RETRY`: the answer, at once or at AT. A request without one gets none
+/// - `> AT NAME pass` · `> AT NAME CAUSE RETRY`: the same in a row of its own, where the order of the answers matters.
 struct Script {
     gate: &'static Gate,
     live: &'static Live,
@@ -267,16 +269,42 @@ struct Script {
     tasks: HashMap<String, JoinHandle<()>>,
 }
 
+/// Tests by name, each with scripts to [`check`].
+macro_rules! scripts {
+    ($($(#[$doc:meta])* $name:ident: $($rows:literal),+;)+) => {$(
+        $(#[$doc])*
+        #[tokio::test(start_paused = true)]
+        async fn $name() {
+            $(super::check($rows).await;)+
+        }
+    )+};
+}
+use scripts;
+
 async fn check(rows: &str) {
     let mut told = run(rows).await;
-    for row in lines(rows).filter_map(|row| row.strip_prefix('>')) {
-        expect(&mut told, &row.split_whitespace().collect::<Vec<_>>(), row);
+    for row in lines(rows) {
+        expect(&mut told, row);
     }
     assert!(told.is_empty(), "unexpected: {told:?}");
 }
 
 fn lines(rows: &str) -> impl Iterator<Item = &str> {
     rows.lines().map(str::trim).filter(|row| !row.is_empty() && !row.starts_with('#'))
+}
+
+/// The words of a row before its `>`, and those after it.
+fn cells(row: &str) -> [Vec<&str>; 2] {
+    let (question, answer) = row.split_once('>').unwrap_or((row, ""));
+    [question, answer].map(|half| half.split_whitespace().collect())
+}
+
+/// `r1..r3` are three names.
+fn names(text: &str) -> Vec<String> {
+    let Some((first, last)) = text.split_once("..") else { return vec![text.to_owned()] };
+    let prefix = first.trim_end_matches(|char: char| char.is_ascii_digit());
+    let number = |name: &str| name.strip_prefix(prefix).unwrap().parse::<u32>().unwrap();
+    (number(first)..=number(last)).map(|number| format!("{prefix}{number}")).collect()
 }
 
 /// Runs a script, and returns all answers by name.
@@ -298,8 +326,8 @@ async fn run(rows: &str) -> HashMap<String, Told> {
         told: Arc::default(),
         tasks: HashMap::new(),
     };
-    for row in lines(rows).filter(|row| !row.starts_with('>')) {
-        script.run(&row.split_whitespace().collect::<Vec<_>>()).await;
+    for [question, _] in lines(rows).map(cells).filter(|[question, _]| !question.is_empty()) {
+        script.run(&question).await;
     }
     for (who, task) in script.tasks {
         let end = timeout(Duration::from_hours(24 * 365), task).await;
@@ -309,16 +337,30 @@ async fn run(rows: &str) -> HashMap<String, Told> {
     std::mem::take(&mut *script.told.lock().unwrap())
 }
 
-fn expect(told: &mut HashMap<String, Told>, cells: &[&str], row: &str) {
-    let found = told.remove(cells[1]).unwrap_or_else(|| panic!("no answer: {row}"));
-    let due_ns = ns(cells[0]);
-    assert!((due_ns..due_ns + MS_NS).contains(&found.at_ns), "{row}: {found:?}");
-    assert_eq!(found.what, cells[2], "{row}");
-    let late_ns = found.at_ns - due_ns;
-    match (cells.get(3), found.retry) {
-        (None, None) | (Some(&"never"), Some(Retry::Never)) | (Some(&"release"), Some(Retry::ON_RELEASE)) => {}
-        (Some(retry), Some(Retry::AfterNs(found_ns))) => assert_eq!(found_ns + late_ns, ns(retry), "retry: {row}"),
-        (_, found) => panic!("{row}: {found:?}"),
+fn is_instant(word: &str) -> bool {
+    word.starts_with(|first: char| first.is_ascii_digit())
+}
+
+/// Takes the answers that a row expects.
+fn expect(told: &mut HashMap<String, Told>, row: &str) {
+    let [question, answer] = cells(row);
+    let (at, who, answer) = match (&*question, &*answer) {
+        (_, []) => return,
+        ([], [at, who, answer @ ..]) | ([_, _, who, ..], [at, answer @ ..]) if is_instant(at) => (at, who, answer),
+        ([at, _, who, ..], answer) => (at, who, answer),
+        _ => panic!("not an answer: {row}"),
+    };
+    for who in names(who) {
+        let found = told.remove(&who).unwrap_or_else(|| panic!("no answer to {who}: {row}"));
+        let due_ns = ns(at);
+        assert!((due_ns..due_ns + MS_NS).contains(&found.at_ns), "{who}: {row}: {found:?}");
+        assert_eq!(found.what, answer[0], "{who}: {row}");
+        let late_ns = found.at_ns - due_ns;
+        match (answer.get(1), found.retry) {
+            (None, None) | (Some(&"never"), Some(Retry::Never)) | (Some(&"release"), Some(Retry::ON_RELEASE)) => {}
+            (Some(retry), Some(Retry::AfterNs(found_ns))) => assert_eq!(found_ns + late_ns, ns(retry), "retry: {row}"),
+            (_, found) => panic!("{who}: {row}: {found:?}"),
+        }
     }
 }
 
@@ -335,14 +377,11 @@ impl Script {
                 let all = Usage { count: waiting.parse().unwrap(), bytes: bytes.parse().unwrap() };
                 self.caps = HoldCaps { all, ..self.caps };
             }
-            [at, "ask", who, ref words @ ..] => {
-                self.until(at).await;
-                self.ask(who, words);
-                return;
-            }
-            [at, "check", who, ref words @ ..] => {
-                self.until(at).await;
-                self.check(who, words);
+            [at, verb @ ("ask" | "check"), who, ref words @ ..] => {
+                for who in names(who) {
+                    self.until(at).await;
+                    if verb == "ask" { self.ask(&who, words) } else { self.check(&who, words) }
+                }
                 return;
             }
             [at, "leave", who] => {

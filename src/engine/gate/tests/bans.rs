@@ -4,155 +4,90 @@ use std::time::Duration;
 
 use tokio::time::advance;
 
-use super::{CAPS, check, facts, headers, install, limit, new_gate, ns, parse_ban};
+use super::{CAPS, facts, headers, install, limit, new_gate, ns, parse_ban, scripts};
 use crate::base::telemetry::LimitDecision;
 use crate::base::time::Timestamp;
 use crate::engine::gate::{BanTarget, Cause, Live, OperatorBan, Step};
 use crate::engine::limit::{Algorithm, Allowance, Rate};
 use crate::engine::policy::{Allowed, Limit, OnLimit, Stage};
 
-#[tokio::test(start_paused = true)]
-async fn a_key_refused_too_often_is_refused_everything() {
-    check(
-        "
+scripts! {
+    a_key_refused_too_often_is_refused_everything: "
         limit a 1 1s 1 reject ban=2/10s,5s,8s
-        0s     ask r1 a=k
-        0s     ask r2 a=k
-        0s     ask r3 a=k
+        0s ask r1 a=k     > pass
+        0s ask r2..r3 a=k > Limit 1s
         # its bucket is full again, but it is banned; knocking does not count
-        1s     ask r4 a=k
-        4s     ask r5 a=k
+        1s ask r4 a=k     > Banned 4s
+        4s ask r5 a=k     > Banned 1s
         # others are not
-        4s     ask s1 a=other
-        4s     ask s2 a=other
+        4s ask s1 a=other > pass
+        4s ask s2 a=other > Limit 1s
         # over: and the next ban is longer, up to the longest
-        5s     ask r6 a=k
-        5s     ask r7 a=k
-        5s     ask r8 a=k
-        6s     ask r9 a=k
-        > 0s r1 pass
-        > 0s r2 Limit 1s
-        > 0s r3 Limit 1s
-        > 1s r4 Banned 4s
-        > 4s r5 Banned 1s
-        > 4s s1 pass
-        > 4s s2 Limit 1s
-        > 5s r6 pass
-        > 5s r7 Limit 1s
-        > 5s r8 Limit 1s
-        > 6s r9 Banned 7s
-        ",
-    )
-    .await;
-}
+        5s ask r6 a=k     > pass
+        5s ask r7..r8 a=k > Limit 1s
+        6s ask r9 a=k     > Banned 7s
+    ";
 
-/// A key that gets no limit after its ban stays banned.
-#[tokio::test(start_paused = true)]
-async fn a_ban_outweighs_an_override_without_a_limit() {
-    check(
-        "
+    /// A key that gets no limit after its ban stays banned.
+    a_ban_outweighs_an_override_without_a_limit: "
         limit a 1 1s 1 reject ban=1/1s,10s,1h
-        0s     ask r1 a=k
-        0s     ask r2 a=k
-        1s     limit a 1 1s 1 reject ban=1/1s,10s,1h override=k,unlimited
-        1s     ask r3 a=k
-        1s     ask r4 a=other
-        10s    ask r5 a=k
-        10s    ask r6 a=k
-        > 0s r1 pass
-        > 0s r2 Limit 1s
-        > 1s r3 Banned 9s
-        > 1s r4 pass
-        > 10s r5 pass
-        > 10s r6 pass
-        ",
-    )
-    .await;
-}
+        0s  ask r1 a=k     > pass
+        0s  ask r2 a=k     > Limit 1s
+        1s  limit a 1 1s 1 reject ban=1/1s,10s,1h override=k,unlimited
+        1s  ask r3 a=k     > Banned 9s
+        1s  ask r4 a=other > pass
+        10s ask r5..r6 a=k > pass
+    ";
 
-/// Of a limit that holds: a new request, and one that waits already.
-#[tokio::test(start_paused = true)]
-async fn a_ban_outweighs_an_override_without_a_limit_in_the_wait_queue() {
-    check(
-        "
+    /// Of a limit that holds: a new request, and one that waits already.
+    a_ban_outweighs_an_override_without_a_limit_in_the_wait_queue: "
         limit a 1 1s 1 hold=1s ban=1/1s,10s,1h
-        0s     ask r1 a=k
-        0s     ask r2 a=k
-        200ms  ask r3 a=k
-        200ms  limit a 1 1s 1 hold=1s ban=1/1s,10s,1h override=k,unlimited
-        300ms  ask r4 a=k
-        300ms  ask r5 a=other
+        0s    ask r1..r2 a=k
+        200ms ask r3 a=k
+        200ms limit a 1 1s 1 hold=1s ban=1/1s,10s,1h override=k,unlimited
+        300ms ask r4 a=k
+        300ms ask r5 a=other
         > 0s    r1 pass
         > 200ms r3 WaitTooLong 1800ms
         > 200ms r2 Banned 10s
         > 300ms r4 Banned 9900ms
         > 300ms r5 pass
-        ",
-    )
-    .await;
-}
+    ";
 
-#[tokio::test(start_paused = true)]
-async fn a_ban_charges_no_key_and_outlives_reloads() {
-    check(
-        "
+    a_ban_charges_no_key_and_outlives_reloads: "
         limit a 1 1s 1 reject ban=1/1s,10s,1h
         limit b 1 1h 1 reject
-        0s     ask r1 a=k
-        0s     ask r2 a=k b=k
-        1s     ask r3 a=k b=k
-        1s     ask r4 b=k
+        0s     ask r1 a=k     > pass
+        0s     ask r2 a=k b=k > Limit 1s
+        1s     ask r3 a=k b=k > Banned 9s
+        1s     ask r4 b=k     > pass
         2s     limit a 100 1s 100 reject ban=1/1s,10s,1h
-        2s     ask r5 a=k
+        2s     ask r5 a=k     > Banned 8s
         # without a ban in the limit, nobody is banned
         3s     limit a 100 1s 100 reject
-        3s     ask r6 a=k
+        3s     ask r6 a=k     > pass
         4s     limit a 100 1s 100 reject ban=1/1s,10s,1h
-        4s     ask r7 a=k
+        4s     ask r7 a=k     > Banned 6s
         5s     without a
         6s     limit a 100 1s 100 shadow ban=1/1s,10s,1h
-        6s     ask r8 a=k
+        6s     ask r8 a=k     > pass
         7s     limit a 100 1s 100 reject ban=1/1s,10s,1h
-        7s     ask r9 a=k
+        7s     ask r9 a=k     > Banned 3s
         # the percentile of the key is 28
         8s     limit a 100 1s 100 reject ban=1/1s,10s,1h enforce=28
-        8s     ask r10 a=k
+        8s     ask r10 a=k    > pass
         8500ms limit a 100 1s 100 reject ban=1/1s,10s,1h enforce=29
-        8500ms ask r11 a=k
-        > 0s r1 pass
-        > 0s r2 Limit 1s
-        > 1s r3 Banned 9s
-        > 1s r4 pass
-        > 2s r5 Banned 8s
-        > 3s r6 pass
-        > 4s r7 Banned 6s
-        > 6s r8 pass
-        > 7s r9 Banned 3s
-        > 8s r10 pass
-        > 8500ms r11 Banned 1500ms
-        ",
-    )
-    .await;
-}
+        8500ms ask r11 a=k    > Banned 1500ms
+    ";
 
-#[tokio::test(start_paused = true)]
-async fn a_waiter_is_refused_when_its_key_is_banned() {
-    check(
-        "
+    a_waiter_is_refused_when_its_key_is_banned: "
         limit a 1 1s 1 hold=1s ban=1/1s,10s,1h
-        0s     ask r1 a=k
-        0s     ask r2 a=k
-        0s     ask s1 a=other
-        0s     ask s2 a=other
-        200ms  ask r3 a=k
-        > 0s    r1 pass
-        > 200ms r3 WaitTooLong 1800ms
-        > 200ms r2 Banned 10s
-        > 0s    s1 pass
-        > 1s    s2 pass
-        ",
-    )
-    .await;
+        0s    ask r1 a=k     > pass
+        0s    ask r2 a=k     > 200ms Banned 10s
+        0s    ask s1 a=other > pass
+        0s    ask s2 a=other > 1s pass
+        200ms ask r3 a=k     > WaitTooLong 1800ms
+    ";
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{CAPS, ask, check, facts, headers, install, new_gate, parse_limit};
+use super::{CAPS, ask, check, facts, headers, install, new_gate, parse_limit, scripts};
 use crate::base::telemetry::LimitDecision;
 use crate::engine::gate::{Cause, Step};
 use crate::engine::policy::Stage;
@@ -21,110 +21,64 @@ async fn the_delay_is_a_step_for_each_unit_over_up_to_the_most() {
         "
         # the debt is paid as time passes
         limit a 1 1s 1 delay=100ms,5s
-        0s    ask r1 a=k
-        0s    ask r2 a=k
-        0s    ask r3 a=k
-        1s    ask r4 a=k
-        10s   ask r5 a=k
+        0s  ask r1 a=k     > pass
+        0s  ask r2 a=k     > 100ms pass
+        0s  ask r3 a=k     > 200ms pass
+        1s  ask r4 a=k     > 1200ms pass
+        10s ask r5 a=k     > pass
         # another key has a debt of its own, and a request counts with its cost
-        10s   ask s1 a=other
-        20s   limit a 1 1s 1 delay=100ms,5s cost=3
-        20s   ask s2 a=other
-        > 0s      r1 pass
-        > 100ms   r2 pass
-        > 200ms   r3 pass
-        > 1200ms  r4 pass
-        > 10s     r5 pass
-        > 10s     s1 pass
-        > 20200ms s2 pass
+        10s ask s1 a=other > pass
+        20s limit a 1 1s 1 delay=100ms,5s cost=3
+        20s ask s2 a=other > 20200ms pass
         ",
     )
     .await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn with_several_limits_the_worst_counts() {
-    check(
-        "
+scripts! {
+    with_several_limits_the_worst_counts: "
         limit a 1 1h 1 delay=100ms,5s
         limit b 1 1h 1 delay=300ms,5s
         limit c 1 1h 1 reject
         limit d 1 2s 1 hold=forever
-        0s    ask r1 a=k b=k
-        0s    ask r2 a=k b=k
+        0s ask r1 a=k b=k > pass
+        0s ask r2 a=k b=k > 300ms pass
         # refused by one, it is charged by none: r5 is as late as r4 would have been
-        0s    ask r3 c=k a=x
-        0s    ask r4 c=k a=x
-        0s    ask r5 a=x
+        0s ask r3 c=k a=x > pass
+        0s ask r4 c=k a=x > Limit 1h
+        0s ask r5 a=x     > 100ms pass
         # who is held waits for the turn first
-        0s    ask h1 d=k a=h
-        0s    ask h2 d=k a=h
-        > 0s      r1 pass
-        > 300ms   r2 pass
-        > 0s      r3 pass
-        > 0s      r4 Limit 1h
-        > 100ms   r5 pass
-        > 0s      h1 pass
-        > 2100ms  h2 pass
-        ",
-    )
-    .await;
-}
+        0s ask h1 d=k a=h > pass
+        0s ask h2 d=k a=h > 2100ms pass
+    ";
 
-#[tokio::test(start_paused = true)]
-async fn delayed_requests_need_room() {
-    check(
-        "
+    delayed_requests_need_room: "
         limit a 1 1h 1 delay=1s,5s waiting=2
         limit b 1 50ms 2 reject
         caps 3 300
-        0s    ask r1 a=k
-        0s    ask r2 a=k
-        0s    ask r3 a=k
+        0s     ask r1 a=k     > pass
+        0s     ask r2 a=k     > 1s pass
+        0s     ask r3 a=k     > 2s pass
         # nobody is charged for what has no room, neither the other limit nor this one
-        0s    ask r4 a=k b=k
-        0s    ask b1 b=k
-        0s    ask b2 b=k
-        0s    ask s1 a=other
-        0s    ask s2 a=other
-        0s    ask s3 a=other
-        1500ms ask r5 a=k
-        > 0s r1 pass
-        > 1s r2 pass
-        > 2s r3 pass
-        > 0s r4 QueueFull 5s
-        > 0s b1 pass
-        > 0s b2 pass
-        > 0s s1 pass
-        > 1s s2 pass
-        > 0s s3 QueueFull 5s
-        > 4500ms r5 pass
-        ",
-    )
-    .await;
-}
+        0s     ask r4 a=k b=k > QueueFull 5s
+        0s     ask b1..b2 b=k > pass
+        0s     ask s1 a=other > pass
+        0s     ask s2 a=other > 1s pass
+        0s     ask s3 a=other > QueueFull 5s
+        1500ms ask r5 a=k     > 4500ms pass
+    ";
 
-#[tokio::test(start_paused = true)]
-async fn a_delayed_request_that_leaves_or_is_not_sent_is_refunded() {
-    check(
-        "
+    a_delayed_request_that_leaves_or_is_not_sent_is_refunded: "
         limit a 1 1h 1 delay=100ms,5s
-        0s     ask r1 a=k
-        0s     ask r2 a=k
-        0s     ask r3 a=k
-        50ms   leave r2
-        50ms   ask r4 a=k
+        0s   ask r1 a=k         > pass
+        0s   ask r2 a=k
+        0s   ask r3 a=k         > 200ms pass
+        50ms leave r2
+        50ms ask r4 a=k         > 250ms pass
         # never sent on
-        1s     ask r5 a=k undo=1s
-        3s     ask r6 a=k
-        > 0s     r1 pass
-        > 200ms  r3 pass
-        > 250ms  r4 pass
-        > 1300ms r5 pass
-        > 3300ms r6 pass
-        ",
-    )
-    .await;
+        1s   ask r5 a=k undo=1s > 1300ms pass
+        3s   ask r6 a=k         > 3300ms pass
+    ";
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,15 +87,10 @@ async fn reloads_and_the_end_apply_to_the_delayed() {
         check(&format!(
             "
             limit a 1 1h 1 delay=1s,5s
-            0s     ask r1 a=k
-            0s     ask r2 a=k
-            0s     ask r3 a=k
-            0s     ask r4 a=k
-            500ms  limit a 1 1h 1 {algorithm} delay=1s,1500ms
-            > 0s     r1 pass
-            > 1s     r2 pass
-            > 1500ms r3 pass
-            > 1500ms r4 pass
+            0s    ask r1 a=k     > pass
+            0s    ask r2 a=k     > 1s pass
+            0s    ask r3..r4 a=k > 1500ms pass
+            500ms limit a 1 1h 1 {algorithm} delay=1s,1500ms
             "
         ))
         .await;
@@ -149,26 +98,20 @@ async fn reloads_and_the_end_apply_to_the_delayed() {
     check(
         "
         limit a 1 1h 1 delay=1s,5s
-        0s     ask r1 a=k
-        0s     ask r2 a=k
-        500ms  without a
-        > 0s     r1 pass
-        > 500ms  r2 pass
+        0s    ask r1 a=k > pass
+        0s    ask r2 a=k > 500ms pass
+        500ms without a
         ",
     )
     .await;
     check(
         "
         limit a 1 1h 1 delay=1s,5s
-        0s     ask r1 a=k
-        0s     ask r2 a=k
-        0s     ask r3 a=k
+        0s     ask r1 a=k > pass
+        0s     ask r2 a=k > 1s pass
+        0s     ask r3 a=k > 1500ms ShuttingDown 500ms
         1500ms close
-        1600ms ask r4 a=k
-        > 0s     r1 pass
-        > 1s     r2 pass
-        > 1500ms r3 ShuttingDown 500ms
-        > 1600ms r4 ShuttingDown 5s
+        1600ms ask r4 a=k > ShuttingDown 5s
         ",
     )
     .await;
@@ -176,10 +119,7 @@ async fn reloads_and_the_end_apply_to_the_delayed() {
         "
         # in shadow mode nobody is late
         limit a 1 1h 1 delay=1s,5s shadow
-        0s     ask r1 a=k
-        0s     ask r2 a=k
-        > 0s     r1 pass
-        > 0s     r2 pass
+        0s ask r1..r2 a=k > pass
         ",
     )
     .await;

@@ -8,53 +8,31 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::redis::FakeRedis;
-use super::{CAPS, MS_NS, ask, check, headers, install, new_gate, parse_limit};
+use super::{CAPS, MS_NS, ask, headers, install, new_gate, parse_limit, scripts};
 use crate::engine::gate::{LimitedKeysQuestion, Step};
 
-/// Each sharer has its turn, in its own order of arrival, also with a burst of one unit.
-#[tokio::test(start_paused = true)]
-async fn sharers_pass_in_turn() {
-    check(
-        "
+scripts! {
+    /// Each sharer has its turn, in its own order of arrival, also with a burst of one unit.
+    sharers_pass_in_turn: "
         limit a 10 1s 1 hold=forever shared
-        0ms ask r1 a=k
-        0ms ask r2 a=k
-        0ms ask r3 a=k
-        0ms ask r4 a=k
-        0ms ask s1 a=other
-        0ms ask s2 a=other
+        0ms ask r1..r4 a=k
+        0ms ask s1..s2 a=other
         > 0ms   r1 pass
         > 100ms s1 pass
         > 200ms r2 pass
         > 300ms s2 pass
         > 400ms r3 pass
         > 500ms r4 pass
-        ",
-    )
-    .await;
-}
+    ";
 
-/// Units that one sharer gives back let the request of another one pass.
-#[tokio::test(start_paused = true)]
-async fn units_given_back_wake_all_sharers() {
-    check(
-        "
+    /// Units that one sharer gives back let the request of another one pass.
+    units_given_back_wake_all_sharers: "
         limit a 1 10s 5 hold=forever shared
-        0s    ask r1 a=k
-        0s    ask r2 a=k undo=2s
-        0s    ask r3 a=k
-        0s    ask r4 a=k
-        0s    ask r5 a=k
-        1s    ask s1 a=other
-        > 0s  r1 pass
-        > 0s  r2 pass
-        > 0s  r3 pass
-        > 0s  r4 pass
-        > 0s  r5 pass
-        > 2s  s1 pass
-        ",
-    )
-    .await;
+        0s ask r1 a=k         > pass
+        0s ask r2 a=k undo=2s > pass
+        0s ask r3..r5 a=k     > pass
+        1s ask s1 a=other     > 2s pass
+    ";
 }
 
 /// What sharers leave goes to the others at once, also to a request that began to wait behind another of its sharer.

@@ -11,58 +11,34 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::redis::NoStore;
-use super::{CAPS, ask, check, headers, install, new_gate, parse_limit, policy};
+use super::{CAPS, ask, check, headers, install, new_gate, parse_limit, policy, scripts};
 use crate::engine::gate::Step;
 use crate::engine::policy::client_ip::Prefixes;
 
-#[tokio::test(start_paused = true)]
-async fn first_come_first_served_at_exact_instants() {
-    check(
-        "
+scripts! {
+    first_come_first_served_at_exact_instants: "
         limit a 10 1s 1 hold=forever
-        0ms   ask r1 a=k
-        0ms   ask r2 a=k
-        0ms   ask r3 a=k
+        0ms  ask r1 a=k     > pass
+        0ms  ask r2 a=k     > 100ms pass
+        0ms  ask r3 a=k     > 200ms pass
         # another key has a queue of its own
-        10ms  ask s1 a=other
-        10ms  ask s2 a=other
-        50ms  ask r4 a=k
-        > 0ms   r1 pass
-        > 100ms r2 pass
-        > 200ms r3 pass
-        > 300ms r4 pass
-        > 10ms  s1 pass
-        > 110ms s2 pass
-        ",
-    )
-    .await;
-    check(
-        "
+        10ms ask s1 a=other > pass
+        10ms ask s2 a=other > 110ms pass
+        50ms ask r4 a=k     > 300ms pass
+    ", "
         # instants between milliseconds: late by less than one millisecond, never early, and delays do not add up
         limit a 3 1s 2 hold=forever
         # also with a burst of 1: each slot counts from the slot before it
         limit b 3 1s 1 hold=forever
-        0ms ask a0 a=k
-        0ms ask a1 a=k
-        0ms ask a2 a=k
-        0ms ask a3 a=k
-        0ms ask a4 a=k
-        0ms ask b1 b=k
-        0ms ask b2 b=k
-        0ms ask b3 b=k
-        0ms ask b4 b=k
-        > 0ms           a0 pass
-        > 0ms           a1 pass
-        > 333333334ns   a2 pass
-        > 666666668ns   a3 pass
-        > 1000000002ns  a4 pass
-        > 0ms           b1 pass
-        > 333333334ns   b2 pass
-        > 666666668ns   b3 pass
-        > 1000000002ns  b4 pass
-        ",
-    )
-    .await;
+        0ms ask a0..a1 a=k > pass
+        0ms ask a2 a=k     > 333333334ns pass
+        0ms ask a3 a=k     > 666666668ns pass
+        0ms ask a4 a=k     > 1000000002ns pass
+        0ms ask b1 b=k     > pass
+        0ms ask b2 b=k     > 333333334ns pass
+        0ms ask b3 b=k     > 666666668ns pass
+        0ms ask b4 b=k     > 1000000002ns pass
+    ";
 }
 
 /// A waiter looks at its queue when it joins and at its slot, and never between the two. Rows: rates.
@@ -93,25 +69,17 @@ async fn a_waiter_is_polled_twice() {
     }
 }
 
-/// The request before it computes a slot without a plan, which is later than that of a request with a faster plan.
-#[tokio::test(start_paused = true)]
-async fn a_waiter_with_a_plan_moves_up() {
-    check(
-        "
+scripts! {
+    /// The request before it computes a slot without a plan, which is later than that of a request with a faster plan.
+    a_waiter_with_a_plan_moves_up: "
         limit a 1 1s 1 hold=forever plan=gold,2,1s,1
-        0ms   ask r1 a=k
-        0ms   ask r2 a=k
-        0ms   ask r3 a=k
-        0ms   ask r4 a=k
-        0ms   ask r5 a=k x-plan=gold
+        0ms   ask r1 a=k             > pass
+        0ms   ask r2 a=k             > 1000ms pass
+        0ms   ask r3..r4 a=k
+        0ms   ask r5 a=k x-plan=gold > 1500ms pass
         500ms leave r3
         500ms leave r4
-        > 0ms    r1 pass
-        > 1000ms r2 pass
-        > 1500ms r5 pass
-        ",
-    )
-    .await;
+    ";
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,54 +94,28 @@ async fn a_waiting_request_names_the_limit_with_the_longest_wait() {
     assert_eq!(waiting.held_by(), "b");
 }
 
-#[tokio::test(start_paused = true)]
-async fn costs_are_waited_for_in_full() {
-    check(
-        "
+scripts! {
+    costs_are_waited_for_in_full: "
         limit a 10 1s 10 hold=forever cost=4
-        0ms   ask r1 a=k
-        0ms   ask r2 a=k
-        0ms   ask r3 a=k
-        0ms   ask r4 a=k
-        > 0ms   r1 pass
-        > 0ms   r2 pass
-        > 200ms r3 pass
-        > 600ms r4 pass
-        ",
-    )
-    .await;
-}
+        0ms ask r1..r2 a=k > pass
+        0ms ask r3 a=k     > 200ms pass
+        0ms ask r4 a=k     > 600ms pass
+    ";
 
-#[tokio::test(start_paused = true)]
-async fn new_requests_queue_behind_waiting_ones() {
-    check(
-        "
+    new_requests_queue_behind_waiting_ones: "
         limit a 1 1s 1 hold=forever
-        0s     ask r1 a=k
-        0s     ask r2 a=k
-        1s     ask r3 a=k
-        1s     ask r4 a=k
-        > 0s r1 pass
-        > 1s r2 pass
-        > 2s r3 pass
-        > 3s r4 pass
-        ",
-    )
-    .await;
-    check(
-        "
+        0s ask r1 a=k > pass
+        0s ask r2 a=k > 1s pass
+        1s ask r3 a=k > 2s pass
+        1s ask r4 a=k > 3s pass
+    ", "
         # there are units for the new request, but not for the request before it
         limit a 1 1s 10 hold=forever cost=6
-        0s     ask r1 a=k
-        0s     ask r2 a=k
-        0s     limit a 1 1s 10 hold=forever cost=6
-        1s     ask r3 a=k
-        > 0s r1 pass
-        > 2s r2 pass
-        > 8s r3 pass
-        ",
-    )
-    .await;
+        0s ask r1 a=k > pass
+        0s ask r2 a=k > 2s pass
+        0s limit a 1 1s 10 hold=forever cost=6
+        1s ask r3 a=k > 8s pass
+    ";
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,12 +123,8 @@ async fn a_waiter_that_leaves_gives_its_place_back() {
     for (who, rest) in [("r2", "r3 r4 r5"), ("r3", "r2 r4 r5"), ("r5", "r2 r3 r4")] {
         let mut script = "
             limit a 1 1s 1 hold=forever
-            0s     ask r1 a=k
-            0s     ask r2 a=k
-            0s     ask r3 a=k
-            0s     ask r4 a=k
-            0s     ask r5 a=k
-            > 0s r1 pass
+            0s ask r1 a=k > pass
+            0s ask r2..r5 a=k
         "
         .to_owned();
         writeln!(script, "500ms leave {who}").unwrap();
@@ -199,14 +137,11 @@ async fn a_waiter_that_leaves_gives_its_place_back() {
         "
         # all requests leave; a later request finds no queue
         limit a 1 1s 1 hold=forever
-        0s     ask r1 a=k
-        0s     ask r2 a=k
-        0s     ask r3 a=k
-        10ms   leave r2
-        10ms   leave r3
-        1s     ask r4 a=k
-        > 0s r1 pass
-        > 1s r4 pass
+        0s   ask r1 a=k > pass
+        0s   ask r2..r3 a=k
+        10ms leave r2
+        10ms leave r3
+        1s   ask r4 a=k > pass
         ",
     )
     .await;
@@ -218,80 +153,49 @@ async fn beyond_a_cap_the_answer_comes_at_once() {
         "
         # per key
         limit a 1 1s 1 hold=forever waiting=2
-        0s     ask r1 a=k
-        0s     ask r2 a=k
-        0s     ask r3 a=k
-        250ms  ask r4 a=k
-        250ms  ask s1 a=other
-        250ms  ask s2 a=other
-        1001ms ask r5 a=k
-        > 0s     r1 pass
-        > 1s     r2 pass
-        > 2s     r3 pass
-        > 250ms  r4 QueueFull 2750ms
-        > 250ms  s1 pass
-        > 1250ms s2 pass
-        > 3s     r5 pass
+        0s     ask r1 a=k     > pass
+        0s     ask r2 a=k     > 1s pass
+        0s     ask r3 a=k     > 2s pass
+        250ms  ask r4 a=k     > QueueFull 2750ms
+        250ms  ask s1 a=other > pass
+        250ms  ask s2 a=other > 1250ms pass
+        1001ms ask r5 a=k     > 3s pass
         ",
     )
     .await;
     for caps in ["caps 2 1000000", "caps 1000 200", "caps 1000 299"] {
         let script = "
             limit a 1 1s 1 hold=forever
-            0s     ask r1 a=k
-            0s     ask r2 a=k
-            0s     ask r3 a=k
-            0s     ask r4 a=k
-            0s     ask s1 a=other
-            0s     ask s2 a=other
-            500ms  leave r3
-            500ms  ask s3 a=other
-            > 0s     r1 pass
-            > 1s     r2 pass
-            > 0s     r4 QueueFull 3s
-            > 0s     s1 pass
-            > 0s     s2 QueueFull 1s
-            > 1s     s3 pass
+            0s    ask r1 a=k     > pass
+            0s    ask r2 a=k     > 1s pass
+            0s    ask r3 a=k
+            0s    ask r4 a=k     > QueueFull 3s
+            0s    ask s1 a=other > pass
+            0s    ask s2 a=other > QueueFull 1s
+            500ms leave r3
+            500ms ask s3 a=other > 1s pass
         ";
         check(&format!("{caps}\n{script}")).await;
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_wait_that_is_too_long_is_refused_at_once() {
-    check(
-        "
+scripts! {
+    a_wait_that_is_too_long_is_refused_at_once: "
         limit a 1 1s 1 hold=2s
-        0s     ask r1 a=k
-        0s     ask r2 a=k
+        0s     ask r1 a=k > pass
+        0s     ask r2 a=k > 1s pass
         # a wait of exactly max_wait
-        0s     ask r3 a=k
-        0s     ask r4 a=k
-        400ms  ask r5 a=k
-        999ms  ask r6 a=k
-        1001ms ask r7 a=k
-        > 0s     r1 pass
-        > 1s     r2 pass
-        > 2s     r3 pass
-        > 0s     r4 WaitTooLong 3s
-        > 400ms  r5 WaitTooLong 2600ms
-        > 999ms  r6 WaitTooLong 2001ms
-        > 3s     r7 pass
-        ",
-    )
-    .await;
-    check(
-        "
+        0s     ask r3 a=k > 2s pass
+        0s     ask r4 a=k > WaitTooLong 3s
+        400ms  ask r5 a=k > WaitTooLong 2600ms
+        999ms  ask r6 a=k > WaitTooLong 2001ms
+        1001ms ask r7 a=k > 3s pass
+    ", "
         limit a 1 1s 1 hold=0s
-        0s     ask r1 a=k
-        0s     ask r2 a=k
-        1s     ask r3 a=k
-        > 0s r1 pass
-        > 0s r2 WaitTooLong 1s
-        > 1s r3 pass
-        ",
-    )
-    .await;
+        0s ask r1 a=k > pass
+        0s ask r2 a=k > WaitTooLong 1s
+        1s ask r3 a=k > pass
+    ";
 }
 
 #[tokio::test(start_paused = true)]
@@ -301,10 +205,9 @@ async fn a_small_delay_past_the_deadline_refuses_no_request() {
         check(&format!(
             "
             limit a 1 1s 1 hold=1s
-            0s    ask r1 a=k
+            0s    ask r1 a=k > pass
             0s    ask r2 a=k
             500ms limit a 1 {interval} 1 hold=1s
-            > 0s  r1 pass
             > {told}
             "
         ))
@@ -312,166 +215,98 @@ async fn a_small_delay_past_the_deadline_refuses_no_request() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_request_that_can_never_pass_does_not_wait() {
-    check(
-        "
+scripts! {
+    a_request_that_can_never_pass_does_not_wait: "
         limit a 1 1s 1 hold=forever cost=2
-        0s ask r1 a=k
-        > 0s r1 Limit never
-        ",
-    )
-    .await;
-    check(
-        "
+        0s ask r1 a=k > Limit never
+    ", "
         limit a 1 1s 2 hold=forever cost=2
-        0s    ask r1 a=k
-        0s    ask r2 a=k
-        0s    ask r3 a=k
+        0s    ask r1 a=k     > pass
+        0s    ask r2..r3 a=k > 500ms Limit never
         500ms limit a 1 1s 1 hold=forever cost=2
-        > 0s    r1 pass
-        > 500ms r2 Limit never
-        > 500ms r3 Limit never
-        ",
-    )
-    .await;
-}
+    ";
 
-#[tokio::test(start_paused = true)]
-async fn one_limit_holds_and_one_rejects() {
-    check(
-        "
+    one_limit_holds_and_one_rejects: "
         limit h 1 1s 1 hold=forever
         limit r 1 1s 2 reject
-        0s    ask r1 h=k r=k
-        0s    ask r2 h=k r=k
+        0s    ask r1 h=k r=k > pass
+        0s    ask r2 h=k r=k > 1s pass
         # takes the units that r2 needs
-        100ms ask r3 r=k
-        > 0s     r1 pass
-        > 1s     r2 pass
-        > 100ms  r3 pass
-        ",
-    )
-    .await;
-    check(
-        "
+        100ms ask r3 r=k     > pass
+    ", "
         limit h 1 1s 1 hold=forever
         limit r 1 10s 2 reject
-        0s    ask r1 h=k r=k
-        0s    ask r2 h=k r=k
-        1ms   ask r3 r=k
+        0s    ask r1 h=k r=k     > pass
+        0s    ask r2 h=k r=k     > 1s Limit 9s
+        1ms   ask r3 r=k         > pass
         # r rejects: nothing to wait for, with or without a queue
-        100ms ask r4 h=k r=k
-        100ms ask r5 h=other r=k
+        100ms ask r4 h=k r=k     > Limit 9900ms
+        100ms ask r5 h=other r=k > Limit 9900ms
         # neither of them was charged by h
-        200ms ask r6 h=other
-        > 0s     r1 pass
-        > 1s     r2 Limit 9s
-        > 1ms    r3 pass
-        > 100ms  r4 Limit 9900ms
-        > 100ms  r5 Limit 9900ms
-        > 200ms  r6 pass
-        ",
-    )
-    .await;
-}
+        200ms ask r6 h=other     > pass
+    ";
 
-#[tokio::test(start_paused = true)]
-async fn two_limits_hold() {
-    check(
-        "
+    two_limits_hold: "
         # the longer wait is the wait, and all or none are charged
         limit a 1 1s 1 hold=forever
         limit b 1 4s 1 hold=forever
-        0s    ask r1 a=k b=k
-        0s    ask r2 a=k b=k
+        0s    ask r1..r2 a=k b=k
         500ms ask r3 a=k
         600ms ask r4 b=k
         > 0s  r1 pass
         > 1s  r3 pass
         > 4s  r2 pass
         > 8s  r4 pass
-        ",
-    )
-    .await;
-    check(
-        "
+    ", "
         # at its turn in b it finds a exhausted, and becomes the front there
         limit a 1 2s 1 hold=forever
         limit b 1 3s 1 hold=forever
-        0s     ask b0 b=k
-        0s     ask r1 a=k b=k
-        0s     ask a0 a=k
-        1s     ask a1 a=k
-        2s     ask a2 a=k
+        0s ask b0 b=k
+        0s ask r1 a=k b=k
+        0s ask a0 a=k
+        1s ask a1 a=k
+        2s ask a2 a=k
         > 0s  b0 pass
         > 0s  a0 pass
         > 2s  a1 pass
         > 4s  r1 pass
         > 6s  a2 pass
-        ",
-    )
-    .await;
-    check(
-        "
+    ", "
         # the smaller max_wait counts
         limit a 1 1s 1 hold=forever
         limit b 1 1s 1 hold=500ms
-        0s    ask r1 a=k b=k
-        0s    ask r2 a=k b=other
-        0s    ask r3 a=other b=k
-        > 0s  r1 pass
-        > 1s  r2 pass
-        > 0s  r3 WaitTooLong 1s
-        ",
-    )
-    .await;
-}
+        0s ask r1 a=k b=k     > pass
+        0s ask r2 a=k b=other > 1s pass
+        0s ask r3 a=other b=k > WaitTooLong 1s
+    ";
 
-#[tokio::test(start_paused = true)]
-async fn a_waiter_keeps_its_rank_in_every_queue() {
-    check(
-        "
+    a_waiter_keeps_its_rank_in_every_queue: "
         # p arrives at b later than x at a, and both could take the next unit of b at the same instant
         limit a 1 3001ms 1 hold=forever
         limit b 1 3s 1 hold=forever
         limit c 1 1s 1 hold=forever
-        0ms   ask c0 c=k
-        1ms   ask a0 a=k
-        1ms   ask p c=k b=k
-        1ms   ask x a=k b=k
-        2ms   ask b0 b=k
+        0ms ask c0 c=k
+        1ms ask a0 a=k
+        1ms ask p c=k b=k
+        1ms ask x a=k b=k
+        2ms ask b0 b=k
         > 0ms    c0 pass
         > 1ms    a0 pass
         > 2ms    b0 pass
         > 3002ms p pass
         > 6002ms x pass
-        ",
-    )
-    .await;
-}
+    ";
 
-#[tokio::test(start_paused = true)]
-async fn crossing_keys_do_not_block_each_other() {
-    check(
-        "
+    crossing_keys_do_not_block_each_other: "
         limit a 1 1s 1 hold=forever
         limit b 1 1s 1 hold=forever
-        0s    ask a0 a=k
-        10ms  ask b0 b=k
-        20ms  ask r1 a=k b=k
-        20ms  ask r2 b=k a=k
-        20ms  ask r3 a=k b=k
-        20ms  ask r4 b=k a=k
-        > 0s      a0 pass
-        > 10ms    b0 pass
-        > 1010ms  r1 pass
-        > 2010ms  r2 pass
-        > 3010ms  r3 pass
-        > 4010ms  r4 pass
-        ",
-    )
-    .await;
+        0s   ask a0 a=k     > pass
+        10ms ask b0 b=k     > pass
+        20ms ask r1 a=k b=k > 1010ms pass
+        20ms ask r2 b=k a=k > 2010ms pass
+        20ms ask r3 a=k b=k > 3010ms pass
+        20ms ask r4 b=k a=k > 4010ms pass
+    ";
 }
 
 #[tokio::test(start_paused = true)]
@@ -480,12 +315,9 @@ async fn a_waiter_of_two_limits_is_not_starved_by_waiters_of_one() {
         # regression: a and b became free in turn, and each was spent when the other became free
         limit a 1 1s 1 hold=forever
         limit b 1 1s 1 hold=forever
-        0ms   ask a0 a=k
-        500ms ask b0 b=k
-        510ms ask both a=k b=k
-        > 0ms    a0 pass
-        > 500ms  b0 pass
-        > 2s     both pass
+        0ms   ask a0 a=k       > pass
+        500ms ask b0 b=k       > pass
+        510ms ask both a=k b=k > 2s pass
         > 1s     a1 pass
         > 3s     a2 pass
         > 4s     a3 pass
@@ -500,26 +332,17 @@ async fn a_waiter_of_two_limits_is_not_starved_by_waiters_of_one() {
     check(&script).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_waiter_of_its_own_limit_does_not_block_a_shared_one() {
-    check(
-        "
+scripts! {
+    a_waiter_of_its_own_limit_does_not_block_a_shared_one: "
         limit own 1 1min 1 hold=forever
         limit shared 10 1s 1 hold=forever
-        0ms   ask s0 shared=k
-        0ms   ask u1 own=u shared=k
+        0ms  ask s0 shared=k       > pass
+        0ms  ask u1 own=u shared=k > 60010ms pass
         # takes u's budget while u1 waits for the shared one
-        10ms  ask u0 own=u
-        20ms  ask s1 shared=k
-        20ms  ask s2 shared=k
-        > 0ms    s0 pass
-        > 10ms   u0 pass
-        > 60010ms u1 pass
-        > 100ms  s1 pass
-        > 200ms  s2 pass
-        ",
-    )
-    .await;
+        10ms ask u0 own=u          > pass
+        20ms ask s1 shared=k       > 100ms pass
+        20ms ask s2 shared=k       > 200ms pass
+    ";
 }
 
 #[tokio::test(start_paused = true)]
@@ -544,15 +367,11 @@ async fn a_reload_applies_to_waiters() {
         check(&format!(
             "
             limit a 1 1s 1 hold=forever
-            0s    ask r1 a=k
-            0s    ask r2 a=k
-            0s    ask r3 a=k
-            0s    ask r4 a=k
+            0s    ask r1 a=k > pass
+            0s    ask r2 a=k > {r2} pass
+            0s    ask r3 a=k > {r3} pass
+            0s    ask r4 a=k > {r4} pass
             500ms {reload}
-            > 0s   r1 pass
-            > {r2} r2 pass
-            > {r3} r3 pass
-            > {r4} r4 pass
             "
         ))
         .await;
@@ -560,13 +379,9 @@ async fn a_reload_applies_to_waiters() {
     check(
         "
         limit a 1 1s 1 hold=forever
-        0s    ask r1 a=k
-        0s    ask r2 a=k
-        0s    ask r3 a=k
+        0s    ask r1 a=k     > pass
+        0s    ask r2..r3 a=k > 500ms Limit 500ms
         500ms limit a 1 1s 1 reject
-        > 0s    r1 pass
-        > 500ms r2 Limit 500ms
-        > 500ms r3 Limit 500ms
         ",
     )
     .await;
@@ -586,16 +401,12 @@ async fn a_reload_applies_to_requests_that_it_overtakes() {
         check(&format!(
             "
             limit a 1 1h 1 hold=forever
-            0s    ask r1 a=k
+            0s    ask r1 a=k      > pass
             100ms limit a 1 1s 1 and=100/1h hold=forever
-            100ms ask r2 a=k
-            200ms ask r3 a=k late
-            200ms ask r4 a=k late
+            100ms ask r2 a=k      > pass
+            200ms ask r3 a=k late > {r3} pass
+            200ms ask r4 a=k late > {r4} pass
             {then}
-            > 0s    r1 pass
-            > 100ms r2 pass
-            > {r3}  r3 pass
-            > {r4}  r4 pass
             "
         ))
         .await;
@@ -613,210 +424,106 @@ async fn a_reload_applies_to_requests_that_it_overtakes() {
     assert!(timeout(Duration::from_secs(1), waiting.wait(&NoStore)).await.unwrap().is_ok());
 }
 
-#[tokio::test(start_paused = true)]
-async fn reload_refills_nothing_and_max_wait_still_holds() {
-    check(
-        "
+scripts! {
+    reload_refills_nothing_and_max_wait_still_holds: "
         limit a 1 1s 3 reject
         limit b 1 1s 1 reject
-        0s    ask r1 a=k
-        0s    ask r2 a=k
-        0s    ask r3 a=k
-        0s    limit a 1 1s 3 reject
-        0s    ask r4 a=k
-        0s    without a
-        0s    ask r5 a=k
-        0s    limit a 1 1s 3 reject
-        0s    ask r6 a=k
-        1s    ask r7 a=k
-        > 0s r1 pass
-        > 0s r2 pass
-        > 0s r3 pass
-        > 0s r4 Limit 1s
-        > 0s r5 pass
-        > 0s r6 Limit 1s
-        > 1s r7 pass
-        ",
-    )
-    .await;
-    check(
-        "
+        0s ask r1..r3 a=k > pass
+        0s limit a 1 1s 3 reject
+        0s ask r4 a=k     > Limit 1s
+        0s without a
+        0s ask r5 a=k     > pass
+        0s limit a 1 1s 3 reject
+        0s ask r6 a=k     > Limit 1s
+        1s ask r7 a=k     > pass
+    ", "
         # lowered so far that no request can be served in time: each is refused at its own deadline
         limit a 1 1s 1 hold=3s
-        0s    ask r1 a=k
-        0s    ask r2 a=k
-        100ms ask r3 a=k
+        0s    ask r1 a=k > pass
+        0s    ask r2 a=k > 3s WaitTooLong 87500ms
+        100ms ask r3 a=k > 3100ms WaitTooLong 27400ms
         500ms limit a 1 1min 1 hold=3s
-        > 0s    r1 pass
-        > 3s    r2 WaitTooLong 87500ms
-        > 3100ms r3 WaitTooLong 27400ms
-        ",
-    )
-    .await;
-}
+    ";
 
-#[tokio::test(start_paused = true)]
-async fn shutdown_refuses_waiters_and_new_requests_that_would_wait() {
-    check(
-        "
+    shutdown_refuses_waiters_and_new_requests_that_would_wait: "
         limit a 1 1s 1 hold=forever
-        0s    ask r1 a=k
-        0s    ask r2 a=k
-        0s    ask r3 a=k
-        0s    ask s1 a=other
-        0s    ask s2 a=other
+        0s    ask r1 a=k     > pass
+        0s    ask r2 a=k     > 250ms ShuttingDown 1750ms
+        0s    ask r3 a=k     > 250ms ShuttingDown 750ms
+        0s    ask s1 a=other > pass
+        0s    ask s2 a=other > 250ms ShuttingDown 750ms
         250ms close
-        250ms ask r4 a=k
-        1s    ask r5 a=k
-        1s    ask r6 a=k
-        > 0s    r1 pass
-        > 250ms r2 ShuttingDown 1750ms
-        > 250ms r3 ShuttingDown 750ms
-        > 0s    s1 pass
-        > 250ms s2 ShuttingDown 750ms
-        > 250ms r4 ShuttingDown 2750ms
-        > 1s    r5 pass
-        > 1s    r6 ShuttingDown 1s
-        ",
-    )
-    .await;
-}
+        250ms ask r4 a=k     > ShuttingDown 2750ms
+        1s    ask r5 a=k     > pass
+        1s    ask r6 a=k     > ShuttingDown 1s
+    ";
 
-#[tokio::test(start_paused = true)]
-async fn pass_that_is_dropped_gives_back_once() {
-    check(
-        "
+    pass_that_is_dropped_gives_back_once: "
         limit a 1 1s 2 reject
         limit b 1 1s 1 reject
-        0s    ask r1 a=k b=k undo=100ms
-        0s    ask r2 b=k
-        50ms  ask r3 a=k
-        50ms  ask r4 a=k
-        200ms ask r5 a=k
-        200ms ask r6 a=k
-        200ms ask r7 b=k
-        > 0s    r1 pass
-        > 0s    r2 Limit 1s
-        > 50ms  r3 pass
-        > 50ms  r4 Limit 950ms
-        > 200ms r5 pass
-        > 200ms r6 Limit 900ms
-        > 200ms r7 pass
-        ",
-    )
-    .await;
-    check(
-        "
+        0s    ask r1 a=k b=k undo=100ms > pass
+        0s    ask r2 b=k                > Limit 1s
+        50ms  ask r3 a=k                > pass
+        50ms  ask r4 a=k                > Limit 950ms
+        200ms ask r5 a=k                > pass
+        200ms ask r6 a=k                > Limit 900ms
+        200ms ask r7 b=k                > pass
+    ", "
         # regression: waiting requests did not learn of it
         limit a 1 1s 1 hold=forever
-        0s    ask r1 a=k undo=100ms
-        0s    ask r2 a=k
-        0s    ask r3 a=k
-        > 0s     r1 pass
-        > 100ms  r2 pass
-        > 1100ms r3 pass
-        ",
-    )
-    .await;
-}
+        0s ask r1 a=k undo=100ms > pass
+        0s ask r2 a=k            > 100ms pass
+        0s ask r3 a=k            > 1100ms pass
+    ";
 
-#[tokio::test(start_paused = true)]
-async fn a_waiter_goes_by_its_own_rule_after_reloads() {
-    check(
-        "
+    a_waiter_goes_by_its_own_rule_after_reloads: "
         # y stood behind x, and the index of x belongs to another key now
         limit a 1 1h 1 hold=forever override=x,1,1s,1 override=y,1,10s,1
-        0s    ask y1 a=y
-        0s    ask y2 a=y
-        1s    limit a 1 1h 1 hold=forever override=y,1,10s,1
-        > 0s  y1 pass
-        > 10s y2 pass
-        ",
-    )
-    .await;
-    check(
-        "
+        0s ask y1 a=y > pass
+        0s ask y2 a=y > 10s pass
+        1s limit a 1 1h 1 hold=forever override=y,1,10s,1
+    ", "
         limit a 1 1h 1 hold=forever override=y,1,10s,1
-        0s    ask y1 a=y
-        0s    ask y2 a=y
-        1s    limit a 1 1h 1 hold=forever override=x,1,2s,1 override=y,1,10s,1
-        > 0s  y1 pass
-        > 10s y2 pass
-        ",
-    )
-    .await;
-    check(
-        "
+        0s ask y1 a=y > pass
+        0s ask y2 a=y > 10s pass
+        1s limit a 1 1h 1 hold=forever override=x,1,2s,1 override=y,1,10s,1
+    ", "
         # an override is added, and another is removed while there is a plan: units that came back before stay
         limit a 1 1h 1 hold=forever plan=gold,1,20s,1
         limit b 1 1h 1 hold=forever plan=gold,1,20s,1 override=y,1,5s,1
-        0s    ask y1 a=y x-plan=gold
-        0s    ask y2 a=y x-plan=gold
-        0s    ask z1 b=y x-plan=gold
-        0s    ask z2 b=y x-plan=gold
-        1s    limit a 1 1h 1 hold=forever plan=gold,1,20s,1 override=y,1,5s,1
-        1s    limit b 1 1h 1 hold=forever plan=gold,1,20s,1
-        > 0s  y1 pass
-        > 5750ms y2 pass
-        > 0s  z1 pass
-        > 17s z2 pass
-        ",
-    )
-    .await;
-    check(
-        "
+        0s ask y1 a=y x-plan=gold > pass
+        0s ask y2 a=y x-plan=gold > 5750ms pass
+        0s ask z1 b=y x-plan=gold > pass
+        0s ask z2 b=y x-plan=gold > 17s pass
+        1s limit a 1 1h 1 hold=forever plan=gold,1,20s,1 override=y,1,5s,1
+        1s limit b 1 1h 1 hold=forever plan=gold,1,20s,1
+    ", "
         # plans that change their indices
         limit a 1 1h 1 hold=forever plan=free,1,30s,1 plan=gold,1,20s,1
-        0s    ask y1 a=y x-plan=gold
-        0s    ask y2 a=y x-plan=gold
-        1s    limit a 1 1h 1 hold=forever plan=gold,1,20s,1 plan=free,1,30s,1
-        > 0s  y1 pass
-        > 20s y2 pass
-        ",
-    )
-    .await;
-}
+        0s ask y1 a=y x-plan=gold > pass
+        0s ask y2 a=y x-plan=gold > 20s pass
+        1s limit a 1 1h 1 hold=forever plan=gold,1,20s,1 plan=free,1,30s,1
+    ";
 
-#[tokio::test(start_paused = true)]
-async fn a_request_without_a_limit_does_not_wait() {
-    check(
-        "
+    a_request_without_a_limit_does_not_wait: "
         limit a 1 1s 1 hold=forever plan=gold,unlimited override=y,unlimited
         limit b 1 1s 2 hold=forever
-        0s    ask r1 a=k
-        0s    ask r2 a=k
-        0s    ask g1 a=k x-plan=gold
-        0s    ask y1 a=y
+        0s ask r1 a=k                 > pass
+        0s ask r2 a=k                 > 1s pass
+        0s ask g1 a=k x-plan=gold     > pass
+        0s ask y1 a=y                 > pass
         # it has its turn in other queues nevertheless
-        0s    ask r3 b=k
-        0s    ask r4 b=k
-        0s    ask r5 b=k
-        0s    ask g2 a=k b=k x-plan=gold
-        > 0s  r1 pass
-        > 0s  g1 pass
-        > 0s  y1 pass
-        > 1s  r2 pass
-        > 0s  r3 pass
-        > 0s  r4 pass
-        > 1s  r5 pass
-        > 2s  g2 pass
-        ",
-    )
-    .await;
-    check(
-        "
+        0s ask r3..r4 b=k             > pass
+        0s ask r5 b=k                 > 1s pass
+        0s ask g2 a=k b=k x-plan=gold > 2s pass
+    ", "
         # from now on it has no limit, also while other requests still wait under the old rule
         limit a 1 1h 1 hold=forever
-        0s    ask r1 a=k
-        0s    ask r2 a=k
-        1s    limit a 1 1h 1 hold=forever override=k,unlimited
-        1s    ask r3 a=k
-        > 0s  r1 pass
-        > 1s  r2 pass
-        > 1s  r3 pass
-        ",
-    )
-    .await;
+        0s ask r1 a=k > pass
+        0s ask r2 a=k > 1s pass
+        1s limit a 1 1h 1 hold=forever override=k,unlimited
+        1s ask r3 a=k > pass
+    ";
 }
 
 /// A request that waits for a unit of a shared bucket is woken by whichever key gives one back.

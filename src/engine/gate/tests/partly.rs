@@ -49,12 +49,7 @@ async fn keys_that_are_left_out_pass() {
         check(&format!(
             "
             limit a 1 1h 1 {action} enforce=28
-            0s ask r1 a=k
-            0s ask r2 a=k
-            0s ask r3 a=k
-            > 0s r1 pass
-            > 0s r2 pass
-            > 0s r3 pass
+            0s ask r1..r3 a=k > pass
             "
         ))
         .await;
@@ -77,13 +72,10 @@ async fn a_reload_leaves_waiters_out() {
         check(&format!(
             "
             limit a 1 1s 1 hold=forever {before}
-            0s ask r1 a=k
-            0s ask r2 a=k
-            0s ask r3 a=k
+            0s    ask r1 a=k > pass
+            0s    ask r2 a=k > {r2} pass
+            0s    ask r3 a=k > {r3} pass
             500ms limit a 1 1s 1 hold=forever enforce=28
-            > 0s r1 pass
-            > {r2} r2 pass
-            > {r3} r3 pass
             "
         ))
         .await;

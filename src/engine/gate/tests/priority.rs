@@ -4,26 +4,23 @@ use std::fmt::Write;
 
 use http::HeaderName;
 
-use super::{CAPS, OnLimit, ask, check, facts, headers, limit, new_gate, parse_limit, policy};
+use super::{CAPS, OnLimit, ask, check, facts, headers, limit, new_gate, parse_limit, policy, scripts};
 use crate::base::split_mix::{STEP, mix};
 use crate::engine::gate::{AccessError, EntryError, LEVEL_MAX, Step};
 use crate::engine::policy::{
     Facts, Identity, IdentitySource, KeyPart, Match, OnMissing, Overload, Priorities, Priority, PriorityRule, Repeated,
 };
 
-#[tokio::test(start_paused = true)]
-async fn higher_priorities_pass_first_and_each_in_order_of_arrival() {
-    check(
-        "
+scripts! {
+    higher_priorities_pass_first_and_each_in_order_of_arrival: "
         priorities 0
         limit a 1 1s 1 hold=forever
-        0ms   ask r a=k
-        0ms   ask b1 a=k x-priority=background
-        0ms   ask b2 a=k x-priority=background
-        100ms ask n1 a=k
-        100ms ask n2 a=k x-priority=normal
-        100ms ask u  a=k x-priority=urgent
-        200ms ask c1 a=k x-priority=critical
+        0ms    ask r a=k
+        0ms    ask b1..b2 a=k x-priority=background
+        100ms  ask n1 a=k
+        100ms  ask n2 a=k x-priority=normal
+        100ms  ask u  a=k x-priority=urgent
+        200ms  ask c1 a=k x-priority=critical
         1500ms ask c2 a=k x-priority=critical
         > 0s r  pass
         > 1s c1 pass
@@ -33,73 +30,40 @@ async fn higher_priorities_pass_first_and_each_in_order_of_arrival() {
         > 5s b1 pass
         > 6s b2 pass
         > 7s u  pass
-        ",
-    )
-    .await;
-}
+    ";
 
-/// The expected wait is that behind requests of the own priority and of higher ones.
-#[tokio::test(start_paused = true)]
-async fn a_wait_is_foreseen_by_priority() {
-    check(
-        "
+    /// The expected wait is that behind requests of the own priority and of higher ones.
+    a_wait_is_foreseen_by_priority: "
         priorities 0
         limit a 1 1s 1 hold=2s waiting=3
-        0ms   ask r a=k
-        0ms   ask b1 a=k x-priority=background
-        0ms   ask b2 a=k x-priority=background
-        0ms   ask b3 a=k x-priority=background
-        0ms   ask c1 a=k x-priority=critical
-        0ms   ask n1 a=k
-        0ms   ask n2 a=k
-        0ms   leave c1
-        0ms   ask c2 a=k x-priority=critical
-        0ms   ask c3 a=k x-priority=critical
-        0ms   ask c4 a=k x-priority=critical
-        > 0ms r pass
-        > 0ms b3 WaitTooLong 3s
-        > 0ms n2 WaitTooLong 3s
-        > 1s  c2 pass
-        > 2s  c3 pass
-        > 0ms c4 WaitTooLong 3s
-        > 2s  n1 WaitTooLong 1s
-        > 2s  b1 WaitTooLong 2s
-        > 2s  b2 WaitTooLong 1s
-        ",
-    )
-    .await;
-    check(
-        "
+        0ms ask r a=k                        > pass
+        0ms ask b1 a=k x-priority=background > 2s WaitTooLong 2s
+        0ms ask b2 a=k x-priority=background > 2s WaitTooLong 1s
+        0ms ask b3 a=k x-priority=background > WaitTooLong 3s
+        0ms ask c1 a=k x-priority=critical
+        0ms ask n1 a=k                       > 2s WaitTooLong 1s
+        0ms ask n2 a=k                       > WaitTooLong 3s
+        0ms leave c1
+        0ms ask c2 a=k x-priority=critical   > 1s pass
+        0ms ask c3 a=k x-priority=critical   > 2s pass
+        0ms ask c4 a=k x-priority=critical   > WaitTooLong 3s
+    ", "
         # one that is overtaken is refused once it has waited too long, with the wait that remains
         priorities 0
         limit a 1 1s 1 hold=1200ms
-        0ms   ask r a=k
-        0ms   ask b a=k x-priority=background
-        500ms ask c1 a=k x-priority=critical
-        900ms ask c2 a=k x-priority=critical
-        > 0s r pass
-        > 1s c1 pass
-        > 2s c2 pass
-        > 1330ms b WaitTooLong 1670ms
-        ",
-    )
-    .await;
-    check(
-        "
+        0ms   ask r a=k                       > pass
+        0ms   ask b a=k x-priority=background > 1330ms WaitTooLong 1670ms
+        500ms ask c1 a=k x-priority=critical  > 1s pass
+        900ms ask c2 a=k x-priority=critical  > 2s pass
+    ", "
         # also if it waits already when a reload adds priorities
         limit a 1 1s 1 hold=1200ms
-        0ms   ask r a=k
-        0ms   ask n a=k
+        0ms   ask r a=k                      > pass
+        0ms   ask n a=k                      > 1330ms WaitTooLong 1670ms
         priorities 0
-        500ms ask c1 a=k x-priority=critical
-        900ms ask c2 a=k x-priority=critical
-        > 0s r pass
-        > 1s c1 pass
-        > 2s c2 pass
-        > 1330ms n WaitTooLong 1670ms
-        ",
-    )
-    .await;
+        500ms ask c1 a=k x-priority=critical > 1s pass
+        900ms ask c2 a=k x-priority=critical > 2s pass
+    ";
 }
 
 #[tokio::test(start_paused = true)]

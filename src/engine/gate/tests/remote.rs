@@ -1,6 +1,5 @@
 //! Limits whose state is in a store: when it is asked, what happens meanwhile, and who decides if it does not answer.
 
-use std::fmt::Write;
 use std::net::Ipv4Addr;
 
 use super::redis::FakeRedis;
@@ -10,75 +9,45 @@ use crate::engine::limit::state::State as _;
 use crate::engine::policy::{IdentitySource, OnMissing};
 use crate::engine::store::backend::Mirrors;
 
-#[tokio::test(start_paused = true)]
-async fn a_mirror_that_denies_saves_the_call() {
-    check(
-        "
+scripts! {
+    a_mirror_that_denies_saves_the_call: "
         limit a 10 1s 2 reject redis=3
-        0ms   ask r1 a=k
-        0ms   ask r2 a=k
+        0ms   ask r1..r2 a=k > pass
         1ms   calls 2
-        1ms   ask r3 a=k
-        1ms   ask s1 a=other
+        1ms   ask r3 a=k     > Limit 99ms
+        1ms   ask s1 a=other > pass
         2ms   calls 1
         # the first unit is back
-        100ms ask r4 a=k
-        101ms ask r5 a=k
+        100ms ask r4 a=k     > pass
+        101ms ask r5 a=k     > Limit 99ms
         102ms calls 1
         # a cost above the burst never passes
         limit b 10 1s 2 reject cost=3 redis=3
-        110ms ask r6 b=k
+        110ms ask r6 b=k     > Limit never
         111ms calls 0
-        > 0ms   r1 pass
-        > 0ms   r2 pass
-        > 1ms   r3 Limit 99ms
-        > 1ms   s1 pass
-        > 100ms r4 pass
-        > 101ms r5 Limit 99ms
-        > 110ms r6 Limit never
-        ",
-    )
-    .await;
-}
+    ";
 
-/// Another replica gives units back, or an operator there: a mirror that denies hears of it within 10 s.
-#[tokio::test(start_paused = true)]
-async fn a_mirror_that_denies_asks_from_time_to_time() {
-    check(
-        "
+    /// Another replica gives units back, or an operator there: a mirror that denies hears of it within 10 s.
+    a_mirror_that_denies_asks_from_time_to_time: "
         limit a 1 1h 1 reject redis=3
-        0s  ask r1 a=k
+        0s  ask r1 a=k > pass
         1s  elsewhere a=k -1
-        9s  ask r2 a=k
+        9s  ask r2 a=k > Limit 3591s
         9s  calls 1
-        11s ask r3 a=k
-        12s ask r4 a=k
+        11s ask r3 a=k > pass
+        12s ask r4 a=k > Limit 3599s
         12s calls 1
-        > 0s  r1 pass
-        > 9s  r2 Limit 3591s
-        > 11s r3 pass
-        > 12s r4 Limit 3599s
-        ",
-    )
-    .await;
-}
+    ";
 
-/// A request that is held asks again, too: another replica may have given units back.
-#[tokio::test(start_paused = true)]
-async fn a_held_request_asks_from_time_to_time() {
-    check(
-        "
+    /// A request that is held asks again, too: another replica may have given units back.
+    a_held_request_asks_from_time_to_time: "
         limit a 1 1h 1 hold=2h redis=3
-        0s  ask r1 a=k
-        0s  ask r2 a=k
+        0s  ask r1 a=k > pass
+        0s  ask r2 a=k > 10001ms pass
         1s  elsewhere a=k -1
         9s  calls 2
         11s calls 1
-        > 0s  r1 pass
-        > 10001ms r2 pass
-        ",
-    )
-    .await;
+    ";
 }
 
 /// The front asks every ten seconds. A store that is away then, or answers late, decides about nobody before its slot.
@@ -89,11 +58,7 @@ async fn an_outage_between_slots_is_no_decision() {
             "
             store {on_failure}
             limit a 2 1min 2 hold=forever redis=2
-            0s  ask r1 a=k
-            0s  ask r2 a=k
-            0s  ask r3 a=k
-            0s  ask r4 a=k
-            0s  ask r5 a=k
+            0s  ask r1..r5 a=k
             9s  store {trouble}
             11s store up
             "
@@ -109,10 +74,7 @@ async fn an_outage_between_slots_is_no_decision() {
     let told = run("
         store reject
         limit a 2 1min 2 hold=forever redis=2
-        0s ask r1 a=k
-        0s ask r2 a=k
-        0s ask r3 a=k
-        0s ask r4 a=k
+        0s ask r1..r4 a=k
         9s store down
         ")
     .await;
@@ -122,47 +84,30 @@ async fn an_outage_between_slots_is_no_decision() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn all_limits_of_a_request_are_charged_or_none() {
-    check(
-        "
+scripts! {
+    all_limits_of_a_request_are_charged_or_none: "
         limit a 1 1h 2 reject redis=1
         limit b 1 1h 1 reject redis=1
         limit l 1 1h 2 reject
         # a local limit that denies: no call
-        0ms ask r1 l=k
-        0ms ask r2 l=k
-        0ms ask r3 l=k a=k
+        0ms ask r1..r2 l=k     > pass
+        0ms ask r3 l=k a=k     > Limit 1h
         1ms calls 0
         1ms remain a=k 2
         # a store that denies, which no mirror knows: the local limit gets its unit back
         2ms elsewhere b=k 1
-        2ms ask r4 l=m a=m b=k
+        2ms ask r4 l=m a=m b=k > Limit 1h
         3ms calls 1
         3ms remain a=m 2
         # now the mirror of b knows
-        3ms ask r5 l=m a=m b=k
+        3ms ask r5 l=m a=m b=k > Limit 3599999ms
         4ms calls 0
-        4ms ask r6 l=m a=m
-        4ms ask r7 l=m a=m
+        4ms ask r6..r7 l=m a=m > pass
         5ms calls 2
         5ms remain a=m 0
-        > 0ms r1 pass
-        > 0ms r2 pass
-        > 0ms r3 Limit 1h
-        > 2ms r4 Limit 1h
-        > 3ms r5 Limit 3599999ms
-        > 4ms r6 pass
-        > 4ms r7 pass
-        ",
-    )
-    .await;
-}
+    ";
 
-#[tokio::test(start_paused = true)]
-async fn a_request_that_leaves_is_charged_nothing() {
-    check(
-        "
+    a_request_that_leaves_is_charged_nothing: "
         limit a 1 1h 5 reject redis=1
         limit l 1 1h 1 reject
         0ms  store slow=20ms
@@ -173,77 +118,45 @@ async fn a_request_that_leaves_is_charged_nothing() {
         25ms leave r2
         25ms calls 1
         25ms remain a=k 5
-        30ms ask r3 a=k l=k
+        30ms ask r3 a=k l=k > 50ms pass
         50ms remain a=k 4
-        > 50ms r3 pass
-        ",
-    )
-    .await;
-}
+    ";
 
-/// The answer to a question that is asked before the refund lacks it, and its denial would hold for an hour.
-#[tokio::test(start_paused = true)]
-async fn the_refund_of_a_call_without_an_answer_ends_a_denial() {
-    check(
-        "
+    /// The answer to a question that is asked before the refund lacks it, and its denial would hold for an hour.
+    the_refund_of_a_call_without_an_answer_ends_a_denial: "
         limit a 1 1h 1 reject redis=1
         0ms  store slow=20ms
         0ms  ask r1 a=k
-        2ms  ask r2 a=k
+        2ms  ask r2 a=k > 22ms Limit 3599988ms
         15ms leave r1
         23ms calls 2
-        30ms ask r3 a=k
+        30ms ask r3 a=k > 50ms pass
         51ms calls 1
         # that answer has the refund
-        51ms ask r4 a=k
+        51ms ask r4 a=k > Limit 3599989ms
         52ms calls 0
-        > 22ms r2 Limit 3599988ms
-        > 50ms r3 pass
-        > 51ms r4 Limit 3599989ms
-        ",
-    )
-    .await;
-}
+    ";
 
-#[tokio::test(start_paused = true)]
-async fn a_refund_ends_a_denial_before_its_time() {
-    check(
-        "
+    a_refund_ends_a_denial_before_its_time: "
         limit a 1 1h 1 reject redis=1
-        0ms  ask r1 a=k undo=50ms
-        1ms  ask r2 a=k
+        0ms  ask r1 a=k undo=50ms > pass
+        1ms  ask r2 a=k           > Limit 3599999ms
         2ms  calls 1
         51ms remain a=k 1
-        51ms ask r3 a=k
+        51ms ask r3 a=k           > pass
         52ms calls 1
         # asked at once, because the last answer may lack the refund
-        53ms ask r4 a=k
+        53ms ask r4 a=k           > Limit 3599998ms
         54ms calls 1
         # and no more
-        1s   ask r5 a=k
-        1s   ask r6 a=k
-        2s   ask r7 a=k
+        1s   ask r5..r6 a=k       > Limit 3599051ms
+        2s   ask r7 a=k           > Limit 3598051ms
         2s   calls 2
-        > 0ms  r1 pass
-        > 1ms  r2 Limit 3599999ms
-        > 51ms r3 pass
-        > 53ms r4 Limit 3599998ms
-        > 1s   r5 Limit 3599051ms
-        > 1s   r6 Limit 3599051ms
-        > 2s   r7 Limit 3598051ms
-        ",
-    )
-    .await;
-    check(
-        "
+    ", "
         limit a 1 1h 1 hold=2h redis=1
-        0ms  ask r1 a=k undo=50ms
-        1ms  ask r2 a=k
-        > 0ms  r1 pass
-        > 50ms r2 pass
-        ",
-    )
-    .await;
+        0ms ask r1 a=k undo=50ms > pass
+        1ms ask r2 a=k           > 50ms pass
+    ";
 }
 
 /// A store that is down costs no call after the decision, and hears of all charges later.
@@ -255,19 +168,14 @@ async fn a_limit_goes_on_without_its_store() {
             "
             store {on_failure}
             limit a 1 1h 6 reject redis=3
-            0ms ask r1 a=k
+            0ms ask r1 a=k          > {r1}
             1ms store down
-            2ms ask r2 a=k
-            3ms ask r3 a=k
-            4ms ask r4 a=k undo=1ms
-            5ms ask r5 a=k
+            2ms ask r2 a=k          > {r2}
+            3ms ask r3 a=k          > {r3}
+            4ms ask r4 a=k undo=1ms > {r4}
+            5ms ask r5 a=k          > {r5}
             6ms store up
             7ms remain a=k {remain}
-            > 0ms r1 {r1}
-            > 2ms r2 {r2}
-            > 3ms r3 {r3}
-            > 4ms r4 {r4}
-            > 5ms r5 {r5}
             "
         )
     };
@@ -279,38 +187,31 @@ async fn a_limit_goes_on_without_its_store() {
     check(&rows("reject", ["pass", "Limit 1s", "Limit 1s", "Limit 1s", "Limit 1s"], 5)).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_cold_store_lets_each_replica_spend_its_share() {
-    check(
-        "
+scripts! {
+    a_cold_store_lets_each_replica_spend_its_share: "
         store allow
         limit a 1 1h 6 reject redis=3
         0ms store cold
-        0ms ask r1 a=k
-        0ms ask r2 a=k
-        0ms ask r3 a=k
+        0ms ask r1..r2 a=k > pass
+        0ms ask r3 a=k     > Limit 3h
         1ms store up
-        1ms ask r4 a=k
+        1ms ask r4 a=k     > pass
         2ms remain a=k 3
-        > 0ms r1 pass
-        > 0ms r2 pass
-        > 0ms r3 Limit 3h
-        > 1ms r4 pass
-        ",
-    )
-    .await;
+    ";
 }
 
 /// Waiters cost one call for each admission, and pass in order.
 #[tokio::test(start_paused = true)]
 async fn only_the_front_of_a_queue_asks() {
-    let mut rows = String::from("limit a 100 1s 1 hold=1h redis=1\n0ms ask r0 a=k\n1ms calls 1\n");
-    for waiter in 1..1000 {
-        writeln!(rows, "1ms ask r{waiter} a=k").unwrap();
-    }
     // About ten milliseconds each: a timer is late by up to 1 ms, and asks by up to 0.2 ms.
-    rows.push_str("12s calls 999\n");
-    let told = run(&rows).await;
+    let told = run("
+        limit a 100 1s 1 hold=1h redis=1
+        0ms ask r0 a=k
+        1ms calls 1
+        1ms ask r1..r999 a=k
+        12s calls 999
+        ")
+    .await;
     assert_eq!(told.len(), 1000);
     let mut passed: Vec<_> = told.iter().map(|(who, told)| (told.at_ns, who[1..].parse::<usize>().unwrap())).collect();
     assert!(told.values().all(|told| told.what == "pass"));
@@ -326,15 +227,13 @@ async fn a_front_that_leaves_is_charged_nothing() {
             "
             limit a 10 1s 1 hold=1h redis=1
             limit l 1 1h 1 reject
-            0ms   ask r1 a=k
-            1ms   store slow=40ms
+            0ms      ask r1 a=k > pass
+            1ms      store slow=40ms
             # asks at 100 ms or a little later; the store decides 20 ms after that
-            1ms   ask r2 a=k l=k
+            1ms      ask r2 a=k l=k
             {leaves} leave r2
-            {leaves} ask r3 l=k
-            150ms remain a=k 1
-            > 0ms      r1 pass
-            > {leaves} r3 pass
+            {leaves} ask r3 l=k > pass
+            150ms    remain a=k 1
             "
         ))
         .await;
@@ -346,11 +245,11 @@ async fn a_front_that_leaves_is_charged_nothing() {
 async fn a_front_that_is_denied_waits_for_the_next_unit() {
     let told = run("
         limit a 1 1s 1 hold=1h redis=2
-        0s    ask r1 a=k
-        1ms   ask r2 a=k
-        2ms   calls 1
+        0s     ask r1 a=k
+        1ms    ask r2 a=k
+        2ms    calls 1
         # the bucket was half full
-        500ms elsewhere a=k 1
+        500ms  elsewhere a=k 1
         1200ms calls 1
         1600ms calls 1
         ")
@@ -360,32 +259,24 @@ async fn a_front_that_is_denied_waits_for_the_next_unit() {
     assert!(what == "pass" && (1500 * MS_NS..1507 * MS_NS).contains(at_ns), "{told:?}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_stores_of_a_request_are_asked_at_once() {
-    check(
-        "
+scripts! {
+    the_stores_of_a_request_are_asked_at_once: "
         limit a 1 1h 5 reject redis=1
         limit b 1 1h 1 reject other=1
         limit l 1 1h 5 reject
-        0ms ask r1 a=k b=k l=k
+        0ms ask r1 a=k b=k l=k > pass
         1ms calls 2
         1ms elsewhere b=m 1
         # the second store denies: the first one gets its unit back
-        1ms ask r2 a=k b=m l=k
+        1ms ask r2 a=k b=m l=k > Limit 1h
         2ms calls 2
         2ms remain a=k 4
-        > 0ms r1 pass
-        > 1ms r2 Limit 1h
-        ",
-    )
-    .await;
-    check(
-        "
+    ", "
         limit a 1 1h 5 reject redis=1
         limit b 1 1h 5 reject other=1
         0ms   store slow=20ms
         0ms   other 30ms
-        0ms   ask r1 a=k b=k
+        0ms   ask r1 a=k b=k > 30ms pass
         # one store has answered
         100ms ask r2 a=k b=k
         125ms leave r2
@@ -393,138 +284,73 @@ async fn the_stores_of_a_request_are_asked_at_once() {
         140ms remain b=k 4
         # the slow one denies
         200ms elsewhere b=m 5
-        200ms ask r3 a=k b=m
+        200ms ask r3 a=k b=m > 230ms Limit 3599970ms
         240ms remain a=k 4
-        > 30ms  r1 pass
-        > 230ms r3 Limit 3599970ms
-        ",
-    )
-    .await;
-}
+    ";
 
-#[tokio::test(start_paused = true)]
-async fn shadow_limits_and_costs_are_decided_by_the_store() {
-    check(
-        "
+    shadow_limits_and_costs_are_decided_by_the_store: "
         limit a 1 1h 3 reject cost=2 redis=1
         limit s 1 1h 1 reject shadow redis=1
         limit e 1 1h 1 reject enforce=28 redis=1
         limit f 1 1h 1 reject enforce=29 redis=1
-        0ms ask r1 s=k
-        0ms ask r2 s=k
-        0ms ask e1 e=k
-        0ms ask e2 e=k
-        0ms ask f1 f=k
-        0ms ask f2 f=k
-        1ms ask r3 a=k s=k
+        0ms ask r1..r2 s=k > pass
+        0ms ask e1..e2 e=k > pass
+        0ms ask f1 f=k     > pass
+        0ms ask f2 f=k     > Limit 1h
+        1ms ask r3 a=k s=k > pass
         2ms remain s=k 0
         2ms remain a=k 1
-        3ms ask r4 a=k s=k
-        > 0ms r1 pass
-        > 0ms r2 pass
-        > 0ms e1 pass
-        > 0ms e2 pass
-        > 0ms f1 pass
-        > 0ms f2 Limit 1h
-        > 1ms r3 pass
-        > 3ms r4 Limit 3599998ms
-        ",
-    )
-    .await;
-}
+        3ms ask r4 a=k s=k > Limit 3599998ms
+    ";
 
-#[tokio::test(start_paused = true)]
-async fn plans_and_overrides_are_decided_by_the_store() {
-    check(
-        "
+    plans_and_overrides_are_decided_by_the_store: "
         limit a 1 1h 1 reject plan=pro,2,1h,2 override=vip,3,1h,3 override=free,unlimited redis=1
-        0ms ask r1 a=k
-        0ms ask r2 a=p x-plan=pro
-        1ms ask r3 a=p x-plan=pro
-        2ms ask r4 a=p x-plan=pro
-        2ms ask r5 a=vip x-plan=pro
-        2ms ask r6 a=free
+        0ms ask r1 a=k              > pass
+        0ms ask r2 a=p x-plan=pro   > pass
+        1ms ask r3 a=p x-plan=pro   > pass
+        2ms ask r4 a=p x-plan=pro   > Limit 1799998ms
+        2ms ask r5 a=vip x-plan=pro > pass
+        2ms ask r6 a=free           > pass
         3ms calls 4
-        > 0ms r1 pass
-        > 0ms r2 pass
-        > 1ms r3 pass
-        > 2ms r4 Limit 1799998ms
-        > 2ms r5 pass
-        > 2ms r6 pass
-        ",
-    )
-    .await;
-}
+    ";
 
-#[tokio::test(start_paused = true)]
-async fn denials_by_stores_and_mirrors_count_towards_a_ban() {
-    check(
-        "
+    denials_by_stores_and_mirrors_count_towards_a_ban: "
         limit a 1 1h 1 reject ban=2/1min,10min,1h redis=1
-        0s ask r1 a=k
+        0s ask r1 a=k > pass
         # by the mirror
-        1s ask r2 a=k
+        1s ask r2 a=k > Limit 3599s
         # by the store
         2s elsewhere a=m 1
-        2s ask s1 a=m
-        3s ask r3 a=k
-        3s ask s2 a=m
-        4s ask r4 a=k
-        4s ask s3 a=m
+        2s ask s1 a=m > Limit 1h
+        3s ask r3 a=k > Limit 3597s
+        3s ask s2 a=m > Limit 3599s
+        4s ask r4 a=k > Banned 599s
+        4s ask s3 a=m > Banned 599s
         5s calls 2
-        > 0s r1 pass
-        > 1s r2 Limit 3599s
-        > 2s s1 Limit 1h
-        > 3s r3 Limit 3597s
-        > 3s s2 Limit 3599s
-        > 4s r4 Banned 599s
-        > 4s s3 Banned 599s
-        ",
-    )
-    .await;
-}
+    ";
 
-#[tokio::test(start_paused = true)]
-async fn a_request_beyond_a_remote_limit_is_delayed() {
-    check(
-        "
+    a_request_beyond_a_remote_limit_is_delayed: "
         limit a 1 1h 1 delay=1s,3s redis=3
         limit l 1 1h 9 reject
-        0s ask r1 a=k l=k
-        1s ask r2 a=k l=k
-        2s ask r3 a=k l=k
-        3s ask r4 a=k l=k
-        4s ask r5 a=k l=k
+        0s ask r1 a=k l=k > pass
+        1s ask r2 a=k l=k > 2s pass
+        2s ask r3 a=k l=k > 4s pass
+        3s ask r4 a=k l=k > 6s pass
+        4s ask r5 a=k l=k > 7s pass
         # by the share of a replica while the store is down: one unit over is three
         5s store down
-        5s ask r6 a=m
-        6s ask r7 a=m
-        > 0s r1 pass
-        > 2s r2 pass
-        > 4s r3 pass
-        > 6s r4 pass
-        > 7s r5 pass
-        > 5s r6 pass
-        > 7s r7 pass
-        ",
-    )
-    .await;
-    check(
-        "
+        5s ask r6 a=m     > pass
+        6s ask r7 a=m     > 7s pass
+    ", "
         # a delayed request that leaves, and one that there is no place for: both charged nothing
         limit a 1 1h 1 delay=1s,3s waiting=1 redis=3
-        0s ask r1 a=k
-        1s ask r2 a=k
-        1s ask r3 a=k
+        0s     ask r1 a=k > pass
+        1s     ask r2 a=k
+        1s     ask r3 a=k > QueueFull 3s
         1500ms leave r2
         1600ms remain a=k 0
-        1600ms ask r4 a=k
-        > 0s r1 pass
-        > 1s r3 QueueFull 3s
-        > 2600ms r4 pass
-        ",
-    )
-    .await;
+        1600ms ask r4 a=k > 2600ms pass
+    ";
 }
 
 /// Waiters go on without their store, by the share of their replica.
@@ -532,10 +358,8 @@ async fn a_request_beyond_a_remote_limit_is_delayed() {
 async fn a_queue_goes_on_without_its_store() {
     let told = run("
         limit a 10 1s 2 hold=1h redis=2
-        0ms  store down
-        0ms  ask r0 a=k
-        0ms  ask r1 a=k
-        0ms  ask r2 a=k
+        0ms store down
+        0ms ask r0..r2 a=k
         ")
     .await;
     for (who, due_ms) in [("r0", 0), ("r1", 200), ("r2", 400)] {
@@ -550,33 +374,23 @@ async fn requests_in_flight_are_counted_by_the_store() {
     check(
         "
         limit a 1 1h 1 reject concurrency=2 redis=2
-        0ms  ask r1 a=k undo=100ms
-        0ms  ask r2 a=k undo=200ms
+        0ms   ask r1 a=k undo=100ms > pass
+        0ms   ask r2 a=k undo=200ms > pass
         # the end of a request elsewhere is unheard, so each denial is asked for
-        1ms  ask r3 a=k
-        2ms  ask r4 a=k
-        3ms  calls 4
-        101ms ask r5 a=k undo=10ms
+        1ms   ask r3 a=k            > Limit release
+        2ms   ask r4 a=k            > Limit release
+        3ms   calls 4
+        101ms ask r5 a=k undo=10ms  > pass
         300ms remain a=k 2
         # while the store is down, each replica has its share of the requests
         300ms store down
-        300ms ask s1 a=k undo=100ms
-        300ms ask s2 a=k undo=10ms
-        401ms ask s3 a=k undo=100ms
+        300ms ask s1 a=k undo=100ms > pass
+        300ms ask s2 a=k undo=10ms  > Limit release
+        401ms ask s3 a=k undo=100ms > pass
         402ms store up
-        402ms ask s4 a=k undo=100ms
-        403ms ask s5 a=k
+        402ms ask s4 a=k undo=100ms > pass
+        403ms ask s5 a=k            > Limit release
         600ms remain a=k 2
-        > 0ms r1 pass
-        > 0ms r2 pass
-        > 1ms r3 Limit release
-        > 2ms r4 Limit release
-        > 101ms r5 pass
-        > 300ms s1 pass
-        > 300ms s2 Limit release
-        > 401ms s3 pass
-        > 402ms s4 pass
-        > 403ms s5 Limit release
         ",
     )
     .await;
@@ -696,31 +510,20 @@ async fn a_mirror_of_requests_in_flight_is_forgotten() {
     assert!(gate.states.lock().unwrap().is_empty(), "no key keeps a limit that is gone");
 }
 
-/// Without the store, requests of other replicas count no more, and those of this process go on.
-#[tokio::test(start_paused = true)]
-async fn requests_in_flight_elsewhere_end_with_the_store() {
-    check(
-        "
+scripts! {
+    /// Without the store, requests of other replicas count no more, and those of this process go on.
+    requests_in_flight_elsewhere_end_with_the_store: "
         limit a 1 1h 1 reject concurrency=4 redis=2
         0ms elsewhere a=k 2
-        0ms ask r1 a=k undo=1min
-        1ms ask r2 a=k undo=1min
+        0ms ask r1 a=k undo=1min > pass
+        1ms ask r2 a=k undo=1min > pass
         2ms limit a 1 1h 1 reject concurrency=4
-        3ms ask r3 a=k undo=1min
-        4ms ask r4 a=k undo=1min
-        5ms ask r5 a=k
-        20s ask r6 a=k
-        70s ask r7 a=k
-        > 0ms r1 pass
-        > 1ms r2 pass
-        > 3ms r3 pass
-        > 4ms r4 pass
-        > 5ms r5 Limit release
-        > 20s r6 Limit release
-        > 70s r7 pass
-        ",
-    )
-    .await;
+        3ms ask r3 a=k undo=1min > pass
+        4ms ask r4 a=k undo=1min > pass
+        5ms ask r5 a=k           > Limit release
+        20s ask r6 a=k           > Limit release
+        70s ask r7 a=k           > pass
+    ";
 }
 
 /// With `on_failure = "reject"` no request waits or is delayed while the store is down.
@@ -734,17 +537,13 @@ async fn a_store_that_is_down_rejects_requests_of_all_kinds() {
         limit s 1 1h 1 reject shadow redis=3
         limit l 1 1h 1 reject
         0ms store down
-        0ms ask r1 d=k l=k
-        0ms ask r2 h=k l=m
-        0ms ask r3 s=k l=n
-        1ms ask r4 l=k
+        0ms ask r1 d=k l=k > Limit 1s
+        0ms ask r2 h=k l=m > Limit 1s
+        0ms ask r3 s=k l=n > pass
+        1ms ask r4 l=k     > pass
         1ms store up
         1ms remain d=k 1
         1ms remain h=k 1
-        > 0ms r1 Limit 1s
-        > 0ms r2 Limit 1s
-        > 0ms r3 pass
-        > 1ms r4 pass
         ",
     )
     .await;
@@ -752,8 +551,7 @@ async fn a_store_that_is_down_rejects_requests_of_all_kinds() {
         store reject
         limit h 1 1s 1 hold=1h redis=1
         0ms   ask r1 h=k
-        1ms   ask r2 h=k
-        1ms   ask r3 h=k
+        1ms   ask r2..r3 h=k
         500ms store down
         ")
     .await;
