@@ -96,6 +96,18 @@ pub(in crate::engine::limit) fn retry(text: &str) -> Option<Retry> {
     }
 }
 
+/// Tests by name, each with tables for the function `check` of its module: a rule, if that takes one, and rows.
+macro_rules! tables {
+    ($($(#[$doc:meta])* $name:ident: $($($argument:literal)=>+),+;)+) => {$(
+        $(#[$doc])*
+        #[test]
+        fn $name() {
+            $(check($($argument),+);)+
+        }
+    )+};
+}
+pub(in crate::engine::limit) use tables;
+
 /// Runs rows against one key under `rule`:
 ///
 /// - `rule ALGORITHM ...`: the rule from here on

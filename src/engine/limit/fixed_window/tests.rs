@@ -1,12 +1,9 @@
 //! Rows with time or dates as a column.
 
-use crate::engine::limit::tests::check;
+use crate::engine::limit::tests::{check, tables};
 
-#[test]
-fn from_the_first_request() {
-    check(
-        "fixed_window 3/1m from first",
-        "
+tables! {
+    from_the_first_request: "fixed_window 3/1m from first" => "
         # at      cost  decision  remaining  reset  retry
           10s     0     admit     3          0s     -
           10s     1     admit     2          60s    -
@@ -31,15 +28,9 @@ fn from_the_first_request() {
           13m     1     admit     2          60s    -
           781s    refund 7
           781s    0     admit     2          59s    -
-        ",
-    );
-}
+    ";
 
-#[test]
-fn in_a_calendar() {
-    check(
-        "fixed_window 2 per 15 min UTC",
-        "
+    in_a_calendar: "fixed_window 2 per 15 min UTC" => "
         # at      cost  decision  remaining  reset  retry
           14m     1     admit     1          1m     -
           899s    1     admit     0          1s     -
@@ -48,11 +39,7 @@ fn in_a_calendar() {
           16m     wait 2 1 29m
           16m     wait 3 1 29m
           16m     wait 4 1 44m
-        ",
-    );
-    check(
-        "fixed_window 100 per 1 day Europe/Berlin",
-        "
+    ", "fixed_window 100 per 1 day Europe/Berlin" => "
         # at                          cost  decision  remaining  reset  retry
         # clocks are put forward on 31 March, so this day has 23 hours
           2024-03-30T23:59:59+01:00   100   admit     0          1s     -
@@ -64,24 +51,14 @@ fn in_a_calendar() {
           2024-10-27T00:00:00+02:00   1     admit     99         25h    -
           2024-10-27T02:30:00+02:00   1     admit     98         22h30m -
           2024-10-27T02:30:00+01:00   1     admit     97         21h30m -
-        ",
-    );
-    check(
-        "fixed_window 1 per 1 month America/New_York",
-        "
+    ", "fixed_window 1 per 1 month America/New_York" => "
         # at                          cost  decision  remaining  reset   retry
           2024-02-01T00:00:00-05:00   1     admit     0          29days  -
           2024-02-29T23:59:59-05:00   1     deny      0          1s      1s
           2024-03-01T00:00:00-05:00   1     admit     0          743h    -
-        ",
-    );
-}
+    ";
 
-#[test]
-fn a_changed_rule_keeps_spent_units() {
-    check(
-        "fixed_window 10/1m from first",
-        "
+    a_changed_rule_keeps_spent_units: "fixed_window 10/1m from first" => "
         # at      cost  decision  remaining  reset  retry
           0s      6     admit     4          60s    -
         rule fixed_window 8/1m from first
@@ -99,15 +76,9 @@ fn a_changed_rule_keeps_spent_units() {
         rule fixed_window 10/10s from first
           6s      1     admit     0          10s    -
           16s     1     admit     9          10s    -
-        ",
-    );
-}
+    ";
 
-#[test]
-fn debt_ends_with_its_window() {
-    check(
-        "fixed_window 5/10s from first",
-        "
+    debt_ends_with_its_window: "fixed_window 5/10s from first" => "
         # at      cost  decision  remaining  reset  retry
           0s      1     admit     4          10s    -
           1s      settle 100 3
@@ -119,6 +90,5 @@ fn debt_ends_with_its_window() {
           10s     5     admit     0          10s    -
           30s     settle 4 0
           31s     0     admit     1          9s     -
-        ",
-    );
+    ";
 }

@@ -4,14 +4,11 @@ use proptest::prelude::*;
 
 use super::{Rule, State};
 use crate::engine::limit::state::State as _;
-use crate::engine::limit::tests::{at, check};
+use crate::engine::limit::tests::{at, check, tables};
 use crate::engine::limit::{Quota, Rate};
 
-#[test]
-fn polices() {
-    check(
-        "leaky_bucket 5/1s burst 5",
-        "
+tables! {
+    polices: "leaky_bucket 5/1s burst 5" => "
         # at      cost   decision   remaining   reset    retry
           0ms     5      admit      0           1s       -
           0ms     1      deny       0           1s       200ms
@@ -20,15 +17,9 @@ fn polices() {
           600ms   3      deny       2           600ms    200ms
           600ms   wait 3 2 600ms
           5s      0      admit      5           0s       -
-        ",
-    );
-}
+    ";
 
-#[test]
-fn shapes_one_after_another() {
-    check(
-        "leaky_bucket 5/1s burst 5 shapes",
-        "
+    shapes_one_after_another: "leaky_bucket 5/1s burst 5 shapes" => "
         # at      cost   decision   remaining   reset    retry
           0ms     1      admit      0           200ms    -
           0ms     1      deny       0           200ms    200ms
@@ -44,8 +35,7 @@ fn shapes_one_after_another() {
           5s      1      deny       0           200ms    200ms
           5s      refund 3
           5s      5      admit      0           1s       -
-        ",
-    );
+    ";
 }
 
 proptest! {

@@ -2,14 +2,11 @@
 
 use super::{COUNT_MAX, Rule, State};
 use crate::engine::limit::state::State as _;
-use crate::engine::limit::tests::{at, check, rate};
+use crate::engine::limit::tests::{at, check, rate, tables};
 use crate::engine::limit::{QuotaError, Rate};
 
-#[test]
-fn each_charge_lasts_a_period() {
-    check(
-        "sliding_log 3/10s",
-        "
+tables! {
+    each_charge_lasts_a_period: "sliding_log 3/10s" => "
         # at     cost  decision  remaining  reset  retry
           0s     1     admit     2          10s    -
           4s     2     admit     0          10s    -
@@ -25,15 +22,9 @@ fn each_charge_lasts_a_period() {
           10s    wait 5 1 20s
           10s    wait 7 1 24s
           14s    1     admit     1          10s    -
-        ",
-    );
-}
+    ";
 
-#[test]
-fn refunds_are_exact_in_any_order() {
-    check(
-        "sliding_log 3/10s",
-        "
+    refunds_are_exact_in_any_order: "sliding_log 3/10s" => "
         # at     cost  decision  remaining  reset  retry
           0s     1     admit     2          10s    -
           1s     1     admit     1          10s    -
@@ -45,15 +36,9 @@ fn refunds_are_exact_in_any_order() {
           4s     0     admit     2          6s     -
           5s     refund 1
           5s     0     admit     3          0s     -
-        ",
-    );
-}
+    ";
 
-#[test]
-fn a_changed_rule_keeps_spent_units() {
-    check(
-        "sliding_log 5/10s",
-        "
+    a_changed_rule_keeps_spent_units: "sliding_log 5/10s" => "
         # at     cost  decision  remaining  reset  retry
           0s     2     admit     3          10s    -
           8s     2     admit     1          10s    -
@@ -64,8 +49,7 @@ fn a_changed_rule_keeps_spent_units() {
         # what has expired stays so
         rule sliding_log 3/1h
           10s    1     admit     1          1h     -
-        ",
-    );
+    ";
 }
 
 #[test]

@@ -2,14 +2,11 @@
 
 use super::{NUMBER_MAX, Rule, SUB_WINDOWS_MAX, State};
 use crate::engine::limit::QuotaError::{TooMany, Zero};
-use crate::engine::limit::tests::{check, rate};
+use crate::engine::limit::tests::{check, rate, tables};
 use crate::engine::limit::{ClockShift, Packed as _, Unpacker};
 
-#[test]
-fn sub_windows_are_forgotten_one_by_one() {
-    check(
-        "sub_window 10/10s in 5",
-        "
+tables! {
+    sub_windows_are_forgotten_one_by_one: "sub_window 10/10s in 5" => "
         # at      cost  decision  remaining  reset  retry
           1s      4     admit     6          9s     -
           3s      5     admit     1          9s     -
@@ -24,15 +21,9 @@ fn sub_windows_are_forgotten_one_by_one() {
           10s     wait 10 2 12s
           12s     0     admit     5          8s     -
           40s     10    admit     0          10s    -
-        ",
-    );
-}
+    ";
 
-#[test]
-fn refunds_are_exact_in_any_order() {
-    check(
-        "sub_window 10/10s in 5",
-        "
+    refunds_are_exact_in_any_order: "sub_window 10/10s in 5" => "
         # at      cost  decision  remaining  reset  retry
           1s      4     admit     6          9s     -
           3s      5     admit     1          9s     -
@@ -43,15 +34,9 @@ fn refunds_are_exact_in_any_order() {
           6s      0     admit     6          4s     -
           12s     refund 1
           12s     0     admit     10         0s     -
-        ",
-    );
-}
+    ";
 
-#[test]
-fn a_changed_rule_keeps_spent_units() {
-    check(
-        "sub_window 10/10s in 5",
-        "
+    a_changed_rule_keeps_spent_units: "sub_window 10/10s in 5" => "
         # at      cost  decision  remaining  reset  retry
           1s      8     admit     2          9s     -
         rule sub_window 5/10s in 5
@@ -60,8 +45,7 @@ fn a_changed_rule_keeps_spent_units() {
           2s      1     admit     1          58s    -
         rule sub_window 10/1m in 2
           3s      1     admit     0          57s    -
-        ",
-    );
+    ";
 }
 
 #[test]

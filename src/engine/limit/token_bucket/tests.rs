@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::State;
 use crate::base::time::Timestamp;
+use crate::engine::limit::tests::tables;
 use crate::engine::limit::{Quota, Rate, Retry};
 
 const START_NS: u64 = 1_700_000_000_000_000_000;
@@ -62,10 +63,8 @@ fn check(rows: &str) {
     }
 }
 
-#[test]
-fn five_a_second() {
-    check(
-        "
+tables! {
+    five_a_second: "
         quota 5 1s 5
         # at      cost   decision   remaining   reset    retry
           0ms     5      admit      0           1s       -
@@ -79,14 +78,9 @@ fn five_a_second() {
           600ms   2      admit      0           1s       -
           5s      0      admit      5           0s       -
           5s      5      admit      0           1s       -
-        ",
-    );
-}
+    ";
 
-#[test]
-fn other_rates() {
-    check(
-        "
+    other_rates: "
         quota 100 1m 100
         # at            cost  decision  remaining  reset   retry
           0s            100   admit     0          60s     -
@@ -105,24 +99,16 @@ fn other_rates() {
         quota 1000000 1s 1000000
           100h          1000000 admit   0          1s      -
           100h          1     deny      0          1s      1us
-        ",
-    );
-    check(
-        "
+    ", "
         # 3/s: an interval is rounded up to 333333334 ns, so never too much is admitted
         quota 3 1s 3
         # at            cost  decision  remaining  reset         retry
           0s            3     admit     0          1000000002ns  -
           333333333ns   1     deny      0          666666669ns   1ns
           333333334ns   1     admit     0          1000000002ns  -
-        ",
-    );
-}
+    ";
 
-#[test]
-fn burst_of_one_spaces_requests_evenly() {
-    check(
-        "
+    burst_of_one_spaces_requests_evenly: "
         quota 10 1s 1
         # at      cost  decision  remaining  reset   retry
           0ms     1     admit     0          100ms   -
@@ -132,14 +118,9 @@ fn burst_of_one_spaces_requests_evenly() {
           250ms   1     admit     0          100ms   -
           349ms   1     deny      0          1ms     1ms
           350ms   2     deny      1          0s      never
-        ",
-    );
-}
+    ";
 
-#[test]
-fn cost_zero_is_admitted_and_takes_nothing() {
-    check(
-        "
+    cost_zero_is_admitted_and_takes_nothing: "
         quota 1 1s 2
         # at      cost  decision  remaining  reset  retry
           0s      0     admit     2          0s     -
@@ -147,14 +128,9 @@ fn cost_zero_is_admitted_and_takes_nothing() {
           0s      0     admit     0          2s     -
           0s      0     admit     0          2s     -
           1s      1     admit     0          2s     -
-        ",
-    );
-}
+    ";
 
-#[test]
-fn clock_that_stands_still_or_runs_back() {
-    check(
-        "
+    clock_that_stands_still_or_runs_back: "
         quota 1 1s 2
         # at      cost  decision  remaining  reset  retry
           10s     1     admit     1          1s     -
@@ -165,8 +141,7 @@ fn clock_that_stands_still_or_runs_back() {
           0s      0     admit     0          12s    -
           10999ms 1     deny      0          1001ms 1ms
           11s     1     admit     0          2s     -
-        ",
-    );
+    ";
 }
 
 #[test]
@@ -203,10 +178,8 @@ fn a_refund_gives_back_units_that_have_not_come_back() {
     assert_eq!(state.admit(&quota, 1, at("1s")).denied, Some(Retry::AfterNs(ns("1s"))));
 }
 
-#[test]
-fn a_changed_rate_keeps_spent_units_and_applies_at_once() {
-    check(
-        "
+tables! {
+    a_changed_rate_keeps_spent_units_and_applies_at_once: "
         # raised tenfold
         quota 1 1s 10
         # at        cost  decision  remaining  reset    retry
@@ -232,14 +205,9 @@ fn a_changed_rate_keeps_spent_units_and_applies_at_once() {
           1day      1     admit     4          4h48m    -
         quota 2 1day 2
           86400001ms 1    admit     0          23h59m59s997ms991us520ns -
-        ",
-    );
-}
+    ";
 
-#[test]
-fn lowered_burst_leaves_a_debt_with_an_honest_retry() {
-    check(
-        "
+    lowered_burst_leaves_a_debt_with_an_honest_retry: "
         quota 1 1s 100
         # at        cost  decision  remaining  reset    retry
           0s        50    admit     50         50s      -
@@ -252,8 +220,7 @@ fn lowered_burst_leaves_a_debt_with_an_honest_retry() {
           41s       1     admit     0          10s      -
         quota 1 1s 100
           41s       1     admit     89         11s      -
-        ",
-    );
+    ";
 }
 
 #[test]
