@@ -336,8 +336,10 @@ impl Reloader {
         let SharedState { gate, metrics, running_config, ceiling, reloads, .. } = &*self.shared;
         set_log_level(config.log.level);
         let next = install(gate, (config, stores.all.clone()), metrics, ceiling, Some(&before), only_overrides);
-        running_config.store(Arc::new(next));
+        let next = Arc::new(next);
+        running_config.store(Arc::clone(&next));
         reloads.send_replace(());
+        api_keys::log_changes(&next.live.policy, &before.live.policy);
         if !self.installed.rejected.is_like(&new.rejected) {
             new.rejected.log();
         }
