@@ -185,7 +185,7 @@ fn a_client_that_leaves_pays_for_what_came() {
     }
 }
 
-/// A default below the charge is no reward for those who leave.
+/// A client that leaves before the first number pays the charge, although the default is lower.
 #[test]
 fn a_client_that_leaves_early_pays_its_charge() {
     let upstream = models();

@@ -226,3 +226,16 @@ fn show_history(reloads: &Value) -> String {
     let rows: Vec<_> = reloads.as_array().into_iter().flatten().map(row).collect();
     table(&["AT", "CAUSE", "OUTCOME", "REVISION", "PROBLEMS", "NEEDS RESTART", "REASON"], &rows)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn options_show_what_waits_for_a_restart() {
+        let shown = |restart: &[&str]| show_settings(&json!({ "name": "a", "settings": [], "restart": restart }));
+        assert_eq!(shown(&["server", "admin"]), shown(&[]) + "\nchanges that wait for a restart: server, admin");
+    }
+}

@@ -14,7 +14,7 @@ impl<'l> Asking<'l> {
         head_bytes: impl FnOnce() -> usize,
     ) -> Step<'l> {
         let Self { gate, live, stage, mut pass } = *self;
-        let is_admitted = ask(&mut pass.charged.checks, decider, gate.clock).await;
+        let is_admitted = ask(&mut pass.charged.checks, decider, false, gate.clock).await;
         let now = gate.clock.now();
         if is_admitted {
             let instead = gate.pass_or_delay(&mut pass, live, facts, head_bytes, now);

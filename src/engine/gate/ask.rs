@@ -61,30 +61,19 @@ struct Pending<'t> {
     unanswered: Unanswered,
     /// When the request began to wait for calls of other requests.
     waits_since: Option<Instant>,
-    /// Whether the request waits already.
-    is_waiting: bool,
 }
 
 /// Asks the stores about the open charges of `batch`. Returns whether every enforced charge is admitted. If not, nothing
-/// is charged.
+/// is charged. If the request `is_waiting` already, a charge of a limit that holds is denied until it is due if its store
+/// says nothing before.
 pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     batch: &mut Batch<'t, C>,
     decider: &D,
+    is_waiting: bool,
     clock: Clock,
 ) -> bool {
     let pending = supplied(batch, decider, clock).await;
-    conclude(batch, decider, pending, clock).await
-}
-
-/// Asks as [`ask`] does for a request that waits. A charge of a limit that holds is denied until it is due if its store says
-/// nothing before.
-pub(super) async fn ask_waiting<'t, 'l: 't, C: Checked<'l>, D: Decider>(
-    batch: &mut Batch<'t, C>,
-    decider: &D,
-    clock: Clock,
-) -> bool {
-    let pending = supplied(batch, decider, clock).await;
-    conclude(batch, decider, Pending { is_waiting: true, ..pending }, clock).await
+    conclude(batch, decider, (pending, is_waiting), clock).await
 }
 
 /// Asks the stores about `looks`, which charge no units, so that the mirrors have the newest states. No units are borrowed.
@@ -96,8 +85,8 @@ pub(super) async fn look<'t, 'l: 't, C: Checked<'l>, D: Decider>(
 ) -> bool {
     let remotes = looks.charges().iter().map(Charge::remote).enumerate();
     let open = remotes.filter_map(|(index, remote)| Some(Open { index, remote: remote?, call: None })).collect();
-    let pending = Pending { open, unanswered: Unanswered::new(), waits_since: None, is_waiting: false };
-    conclude(looks, decider, pending, clock).await
+    let pending = Pending { open, unanswered: Unanswered::new(), waits_since: None };
+    conclude(looks, decider, (pending, false), clock).await
 }
 
 /// Takes borrowed units for the open charges of `batch`. Returns those that are open then.
@@ -124,17 +113,17 @@ async fn supplied<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     if !short.is_empty() {
         open.extend(supply(batch, decider, (short, &mut unanswered), &mut waits_since, clock).await);
     }
-    Pending { open, unanswered, waits_since, is_waiting: false }
+    Pending { open, unanswered, waits_since }
 }
 
 /// Makes the calls of `pending`. Returns whether every enforced charge is admitted. If not, nothing is charged.
 async fn conclude<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     batch: &mut Batch<'t, C>,
     decider: &D,
-    pending: Pending<'t>,
+    (pending, is_waiting): (Pending<'t>, bool),
     clock: Clock,
 ) -> bool {
-    let Pending { open, mut unanswered, waits_since, is_waiting } = pending;
+    let Pending { open, mut unanswered, waits_since } = pending;
     if !batch.charges().iter().any(is_refused) {
         ask_stores(batch, decider, (open, &mut unanswered), waits_since, clock).await;
     }

@@ -216,10 +216,10 @@ impl<'l> Deciding<'l> {
     /// Decides with stores. Returns whether all charges are made.
     async fn ask<D: Decider>(&mut self, decider: &D) -> bool {
         let clock = self.gate.clock;
-        if self.is_barred(clock.now()) {
+        let asked_at = clock.now();
+        if self.is_barred(asked_at) {
             return false;
         }
-        let asked_at = clock.now();
         if self.looks.has_remote() {
             // A question about no units brings the newest state to the mirror.
             self.looks.charges_mut().iter_mut().for_each(|look| look.cost = 0);
@@ -233,7 +233,7 @@ impl<'l> Deciding<'l> {
         match self.admit(asked_at, clock.now()) {
             LocalDecision::Denied => false,
             LocalDecision::Admitted => true,
-            LocalDecision::Open => ask(&mut self.charged.checks, decider, clock).await,
+            LocalDecision::Open => ask(&mut self.charged.checks, decider, false, clock).await,
         }
     }
 

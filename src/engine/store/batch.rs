@@ -141,7 +141,7 @@ impl<'t, C> Charge<'t, C> {
 
     /// The wait at `now` behind requests that take `ahead` units. Borrowed units at hand serve the first of them.
     pub fn wait(&self, ahead: u64, now: Timestamp) -> Retry {
-        let at_hand = if self.remote.is_some() { self.table.unspent(self.key, now) } else { 0 };
+        let at_hand = self.at_hand(now);
         let cost = self.cost.saturating_sub(at_hand.saturating_sub(ahead));
         self.table.wait(self.key, self.rule, ahead.saturating_sub(at_hand), cost, now)
     }

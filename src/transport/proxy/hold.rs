@@ -6,10 +6,10 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use super::access_record::AccessRecord;
 use super::context::{NotForwarded, RequestContext};
-use super::leaving::Unless;
+use super::leaving::{Unless, unless_gone};
 use super::replay::GateBody;
+use super::service::GateInput;
 use crate::base::telemetry::{Outcome, RefusedBy};
 use crate::engine::gate::{Pass, Refusal};
 use crate::engine::policy::Facts;
@@ -18,54 +18,38 @@ use crate::transport::respond::{LocalReply, ProblemKind};
 /// The result of a wait.
 pub(super) type Waited<'v> = Result<Box<Pass<'v>>, Box<Refusal<'v>>>;
 
-/// The head and the body of a request that waits.
-#[derive(Clone, Copy)]
-pub(super) struct WaitingRequest<'h, 'f, 'b> {
-    pub(super) facts: &'h Facts<'f>,
-    pub(super) body: Option<&'h GateBody<'b>>,
-    pub(super) is_grpc: bool,
-}
-
-impl WaitingRequest<'_, '_, '_> {
-    /// The bytes that the request takes now.
-    pub(super) fn bytes(&self) -> usize {
-        self.facts.head_bytes() + self.unread()
-    }
-
-    fn unread(&self) -> usize {
-        self.body.map_or(0, GateBody::unread)
-    }
-}
-
 impl<'v> RequestContext<'v> {
     /// Waits for a turn, and records the wait. A request whose body outgrows the capacity for waiting requests is refused.
-    pub(super) async fn hold(
+    pub(super) async fn hold<F: Future<Output = Waited<'v>>>(
         &self,
         held_by: &'v str,
-        turn: Unless<'_, 'v, Waited<'v>>,
-        request: WaitingRequest<'_, '_, '_>,
-        record: &mut AccessRecord<'_>,
+        turn: impl FnOnce() -> F,
+        input: &mut GateInput<'_, '_, '_, 'v>,
     ) -> Result<Waited<'v>, NotForwarded<'v>> {
+        let GateInput { facts, is_grpc, wire, body, record, .. } = input;
+        let turn = unless_gone(turn, wire.as_deref_mut());
         record.outcome = Outcome::Abandoned;
         record.hold_started(held_by);
         self.waited.set(true);
-        let decided = self.while_it_fits(turn, request).await.transpose()?;
+        let decided = self.while_it_fits(turn, facts, body.as_ref()).await.transpose()?;
         record.hold_ended();
         record.outcome = Outcome::Refused(RefusedBy::Other); // until another outcome is set
-        decided.ok_or_else(|| self.no_capacity(request.is_grpc))
+        decided.ok_or_else(|| self.no_capacity(*is_grpc))
     }
 
     /// Waits for a turn; `None` if there is no capacity for what comes of the body meanwhile.
     async fn while_it_fits(
         &self,
         mut turn: Unless<'_, 'v, Waited<'v>>,
-        request: WaitingRequest<'_, '_, '_>,
+        facts: &Facts<'_>,
+        body: Option<&GateBody<'_>>,
     ) -> Option<Result<Waited<'v>, NotForwarded<'v>>> {
-        let before = request.unread(); // counted when it joined the queue
-        let mut growth = self.worker.shared.gate.body_growth(&self.config.running.live, request.facts);
+        let unread = || body.map_or(0, GateBody::unread);
+        let before = unread(); // counted when it joined the queue
+        let mut growth = self.worker.shared.gate.body_growth(&self.config.running.live, facts);
         // What comes on the stream wakes the task.
         poll_fn(|cx| {
-            if growth.reach(request.unread().saturating_sub(before)) {
+            if growth.reach(unread().saturating_sub(before)) {
                 turn.as_mut().poll(cx).map(Some)
             } else {
                 Poll::Ready(None)

@@ -14,10 +14,9 @@ use super::admission::Admission;
 use super::answer::ResponseForm;
 use super::context::{NotForwarded, RequestContext};
 use super::error;
-use super::hold::WaitingRequest;
 use super::host;
 use super::http1::wire::Wire;
-use super::leaving::{gone_meanwhile, unless_gone};
+use super::leaving::gone_meanwhile;
 use super::replay::{GateBody, Replayed};
 use super::request::{HttpVersion, Request};
 use super::stale::StaleRequest;
@@ -313,7 +312,7 @@ impl<'v> RequestContext<'v> {
         let gate = &self.worker.shared.gate;
         let live = &self.config.running.live;
         let pass = &mut input.admission.identified;
-        let bytes = || WaitingRequest { facts, body: input.body.as_ref(), is_grpc }.bytes();
+        let bytes = || waiting_bytes(facts, input.body.as_ref());
         let decided = gate.admit_into(pass, (live, stage), facts, bytes, now, input.record.for_gate());
         let Some(mut step) = decided.map_err(|unkeyed| self.unkeyed(unkeyed, is_grpc))? else { return Ok(()) };
         let decided = loop {
@@ -322,19 +321,9 @@ impl<'v> RequestContext<'v> {
                 Step::Pass(pass) => break Ok(pass),
                 Step::Refuse(refusal) => break Err(refusal),
                 Step::Wait(waiting) => {
-                    let (held_by, turn) = (waiting.held_by(), || waiting.wait(&*self.worker.stores));
-                    let request = WaitingRequest { facts, body: input.body.as_ref(), is_grpc };
-                    break self
-                        .hold(held_by, unless_gone(turn, input.wire.as_deref_mut()), request, input.record)
-                        .await?;
+                    break self.hold(waiting.held_by(), || waiting.wait(&*self.worker.stores), input).await?;
                 }
-                Step::Delay(delayed) => {
-                    let (held_by, turn) = (delayed.held_by(), || delayed.wait());
-                    let request = WaitingRequest { facts, body: input.body.as_ref(), is_grpc };
-                    break self
-                        .hold(held_by, unless_gone(turn, input.wire.as_deref_mut()), request, input.record)
-                        .await?;
-                }
+                Step::Delay(delayed) => break self.hold(delayed.held_by(), || delayed.wait(), input).await?,
             }
         };
         let GateInput { record, admission, .. } = input;
@@ -360,13 +349,13 @@ impl<'v> RequestContext<'v> {
         asking: Box<Asking<'v>>,
         input: &mut GateInput<'_, '_, '_, 'v>,
     ) -> Result<Step<'v>, NotForwarded<'v>> {
-        let GateInput { facts, is_grpc, wire, body, record, .. } = input;
-        let (request, wire) = (WaitingRequest { facts, body: body.as_ref(), is_grpc: *is_grpc }, wire.as_deref_mut());
+        let GateInput { facts, wire, body, record, .. } = input;
+        let (facts, wire, body) = (*facts, wire.as_deref_mut(), body.as_ref());
         record.outcome = Outcome::Abandoned;
         self.queried.set(true);
         // Boxed, so that requests with local limits only are smaller.
         let answered = Box::pin(async {
-            let asked = asking.ask(&*self.worker.stores, request.facts, || request.bytes());
+            let asked = asking.ask(&*self.worker.stores, facts, || waiting_bytes(facts, body));
             let Some(wire) = wire else { return Ok(asked.await) };
             tokio::select! {
                 biased;
@@ -378,4 +367,9 @@ impl<'v> RequestContext<'v> {
         record.outcome = Outcome::Refused(RefusedBy::Other); // until another outcome is set
         Ok(step)
     }
+}
+
+/// The bytes that a request takes when it begins to wait.
+fn waiting_bytes(facts: &Facts<'_>, body: Option<&GateBody<'_>>) -> usize {
+    facts.head_bytes() + body.map_or(0, GateBody::unread)
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::{Asked, GET, config, connect, detail, post, start};
 use crate::hold::check_date;
+use crate::ops::replace;
 use crate::support::Weir;
 
 fn hold(rest: &str) -> Weir {
@@ -77,6 +78,20 @@ fn a_delayed_check_is_answered_later() {
     assert_eq!(GET.ask(&mut client).status, 200);
     assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
     assert_eq!(Asked { client: "192.0.2.2", ..GET }.ask(&mut client).status, 200);
+}
+
+#[test]
+fn a_check_that_waits_needs_the_newest_access_lists() {
+    let weir = hold("rate = \"1/5s\"");
+    let mut client = connect(&weir);
+    assert_eq!(GET.ask(&mut client).status, 200);
+    client.send(GET.bytes("/auth?refuse=403"));
+    wait_for_held(&weir, 1.0);
+    let text = std::fs::read_to_string(weir.config_file()).unwrap();
+    replace(&weir.config_file(), &format!("{text}\n[access]\ndeny = {{ ip = [\"192.0.2.1\"] }}\n"));
+    weir.wait_for_line("\"reloaded\"");
+    let denied = client.answer();
+    assert_eq!((denied.status, &*detail(&denied)), (403, "this address is refused"));
 }
 
 #[test]

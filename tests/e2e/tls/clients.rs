@@ -152,7 +152,7 @@ fn another_address_opens_nothing_before_a_restart() {
     replace(&lab.weir.config_file(), &text.replace(&format!(", {CLIENTS}"), ""));
     lab.weir.wait_until("no certificate is needed", || status(&lab, None) == Some(200));
 
-    // The same of a listener beside one without TLS.
+    // A listener with TLS beside one without keeps its certificates, too.
     let lab = Lab::with(Upstream::start(), &format!("{BESIDE}, {CLIENTS}"), "", NEVER, &[("clients", &authority)]);
     let address = tls_address(&lab.weir);
     let text = std::fs::read_to_string(lab.weir.config_file()).unwrap();

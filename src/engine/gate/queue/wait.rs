@@ -236,7 +236,7 @@ impl<'l> Waiting<'l> {
         let is_admitted = match asked.batch.admit_local(clock.now()) {
             LocalDecision::Denied => false,
             LocalDecision::Admitted => true,
-            LocalDecision::Open => ask::ask_waiting(&mut asked.batch, decider, clock).await,
+            LocalDecision::Open => ask::ask(&mut asked.batch, decider, true, clock).await,
         };
         let (batch, now) = (std::mem::take(&mut asked.batch), clock.now());
         if is_admitted {

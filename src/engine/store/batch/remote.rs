@@ -90,9 +90,19 @@ impl<'t, C> Charge<'t, C> {
         is_early
     }
 
+    /// Whether the limit borrows units of its store.
+    fn borrows(&self) -> bool {
+        self.remote.is_some_and(|remote| remote.lease.is_some())
+    }
+
+    /// The borrowed units at hand.
+    pub(super) fn at_hand(&self, now: Timestamp) -> u64 {
+        if self.borrows() { self.table.unspent(self.key, now) } else { 0 }
+    }
+
     /// Units that the charge needs beside the borrowed ones at hand.
     pub(super) fn lacking(&self, now: Timestamp) -> u64 {
-        self.cost.saturating_sub(self.table.unspent(self.key, now))
+        self.cost.saturating_sub(self.at_hand(now))
     }
 
     /// The decision by the mirror about the units that the charge needs beside the borrowed ones at hand.
@@ -127,7 +137,7 @@ impl<'t, C> Charge<'t, C> {
     pub fn peek_fallback(&self, why: Unavailable, now: Timestamp) -> Decision {
         let Charge { table, key, rule, cost, .. } = *self;
         let Some(remote) = self.remote else { return self.peek(now) };
-        if remote.lease.is_some() && cost.max(1) <= table.unspent(key, now) {
+        if cost.max(1) <= self.at_hand(now) {
             return self.peek_mirror(now);
         }
         let denied = match remote.on_failure(why) {
@@ -178,8 +188,8 @@ impl<C> Batch<'_, C> {
     pub fn peek_answered(&mut self, asked_at: Timestamp, now: Timestamp) -> bool {
         self.peek(now);
         for charge in &mut self.charges {
-            let is_lent = charge.remote.is_some_and(|remote| remote.lease.is_some());
-            if is_lent && charge.table.mirrored_at(charge.key).is_some_and(|queried_at| queried_at >= asked_at) {
+            if charge.borrows() && charge.table.mirrored_at(charge.key).is_some_and(|queried_at| queried_at >= asked_at)
+            {
                 charge.decision.denied = charge.peek_lacking(now).denied;
             }
         }
