@@ -3,6 +3,7 @@
 //! Not here: anything that knows of limits or of sockets.
 
 pub mod digits;
+pub(crate) mod opaque;
 pub mod split_mix;
 pub(crate) mod sync;
 pub mod visible;

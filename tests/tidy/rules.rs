@@ -7,7 +7,7 @@ use super::source::{CratePath, Source};
 
 /// The storeys with their rooms. The other folders of `src` are rooms by themselves.
 const STOREYS: &[(&str, &[&str])] = &[
-    ("base", &["cpu", "digits", "fields", "split_mix", "sync", "telemetry", "time", "visible"]),
+    ("base", &["cpu", "digits", "fields", "opaque", "split_mix", "sync", "telemetry", "time", "visible"]),
     ("engine", &["gate", "limit", "policy", "store", "units"]),
     ("transport", &["http1", "http2", "net", "proxy", "respond", "stale", "upstream"]),
     ("fleet", &["etcd", "grpc", "stores"]),
@@ -16,7 +16,7 @@ const STOREYS: &[(&str, &[&str])] = &[
 /// A room imports only from its own folder and from lower floors. The floors of a storey are together, so that storeys
 /// import only from lower ones, too.
 const FLOORS: &[(usize, &[&str])] = &[
-    (0, &["digits", "split_mix", "sync", "visible"]),
+    (0, &["digits", "opaque", "split_mix", "sync", "visible"]),
     (1, &["time"]),
     (2, &["cpu", "fields", "telemetry"]),
     (3, &["limit", "units"]),

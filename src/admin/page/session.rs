@@ -4,12 +4,12 @@
 //! the configuration in force no longer has its token with these bytes.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::fmt::Write as _;
 
 use subtle::ConstantTimeEq;
 
 use crate::admin::access::{Access, OperatorToken};
+use crate::base::opaque::opaque_debug;
 use crate::base::time::Timestamp;
 
 const MINUTE_NS: u64 = 60_000_000_000;
@@ -64,11 +64,7 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
-    }
-}
+opaque_debug!(Secret);
 
 impl Sessions {
     /// Begins a session. Returns its id; `None` if the system has no random numbers.

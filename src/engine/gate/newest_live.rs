@@ -1,6 +1,7 @@
 //! A handle of the newest policy, for services that follow reloads.
 
-use std::fmt;
+use crate::base::opaque::opaque_debug;
+
 use std::sync::Arc;
 
 use arc_swap::access::{DynAccess, DynGuard};
@@ -23,8 +24,4 @@ impl NewestLive {
     }
 }
 
-impl fmt::Debug for NewestLive {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("NewestLive")
-    }
-}
+opaque_debug!(NewestLive);

@@ -2,10 +2,10 @@
 //!
 //! The texts of rates are read by `config`. Here each such plan gets a rule when a request first has it.
 
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::written_rule::WrittenRule;
+use crate::base::opaque::opaque_debug;
 use crate::base::split_mix::mix;
 use crate::engine::limit::{Algorithm, Scale};
 
@@ -77,8 +77,4 @@ impl Clone for PlanRates {
     }
 }
 
-impl fmt::Debug for PlanRates {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlanRates").field("rules", &self.rules).finish_non_exhaustive()
-    }
-}
+opaque_debug!(PlanRates);

@@ -18,6 +18,16 @@ use super::buffer::Writable;
 /// Unsent bytes that the kernel accepts for a socket. It reports space again at half of that.
 const UNSENT_MAX: u32 = 64 * 1024;
 
+/// An expression of the socket in each variant.
+macro_rules! either {
+    ($of:expr, $socket:ident => $value:expr) => {
+        match $of {
+            Self::Tcp($socket) => $value,
+            Self::Unix($socket) => $value,
+        }
+    };
+}
+
 /// The socket of a connection.
 #[derive(Debug)]
 pub(crate) enum Socket {
@@ -51,42 +61,27 @@ impl Socket {
 
     /// Ready when there may be bytes to read.
     pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Tcp(socket) => socket.poll_read_ready(cx),
-            Self::Unix(socket) => socket.poll_read_ready(cx),
-        }
+        either!(self, socket => socket.poll_read_ready(cx))
     }
 
     /// Waits until there may be bytes to read.
     pub(crate) async fn readable(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(socket) => socket.readable().await,
-            Self::Unix(socket) => socket.readable().await,
-        }
+        either!(self, socket => socket.readable().await)
     }
 
     /// Waits for `interest`.
     pub(crate) async fn ready(&self, interest: Interest) -> io::Result<Ready> {
-        match self {
-            Self::Tcp(socket) => socket.ready(interest).await,
-            Self::Unix(socket) => socket.ready(interest).await,
-        }
+        either!(self, socket => socket.ready(interest).await)
     }
 
     /// Reads the bytes that are available, and returns their number.
     pub(crate) fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(socket) => socket.try_read(into),
-            Self::Unix(socket) => socket.try_read(into),
-        }
+        either!(self, socket => socket.try_read(into))
     }
 
     /// Reads the bytes that are available into growable memory, and returns their number.
     pub(crate) fn try_read_buf(&self, into: &mut impl BufMut) -> io::Result<usize> {
-        match self {
-            Self::Tcp(socket) => socket.try_read_buf(into),
-            Self::Unix(socket) => socket.try_read_buf(into),
-        }
+        either!(self, socket => socket.try_read_buf(into))
     }
 
     /// Both directions, so that a task can wait on one while it reads the other.
@@ -106,26 +101,17 @@ impl Socket {
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(socket) => socket.as_fd(),
-            Self::Unix(socket) => socket.as_fd(),
-        }
+        either!(self, socket => socket.as_fd())
     }
 }
 
 impl Writable for Socket {
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(socket) => socket.try_write(bytes),
-            Self::Unix(socket) => socket.try_write(bytes),
-        }
+        either!(self, socket => socket.try_write(bytes))
     }
 
     fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Tcp(socket) => socket.poll_write_ready(cx),
-            Self::Unix(socket) => socket.poll_write_ready(cx),
-        }
+        either!(self, socket => socket.poll_write_ready(cx))
     }
 }
 
@@ -186,10 +172,7 @@ pub(crate) enum ReadHalf<'s> {
 impl ReadHalf<'_> {
     /// Ready when there may be bytes to read.
     pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Tcp(half) => half.as_ref().poll_read_ready(cx),
-            Self::Unix(half) => half.as_ref().poll_read_ready(cx),
-        }
+        either!(self, half => half.as_ref().poll_read_ready(cx))
     }
 }
 
@@ -198,17 +181,11 @@ read_variants!(ReadHalf<'_>: Tcp, Unix);
 /// TLS may have to answer a record at once.
 impl Writable for ReadHalf<'_> {
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(half) => half.as_ref().try_write(bytes),
-            Self::Unix(half) => half.as_ref().try_write(bytes),
-        }
+        either!(self, half => half.as_ref().try_write(bytes))
     }
 
     fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Tcp(half) => half.as_ref().poll_write_ready(cx),
-            Self::Unix(half) => half.as_ref().poll_write_ready(cx),
-        }
+        either!(self, half => half.as_ref().poll_write_ready(cx))
     }
 }
 
@@ -222,9 +199,6 @@ pub(crate) enum WriteHalf<'s> {
 impl WriteHalf<'_> {
     /// Waits for `interest`.
     pub(crate) async fn ready(&self, interest: Interest) -> io::Result<Ready> {
-        match self {
-            Self::Tcp(half) => half.ready(interest).await,
-            Self::Unix(half) => half.ready(interest).await,
-        }
+        either!(self, half => half.ready(interest).await)
     }
 }

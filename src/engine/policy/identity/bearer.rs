@@ -1,6 +1,6 @@
 //! A bearer token: one shared secret that a client shows in `Authorization` (RFC 6750).
 
-use std::fmt;
+use crate::base::opaque::opaque_debug;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -37,11 +37,7 @@ impl BearerToken {
 
 const BEARER: &[u8] = b"Bearer ";
 
-impl fmt::Debug for BearerToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BearerToken")
-    }
-}
+opaque_debug!(BearerToken);
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! The secret that all replicas of a fleet have, so that they hash keys alike.
 
-use std::fmt;
+use crate::base::opaque::opaque_debug;
 
 use aws_lc_rs::hmac;
 
@@ -82,17 +82,7 @@ fn first_bytes<const N: usize>(code: &hmac::Tag) -> [u8; N] {
     std::array::from_fn(|index| code.as_ref().get(index).copied().unwrap_or_default())
 }
 
-impl fmt::Debug for ProofKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ProofKey")
-    }
-}
-
-impl fmt::Debug for FleetSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FleetSecret")
-    }
-}
+opaque_debug!(ProofKey, FleetSecret);
 
 #[cfg(test)]
 mod tests {

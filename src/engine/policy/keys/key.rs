@@ -29,6 +29,7 @@ use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use smallvec::SmallVec;
 
 use super::part::KeyPart;
+use crate::base::opaque::opaque_debug;
 use crate::engine::limit::Key;
 use crate::engine::policy::body_member::boolean;
 use crate::engine::policy::facts::Facts;
@@ -45,11 +46,7 @@ pub struct KeySecret {
     empty: SipHasher13,
 }
 
-impl std::fmt::Debug for KeySecret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("KeySecret")
-    }
-}
+opaque_debug!(KeySecret);
 
 impl KeySecret {
     /// A secret of 16 random bytes.

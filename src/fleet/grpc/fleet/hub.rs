@@ -4,7 +4,6 @@
 //! newer. The lock is held for one message, and only tasks of the control runtime take it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -16,6 +15,7 @@ use super::handshake::ProcessId;
 use super::published::Published;
 use super::roster::{Roster, Target};
 use super::settings::FleetSettings;
+use crate::base::opaque::opaque_debug;
 use crate::base::telemetry::FleetMetrics;
 use crate::base::time::{Clock, Timestamp, saturating_ns};
 use crate::engine::policy::ProofKey;
@@ -392,8 +392,4 @@ impl Drop for Connection {
     }
 }
 
-impl fmt::Debug for Hub {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hub").field("own", &self.own).finish_non_exhaustive()
-    }
-}
+opaque_debug!(Hub);

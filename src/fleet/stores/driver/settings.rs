@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::opaque::opaque_debug;
 use crate::engine::store::backend::OnFailure;
 use crate::transport::net::tls::StoreTls;
 
@@ -121,11 +122,7 @@ impl Password {
     }
 }
 
-impl fmt::Debug for Password {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Password")
-    }
-}
+opaque_debug!(Password);
 
 impl NodeAddress {
     /// The server at this port of `host`.

@@ -4,7 +4,6 @@
 //! Not here: the orders, and the files, which are in `app`.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::future::poll_fn;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,6 +17,7 @@ use rustls::version::{TLS12, TLS13};
 
 use super::certificate::{PROVIDER, ServerCertificate};
 use super::client::ClientTls;
+use crate::base::opaque::opaque_debug;
 use crate::transport::net::buffer::{BufferPool, InputBuffer};
 use crate::transport::net::socket::Socket;
 
@@ -50,11 +50,7 @@ pub struct ExternalAccount {
     pub key: Box<[u8]>,
 }
 
-impl fmt::Debug for ExternalAccount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ExternalAccount")
-    }
-}
+opaque_debug!(ExternalAccount);
 
 /// The certificate by ACME of the listeners for requests. Orders change it while handshakes read it.
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! Certificates with their keys. Also what both sides of TLS share: the provider and the names of protocols.
 
-use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 
@@ -11,6 +10,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
 
 use super::names;
+use crate::base::opaque::opaque_debug;
 use crate::base::time::Timestamp;
 
 /// Names of protocols for ALPN (RFC 7301, RFC 9113).
@@ -40,11 +40,7 @@ pub enum CertificateProblem {
     Key(String),
 }
 
-impl fmt::Debug for ServerCertificate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerCertificate").field("names", &self.names).finish_non_exhaustive()
-    }
-}
+opaque_debug!(ServerCertificate);
 
 impl ServerCertificate {
     /// Reads the text of both files. The certificate comes first in its file, its issuers follow.

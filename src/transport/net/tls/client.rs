@@ -2,7 +2,6 @@
 //!
 //! These sessions have buffers of their own, unlike the sessions of clients: connections to services are few.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -16,6 +15,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::certificate::{ALPN_H2, ALPN_HTTP_11, PROVIDER, ServerCertificate, certificates, digest};
+use crate::base::opaque::opaque_debug;
 use crate::transport::net::protocol::Protocol;
 
 /// The configuration of TLS to services. Clones are cheap and equal.
@@ -161,17 +161,7 @@ impl PartialEq for ClientTls {
 
 impl Eq for ClientTls {}
 
-impl fmt::Debug for ClientTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClientTls")
-    }
-}
-
-impl fmt::Debug for OwnCertificate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OwnCertificate")
-    }
-}
+opaque_debug!(ClientTls, OwnCertificate);
 
 #[cfg(test)]
 mod tests {

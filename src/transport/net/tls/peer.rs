@@ -3,7 +3,8 @@
 //! The names in certificates do not count, because replicas come and go. The authority says that both are members, and
 //! the channel binding ties the proof of the fleet's secret to the session.
 
-use std::fmt;
+use crate::base::opaque::opaque_debug;
+
 use std::io;
 use std::sync::Arc;
 
@@ -157,8 +158,4 @@ impl PartialEq for PeerTls {
     }
 }
 
-impl fmt::Debug for PeerTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PeerTls")
-    }
-}
+opaque_debug!(PeerTls);

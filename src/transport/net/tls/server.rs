@@ -1,7 +1,8 @@
 //! TLS of clients: the choice of the certificate, and the clients that are accepted.
 
+use crate::base::opaque::opaque_debug;
+
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs;
@@ -125,11 +126,7 @@ impl PartialEq for ServerTls {
     }
 }
 
-impl fmt::Debug for ServerTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ServerTls")
-    }
-}
+opaque_debug!(ServerTls, Resolver);
 
 /// Chooses the certificate by the host that the client names.
 struct Resolver {
@@ -173,11 +170,5 @@ impl ResolvesServerCert for Resolver {
         let is_usable =
             |certified: &&Arc<CertifiedKey>| certified.key.choose_scheme(hello.signature_schemes()).is_some();
         named.chain(any).find(is_usable).map(Arc::clone)
-    }
-}
-
-impl fmt::Debug for Resolver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Resolver").field("by_name", &self.by_name).finish_non_exhaustive()
     }
 }

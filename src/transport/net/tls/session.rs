@@ -4,7 +4,6 @@
 //!
 //! Not here: the choice of the certificate, and the meaning of the bytes.
 
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
@@ -21,6 +20,7 @@ use super::certificate::ALPN_H2;
 use super::names;
 use super::sealed::Sealed;
 use super::server::ServerTls;
+use crate::base::opaque::opaque_debug;
 use crate::engine::policy::Certificate;
 use crate::transport::net::buffer::{BufferPool, InputBuffer, OutputBuffer, PENDING_MAX, Writable};
 use crate::transport::net::socket::{ReadHalf, Socket};
@@ -58,11 +58,7 @@ pub(crate) enum HandshakeError {
     Failed(io::Error),
 }
 
-impl fmt::Debug for TlsStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsStream").field("socket", &self.socket).finish_non_exhaustive()
-    }
-}
+opaque_debug!(TlsStream);
 
 impl TlsStream {
     /// Performs the handshake; `records` were received already.

@@ -20,6 +20,7 @@ use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
+use crate::base::opaque::opaque_debug;
 use crate::base::time;
 use crate::transport::http1::RESPONSE_HEAD_BYTES_MAX;
 use crate::transport::net::deadline::Deadline;
@@ -210,11 +211,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
     }
 }
 
-impl std::fmt::Debug for H2Connection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("H2Connection").field("streams", &self.streams).finish_non_exhaustive()
-    }
-}
+opaque_debug!(H2Connection);
 
 /// Sends one request without a body on a connection of its own, and returns the status of the response.
 pub(crate) async fn probe(stream: EndpointStream, request: Request<()>) -> io::Result<u16> {

@@ -2,7 +2,8 @@
 //!
 //! They are the only part of a policy that changes: a fetch replaces the whole set. Not here: the fetch.
 
-use std::fmt;
+use crate::base::opaque::opaque_debug;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -65,8 +66,4 @@ impl FetchedKeys {
     }
 }
 
-impl fmt::Debug for FetchedKeys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FetchedKeys").field("url", &self.url).finish_non_exhaustive()
-    }
-}
+opaque_debug!(FetchedKeys);

@@ -7,6 +7,8 @@
 //! The provider of the crate is called by name and not installed for the process. So a second provider among the
 //! dependencies changes nothing.
 
+use crate::base::opaque::opaque_debug;
+
 use std::fmt;
 
 use jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER;
@@ -44,15 +46,7 @@ pub enum KeyMaterial {
     Jwks(Vec<u8>),
 }
 
-impl fmt::Debug for KeyMaterial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Secret(_) => "Secret",
-            Self::Pem(_) => "Pem",
-            Self::Jwks(_) => "Jwks",
-        })
-    }
-}
+opaque_debug!(KeyMaterial);
 
 /// The members of a JWK set that are not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
