@@ -1,10 +1,10 @@
 //! Names of endpoints, resolved by a real name server.
 
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
 use crate::ops::until;
-use crate::support::{Client, Dns, DnsAnswer, NEVER, Record, Upstream, Weir};
+use crate::support::{A, AAAA, Client, Dns, DnsAnswer, NEVER, Record, Upstream, Weir};
 
 const LOCAL: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
@@ -66,6 +66,35 @@ fn known_addresses_outlive_their_name_server() {
     dns.tell("app.test", DnsAnswer::Silent);
     weir.wait_for_line("a name cannot be looked up");
     assert_eq!(get(&weir).0, 200);
+}
+
+/// The addresses of a family stay while the name server answers only for the other one.
+#[test]
+fn the_addresses_of_a_family_outlive_its_answer() {
+    let (dns, app) = (Dns::start(), on(LOCAL, 0));
+    let port = app.address().port();
+    let (v4, v6) = (Record::A { ttl_s: 1, address: LOCAL }, Record::Aaaa { ttl_s: 1, address: Ipv6Addr::LOCALHOST });
+    let of_service = place(0, 1, port, "app.test");
+    for endpoint in [format!("http://app.test:{port}"), "srv+http://_http._tcp.app.test".to_owned()] {
+        dns.tell("_http._tcp.app.test", DnsAnswer::Records(vec![of_service.clone()]));
+        dns.tell("app.test", DnsAnswer::Records(vec![v4.clone(), v6.clone()]));
+        let weir = weir(&dns, &format!("endpoints = [\"{endpoint}\"]"));
+        weir.wait_until("an address is known", || get(&weir).0 == 200);
+        for (failing, record, kept) in [(A, &v6, LOCAL.to_string()), (AAAA, &v4, "[::1]".to_owned())] {
+            dns.tell("app.test", DnsAnswer::Failing(failing, vec![record.clone()]));
+            weir.wait_until("a part is kept", || {
+                let lines = weir.lines();
+                lines.iter().any(|line| line.contains("a name is answered in part") && line.contains(&kept))
+            });
+            assert_eq!([get(&weir).0, get(&weir).0, get(&weir).0], [200; 3], "{endpoint}: {kept}");
+        }
+        // A name server that says that there are none is believed.
+        dns.tell("app.test", DnsAnswer::Records(vec![v4.clone()]));
+        weir.wait_until("one address is left", || {
+            let last = weir.lines().into_iter().rfind(|line| line.contains("a name has other addresses"));
+            last.is_some_and(|line| !line.contains("[::1]"))
+        });
+    }
 }
 
 #[test]

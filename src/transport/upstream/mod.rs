@@ -33,6 +33,7 @@ mod health;
 
 pub use balance::ejection::Eject;
 pub(crate) use directory::{Directory, InForce};
+pub(crate) use dns::lookup::LookupAnswer;
 pub(crate) use dns::resolve::{lookup_host, resolve_names};
 pub(crate) use endpoints::{Endpoints, WorkerResources};
 pub(crate) use exchange::head::{FieldWriter, RequestHead};

@@ -168,6 +168,17 @@ pub(super) fn with_addresses(
     Some(all)
 }
 
+/// The known addresses of the name of `endpoint`.
+pub(super) fn addresses(states: &[UpstreamState], upstream: &str, endpoint: &Endpoint) -> Vec<ResolvedAddress> {
+    let state = states.iter().find(|state| state.name.as_deref() == Some(upstream));
+    let endpoints = state.into_iter().flat_map(|state| &state.endpoints).filter(|state| state.endpoint == *endpoint);
+    let resolved = endpoints.filter_map(|state| {
+        let preference = Preference::from_word(state.dns_preference.load(Ordering::Relaxed));
+        Some(ResolvedAddress { preference, address: state.resolved? })
+    });
+    resolved.collect()
+}
+
 /// Takes the endpoints that are in `before` and not in `next` out of the gauges.
 fn retire(before: &[UpstreamState], next: &[UpstreamState]) {
     let states = |all| <[UpstreamState]>::iter(all).flat_map(|upstream| &upstream.endpoints);

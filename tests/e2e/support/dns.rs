@@ -1,19 +1,22 @@
 //! A name server with given records.
 
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-const A: u16 = 1;
+pub const A: u16 = 1;
+pub const AAAA: u16 = 28;
 const SOA: u16 = 6;
 const SRV: u16 = 33;
+const SERVFAIL: u8 = 2;
 const NXDOMAIN: u8 = 3;
 
 /// A record without its name.
 #[derive(Clone)]
 pub enum Record {
     A { ttl_s: u32, address: Ipv4Addr },
+    Aaaa { ttl_s: u32, address: Ipv6Addr },
     Srv { ttl_s: u32, priority: u16, weight: u16, port: u16, target: &'static str },
 }
 
@@ -21,6 +24,8 @@ pub enum Record {
 #[derive(Clone)]
 pub enum DnsAnswer {
     Records(Vec<Record>),
+    /// The server fails to answer for this type, and has records of others.
+    Failing(u16, Vec<Record>),
     /// No response: the query times out.
     Silent,
 }
@@ -94,7 +99,8 @@ fn question(packet: &[u8]) -> Option<(String, u16, usize)> {
 fn answer(asked: &[u8], kind: u16, known: Option<DnsAnswer>) -> Option<Vec<u8>> {
     let (code, records) = match known {
         Some(DnsAnswer::Silent) => return None,
-        Some(DnsAnswer::Records(records)) => (0, records),
+        Some(DnsAnswer::Failing(failing, _)) if failing == kind => (SERVFAIL, Vec::new()),
+        Some(DnsAnswer::Records(records) | DnsAnswer::Failing(_, records)) => (0, records),
         None => (NXDOMAIN, Vec::new()),
     };
     let data: Vec<_> = records.iter().filter(|record| record.kind() == kind).map(Record::data).collect();
@@ -128,6 +134,7 @@ impl Record {
     fn kind(&self) -> u16 {
         match self {
             Self::A { .. } => A,
+            Self::Aaaa { .. } => AAAA,
             Self::Srv { .. } => SRV,
         }
     }
@@ -135,6 +142,7 @@ impl Record {
     fn data(&self) -> (u32, Vec<u8>) {
         match self {
             Self::A { ttl_s, address } => (*ttl_s, address.octets().to_vec()),
+            Self::Aaaa { ttl_s, address } => (*ttl_s, address.octets().to_vec()),
             Self::Srv { ttl_s, priority, weight, port, target } => {
                 let mut data: Vec<u8> = [*priority, *weight, *port].map(u16::to_be_bytes).concat();
                 for label in target.split('.').filter(|label| !label.is_empty()) {

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::registry;
 use super::settings::{MemberSource, Members};
-use crate::transport::upstream::lookup_host;
+use crate::transport::upstream::{LookupAnswer, lookup_host};
 
 /// The shortest pause between two lookups, also for an answer with a time to live of 0.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -46,14 +46,19 @@ async fn look_up(
     members: &watch::Sender<Members>,
     failure: &mut Option<String>,
 ) -> Duration {
-    let found = lookup_host(host, port, servers).await.and_then(|(addresses, ttl)| {
-        if addresses.is_empty() { Err(io::Error::other("it has no address")) } else { Ok((addresses, ttl)) }
+    let found = lookup_host(host, port, servers).await.and_then(|answer| {
+        if answer.addresses.is_empty() { Err(io::Error::other("it has no address")) } else { Ok(answer) }
     });
     match found {
-        Ok((addresses, ttl)) => {
+        Ok(LookupAnswer { addresses, ttl, unanswered }) => {
             *failure = None;
-            publish(members, &addresses.iter().map(|address| address.to_string().into_boxed_str()).collect());
-            ttl.unwrap_or(PAUSE_MAX).clamp(PAUSE_MIN, PAUSE_MAX)
+            let known = Arc::clone(&*members.borrow());
+            let is_kept = |known: &str| known.parse().is_ok_and(|known: SocketAddr| unanswered.has(known.ip()));
+            let kept: Vec<_> = known.iter().filter(|known| is_kept(known)).cloned().collect();
+            let pause = if kept.is_empty() { ttl.unwrap_or(PAUSE_MAX) } else { PAUSE_FAILED };
+            let named = addresses.iter().map(|resolved| resolved.address.to_string().into_boxed_str());
+            publish(members, &named.chain(kept).collect());
+            pause.clamp(PAUSE_MIN, PAUSE_MAX)
         }
         Err(error) => {
             let error = Some(error.to_string());

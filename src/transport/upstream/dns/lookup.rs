@@ -4,7 +4,7 @@
 //! servers and hosts (`/etc/resolv.conf`, `/etc/hosts`) are read again for each lookup.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use hickory_resolver::TokioResolver;
@@ -23,26 +23,49 @@ const TARGETS_MAX: usize = 64;
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The answer to a lookup.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LookupAnswer {
     /// Sorted, so that equal answers are equal.
     pub(crate) addresses: Vec<ResolvedAddress>,
     /// The time to live; none if the source has none.
     pub(crate) ttl: Option<Duration>,
+    /// What the DNS did not answer.
+    pub(crate) unanswered: Unanswered,
+}
+
+/// The families of addresses without an answer, neither addresses nor that there are none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unanswered {
+    pub(crate) v4: bool,
+    pub(crate) v6: bool,
+}
+
+impl Unanswered {
+    /// Whether nothing is known of the family of `address`.
+    pub(crate) fn has(self, address: IpAddr) -> bool {
+        if address.is_ipv4() { self.v4 } else { self.v6 }
+    }
 }
 
 impl LookupAnswer {
-    fn new(mut addresses: Vec<ResolvedAddress>, ttl_s: Option<u32>) -> Self {
-        addresses.sort_unstable();
-        addresses.dedup_by_key(|resolved| resolved.address);
-        Self { addresses, ttl: ttl_s.map(|ttl_s| Duration::from_secs(ttl_s.into())) }
+    fn sorted(mut self) -> Self {
+        self.addresses.sort_unstable();
+        self.addresses.dedup_by_key(|resolved| resolved.address);
+        self
+    }
+
+    /// Adds the answer about a further host.
+    fn add(&mut self, other: Self) {
+        self.addresses.extend(other.addresses);
+        self.ttl = self.ttl.into_iter().chain(other.ttl).min();
+        self.unanswered.v4 |= other.unanswered.v4;
+        self.unanswered.v6 |= other.unanswered.v6;
     }
 }
 
 /// Looks up the addresses of a host. Errs if the DNS gives no answer; an answer without addresses is no error.
 pub(crate) async fn host(name: &str, port: u16, servers: &[SocketAddr]) -> io::Result<LookupAnswer> {
-    let (addresses, ttl_s) = addresses(&resolver(servers)?, name, port, Preference::default()).await?;
-    Ok(LookupAnswer::new(addresses, ttl_s))
+    Ok(addresses(&resolver(servers)?, name, port, Preference::default()).await?.sorted())
 }
 
 /// Looks up the SRV records of a service and the addresses of their targets. Errs if any of these lookups fails: a partial
@@ -53,8 +76,8 @@ pub(crate) async fn service(name: &str, servers: &[SocketAddr]) -> io::Result<Lo
         Ok(answer) => answer,
         Err(error) => return no_records(error),
     };
-    let mut ttl_s = ttl_s(answer.answers());
-    let (mut found, mut failed) = (Vec::new(), None);
+    let mut found = LookupAnswer { ttl: ttl(answer.answers()), ..LookupAnswer::default() };
+    let mut failed = None;
     let targets = answer.answers().iter().filter_map(|record| match &record.data {
         RData::SRV(target) if !target.target.is_root() => Some(target),
         _ => None,
@@ -62,39 +85,51 @@ pub(crate) async fn service(name: &str, servers: &[SocketAddr]) -> io::Result<Lo
     for target in targets.take(TARGETS_MAX) {
         let preference = Preference { priority: target.priority, weight: target.weight };
         match addresses(&resolver, &target.target.to_ascii(), target.port, preference).await {
-            Ok((more, target_ttl_s)) => {
-                found.extend(more);
-                ttl_s = ttl_s.into_iter().chain(target_ttl_s).min();
-            }
+            Ok(more) => found.add(more),
             Err(error) => failed = Some(error),
         }
     }
-    failed.map_or_else(|| Ok(LookupAnswer::new(found, ttl_s)), Err)
+    failed.map_or_else(|| Ok(found.sorted()), Err)
 }
 
+/// The addresses of a host. The resolver looks both families up together, and tells nothing of one that fails.
 async fn addresses(
     resolver: &TokioResolver,
     name: &str,
     port: u16,
     preference: Preference,
-) -> io::Result<(Vec<ResolvedAddress>, Option<u32>)> {
-    match resolver.lookup_ip(name).await {
-        Ok(found) => {
-            let resolved = |ip| ResolvedAddress { preference, address: SocketAddr::new(ip, port) };
-            Ok((found.iter().map(resolved).collect(), ttl_s(found.as_lookup().answers())))
+) -> io::Result<LookupAnswer> {
+    let found = match resolver.lookup_ip(name).await {
+        Ok(found) => found,
+        Err(error) if error.is_no_records_found() => {
+            // This is the error of the A records.
+            let of_v6 = resolver.lookup(name, RecordType::AAAA).await.err();
+            return no_records(of_v6.filter(|error| !error.is_no_records_found()).unwrap_or(error));
         }
-        Err(error) => no_records(error).map(|answer| (answer.addresses, None)),
+        Err(error) => return Err(io::Error::other(error)),
+    };
+    let (lookup, mut unanswered) = (found.as_lookup(), Unanswered::default());
+    for (kind, is_absent, is_unanswered) in [
+        (RecordType::A, !found.iter().any(|ip| ip.is_ipv4()), &mut unanswered.v4),
+        (RecordType::AAAA, !found.iter().any(|ip| ip.is_ipv6()), &mut unanswered.v6),
+    ] {
+        if is_absent {
+            let again = resolver.lookup(lookup.query().name().clone(), kind).await;
+            *is_unanswered = !again.is_err_and(|error| error.is_no_records_found());
+        }
     }
+    let resolved = |ip| ResolvedAddress { preference, address: SocketAddr::new(ip, port) };
+    Ok(LookupAnswer { addresses: found.iter().map(resolved).collect(), ttl: ttl(lookup.answers()), unanswered })
 }
 
 /// An answer without addresses if the DNS says that there are no records, else the error.
 fn no_records(error: NetError) -> io::Result<LookupAnswer> {
-    if error.is_no_records_found() { Ok(LookupAnswer::new(Vec::new(), None)) } else { Err(io::Error::other(error)) }
+    if error.is_no_records_found() { Ok(LookupAnswer::default()) } else { Err(io::Error::other(error)) }
 }
 
-/// The shortest time to live of the records, in seconds.
-fn ttl_s(records: &[Record]) -> Option<u32> {
-    records.iter().map(|record| record.ttl).min()
+/// The shortest time to live of the records.
+fn ttl(records: &[Record]) -> Option<Duration> {
+    records.iter().map(|record| Duration::from_secs(record.ttl.into())).min()
 }
 
 /// A resolver that asks `servers`, or the system's name servers if there are none.

@@ -111,18 +111,12 @@ async fn lookup(name: WatchedName) -> io::Result<LookupAnswer> {
     timeout(LOOKUP_TIMEOUT, answer).await.map_err(late)?
 }
 
-/// The addresses of a host by the name servers, sorted, with the time to live of the answer.
+/// The addresses of a host by the name servers.
 ///
 /// # Errors
 /// If there is no answer in time.
-pub(crate) async fn lookup_host(
-    name: &str,
-    port: u16,
-    servers: &[SocketAddr],
-) -> io::Result<(Vec<SocketAddr>, Option<Duration>)> {
-    let answer = timeout(LOOKUP_TIMEOUT, lookup::host(name, port, servers)).await;
-    let LookupAnswer { addresses, ttl } = answer.map_err(io::Error::from).flatten()?;
-    Ok((addresses.into_iter().map(|resolved| resolved.address).collect(), ttl))
+pub(crate) async fn lookup_host(name: &str, port: u16, servers: &[SocketAddr]) -> io::Result<LookupAnswer> {
+    timeout(LOOKUP_TIMEOUT, lookup::host(name, port, servers)).await.map_err(io::Error::from).flatten()
 }
 
 /// Asks the system. The addresses are sorted, so that equal answers are equal.
@@ -132,7 +126,7 @@ async fn lookup_by_system(host: &str, port: u16) -> io::Result<LookupAnswer> {
     let mut addresses: Vec<_> = found.map(resolved).collect();
     addresses.sort();
     addresses.dedup();
-    Ok(LookupAnswer { addresses, ttl: None })
+    Ok(LookupAnswer { addresses, ..LookupAnswer::default() })
 }
 
 /// Looks one name up repeatedly and never returns.
@@ -145,10 +139,18 @@ async fn watch_name<F: Future<Output = io::Result<LookupAnswer>>>(
     loop {
         let (mut answer_ttl, upstream, endpoint) = (None, &*name.upstream, &name.endpoint);
         match lookup(name.clone()).await {
-            Ok(LookupAnswer { mut addresses, ttl }) if !addresses.is_empty() => {
+            Ok(LookupAnswer { mut addresses, ttl, unanswered }) if !addresses.is_empty() => {
+                let mut kept = state::addresses(&directory.in_force().states, upstream, endpoint);
+                kept.retain(|known| unanswered.has(known.address.ip()));
+                if kept.is_empty() {
+                    answer_ttl = Some(ttl.unwrap_or(PAUSE_MAX));
+                } else {
+                    tracing::warn!(upstream, %endpoint, ?kept, "a name is answered in part; the other addresses stay");
+                    addresses.extend(kept);
+                    addresses.sort_unstable();
+                }
                 addresses.truncate(ADDRESSES_MAX);
                 publish(&*directory, &metrics, &name, &addresses);
-                answer_ttl = Some(ttl.unwrap_or(PAUSE_MAX));
             }
             Ok(_) => tracing::warn!(upstream, %endpoint, "a name has no address; the last known addresses stay"),
             Err(error) => {
@@ -298,7 +300,8 @@ mod tests {
             lookups.borrow_mut().push(time::instant_now());
             let answer = script.borrow_mut().next().and_then(|(addresses, ttl_s, ..)| {
                 let addresses = addresses.as_ref()?.iter().map(|text| resolved(text)).collect();
-                Some(LookupAnswer { addresses, ttl: ttl_s.map(Duration::from_secs) })
+                let ttl = ttl_s.map(Duration::from_secs);
+                Some(LookupAnswer { addresses, ttl, ..LookupAnswer::default() })
             });
             async move { answer.ok_or_else(|| io::Error::other("no such name")) }
         };
