@@ -51,6 +51,24 @@ fn detail(answer: &Answer) -> String {
     problem["detail"].as_str().unwrap().to_owned()
 }
 
+/// `OPTIONS *` is for the server as a whole, so what is for all paths is for it.
+#[test]
+fn the_server_as_a_whole_has_all_paths() {
+    let upstream = Upstream::start();
+    let options = |weir: &Weir, fields: &str| {
+        let head = format!("OPTIONS * HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        Client::connect(weir.address()).send(head).answer().status
+    };
+    let limit = "[[limit]]\nname = \"all\"\nmatch = { path = \"/{*rest}\" }\nkey = [\"ip\"]\nrate = \"1/day\"\n";
+    let require =
+        "[identity.k]\nheader = \"x-key\"\n[access]\nrequire = [{ path = \"/{*rest}\", identity = [\"k\"] }]\n";
+    let weir = start(&upstream, &format!("{limit}{require}"));
+    assert_eq!(["", "X-Key: a\r\n", "X-Key: a\r\n"].map(|fields| options(&weir, fields)), [401, 200, 429]);
+    assert_eq!(upstream.received().last().unwrap().head.split(' ').nth(1), Some("*"));
+    let weir = start(&upstream, &format!("{limit}[access]\ndeny = {{ path = [\"/{{*rest}}\"] }}\n"));
+    assert_eq!(options(&weir, ""), 403);
+}
+
 #[test]
 fn networks_and_paths_deny_or_exempt() {
     let access = "[access]\n\

@@ -98,8 +98,10 @@ impl PathRules {
         self.rewrite(raw).map(Cow::Owned)
     }
 
-    /// The form of a normalised path for matching and keys.
+    /// The form of a normalised path for matching and keys. `*` is the server as a whole, as its root is (RFC 9112, section
+    /// 3.2.4).
     pub fn fold(self, normal: &str) -> Cow<'_, str> {
+        let normal = if normal == "*" { "/" } else { normal };
         self.fold.path(normal, self.slashes == Slashes::Merge)
     }
 
