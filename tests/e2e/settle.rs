@@ -100,6 +100,15 @@ fn only_some_outcomes_count() {
     let said = ask(&weir, &["/200", "/200", "/401", "/500", "/403", "/200"]);
     // What does not count is given back before the client is told.
     assert_eq!(said, ["200 2", "200 2", "401 1", "500 1", "403 0", "429 0"]);
+    // Nor does an answer of Weir in the place of one that does not come.
+    let upstream = Upstream::answering(|_, _| false);
+    for (status, said) in [("401", "502 2"), ("5xx", "502 1")] {
+        let weir = Weir::start(&upstream, &limit(2, &format!("count = {{ status = [\"{status}\"] }}")));
+        assert_eq!(ask(&weir, &["/"]), [said]);
+        let over_h2 = over_h2(weir.address(), async |mut client, _| client.get("/").await.unwrap());
+        let remaining = over_h2.headers["x-ratelimit-remaining"].to_str().unwrap();
+        assert_eq!((over_h2.status, remaining), (502, if status == "401" { "2" } else { "0" }));
+    }
 }
 
 #[test]

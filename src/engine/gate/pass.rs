@@ -1,5 +1,6 @@
 //! A request that its limits admit, and its charges until they are committed or given back.
 
+use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::account::Account;
@@ -11,8 +12,9 @@ use super::settle::{Bill, BillItem, Terms};
 use super::shadow::{self, shadowed};
 use super::standing::Standing;
 use super::state::LimitState;
+use crate::base::fields::Fields;
 use crate::base::telemetry::{LimitDecision, RequestRecord};
-use crate::base::time::Timestamp;
+use crate::base::time::{self, Timestamp};
 use crate::engine::limit::tightness::Tightness;
 use crate::engine::limit::{Algorithm, Decision, Key};
 use crate::engine::policy::Mode;
@@ -93,6 +95,20 @@ impl<'l> Pass<'l> {
         let charged = Charged { checks: Checks::default(), open, is_committed: false, is_reported: true };
         let waited = Waited { shadow_limits: shadow::denying(&batch), budgets };
         Self { standing, charged, waited: Some(Box::new(waited)) }
+    }
+
+    /// Notes that the service failed to answer the request, which gets this status from Weir. Charges that stay are settled by
+    /// it, as by that of an answer. Sets the costs in `record`.
+    pub fn failed(&mut self, status: StatusCode, record: Option<&mut RequestRecord>) {
+        let Some(mut bill) = self.charged.bill() else { return self.charged.failed() };
+        if let Some(settled) = bill.answered((status.as_u16(), Fields::NONE), time::instant_now()) {
+            let budgets = self.budgets();
+            let mut names = self.standing.iter().map(|own| own.limit).chain(budgets.iter().map(Budget::limit));
+            if let Some(limit) = names.find(|name| *name == settled.limit) {
+                self.standing = Some(settled.named(limit));
+            }
+        }
+        bill.end_unanswered(record);
     }
 
     /// Adds the limits in shadow mode that would deny the request at its turn to its record, if it has waited.
@@ -227,8 +243,8 @@ impl Charged<'_> {
         }
     }
 
-    /// Notes that the service failed to answer the request.
-    pub fn failed(&self) {
+    /// Notes that the service failed to answer the request, whose charges are given back.
+    fn failed(&self) {
         for OpenCharge { account, terms, .. } in self.open.iter().flat_map(|open| open.iter()) {
             if let Some(terms) = terms {
                 terms.adapt(account, ServiceOutcome::Failed, None);

@@ -78,6 +78,12 @@ impl<'l> Standing<'l> {
         }
     }
 
+    /// The standing with the name of the limit from another place.
+    pub(super) fn named(self, limit: &str) -> Standing<'_> {
+        let Self { burst, remaining, reset_after_ns, at, wait, cost, cost_ns, .. } = self;
+        Standing { limit, burst, remaining, reset_after_ns, at, wait, cost, cost_ns }
+    }
+
     /// Whether the limit is tighter than that of `other`; see [`Tightness`].
     pub(super) fn is_tighter(&self, other: &Self) -> bool {
         self.tightness().is_tighter(other.tightness())

@@ -6,7 +6,7 @@ use std::cell::{Cell, OnceCell};
 use tokio::time::Instant;
 
 use super::access_record::AccessRecord;
-use super::admission::Admission;
+use super::admission::RequestState;
 use super::answer::ResponseForm;
 use super::date::Date;
 use super::error;
@@ -142,23 +142,22 @@ impl<'v> RequestContext<'v> {
         exchange.record_arrival(arrived);
     }
 
-    /// The response to a request whose exchange with `upstream` failed.
+    /// The response to a request whose exchange with an endpoint of `upstream`, if any, failed.
     pub(super) fn failed(
         &self,
         failure: &ExchangeError,
-        upstream: &Endpoints,
-        endpoint: Option<&str>,
-        admission: &Admission<'v>,
-        is_grpc: bool,
+        (upstream, endpoint): (&Endpoints, Option<&str>),
+        state: &mut RequestState<'_, 'v>,
     ) -> NotForwarded<'v> {
+        let RequestState { form, record, admission } = state;
         let (kind, detail) = error::exchange_error(failure, (upstream.label(), endpoint), &self.worker.problems);
         self.count(kind);
         if kind.is_upstream() {
-            admission.identified.charged.failed();
+            admission.identified.failed(kind.status(), record.for_gate());
         }
         self.was_sent.set(true);
         let budgets = admission.budgets(self.config.running.settings.profiles);
-        LocalReply::new(kind, detail, is_grpc).standing(admission.standing(), budgets).into()
+        LocalReply::new(kind, detail, form.is_grpc).standing(admission.standing(), budgets).into()
     }
 
     /// The response to a refused head.

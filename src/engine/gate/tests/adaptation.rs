@@ -1,5 +1,7 @@
 //! A limit whose bound follows its service.
 
+use http::StatusCode;
+
 use super::redis::NoStore;
 use super::*;
 use crate::engine::gate::Bill;
@@ -97,8 +99,8 @@ async fn requests_with_a_cost_move_the_bound() {
 /// Failures of the service lower the bound, also those without an answer. Afterwards it returns.
 #[tokio::test(start_paused = true)]
 async fn failures_lower_the_bound() {
-    let unanswered = |pass: Pass<'static>| {
-        pass.charged.failed();
+    let unanswered = |mut pass: Pass<'static>| {
+        pass.failed(StatusCode::BAD_GATEWAY, None);
         None
     };
     let gate = new_gate();

@@ -1,5 +1,7 @@
 //! A limit whose rate follows a signal.
 
+use http::StatusCode;
+
 use super::*;
 use crate::engine::limit::adaptive_rate::{Rule, Signal};
 use crate::engine::policy::AfterResponse;
@@ -88,7 +90,7 @@ async fn failures_move_the_rate() {
         let gate = new_gate();
         let mut live = installed(gate, adaptive(signal, 200));
         for _ in 0..20 {
-            second(gate, &mut live, None, |pass| pass.charged.failed()).await;
+            second(gate, &mut live, None, |pass| pass.failed(StatusCode::BAD_GATEWAY, None)).await;
         }
         assert_eq!(part(live), 20, "{signal:?}");
     }

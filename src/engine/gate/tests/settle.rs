@@ -1,6 +1,6 @@
 //! The final costs of requests, once their answers are known.
 
-use http::HeaderName;
+use http::{HeaderName, StatusCode};
 
 use super::redis::{FakeRedis, NoStore};
 use super::*;
@@ -98,6 +98,34 @@ async fn each_request_costs_the_units_of_its_answer() {
             answer(&mut bill, answered);
             tokio::time::advance(Duration::from_millis(answered.ms)).await;
             bill.end(answered.bytes, None, None);
+        }
+        assert_eq!(spent(gate, live), 2 * each, "{row}");
+    }
+}
+
+/// Weir's own answer in place of that of the service settles as one of the service does, if the service had the request.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_fails_costs_the_units_of_its_answer() {
+    let by_status = || Some(SettleBy::Status(vec![(of(500, 599), 0), (of(400, 499), 5)]));
+    for (counts, by, status, each) in [
+        (Some(of(401, 401)), None, 502, 0),
+        (Some(of(500, 599)), None, 502, 2),
+        (None, by_status(), 504, 0),
+        (None, Some(SettleBy::Status(vec![(of(504, 504), 5)])), 504, 5),
+        (None, Some(SettleBy::Status(vec![(of(504, 504), 5)])), 502, 2),
+        (Some(of(200, 200)), by_status(), 502, 0),
+    ] {
+        let gate = new_gate();
+        let row = format!("{counts:?} {by:?} {status}");
+        let live = install(gate, [settled(counts, by)], CAPS);
+        for number in 1..=2 {
+            for was_sent in [false, true] {
+                let Step::Pass(mut pass) = ask(gate, live, &headers(&[])) else { panic!("there is room") };
+                pass.charged.commit(was_sent);
+                pass.failed(StatusCode::from_u16(status).unwrap(), None);
+                let left = pass.standing.map(|standing| standing.remaining);
+                assert!(!was_sent || left == Some(1000 - number * each), "{row}: {left:?}");
+            }
         }
         assert_eq!(spent(gate, live), 2 * each, "{row}");
     }

@@ -272,7 +272,7 @@ impl<'w> H1Connection<'w> {
             Err(ReceiveError::Gone) => Err(NotForwarded::Abandoned),
             Err(ReceiveError::Exchange(failure)) => {
                 let endpoint = exchange.as_ref().and_then(Exchange::endpoint);
-                let stop = context.failed(&failure, upstream, endpoint, admission, form.is_grpc);
+                let stop = context.failed(&failure, (upstream, endpoint), state);
                 Err(match in_place {
                     Some(in_place) => in_place.of(stop),
                     None => stop,
@@ -314,22 +314,21 @@ impl<'w> H1Connection<'w> {
     async fn relay(&mut self, exchange: &mut Exchange, begun: BegunResponse<'w>) -> AfterResponse<'w> {
         let BegunResponse { record, encoder, bill, keeps_alive, arrived_at } = begun;
         let Self { wire, deadline, worker, .. } = self;
-        let mut relayed = Relayed { exchange, bill, record };
-        let Relayed { exchange, record, .. } = &mut relayed;
+        let mut relayed = Relayed { exchange, bill, record, taken: 0 };
+        let Relayed { exchange, record, taken, .. } = &mut relayed;
         let (mut waited, mut hold) = (false, Hold::new(&worker.untaken));
         let result = poll_fn(|cx| {
             let polled = poll_relay(cx, wire, exchange, &encoder, deadline);
             waited |= polled.is_pending();
-            let taken = exchange.body_bytes().saturating_sub(wire.pending() as u64);
+            *taken = exchange.body_bytes().saturating_sub(wire.pending() as u64);
             let memory = wire.memory() + exchange.memory();
-            if polled.is_pending() && hold.poll(cx, taken, wire.pending(), memory).is_ready() {
+            if polled.is_pending() && hold.poll(cx, *taken, wire.pending(), memory).is_ready() {
                 exchange.give_up_untaken();
                 return Poll::Ready(Err(RelayError::Abandoned));
             }
             polled
         });
         let result = result.await;
-        record.transferred(exchange.bytes_in(), exchange.body_bytes().saturating_sub(wire.pending() as u64));
         record.cut(exchange);
         let is_until_end = matches!(encoder, Encoder::Raw) && exchange.remaining().is_none();
         drop(relayed);

@@ -183,8 +183,7 @@ fn forward<'f, 's, 'v>(
         let answered = match received {
             Ok(exchange) => respond(context, exchange, course)?,
             Err(FailedExchange { error, endpoint }) => {
-                let RequestState { form, admission, .. } = &course.state;
-                let stop = context.failed(&error, &admitted.upstream, endpoint.as_deref(), admission, form.is_grpc);
+                let stop = context.failed(&error, (&admitted.upstream, endpoint.as_deref()), &mut course.state);
                 return Some((course, stop));
             }
         };
@@ -274,11 +273,12 @@ fn instead<'v>(
     state: &mut RequestState<'_, 'v>,
     upstream: &Endpoints,
 ) -> NotForwarded<'v> {
-    let RequestState { admission, form, record } = state;
     match received {
-        Ok(mut exchange) => context.in_place_of_answer(in_place, &mut exchange, admission, record),
+        Ok(mut exchange) => {
+            context.in_place_of_answer(in_place, &mut exchange, &mut state.admission, &mut state.record)
+        }
         Err(FailedExchange { error, endpoint }) => {
-            in_place.of(context.failed(&error, upstream, endpoint.as_deref(), admission, form.is_grpc))
+            in_place.of(context.failed(&error, (upstream, endpoint.as_deref()), state))
         }
     }
 }
