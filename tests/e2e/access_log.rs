@@ -1,11 +1,14 @@
 //! The access log: its fields, formats, file and samples.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
 use crate::body_units::models;
@@ -143,6 +146,31 @@ fn a_line_has_the_bytes_of_an_upload() {
     assert_eq!(over_http2.status, 502);
     for line in [lines(&patient, 4), lines(&hasty, 2)].concat() {
         assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["bytes_in"], 3, "{line}");
+    }
+}
+
+/// Also if a stop of Weir cuts the answer.
+#[test]
+fn a_line_of_a_cut_answer_has_its_bytes() {
+    let upstream = Upstream::answering(|_, stream| {
+        let has_begun =
+            stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n").is_ok();
+        has_begun && stream.read(&mut [0]).is_err()
+    });
+    let weir = Weir::start_with(&upstream, "shutdown_grace = \"100ms\"", &in_file("access = \"all\"", ""));
+    let mut client = Client::connect(weir.address());
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc");
+    assert_eq!(client.head().unwrap().status, 200);
+    over_h2(weir.address(), async |mut over_h2, _| {
+        let answer = over_h2.send(Request::post("http://a/"), Full::<Bytes>::from("abc")).await.unwrap();
+        let mut body = answer.into_body();
+        body.frame().await.unwrap().unwrap();
+        weir.signal("TERM");
+        tokio::task::block_in_place(|| drop(lines(&weir, 2)));
+    });
+    for line in lines(&weir, 2) {
+        let line: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!([&line["bytes_in"], &line["bytes_out"]], [3, 5], "{line}");
     }
 }
 

@@ -46,6 +46,7 @@ impl RequestContext<'_> {
             is_head: request.method == Method::HEAD,
             has_body: !request.is_bodyless(),
             max_body: admitted.max_body,
+            added_bytes: admitted.added_bytes,
             expects_continue: request.expects_continue(),
             may_retry: request.is_bodyless() && request.method.is_safe(),
             may_switch: admitted.upgrade.is_some(),

@@ -26,10 +26,13 @@ pub(super) struct Relayed<'e, 'm> {
     /// The unsettled charges.
     pub(super) bill: Option<Bill>,
     pub(super) record: AccessRecord<'m>,
+    /// Bytes of the body that the client has taken.
+    pub(super) taken: u64,
 }
 
 impl Drop for Relayed<'_, '_> {
     fn drop(&mut self) {
+        self.record.transferred(self.exchange.bytes_in(), self.taken);
         if let Some(bill) = &mut self.bill {
             bill.end(self.exchange.body_bytes(), self.exchange.take_meter(), self.record.for_gate());
         }

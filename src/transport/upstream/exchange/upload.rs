@@ -72,6 +72,8 @@ pub(crate) struct RequestTraits {
     pub(crate) has_body: bool,
     /// The largest allowed body, in bytes. A longer body ends the exchange.
     pub(crate) max_body: u64,
+    /// Bytes that were added to the body, or taken from it.
+    pub(crate) added_bytes: i64,
     /// The client waits for a 100 before it sends the body.
     pub(crate) expects_continue: bool,
     /// It may be sent twice: its method is safe and it has no body (RFC 9110, section 9.2.2).
@@ -152,7 +154,7 @@ impl Upload {
 
     /// Bytes that were taken from the client.
     pub(crate) fn taken(&self, request: RequestTraits) -> u64 {
-        request.max_body - self.left
+        (request.max_body - self.left).saturating_sub_signed(request.added_bytes)
     }
 
     /// Whether the whole body has been taken from the client.
