@@ -383,16 +383,19 @@ fn tokens_and_money_are_limited() {
     let statuses: Vec<_> =
         (0..4).map(|_| ask(&mut client, "/html", &format!("X-API-Key: {free}\r\n")).status).collect();
     assert_eq!(statuses, [200, 200, 200, 429]);
-    let mut ask_for = |model: &str| {
-        let body = format!(r#"{{"model":"{model}","max_tokens":1}}"#);
+    let mut ask_long = |model: &str, prompt: usize| {
+        let body = format!(r#"{{"model":"{model}","max_tokens":1,"prompt":"{}"}}"#, "a".repeat(prompt));
         let head = format!("POST /html HTTP/1.1\r\nHost: a\r\nX-API-Key: {paid}\r\nContent-Length: {}", body.len());
         client.send(format!("{head}\r\n\r\n{body}")).answer().status
     };
+    assert_eq!(ask_long("model-1-mini", 1_000_000), 200);
+    let mut ask_for = |model: &str| ask_long(model, 1);
     assert_eq!(ask_for("model-2"), 400);
     // A model has its own budget, of which a part may come back meanwhile.
     let passed = (0..30).filter(|_| ask_for("model-1") == 200).count();
     assert!((20..30).contains(&passed), "{passed}");
     assert_eq!([ask_for("model-1-large"), ask_for("model-1-mini")], [200, 200]);
+    assert_eq!(ask_long("model-1-mini", 1 << 20), 400);
 }
 
 #[test]

@@ -32,21 +32,25 @@ impl Policy {
         asks
     }
 
-    /// The limit that refuses a request because the model that its body names has no price. A request without a body
-    /// uses no model.
+    /// The limit that refuses a request because the model that its body names has no price, or is not known, and the reason. A
+    /// request without a body uses no model.
     #[cold]
-    pub fn unpriced(&self, facts: &Facts<'_>) -> Option<&Limit> {
+    pub fn unpriced(&self, facts: &Facts<'_>) -> Option<(&Limit, &'static str)> {
         let mut refuses = None;
         let body = facts.body?;
         self.for_each_applied(Stage::Identified, facts, |Applied { limit, .. }| {
             let settle = limit.after.as_ref().and_then(|after| after.settle.as_ref());
             let Some(Settle { by: SettleBy::Body(units), priced: Some(member), .. }) = settle else { return };
-            let is_priced = match member.value(Some(body)) {
-                RequestValue::Text(model) => units.has_tariff(&model),
-                _ => false,
+            let reason = match member.value(Some(body)) {
+                RequestValue::Text(model) if units.has_tariff(&model) => return,
+                RequestValue::Text(_) => "the model of the request has no price",
+                _ if body.exceeds(member.read_bytes) => {
+                    "the body is longer than `read_body`, so its model is not known"
+                }
+                _ => "the model of the request cannot be read",
             };
-            if !is_priced && limit.is_enforced() {
-                refuses = Some(limit);
+            if limit.is_enforced() {
+                refuses = Some((limit, reason));
             }
         });
         refuses

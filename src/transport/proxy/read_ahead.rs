@@ -6,6 +6,7 @@ use std::task::Poll;
 use super::context::{NotForwarded, RequestContext};
 use super::error;
 use super::service::GateInput;
+use crate::base::fields::Fields;
 use crate::base::telemetry::{Outcome, RefusedBy};
 use crate::base::time::{self, Timestamp};
 use crate::engine::policy::{BodyNeed, Facts, Stage};
@@ -18,8 +19,25 @@ use crate::transport::proxy::replay::{GateBody, ReadAhead, Replayed};
 use crate::transport::respond::{LocalReply, ProblemKind};
 use crate::transport::upstream::ExchangeError;
 
-/// Fields that the service compares with the bytes of the body (RFC 9530, RFC 3230, RFC 1864, RFC 9421).
-const SIGNATURES: [&str; 5] = ["content-digest", "repr-digest", "digest", "content-md5", "signature"];
+/// Fields that the service compares with the bytes of the body (RFC 9530, RFC 3230, RFC 1864, RFC 9421; of AWS and Azure).
+const SIGNATURES: [&str; 7] = [
+    "content-digest",
+    "repr-digest",
+    "digest",
+    "content-md5",
+    "signature",
+    "x-amz-content-sha256",
+    "x-ms-content-sha256",
+];
+
+/// Whether the service may compare the body with a signature or a digest, also of a trailer.
+fn is_signed(fields: Fields<'_>) -> bool {
+    let is_signature = |name: &[u8]| SIGNATURES.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()));
+    let mut names = fields.all("trailer").flat_map(|names| names.split(|&byte| byte == b',')).map(<[u8]>::trim_ascii);
+    SIGNATURES.iter().any(|name| fields.contains(name))
+        || names.any(is_signature)
+        || fields.all("authorization").any(|value| value.starts_with(b"AWS4-"))
+}
 
 impl<'v> RequestContext<'v> {
     /// Reads the body as far as limits need it, and decides the identified stage.
@@ -39,9 +57,9 @@ impl<'v> RequestContext<'v> {
         };
         let now = if self.has_waited() { self.worker.shared.gate.clock().now() } else { now };
         let facts = Facts { body: body.as_ref(), ..*input.facts };
-        if let Some(limit) = self.config.running.live.policy.unpriced(&facts) {
+        if let Some((limit, reason)) = self.config.running.live.policy.unpriced(&facts) {
             self.count(ProblemKind::UnpricedModel);
-            let detail = format!("limit {}: the model of the request has no price", limit.name);
+            let detail = format!("limit {}: {reason}", limit.name);
             return Err(LocalReply::new(ProblemKind::UnpricedModel, detail, input.is_grpc).into());
         }
         let GateInput { is_grpc, wire, body, record, admission, .. } = input;
@@ -83,7 +101,7 @@ impl<'v> RequestContext<'v> {
             };
             let facts = Facts { body: Some(&body), ..**facts };
             if has_ended
-                && !SIGNATURES.iter().any(|name| facts.headers.contains(name))
+                && !is_signed(facts.headers)
                 && self.config.running.live.policy.asks_for_usage(&facts)
                 && let Some(edit) = usage_option(&bytes)
             {
