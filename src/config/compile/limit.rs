@@ -116,6 +116,9 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
     let (after, max_keys) = (settle::after(table, stage), table.count("max_keys"));
     check_stage(table, stage, allowed.as_ref(), cost.as_ref(), has_plans);
     check_read_body(table, key.as_deref(), &matches, cost.as_ref(), after.as_ref());
+    if is_partial {
+        warn_of_early_refusals(table);
+    }
     let (stale, unit_name) = (stale::stale(table, stage, key.as_deref(), &matches), unit_name(table, after.as_ref()));
     let (name, excess, mut allowed, cost) = (name?, excess?, allowed?, cost?);
     let (sharing, candidate) = (sharing?, candidate?);
@@ -173,6 +176,19 @@ fn enforced_percent(table: &Table<'_>, mode: Option<Mode>) -> Option<u8> {
         table.fault_if_present("enforce", "has an effect only with `mode = \"enforce\"`");
     }
     table.percent("enforce", 1, Some("with `mode = \"shadow\"` the limit refuses nothing"))
+}
+
+/// Warns of refusals that come before the key is known, and so before `enforce` can choose keys.
+fn warn_of_early_refusals(table: &Table<'_>) {
+    let tables = [("cost", "beyond"), ("settle", "unpriced")].map(|(name, option)| (table.get(name), name, option));
+    for (value, name, option) in tables {
+        let value = value.and_then(|value| value.get_ref().as_table()?.get(option));
+        if let Some(value) = value.filter(|value| value.get_ref().as_str() == Some("refuse")) {
+            let help = "a request is refused before its key is known; it has an effect with `enforce = \"100%\"`";
+            let fault = ("refuses nothing while the limit is enforced for some keys", help);
+            table.table(name).warn(option, value.span(), "partial_refusal", fault);
+        }
+    }
 }
 
 fn settle_of(after: Option<&Arc<AfterResponse>>) -> Option<&Settle> {

@@ -84,6 +84,22 @@ fn plans_that_no_request_has() {
 }
 
 #[test]
+fn refusals_before_the_key_is_known() {
+    let priced = "settle = { by = 'openai-chat', price.a = { input = 1, output = 1 }, unpriced = 'refuse' }";
+    let longer = "cost = { json = '/n', max = 1, beyond = 'refuse' }";
+    for (rest, enforce, codes) in [
+        (priced, "50%", vec!["partial_refusal"]),
+        (longer, "1%", vec!["partial_refusal"]),
+        (longer, "100%", vec![]),
+        ("cost = 1", "50%", vec![]),
+    ] {
+        let text = limit("a", &format!("key = ['ip']\nrate = '9/s'\nenforce = '{enforce}'\n{rest}"));
+        let found = warned(&format!("upstream.url = 'http://a'\n{text}")).into_iter().map(|(code, _)| code);
+        assert_eq!(found.collect::<Vec<_>>(), codes, "{rest} {enforce}");
+    }
+}
+
+#[test]
 fn charges_that_a_check_never_settles() {
     let check = "server.trusted_proxies = '10.0.0.0/24'\ncheck.listen = '127.0.0.1:8082'\n";
     let settle = "settle = { by = 'elapsed_ms' }\n";
