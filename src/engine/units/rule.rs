@@ -147,7 +147,9 @@ impl BodyUnits {
             Reading { units: Some(units), streamed: Some(streamed), .. } => Some(units.saturating_add(streamed)),
             Reading { units: Some(units), .. } => Some(units.max(charged)),
             Reading { is_whole: true, .. } if self.default.is_some() => self.default,
-            Reading { streamed: Some(streamed @ 1..), .. } => Some(streamed.max(charged)),
+            Reading { streamed: Some(streamed @ 1..), .. } => {
+                Some(streamed.max(charged).max(self.default.unwrap_or_default()))
+            }
             _ => self.default.map(|default| default.max(charged)),
         }
     }

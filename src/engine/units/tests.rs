@@ -229,6 +229,7 @@ fn a_body_that_breaks_off_costs_what_has_come() {
         {
             let mut reader = read_pieces(&rule, kind, [body.as_bytes()]);
             assert_eq!(rule.owed(&reader.reading(), 50), Some(50), "{kind} {body}");
+            assert_eq!(rule.owed(&reader.reading(), 2), Some(5), "{kind} {body}");
             reader.end();
             assert_eq!(rule.owed(&reader.reading(), 50), Some(5), "{kind} {body}");
         }

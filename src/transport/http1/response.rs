@@ -38,6 +38,8 @@ pub struct ResponseHead {
 #[error("the response is not valid HTTP: {0}")]
 pub struct ResponseFault(pub &'static str);
 
+const TOO_LARGE: ResponseFault = ResponseFault("the head is too large");
+
 /// Parses the head at the start of `bytes`; `to_head` if the request was HEAD. `None` if it is incomplete. The
 /// positions of the fields go to `spans`. Line ends in folded fields become spaces (RFC 9112, section 5.2).
 pub fn parse_response(
@@ -60,6 +62,9 @@ pub fn parse_response(
         if spans.len() > FIELDS_MAX {
             return Err(ResponseFault("too many fields"));
         }
+    }
+    if at > RESPONSE_HEAD_BYTES_MAX {
+        return Err(TOO_LARGE);
     }
     if seen.is_chunked && !is_http_11 {
         return Err(ResponseFault("transfer-encoding in HTTP/1.0"));
@@ -108,8 +113,7 @@ fn next_field_line(bytes: &mut [u8], at: &mut usize) -> Result<Option<Range<usiz
 }
 
 fn incomplete<T>(bytes: &[u8]) -> Result<Option<T>, ResponseFault> {
-    let is_too_long = bytes.len() >= RESPONSE_HEAD_BYTES_MAX;
-    if is_too_long { Err(ResponseFault("the head is too large")) } else { Ok(None) }
+    if bytes.len() >= RESPONSE_HEAD_BYTES_MAX { Err(TOO_LARGE) } else { Ok(None) }
 }
 
 /// The position of the next line without its end; `at` moves to the line after it.
@@ -296,6 +300,9 @@ mod tests {
         assert!(parse_text(&endless, false).is_err());
         let folded = format!("HTTP/1.1 200 OK\r\nx: y{}", "\r\n z".repeat(RESPONSE_HEAD_BYTES_MAX / 4));
         assert!(parse_text(&folded, false).is_err());
+        let long = |len: usize| format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(len - 24));
+        assert!(parse_text(&long(RESPONSE_HEAD_BYTES_MAX), false).unwrap().is_some());
+        assert!(parse_text(&long(RESPONSE_HEAD_BYTES_MAX + 1), false).is_err());
         let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(FIELDS_MAX + 1));
         assert!(parse_text(&many, false).is_err());
     }

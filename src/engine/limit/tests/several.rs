@@ -128,6 +128,9 @@ fn the_pace_of_each_algorithm() {
         assert_eq!(algorithm(rule).pace(at("0s")), Some(Pace { units, window_s }), "{rule}");
     }
     assert_eq!(algorithm("concurrency 5").pace(at("0s")), None);
+    // At the end of a ramp to zero.
+    assert_eq!(Pace::of_windows(0, 0).units, 0);
+    assert_eq!(Pace::new(0, 0, (1, 100_000_000)), Pace { units: 0, window_s: 1 });
 }
 
 #[test]
