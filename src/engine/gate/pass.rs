@@ -141,7 +141,7 @@ pub(super) fn record<'l, C: Checked<'l>>(batch: &Batch<'_, C>, now: Timestamp) -
             state.metrics.cells.decided(decided, percent);
         }
         if charge.is_charged() && (percent < LOGGED_PERCENT || charge.check.limit().after.is_some()) {
-            state.refusal_log.charged(&state.name, charge.key, units(charge.charged()), now);
+            state.refusal_log.charged(&state.name, charge.key, units(charge.cost), now);
         }
         if charge.is_charged()
             && (charge.enforced || charge.check.mode() == Mode::Enforce)

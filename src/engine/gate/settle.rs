@@ -76,7 +76,7 @@ impl Terms {
     /// it begins.
     pub(super) fn of<'l, C: Checked<'l>>(charge: &Charge<'_, C>, now: Timestamp) -> Option<Box<Self>> {
         let (limit, rule) = (charge.check.limit(), charge.rule);
-        let cost = charge.charged();
+        let cost = charge.cost;
         if limit.after.is_none() && !rule.is_released() {
             return None;
         }

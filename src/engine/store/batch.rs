@@ -46,7 +46,7 @@ pub struct Charge<'t, C> {
     pub key: Key,
     /// The rule that the limit has for this key.
     pub rule: &'t Algorithm,
-    /// Units; 0 peeks.
+    /// Units; 0 peeks. After [`Batch::slow_down`] those that are charged.
     pub cost: u64,
     /// Whether a denial denies the request. A charge that is not enforced is made only if its limit admits it.
     pub enforced: bool,
@@ -69,9 +69,8 @@ enum Progress {
     Bucket,
     /// Charged. The batch holds the receipt.
     Receipt,
-    /// So many units were charged although the limit denied it, because the limit delays requests. The batch holds the
-    /// receipt.
-    Slowed(u64),
+    /// Charged although the limit denied it, because the limit delays requests. The batch holds the receipt.
+    Slowed,
     /// Nothing is charged, because the store denied it.
     Denied,
     /// Nothing is charged, because the store says nothing, and its limits reject then.
@@ -117,13 +116,7 @@ impl<'t, C> Charge<'t, C> {
     /// Whether the charge was made by [`Batch::slow_down`].
     #[inline]
     pub fn is_slowed(&self) -> bool {
-        matches!(self.progress, Progress::Slowed(_))
-    }
-
-    /// The units that are charged, if any are: fewer than the cost if a delayed request has no room for more debt.
-    #[inline]
-    pub fn charged(&self) -> u64 {
-        if let Progress::Slowed(units) = self.progress { units } else { self.cost }
+        self.progress == Progress::Slowed
     }
 
     /// Whether the charge was made and given back.
@@ -273,12 +266,11 @@ impl<'t, C> Batch<'t, C> {
     }
 
     /// Makes the charge at `index` although its limit denied it. Returns the delay of the request in nanoseconds, and the
-    /// units that are charged.
+    /// units that are charged: fewer than the cost if there is no room for more debt.
     pub fn slow_down(&mut self, index: usize, by: &SlowDown, now: Timestamp) -> (u64, u64) {
         let Some(charge) = self.charges.get_mut(index) else { return (0, 0) };
         let slowed = charge.table.slow_down(charge.key, charge.rule, by, charge.cost, now);
-        charge.decision = slowed.decision;
-        charge.progress = Progress::Slowed(slowed.charged);
+        (charge.decision, charge.cost, charge.progress) = (slowed.decision, slowed.charged, Progress::Slowed);
         self.receipts.get_or_insert_default().push((index, slowed.receipt));
         (slowed.delay_ns, slowed.charged)
     }
@@ -311,7 +303,7 @@ impl<'t, C> Batch<'t, C> {
         let charge = self.charges.get_mut(index)?;
         let receipt = match charge.progress {
             Progress::Bucket => charge.plain_receipt(self.at),
-            Progress::Receipt | Progress::Slowed(_) => {
+            Progress::Receipt | Progress::Slowed => {
                 let receipts = self.receipts.as_deref_mut()?;
                 let place = receipts.iter().position(|(of, _)| *of == index)?;
                 receipts.swap_remove(place).1

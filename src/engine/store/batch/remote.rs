@@ -296,7 +296,7 @@ impl<C> Batch<'_, C> {
             Receipt::Remote(charge) => charge.in_store(),
             _ => 0,
         });
-        charge.progress = Progress::Slowed(charged);
+        (charge.cost, charge.progress) = (charged, Progress::Slowed);
         (delay_ns, charged)
     }
 }
