@@ -6,6 +6,7 @@ mod fallback;
 pub mod faults;
 mod given_back;
 mod leases;
+mod overrides;
 mod servers;
 mod settle;
 mod several;

@@ -39,6 +39,25 @@ scripts! {
         12s calls 1
     ";
 
+    /// A new rule reaches the store with the next request. Else all units would have come back at the old rate.
+    a_mirror_under_another_rule_asks_at_once: "
+        limit a 20 1s 20 reject redis=3
+        0s    ask r1..r20 a=k > pass
+        1ms   ask r21 a=k     > Limit 49ms
+        2ms   calls 20
+        3ms   limit a 20 1h 20 reject redis=3
+        4ms   ask r22 a=k     > Limit 165600ms
+        5ms   ask r23 a=k     > Limit 165599ms
+        9s    ask r24 a=k     > Limit 156604ms
+        9s    calls 1
+        11s   ask r25 a=k     > Limit 154604ms
+    ", "
+        limit a 20 1s 20 hold=1h redis=3
+        0s    ask r1..r20 a=k > pass
+        1ms   ask r21 a=k     > 170020ms pass
+        3ms   limit a 20 1h 20 hold=1h redis=3
+    ";
+
     /// A request that is held asks again, too: another replica may have given units back.
     a_held_request_asks_from_time_to_time: "
         limit a 1 1h 1 hold=2h redis=3

@@ -228,10 +228,14 @@ impl<C> Batch<'_, C> {
     /// Completes the charge at `index` with the answer of its store to a question of `queried_at`.
     pub fn hear(&mut self, index: usize, outcome: RemoteOutcome, queried_at: Timestamp, now: Timestamp) {
         let Some(charge) = self.charges.get_mut(index) else { return };
-        let RemoteOutcome { admitted, is_charged, state, receipt, .. } = outcome;
+        let RemoteOutcome { admitted, is_charged, is_outdated, state, receipt } = outcome;
         let is_admitted = admitted >= charge.cost;
         charge.decision = decision(charge, (is_admitted, is_charged), charge.cost, &state, now);
         charge.table.hear(charge.key, charge.rule, state, queried_at);
+        if is_outdated {
+            // Another replica may not have the rule yet, and change the state back for a moment.
+            charge.table.refunded(charge.key, now);
+        }
         if !is_charged {
             charge.progress = match charge.cost {
                 _ if !is_admitted => Progress::Denied,

@@ -14,7 +14,7 @@ use dashmap::{DashMap, Entry};
 
 use super::shards::Spread;
 use crate::base::time::Timestamp;
-use crate::engine::limit::Key;
+use crate::engine::limit::{Algorithm, Key};
 use crate::engine::store::lease::Leases;
 use crate::engine::store::remote::Borrowed;
 
@@ -33,6 +33,8 @@ pub(super) struct Mirrors {
 struct Mirror {
     /// When the newest question was asked whose reply is known.
     queried_at: Timestamp,
+    /// The digest of the rule of that question.
+    rule: u64,
     /// Replies to earlier questions may lack a change.
     doubted_until: Timestamp,
     /// Units that were charged without the store since then.
@@ -46,10 +48,11 @@ struct Mirror {
 const KEEP_NS_MIN: u64 = 10_000_000_000;
 
 impl Mirrors {
-    /// Notes the reply to a question that was asked at `queried_at`. Returns whether it is the newest reply.
-    pub(super) fn hear(&self, key: Key, queried_at: Timestamp, keep_ns: u64) -> bool {
-        let keep_until = queried_at.saturating_add_ns(keep_ns.max(KEEP_NS_MIN));
-        let heard = Mirror { queried_at, doubted_until: Timestamp::ZERO, assumed: 0, reported: 0, keep_until };
+    /// Notes the reply to a question that was asked at `queried_at` under `rule`. Returns whether it is the newest reply.
+    pub(super) fn hear(&self, key: Key, queried_at: Timestamp, rule: &Algorithm) -> bool {
+        let keep_until = queried_at.saturating_add_ns(rule.memory_ns().max(KEEP_NS_MIN));
+        let (doubted_until, rule) = (Timestamp::ZERO, rule.digest());
+        let heard = Mirror { queried_at, rule, doubted_until, assumed: 0, reported: 0, keep_until };
         let mut mirror = self.keys.entry(key).or_insert(heard);
         let is_newest = mirror.queried_at <= queried_at;
         if is_newest {
@@ -75,6 +78,7 @@ impl Mirrors {
     pub(super) fn assume(&self, key: Key, (units, reported): (u64, u64), keep_ns: u64, now: Timestamp) {
         let unheard = Mirror {
             queried_at: Timestamp::ZERO,
+            rule: 0,
             doubted_until: now,
             assumed: 0,
             reported: 0,
@@ -121,9 +125,11 @@ impl Mirrors {
     }
 
     /// Whether the mirror of `key` has the units of the store, as far as this process knows. Replies to questions before
-    /// `asked_from` do not have them.
-    pub(super) fn is_trusted(&self, key: Key, asked_from: Timestamp) -> bool {
-        self.keys.get(&key).is_some_and(|mirror| mirror.queried_at >= mirror.doubted_until.max(asked_from))
+    /// `asked_from` do not have them. Neither does the reply to a question under another rule than `rule`: until the store
+    /// hears of the new one, its units come back as under the old one.
+    pub(super) fn is_trusted(&self, key: Key, rule: &Algorithm, asked_from: Timestamp) -> bool {
+        let is_newer = |mirror: &Mirror| mirror.queried_at >= mirror.doubted_until.max(asked_from);
+        self.keys.get(&key).is_some_and(|mirror| is_newer(&mirror) && mirror.rule == rule.digest())
     }
 
     /// When the store was asked for the state that the mirror of `key` has.

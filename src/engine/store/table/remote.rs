@@ -28,7 +28,7 @@ impl Table {
     /// is newer. A mirror that does not fit into the table is forgotten.
     pub(in crate::engine::store) fn hear(&self, key: Key, rule: &Algorithm, state: AnyState, queried_at: Timestamp) {
         let mirrors = self.mirrors.get_or_init(Box::default);
-        if !mirrors.hear(key, queried_at, rule.memory_ns()) {
+        if !mirrors.hear(key, queried_at, rule) {
             return;
         }
         let is_kept = match (&self.kind, state) {
@@ -42,8 +42,8 @@ impl Table {
     }
 
     /// The denial of a request by the mirror of its key, if the store would deny it too: the mirror has the units of the
-    /// store, and the request can pass only after a known time, or never. Answers to questions before `asked_from`, and old
-    /// ones, are in doubt: another replica may have given units back.
+    /// store, and the request can pass only after a known time, or never. Answers to questions before `asked_from`, old
+    /// ones, and those under another rule are in doubt: another replica may have given units back.
     pub(in crate::engine::store) fn mirror_denial(
         &self,
         key: Key,
@@ -68,7 +68,7 @@ impl Table {
                 // Another replica may return what it has borrowed. How often the store is asked is bounded by the lease.
                 let may_come_back = decision.remaining == 0 && mirrors.leases.get().is_some();
                 let since = asked_from.max(now.saturating_sub_ns(TRUSTED_NS));
-                !may_come_back && mirrors.is_trusted(key, since)
+                !may_come_back && mirrors.is_trusted(key, rule, since)
             }),
         };
         is_certain.then_some(decision)
@@ -328,7 +328,7 @@ impl Table {
         }
     }
 
-    /// Notes that units of `key` go back to the store, which may still deny as if they did not.
+    /// Notes that units of `key` go back to the store, or that it hears of its rule. It may still decide as before.
     pub fn refunded(&self, key: Key, now: Timestamp) {
         let Some(mirrors) = self.mirrors.get() else { return };
         mirrors.doubt(key, now.saturating_add_ns(REFUND_NS));

@@ -91,6 +91,36 @@ fn a_mirror_denies_as_long_as_it_knows_the_store() {
     assert_eq!(table.mirrored_at(key(1)), None);
 }
 
+/// Until the store hears of a new rule, units come back as under the old one. So a mirror of the old rule does not deny.
+#[test]
+fn a_mirror_under_another_rule_is_in_doubt() {
+    let limit = shared(OnFailure::Split, 3);
+    for [old, new] in [
+        ["token_bucket 3/1s burst 3", "token_bucket 3/1h burst 3"],
+        ["leaky_bucket 3/1s burst 3", "leaky_bucket 3/1h burst 3"],
+        ["fixed_window 3/1s from first", "fixed_window 3/1h from first"],
+        ["sliding_log 3/1s", "sliding_log 3/1h"],
+        ["sliding_window 3/1s", "sliding_window 3/1h"],
+        ["sub_window 3/1s", "sub_window 3/1h"],
+        ["token_bucket 3/1s burst 3+sliding_log 9/1h", "token_bucket 3/1h burst 3+sliding_log 9/1h"],
+    ] {
+        let [old, new] = [old, new].map(algorithm);
+        let table = Table::new(&old, 10, OnFull::Sketch);
+        let denies =
+            |rule: &Algorithm, when| remote((&table, &limit), rule, 1).admit_local(at(when)) == LocalDecision::Denied;
+        let hear = |is_outdated, when| {
+            let answer = RemoteOutcome { is_outdated, ..answer(&new, 3, 1, false, at(when)) };
+            remote((&table, &limit), &new, 1).hear(0, answer, at(when), at(when));
+        };
+        remote((&table, &limit), &old, 1).hear(0, answer(&old, 3, 1, true, at("0s")), at("0s"), at("0s"));
+        assert!(denies(&old, "1ms") && !denies(&new, "1ms"), "{new:?}");
+        hear(true, "2ms");
+        assert!(!denies(&new, "3ms"), "{new:?}: it may be changed back");
+        hear(false, "103ms");
+        assert!(denies(&new, "104ms") && denies(&new, "9s"), "{new:?}");
+    }
+}
+
 #[test]
 fn a_request_that_costs_nothing_is_admitted() {
     for kind in ["token_bucket 1/1h burst 3", "sliding_log 3/1h"] {
