@@ -170,6 +170,31 @@ async fn units_in_flight_of_an_outage_count_once() {
     assert!(lab.take("c", key(1), &at_once(2), 1).await.unwrap().receipt.is_none());
 }
 
+/// A node that lost its keys gets units of a request that ends before the node decides. They do not count for ever, although
+/// the key is in use.
+#[tokio::test]
+async fn units_in_flight_of_an_outage_end_with_it() {
+    let redis = Redis::start();
+    let lab = Lab::deciding(ring(&[redis.address()])).await;
+    // One replica is missing, so that the node decides in two seconds. It has the units before.
+    lab.store.set_replicas(2);
+    redis.call(&["FLUSHALL"]);
+    until(async || (lab.one(1).await == Err(Unavailable::Cold)).then_some(())).await;
+    settle_flight(&lab, 1);
+    until(async || redis.keys().into_iter().find(|name| name.starts_with("weir:{c:"))).await;
+    settle_flight(&lab, -1);
+    lab.until_it_decides().await;
+    let two = at_once(2);
+    let taken = async || lab.take("c", key(1), &two, 1).await.ok()?.receipt;
+    until(async || {
+        let units = [taken().await, taken().await];
+        let is_free = units.iter().all(Option::is_some);
+        units.into_iter().flatten().for_each(|unit| lab.store.give_back(unit));
+        is_free.then_some(())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn units_in_flight_are_renewed() {
     let redis = Redis::start();

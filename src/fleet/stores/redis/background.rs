@@ -88,11 +88,15 @@ async fn seek_slots(store: &Arc<Store>, seeds: &[NodeAddress]) -> bool {
 async fn renew(store: &Arc<Store>) {
     loop {
         sleep(RENEW_PAUSE).await;
+        store.flights.end_round();
         let Some(view) = store.background.load_full() else { continue };
         for link in &view.links {
             let Some(mut connection) = link.connection().filter(|_| link.node.decides()) else { continue };
             let is_exact = link.node.take_lost();
             if let Err(failure) = renew_flights(store, &link.node, &mut connection, is_exact).await {
+                if is_exact {
+                    link.node.note_inexact();
+                }
                 link.node.failed(failure, "units in flight were not renewed");
             }
         }

@@ -47,7 +47,7 @@ async fn send(
         let replies = replies?;
         let Some(batch) = unanswered.pop_front() else { return Ok(()) };
         if batch.reports.iter().any(Report::changes_flights) {
-            node.note_reported();
+            node.note_inexact();
         }
         if is_old {
             store.context.metrics.dropped.inc_by(batch.reports.len() as u64);
@@ -117,7 +117,8 @@ async fn call(
     run(connection, &calls).await
 }
 
-/// Renews the units that this replica has in flight on a node: all of them if `is_exact`, else no less than the node knows.
+/// Renews the units that this replica has in flight on a node: all of them if `is_exact`, also where it has none any more,
+/// else no less than the node knows.
 pub(super) async fn renew_flights(
     store: &Store,
     node: &Arc<Node>,
@@ -126,13 +127,14 @@ pub(super) async fn renew_flights(
 ) -> Result<(), Failure> {
     let nodes = store.nodes();
     let own = nodes.all.iter().position(|known| Arc::ptr_eq(known, node));
-    let keys: Vec<Box<str>> = store.flights.keys().into_iter().filter(|key| nodes.node_of(key) == own).collect();
+    let keys: Vec<Box<str>> =
+        store.flights.keys(is_exact).into_iter().filter(|key| nodes.node_of(key) == own).collect();
     let size = if nodes.is_cluster() { 1 } else { BATCH_MAX };
     for keys in keys.chunks(BATCH_MAX) {
         // Units are read now: the node hears of a request that ends during an earlier round before this one.
         let flights: Vec<InFlight> = store
             .flights
-            .of(keys)
+            .of(keys, is_exact)
             .into_iter()
             .map(|(key, units)| InFlight { key: key.into(), units, is_exact })
             .collect();

@@ -57,9 +57,12 @@ impl Watch for Redis {
     }
 
     /// Reports may have charged units once more that were brought. Then no call of this replica is under way, so its units
-    /// are known exactly.
+    /// are known exactly; and once more later, because reports of what ends meanwhile are under way.
     async fn renew(reached: &mut Reached<'_, Self>, has_brought: bool) -> Result<(), ConnectError> {
         let Reached { store, node, connection } = reached;
+        if has_brought {
+            node.note_inexact();
+        }
         Ok(renew_flights(store, node, connection, has_brought).await?)
     }
 

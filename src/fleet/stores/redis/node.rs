@@ -72,8 +72,9 @@ impl Node {
         is_new
     }
 
-    /// The node got a report of units in flight. A renewal before it may have had them too, so the next one is exact.
-    pub(super) fn note_reported(&self) {
+    /// The next renewal is exact: the node got a report of units in flight, which a renewal before it may have had too, or an
+    /// exact renewal may not have reached it.
+    pub(super) fn note_inexact(&self) {
         self.has_lost.store(true, Ordering::Relaxed);
     }
 

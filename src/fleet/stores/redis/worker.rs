@@ -48,15 +48,24 @@ impl Ask for Redis {
                 }
                 Answer::Failed(failure, text) => {
                     node.failed(failure, &text);
+                    note_unanswered(store, charges);
                     return Err(Unavailable::Error(failure));
                 }
                 Answer::Late => {
                     node.failed(Failure::Timeout, "no reply in time");
+                    note_unanswered(store, charges);
                     return Err(Unavailable::Timeout);
                 }
             }
         }
         Err(Unavailable::Error(Failure::Moving))
+    }
+}
+
+/// Notes keys for which a node may have charged units in flight without a reply.
+fn note_unanswered(store: &Store, charges: &[RemoteCharge<'_>]) {
+    for charge in charges.iter().filter(|charge| charge.rule.is_released()) {
+        store.flights.settled(&store.names.of_key(charge.limit, charge.key), charge.rule, 0);
     }
 }
 
