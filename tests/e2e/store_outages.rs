@@ -118,6 +118,28 @@ fn a_greedy_client_gets_the_limit(strategy: &str, fleet: &Fleet, set: impl Fn(bo
     assert!(is_exact, "{strategy}");
 }
 
+/// A proxy accepts connections to a server that is gone, and ends them.
+#[test]
+fn a_server_behind_a_proxy_is_gone() {
+    let (limiter, etcd) = (limiter(&limit(&BUSY)), Etcd::start());
+    let stores =
+        [("service", limiter.grpc(), "service = \"http://@\""), ("lease", etcd.address(), "etcd = [\"http://@\"]")];
+    for (strategy, server, lines) in stores {
+        let (relay, upstream) = (Relay::to(server), Upstream::start());
+        let store = lines.replace('@', &relay.address().to_string());
+        let store = format!("[store.main]\n{store}\n{}", limit(&BUSY));
+        let fleet = Fleet::start(1, &upstream, &config(strategy, &store));
+        fleet.wait_for_stores(true);
+        relay.set(Link::Ended);
+        fleet.wait_for_stores(false);
+        fleet.weirs[0].wait_for_line("a node of a store does not answer");
+        assert!(fleet.metric("weir_fleet_bound_ratio{limit=\"bucket\"}") > 1.0, "{strategy}");
+        relay.set(Link::Clear);
+        fleet.wait_for_stores(true);
+        fleet.weirs[0].wait_for_line("a node of a store answers again");
+    }
+}
+
 /// Requests that wait for their units pass at the rate of the limit, with a store, without it and once it is back.
 #[test]
 fn held_requests_keep_the_rate() {

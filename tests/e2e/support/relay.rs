@@ -25,6 +25,8 @@ pub enum Link {
     Silent,
     /// Connections are reset as soon as they open.
     Reset,
+    /// Connections are accepted, and end at the first byte of the client.
+    Ended,
     /// A connection is reset at so many of a hundred pieces that the relay would pass on.
     Flapping(u64),
 }
@@ -90,11 +92,11 @@ impl Relay {
         format!("redis://{}", self.address)
     }
 
-    /// Sets how bytes pass from now on, on open connections too. `Reset` resets all of them.
+    /// Sets how bytes pass from now on, on open connections too. `Reset` and `Ended` reset all of them.
     pub fn set(&self, link: Link) {
         *self.state.link.lock().unwrap() = link;
         self.state.changed.notify_all();
-        if link == Link::Reset {
+        if matches!(link, Link::Reset | Link::Ended) {
             self.reset();
         }
     }
@@ -124,7 +126,11 @@ impl State {
         *self.link.lock().unwrap()
     }
 
-    fn serve(self: Arc<Self>, id: u64, client: TcpStream) {
+    fn serve(self: Arc<Self>, id: u64, mut client: TcpStream) {
+        if self.link() == Link::Ended {
+            let _ = client.read(&mut [0]);
+            return;
+        }
         // A reset relay closes its client's connection with a reset too.
         let server = if self.link() == Link::Reset { None } else { TcpStream::connect(self.server).ok() };
         let Some(server) = server else { return close_by_reset(&client) };

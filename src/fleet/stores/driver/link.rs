@@ -27,6 +27,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// attempt of four packets succeeds with 41 %, and one of three such attempts with 79 %.
 const ATTEMPTS: usize = 3;
 
+/// Connections in a row that break soon and count as a failed call. A network that resets some connections breaks fewer.
+const BROKEN_MAX: usize = 3 * ATTEMPTS;
+
 /// A server of a store.
 pub(in crate::fleet::stores) trait Server:
     Deref<Target = Health> + Send + Sync + 'static
@@ -184,8 +187,11 @@ async fn maintain<S: Server>(node: Arc<S>, current: Arc<Current<S::Connection>>)
                 current.set(None);
                 // A server that accepts connections and ends them at once is asked no more often than one that refuses them.
                 broken = if instant_now() < opened_at + PAUSE { broken + 1 } else { 0 };
-                if broken == ATTEMPTS {
-                    broken = 0;
+                if broken > 0 && broken % ATTEMPTS == 0 {
+                    if broken == BROKEN_MAX {
+                        broken = 0;
+                        node.unreachable(&Failure::Broken.into());
+                    }
                     current.pause(opened_at + PAUSE).await;
                 }
             }
@@ -214,5 +220,53 @@ async fn drive<S: Server>(node: &S, opened: Opened<S::Connection>, news: &mut wa
             () = &mut driver => return,
             is_alive = node.answers(&connection) => if !is_alive { return node.leave(&connection) },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use super::*;
+    use crate::base::time::Clock;
+    use crate::engine::store::backend::OnFailure;
+    use crate::fleet::stores::driver::health::StoreContext;
+
+    /// A server that ends each connection as soon as it is open.
+    struct Ending(Health);
+
+    impl Deref for Ending {
+        type Target = Health;
+
+        fn deref(&self) -> &Health {
+            &self.0
+        }
+    }
+
+    impl Server for Ending {
+        type Connection = ();
+
+        fn address(&self) -> Option<NodeAddress> {
+            None
+        }
+
+        async fn open(&self) -> Result<Opened<()>, ConnectError> {
+            Ok(Opened { connection: (), driver: Box::pin(ready(())) })
+        }
+
+        async fn answers(&self, (): &()) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_ends_its_connections_is_down() {
+        let context = StoreContext::of_test(OnFailure::Split, Duration::from_millis(10), Clock::start());
+        let node = Arc::new(Ending(Health::new(context, "node")));
+        node.warmed(Generation::of(1));
+        let link = Link::new(Arc::clone(&node));
+        timeout_at(instant_now() + 10 * PAUSE, node.trouble()).await.unwrap();
+        assert!(!node.decides());
+        assert!(matches!(link.ready(instant_now() + PAUSE).await, Err(Unavailable::Down)));
     }
 }
