@@ -142,6 +142,7 @@ fn hub(instance: u64, members: Vec<Box<str>>, link: Arc<Link>, ledger: Box<dyn L
         advertise: None,
         tls: None,
         timing: Timing { interval_ns: 20 * MS, isolate_after_ns: 1000 * MS },
+        replicas: None,
         max_replicas: 16,
         leave_after: Duration::from_secs(30),
     };

@@ -40,7 +40,8 @@ struct BoundBody {
     limit: Box<str>,
     /// How the replicas share it.
     strategy: Box<str>,
-    /// The most that the fleet admits, as a multiple of the limit, as far as this replica knows. Null: replicas admit all.
+    /// The most that the fleet admits, as a multiple of the limit, as far as this replica knows. Null: replicas admit all,
+    /// or their number is unknown.
     bound: Option<f64>,
 }
 

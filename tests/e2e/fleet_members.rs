@@ -7,10 +7,12 @@ use crate::support::{Client, Etcd, Upstream, Weir, free_port};
 
 const SECRET: &str = "5c6f1e0b7a9d4283bd01f6e2c4a85790";
 
-/// Starts a replica that registers itself in etcd, with a limit of 90 for each path.
-fn replica(upstream: &Upstream, etcd: &Etcd) -> Weir {
+const SPLIT: &str = "strategy = \"split\"";
+
+/// Starts a replica that registers itself in etcd, with a limit of 90 for each path, and more lines of `[fleet]`.
+fn replica(upstream: &Upstream, etcd: &Etcd, lines: &str) -> Weir {
     let fleet = format!(
-        "[fleet]\nstrategy = \"split\"\nsecret = {{ env = \"WEIR_FLEET_SECRET\" }}\nlisten = \"127.0.0.1:{}\"\n\
+        "[fleet]\n{lines}\nsecret = {{ env = \"WEIR_FLEET_SECRET\" }}\nlisten = \"127.0.0.1:{}\"\n\
          members = {{ etcd = [\"http://{}\"] }}\nleave_after = \"1s\"\n\
          [[limit]]\nname = \"per-path\"\nkey = [\"path\"]\nrate = \"90/day\"\n",
         free_port(),
@@ -54,7 +56,7 @@ fn passed(weirs: &[Weir], path: &str) -> Vec<usize> {
 #[test]
 fn shares_follow_the_members() {
     let (upstream, mut etcd) = (Upstream::start(), Etcd::start());
-    let mut weirs: Vec<Weir> = (0..3).map(|_| replica(&upstream, &etcd)).collect();
+    let mut weirs: Vec<Weir> = (0..3).map(|_| replica(&upstream, &etcd, SPLIT)).collect();
     wait_until_met(&weirs);
     assert_eq!(passed(&weirs, "/a"), [30, 30, 30]);
 
@@ -74,8 +76,45 @@ fn shares_follow_the_members() {
     assert_eq!(passed(&weirs, "/c"), [45, 45], "the last number stays");
 
     etcd.restart();
-    weirs.push(replica(&upstream, &etcd));
+    weirs.push(replica(&upstream, &etcd, SPLIT));
     wait_until_met(&weirs);
     assert_eq!(passed(&weirs[..2], "/b"), [0, 0]);
     assert_eq!(passed(&weirs, "/d"), [30, 30, 30]);
 }
+
+/// No replica finds the others, and each keeps to its part of the limit.
+#[test]
+fn replicas_that_start_without_etcd_keep_the_limit() {
+    let (upstream, mut etcd) = (Upstream::start(), Etcd::start());
+    etcd.kill();
+    let mut fleets = ["stream", "split"].map(|strategy| {
+        let lines = format!("strategy = \"{strategy}\"\nreplicas = 3");
+        (0..3).map(|_| replica(&upstream, &etcd, &lines)).collect::<Vec<_>>()
+    });
+    for weirs in &fleets {
+        for weir in weirs {
+            weir.wait_for_metric("weir_fleet_isolated", |isolated| isolated == 1.0);
+            assert_eq!((weir.metric("weir_fleet_replicas"), &view(weir)["replicas"]), (3.0, &3.into()));
+            assert_eq!(weir.metric(BOUND), 1.0);
+        }
+        assert_eq!(passed(weirs, "/a"), [30, 30, 30]);
+    }
+    let alone = replica(&upstream, &etcd, "strategy = \"stream\"");
+    alone.wait_for_line("`fleet.replicas` is not set");
+    assert_eq!(alone.metric(BOUND), f64::INFINITY);
+    drop(alone);
+
+    // Both fleets would be one.
+    let [stream, split] = &mut fleets;
+    split.clear();
+    etcd.restart();
+    for weir in &*stream {
+        weir.wait_until("all are members", || {
+            let view = view(weir);
+            connected(&view) == 2 && view["replicas"] == 3 && view["isolated"] == false
+        });
+    }
+    assert_eq!(passed(stream, "/a"), [0, 0, 0]);
+}
+
+const BOUND: &str = "weir_fleet_bound_ratio{limit=\"per-path\"}";

@@ -25,6 +25,14 @@ pub struct PeerSettings {
     pub settings: FleetSettings,
 }
 
+impl PeerSettings {
+    /// The settings of a fleet that has so many replicas until its members are known.
+    pub(super) fn with_replicas(mut self, replicas: Option<u64>) -> Self {
+        self.settings.replicas = replicas;
+        self
+    }
+}
+
 /// The options that have an effect with `listen` only.
 const WITH_LISTEN: [&str; 8] =
     ["members", "advertise", "tls", "insecure", "interval", "isolate_after", "max_replicas", "leave_after"];
@@ -69,6 +77,7 @@ pub(super) fn peers(
     let plain_members = members.as_ref().map(|members| (members.span(), are_here(members.get_ref())));
     let settings = whole!(FleetSettings {
         timing: timing(fleet),
+        replicas: Some(None), // known once the strategies are
         max_replicas: fleet.count("max_replicas"),
         leave_after: fleet.duration("leave_after"),
         members: members.map(Located::into_inner),

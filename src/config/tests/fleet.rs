@@ -184,6 +184,11 @@ fn shares_follow_the_members() {
         let usual = bucket(60, members * MINUTE_NS, burst);
         assert_eq!(of(options, limit, sizes), shared(members, usual), "{options} {sizes:?}");
     }
+    let named = |options: &str| {
+        compile(&format!("{fleet}{options}{limit}\n{UPSTREAM}")).unwrap().peers.unwrap().settings.replicas
+    };
+    let dns = "members.dns = 'localhost:8082'\n";
+    assert_eq!((named(three), named(dns), named(&format!("{dns}replicas = 5\n"))), (Some(3), None, Some(5)));
     let keyed = "[[limit]]\nname = 'a'\nkey = ['ip']\nrate = '60/min'\noverrides = { '192.0.2.1' = '2/min' }\n";
     let scarce = (Some(3), Strategy::Split(3), bucket(60, 3 * MINUTE_NS, 20), Some(1), 1);
     assert_eq!(of(three, keyed, &[]), scarce);

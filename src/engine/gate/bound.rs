@@ -14,7 +14,8 @@ pub struct Bound {
     pub limit: Box<str>,
     /// How the replicas share it.
     pub strategy: &'static str,
-    /// The most that the fleet admits, as a multiple of the limit. Infinite if replicas admit all.
+    /// The most that the fleet admits, as a multiple of the limit. Infinite if replicas admit all, or if their number is
+    /// unknown.
     pub ratio: f64,
 }
 
@@ -31,8 +32,8 @@ impl LimitState {
         let newest = self.newest.load_full()?;
         let ratio = match newest.strategy {
             Strategy::Local => return None,
-            Strategy::Split(_) => 1.0,
-            Strategy::Stream => whole(1 + self.listeners.link.unmet()),
+            Strategy::Split(_) => self.listeners.link.unmet().map_or(f64::INFINITY, |_| 1.0),
+            Strategy::Stream => self.listeners.link.unmet().map_or(f64::INFINITY, |unmet| whole(1 + unmet)),
             Strategy::Redis { .. } | Strategy::Service { .. } | Strategy::Lease { .. } => {
                 let remote = newest.remote.as_deref()?;
                 let each = remote.store.unavailable().into_iter().map(|why| without_store(remote, why));

@@ -366,7 +366,7 @@ async fn plans_and_overrides_select_the_rule_everywhere() {
 async fn an_isolated_replica_keeps_to_its_share() {
     let mut fleet = Fleet::of(1, &[shared(limit("a", 9, "9s", 9, OnLimit::Reject))]);
     let node = &mut fleet.0[0];
-    node.gate.link().set_absent(2, 0);
+    node.gate.link().set_absent(2, Some(0));
     assert_eq!((0..9).filter(|_| node.left("a=x").is_some()).count(), 3);
     assert_eq!(node.balance("x"), 0);
     let admitted = {
@@ -391,7 +391,7 @@ async fn an_isolated_replica_keeps_to_its_share() {
     assert!(taken.is_complete);
     let charged: i64 = taken.limits.iter().flat_map(LimitCharges::each).map(|(_, units)| units).sum();
     assert_eq!(charged, 3 + 30 + 2);
-    node.gate.link().set_absent(0, 0);
+    node.gate.link().set_absent(0, Some(0));
     assert_eq!(node.left("a=z"), Some(8));
 }
 

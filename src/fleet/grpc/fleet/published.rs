@@ -12,6 +12,8 @@ pub(super) struct Published {
     /// The replicas, and when their number grew last: a new one may take a while to answer.
     pub(super) replicas: u64,
     pub(super) grown_at: Timestamp,
+    /// Whether a line has said that the number of replicas is unknown.
+    pub(super) is_unknown_logged: bool,
     /// The peers with series of metrics.
     pub(super) peers: BTreeSet<Box<str>>,
     /// The peers whose clocks differ too much.

@@ -120,7 +120,10 @@ impl Hub {
         let settings = self.settings.load();
         let mut state = self.state();
         state.roster.list(members, settings.advertise.as_deref(), self.clock.now());
-        state.is_listed |= !members.is_empty();
+        if !state.is_listed && !members.is_empty() {
+            state.is_listed = true;
+            state.published.grown_at = self.clock.now();
+        }
         self.note_size(&mut state);
     }
 

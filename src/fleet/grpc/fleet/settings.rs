@@ -53,6 +53,8 @@ pub struct FleetSettings {
     pub tls: Option<PeerTls>,
     /// The times of streams.
     pub timing: Timing,
+    /// The replicas until the members are known, this one included; `None` if the configuration does not say.
+    pub replicas: Option<u64>,
     /// The bound on the number of replicas, this one included.
     pub max_replicas: usize,
     /// The time for which a member counts after it has left.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::hub::{Hub, State};
 use super::published::Published;
 use super::roster::{Count, Target};
+use super::settings::FleetSettings;
 use crate::base::time::Timestamp;
 use crate::engine::store::stream::PeerStatus;
 
@@ -54,7 +55,7 @@ impl Hub {
     /// Publishes the number of replicas, which may have changed.
     pub(super) fn note_size(&self, state: &mut State) {
         self.note_isolation(state);
-        let replicas = state.is_listed.then(|| state.replicas(self.settings.load().max_replicas));
+        let replicas = state.is_listed.then(|| state.replicas(&self.settings.load()));
         self.size.send_if_modified(|known| std::mem::replace(known, replicas) != replicas);
     }
 
@@ -62,16 +63,23 @@ impl Hub {
     pub(super) fn note_isolation(&self, state: &mut State) {
         let settings = self.settings.load();
         let now = self.clock.now();
-        let replicas = state.replicas(settings.max_replicas);
+        let replicas = state.replicas(&settings);
+        let is_unknown = !state.is_listed && settings.replicas.is_none();
         let Presence { mut absent, gone, met } = state.presence(replicas, now);
-        let Published { absent: before, replicas: replicas_before, grown_at, .. } = &mut state.published;
+        let Published { absent: before, replicas: replicas_before, grown_at, is_unknown_logged, .. } =
+            &mut state.published;
         if replicas > std::mem::replace(replicas_before, replicas) {
             *grown_at = now;
         }
         if now.ns_since(*grown_at) < settings.timing.isolate_after_ns {
             absent = absent.min(*before);
+        } else if is_unknown && !std::mem::replace(is_unknown_logged, true) {
+            tracing::warn!(
+                "the members are unknown, and `fleet.replicas` is not set; this replica admits whole limits"
+            );
         }
-        self.link.set_absent(absent, replicas.saturating_sub(1 + absent + gone + met));
+        let unmet = replicas.saturating_sub(1 + absent + gone + met);
+        self.link.set_absent(absent, (!is_unknown).then_some(unmet));
         if std::mem::replace(before, absent) != absent {
             self.metrics.isolated.set((absent > 0).into());
             if absent > 0 {
@@ -93,7 +101,7 @@ impl Hub {
     pub(super) fn publish(&self) {
         let settings = self.settings.load();
         let mut state = self.state();
-        let replicas = state.replicas(settings.max_replicas);
+        let replicas = state.replicas(&settings);
         self.metrics.replicas.set(i64::try_from(replicas).unwrap_or(i64::MAX));
         let (mut peers, mut skewed) = (BTreeSet::new(), BTreeSet::new());
         for MemberView { address, status, .. } in members(&state, self) {
@@ -139,7 +147,7 @@ impl Hub {
         FleetView {
             address: settings.advertise.clone(),
             epoch: self.own.epoch,
-            replicas: state.replicas(settings.max_replicas),
+            replicas: state.replicas(&settings),
             is_isolated: state.published.absent > 0,
             is_recovering: state.replica.is_recovering(),
             members: members(&state, self),
@@ -158,9 +166,11 @@ struct Presence {
 }
 
 impl State {
-    /// The replicas, this one included, at most `max_replicas`.
-    pub(super) fn replicas(&self, max_replicas: usize) -> u64 {
-        self.count().replicas.min(max_replicas as u64)
+    /// The replicas, this one included, at most `max_replicas`. Before the members are known, those of the configuration
+    /// count too.
+    pub(super) fn replicas(&self, settings: &FleetSettings) -> u64 {
+        let configured = settings.replicas.filter(|_| !self.is_listed).unwrap_or(1);
+        self.count().replicas.max(configured).min(settings.max_replicas as u64)
     }
 
     /// The replicas, each once, whichever addresses lead to it.

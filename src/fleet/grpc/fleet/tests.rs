@@ -118,6 +118,7 @@ impl Start {
             advertise: None,
             tls: self.tls.clone(),
             timing: Timing { interval_ns: 5 * MS, isolate_after_ns: 3000 * MS },
+            replicas: None,
             max_replicas: 10,
             leave_after: Duration::from_secs(30),
         }
@@ -270,6 +271,28 @@ async fn a_replica_that_hears_no_other_is_isolated() {
     assert_eq!(first.hub.link.absent(), 0);
     drop(second);
     until("it is isolated", || first.hub.view().is_isolated && first.hub.link.absent() >= 1).await;
+}
+
+#[tokio::test]
+async fn a_replica_counts_those_of_the_configuration_until_it_has_a_list() {
+    let start = Start::with(&[]);
+    let member = start.run_on(Start::listener());
+    let size = member.hub.size();
+    until("the number is unknown", || member.hub.link.unmet().is_none()).await;
+    let timing = Timing { isolate_after_ns: 50 * MS, ..start.settings().timing };
+    let named = FleetSettings { replicas: Some(3), timing, ..start.settings() };
+    member.hub.reload(named.clone());
+    until("it is isolated", || member.hub.view().is_isolated && member.hub.link.absent() == 2).await;
+    assert_eq!((member.hub.view().replicas, member.hub.link.unmet(), *size.borrow()), (3, Some(0), None));
+
+    let other = Start::with(&[&member.address.to_string()]).run_on(Start::listener());
+    until("one hears it", || member.hub.link.absent() == 1).await;
+    assert_eq!((member.hub.view().replicas, *size.borrow()), (3, None));
+
+    let members = MemberSource::Static([other.address.to_string().into()].into());
+    member.hub.reload(FleetSettings { members, ..named });
+    until("there are two", || !member.hub.view().is_isolated && *size.borrow() == Some(2)).await;
+    assert_eq!((member.hub.view().replicas, member.hub.link.absent()), (2, 0));
 }
 
 #[tokio::test]
