@@ -105,7 +105,7 @@ impl<'l> Pass<'l> {
             let budgets = self.budgets();
             let mut names = self.standing.iter().map(|own| own.limit).chain(budgets.iter().map(Budget::limit));
             if let Some(limit) = names.find(|name| *name == settled.limit) {
-                self.standing = Some(settled.named(limit));
+                self.standing = Some(settled.of_limit(limit));
             }
         }
         bill.end_unanswered(record);
@@ -167,6 +167,7 @@ fn shadow_decision<'l, C: Checked<'l>>(charge: &Charge<'_, C>) -> LimitDecision 
     shadowed(charge.check.limit(), charge.rule, &charge.decision()).unwrap_or(LimitDecision::ShadowRefused)
 }
 
+#[inline]
 fn is_tighter<'l, C: Checked<'l>>(one: &Charge<'_, C>, other: &Charge<'_, C>, now: Timestamp) -> bool {
     let is_plain = |charge: &Charge<'_, C>| {
         charge.decision().remaining >= charge.cost.max(1) && !matches!(charge.rule, Algorithm::Several(_))

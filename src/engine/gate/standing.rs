@@ -79,7 +79,7 @@ impl<'l> Standing<'l> {
     }
 
     /// The standing with the name of the limit from another place.
-    pub(super) fn named(self, limit: &str) -> Standing<'_> {
+    pub(super) fn of_limit(self, limit: &str) -> Standing<'_> {
         let Self { burst, remaining, reset_after_ns, at, wait, cost, cost_ns, .. } = self;
         Standing { limit, burst, remaining, reset_after_ns, at, wait, cost, cost_ns }
     }

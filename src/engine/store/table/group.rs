@@ -147,11 +147,17 @@ impl Group {
     #[inline]
     pub(super) fn lock(&self, key: Key) -> Option<LockedBucket<'_>> {
         let occupied = Self::stored(key).first | OCCUPIED;
-        Self::positions(key).map(|position| &self.0[position]).find_map(|slot| {
-            let is_alike = slot.first.load(Ordering::Relaxed) & !LOCKED == occupied;
-            let locked = if is_alike { slot.lock(occupied)? } else { return None };
-            (locked.key.second == key.second).then_some(locked)
-        })
+        // As an iterator with a closure it is not always inlined, and took 60 instructions more.
+        for position in Self::positions(key) {
+            let slot = &self.0[position];
+            if slot.first.load(Ordering::Relaxed) & !LOCKED == occupied
+                && let Some(locked) = slot.lock(occupied)
+                && locked.key.second == key.second
+            {
+                return Some(locked);
+            }
+        }
+        None
     }
 
     /// Calls `seen` with the position of the slot of `key`, if it is in the group, under the lock of the slot. The bucket is
