@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
 use crate::ops::until;
-use crate::support::{A, AAAA, Client, Dns, DnsAnswer, NEVER, Record, Upstream, Weir};
+use crate::support::{A, AAAA, Client, Dns, DnsAnswer, NEVER, REFUSED, Record, SERVFAIL, Upstream, Weir};
 
 const LOCAL: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
@@ -75,13 +75,15 @@ fn the_addresses_of_a_family_outlive_its_answer() {
     let port = app.address().port();
     let (v4, v6) = (Record::A { ttl_s: 1, address: LOCAL }, Record::Aaaa { ttl_s: 1, address: Ipv6Addr::LOCALHOST });
     let of_service = place(0, 1, port, "app.test");
-    for endpoint in [format!("http://app.test:{port}"), "srv+http://_http._tcp.app.test".to_owned()] {
+    let host = format!("http://app.test:{port}");
+    for (endpoint, codes) in [(&*host, [SERVFAIL, REFUSED]), ("srv+http://_http._tcp.app.test", [REFUSED, SERVFAIL])] {
         dns.tell("_http._tcp.app.test", DnsAnswer::Records(vec![of_service.clone()]));
         dns.tell("app.test", DnsAnswer::Records(vec![v4.clone(), v6.clone()]));
         let weir = weir(&dns, &format!("endpoints = [\"{endpoint}\"]"));
         weir.wait_until("an address is known", || get(&weir).0 == 200);
-        for (failing, record, kept) in [(A, &v6, LOCAL.to_string()), (AAAA, &v4, "[::1]".to_owned())] {
-            dns.tell("app.test", DnsAnswer::Failing(failing, vec![record.clone()]));
+        let rows = [(A, &v6, LOCAL.to_string()), (AAAA, &v4, "[::1]".to_owned())];
+        for ((failing, record, kept), code) in rows.into_iter().zip(codes) {
+            dns.tell("app.test", DnsAnswer::Failing(failing, code, vec![record.clone()]));
             weir.wait_until("a part is kept", || {
                 let lines = weir.lines();
                 lines.iter().any(|line| line.contains("a name is answered in part") && line.contains(&kept))

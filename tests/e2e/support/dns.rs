@@ -9,7 +9,8 @@ pub const A: u16 = 1;
 pub const AAAA: u16 = 28;
 const SOA: u16 = 6;
 const SRV: u16 = 33;
-const SERVFAIL: u8 = 2;
+pub const SERVFAIL: u8 = 2;
+pub const REFUSED: u8 = 5;
 const NXDOMAIN: u8 = 3;
 
 /// A record without its name.
@@ -24,8 +25,8 @@ pub enum Record {
 #[derive(Clone)]
 pub enum DnsAnswer {
     Records(Vec<Record>),
-    /// The server fails to answer for this type, and has records of others.
-    Failing(u16, Vec<Record>),
+    /// The server has this code for this type, and records of others.
+    Failing(u16, u8, Vec<Record>),
     /// No response: the query times out.
     Silent,
 }
@@ -99,8 +100,8 @@ fn question(packet: &[u8]) -> Option<(String, u16, usize)> {
 fn answer(asked: &[u8], kind: u16, known: Option<DnsAnswer>) -> Option<Vec<u8>> {
     let (code, records) = match known {
         Some(DnsAnswer::Silent) => return None,
-        Some(DnsAnswer::Failing(failing, _)) if failing == kind => (SERVFAIL, Vec::new()),
-        Some(DnsAnswer::Records(records) | DnsAnswer::Failing(_, records)) => (0, records),
+        Some(DnsAnswer::Failing(failing, code, _)) if failing == kind => (code, Vec::new()),
+        Some(DnsAnswer::Records(records) | DnsAnswer::Failing(_, _, records)) => (0, records),
         None => (NXDOMAIN, Vec::new()),
     };
     let data: Vec<_> = records.iter().filter(|record| record.kind() == kind).map(Record::data).collect();

@@ -21,7 +21,7 @@ mod weir;
 
 pub use balancer::Balancer;
 pub use client::{Answer, Client};
-pub use dns::{A, AAAA, Dns, DnsAnswer, Record};
+pub use dns::{A, AAAA, Dns, DnsAnswer, REFUSED, Record, SERVFAIL};
 pub use etcd::Etcd;
 pub use event::Event;
 pub use fleet::{Fleet, Sample, Samples, has_stores, over_all, over_paths};

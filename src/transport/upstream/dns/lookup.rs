@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts};
-use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{RData, Record, RecordType};
 use hickory_resolver::system_conf::read_system_conf;
 
@@ -101,10 +102,10 @@ async fn addresses(
 ) -> io::Result<LookupAnswer> {
     let found = match resolver.lookup_ip(name).await {
         Ok(found) => found,
-        Err(error) if error.is_no_records_found() => {
+        Err(error) if has_none(&error) => {
             // This is the error of the A records.
             let of_v6 = resolver.lookup(name, RecordType::AAAA).await.err();
-            return no_records(of_v6.filter(|error| !error.is_no_records_found()).unwrap_or(error));
+            return no_records(of_v6.filter(|error| !has_none(error)).unwrap_or(error));
         }
         Err(error) => return Err(io::Error::other(error)),
     };
@@ -115,7 +116,7 @@ async fn addresses(
     ] {
         if is_absent {
             let again = resolver.lookup(lookup.query().name().clone(), kind).await;
-            *is_unanswered = !again.is_err_and(|error| error.is_no_records_found());
+            *is_unanswered = !again.is_err_and(|error| has_none(&error));
         }
     }
     let resolved = |ip| ResolvedAddress { preference, address: SocketAddr::new(ip, port) };
@@ -124,7 +125,13 @@ async fn addresses(
 
 /// An answer without addresses if the DNS says that there are no records, else the error.
 fn no_records(error: NetError) -> io::Result<LookupAnswer> {
-    if error.is_no_records_found() { Ok(LookupAnswer::default()) } else { Err(io::Error::other(error)) }
+    if has_none(&error) { Ok(LookupAnswer::default()) } else { Err(io::Error::other(error)) }
+}
+
+/// Whether the DNS says that there are no such records, or no such name. A server that refuses to answer says nothing.
+fn has_none(error: &NetError) -> bool {
+    let NetError::Dns(DnsError::NoRecordsFound(none)) = error else { return false };
+    matches!(none.response_code, ResponseCode::NoError | ResponseCode::NXDomain)
 }
 
 /// The shortest time to live of the records.
