@@ -116,9 +116,6 @@ fn limit(table: &Table<'_>, around: &Around<'_>, names: &mut Names) -> Option<(L
     let (after, max_keys) = (settle::after(table, stage), table.count("max_keys"));
     check_stage(table, stage, allowed.as_ref(), cost.as_ref(), has_plans);
     check_read_body(table, key.as_deref(), &matches, cost.as_ref(), after.as_ref());
-    if is_partial {
-        warn_of_early_refusals(table);
-    }
     let (stale, unit_name) = (stale::stale(table, stage, key.as_deref(), &matches), unit_name(table, after.as_ref()));
     let (name, excess, mut allowed, cost) = (name?, excess?, allowed?, cost?);
     let (sharing, candidate) = (sharing?, candidate?);
@@ -175,7 +172,11 @@ fn enforced_percent(table: &Table<'_>, mode: Option<Mode>) -> Option<u8> {
     if mode.is_some_and(|mode| mode != Mode::Enforce) {
         table.fault_if_present("enforce", "has an effect only with `mode = \"enforce\"`");
     }
-    table.percent("enforce", 1, Some("with `mode = \"shadow\"` the limit refuses nothing"))
+    let percent = table.percent("enforce", 1, Some("with `mode = \"shadow\"` the limit refuses nothing"))?;
+    if percent < 100 {
+        warn_of_early_refusals(table);
+    }
+    Some(percent)
 }
 
 /// Warns of refusals that come before the key is known, and so before `enforce` can choose keys.
