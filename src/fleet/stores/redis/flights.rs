@@ -163,6 +163,7 @@ mod tests {
         flights.begun(&none);
         assert!(flights.keys(false).is_empty());
     }
+
     /// An exact renewal of a key whose requests have all ended takes units away that its node counts too much.
     #[test]
     fn a_key_whose_requests_have_ended_is_known_for_a_while() {
