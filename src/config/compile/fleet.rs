@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::identity::secret_of;
-use super::peers::PeerSettings;
 use super::store::{self, CompiledStores, STORES_MAX, StoreKind, unknown_store};
 use super::urls::limiter_url;
 use crate::config::reader::{Fault, Located, Optional, Table, units};
@@ -12,7 +11,7 @@ use crate::config::schema::words::{STRATEGIES, StrategyWord};
 use crate::engine::limit::LeaseUnits;
 use crate::engine::policy::{FleetSecret, Strategy};
 use crate::engine::store::backend::OnFailure;
-use crate::fleet::grpc::fleet::settings::{FleetSettings, MemberSource};
+use crate::fleet::grpc::fleet::settings::FleetSettings;
 use crate::fleet::stores::driver::{RemoteSettings, Servers};
 
 /// A strategy, and its effect on the rules of a limit.
@@ -39,8 +38,6 @@ pub(super) struct Fleet<'s> {
     /// The members until their number is known at run time; `None` if replicas do not connect to each other, and limits do
     /// not follow it.
     pub(super) members: Option<u64>,
-    /// The members that the configuration names: `replicas`, or as many as it lists.
-    pub(super) named_members: Option<u64>,
     pub(super) stores: &'s CompiledStores,
     /// Limiters that strategies name by their address. Their indices follow those of the stores.
     pub(super) limiters: RefCell<Vec<RemoteSettings>>,
@@ -55,42 +52,26 @@ struct FoundStore {
     shares: u64,
 }
 
-/// Reads `[fleet]`. Without it each replica decides alone.
-pub(super) fn fleet<'s>(table: &Table<'_>, stores: &'s CompiledStores, peers: Option<&PeerSettings>) -> Fleet<'s> {
+/// Reads `[fleet]` with these `replicas`. Without it each replica decides alone.
+pub(super) fn fleet<'s>(
+    table: &Table<'_>,
+    replicas: Option<u64>,
+    stores: &'s CompiledStores,
+    peers: Option<&FleetSettings>,
+) -> Fleet<'s> {
     if !table.is_present() {
         let (default, secret) = (Some(Sharing::local()), Some(None));
         let limiters = RefCell::default();
-        let (members, named_members) = (None, None);
-        return Fleet {
-            default,
-            replicas: None,
-            has_replicas: false,
-            secret,
-            members,
-            named_members,
-            stores,
-            limiters,
-        };
+        return Fleet { default, replicas: None, has_replicas: false, secret, members: None, stores, limiters };
     }
-    let replicas = table.count("replicas");
     let read_secret = |bytes: Vec<u8>| FleetSecret::new(&bytes).map_err(|weak| weak.to_string());
     let secret = table.optional("secret", |key| secret_of(table, key, read_secret));
-    let peers = peers.map(|peers| &peers.settings);
-    let named_members = named_members(replicas, peers);
+    let named = peers.map_or(replicas, FleetSettings::named_replicas);
     let most = peers.map_or(u64::MAX, |settings| settings.max_replicas as u64);
-    let members = table.has("listen").then(|| named_members.unwrap_or(1).min(most).max(1));
+    let members = table.has("listen").then(|| named.unwrap_or(1).min(most).max(1));
     let (has_replicas, limiters) = (table.has("replicas"), RefCell::default());
-    let fleet = Fleet { default: None, replicas, has_replicas, secret, members, named_members, stores, limiters };
+    let fleet = Fleet { default: None, replicas, has_replicas, secret, members, stores, limiters };
     Fleet { default: fleet.sharing(table), ..fleet }
-}
-
-/// The members that the configuration names: `replicas`, or as many as it lists.
-fn named_members(replicas: Option<u64>, peers: Option<&FleetSettings>) -> Option<u64> {
-    let listed = match peers.map(|settings| &settings.members) {
-        Some(MemberSource::Static(all)) => Some(all.len() as u64),
-        Some(MemberSource::Dns { .. } | MemberSource::Etcd(_)) | None => None,
-    };
-    replicas.or(listed)
 }
 
 impl Fleet<'_> {

@@ -145,10 +145,11 @@ pub(in crate::config) fn config(
     written_files::check(&root);
     let headers = root.table("headers");
     let profiles = headers::profiles(&headers);
-    let peers = peers::peers(&fleet_table, listeners.fleet, name_servers.as_ref());
+    let replicas = fleet_table.count("replicas");
+    let peers = peers::peers(&fleet_table, replicas, listeners.fleet, name_servers.as_ref());
     let compiled_stores = store::stores(&root.table("store"));
-    let fleet = fleet::fleet(&fleet_table, &compiled_stores, peers.as_ref().and_then(Option::as_ref));
-    let peers = peers.map(|peers| peers.map(|peers| peers.with_replicas(fleet.named_members)));
+    let known_peers = peers.as_ref().and_then(|peers| peers.as_ref().map(|peers| &peers.settings));
+    let fleet = fleet::fleet(&fleet_table, replicas, &compiled_stores, known_peers);
     let tables = (&server, &headers, &grpc_table);
     let policy = policy(&root, tables, tls_table.has("client_ca"), &fleet, overrides, routes.as_ref());
     let retirements = policy.as_ref().is_some_and(|policy| policy.limits().iter().any(Limit::retires));

@@ -25,14 +25,6 @@ pub struct PeerSettings {
     pub settings: FleetSettings,
 }
 
-impl PeerSettings {
-    /// The settings of a fleet that has so many replicas until its members are known.
-    pub(super) fn with_replicas(mut self, replicas: Option<u64>) -> Self {
-        self.settings.replicas = replicas;
-        self
-    }
-}
-
 /// The options that have an effect with `listen` only.
 const WITH_LISTEN: [&str; 8] =
     ["members", "advertise", "tls", "insecure", "interval", "isolate_after", "max_replicas", "leave_after"];
@@ -64,6 +56,7 @@ pub(super) fn listener(fleet: &Table<'_>) -> Optional<Located<ListenAddress>> {
 /// Compiles the settings of a fleet that listens at `listen`; the inner option is `None` without a listener.
 pub(super) fn peers(
     fleet: &Table<'_>,
+    replicas: Option<u64>,
     listen: Optional<Located<ListenAddress>>,
     name_servers: Option<&Arc<[SocketAddr]>>,
 ) -> Optional<PeerSettings> {
@@ -77,7 +70,7 @@ pub(super) fn peers(
     let plain_members = members.as_ref().map(|members| (members.span(), are_here(members.get_ref())));
     let settings = whole!(FleetSettings {
         timing: timing(fleet),
-        replicas: Some(None), // known once the strategies are
+        replicas: Some(replicas),
         max_replicas: fleet.count("max_replicas"),
         leave_after: fleet.duration("leave_after"),
         members: members.map(Located::into_inner),

@@ -185,7 +185,7 @@ fn shares_follow_the_members() {
         assert_eq!(of(options, limit, sizes), shared(members, usual), "{options} {sizes:?}");
     }
     let named = |options: &str| {
-        compile(&format!("{fleet}{options}{limit}\n{UPSTREAM}")).unwrap().peers.unwrap().settings.replicas
+        compile(&format!("{fleet}{options}{limit}\n{UPSTREAM}")).unwrap().peers.unwrap().settings.named_replicas()
     };
     let dns = "members.dns = 'localhost:8082'\n";
     assert_eq!((named(three), named(dns), named(&format!("{dns}replicas = 5\n"))), (Some(3), None, Some(5)));

@@ -1,12 +1,11 @@
 //! A handle of the newest policy, for services that follow reloads.
 
-use crate::base::opaque::opaque_debug;
-
 use std::sync::Arc;
 
 use arc_swap::access::{DynAccess, DynGuard};
 
 use super::state::Live;
+use crate::base::opaque::opaque_debug;
 
 /// Loads the newest policy with its state.
 #[derive(Clone)]

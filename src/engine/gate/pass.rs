@@ -14,7 +14,7 @@ use super::standing::Standing;
 use super::state::LimitState;
 use crate::base::fields::Fields;
 use crate::base::telemetry::{LimitDecision, RequestRecord};
-use crate::base::time::{self, Timestamp};
+use crate::base::time::Timestamp;
 use crate::engine::limit::tightness::Tightness;
 use crate::engine::limit::{Algorithm, Decision, Key};
 use crate::engine::policy::Mode;
@@ -101,7 +101,7 @@ impl<'l> Pass<'l> {
     /// it, as by that of an answer. Sets the costs in `record`.
     pub fn failed(&mut self, status: StatusCode, record: Option<&mut RequestRecord>) {
         let Some(mut bill) = self.charged.bill() else { return self.charged.failed() };
-        if let Some(settled) = bill.answered((status.as_u16(), Fields::NONE), time::instant_now()) {
+        if let Some(settled) = bill.answered((status.as_u16(), Fields::NONE), None) {
             let budgets = self.budgets();
             let mut names = self.standing.iter().map(|own| own.limit).chain(budgets.iter().map(Budget::limit));
             if let Some(limit) = names.find(|name| *name == settled.limit) {

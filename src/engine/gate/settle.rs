@@ -227,10 +227,10 @@ impl BillItem {
     }
 
     /// Settles the charge by the head of the answer, if it can. Returns whether that changed the balance.
-    fn answered(&mut self, status: u16, fields: Fields<'_>, sent: Instant) -> bool {
+    fn answered(&mut self, status: u16, fields: Fields<'_>, sent: Option<Instant>) -> bool {
         if self.terms.learner.is_some() {
             let outcome = ServiceOutcome::of(status, fields);
-            self.terms.adapt(&self.account, outcome, Some(sent));
+            self.terms.adapt(&self.account, outcome, sent);
         }
         let Some(after) = self.terms.after.clone() else { return false };
         if after.counts.as_ref().is_some_and(|counts| !counts.contains(status)) {
@@ -290,8 +290,12 @@ impl Bill {
 
     /// Settles charges by the head of the answer to a request that got a connection at `sent`. Returns the client's standing
     /// with the tightest limit of the stage afterwards; `None` if no charge is settled, or clients see no limit.
-    pub fn answered(&mut self, (status, fields): (u16, Fields<'_>), sent: Instant) -> Option<Standing<'_>> {
-        let mut is_changed = false;
+    pub fn answered(
+        &mut self,
+        (status, fields): (u16, Fields<'_>),
+        sent: impl Into<Option<Instant>>,
+    ) -> Option<Standing<'_>> {
+        let (mut is_changed, sent) = (false, sent.into());
         for item in &mut self.items {
             is_changed |= item.answered(status, fields, sent);
         }

@@ -155,16 +155,22 @@ async fn units_in_flight_outlive_an_outage() {
     assert!(first.receipt.is_none());
 }
 
-/// A node that lost its keys gets units of the outage with those that run, and by a report. They count once.
-#[tokio::test]
-async fn units_in_flight_of_an_outage_count_once() {
-    let redis = Redis::start();
+/// A node that has lost its keys, and a unit in flight that began meanwhile. One replica is missing, so that the node decides
+/// in two seconds.
+async fn cold_with_a_unit(redis: &Redis) -> Lab {
     let lab = Lab::deciding(ring(&[redis.address()])).await;
-    // One replica is missing, so that the node decides in two seconds.
     lab.store.set_replicas(2);
     redis.call(&["FLUSHALL"]);
     until(async || (lab.one(1).await == Err(Unavailable::Cold)).then_some(())).await;
     settle_flight(&lab, 1);
+    lab
+}
+
+/// A node that lost its keys gets units of the outage with those that run, and by a report. They count once.
+#[tokio::test]
+async fn units_in_flight_of_an_outage_count_once() {
+    let redis = Redis::start();
+    let lab = cold_with_a_unit(&redis).await;
     let first = until(async || lab.take("c", key(1), &at_once(2), 1).await.ok()).await;
     assert!(first.receipt.is_some());
     assert!(lab.take("c", key(1), &at_once(2), 1).await.unwrap().receipt.is_none());
@@ -175,12 +181,8 @@ async fn units_in_flight_of_an_outage_count_once() {
 #[tokio::test]
 async fn units_in_flight_of_an_outage_end_with_it() {
     let redis = Redis::start();
-    let lab = Lab::deciding(ring(&[redis.address()])).await;
-    // One replica is missing, so that the node decides in two seconds. It has the units before.
-    lab.store.set_replicas(2);
-    redis.call(&["FLUSHALL"]);
-    until(async || (lab.one(1).await == Err(Unavailable::Cold)).then_some(())).await;
-    settle_flight(&lab, 1);
+    let lab = cold_with_a_unit(&redis).await;
+    // The node has the unit before it decides.
     until(async || redis.keys().into_iter().find(|name| name.starts_with("weir:{c:"))).await;
     settle_flight(&lab, -1);
     lab.until_it_decides().await;

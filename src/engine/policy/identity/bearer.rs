@@ -1,10 +1,10 @@
 //! A bearer token: one shared secret that a client shows in `Authorization` (RFC 6750).
 
-use crate::base::opaque::opaque_debug;
-
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use subtle::ConstantTimeEq;
+
+use crate::base::opaque::opaque_debug;
 
 /// The shared secret. Its `Debug` form does not show it.
 #[derive(Clone, PartialEq, Eq)]

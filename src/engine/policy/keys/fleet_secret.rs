@@ -1,8 +1,8 @@
 //! The secret that all replicas of a fleet have, so that they hash keys alike.
 
-use crate::base::opaque::opaque_debug;
-
 use aws_lc_rs::hmac;
+
+use crate::base::opaque::opaque_debug;
 
 /// The secret of a fleet. Its `Debug` form does not show it.
 #[derive(Clone, PartialEq, Eq)]

@@ -53,10 +53,21 @@ pub struct FleetSettings {
     pub tls: Option<PeerTls>,
     /// The times of streams.
     pub timing: Timing,
-    /// The replicas until the members are known, this one included; `None` if the configuration does not say.
+    /// `fleet.replicas`, if it is set.
     pub replicas: Option<u64>,
     /// The bound on the number of replicas, this one included.
     pub max_replicas: usize,
     /// The time for which a member counts after it has left.
     pub leave_after: Duration,
+}
+
+impl FleetSettings {
+    /// The replicas until the members are known, this one included: `fleet.replicas`, or as many as the configuration lists.
+    pub fn named_replicas(&self) -> Option<u64> {
+        let listed = match &self.members {
+            MemberSource::Static(all) if !all.is_empty() => Some(all.len() as u64),
+            _ => None,
+        };
+        self.replicas.or(listed)
+    }
 }

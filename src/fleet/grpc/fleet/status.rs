@@ -64,7 +64,7 @@ impl Hub {
         let settings = self.settings.load();
         let now = self.clock.now();
         let replicas = state.replicas(&settings);
-        let is_unknown = !state.is_listed && settings.replicas.is_none();
+        let is_unknown = !state.is_listed && settings.named_replicas().is_none();
         let Presence { mut absent, gone, met } = state.presence(replicas, now);
         let Published { absent: before, replicas: replicas_before, grown_at, is_unknown_logged, .. } =
             &mut state.published;
@@ -169,7 +169,7 @@ impl State {
     /// The replicas, this one included, at most `max_replicas`. Before the members are known, those of the configuration
     /// count too.
     pub(super) fn replicas(&self, settings: &FleetSettings) -> u64 {
-        let configured = settings.replicas.filter(|_| !self.is_listed).unwrap_or(1);
+        let configured = settings.named_replicas().filter(|_| !self.is_listed).unwrap_or(1);
         self.count().replicas.max(configured).min(settings.max_replicas as u64)
     }
 

@@ -224,26 +224,30 @@ async fn drive<S: Server>(node: &S, opened: Opened<S::Connection>, news: &mut wa
 }
 
 #[cfg(test)]
-mod tests {
-    use std::future::ready;
+pub(super) mod tests {
+    use std::future::{pending, ready};
 
     use super::*;
     use crate::base::time::Clock;
     use crate::engine::store::backend::OnFailure;
     use crate::fleet::stores::driver::health::StoreContext;
 
-    /// A server that ends each connection as soon as it is open.
-    struct Ending(Health);
+    /// A server whose connections have no socket.
+    pub(in crate::fleet::stores::driver) struct Socketless {
+        pub(in crate::fleet::stores::driver) health: Health,
+        /// Whether each connection ends as soon as it is open.
+        pub(in crate::fleet::stores::driver) ends: bool,
+    }
 
-    impl Deref for Ending {
+    impl Deref for Socketless {
         type Target = Health;
 
         fn deref(&self) -> &Health {
-            &self.0
+            &self.health
         }
     }
 
-    impl Server for Ending {
+    impl Server for Socketless {
         type Connection = ();
 
         fn address(&self) -> Option<NodeAddress> {
@@ -251,7 +255,8 @@ mod tests {
         }
 
         async fn open(&self) -> Result<Opened<()>, ConnectError> {
-            Ok(Opened { connection: (), driver: Box::pin(ready(())) })
+            let opened = Opened { connection: (), driver: Box::pin(pending()) };
+            Ok(if self.ends { Opened { driver: Box::pin(ready(())), ..opened } } else { opened })
         }
 
         async fn answers(&self, (): &()) -> bool {
@@ -262,7 +267,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_server_that_ends_its_connections_is_down() {
         let context = StoreContext::of_test(OnFailure::Split, Duration::from_millis(10), Clock::start());
-        let node = Arc::new(Ending(Health::new(context, "node")));
+        let node = Arc::new(Socketless { health: Health::new(context, "node"), ends: true });
         node.warmed(Generation::of(1));
         let link = Link::new(Arc::clone(&node));
         timeout_at(instant_now() + 10 * PAUSE, node.trouble()).await.unwrap();

@@ -165,7 +165,6 @@ impl<K: Driven> fmt::Debug for Worker<K> {
 #[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
-    use std::ops::Deref;
     use std::sync::Mutex;
     use std::time::Duration;
 
@@ -176,49 +175,22 @@ mod tests {
     use crate::engine::limit::state::State as _;
     use crate::engine::limit::{Algorithm, AnyState, Key, Quota, Rate};
     use crate::engine::store::backend::{Handling, OnFailure, RemoteOutcome, RemoteReceipt, Units};
-    use crate::fleet::stores::driver::connect::ConnectError;
     use crate::fleet::stores::driver::flush::flush;
     use crate::fleet::stores::driver::health::{Generation, Health, StoreContext};
-    use crate::fleet::stores::driver::link::{Link, Opened, Server};
+    use crate::fleet::stores::driver::link::tests::Socketless;
+    use crate::fleet::stores::driver::link::{Link, Server as _};
     use crate::fleet::stores::driver::nodes::Nodes;
-    use crate::fleet::stores::driver::settings::NodeAddress;
     use crate::fleet::stores::driver::store::{Answer, Ask, Correct, Joined, Kind, Reached, ReportOf, Watch, Work};
 
     const TIMEOUT: Duration = Duration::from_millis(100);
     /// The time that a report takes.
     const REPORT: Duration = Duration::from_millis(40);
 
-    struct Denier(Health);
-
-    impl Deref for Denier {
-        type Target = Health;
-
-        fn deref(&self) -> &Health {
-            &self.0
-        }
-    }
-
-    impl Server for Denier {
-        type Connection = ();
-
-        fn address(&self) -> Option<NodeAddress> {
-            None
-        }
-
-        async fn open(&self) -> Result<Opened<()>, ConnectError> {
-            Ok(Opened { connection: (), driver: Box::pin(pending()) })
-        }
-
-        async fn answers(&self, (): &()) -> bool {
-            true
-        }
-    }
-
     /// A store that denies everything, with the time that each of the next calls takes.
     struct Denying(Mutex<Vec<Duration>>);
 
     impl Kind for Denying {
-        type Node = Denier;
+        type Node = Socketless;
         type Map = ();
         type Refund = ();
         type Session = ();
@@ -232,7 +204,7 @@ mod tests {
         async fn ask(
             store: &Arc<Shared<Self>>,
             _: &ViewOf<Self>,
-            link: &Arc<Link<Denier>>,
+            link: &Arc<Link<Socketless>>,
             (): &(),
             charges: &[RemoteCharge<'_>],
             deadline: Instant,
@@ -279,7 +251,7 @@ mod tests {
     /// `second_ms`, if it is made. Returns the time until all are answered, and the second calls.
     async fn denied([first_ms, second_ms]: [u64; 2], refund_ms: Option<u64>, until_ms: u64) -> (u64, usize) {
         let context = StoreContext::of_test(OnFailure::Reject, TIMEOUT, Clock::start());
-        let node = Arc::new(Denier(Health::new(Arc::clone(&context), "node")));
+        let node = Arc::new(Socketless { health: Health::new(Arc::clone(&context), "node"), ends: false });
         let calls = [[second_ms; 3], [first_ms; 3]].concat().into_iter().map(Duration::from_millis);
         let kind = Denying(Mutex::new(calls.collect()));
         let nodes = Nodes { all: vec![Arc::clone(&node)], map: () };

@@ -3,8 +3,6 @@
 //! The names in certificates do not count, because replicas come and go. The authority says that both are members, and
 //! the channel binding ties the proof of the fleet's secret to the session.
 
-use crate::base::opaque::opaque_debug;
-
 use std::io;
 use std::sync::Arc;
 
@@ -22,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
 use super::certificate::{ALPN_H2, PROVIDER, ServerCertificate, certificates, digest};
+use crate::base::opaque::opaque_debug;
 
 /// The length of a channel binding.
 pub const BINDING_BYTES: usize = 32;

@@ -1,7 +1,5 @@
 //! TLS of clients: the choice of the certificate, and the clients that are accepted.
 
-use crate::base::opaque::opaque_debug;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -13,6 +11,7 @@ use rustls::{RootCertStore, ServerConfig};
 
 use super::acme::{Acme, AcmeSettings};
 use super::certificate::{ALPN_H2, ALPN_HTTP_10, ALPN_HTTP_11, PROVIDER, ServerCertificate, certificates, digest};
+use crate::base::opaque::opaque_debug;
 
 /// The configuration of TLS for clients. Clones are cheap and equal.
 #[derive(Clone)]

@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::{connected, fleet_address, view};
 use crate::ops::replace;
-use crate::support::{Cert, Dns, DnsAnswer, PATIENCE, Upstream, Weir, free_port, poll};
+use crate::support::{A, Cert, Dns, DnsAnswer, PATIENCE, Record, SERVFAIL, Upstream, Weir, free_port, poll};
 
 const SECRET: &str = "0123456789abcdef0123456789ABCDEF";
 
@@ -62,6 +62,16 @@ fn members_follow_the_dns() {
     for weir in &weirs {
         weir.wait_for_line("the last known ones stay");
     }
+    // Members of a family without an answer stay, too, beside those of the other one.
+    let other = Record::Aaaa { ttl_s: 1, address: Ipv6Addr::LOCALHOST };
+    dns.tell(NAME, DnsAnswer::Failing(A, SERVFAIL, vec![other]));
+    let has_both = |weir: &Weir| connected(&view(weir)) == 2 && view(weir)["members"].as_array().unwrap().len() == 3;
+    for weir in &weirs {
+        weir.wait_until("the other member is known", || has_both(weir));
+    }
+    let asked = dns.asked(NAME).len();
+    poll(|| (dns.asked(NAME).len() > asked + 6 * weirs.len()).then_some(()));
+    assert!(weirs.iter().all(has_both));
     weirs.pop();
     dns.addresses(NAME, 1, &addresses[..2]);
     until_members(&weirs);

@@ -2,8 +2,6 @@
 //!
 //! They are the only part of a policy that changes: a fetch replaces the whole set. Not here: the fetch.
 
-use crate::base::opaque::opaque_debug;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,6 +11,7 @@ use http::Uri;
 use super::algorithm::Algorithm;
 use super::keys::{self, Key, SkippedKeys};
 use super::problems::KeyProblem;
+use crate::base::opaque::opaque_debug;
 
 /// The fetched keys of one identity.
 pub struct FetchedKeys {

@@ -7,8 +7,6 @@
 //! The provider of the crate is called by name and not installed for the process. So a second provider among the
 //! dependencies changes nothing.
 
-use crate::base::opaque::opaque_debug;
-
 use std::fmt;
 
 use jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER;
@@ -25,6 +23,7 @@ use x509_parser::x509::SubjectPublicKeyInfo;
 use super::algorithm::Algorithm;
 use super::problems::{KEYS_MAX, KeyError, KeyProblem, SECRET_BYTES_MIN};
 use super::strength::{check_ed25519, check_p256, check_rsa};
+use crate::base::opaque::opaque_debug;
 
 /// Characters of 32 bytes in base64url (RFC 7518, 6.2.1.2).
 const P256_COORDINATE_CHARS: usize = 43;
