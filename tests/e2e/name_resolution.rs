@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
 use crate::ops::until;
-use crate::support::{A, AAAA, Client, Dns, DnsAnswer, NEVER, REFUSED, Record, SERVFAIL, Upstream, Weir};
+use crate::support::{A, AAAA, Client, Dns, DnsAnswer, NEVER, REFUSED, Record, SERVFAIL, Upstream, Weir, free_port};
 
 const LOCAL: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
@@ -33,9 +33,8 @@ const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 #[test]
 fn a_name_is_looked_up_again_after_its_time_to_live() {
-    let (dns, first) = (Dns::start(), on(LOCAL, 0));
-    let port = first.address().port();
-    let second = on(OTHER, port);
+    let (dns, port) = (Dns::start(), free_port());
+    let (first, second) = (on(LOCAL, port), on(OTHER, port));
     dns.addresses("app.test", 1, &[LOCAL]);
     let weir = weir(&dns, &format!("endpoints = [\"http://app.test:{port}\"]"));
     weir.wait_until("an address is known", || get(&weir) == (200, LOCAL.to_string()));
@@ -71,8 +70,8 @@ fn known_addresses_outlive_their_name_server() {
 /// The addresses of a family stay while the name server answers only for the other one.
 #[test]
 fn the_addresses_of_a_family_outlive_its_answer() {
-    let (dns, app) = (Dns::start(), on(LOCAL, 0));
-    let port = app.address().port();
+    let (dns, port) = (Dns::start(), free_port()); // nothing listens on it at ::1
+    let _app = on(LOCAL, port);
     let (v4, v6) = (Record::A { ttl_s: 1, address: LOCAL }, Record::Aaaa { ttl_s: 1, address: Ipv6Addr::LOCALHOST });
     let of_service = place(0, 1, port, "app.test");
     let host = format!("http://app.test:{port}");
