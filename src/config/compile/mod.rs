@@ -144,8 +144,7 @@ pub(in crate::config) fn config(
     admin::overrides(&admin_table);
     written_files::check(&root);
     let headers = root.table("headers");
-    let profiles = headers::profiles(&headers);
-    let replicas = fleet_table.count("replicas");
+    let (profiles, replicas) = (headers::profiles(&headers), fleet_table.count("replicas"));
     let peers = peers::peers(&fleet_table, replicas, listeners.fleet, name_servers.as_ref());
     let compiled_stores = store::stores(&root.table("store"));
     let known_peers = peers.as_ref().and_then(|peers| peers.as_ref().map(|peers| &peers.settings));
