@@ -29,7 +29,8 @@ fn start(upstream: &Upstream, rest: &str) -> Weir {
 fn token(mut claims: Value) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     claims["exp"] = json!(now + 60);
-    jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &EncodingKey::from_secret(SECRET.as_bytes())).unwrap()
+    jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &EncodingKey::from_secret(SECRET.as_bytes()).unwrap())
+        .unwrap()
 }
 
 fn bearer(claims: Value) -> String {

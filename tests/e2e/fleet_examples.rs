@@ -71,7 +71,8 @@ fn start(config: &Table) -> Vec<Weir> {
 
 fn token() -> String {
     let claims = json!({ "sellerId": 7, "exp": 4_000_000_000_u64 });
-    jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &EncodingKey::from_secret(SECRET.as_bytes())).unwrap()
+    jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &EncodingKey::from_secret(SECRET.as_bytes()).unwrap())
+        .unwrap()
 }
 
 /// The requests of `count` that pass, over all replicas in turn.

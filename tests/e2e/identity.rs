@@ -34,7 +34,7 @@ fn sign(algorithm: Algorithm, key: &EncodingKey, claims: &Value) -> String {
 /// A token of a seller that expires in a minute.
 fn hs256(seller: &str) -> String {
     let claims = json!({ "sellerId": seller, "exp": in_seconds(60) });
-    sign(Algorithm::HS256, &EncodingKey::from_secret(SECRET.as_bytes()), &claims)
+    sign(Algorithm::HS256, &EncodingKey::from_secret(SECRET.as_bytes()).unwrap(), &claims)
 }
 
 fn jwt(algorithm: &str, key: &str) -> String {
@@ -138,7 +138,7 @@ fn public_keys_are_read_from_pem_or_a_set() {
         assert_eq!(statuses, [200, 429, 200], "{key}");
         assert_eq!(bearer(&weir, &token(&unknown, 3)), 401);
         // The public key used as an HMAC secret does not sign valid tokens.
-        let forged = EncodingKey::from_secret(files[1].1.as_bytes());
+        let forged = EncodingKey::from_secret(files[1].1.as_bytes()).unwrap();
         let forged = sign(Algorithm::HS256, &forged, &json!({ "sellerId": 4, "exp": in_seconds(60) }));
         assert_eq!(bearer(&weir, &forged), 401);
     }
@@ -148,7 +148,7 @@ fn public_keys_are_read_from_pem_or_a_set() {
 fn an_invalid_token_is_401_and_is_not_forwarded() {
     let upstream = Upstream::start();
     let weir = start(&upstream, &jwt("HS256", "secret = { env = \"JWT_SECRET\" }"), &[]);
-    let key = EncodingKey::from_secret(SECRET.as_bytes());
+    let key = EncodingKey::from_secret(SECRET.as_bytes()).unwrap();
     let signed = |claims: Value| sign(Algorithm::HS256, &key, &claims);
     let good = hs256("1");
     let (rest, signature) = good.rsplit_once('.').unwrap();
@@ -180,7 +180,7 @@ fn an_invalid_token_is_401_and_is_not_forwarded() {
 fn a_token_that_is_not_utf8_is_401() {
     let upstream = Upstream::start();
     let weir = start(&upstream, &jwt("HS256", "secret = { env = \"JWT_SECRET\" }"), &[]);
-    let key = EncodingKey::from_secret(SECRET.as_bytes());
+    let key = EncodingKey::from_secret(SECRET.as_bytes()).unwrap();
     let token = |header: &[u8], payload: &[u8]| {
         let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(payload));
         let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &key, Algorithm::HS256).unwrap();
@@ -272,7 +272,7 @@ fn an_expired_token_is_refused() {
     let upstream = Upstream::start();
     let rest = jwt("HS256", "secret = { env = \"JWT_SECRET\" }").replace("1/h", "1000000/s");
     let weir = start(&upstream, &rest, &[]);
-    let key = EncodingKey::from_secret(SECRET.as_bytes());
+    let key = EncodingKey::from_secret(SECRET.as_bytes()).unwrap();
     let token = sign(Algorithm::HS256, &key, &json!({ "sellerId": "1", "exp": in_seconds(4) }));
     assert_eq!(bearer(&weir, &token), 200);
     // A cached token expires in the same second.

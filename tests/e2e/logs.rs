@@ -157,7 +157,8 @@ fn no_line_has_a_query_a_token_or_a_secret() {
     const SECRET: &str = "hunter2-hunter2-hunter2-hunter2!";
     let claims = json!({ "sub": "subject", "exp": 4_000_000_000_u64 });
     let token =
-        jsonwebtoken::encode(&Header::default(), &claims, &EncodingKey::from_secret(SECRET.as_bytes())).unwrap();
+        jsonwebtoken::encode(&Header::default(), &claims, &EncodingKey::from_secret(SECRET.as_bytes()).unwrap())
+            .unwrap();
     let encoded = URL_SAFE_NO_PAD.encode("hunter2");
     let identity = "[identity.user]\njwt = { claim = \"sub\", algorithms = [\"HS256\"], keys = [{ secret = { file = \"secret\" } }] }\n\
         [[limit]]\nname = \"all\"\nkey = [\"user\", \"header:x-key\", \"query:key\", \"cookie:session\"]\nrate = \"4/h\"\n";

@@ -71,7 +71,7 @@ fn start(upstream: &Upstream, rest: &str) -> Weir {
 fn of(seller: &str) -> String {
     let expires = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + 600;
     let claims = json!({ "sellerId": seller, "exp": expires });
-    let key = EncodingKey::from_secret(SECRET.as_bytes());
+    let key = EncodingKey::from_secret(SECRET.as_bytes()).unwrap();
     format!(
         "Authorization: Bearer {}\r\n",
         jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap()

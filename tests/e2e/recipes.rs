@@ -181,7 +181,7 @@ fn token(claims: &Value) -> String {
     let mut claims = claims.clone();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     claims["exp"] = json!(now + 600);
-    let key = EncodingKey::from_secret(SECRET.as_bytes());
+    let key = EncodingKey::from_secret(SECRET.as_bytes()).unwrap();
     format!(
         "Authorization: Bearer {}\r\n",
         jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap()
@@ -909,7 +909,8 @@ fn the_access_log_answers_questions() {
     let mut client = Client::connect(weir.address());
     let token = |seller: &str| {
         let claims = json!({ "sub": seller, "exp": 4_000_000_000_u64 });
-        let token = jsonwebtoken::encode(&Header::default(), &claims, &EncodingKey::from_secret(SECRET.as_bytes()));
+        let token =
+            jsonwebtoken::encode(&Header::default(), &claims, &EncodingKey::from_secret(SECRET.as_bytes()).unwrap());
         format!("Authorization: Bearer {}\r\n", token.unwrap())
     };
     let refused = |client: &mut Client, seller: &str, times: usize| {

@@ -32,7 +32,7 @@ fn start(config: &str) -> Weir {
 fn bearer(claims: &serde_json::Value) -> String {
     let mut claims = claims.clone();
     claims["exp"] = json!(32_503_680_000_u64); // the year 3000
-    let key = EncodingKey::from_secret(SECRET.as_bytes());
+    let key = EncodingKey::from_secret(SECRET.as_bytes()).unwrap();
     let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap();
     format!("Authorization: Bearer {token}\r\n")
 }

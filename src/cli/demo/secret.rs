@@ -46,7 +46,7 @@ impl Secret {
         let head = json!({ "alg": "HS256", "typ": "JWT" });
         let claims = json!({ "sellerId": seller, "exp": expires });
         let signed = [head, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string())).join(".");
-        let key = EncodingKey::from_secret(self.text.as_bytes());
+        let key = EncodingKey::from_secret(self.text.as_bytes())?;
         let signer = (DEFAULT_PROVIDER.signer_factory)(&Algorithm::HS256, &key)?;
         let signature = signer.try_sign(signed.as_bytes())?;
         Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))

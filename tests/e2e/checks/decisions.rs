@@ -128,7 +128,7 @@ fn access_lists_identities_and_bans_decide_too() {
     let mut client = connect(&weir);
     let token = |sub: &str| {
         let claims = json!({ "sub": sub, "exp": 4_000_000_000_u64 });
-        let key = EncodingKey::from_secret(SECRET.as_bytes());
+        let key = EncodingKey::from_secret(SECRET.as_bytes()).unwrap();
         let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap();
         format!("Authorization: Bearer {token}\r\n")
     };

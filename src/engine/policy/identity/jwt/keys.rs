@@ -138,7 +138,7 @@ pub(super) fn build(
         let at = |problem| KeyError { index, problem };
         match material {
             KeyMaterial::Secret(secret) => {
-                let key = DecodingKey::from_secret(secret);
+                let key = DecodingKey::from_secret(secret).map_err(|_| at(KeyProblem::ShortSecret))?;
                 add_single(&mut keys, Algorithm::Hs256, key, algorithms).map_err(at)?;
             }
             KeyMaterial::Pem(pem) => {

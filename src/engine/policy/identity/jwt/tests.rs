@@ -41,7 +41,7 @@ enum Signer {
 impl Signer {
     fn key(self) -> EncodingKey {
         match self {
-            Self::Hmac(secret) => EncodingKey::from_secret(secret),
+            Self::Hmac(secret) => EncodingKey::from_secret(secret).unwrap(),
             Self::RsaA => EncodingKey::from_rsa_pem(fixture!("rsa-a.private.pem")).unwrap(),
             Self::RsaB => EncodingKey::from_rsa_pem(fixture!("rsa-b.private.pem")).unwrap(),
             Self::Ec => EncodingKey::from_ec_pem(fixture!("ec-p256.private.pem")).unwrap(),
