@@ -216,7 +216,7 @@ impl Calendar {
     }
 
     fn midnight(&self, date: Date) -> Option<Timestamp> {
-        let ns = date.to_zoned(self.zone.clone()).ok()?.timestamp().as_nanosecond();
+        let ns = date.to_zoned_datetime(self.zone.clone()).ok()?.timestamp().as_nanosecond();
         Some(Timestamp::from_ns(u64::try_from(ns.max(0)).ok()?))
     }
 

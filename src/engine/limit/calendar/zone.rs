@@ -24,7 +24,7 @@ impl Zone {
     pub fn instant(&self, text: &str) -> Option<Timestamp> {
         let at = match text.parse::<jiff::Timestamp>() {
             Ok(at) => at,
-            Err(_) => text.parse::<DateTime>().ok()?.to_zoned(self.0.clone()).ok()?.timestamp(),
+            Err(_) => text.parse::<DateTime>().ok()?.to_zoned_datetime(self.0.clone()).ok()?.timestamp(),
         };
         u64::try_from(at.as_nanosecond()).ok().map(Timestamp::from_ns)
     }
@@ -37,7 +37,7 @@ impl Zone {
 }
 
 /// An instant in a zone.
-pub(super) fn zoned(at: Timestamp, zone: &TimeZone) -> Option<jiff::Zoned> {
+pub(super) fn zoned(at: Timestamp, zone: &TimeZone) -> Option<jiff::ZonedDateTime> {
     let at = jiff::Timestamp::from_nanosecond(i128::from(at.as_ns())).ok()?;
-    Some(at.to_zoned(zone.clone()))
+    Some(at.to_zoned_datetime(zone.clone()))
 }
