@@ -115,7 +115,7 @@ pub(super) async fn client(
     Extension(followed_clients): Extension<Arc<FollowedClients>>,
     Parameters(asked): Parameters<ClientQuery>,
 ) -> Answered {
-    let (mut body, filter) = shown(&admin, &asked.key, asked.plan.as_deref())?;
+    let (mut body, filter) = shown(&admin, &asked.key, asked.plan.as_deref()).await?;
     let followed = filter.and_then(|filter| followed::look(&admin, &followed_clients, &filter));
     body.decisions = followed.map(DecisionsBody::of);
     Ok(json(StatusCode::OK, &body))
@@ -145,8 +145,18 @@ fn parts_of(text: &str) -> Result<Vec<(String, String)>, String> {
 }
 
 /// The client `text` without its requests, and the filter that selects them.
-pub(super) fn shown(admin: &Admin, text: &str, plan: Option<&str>) -> Result<(ClientBody, Option<TapFilter>), Refused> {
+pub(super) async fn shown(
+    admin: &Admin,
+    text: &str,
+    plan: Option<&str>,
+) -> Result<(ClientBody, Option<TapFilter>), Refused> {
     let named = parts_of(text)?;
+    let stored = |live: &Live| {
+        let of_limits = admin.gate.keys_of_client(live, &named, KEYS_MAX).unwrap_or_default();
+        let found = of_limits.iter().flat_map(|of| &of.keys);
+        found.filter_map(|found| admin.gate.stored_key(live, found, plan)).collect()
+    };
+    admin.hear_stores(stored).await;
     let (live, now) = (admin.live.load(), admin.gate.clock().now());
     let of_limits = admin.gate.keys_of_client(&live, &named, KEYS_MAX);
     let of_limits = of_limits.map_err(|error| unknown_part(&live, &error))?;

@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::answer::{Answered, ProblemBody, json};
+use super::answer::{Answered, ProblemBody, Refused, json};
 use super::body::{self, Json};
 use super::rates::{adapted_in_words, described, unit_in_words, units_in_words};
 use super::state::Admin;
 use crate::base::telemetry::RefusedBy;
 use crate::engine::gate::{
     BudgetExplanation, Cause, Explanation, LimitExplanation, Question, Rejection, RemoteExplanation, RouteExplanation,
-    RuleSource, Verdict,
+    RuleSource, StoredKey, Verdict,
 };
 use crate::engine::limit::Algorithm;
 use crate::engine::policy::{Mismatch, Mode, Policy, Stage, Strategy, Unit, WrittenRule};
@@ -170,10 +170,27 @@ pub struct BudgetBody {
 )]
 pub(super) async fn explain(State(admin): State<Arc<Admin>>, Json(asked): Json) -> Answered {
     let question = Question::try_from(body::object::<QuestionBody>(&asked)?)?;
+    let mut heard: Vec<StoredKey> = Vec::new();
+    loop {
+        let (body, mut stored) = explained(&admin, &question)?;
+        stored.retain(|key| !heard.iter().any(|heard| heard.is(key)));
+        if stored.is_empty() {
+            return Ok(json(StatusCode::OK, &body));
+        }
+        heard.extend(stored.iter().cloned());
+        // The newest states may show limits of the second stage, which the mirrors did not.
+        admin.hear_stores(|_| stored).await;
+    }
+}
+
+/// The explanation by the states that this process knows, and the keys whose states are in stores.
+fn explained(admin: &Admin, question: &Question) -> Result<(ExplanationBody, Vec<StoredKey>), Refused> {
     let (live, routing) = (admin.live.load(), admin.routing.load());
-    let explained = admin.gate.explain(&live, &question, &routing, admin.gate.clock().now());
+    let explained = admin.gate.explain(&live, question, &routing, admin.gate.clock().now());
     let explained = explained.map_err(|error| error.to_string())?;
-    Ok(json(StatusCode::OK, &ExplanationBody::of(explained, &live.policy)))
+    let budgets = explained.limits.iter().filter_map(|limit| limit.budget.as_ref());
+    let stored = budgets.filter_map(|budget| budget.stored.clone()).collect();
+    Ok((ExplanationBody::of(explained, &live.policy), stored))
 }
 
 impl TryFrom<QuestionBody> for Question {

@@ -166,8 +166,9 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>, Parameters(asked): Par
         Some(true) if asked.key.is_none() && asked.id.is_none() => KeysBody::Page(page(admin, asked).await?),
         Some(true) => return Err("limited: excludes `key` and `id`".to_owned().into()),
         _ => {
-            let (live, now) = (admin.live.load(), admin.gate.clock().now());
             let KeysQuery { limit, key, id, plan, .. } = asked;
+            hear(&admin, &limit, (key.as_deref(), id.as_deref()), plan.as_deref()).await;
+            let (live, now) = (admin.live.load(), admin.gate.clock().now());
             check_plan(&live, &limit, plan.as_deref())?;
             let found = find(&admin, &live, &limit, (key.as_deref(), id.as_deref()))?;
             KeysBody::One(Box::new(state(&admin, &live, (&limit, &found), plan.as_deref(), now)?))
@@ -190,6 +191,12 @@ pub(super) fn find(
         (None, None) => Ok(KeyName::Parts(Vec::new())),
     };
     admin.gate.find_key(live, limit, &name?).map_err(|error| refused(live, &error))
+}
+
+/// Brings the newest state of the key that [`find`] finds from its store.
+pub(super) async fn hear(admin: &Admin, limit: &str, name: (Option<&str>, Option<&str>), plan: Option<&str>) {
+    let stored = |live: &Live| admin.gate.stored_key(live, &find(admin, live, limit, name).ok()?, plan);
+    admin.hear_stores(|live| stored(live).into_iter().collect()).await;
 }
 
 pub(super) fn refused(live: &Live, error: &KeyError) -> Refused {

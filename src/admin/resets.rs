@@ -74,6 +74,8 @@ struct ResetAllBody {
     )
 )]
 pub(super) async fn reset(Call(admin, operator): Call, Parameters(asked): Parameters<ResetQuery>) -> Answered {
+    let name = (asked.key.as_deref(), asked.id.as_deref());
+    keys::hear(&admin, &asked.limit, name, asked.plan.as_deref()).await;
     let now = admin.gate.clock().now();
     let reset = reset_now(&admin, &asked, now)?;
     let ResetBody { before, after } = &reset;

@@ -10,7 +10,10 @@ use super::audit::Audited;
 use super::body::{self, BATCH_MAX, Json};
 use super::state::Call;
 use super::{key, keys};
-use crate::engine::gate::{Balance, ChargeError, Gate, KeyName, Live, Spend};
+use crate::engine::gate::{Balance, ChargeError, Gate, KeyName, Live, Spend, StoredKey};
+
+/// Keys that one call of a store asks about.
+const HEARD_MAX: usize = 100;
 
 /// A charge.
 #[derive(Deserialize, ToSchema)]
@@ -66,6 +69,10 @@ enum SpendResult {
     )
 )]
 pub(super) async fn spend(Call(admin, operator): Call, Json(body): Json) -> Answered {
+    let charges = body.as_array().map_or(std::slice::from_ref(&body), Vec::as_slice);
+    for some in charges.chunks(HEARD_MAX) {
+        admin.hear_stores(|live| some.iter().filter_map(|one| stored(&admin.gate, live, one)).collect()).await;
+    }
     let mut audited = Vec::new();
     let answer = match &body {
         Value::Array(all) if all.len() > BATCH_MAX => {
@@ -99,6 +106,13 @@ pub(super) async fn spend_by_its_old_name(call: Call, body: Json) -> Answered {
 /// The key of a limit whose key has no parts.
 fn no_parts() -> Value {
     Value::Object(Map::new())
+}
+
+/// The key of a charge, if a store has its state.
+fn stored(gate: &Gate, live: &Live, body: &Value) -> Option<StoredKey> {
+    let SpendBody { limit, key, plan, .. } = body::object(body).ok()?;
+    let found = gate.find_key(live, &limit, &key::name_of_json(key).ok()?).ok()?;
+    gate.stored_key(live, &found, plan.as_deref())
 }
 
 /// Makes one charge, and adds it to `audited` unless it looks only.

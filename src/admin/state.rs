@@ -19,7 +19,7 @@ use super::reloads::{ConfigReader, Reloads};
 use super::series::History;
 use crate::base::telemetry::{Metrics, Taps};
 use crate::base::time::Timestamp;
-use crate::engine::gate::{Gate, NewestLive, Routing};
+use crate::engine::gate::{Gate, Live, NewestLive, Routing, StoreTasks, StoredKey, hear_stores};
 use crate::engine::policy::api_keys::{EditedKeys, KeyEdit, KeyEditError};
 use crate::fleet::grpc::fleet::Hub;
 use crate::transport::net::ListenAddress;
@@ -41,6 +41,8 @@ pub struct Admin {
     pub gate: Arc<Gate>,
     /// The policy in force, with its state.
     pub live: NewestLive,
+    /// Asks the stores of limits.
+    pub stores: StoreTasks,
     /// Whether /readyz answers 200.
     pub ready: Arc<AtomicBool>,
     /// The listener's address.
@@ -84,6 +86,17 @@ impl FromRequestParts<Arc<Admin>> for Call {
 }
 
 impl Admin {
+    /// Brings the newest states of the keys that `find` finds from their stores. Those of which a store says nothing stay as
+    /// they are here.
+    pub(super) async fn hear_stores(&self, find: impl FnOnce(&Live) -> Vec<StoredKey>) {
+        let keys = find(&self.live.load());
+        if !keys.is_empty() {
+            let clock = self.gate.clock();
+            // Without workers nothing is heard.
+            let _ = self.stores.begin(move |stores| async move { hear_stores(&keys, &*stores, clock).await }).await;
+        }
+    }
+
     /// Writes a line of the audit log for each of `changes`, which `operator` made at `now`.
     pub(super) async fn record(&self, operator: &Operator, now: Timestamp, changes: Vec<Audited>) {
         audit::record((&self.access.load_full(), &self.audit), Some(operator), now, changes).await;

@@ -34,7 +34,7 @@ use super::takeover::{Handover, HandoverProgress, Previous, Successors};
 use super::traces::Exporter;
 use crate::admin::{self, Admin, ConfigReader};
 use crate::base::telemetry::LogGuard;
-use crate::engine::gate::NewestLive;
+use crate::engine::gate::{NewestLive, StoreTasks};
 use crate::engine::store::snapshot::Secret;
 use crate::fleet::grpc;
 use crate::transport::net::accept::AsyncListener;
@@ -80,6 +80,8 @@ pub(super) struct Control {
     grace: Duration,
     operators: Option<(Listener, ListenAddress, SocketAddr, Arc<Operators>)>,
     jwks: Arc<Jwks>,
+    /// Asks the stores of limits for operators.
+    stores: StoreTasks,
     reloader: Option<Reloader>,
     snapshots: Option<SnapshotWriter>,
     write_lock: WriteLock,
@@ -116,7 +118,7 @@ impl Control {
         let open = listeners.open(workers).map_err(AppError::system("use the sockets"))?;
         let Open { by_worker, grpc, fleet: fleet_socket, operators: socket, takeover, offered, files } = open;
         let (stage, stages) = watch::channel(Lifecycle::Running);
-        let services = grpc.into_iter().map(|sockets| worker_services(limiter.as_ref(), sockets, &stages)).collect();
+        let (services, stores) = worker_services(limiter.as_ref(), grpc, &stages);
         let endings = start_workers(by_worker, services, &shared, &stages)?;
         let write_lock: WriteLock = Arc::new(tokio::sync::Mutex::new(true));
         let (progress, progress_receiver) = watch::channel(HandoverProgress::Pending);
@@ -147,6 +149,7 @@ impl Control {
             grace,
             operators: socket.zip(place).map(|(socket, (place, address))| (socket, place, address, operators)),
             jwks,
+            stores,
             reloader,
             snapshots,
             write_lock,
@@ -262,6 +265,7 @@ impl Control {
             history: Arc::default(),
             gate: Arc::clone(&self.shared.gate),
             live: NewestLive::new(newest),
+            stores: self.stores.clone(),
             ready: Arc::clone(ready),
             address,
             is_tls: operators.is_tls(),
@@ -330,15 +334,23 @@ impl ControlListeners {
     }
 }
 
-/// The other listeners of one worker: `sockets` of the limiter service.
+/// The other services of each worker: its sockets of the limiter service. The first worker asks stores for operators.
 fn worker_services(
     limiter: Option<&Arc<grpc::Server>>,
-    sockets: Vec<Listener>,
+    by_worker: Vec<Vec<Listener>>,
     stages: &watch::Receiver<Lifecycle>,
-) -> Vec<WorkerService> {
-    let Some(limiter) = limiter.map(Arc::clone) else { return Vec::new() };
-    let stages = stages.clone();
-    vec![Box::new(|stores| Box::pin(grpc::serve(limiter, sockets, stores, stages)))]
+) -> (Vec<Vec<WorkerService>>, StoreTasks) {
+    let services = by_worker.into_iter().map(|sockets| -> Vec<WorkerService> {
+        let Some(limiter) = limiter.map(Arc::clone) else { return Vec::new() };
+        let stages = stages.clone();
+        vec![Box::new(|stores| Box::pin(grpc::serve(limiter, sockets, stores, stages)))]
+    });
+    let mut services: Vec<_> = services.collect();
+    let (stores, questions) = StoreTasks::new();
+    if let Some(first) = services.first_mut() {
+        first.push(Box::new(|stores| Box::pin(async { questions.start(stores) })));
+    }
+    (services, stores)
 }
 
 /// Starts a thread for each worker. The returned channel closes when the last worker has ended.

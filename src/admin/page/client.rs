@@ -47,7 +47,7 @@ struct KeyRow {
 pub(super) async fn show(PageRequest { pages, visitor, fields: query }: PageRequest) -> Answer {
     let (mut client, mut decisions, mut missing, mut status) = (None, None, None, StatusCode::OK);
     if let Some(key) = query.filled("key") {
-        match client::shown(&pages.admin, key, None) {
+        match client::shown(&pages.admin, key, None).await {
             Ok((body, filter)) => {
                 let followed = filter.and_then(|filter| followed::look(&pages.admin, &pages.followed, &filter));
                 (client, decisions) = (Some(body), followed.map(Decisions::of));

@@ -21,8 +21,7 @@ use tokio::time::timeout;
 use super::preface::Prefaced;
 use super::routes::Routes;
 use super::server::{OpenConnection, RunningSettings, Server};
-use super::store_tasks::StoreTasks;
-use crate::engine::gate::WorkerStores;
+use crate::engine::gate::{StoreTasks, WorkerStores};
 use crate::transport::net::Listener;
 use crate::transport::net::accept::AsyncListener;
 use crate::transport::net::lifecycle::{Lifecycle, draining};
@@ -46,7 +45,9 @@ pub async fn serve(
     mut lifecycle: watch::Receiver<Lifecycle>,
 ) {
     server.set_serving(true).await;
-    let routes = Rc::new(Routes::new(&server, &StoreTasks::start(stores)));
+    let (tasks, work) = StoreTasks::new();
+    work.start(stores);
+    let routes = Rc::new(Routes::new(&server, &tasks));
     // The channel closes when all listeners and all connections have ended.
     let (open, mut all_ended) = mpsc::channel(1);
     for listener in listeners {

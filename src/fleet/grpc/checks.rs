@@ -6,14 +6,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use tokio::sync::oneshot;
 use tonic::Status;
 
 use super::answer::{check_response, duration};
 use super::proto::weir::v1::{CheckRequest, CheckResponse, ReportRequest, ReportResponse};
 use super::server::Server;
-use super::store_tasks::{Answered, StoreTasks};
 use super::watched::WatchedCheck;
-use crate::engine::gate::{Balance, Decider, Live, NamedCharge, NamedVerdict, UNITS_MAX, WorkerStores};
+use crate::engine::gate::{Balance, Decider, Live, NamedCharge, NamedVerdict, StoreTasks, UNITS_MAX, WorkerStores};
 use crate::engine::policy::descriptors::{CHECK_ENTRIES, Entry};
 
 /// The services of checks on one worker.
@@ -27,7 +27,12 @@ pub(super) struct LimiterApi {
 #[derive(Debug)]
 pub(super) enum PendingCheck {
     Decided(Result<CheckResponse, Status>),
-    Asked(Answered<Result<CheckResponse, Status>>),
+    Asked(oneshot::Receiver<Result<CheckResponse, Status>>),
+}
+
+/// The error of a question to stores whose worker has ended.
+pub(super) fn ended() -> Status {
+    Status::unavailable("Weir is shutting down")
 }
 
 impl Future for PendingCheck {
@@ -35,7 +40,7 @@ impl Future for PendingCheck {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
-            Self::Asked(answered) => Pin::new(answered).poll(cx).map(Result::flatten),
+            Self::Asked(answered) => Pin::new(answered).poll(cx).map(|answer| answer.map_err(|_| ended())?),
             Self::Decided(decided) => {
                 let taken = Err(Status::internal("the answer was taken before"));
                 Poll::Ready(std::mem::replace(decided, taken))

@@ -3,7 +3,7 @@
 //!
 //! Each worker serves its connections on its own runtime. The services of tonic need futures that any thread may run.
 //! So a check of local limits is decided in place, and one that a store decides is passed to a task of the worker, which
-//! has the connections to stores (`store_tasks`).
+//! has the connections to stores (`gate::StoreTasks`).
 //!
 //! Not here: the decision (gate), and the rules that map callers to limits (`policy::descriptors`).
 
@@ -26,7 +26,6 @@ mod charges;
 mod answer;
 mod check_stream;
 mod checks;
-mod store_tasks;
 
 pub mod proto;
 

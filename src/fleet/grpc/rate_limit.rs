@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::answer::{duration, retry_ns};
-use super::checks::LimiterApi;
+use super::checks::{LimiterApi, ended};
 use super::proto::envoy::config::core::v3::HeaderValue;
 use super::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
@@ -45,7 +45,7 @@ impl RateLimitService for LimiterApi {
         let server = Arc::clone(&self.server);
         let asked =
             self.tasks.begin(move |stores| async move { server.rate_limit_by(&request, watched, &*stores).await });
-        asked.await.flatten().map(Response::new)
+        asked.await.map_err(|_| ended())?.map(Response::new)
     }
 }
 

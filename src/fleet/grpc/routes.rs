@@ -20,8 +20,8 @@ use super::proto::DESCRIPTORS;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use super::proto::weir::v1::limiter_server::LimiterServer;
 use super::server::Server;
-use super::store_tasks::StoreTasks;
 use super::watched::{CHECK_STREAM, Peer};
+use crate::engine::gate::StoreTasks;
 use crate::fleet::stores::driver::MESSAGE_BYTES_MAX;
 use crate::fleet::stores::service::proto::charges_server::ChargesServer;
 

@@ -5,6 +5,7 @@ use crate::base::time::Timestamp;
 use crate::engine::gate::check::Check;
 use crate::engine::gate::queue::wait::UNKNOWN_NS;
 use crate::engine::gate::state::{Gate, Live};
+use crate::engine::gate::stored_key::StoredKey;
 use crate::engine::limit::{Algorithm, Decision, Retry};
 use crate::engine::policy::{Facts, Principal, Strategy, Unit, Variant, WrittenRule};
 
@@ -25,6 +26,8 @@ pub struct BudgetExplanation<'l> {
     pub absent: u64,
     /// The store that decides, if one does.
     pub remote: Option<RemoteExplanation>,
+    /// The key, if a store has its state.
+    pub stored: Option<StoredKey>,
     /// Where the rule is configured.
     pub source: RuleSource<'l>,
     /// Units that the request takes.
@@ -108,6 +111,7 @@ pub(in crate::engine::gate) fn budget_of<'l>(
         unit: limit.unit(),
         absent: if limit.strategy == Strategy::Stream { check.state.listeners.link.absent() } else { 0 },
         remote: remote::explain(charge, now),
+        stored: StoredKey::of(charge),
         source,
         cost: charge.cost,
         admits: decision.is_admitted() && !check.is_queued,

@@ -1,17 +1,15 @@
-//! Passes checks that stores decide to the worker, whose connections to stores belong to its thread.
+//! Passes questions to stores to a worker, whose connections to stores belong to its thread.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::worker_stores::WorkerStores;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::spawn_local;
-use tonic::Status;
 
-use crate::engine::gate::WorkerStores;
-
-/// Checks about which stores are asked at once. Further ones wait; each stream has at most 64 of them.
+/// Questions to stores at once. Further ones wait; each stream of checks has at most 64 of them.
 const ASKED_MAX: usize = 1024;
 
 /// Work for the worker.
@@ -19,25 +17,20 @@ type Work = Box<dyn FnOnce(Rc<WorkerStores>) -> Pin<Box<dyn Future<Output = ()>>
 
 /// A handle for work on the worker.
 #[derive(Clone, Debug)]
-pub(super) struct StoreTasks {
+pub struct StoreTasks {
     handle: mpsc::UnboundedSender<Work>,
     permits: Arc<Semaphore>,
 }
 
 impl StoreTasks {
-    /// Starts the task that begins work on this worker.
-    pub(super) fn start(stores: Rc<WorkerStores>) -> Self {
-        let (handle, mut all) = mpsc::unbounded_channel::<Work>();
-        spawn_local(async move {
-            while let Some(work) = all.recv().await {
-                spawn_local(work(Rc::clone(&stores)));
-            }
-        });
-        Self { handle, permits: Arc::new(Semaphore::new(ASKED_MAX)) }
+    /// A handle, and the work that it begins.
+    pub fn new() -> (Self, StoreWork) {
+        let (handle, all) = mpsc::unbounded_channel();
+        (Self { handle, permits: Arc::new(Semaphore::new(ASKED_MAX)) }, StoreWork(all))
     }
 
     /// Begins `work`, as soon as it is one of [`ASKED_MAX`]. It is dropped with the returned receiver.
-    pub(super) fn begin<T, F>(&self, work: impl FnOnce(Rc<WorkerStores>) -> F + Send + 'static) -> Answered<T>
+    pub fn begin<T, F>(&self, work: impl FnOnce(Rc<WorkerStores>) -> F + Send + 'static) -> oneshot::Receiver<T>
     where
         T: Send + 'static,
         F: Future<Output = T>,
@@ -59,20 +52,22 @@ impl StoreTasks {
             })
         });
         let _ = self.handle.send(work); // if the worker ends, the receiver errs
-        Answered(receiver)
+        receiver
     }
 }
 
-/// The answer of work.
+/// The work of [`StoreTasks`], which waits for its worker.
 #[derive(Debug)]
-pub(super) struct Answered<T>(oneshot::Receiver<T>);
+pub struct StoreWork(mpsc::UnboundedReceiver<Work>);
 
-impl<T> Future for Answered<T> {
-    type Output = Result<T, Status>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> std::task::Poll<Self::Output> {
-        let polled = Pin::new(&mut self.0).poll(cx);
-        polled.map(|answer| answer.map_err(|_| Status::unavailable("Weir is shutting down")))
+impl StoreWork {
+    /// Starts the task that begins the work on this worker.
+    pub fn start(mut self, stores: Rc<WorkerStores>) {
+        spawn_local(async move {
+            while let Some(work) = self.0.recv().await {
+                spawn_local(work(Rc::clone(&stores)));
+            }
+        });
     }
 }
 
@@ -89,7 +84,8 @@ mod tests {
     async fn work_beyond_the_bound_waits() {
         let local = LocalSet::new();
         let test = async {
-            let tasks = StoreTasks::start(Rc::default());
+            let (tasks, work) = StoreTasks::new();
+            work.start(Rc::default());
             let begun: Arc<AtomicUsize> = Arc::default();
             let begin = |_| {
                 let begun = Arc::clone(&begun);
