@@ -1,5 +1,6 @@
 //! The control runtime: starts the workers, and does all other work until the workers have ended.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use arc_swap::access::Map;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -191,15 +192,15 @@ impl Control {
         }
         tokio::spawn(Arc::clone(&self.jwks).run(Arc::clone(&shared)));
         tokio::spawn(acme::run(Arc::clone(&shared), self.stage.subscribe()));
-        self.tell_predecessor();
+        let predecessor = self.tell_predecessor();
         let snapshots = self.snapshots.take();
         let snapshots = snapshots.map(|writer| writer.start(Arc::clone(&shared), Arc::clone(&self.write_lock)));
         let handover =
             self.handover.take().map(|(handover, socket)| answer_successors(handover, socket)).transpose()?;
         systemd::notify_ready();
-        let (stage, endings, progress) = (self.stage, self.endings, self.progress.clone());
+        let (stage, endings, grace, progress) = (self.stage, self.endings, self.grace, self.progress.clone());
         let listeners = ControlListeners { admin, fleet: fleet.clone(), handover, progress: self.progress.clone() };
-        let drain = Drain { shared: Arc::clone(&shared), ready, stage, endings, grace: self.grace, stops, progress };
+        let drain = Drain { shared: Arc::clone(&shared), ready, stage, endings, grace, stops, progress, predecessor };
         let ended = tokio::select! {
             drained = drain.run(|| listeners.end()) => {
                 drained.map_err(AppError::system("take signals"))
@@ -232,14 +233,17 @@ impl Control {
         ended
     }
 
-    /// Tells a running predecessor that this process serves.
-    fn tell_predecessor(&mut self) {
+    /// Tells a running predecessor that this process serves. The returned channel closes when it has ended.
+    fn tell_predecessor(&mut self) -> Option<oneshot::Receiver<Infallible>> {
         match std::mem::replace(&mut self.previous, Previous::None) {
-            Previous::None => {}
-            Previous::Ended => tracing::warn!(
-                "the previous process ended without a handover; limits continue from the snapshot or begin anew"
-            ),
-            Previous::Running(predecessor) => predecessor.serving(Arc::clone(&self.shared)),
+            Previous::None => None,
+            Previous::Ended => {
+                tracing::warn!(
+                    "the previous process ended without a handover; limits continue from the snapshot or begin anew"
+                );
+                None
+            }
+            Previous::Running(predecessor) => Some(predecessor.serving(Arc::clone(&self.shared))),
         }
     }
 

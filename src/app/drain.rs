@@ -1,12 +1,13 @@
 //! Draining: stops accepting, finishes running requests, and refuses waiting requests after the grace period.
 
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::systemd;
@@ -25,6 +26,8 @@ pub(super) struct Drain {
     pub(super) stops: StopSignals,
     /// Changes when a successor has taken over.
     pub(super) progress: watch::Receiver<HandoverProgress>,
+    /// Closes when the predecessor has ended; `None` without one.
+    pub(super) predecessor: Option<oneshot::Receiver<Infallible>>,
 }
 
 /// The time in which refusals of waiting requests must be written. There is more while a second brings some of them, as
@@ -33,7 +36,7 @@ pub(super) const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Drain {
     /// Waits for SIGTERM, SIGINT or SIGQUIT, or until a successor has taken over, and then drains. A further signal ends the grace
-    /// period.
+    /// period. If a successor has taken over, it hears of the charges of a predecessor that still drains.
     ///
     /// Calls `on_end` when draining begins.
     pub(super) async fn run(mut self, on_end: impl FnOnce()) -> io::Result<()> {
@@ -56,8 +59,15 @@ impl Drain {
             *stage = Lifecycle::Draining;
         });
         on_end();
+        let predecessor = self.predecessor.take().filter(|_| !is_signalled);
+        let all_ended = async {
+            self.endings.recv().await;
+            if let Some(predecessor) = predecessor {
+                let _ = predecessor.await;
+            }
+        };
         let is_done = tokio::select! {
-            ended = timeout(self.grace, self.endings.recv()) => ended.is_ok(),
+            ended = timeout(self.grace, all_ended) => ended.is_ok(),
             () = self.stops.next() => false,
         };
         if !is_done {

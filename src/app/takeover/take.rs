@@ -1,11 +1,14 @@
 //! The successor: takes sockets and state from the predecessor.
 
+use std::convert::Infallible;
 use std::io::{self, BufReader, ErrorKind};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+
+use tokio::sync::oneshot;
 
 use super::wire::{Channel, Message, PROTOCOL, Purpose, Received, StateReader, is_gone, unexpected};
 use crate::base::time::{Clock, Timestamp};
@@ -263,27 +266,31 @@ impl Predecessor {
         }
     }
 
-    /// Applies the charges that the predecessor still makes, until it ends.
-    pub(in crate::app) fn serving(mut self, shared: Arc<SharedState>) {
+    /// Applies the charges that the predecessor still makes, until it ends. The returned channel closes then.
+    pub(in crate::app) fn serving(mut self, shared: Arc<SharedState>) -> oneshot::Receiver<Infallible> {
+        let (ended, ending) = oneshot::channel();
         let Peer { pid, version } = &self.peer;
         if self.is_gone {
             let has_state = self.has_state;
-            return tracing::warn!(
+            tracing::warn!(
                 pid,
                 version,
                 has_state,
                 "the predecessor ended during the takeover; without its state, limits continue from the snapshot or \
                  begin anew"
             );
+            return ending;
         }
         tracing::info!(pid, version, "took over");
         if self.has_other_secret {
             tracing::warn!(pid, "the predecessor has keys under another secret than `fleet.secret`; limits begin anew");
         }
         if let Err(error) = self.channel.clear_timeout() {
-            return tracing::error!(%error, "the last charges of the predecessor cannot be received");
+            tracing::error!(%error, "the last charges of the predecessor cannot be received");
+            return ending;
         }
         let listen = move || {
+            let _ended = ended; // dropped when the thread ends, even by a panic
             let mut charges = 0_u64;
             while let Ok(Received::Message(Message::Charged { limit, key: (first, second), plan, units }, _)) =
                 self.channel.receive()
@@ -301,6 +308,7 @@ impl Predecessor {
         if let Err(error) = thread::Builder::new().name("weir-takeover".to_owned()).spawn(listen) {
             tracing::error!(%error, "the last charges of the predecessor cannot be received");
         }
+        ending
     }
 }
 

@@ -93,6 +93,29 @@ fn each_successor_names_the_process_before_it() {
     }
 }
 
+/// A process that has given way ends after its own predecessor, so that the newest one hears of all charges.
+#[test]
+fn charges_of_the_first_process_reach_the_third() {
+    let settle = "[[limit]]\nname = \"bytes\"\nkey = []\nrate = \"1000/day\"\nsettle = { by = \"response_bytes\" }\n";
+    let (upstream, may_end) = Upstream::slow();
+    let place = Place { upstream, ..Place::new(settle) };
+    let first = place.start();
+    let mut running = Client::connect(first.address());
+    running.send("GET /slow HTTP/1.1\r\nhost: h\r\n\r\n");
+    place.upstream.wait_until(|upstream| upstream.received_count() == 1);
+    let second = place.start();
+    first.wait_for_line("\"handed over\"");
+    let third = place.start();
+    second.wait_for_line("\"handed over\"");
+    let before = left(&third, "/").unwrap();
+    drop(may_end);
+    let answer = running.answer();
+    assert_eq!((answer.status, first.wait(), second.wait()), (200, Some(0), Some(0)));
+    third.wait_for_line("the predecessor has ended");
+    // The five bytes of the slow response replace the unit that the request took, and the look takes one.
+    assert_eq!(left(&third, "/"), Some(before - 5));
+}
+
 #[test]
 fn a_snapshot_is_the_business_of_one() {
     let limit = "[[limit]]\nname = \"spent\"\nkey = []\nrate = \"10/day\"\n";
