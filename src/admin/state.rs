@@ -4,12 +4,14 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use axum::Extension;
 use axum::extract::FromRequestParts;
 use axum::extract::rejection::ExtensionRejection;
 use http::request::Parts;
+use tokio::time::timeout;
 
 use super::access::{Access, Operator};
 use super::audit::{self, AuditFile, Audited};
@@ -73,6 +75,9 @@ pub struct Admin {
     pub audit: Arc<AuditFile>,
 }
 
+/// The time for stores to say something. Each has a timeout of its own, but a worker may be busy.
+const HEARD_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// A call of the API: the state, and the operator who makes it.
 pub(super) struct Call(pub(super) Arc<Admin>, pub(super) Operator);
 
@@ -92,8 +97,9 @@ impl Admin {
         let keys = find(&self.live.load());
         if !keys.is_empty() {
             let clock = self.gate.clock();
-            // Without workers nothing is heard.
-            let _ = self.stores.begin(move |stores| async move { hear_stores(&keys, &*stores, clock).await }).await;
+            let heard = self.stores.begin(move |stores| async move { hear_stores(&keys, &*stores, clock).await });
+            // Nothing is heard without workers, or in time.
+            let _ = timeout(HEARD_TIMEOUT, heard).await;
         }
     }
 
