@@ -58,6 +58,25 @@ fn requests_are_at_most_the_connections_and_waiting_ones_keep_their_order() {
     assert_eq!(weir.metric("weir_overhead_seconds_count"), 1.0, "of the request that did not wait");
 }
 
+/// While the only connection to the other endpoint is busy, the endpoint that broke off gets the retry.
+#[test]
+fn a_retry_does_not_keep_requests_from_an_idle_endpoint() {
+    let (slow, may_end, _) = slow();
+    let idle = Upstream::answering(|request, stream| request.target() != "/die" && echo(request, stream));
+    let weir = capped(&[&slow, &idle], "max_connections = 1\nqueue_timeout = \"1h\"");
+    let mut busy = Vec::new();
+    until("one endpoint is busy", || {
+        let before = idle.received_count();
+        busy.push(ask(&weir, "/slow"));
+        until("an endpoint has the request", || slow.received_count() == 1 || idle.received_count() > before);
+        slow.received_count() == 1
+    });
+    assert_eq!(Client::connect(weir.address()).get("/die").status, 502);
+    assert_eq!(Client::connect(weir.address()).get("/x").text(), "/x");
+    may_end.store(true, Ordering::SeqCst);
+    assert!(busy.iter_mut().all(|client| client.answer().status == 200));
+}
+
 #[test]
 fn an_idle_connection_of_one_worker_makes_room_for_another() {
     let app = Upstream::answering(echo);

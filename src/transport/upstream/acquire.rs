@@ -51,6 +51,15 @@ struct Attempt {
     first: Option<usize>,
     /// Endpoints that could not be reached.
     attempted: AttemptedEndpoints,
+    /// The endpoint whose connection broke. It gets the retry only if no other one has capacity.
+    avoided: Option<usize>,
+}
+
+impl Attempt {
+    /// The endpoints that were tried.
+    fn tried(&self) -> AttemptedEndpoints {
+        self.attempted.iter().copied().chain(self.avoided).collect()
+    }
 }
 
 impl Endpoints {
@@ -85,8 +94,8 @@ impl Endpoints {
                 Some(active) => (active, false),
                 None => self.begin_in_turn(requirements).await?,
             };
-            let mut attempt =
-                Attempt { is_counted: false, begun: upstream, first, attempted: AttemptedEndpoints::new() };
+            let attempted = AttemptedEndpoints::new();
+            let mut attempt = Attempt { is_counted: false, begun: upstream, first, attempted, avoided: None };
             let (checkout, upstream) = self.acquire(requirements, &mut attempt).await?;
             let was_queued = has_waited || checkout.was_queued;
             Ok(checkout.counted(active.at_upstream(upstream)).queued(was_queued))
@@ -94,17 +103,17 @@ impl Endpoints {
         .await
     }
 
-    /// A connection for a retry: to an endpoint other than the one at `index`, if there are several. The request is
-    /// counted already.
+    /// A connection for a retry: to an endpoint other than the one at `index`, if another one gets traffic and has
+    /// capacity. The request is counted already.
     pub(super) async fn connect_elsewhere(
         &self,
         requirements: &Requirements,
         index: usize,
     ) -> Result<Checkout, ConnectError> {
-        let has_others = !self.is_exhausted(&[index]);
-        let attempted: AttemptedEndpoints = Some(index).filter(|_| has_others).into_iter().collect();
-        let first = self.choose(requirements.affinity, &attempted);
-        let mut attempt = Attempt { is_counted: true, begun: None, first, attempted };
+        let avoided = Some(index).filter(|index| self.has_others(&[*index]));
+        let first = self.choose(requirements.affinity, avoided.as_slice());
+        let attempted = AttemptedEndpoints::new();
+        let mut attempt = Attempt { is_counted: true, begun: None, first, attempted, avoided };
         let (checkout, _) = Box::pin(self.acquire(requirements, &mut attempt)).await?;
         Ok(checkout)
     }
@@ -142,7 +151,7 @@ impl Endpoints {
             let pool = &self.pools()[index];
             self.record(pool, EndpointResult::Failed, || error.to_string());
             attempt.attempted.push(index);
-            if attempt.attempted.len() >= ATTEMPTS_MAX || self.is_exhausted(&attempt.attempted) {
+            if attempt.tried().len() >= ATTEMPTS_MAX || self.is_exhausted(&attempt.attempted) {
                 return Err(error);
             }
             let (upstream, endpoint) = (&*pool.state.upstream, &pool.spec.endpoint);
@@ -164,7 +173,7 @@ impl Endpoints {
             None => self.begin_at_upstream(requirements)?,
         };
         let at_first = first.and_then(|index| self.capacity_at(index, requirements));
-        let capacity = at_first.or_else(|| self.capacity(requirements, &attempt.attempted))?;
+        let capacity = at_first.or_else(|| self.capacity_for(requirements, attempt))?;
         Some((capacity, upstream))
     }
 
@@ -182,6 +191,14 @@ impl Endpoints {
         }
         let connection = pool.connect(permit, requirements.preamble.as_deref()).await?;
         Ok(Some(PooledConnection::H1(connection)))
+    }
+
+    /// Capacity at any endpoint that can be tried: at one that was not tried yet, or else at the avoided one.
+    fn capacity_for(&self, requirements: &Requirements, attempt: &Attempt) -> Option<Capacity> {
+        let tried = attempt.tried();
+        let has_untried = attempt.avoided.is_some() && self.has_others(&tried);
+        let untried = if has_untried { self.capacity(requirements, &tried) } else { None };
+        untried.or_else(|| self.capacity(requirements, &attempt.attempted))
     }
 
     /// Capacity at any endpoint other than those at `attempted`. None if all have as many connections as they may have.
@@ -248,7 +265,7 @@ impl Endpoints {
                 return Err(ConnectError::Drained);
             }
             if ticket.is_front() {
-                if let Some(capacity) = self.capacity(requirements, &attempt.attempted) {
+                if let Some(capacity) = self.capacity_for(requirements, attempt) {
                     let is_counted = attempt.is_counted || self.request_capacity().is_none();
                     return Ok((capacity, if is_counted { UpstreamRequest::default() } else { ticket.begin() }));
                 }
@@ -343,12 +360,15 @@ mod tests {
     }
 
     fn endpoints_of(paths: &[&Path], protocol: Protocol, ceiling: &Arc<Ceiling>) -> Endpoints {
-        let metrics = Metrics::new("", "").unwrap();
+        endpoints_with(&settings(paths, protocol), ceiling)
+    }
+
+    fn settings(paths: &[&Path], protocol: Protocol) -> Upstream {
         let endpoint = |path: &&Path| {
             let address = Address::Unix((*path).into());
             Endpoint { address, host: "a".into(), server_name: None }
         };
-        let settings = Upstream {
+        Upstream {
             name: Some("a".into()),
             endpoints: paths.iter().map(endpoint).collect(),
             tls: None,
@@ -363,8 +383,12 @@ mod tests {
             idle_timeout: SECOND,
             proxy_protocol: None,
             upgrades: Upgrades::default(),
-        };
-        let states = UpstreamState::of_all(std::slice::from_ref(&settings), &[], &metrics, ceiling);
+        }
+    }
+
+    fn endpoints_with(settings: &Upstream, ceiling: &Arc<Ceiling>) -> Endpoints {
+        let metrics = Metrics::new("", "").unwrap();
+        let states = UpstreamState::of_all(std::slice::from_ref(settings), &[], &metrics, ceiling);
         let resources = WorkerResources {
             broken_answers: metrics.broken_answers(),
             untaken_answers: metrics.untaken_answers(),
@@ -372,7 +396,7 @@ mod tests {
             worker: WorkerNotify::default(),
             requests: WorkerRequests::new(ceiling),
         };
-        Endpoints::new(&settings, &states[0], SECOND, None, &resources)
+        Endpoints::new(settings, &states[0], SECOND, None, &resources)
     }
 
     fn requirements(client: Option<Rc<ClientHandle>>) -> Requirements {
@@ -396,6 +420,34 @@ mod tests {
                 pool.state.set_health(is_out.then(|| "no".to_owned()));
             }
             assert_eq!(endpoints.usable_connections(), expected, "{are_out:?}");
+        }
+    }
+
+    /// The endpoint of a retry, after the connection of the first one broke. Rows: endpoints that are full; endpoints that
+    /// are out; the endpoint of the retry, or none if it waits in vain.
+    #[tokio::test(start_paused = true)]
+    async fn a_retry_prefers_another_endpoint_that_can_take_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["a", "b"].map(|name| folder.path().join(name));
+        let _listeners = paths.each_ref().map(|path| UnixListener::bind(path).unwrap());
+        let paths = paths.each_ref().map(|path| &**path);
+        for (full, out, expected) in [
+            ([false, false], [false, false], Some(1)),
+            ([false, true], [false, false], Some(0)),
+            ([true, true], [false, false], None),
+            ([false, false], [false, true], Some(0)),
+            ([false, false], [true, false], Some(1)),
+            ([false, true], [true, false], None),
+            ([false, false], [true, true], Some(1)),
+        ] {
+            let endpoints = endpoints_of(&paths, Protocol::Http1, &Arc::new(Ceiling::new(9, 1)));
+            let pools = || endpoints.pools().iter();
+            let full = pools().zip(full).filter(|(_, is_full)| *is_full);
+            let _permits: Vec<_> =
+                full.map(|(pool, _)| ConnectionPermit::new(&pool.state, endpoints.queue(), 1).unwrap()).collect();
+            pools().zip(out).for_each(|(pool, is_out)| pool.state.set_health(is_out.then(|| "no".to_owned())));
+            let retry = endpoints.connect_elsewhere(&requirements(None), 0).await;
+            assert_eq!(retry.ok().map(|checkout| checkout.handle.index), expected, "{out:?}");
         }
     }
 

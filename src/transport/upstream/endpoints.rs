@@ -155,9 +155,18 @@ impl Endpoints {
     /// The endpoints that get traffic: those that are neither drained nor out, or else all that are not drained.
     fn in_use(&self) -> impl Iterator<Item = &Rc<Pool>> {
         let is_drained = |pool: &Rc<Pool>| pool.state.is_draining();
-        let is_out = |pool: &Rc<Pool>| pool.state.traffic(self.settings.eject) == TrafficFraction::Nothing;
-        let all_are_out = self.pools.iter().all(|pool| is_drained(pool) || is_out(pool));
-        self.pools.iter().filter(move |pool| !is_drained(pool) && (all_are_out || !is_out(pool)))
+        let all_are_out = self.pools.iter().all(|pool| is_drained(pool) || self.is_out(pool));
+        self.pools.iter().filter(move |pool| !is_drained(pool) && (all_are_out || !self.is_out(pool)))
+    }
+
+    /// Whether an endpoint is unhealthy or ejected.
+    fn is_out(&self, pool: &Pool) -> bool {
+        pool.state.traffic(self.settings.eject) == TrafficFraction::Nothing
+    }
+
+    /// Whether endpoints other than those at `attempted` get traffic.
+    pub(super) fn has_others(&self, attempted: &[usize]) -> bool {
+        self.in_use().any(|pool| !attempted.iter().any(|index| Rc::ptr_eq(pool, &self.pools[*index])))
     }
 
     /// Whether requests share its connections.
@@ -249,6 +258,10 @@ impl Endpoints {
         let others = || self.pools.iter().enumerate().filter(may_get);
         let mut candidates: Candidates = others().filter(|(_, pool)| self.takes_part(pool)).map(candidate).collect();
         if candidates.is_empty() {
+            // Those that get part of their traffic.
+            candidates = others().filter(|(_, pool)| !self.is_out(pool)).map(candidate).collect();
+        }
+        if candidates.is_empty() {
             // If all endpoints are out, a request to any of them cannot make it worse.
             candidates = others().map(candidate).collect();
         }
@@ -285,11 +298,6 @@ impl Endpoints {
             TrafficFraction::Of256(part) => random() >> 56 < part,
             TrafficFraction::Nothing => false,
         }
-    }
-
-    /// Whether there are several endpoints.
-    pub(super) fn has_others(&self) -> bool {
-        self.pools.len() > 1
     }
 
     /// Counts a response that the upstream broke off.

@@ -208,7 +208,9 @@ impl Exchange {
             TransportError::Unencodable => Err(ExchangeError::Unencodable),
             TransportError::Disconnected(disconnect) => {
                 self.was_idle = disconnect.was_idle;
-                let may_succeed = disconnect.may_succeed || self.was_idle || self.upstream.has_others();
+                let has_others = |handle: &PoolHandle| self.upstream.has_others(&[handle.index]);
+                let may_succeed =
+                    disconnect.may_succeed || self.was_idle || self.handle.as_ref().is_some_and(has_others);
                 if may_succeed && disconnect.may_retry && !self.was_retried {
                     return Poll::Ready(Ok(ResponseEvent::Retry));
                 }
