@@ -275,6 +275,9 @@ impl Endpoints {
                 }
                 if !std::mem::replace(&mut has_notified, true) {
                     ticket.notify_other_workers();
+                    if !attempt.attempted.is_empty() {
+                        ticket.let_others_pass(); // they may use the endpoints that this request could not reach
+                    }
                 }
             }
             if timeout_at(until, ticket.woken()).await.is_err() {
@@ -449,6 +452,27 @@ mod tests {
             let retry = endpoints.connect_elsewhere(&requirements(None), 0).await;
             assert_eq!(retry.ok().map(|checkout| checkout.handle.index), expected, "{out:?}");
         }
+    }
+
+    /// A request that could not reach one endpoint waits for the other one. The first one is back meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_waits_for_one_endpoint_stops_no_request_to_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["a", "b"].map(|name| folder.path().join(name));
+        let paths = paths.each_ref().map(|path| &**path);
+        let endpoints = endpoints_of(&paths, Protocol::Http1, &Arc::new(Ceiling::new(9, 1)));
+        let _busy = ConnectionPermit::new(&endpoints.pools()[1].state, endpoints.queue(), 1).unwrap();
+        let (queue, requirements) = (endpoints.queue(), requirements(None));
+        let second = async {
+            while !queue.has_waiters() {
+                tokio::task::yield_now().await;
+            }
+            let _listener = UnixListener::bind(paths[0]).unwrap();
+            let connected = endpoints.connect(&requirements, Unconnected::default()).await;
+            (connected.map(|checkout| checkout.handle.index).ok(), queue.waiting())
+        };
+        let (first, second) = tokio::join!(connect(&endpoints, &requirements), second);
+        assert_eq!((first, second), ((QUEUE_TIMEOUT, false), (Some(0), 1)));
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -57,6 +57,8 @@ struct Waiter {
     worker: WorkerNotify,
     /// None if the client is not counted.
     client: Option<IpAddr>,
+    /// The next waiter may look for capacity too. Changed with the lock only.
+    lets_pass: AtomicBool,
     woken: Arc<Notify>,
 }
 
@@ -76,14 +78,17 @@ pub(crate) struct UpstreamRequest {
 }
 
 impl QueueState {
-    fn first(&self) -> Option<&Arc<Waiter>> {
-        self.waiters.iter().find(|waiter| self.fair_use.allows(waiter.client))
+    /// The waiters that may look for capacity: the first, and if that lets others pass, the next one that does not.
+    fn front(&self) -> impl Iterator<Item = &Arc<Waiter>> {
+        let mut allowed = self.waiters.iter().filter(|waiter| self.fair_use.allows(waiter.client));
+        let lets_pass = |waiter: &Arc<Waiter>| waiter.lets_pass.load(Ordering::Relaxed);
+        let first = allowed.next();
+        let next = first.filter(|first| lets_pass(first)).and_then(|_| allowed.find(|waiter| !lets_pass(waiter)));
+        first.into_iter().chain(next)
     }
 
-    fn wake_first(&self) {
-        if let Some(first) = self.first() {
-            first.woken.notify_one();
-        }
+    fn wake_front(&self) {
+        self.front().for_each(|waiter| waiter.woken.notify_one());
     }
 }
 
@@ -114,7 +119,7 @@ impl Queue {
         if !self.has_waiters() {
             return Duration::ZERO;
         }
-        self.state().first().map_or(Duration::ZERO, |first| now.saturating_duration_since(first.since))
+        self.state().front().next().map_or(Duration::ZERO, |first| now.saturating_duration_since(first.since))
     }
 
     /// Whether any request waits.
@@ -155,7 +160,8 @@ impl Queue {
             return None;
         }
         let since = time::instant_now();
-        let waiter = Arc::new(Waiter { since, worker: Arc::clone(worker), client, woken: Arc::default() });
+        let (worker, lets_pass) = (Arc::clone(worker), AtomicBool::new(false));
+        let waiter = Arc::new(Waiter { since, worker, client, lets_pass, woken: Arc::default() });
         state.waiters.push_back(Arc::clone(&waiter));
         self.waiting.store(state.waiters.len(), Ordering::SeqCst);
         self.metrics.queued.inc();
@@ -165,7 +171,7 @@ impl Queue {
     /// Wakes the first waiter: there may be capacity.
     pub(crate) fn wake_front(&self) {
         if self.has_waiters() {
-            self.state().wake_first();
+            self.state().wake_front();
         }
     }
 
@@ -176,12 +182,13 @@ impl Queue {
         }
     }
 
-    /// Whether the first waiter is a request of this worker. None if no request waits whose client may have more.
+    /// Whether the waiters at the front are requests of this worker. None if no request waits whose client may have more.
     pub(crate) fn is_front_of(&self, worker: &WorkerNotify) -> Option<bool> {
         if !self.has_waiters() {
             return None;
         }
-        self.state().first().map(|first| Arc::ptr_eq(&first.worker, worker))
+        let state = self.state();
+        state.front().map(|waiter| Arc::ptr_eq(&waiter.worker, worker)).reduce(|all, is_of_worker| all && is_of_worker)
     }
 
     /// The number of waiters of other workers whose clients may have more.
@@ -197,12 +204,19 @@ impl Queue {
 }
 
 impl QueueTicket<'_> {
-    /// Whether this is the first waiter.
+    /// Whether this is the first waiter, or the first behind one that lets others pass.
     pub(crate) fn is_front(&self) -> bool {
-        self.queue.state().first().is_some_and(|first| Arc::ptr_eq(first, &self.waiter))
+        self.queue.state().front().any(|waiter| Arc::ptr_eq(waiter, &self.waiter))
     }
 
-    /// Counts the request of this ticket, which is the first waiter. To be called with the queue's capacity set.
+    /// Lets other waiters look for capacity while this one waits: it cannot use all of it.
+    pub(crate) fn let_others_pass(&self) {
+        let state = self.queue.state();
+        self.waiter.lets_pass.store(true, Ordering::Relaxed);
+        state.wake_front();
+    }
+
+    /// Counts the request of this ticket, which is at the front. To be called with the queue's capacity set.
     pub(crate) fn begin(&self) -> UpstreamRequest {
         let client = self.waiter.client;
         self.queue.state().fair_use.begin(client);
@@ -237,7 +251,7 @@ impl Drop for QueueTicket<'_> {
         self.queue.waiting.store(state.waiters.len(), Ordering::SeqCst);
         self.queue.metrics.queued.dec();
         // Another waiter may be the first now, and a wake-up of this one may have been for it.
-        state.wake_first();
+        state.wake_front();
     }
 }
 
@@ -246,7 +260,7 @@ impl Drop for UpstreamRequest {
         let Some(queue) = &self.queue else { return };
         let mut state = queue.state();
         state.fair_use.end(self.client);
-        state.wake_first();
+        state.wake_front();
     }
 }
 
@@ -293,6 +307,24 @@ mod tests {
     }
 
     #[test]
+    fn a_waiter_lets_the_next_one_look_too() {
+        let (queue, worker) = (queue(), WorkerNotify::default());
+        let tickets = [(); 4].map(|()| queue.join(&worker, None, bound(4)).unwrap());
+        let front = || tickets.each_ref().map(QueueTicket::is_front);
+        // Each may look in turn, so that the waiters behind it do not wait for it.
+        for (passed, expected) in [
+            (1, [true, false, false, false]),
+            (0, [true, false, true, false]),
+            (2, [true, false, false, true]),
+            (3, [true, false, false, false]),
+        ] {
+            tickets[passed].let_others_pass();
+            assert_eq!(front(), expected, "{passed}");
+            assert_eq!(tickets.each_ref().map(is_woken), expected, "{passed}");
+        }
+    }
+
+    #[test]
     fn other_workers_are_notified() {
         let (queue, [ours, theirs]) = (queue(), [(); 2].map(|()| WorkerNotify::default()));
         for worker in [&ours, &theirs, &ours] {
@@ -301,6 +333,10 @@ mod tests {
         let ticket = queue.join(&ours, None, bound(9)).unwrap();
         assert_eq!([&ours, &theirs].map(|worker| queue.is_front_of(worker)), [Some(true), Some(false)]);
         assert_eq!([&ours, &theirs].map(|worker| queue.waiting_elsewhere(worker)), [0, 1]);
+        let behind = queue.join(&theirs, None, bound(9)).unwrap();
+        ticket.let_others_pass();
+        assert_eq!(queue.is_front_of(&ours), Some(false), "the other one cannot use an idle connection of this worker");
+        drop(behind);
         ticket.notify_other_workers();
         let mut cx = Context::from_waker(Waker::noop());
         let rings = [&ours, &theirs].map(|worker| pin!(worker.notified()).poll(&mut cx).is_ready());
