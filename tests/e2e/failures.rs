@@ -77,6 +77,12 @@ fn a_connection_that_closes_just_then_costs_only_what_must_not_be_repeated() {
     assert_eq!(client.send(post).answer().status, 502);
     assert_eq!(client.send(post).answer().status, 200);
     assert_eq!(upstream.targets(), ["/1", "/2", "/2", "/p", "/p"]);
+    let counted = ["answered", "failed"].map(|result| {
+        let endpoint = upstream.address();
+        let labels = format!("endpoint=\"http://{endpoint}\",result=\"{result}\",upstream=\"upstream\"");
+        weir.metric(&format!("weir_endpoint_requests_total{{{labels}}}"))
+    });
+    assert_eq!(counted, [3.0, 1.0], "the answers of the endpoint, and the 502");
 }
 
 #[test]

@@ -211,6 +211,33 @@ fn a_refused_stream_is_sent_again() {
     assert_eq!(calls.load(Ordering::SeqCst), 2);
 }
 
+/// The connection lives, so its use says nothing about the reason.
+#[test]
+fn refused_streams_eject_their_endpoint() {
+    let calls = Arc::<AtomicUsize>::default();
+    let service = H2Service::start(move |mut call: Call| {
+        let turn = calls.fetch_add(1, Ordering::SeqCst);
+        async move {
+            if turn == 0 {
+                return mirror(call).await;
+            }
+            call.respond.send_reset(Reason::REFUSED_STREAM);
+        }
+    });
+    let weir = alone(&service, "eject = { after = 2, for = \"1h\" }", "");
+    over_h2(weir.address(), async |mut client, _| {
+        assert_eq!(client.get("/").await.unwrap().status, 200);
+        assert_eq!(client.get("/").await.unwrap().status, 502, "after the second try");
+    });
+    let endpoint = service.address();
+    let failed = format!("{{endpoint=\"http://{endpoint}\",result=\"failed\",upstream=\"a\"}}");
+    assert_eq!(weir.metric(&format!("weir_endpoint_requests_total{failed}")), 2.0);
+    assert_eq!(
+        weir.metric(&format!("weir_endpoint_ejections_total{{endpoint=\"http://{endpoint}\",upstream=\"a\"}}")),
+        1.0
+    );
+}
+
 /// The bytes of a body that are kept for a retry have a bound.
 #[test]
 fn a_long_body_is_not_sent_twice() {

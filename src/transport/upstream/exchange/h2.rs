@@ -164,7 +164,7 @@ impl H2Transport {
         let is_unprocessed =
             error.is_remote() && (error.is_go_away() || error.reason() == Some(Reason::REFUSED_STREAM));
         let was_used = self.permit.as_ref().is_some_and(StreamPermit::was_used);
-        let is_of_connection = is_unprocessed || !error.is_reset();
+        let is_of_connection = !error.is_reset();
         TransportError::Disconnected(Disconnect {
             was_idle: was_used && is_of_connection,
             may_retry: if is_unprocessed { self.out.can_rewind() } else { request.may_retry && is_of_connection },

@@ -25,8 +25,14 @@ impl Exchange {
     /// Records the outcome at the endpoint.
     pub(super) fn record(&self, event: &Result<ResponseEvent, ExchangeError>) {
         let status = self.head.as_ref().map_or(0, |head| head.status);
-        if let (Some(handle), Some(reached)) = (&self.handle, outcome::reached(event, status, self.was_idle)) {
-            self.upstream.record(&handle.pool, reached, || outcome::failure(event, status));
+        let Some(handle) = &self.handle else { return };
+        match outcome::reached(event, status, self.was_idle) {
+            Some(reached) => self.upstream.record(&handle.pool, reached, || outcome::failure(event, status)),
+            // An idle connection that ends ejects no endpoint, but the client gets 502.
+            None if matches!(event, Err(ExchangeError::Broken(_))) => {
+                handle.pool.state.cells().count(EndpointResult::Failed);
+            }
+            None => {}
         }
     }
 
