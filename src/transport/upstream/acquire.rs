@@ -343,6 +343,7 @@ mod tests {
     use crate::engine::policy::upgrades::Upgrades;
     use crate::transport::net::Protocol;
     use crate::transport::net::client_usage::ClientUsage;
+    use crate::transport::upstream::balance::ejection::Eject;
     use crate::transport::upstream::endpoints::WorkerResources;
     use crate::transport::upstream::pool::ceiling::Ceiling;
     use crate::transport::upstream::pool::queue::WorkerNotify;
@@ -473,6 +474,31 @@ mod tests {
         };
         let (first, second) = tokio::join!(connect(&endpoints, &requirements), second);
         assert_eq!((first, second), ((QUEUE_TIMEOUT, false), (Some(0), 1)));
+    }
+
+    /// An endpoint that returns has no requests, which the balancing by load prefers.
+    #[tokio::test(start_paused = true)]
+    async fn an_ejected_endpoint_returns_with_a_sixteenth_of_its_share() {
+        let rule = Eject { after: 1, duration: SECOND };
+        let paths = ["a", "b", "c", "d", "e", "f", "g", "h"].map(Path::new);
+        for balance in [Balance::RoundRobin, Balance::LeastConnections, Balance::P2c] {
+            let settings = Upstream { balance, eject: Some(rule), ..settings(&paths, Protocol::Http1) };
+            let endpoints = endpoints_with(&settings, &Arc::new(Ceiling::new(9, 1)));
+            let [returning, others @ ..] = endpoints.pools() else { unreachable!() };
+            endpoints.record(returning, EndpointResult::Failed, String::new);
+            for pool in others {
+                (0..4).for_each(|_| pool.state.begin(true));
+            }
+            tokio::time::advance(SECOND).await;
+            let chosen = (0..100_000).filter(|_| endpoints.choose(0, &[]) == Some(0)).count();
+            assert!((600..1000).contains(&chosen), "{chosen} of 12500: {:?}", settings.balance);
+
+            // While all others are out, it gets all requests.
+            for pool in others {
+                pool.state.set_health(Some("no".to_owned()));
+            }
+            assert!((0..100).all(|_| endpoints.choose(0, &[]) == Some(0)));
+        }
     }
 
     #[tokio::test(start_paused = true)]

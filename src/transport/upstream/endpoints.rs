@@ -293,11 +293,19 @@ impl Endpoints {
 
     /// Whether an endpoint is a candidate. It is one at random if it gets only part of its traffic.
     fn takes_part(&self, pool: &Pool) -> bool {
-        match pool.state.traffic(self.settings.eject) {
-            TrafficFraction::Full => true,
-            TrafficFraction::Of256(part) => random() >> 56 < part,
-            TrafficFraction::Nothing => false,
-        }
+        let part = match pool.state.traffic(self.settings.eject) {
+            TrafficFraction::Full => return true,
+            TrafficFraction::Of256(part) => part,
+            TrafficFraction::Nothing => return false,
+        };
+        // An endpoint that returns has the fewest requests, so it wins all choices in which it takes part. These are as
+        // many times its share of the requests: of n endpoints one in n, of pairs two in n.
+        let advantage = match self.settings.balance {
+            Balance::LeastConnections => self.in_use().count().max(1) as u64,
+            Balance::P2c => 2,
+            Balance::RoundRobin | Balance::Hash(_) => 1,
+        };
+        random() % (256 * advantage) < part
     }
 
     /// Counts a response that the upstream broke off.
