@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
-use crate::ops::until;
+use crate::ops::{replace, until};
 use crate::routes::upstream;
 use crate::support::{Client, NEVER, Upstream, Weir, echo};
 
@@ -88,6 +88,10 @@ fn an_ejected_endpoint_says_which_failure_ejected_it_and_for_how_long() {
     assert_eq!((&ejected["requests"], &ejected["errors"]), (&2.into(), &2.into()));
     let line = weir.wait_for_line("keeps failing and is ejected");
     assert!(line.contains("\"upstream\":\"app\"") && line.contains("refused"), "{line}");
+    // The running ejection is no longer than a new one.
+    replace(&weir.config_file(), &Weir::text(&text.replace("1h", "1ms")));
+    weir.wait_for_lines("\"reloaded\"", 1);
+    weir.wait_until("the endpoint is back", || endpoint(&weir, 0)["state"] == "up");
 }
 
 #[test]

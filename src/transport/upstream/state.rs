@@ -107,6 +107,8 @@ impl UpstreamState {
         }
         for state in &endpoints {
             state.obey(&orders);
+            // The rule may have changed.
+            _ = upstream.eject.map(|rule| state.update(|before| (before.limited(rule, state.now_ms()), false)));
         }
         Self { name, endpoints, queue, orders }
     }

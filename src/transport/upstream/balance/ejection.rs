@@ -75,14 +75,17 @@ impl Ejection {
         }
     }
 
+    /// The state from `now_ms` under a changed `rule`: a running ejection lasts no longer than a new one.
+    pub(crate) fn limited(self, rule: Eject, now_ms: u64) -> Self {
+        Self { until_ms: self.until_ms.min(now_ms.saturating_add(rule.duration_ms())), ..self }
+    }
+
     /// The traffic that it gets at `now_ms`.
     pub(crate) fn traffic(self, rule: Eject, now_ms: u64) -> TrafficFraction {
         let (duration_ms, until_ms) = (rule.duration_ms(), self.until_ms);
         if !self.was_ejected() {
             return TrafficFraction::Full;
         }
-        // A reload may have shortened `duration`.
-        let until_ms = until_ms.min(now_ms.saturating_add(duration_ms));
         match now_ms.checked_sub(until_ms) {
             None => TrafficFraction::Nothing,
             // It begins at 16 of 256, so that the endpoint is tried at all.
@@ -150,6 +153,10 @@ mod tests {
         let ejection = Ejection::from_word(ejection.to_word());
         assert_eq!(ejection.traffic(rule, u64::MAX >> 20), TrafficFraction::Nothing);
         let shorter = Eject { after: 1, duration: Duration::from_secs(1) };
-        assert_eq!(ejection.traffic(shorter, 6), TrafficFraction::Nothing);
+        let ejection = ejection.limited(shorter, 6);
+        let traffic = [6, 1005, 1006].map(|now_ms| ejection.traffic(shorter, now_ms));
+        assert_eq!(traffic, [TrafficFraction::Nothing, TrafficFraction::Nothing, TrafficFraction::Of256(16)]);
+        assert_eq!(ejection.limited(rule, 7), ejection, "a longer duration is for later ejections");
+        assert_eq!(Ejection::default().limited(rule, 7), Ejection::default());
     }
 }
