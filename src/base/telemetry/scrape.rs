@@ -58,9 +58,9 @@ const OVERHEAD_BOUNDS_US: [u64; 12] = [10, 20, 50, 100, 200, 500, 1000, 2000, 50
 /// 1 ms to 1 min, the range of upstream durations.
 const UPSTREAM_BOUNDS_US: [u64; 12] =
     [1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000, 15_000_000, 60_000_000];
-/// 250 µs to 10 s, the usual range of one address.
+/// 1 ms to 10 s, the usual range of one address. Percentiles are exact to the distance of two bounds.
 const ADDRESS_BOUNDS_US: [u64; 12] =
-    [250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 10_000_000];
+    [1000, 2500, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000];
 
 /// 100 µs to 1 s, the range of calls of a store.
 const STORE_BOUNDS_US: [u64; 12] =
@@ -282,4 +282,21 @@ fn labelled(labels: &[(&str, &str)]) -> proto::Metric {
         pair
     };
     proto::Metric::from_label(labels.iter().map(pair).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_median_is_less_than_twice_the_latency() {
+        for ms in [1, 12, 30, 60, 120, 300, 600, 1200, 3000, 6000] {
+            let cells = Scrape::new().unwrap().address("app", "a");
+            (0..20).for_each(|_| cells.latency.observe(Duration::from_millis(ms)));
+            let median = cells.latency.observed().quantile(0.5).unwrap();
+            assert!(median < 2.0 * Duration::from_millis(ms).as_secs_f64(), "{ms} ms: {median} s");
+        }
+    }
 }
