@@ -59,7 +59,7 @@ pub fn settings(topology: Topology) -> RemoteSettings {
     settings_with(topology, Login::default())
 }
 
-fn settings_with(topology: Topology, login: Login) -> RemoteSettings {
+pub fn settings_with(topology: Topology, login: Login) -> RemoteSettings {
     RemoteSettings {
         name: "main".into(),
         servers: Servers::Redis { topology, login, prefix: "weir".into() },

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use weir::engine::store::backend::Unavailable;
 use weir::fleet::stores::driver::{Login, Topology};
 
-use super::lab::{Lab, address, settings, until};
+use super::lab::{Lab, address, login, settings, settings_with, until};
 use crate::support::{Redis, Sentinels};
 
 #[tokio::test]
@@ -30,5 +30,15 @@ async fn sentinels_that_know_no_master_are_passed_over() {
     // As a sentinel that was cut off while another server became the master.
     let stale = Sentinels::naming(&sentinels.replica);
     let nodes = [&silent, &stale, &sentinels.watchers[0]].map(|node| address(node.address())).into();
-    Lab::deciding(settings(Topology::Sentinel { master: "limits".into(), nodes, login: Login::default() })).await;
+    let topology = Topology::Sentinel { master: "limits".into(), nodes, login: Login::default() };
+    Lab::deciding(settings(topology.clone())).await;
+
+    // The user that the documentation recommends.
+    let page = std::fs::read_to_string("docs/fleet/index.md").unwrap();
+    let user = page.lines().find_map(|line| line.strip_prefix("user weir ")).unwrap().replace("PASSWORD", "secret");
+    let words = ["ACL", "SETUSER", "weir"].into_iter().chain(user.split(' ')).collect::<Vec<_>>();
+    for server in [&sentinels.master, &sentinels.replica] {
+        server.call(&words);
+    }
+    Lab::deciding(settings_with(topology, login(Some("weir"), "secret"))).await;
 }

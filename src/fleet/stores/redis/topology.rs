@@ -124,11 +124,11 @@ pub(super) async fn master(
         let Some(address) = ask(sentinels, node, &command).await.ok().and_then(|reply| parse_address(&reply)) else {
             continue;
         };
-        // A sentinel that was cut off may name the old master.
-        match ask(connector, &address, &cmd("ROLE")).await {
-            Ok(Value::Array(role)) if role.first().and_then(text) == Some("master") => return Some(address),
-            Ok(Value::Array(_)) => {}
-            _ => silent = silent.or(Some(address)),
+        // A sentinel that was cut off may name the old master. Every user may call `HELLO`, not so `ROLE`.
+        match ask(connector, &address, cmd("HELLO").arg(3)).await.ok().as_ref().and_then(role) {
+            Some("master") => return Some(address),
+            Some(_) => {}
+            None => silent = silent.or(Some(address)),
         }
     }
     silent
@@ -144,6 +144,12 @@ async fn ask(connector: &Connector, node: &NodeAddress, command: &Cmd) -> Result
         }
     };
     timeout(CONNECT_MAX, asked).await.unwrap_or(Err(Failure::Timeout))
+}
+
+/// The role in a reply to `HELLO`.
+fn role(reply: &Value) -> Option<&str> {
+    let Value::Map(fields) = reply else { return None };
+    fields.iter().find(|(name, _)| text(name) == Some("role")).and_then(|(_, role)| text(role))
 }
 
 fn text(value: &Value) -> Option<&str> {
@@ -223,6 +229,19 @@ mod tests {
         ] {
             let parsed = redis::parse_redis_value(reply.as_bytes()).unwrap();
             assert_eq!(parse_slots(&parsed, "a"), None, "{reply}");
+        }
+    }
+
+    #[test]
+    fn the_role_is_parsed() {
+        for (reply, expected) in [
+            ("%2\r\n$5\r\nproto\r\n:3\r\n$4\r\nrole\r\n$6\r\nmaster\r\n", Some("master")),
+            ("%1\r\n$4\r\nrole\r\n$7\r\nreplica\r\n", Some("replica")),
+            ("%1\r\n$4\r\nmode\r\n$8\r\nsentinel\r\n", None),
+            ("+OK\r\n", None),
+        ] {
+            let parsed = redis::parse_redis_value(reply.as_bytes()).unwrap();
+            assert_eq!(role(&parsed), expected, "{reply}");
         }
     }
 
