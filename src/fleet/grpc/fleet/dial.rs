@@ -85,11 +85,11 @@ pub(super) async fn keep_connected(hub: Arc<Hub>, address: Box<str>) {
 
 /// Connects, and exchanges messages until the connection ends.
 async fn reach(hub: &Arc<Hub>, address: &str) -> Result<Reached, Error> {
+    let tls = hub.settings.load().tls.clone();
     let connect = async {
         let socket = TcpStream::connect(address).await?;
         socket.set_nodelay(true)?;
-        let tls = hub.settings.load().tls.clone();
-        match tls {
+        match &tls {
             None => Call::open(hub, address, socket, &[]).await,
             Some(tls) => {
                 let (stream, binding) = tls.connect(socket).await?;
@@ -109,6 +109,7 @@ async fn reach(hub: &Arc<Hub>, address: &str) -> Result<Reached, Error> {
             }
         }
         () = cut.notified() => {}
+        () = hub.has_other_tls(tls.as_ref()) => {}
     }
     Ok(Reached::Process(process))
 }

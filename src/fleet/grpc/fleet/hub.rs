@@ -152,7 +152,7 @@ impl Hub {
         })
     }
 
-    /// Replaces the settings. Open connections stay.
+    /// Replaces the settings. Connections with another TLS end.
     pub fn reload(&self, settings: FleetSettings) {
         if **self.settings.load() == settings {
             return;

@@ -99,16 +99,18 @@ async fn converse(
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     socket.set_nodelay(true)?;
     let tls = hub.settings.load().tls.clone();
-    match tls {
-        None => serve(Conversation::new(hub, from, permit, &[])?, socket).await,
-        Some(tls) => {
-            let opened = timeout(HANDSHAKE_TIMEOUT, tls.accept(socket)).await.map_err(io::Error::from).flatten();
-            let (stream, binding) = opened.inspect_err(|error| {
-                hub.metrics.refused_stranger.inc();
-                tracing::warn!(%error, %from, "a connection to the fleet listener has no valid certificate");
-            })?;
-            serve(Conversation::new(hub, from, permit, &binding)?, stream).await
-        }
+    let served = async {
+        let Some(tls) = &tls else { return serve(Conversation::new(hub, from, permit, &[])?, socket).await };
+        let opened = timeout(HANDSHAKE_TIMEOUT, tls.accept(socket)).await.map_err(io::Error::from).flatten();
+        let (stream, binding) = opened.inspect_err(|error| {
+            hub.metrics.refused_stranger.inc();
+            tracing::warn!(%error, %from, "a connection to the fleet listener has no valid certificate");
+        })?;
+        serve(Conversation::new(hub, from, permit, &binding)?, stream).await
+    };
+    tokio::select! {
+        served = served => served,
+        () = hub.has_other_tls(tls.as_ref()) => Ok(()),
     }
 }
 

@@ -16,6 +16,7 @@ use super::hub::Hub;
 use super::settings::{MemberSource, Members};
 use super::{listen, members, registry};
 use crate::fleet::grpc::proto::weir::v1::Hello;
+use crate::transport::net::tls::PeerTls;
 
 /// The time between two looks at the members.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -125,6 +126,15 @@ impl Hub {
             state.published.grown_at = self.clock.now();
         }
         self.note_size(&mut state);
+    }
+
+    /// Waits until the TLS of connections is another one than `tls`.
+    pub(super) async fn has_other_tls(&self, tls: Option<&PeerTls>) {
+        let mut reloads = self.reloads.subscribe();
+        while self.settings.load().tls.as_ref() == tls {
+            // The hub has the sender, so there is always one.
+            let _ = reloads.changed().await;
+        }
     }
 
     /// The replicas, this one included, whenever their number changes; `None` until the members are known.

@@ -1,5 +1,7 @@
 //! Replicas with connections on the loopback address, and strangers.
 
+mod tls;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -32,7 +34,7 @@ use crate::engine::store::stream::{Ledger, Link, Taken, Timing};
 use crate::fleet::etcd::Sender;
 use crate::fleet::grpc::proto::weir::v1::Hello;
 use crate::fleet::grpc::proto::weir::v1::fleet_client::FleetClient;
-use crate::transport::net::tls::{PeerTls, ServerCertificate};
+use crate::transport::net::tls::PeerTls;
 
 const SECRET: &[u8] = b"0123456789abcdef0123456789abcdeX";
 const OTHER_SECRET: &[u8] = b"0123456789abcdef0123456789abcdeY";
@@ -360,39 +362,4 @@ async fn strangers_make_no_charges() {
     let mut silent = TcpStream::connect(member.address).await.unwrap();
     assert!(timeout(PATIENCE, silent.read_to_end(&mut answer)).await.is_ok(), "closed in time");
     assert_eq!(member.heard(9), 1);
-}
-
-/// A certificate of an authority, or of none, and TLS with it.
-fn tls(authority: &rcgen::CertifiedIssuer<'_, rcgen::KeyPair>, trusted: &str) -> PeerTls {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let certificate = rcgen::CertificateParams::new(vec!["a-name".into()]).unwrap().signed_by(&key, authority).unwrap();
-    let own = ServerCertificate::new(certificate.pem().as_bytes(), key.serialize_pem().as_bytes()).ok().unwrap();
-    PeerTls::new(own, trusted.as_bytes()).unwrap()
-}
-
-fn authority() -> rcgen::CertifiedIssuer<'static, rcgen::KeyPair> {
-    let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    rcgen::CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().unwrap()).unwrap()
-}
-
-#[tokio::test]
-async fn both_sides_need_a_certificate_of_the_authority() {
-    let (fleet, foreign) = (authority(), authority());
-    let of = |members: &[&Member], tls: Option<PeerTls>| {
-        let members = members.iter().map(|member| member.address.to_string()).collect();
-        Start { members, tls, ..Start::with(&[]) }.run_on(Start::listener())
-    };
-    let first = of(&[], Some(tls(&fleet, &fleet.pem())));
-    let second = of(&[&first], Some(tls(&fleet, &fleet.pem())));
-    met(&[&first, &second]).await;
-    second.charge(1, 2);
-    until("its charge is made", || first.heard(1) == 2).await;
-    let strangers = [
-        of(&[&first], None),
-        of(&[&first], Some(tls(&foreign, &fleet.pem()))),
-        of(&[&first], Some(tls(&fleet, &foreign.pem()))),
-    ];
-    until("all are refused", || first.hub.metrics.refused_stranger.get() >= 3).await;
-    assert_eq!((first.connected(), strangers.each_ref().map(Member::connected)), (1, [0; 3]));
 }
