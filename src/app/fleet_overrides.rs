@@ -15,7 +15,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 
 use super::overrides_copy::OverridesCopy;
 use super::terms::{Accepted, Terms};
-use crate::config::{self, Changed, ConfigInForce};
+use crate::config::{self, Changed, ConfigInForce, OverridesInForce};
 use crate::engine::policy::overrides::{EndedOverride, OverrideEdit, OverrideError};
 use crate::engine::store::snapshot::file;
 use crate::fleet::etcd::{Entry, FollowAttempts, KeyRange, PutError, Session};
@@ -45,7 +45,7 @@ impl FleetOverrides {
     pub(super) fn start(etcd: Arc<EtcdMembers>) -> Self {
         let (sender, texts) = watch::channel(Arc::from(""));
         let task = JoinSet::from_iter([follow(Arc::clone(&etcd), sender)]);
-        Self { etcd, copy: OverridesCopy::new(texts), _task: task }
+        Self { copy: OverridesCopy::new(key(&etcd), texts), etcd, _task: task }
     }
 
     /// Whether the overrides are in this etcd.
@@ -76,8 +76,13 @@ impl FleetOverrides {
             let revision = entry.as_ref().map_or(0, |entry| entry.revision);
             let base = entry.and_then(text);
             let (in_force, edits, terms) = (in_force.clone(), Arc::clone(&edits), terms.clone());
-            let known = base.clone();
-            let compile = move || compile_change(&in_force, &edits, known.as_deref(), &terms);
+            let (known, key_of_known) = (base.clone(), key.clone());
+            let compile = move || {
+                if known.as_ref().is_some_and(|known| OverridesInForce::check(&key_of_known, known).is_err()) {
+                    return Err(invalid(&key_of_known));
+                }
+                compile_change(&in_force, &edits, known.as_deref(), &terms)
+            };
             let compiled = spawn_blocking(compile).await.map_err(|error| OverrideError::Write(error.to_string()))?;
             let changed = compiled?;
             let before = changed.before.clone();
@@ -155,6 +160,11 @@ fn write(changed: ChangedConfig) -> io::Result<ChangedConfig> {
 /// The key of the text.
 fn key(etcd: &EtcdMembers) -> String {
     format!("{}/overrides/text", etcd.prefix)
+}
+
+/// The error of a change while the text of `key` is not TOML.
+fn invalid(key: &str) -> OverrideError {
+    OverrideError::InvalidOnDisk(format!("the overrides of the fleet in the key `{key}` of etcd are not valid TOML"))
 }
 
 /// The text of a key; `None` if the key was removed, or if its text is not UTF-8. A replica that was disconnected cannot

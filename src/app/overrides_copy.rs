@@ -17,6 +17,8 @@ use crate::fleet::etcd::Backoff;
 
 /// The newest text, and the attempts to write it.
 pub(super) struct OverridesCopy {
+    /// The key of the text in etcd.
+    key: String,
     texts: watch::Receiver<Arc<str>>,
     backoff: Backoff,
     /// The instant of the next attempt, if the last one failed.
@@ -24,8 +26,8 @@ pub(super) struct OverridesCopy {
 }
 
 impl OverridesCopy {
-    pub(super) fn new(texts: watch::Receiver<Arc<str>>) -> Self {
-        Self { texts, backoff: Backoff::default(), due: None }
+    pub(super) fn new(key: String, texts: watch::Receiver<Arc<str>>) -> Self {
+        Self { key, texts, backoff: Backoff::default(), due: None }
     }
 
     /// Waits for the next text, or until an attempt to write the newest one is due.
@@ -37,15 +39,18 @@ impl OverridesCopy {
         Arc::clone(&self.texts.borrow_and_update())
     }
 
-    /// Writes `text` to the place of `kept`. Returns whether it differs from the text before. Memory keeps its text if
-    /// `text` is not TOML.
+    /// Writes `text` to the place of `kept`. Returns whether it differs from the text before. A text that is not TOML is
+    /// not written.
     pub(super) async fn write(&mut self, text: Arc<str>, kept: &mut OverridesInForce) -> bool {
+        if let Err(problems) = OverridesInForce::check(&self.key, &text) {
+            let key = &self.key;
+            tracing::error!(key, "the overrides of the fleet in etcd cannot be read; those before stay\n{problems}");
+            self.due = None;
+            return false;
+        }
         let written = match kept.place.clone() {
             OverridesPlace::Off => return false,
-            OverridesPlace::Memory { .. } => Ok(kept.replace_text(text).unwrap_or_else(|problems| {
-                tracing::error!("the overrides of the fleet cannot be read\n{problems}");
-                false
-            })),
+            OverridesPlace::Memory { .. } => Ok(kept.replace_text(text)),
             OverridesPlace::File(file) => {
                 let written = spawn_blocking(move || write_if_new(&file, &text)).await;
                 written.map_err(io::Error::other).flatten()
@@ -111,21 +116,29 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn memory_keeps_its_text_until_the_next_valid_one() {
-        let place = OverridesPlace::Memory { no_file: None };
-        let mut kept = OverridesInForce { place, text: None };
-        let (_sender, texts) = watch::channel(Arc::from(""));
-        let mut copy = OverridesCopy::new(texts);
-        for (text, is_new, expected) in [
-            ("[a", false, None),
-            ("[a]", true, Some("[a]")),
-            ("[a]", false, Some("[a]")),
-            ("[b", false, Some("[a]")),
-            ("[b]", true, Some("[b]")),
-            ("", true, Some("")),
-        ] {
-            let written = copy.write(text.into(), &mut kept).await;
-            assert_eq!((written, kept.text.as_deref()), (is_new, expected), "{text}");
+    async fn a_copy_keeps_its_text_until_the_next_valid_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("overrides.toml");
+        for place in [OverridesPlace::Memory { no_file: None }, OverridesPlace::File(file.clone())] {
+            let mut kept = OverridesInForce { place, text: None };
+            let (_sender, texts) = watch::channel(Arc::from(""));
+            let mut copy = OverridesCopy::new("key".to_owned(), texts);
+            for (text, is_new, expected) in [
+                ("[a", false, None),
+                ("[a]", true, Some("[a]")),
+                ("[a]", false, Some("[a]")),
+                ("[b", false, Some("[a]")),
+                ("[b]", true, Some("[b]")),
+                ("", true, Some("")),
+            ] {
+                let written = copy.write(text.into(), &mut kept).await;
+                let known = if kept.place.is_memory() {
+                    kept.text.as_deref().map(str::to_owned)
+                } else {
+                    fs::read_to_string(&file).ok()
+                };
+                assert_eq!((written, known.as_deref()), (is_new, expected), "{text}");
+            }
         }
     }
 
@@ -135,41 +148,41 @@ mod tests {
         let path = folder.path().join("overrides.toml");
         let mut kept = OverridesInForce { place: OverridesPlace::File(path.clone()), text: None };
         let (sender, texts) = watch::channel(Arc::from(""));
-        let mut copy = OverridesCopy::new(texts);
+        let mut copy = OverridesCopy::new("key".to_owned(), texts);
         // No file can replace a folder.
         fs::create_dir(&path).unwrap();
-        sender.send("one".into()).unwrap();
+        sender.send("[one]".into()).unwrap();
         let mut last = instant_now();
         for pause_ms in [0, 100, 200, 400, 800, 1600, 3200, 5000, 5000] {
             let text = copy.next().await;
             let (pause, whole) = (instant_now() - last, Duration::from_millis(pause_ms));
             // The timer of tokio counts whole milliseconds.
             assert!(whole <= pause && pause <= whole * 3 / 2 + Duration::from_millis(1), "{pause_ms}: {pause:?}");
-            assert_eq!((&*text, copy.write(text.clone(), &mut kept).await), ("one", false));
+            assert_eq!((&*text, copy.write(text.clone(), &mut kept).await), ("[one]", false));
             last = instant_now();
         }
         // A newer text does not wait, and replaces the older one.
-        sender.send("two".into()).unwrap();
+        sender.send("[two]".into()).unwrap();
         let text = copy.next().await;
-        assert_eq!((&*text, copy.write(text.clone(), &mut kept).await), ("two", false));
+        assert_eq!((&*text, copy.write(text.clone(), &mut kept).await), ("[two]", false));
         assert_eq!(instant_now(), last);
         fs::remove_dir(&path).unwrap();
         let text = copy.next().await;
-        assert_eq!((&*text, copy.write(text.clone(), &mut kept).await), ("two", true));
-        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+        assert_eq!((&*text, copy.write(text.clone(), &mut kept).await), ("[two]", true));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "[two]");
         // No more attempts.
         assert!(timeout(Duration::from_hours(1), copy.next()).await.is_err());
         copy.write_last(&mut kept).await;
-        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "[two]");
         // Pauses begin anew after a success, and a stop does not wait for the next one.
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        sender.send("three".into()).unwrap();
+        sender.send("[three]".into()).unwrap();
         let text = copy.next().await;
         assert!(!copy.write(text, &mut kept).await);
         assert!(timeout(Duration::from_millis(151), copy.next()).await.is_ok());
         fs::remove_dir(&path).unwrap();
         copy.write_last(&mut kept).await;
-        assert_eq!(fs::read_to_string(&path).unwrap(), "three");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "[three]");
     }
 }

@@ -100,10 +100,7 @@ impl OverrideFile {
     pub(in crate::config) fn parse(&self) -> Result<Spanned<DeTable<'_>>, Box<Problem>> {
         let problem = match self.text.as_deref().map(DeTable::parse) {
             Ok(Ok(table)) => return Ok(table),
-            Ok(Err(error)) => {
-                let title = format!("not valid TOML: {}", error.message());
-                Problem::new(error.span().unwrap_or(0..0), title)
-            }
+            Ok(Err(error)) => not_toml(&error),
             Err(reason) => Problem::whole(reason.clone()),
         };
         Err(Box::new(problem.help(UNREADABLE)))
@@ -111,21 +108,31 @@ impl OverrideFile {
 
     /// The problems, without text of the file.
     fn diagnostics(&self, problems: Vec<Problem>) -> Diagnostics {
-        let text = self.text().unwrap_or_default();
-        Diagnostics::new(&self.place.name(), mask(text, std::slice::from_ref(&(0..text.len()))), problems)
-            .without_excerpts()
+        masked(&self.place.name(), self.text().unwrap_or_default(), problems)
     }
+}
+
+/// The problems of a text that `name` has, without the text.
+fn masked(name: &str, text: &str, problems: Vec<Problem>) -> Diagnostics {
+    Diagnostics::new(name, mask(text, std::slice::from_ref(&(0..text.len()))), problems).without_excerpts()
+}
+
+fn not_toml(error: &toml::de::Error) -> Problem {
+    Problem::new(error.span().unwrap_or(0..0), format!("not valid TOML: {}", error.message()))
 }
 
 impl OverridesInForce {
     /// Takes `text` in place of that in memory. Returns whether it is another one.
+    pub fn replace_text(&mut self, text: Arc<str>) -> bool {
+        self.text.replace(Arc::clone(&text)) != Some(text)
+    }
+
+    /// Checks a text that `name` has.
     ///
     /// # Errors
-    /// The text is not TOML. That before stays.
-    pub fn replace_text(&mut self, text: Arc<str>) -> Result<bool, Diagnostics> {
-        let file = OverrideFile::with_text(self.place.clone(), &text);
-        file.parse().map_err(|problem| file.diagnostics(vec![*problem]))?;
-        Ok(self.text.replace(Arc::clone(&text)) != Some(text))
+    /// The text is not TOML.
+    pub fn check(name: &str, text: &str) -> Result<(), Diagnostics> {
+        DeTable::parse(text).map(drop).map_err(|error| masked(name, text, vec![not_toml(&error)]))
     }
 }
 

@@ -188,6 +188,32 @@ fn a_change_that_one_replica_cannot_keep_is_reported_as_such() {
     }
 }
 
+/// An edit by hand that is not TOML changes nothing, also at a replica that starts meanwhile.
+#[test]
+fn an_invalid_text_in_etcd_is_not_copied() {
+    let (upstream, etcd) = (Upstream::start(), Etcd::start());
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("overrides.toml");
+    let start = || replica_with(&upstream, &[etcd.address()], &format!("overrides = {file:?}"));
+    let weir = start();
+    assert_eq!(set(weir.admin(), "127.0.0.1", "\"7/s\"").status, 200);
+    let good = etcd.get(OVERRIDES);
+    etcd.put(OVERRIDES, good.replace("\"7/s\"", "\"7/s"));
+    let failed = "the overrides of the fleet in etcd cannot be read";
+    let line = weir.wait_for_line(failed);
+    assert!(line.contains(&format!("\"key\":\"{OVERRIDES}\"")), "{line}");
+    let answer = set(weir.admin(), "127.0.0.1", "\"8/s\"");
+    assert!(answer.status == 409 && answer.text().contains(OVERRIDES), "{}", answer.text());
+    assert_eq!(std::fs::read_to_string(&file).unwrap().trim_end(), good);
+    drop(weir);
+
+    let weir = start();
+    weir.wait_for_line(failed);
+    assert_eq!(shown_limit(&weir).as_deref(), Some("7"));
+    etcd.put(OVERRIDES, good.replace("7/s", "8/s"));
+    until_limit(&weir, "8");
+}
+
 #[test]
 fn a_copy_that_cannot_be_written_is_tried_again() {
     let (upstream, etcd) = (Upstream::start(), Etcd::start());
