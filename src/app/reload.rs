@@ -28,7 +28,7 @@ use super::fleet_overrides::{FleetOverrides, next_text};
 use super::installed::Installed;
 use super::jwks::Jwks;
 use super::operators::{Operators, Orders};
-use super::remote::ConfigFeed;
+use super::remote::{ConfigFeed, StartNote};
 use super::systemd;
 use super::terms::{Accepted, Loaded, Terms};
 use crate::admin::{Order, ReloadBody, ReloadTarget, rfc3339};
@@ -93,7 +93,9 @@ impl Reloader {
     pub(super) async fn run(mut self, mut hangups: Signal, mut stopped: oneshot::Receiver<()>) {
         self.installed.rejected.log();
         self.installed.warn_of_memory();
-        self.feed.start(&self.shared.metrics);
+        if let Some(note) = self.feed.start(&self.shared.metrics) {
+            self.note_start(note);
+        }
         self.keep_version().await;
         let mut watch = FileWatch::new(self.tried.paths());
         let mut looks = interval(LOOK_EVERY);
@@ -175,6 +177,18 @@ impl Reloader {
         if let Some(answer) = answer {
             let _ = answer.send(record); // the caller may have left
         }
+    }
+
+    /// Records that the newest version was refused at the start, if it was.
+    fn note_start(&self, note: StartNote) {
+        let outcome = match note {
+            StartNote::Unreachable(_) => return,
+            StartNote::Absent(reason) => ReloadOutcome::Refused(reason),
+            StartNote::Invalid(diagnostics) => ReloadOutcome::Invalid(*diagnostics),
+        };
+        self.shared.metrics.reload_successful.set(0);
+        let record = record(rfc3339(self.now()), ReloadCause::Version, outcome, self.feed.revision());
+        self.followers.operators.reloads.record(record);
     }
 
     /// Follows the overrides of the fleet where the configuration in force has them.

@@ -38,7 +38,7 @@ impl Reloader {
                     "an earlier configuration is in force, until the newest one changes or is reloaded"
                 );
                 let now = self.now();
-                self.feed.returned(&self.shared.metrics, now, (&origin, version.revision.as_deref()));
+                self.feed.returned(&self.shared.metrics, now, (&origin, version.revision.as_deref()), &restart);
                 log_findings(&warnings);
                 ReloadOutcome::Applied { restart, warnings, difference }
             }
@@ -83,7 +83,7 @@ impl Reloader {
     /// Keeps the configuration in force, so that an operator can return to it.
     pub(super) async fn keep_version(&self) {
         let text = Arc::clone(&self.followers.operators.text);
-        let (at, revision) = (rfc3339(self.now()), self.feed.revision().map(str::to_owned));
+        let (at, revision) = (rfc3339(self.now()), self.feed.revision_in_force().map(str::to_owned));
         let limits = self.shared.running_config.load().live.policy.limits().len();
         let keep = move || {
             let written = text.written.load_full();

@@ -62,9 +62,12 @@ pub(super) struct InForce {
 
 /// Why the newest version is not the one that a process begins with.
 #[derive(Debug)]
-pub(super) enum StartNote {
+pub enum StartNote {
+    /// It cannot be read.
     Unreachable(String),
+    /// It has no content.
     Absent(String),
+    /// It cannot be compiled.
     Invalid(Box<Diagnostics>),
 }
 
@@ -113,10 +116,10 @@ impl RemoteFeed {
         }
     }
 
-    /// Logs why the process began with the version on disk, and begins to read versions.
-    fn start(&mut self, metrics: &Arc<Metrics>) {
+    /// Logs why the process began with the version on disk, and returns it. Begins to read versions.
+    fn start(&mut self, metrics: &Arc<Metrics>) -> Option<StartNote> {
         let (source, revision) = (&*self.settings.name, &*self.in_force.revision);
-        match self.note.take() {
+        match &self.note {
             None => tracing::info!(source, revision, "configuration read"),
             Some(StartNote::Unreachable(reason) | StartNote::Absent(reason)) => tracing::warn!(
                 source,
@@ -142,6 +145,7 @@ impl RemoteFeed {
             Client::Etcd(place) => tokio::spawn(follow(place, channels)),
             Client::Http(page) => tokio::spawn(poll(page, self.poll_every, channels)),
         };
+        self.note.take()
     }
 
     /// Writes a version that is in force to disk.
@@ -156,13 +160,16 @@ impl RemoteFeed {
         self.returned_to.as_deref().unwrap_or(&self.in_force.revision)
     }
 
-    fn report(&self, now: Timestamp, state: RolloutState, problems: Vec<String>, restart: &[&'static str]) {
+    /// Reports the last attempt. `restart` has the tables whose changes wait for a restart; `None` if they stay as they were.
+    fn report(&self, now: Timestamp, state: RolloutState, problems: Vec<String>, restart: Option<&[&'static str]>) {
         self.reports.send_modify(|report| {
             report.state = state;
             report.revision_seen = self.newest.as_ref().map(|newest| newest.revision.to_string());
             report.revision_in_force = Some(self.revision_in_force().to_owned());
             report.problems = problems;
-            report.restart_needed = restart.to_vec();
+            if let Some(restart) = restart {
+                report.restart_needed = restart.to_vec();
+            }
             report.at = rfc3339(now);
         });
     }
@@ -174,10 +181,12 @@ impl ConfigFeed {
         matches!(self, Self::Remote(_))
     }
 
-    /// Begins to read versions. Call it once, on the control runtime.
-    pub(in crate::app) fn start(&mut self, metrics: &Arc<Metrics>) {
-        if let Self::Remote(feed) = self {
-            feed.start(metrics);
+    /// Begins to read versions. Returns why the process began with the version on disk, if it did. Call it once, on the
+    /// control runtime.
+    pub(in crate::app) fn start(&mut self, metrics: &Arc<Metrics>) -> Option<StartNote> {
+        match self {
+            Self::File { .. } | Self::Fixed(_) => None,
+            Self::Remote(feed) => feed.start(metrics),
         }
     }
 
@@ -271,15 +280,17 @@ impl ConfigFeed {
         feed.returned_to = None;
         metrics.remote_config.in_force(&feed.in_force.revision);
         feed.write_last_good(&feed.in_force.revision, &feed.in_force.bytes);
-        feed.report(now, state, Vec::new(), restart);
+        feed.report(now, state, Vec::new(), Some(restart));
     }
 
-    /// An operator has returned to `earlier`, the configuration of `revision`, at `now`, in place of the newest version.
+    /// An operator has returned to `earlier`, the configuration of `revision`, at `now`, in place of the newest version. It
+    /// is in force except the tables in `restart`.
     pub(in crate::app) fn returned(
         &mut self,
         metrics: &Metrics,
         now: Timestamp,
         (earlier, revision): (&Origin, Option<&str>),
+        restart: &[&'static str],
     ) {
         let Self::Remote(feed) = self else { return };
         // A configuration that was in force before the source was used has no revision.
@@ -288,13 +299,13 @@ impl ConfigFeed {
         if let Origin::Bytes { bytes, .. } = earlier {
             feed.write_last_good(feed.revision_in_force(), bytes);
         }
-        feed.report(now, RolloutState::Refused, vec![RETURNED.to_owned()], &[]);
+        feed.report(now, RolloutState::Refused, vec![RETURNED.to_owned()], Some(restart));
     }
 
     /// The newest version was refused at `now`.
     pub(in crate::app) fn refused(&self, now: Timestamp, problems: Vec<String>) {
         if let Self::Remote(feed) = self {
-            feed.report(now, RolloutState::Refused, problems, &[]);
+            feed.report(now, RolloutState::Refused, problems, None);
         }
     }
 

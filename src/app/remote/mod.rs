@@ -16,6 +16,6 @@ mod version;
 
 pub use address::{ConfigAddress, RemoteAddress};
 pub use credentials::{RemoteOptions, TlsFiles};
-pub use feed::ConfigFeed;
+pub use feed::{ConfigFeed, StartNote};
 pub use last_good::StateFile;
 pub use start::{FeedOptions, StartError, open, origin};

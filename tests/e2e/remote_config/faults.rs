@@ -1,7 +1,9 @@
 //! An etcd that is down, and starts without a valid version.
 
+use serde_json::Value;
+
 use super::{KEY, REACHABLE, SUCCESSFUL, config, run, said, shown_limit, start, until_limit, until_status};
-use crate::support::{Cert, Etcd, Upstream};
+use crate::support::{Cert, Etcd, Upstream, Weir};
 
 #[test]
 fn an_etcd_that_is_killed_and_restarted_loses_no_change() {
@@ -49,6 +51,18 @@ fn a_start_without_etcd_uses_the_last_good_version() {
     until_limit(&second, "3000");
 }
 
+/// Asserts that a Weir shows a version as refused since its start.
+#[track_caller]
+fn assert_refused(weir: &Weir, outcome: &str, revision: &str) {
+    weir.wait_for_metric(SUCCESSFUL, |successful| successful == 0.0);
+    let get = |target: &str| weir.ask_admin("GET", target, &Value::Null).text();
+    let reloads: Value = serde_json::from_str(&get("/v1/reloads")).unwrap();
+    let last = &reloads[0];
+    assert_eq!((&last["outcome"], &last["revision"]), (&outcome.into(), &revision.into()), "{reloads}");
+    let page = get("/");
+    assert!(page.contains("The last reload failed"), "{page}");
+}
+
 #[test]
 fn a_start_with_an_invalid_version_uses_the_last_good_one() {
     let (upstream, etcd) = (Upstream::start(), Etcd::start());
@@ -61,8 +75,15 @@ fn a_start_with_an_invalid_version_uses_the_last_good_one() {
     weir.wait_for_line("the configuration is invalid; the last good one on disk is in force");
     until_status(&weir, &etcd, "a", "refused", etcd.revision(KEY));
     assert_eq!(shown_limit(&weir).as_deref(), Some("1000"));
+    assert_refused(&weir, "invalid", &etcd.revision(KEY).to_string());
     etcd.put(KEY, config(&upstream, 2000));
     until_limit(&weir, "2000");
+    weir.wait_for_metric(SUCCESSFUL, |successful| successful == 1.0);
+    drop(weir);
+    etcd.put(KEY, " ");
+    let weir = start(&etcd.url(KEY), &state);
+    assert_eq!(shown_limit(&weir).as_deref(), Some("2000"));
+    assert_refused(&weir, "refused", &etcd.revision(KEY).to_string());
 
     // Without a last good version there is nothing to run with.
     etcd.put(KEY, "[upstream]\nurl = 7\n");

@@ -44,7 +44,9 @@ fn a_rollback_lasts_until_the_source_has_another_version() {
     let state = tempfile::tempdir().unwrap();
     let state = ["--state-dir", state.path().to_str().unwrap()];
     let weir = start(&etcd.url(KEY), &[&state[..], &["--replica", "a"]].concat());
+    etcd.put(KEY, config(&upstream, 1000).replace("workers = 2", "workers = 1"));
     let first = etcd.revision(KEY);
+    until_status(&weir, &etcd, "a", "in_force", first);
     etcd.put(KEY, config(&upstream, 2000));
     let second = etcd.revision(KEY);
     until_status(&weir, &etcd, "a", "in_force", second);
@@ -58,6 +60,7 @@ fn a_rollback_lasts_until_the_source_has_another_version() {
     let report = until_status(&weir, &etcd, "a", "refused", second);
     assert_eq!(report["revision_in_force"], first.to_string(), "{report}");
     assert!(report["problems"].to_string().contains("an operator has returned"), "{report}");
+    assert_eq!(report["restart_needed"].to_string(), "[\"server\"]", "{report}");
     assert_eq!(weir.metric(REVISION).to_string(), first.to_string());
     // A version that is read again after an outage does not end the rollback. A newer version does.
     etcd.kill();
