@@ -8,21 +8,28 @@ use std::convert::Infallible;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::sleep;
 
 use super::overrides_copy::OverridesCopy;
 use super::terms::{Accepted, Terms};
+use crate::base::split_mix::random;
+use crate::base::time::instant_now;
 use crate::config::{self, Changed, ConfigInForce, OverridesInForce};
 use crate::engine::policy::overrides::{EndedOverride, OverrideEdit, OverrideError};
 use crate::engine::store::snapshot::file;
 use crate::fleet::etcd::{Entry, FollowAttempts, KeyRange, PutError, Session};
 use crate::fleet::grpc::fleet::settings::EtcdMembers;
 
-/// Attempts to change the text while other replicas change it.
-const ATTEMPTS_MAX: usize = 5;
+/// The time for attempts to change the text while other replicas change it.
+const ATTEMPTS_MAX: Duration = Duration::from_secs(10);
+/// The bound on the random pause before the second attempt, which doubles up to the longest one.
+const PAUSE_MS_FIRST: u64 = 50;
+const PAUSE_MS_LONGEST: u64 = 800;
 
 /// A configuration with changed overrides, as [`Changed`] has it.
 pub(super) struct ChangedConfig {
@@ -71,7 +78,8 @@ impl FleetOverrides {
         let opened = Session::open_and_get(&self.etcd.servers, 0, &range).await;
         let (session, mut found) = opened.map_err(OverrideError::Fleet)?;
         let edits: Arc<[OverrideEdit]> = edits.into();
-        for _ in 0..ATTEMPTS_MAX {
+        let (until, mut pause_ms_max) = (instant_now() + ATTEMPTS_MAX, PAUSE_MS_FIRST);
+        loop {
             let entry = found.entries.into_iter().next();
             let revision = entry.as_ref().map_or(0, |entry| entry.revision);
             let base = entry.and_then(text);
@@ -101,9 +109,13 @@ impl FleetOverrides {
                 }
                 return written.map_err(|error| OverrideError::OnlyFleet { before, reason: error.to_string() });
             }
+            if instant_now() >= until {
+                return Err(OverrideError::Fleet("other replicas change them at the same time".to_owned()));
+            }
+            sleep(Duration::from_millis(random() % pause_ms_max)).await;
+            pause_ms_max = (pause_ms_max * 2).min(PAUSE_MS_LONGEST);
             found = session.get(&range).await.map_err(OverrideError::Fleet)?;
         }
-        Err(OverrideError::Fleet("other replicas change them at the same time".to_owned()))
     }
 
     /// Whether the next server of etcd has this text. Without it, the text may still arrive, or have been changed again.
