@@ -19,6 +19,29 @@ fn bound(weir: &Weir) -> Option<f64> {
     fleet["limits"][0]["bound"].as_f64().map(|bound| (bound * 1000.0).round() / 1000.0)
 }
 
+/// The line about an outage has the kind and the text of the server, in each form of a store.
+#[test]
+fn the_log_says_why() {
+    let (redis, upstream) = (Redis::with("user weir on nopass ~weir:* +@all -scard"), Upstream::start());
+    let (server, silent) = (redis.url(), "a node of a store does not answer");
+    let of = |user: &str| format!("user = \"{user}\", password = {{ env = \"WEIR_FLEET_SECRET\" }}");
+    let lines = |user: &str| of(user).replace(", ", "\n");
+    for (store, line, kind, text) in [
+        (format!("redis = [\"{server}\"]\n{}", lines("weir")), silent, "permission", "no permissions"),
+        (format!("sentinel = {{ master = \"a\", nodes = [\"{server}\"], {} }}", of("x")), silent, "login", "WRONGPASS"),
+        (
+            format!("cluster = [\"{server}\"]\n{}", lines("x")),
+            "no node of a cluster tells its slots",
+            "login",
+            "WRONGPASS",
+        ),
+    ] {
+        let weir = Fleet::start_one(&Weir::config(&upstream, "", &shared(&store, &over_all("rate = \"30/day\""))));
+        let line = weir.wait_for_line(line);
+        assert!(line.contains(&format!("\"kind\":\"{kind}\"")) && line.contains(text), "{line}");
+    }
+}
+
 /// Without Redis from the start, each replica decides as configured, and says that it is ready.
 #[test]
 fn each_mode_decides_at_once() {

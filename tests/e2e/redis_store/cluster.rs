@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use weir::engine::store::backend::Unavailable;
-use weir::fleet::stores::driver::{RemoteSettings, Topology};
+use weir::fleet::stores::driver::{Login, RemoteSettings, Topology};
 
-use super::lab::{Lab, address, charge, key, settings, ten, until};
+use super::lab::{Lab, address, charge, key, login, settings, settings_with, ten, until};
 use crate::support::{Cluster, Redis};
 
 fn of(cluster: &Cluster) -> RemoteSettings {
@@ -56,6 +56,16 @@ async fn a_moving_slot_is_followed() {
     })
     .await;
     assert_eq!(lab.metric("weir_store_errors_total{kind=\"other\",store=\"main\"}"), 0.0);
+}
+
+#[tokio::test]
+async fn nodes_that_tell_no_slots_say_why() {
+    let server = Redis::start();
+    for (login, kind) in [(login(Some("nobody"), "wrong"), "login"), (Login::default(), "other")] {
+        let lab = Lab::start(settings_with(Topology::Cluster(vec![address(server.address())]), login));
+        let errors = format!("weir_store_errors_total{{kind=\"{kind}\",store=\"main\"}}");
+        until(async || (lab.metric(&errors) >= 1.0).then_some(())).await;
+    }
 }
 
 #[tokio::test]

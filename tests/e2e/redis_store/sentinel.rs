@@ -42,3 +42,20 @@ async fn sentinels_that_know_no_master_are_passed_over() {
     }
     Lab::deciding(settings_with(topology, login(Some("weir"), "secret"))).await;
 }
+
+/// The kind of a failure is that of the sentinels that answer.
+#[tokio::test]
+async fn sentinels_that_tell_no_master_say_why() {
+    let (sentinels, mut gone) = (Sentinels::start(), Redis::start());
+    gone.kill();
+    let nodes: Vec<_> = [&gone, &sentinels.watchers[0]].map(|node| address(node.address())).into();
+    for (master, login, nodes, kind) in [
+        ("limits", login(Some("nobody"), "wrong"), nodes.clone(), "login"),
+        ("limitz", Login::default(), nodes.clone(), "other"),
+        ("limits", Login::default(), nodes[..1].to_vec(), "connection"),
+    ] {
+        let lab = Lab::start(settings(Topology::Sentinel { master: master.into(), nodes, login }));
+        let errors = format!("weir_store_errors_total{{kind=\"{kind}\",store=\"main\"}}");
+        until(async || (lab.metric(&errors) >= 1.0).then_some(())).await;
+    }
+}

@@ -64,7 +64,7 @@ impl ConnectError {
     }
 
     /// Whether there was no connection, or it broke.
-    pub(super) fn is_of_connection(&self) -> bool {
+    pub(in crate::fleet::stores) fn is_of_connection(&self) -> bool {
         matches!(self.failure, Failure::Connection | Failure::Broken)
     }
 

@@ -10,7 +10,6 @@ use super::flush::renew_flights;
 use super::node::Common;
 use super::store::{Redis, Store};
 use super::topology::{master, slots};
-use crate::engine::store::backend::Failure;
 use crate::fleet::stores::driver::{NodeAddress, Server as _, StoreContext, Topology, Work};
 
 /// The pause between looks for the nodes of a cluster or for a master, while all nodes answer.
@@ -45,7 +44,14 @@ async fn seek(store: &Arc<Store>) {
 /// Asks the sentinels for the address of the master. Returns whether one told it.
 async fn seek_master(store: &Arc<Store>, sentinels: &[NodeAddress], name: &str) -> bool {
     let found = master(&store.sentinels, sentinels, name, &store.common.connector).await;
-    let (Some(address), Some(node)) = (found, store.nodes().all.first().map(Arc::clone)) else { return false };
+    let Some(node) = store.nodes().all.first().map(Arc::clone) else { return false };
+    let address = match found {
+        Ok(address) => address,
+        Err(error) => {
+            node.not_found(error);
+            return false;
+        }
+    };
     if node.move_to(&address) {
         let (store, node) = (&store.context.settings.name, &node.label);
         tracing::info!(%store, %node, %address, "the master of a store is known");
@@ -61,14 +67,18 @@ async fn seek_slots(store: &Arc<Store>, seeds: &[NodeAddress]) -> bool {
     let nodes = store.nodes();
     let masters = nodes.all.iter().filter(|node| node.is_closed()).filter_map(|node| node.address());
     let known: Vec<NodeAddress> = masters.chain(seeds.iter().cloned()).collect();
-    let Some(ranges) = slots(connector, &known).await else {
-        errors[Failure::Connection as usize].inc();
+    let found = slots(connector, &known).await;
+    if let Err(error) = &found {
+        errors[error.failure as usize].inc();
         if nodes.all.is_empty() && !store.is_lost.swap(true, Ordering::Relaxed) {
             seeds.iter().filter_map(|seed| metrics.up(&seed.to_string())).for_each(|up| up.set(0));
-            tracing::warn!(store = %settings.name, "no node of a cluster tells its slots; requests are decided without it");
+            tracing::warn!(
+                store = %settings.name, kind = error.failure.label(), error = error.text,
+                "no node of a cluster tells its slots; requests are decided without it"
+            );
         }
-        return !nodes.all.is_empty();
-    };
+    }
+    let Ok(ranges) = found else { return !nodes.all.is_empty() };
     if let Some(newer) = nodes.with_slots(ranges, &store.common) {
         if store.is_lost.swap(false, Ordering::Relaxed) {
             tracing::info!(store = %settings.name, "a node of a cluster tells its slots again");
@@ -93,11 +103,11 @@ async fn renew(store: &Arc<Store>) {
         for link in &view.links {
             let Some(mut connection) = link.connection().filter(|_| link.node.decides()) else { continue };
             let is_exact = link.node.take_lost();
-            if let Err(failure) = renew_flights(store, &link.node, &mut connection, is_exact).await {
+            if let Err(error) = renew_flights(store, &link.node, &mut connection, is_exact).await {
                 if is_exact {
                     link.node.note_inexact();
                 }
-                link.node.failed(failure, "units in flight were not renewed");
+                link.node.failed(error.failure, &error.text);
             }
         }
     }

@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::script;
 use crate::engine::store::backend::Failure;
+use crate::fleet::stores::driver::ConnectError;
 
 /// The future of a reply. It lives on if the request that waits for it ends.
 type Reply = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
@@ -120,9 +121,9 @@ impl Drop for Awaited<'_> {
 }
 
 /// The value of a reply that is no error.
-pub(super) fn reply_of(value: Value) -> Result<Value, Failure> {
+pub(super) fn reply_of(value: Value) -> Result<Value, ConnectError> {
     match value {
-        Value::ServerError(error) => Err(Failure::of(&RedisError::from(error))),
+        Value::ServerError(error) => Err(ConnectError::redis(&RedisError::from(error))),
         value => Ok(value),
     }
 }

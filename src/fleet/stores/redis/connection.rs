@@ -85,7 +85,8 @@ impl ConnectError {
         Self { failure: Failure::Connection, text: "no sentinel has told the address".into() }
     }
 
-    fn redis(error: &RedisError) -> Self {
+    /// The error of a server, or of the connection to it.
+    pub(super) fn redis(error: &RedisError) -> Self {
         Self { failure: Failure::of(error), text: error.to_string() }
     }
 }

@@ -15,7 +15,9 @@ use super::node::Node;
 use super::script::{self, Change, Correction, InFlight, Noting};
 use super::store::{Redis, Store};
 use crate::engine::store::backend::{Failure, RedisReceipt};
-use crate::fleet::stores::driver::{BATCH_MAX, BATCH_TIMEOUT, Batch, Correct, Reached, Report, Server as _};
+use crate::fleet::stores::driver::{
+    BATCH_MAX, BATCH_TIMEOUT, Batch, ConnectError, Correct, Reached, Report, Server as _,
+};
 
 impl Correct for Redis {
     async fn send(
@@ -114,7 +116,7 @@ async fn call(
     } else {
         vec![correct(Noting::ByReplica, &corrections)]
     };
-    run(connection, &calls).await
+    run(connection, &calls).await.map_err(|error| error.failure)
 }
 
 /// Renews the units that this replica has in flight on a node: all of them if `is_exact`, also where it has none any more,
@@ -124,7 +126,7 @@ pub(super) async fn renew_flights(
     node: &Arc<Node>,
     connection: &mut MultiplexedConnection,
     is_exact: bool,
-) -> Result<(), Failure> {
+) -> Result<(), ConnectError> {
     let nodes = store.nodes();
     let own = nodes.all.iter().position(|known| Arc::ptr_eq(known, node));
     let keys: Vec<Box<str>> =
@@ -147,7 +149,10 @@ pub(super) async fn renew_flights(
 }
 
 /// Calls scripts at once, and loads them if the node does not know them. Errors of the node are among the replies.
-pub(super) async fn run(connection: &mut MultiplexedConnection, calls: &[script::Call]) -> Result<Vec<Value>, Failure> {
+pub(super) async fn run(
+    connection: &mut MultiplexedConnection,
+    calls: &[script::Call],
+) -> Result<Vec<Value>, ConnectError> {
     let mut replies = Vec::new();
     for loads_scripts in [false, true] {
         let mut all = Pipeline::new();
@@ -160,7 +165,8 @@ pub(super) async fn run(connection: &mut MultiplexedConnection, calls: &[script:
             all.add_command(call.by_hash());
         }
         let sent = timeout(BATCH_TIMEOUT, connection.send_packed_commands(&all, 0, calls.len() + loaded)).await;
-        replies = sent.map_err(|_| Failure::Timeout)?.map_err(|error| Failure::of(&error))?.split_off(loaded);
+        let sent = sent.map_err(|_| Failure::Timeout)?;
+        replies = sent.map_err(|error| ConnectError::redis(&error))?.split_off(loaded);
         let is_unknown = |reply: &Value| matches!(reply, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript));
         if !replies.iter().any(is_unknown) {
             break;

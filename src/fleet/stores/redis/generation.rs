@@ -10,6 +10,7 @@ use redis::{Pipeline, Value};
 
 use super::call::reply_of;
 use crate::engine::store::backend::Failure;
+use crate::fleet::stores::driver::ConnectError;
 
 /// The age from which a generation decides even if replicas are missing.
 pub(super) const WARM_AFTER_US: u64 = 2_000_000;
@@ -51,7 +52,7 @@ pub(super) async fn begin(
     marker: &str,
     replica: &str,
     has_met: Option<u64>,
-) -> Result<Seen, Failure> {
+) -> Result<Seen, ConnectError> {
     let mut first = Pipeline::new();
     first.cmd("TIME").cmd("GET").arg(marker);
     let [time, found] = all(connection, &first).await?;
@@ -80,10 +81,11 @@ pub(super) async fn begin(
 async fn all<const N: usize>(
     connection: &mut MultiplexedConnection,
     commands: &Pipeline,
-) -> Result<[Value; N], Failure> {
-    let replies = connection.send_packed_commands(commands, 0, N).await.map_err(|error| Failure::of(&error))?;
+) -> Result<[Value; N], ConnectError> {
+    let replies = connection.send_packed_commands(commands, 0, N).await;
+    let replies = replies.map_err(|error| ConnectError::redis(&error))?;
     let replies = replies.into_iter().map(reply_of).collect::<Result<Vec<_>, _>>()?;
-    replies.try_into().map_err(|_| Failure::Reply)
+    replies.try_into().map_err(|_| Failure::Reply.into())
 }
 
 pub(super) fn number(value: &Value) -> Option<u64> {

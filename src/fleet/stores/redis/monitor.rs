@@ -30,7 +30,7 @@ impl Watch for Redis {
         let mut write = cmd("SET");
         write.arg(format!("{}:probe", marker(store, node))).arg(1).arg("PX").arg(1000);
         let reply = timeout(store.context.settings.timeout, connection.send_packed_command(&write)).await;
-        reply_of(reply.map_err(|_| Failure::Timeout)?.map_err(|error| Failure::of(&error))?)?;
+        reply_of(reply.map_err(|_| Failure::Timeout)?.map_err(|error| ConnectError::redis(&error))?)?;
         Ok(())
     }
 
@@ -41,8 +41,8 @@ impl Watch for Redis {
             return Ok(None);
         }
         let mut get = cmd("GET");
-        let reply = connection.send_packed_command(get.arg(marker)).await.map_err(|error| Failure::of(&error))?;
-        Ok(number(&reply_of(reply)?))
+        let reply = connection.send_packed_command(get.arg(marker)).await;
+        Ok(number(&reply_of(reply.map_err(|error| ConnectError::redis(&error))?)?))
     }
 
     async fn join(reached: &mut Reached<'_, Self>, brought: Option<u64>) -> Result<Joined, ConnectError> {
@@ -63,7 +63,7 @@ impl Watch for Redis {
         if has_brought {
             node.note_inexact();
         }
-        Ok(renew_flights(store, node, connection, has_brought).await?)
+        renew_flights(store, node, connection, has_brought).await
     }
 
     async fn bring(reached: &mut Reached<'_, Self>, mirrors: &dyn Mirrors) -> Result<(), ConnectError> {
@@ -85,7 +85,7 @@ impl Watch for Redis {
                 states = rest;
             }
         }
-        Ok(renew_flights(store, node, connection, false).await?)
+        renew_flights(store, node, connection, false).await
     }
 }
 
@@ -97,7 +97,11 @@ fn marker(store: &Store, node: &Arc<Node>) -> String {
     of_node.unwrap_or_else(|| of_tag(0)).into()
 }
 
-async fn push(store: &Store, connection: &mut MultiplexedConnection, states: &[KnownState]) -> Result<(), Failure> {
+async fn push(
+    store: &Store,
+    connection: &mut MultiplexedConnection,
+    states: &[KnownState],
+) -> Result<(), ConnectError> {
     let now = store.context.clock.now();
     let size = if store.nodes().is_cluster() { 1 } else { STATES_MAX };
     let calls: Vec<script::Call> = states.chunks(size).map(|some| script::push(&store.caller, some, now)).collect();

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::aio::MultiplexedConnection;
 use redis::cmd;
@@ -27,7 +27,8 @@ pub(super) struct Common {
 pub(in crate::fleet::stores) struct Node {
     common: Arc<Common>,
     health: Health,
-    address: Mutex<Option<NodeAddress>>,
+    /// The address, or why it is not known.
+    address: Mutex<Result<NodeAddress, ConnectError>>,
     /// Whether replies may have been lost with their charges, or units in flight may count twice.
     has_lost: AtomicBool,
     /// Reports that were sent without a reply, by the one task that sends.
@@ -48,7 +49,7 @@ impl Node {
         Arc::new(Self {
             health: Health::new(Arc::clone(&common.context), label),
             common,
-            address: Mutex::new(address),
+            address: Mutex::new(address.ok_or_else(ConnectError::no_address)),
             // A server that was promoted may have charges whose replies were lost with the master.
             has_lost: AtomicBool::new(true),
             unanswered: tokio::sync::Mutex::default(),
@@ -62,14 +63,26 @@ impl Node {
 
     /// Follows the node to another address. Returns whether it is another one.
     pub(super) fn move_to(&self, address: &NodeAddress) -> bool {
-        let mut known = self.address.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = known.as_ref() != Some(address);
-        *known = Some(address.clone());
+        let mut known = self.locked_address();
+        let is_new = known.as_ref().ok() != Some(address);
+        *known = Ok(address.clone());
         drop(known);
         if is_new {
             self.moved();
         }
         is_new
+    }
+
+    /// Notes why no address was found. A known address stays.
+    pub(super) fn not_found(&self, error: ConnectError) {
+        let mut known = self.locked_address();
+        if known.is_err() {
+            *known = Err(error);
+        }
+    }
+
+    fn locked_address(&self) -> MutexGuard<'_, Result<NodeAddress, ConnectError>> {
+        self.address.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The next renewal is exact: the node got a report of units in flight, which a renewal before it may have had too, or an
@@ -89,7 +102,7 @@ impl Server for Node {
     type Connection = MultiplexedConnection;
 
     fn address(&self) -> Option<NodeAddress> {
-        self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.locked_address().clone().ok()
     }
 
     async fn open(&self) -> Result<Opened<MultiplexedConnection>, ConnectError> {
@@ -97,7 +110,7 @@ impl Server for Node {
         if self.address().is_none() {
             let _ = timeout(CONNECT_MAX, news.changed()).await;
         }
-        let address = self.address().ok_or_else(ConnectError::no_address)?;
+        let address = self.locked_address().clone()?;
         let opened = timeout(CONNECT_MAX, self.common.connector.open(&address)).await;
         opened.unwrap_or_else(|_| Err(ConnectError::timeout()))
     }

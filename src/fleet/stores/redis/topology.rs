@@ -9,12 +9,13 @@ use redis::{Cmd, Value, cmd};
 use tokio::select;
 use tokio::time::timeout;
 
+use super::call::reply_of;
 use super::connection::Connector;
 use super::node::{Common, Node};
 use super::routes::{Routes, SLOTS, slot};
 use super::script::key_of;
 use crate::engine::store::backend::Failure;
-use crate::fleet::stores::driver::{self, CONNECT_MAX, NodeAddress, Opened, Server as _, Topology};
+use crate::fleet::stores::driver::{self, CONNECT_MAX, ConnectError, NodeAddress, Opened, Server as _, Topology};
 
 /// The nodes of a store of Redis.
 pub(in crate::fleet::stores) type Nodes = driver::Nodes<Node, Map>;
@@ -96,17 +97,21 @@ impl Nodes {
     }
 }
 
-/// Asks the nodes one after the other for the slots of their cluster. `None` if none answers.
-pub(super) async fn slots(connector: &Connector, nodes: &[NodeAddress]) -> Option<Vec<SlotRange>> {
+/// Asks the nodes one after the other for the slots of their cluster.
+pub(super) async fn slots(connector: &Connector, nodes: &[NodeAddress]) -> Result<Vec<SlotRange>, ConnectError> {
+    let mut failed = ConnectError::no_address();
     for node in nodes {
         let mut command = cmd("CLUSTER");
         command.arg("SLOTS");
         let (reply, asked) = (ask(connector, node, &command).await, node.host().unwrap_or_default());
-        if let Some(ranges) = reply.ok().and_then(|reply| parse_slots(&reply, asked)).filter(|all| !all.is_empty()) {
-            return Some(ranges);
+        let none = || ConnectError { failure: Failure::Reply, text: format!("{node} tells no slots") };
+        let parsed = |reply| parse_slots(&reply, asked).filter(|all| !all.is_empty()).ok_or_else(none);
+        match reply.and_then(parsed) {
+            Ok(ranges) => return Ok(ranges),
+            Err(error) => failed = telling(failed, error),
         }
     }
-    None
+    Err(failed)
 }
 
 /// Asks the sentinels one after the other for the address of `master`, until one names a server that says that it is one.
@@ -116,34 +121,51 @@ pub(super) async fn master(
     nodes: &[NodeAddress],
     master: &str,
     connector: &Connector,
-) -> Option<NodeAddress> {
-    let mut silent = None;
+) -> Result<NodeAddress, ConnectError> {
+    let (mut silent, mut failed) = (None, ConnectError::no_address());
     for node in nodes {
         let mut command = cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
-        let Some(address) = ask(sentinels, node, &command).await.ok().and_then(|reply| parse_address(&reply)) else {
-            continue;
+        let unknown = || ConnectError { failure: Failure::Other, text: format!("{node} knows no master `{master}`") };
+        let reply = ask(sentinels, node, &command).await;
+        let address = match reply.and_then(|reply| parse_address(&reply).ok_or_else(unknown)) {
+            Ok(address) => address,
+            Err(error) => {
+                failed = telling(failed, error);
+                continue;
+            }
         };
         // A sentinel that was cut off may name the old master. Every user may call `HELLO`, not so `ROLE`.
         match ask(connector, &address, cmd("HELLO").arg(3)).await.ok().as_ref().and_then(role) {
-            Some("master") => return Some(address),
-            Some(_) => {}
+            Some("master") => return Ok(address),
+            Some(_) => {
+                let text = format!("{address}, which {node} names, is a replica");
+                failed = telling(failed, ConnectError { failure: Failure::ReadOnly, text });
+            }
             None => silent = silent.or(Some(address)),
         }
     }
-    silent
+    silent.ok_or(failed)
+}
+
+/// The error to tell of two servers: that of a server that answered, if there is one.
+fn telling(before: ConnectError, error: ConnectError) -> ConnectError {
+    if before.is_of_connection() || before.failure == Failure::Timeout { error } else { before }
 }
 
 /// Opens a connection for one question.
-async fn ask(connector: &Connector, node: &NodeAddress, command: &Cmd) -> Result<Value, Failure> {
+async fn ask(connector: &Connector, node: &NodeAddress, command: &Cmd) -> Result<Value, ConnectError> {
     let asked = async {
-        let Opened { mut connection, mut driver } = connector.open(node).await.map_err(|error| error.failure)?;
+        let Opened { mut connection, mut driver } = connector.open(node).await?;
         select! {
-            reply = connection.send_packed_command(command) => reply.map_err(|error| Failure::of(&error)),
-            () = &mut driver => Err(Failure::Broken),
+            reply = connection.send_packed_command(command) => {
+                reply.map_err(|error| ConnectError::redis(&error)).and_then(reply_of)
+            }
+            () = &mut driver => Err(Failure::Broken.into()),
         }
     };
-    timeout(CONNECT_MAX, asked).await.unwrap_or(Err(Failure::Timeout))
+    let answered = timeout(CONNECT_MAX, asked).await.map_err(ConnectError::from).flatten();
+    answered.map_err(|error| ConnectError { text: format!("{node}: {}", error.text), ..error })
 }
 
 /// The role in a reply to `HELLO`.
@@ -242,6 +264,20 @@ mod tests {
         ] {
             let parsed = redis::parse_redis_value(reply.as_bytes()).unwrap();
             assert_eq!(role(&parsed), expected, "{reply}");
+        }
+    }
+
+    /// Servers that cannot be reached do not hide the error of one that answers.
+    #[test]
+    fn the_error_of_a_server_that_answers_is_told() {
+        let of = |failure: &Failure| ConnectError::from(*failure);
+        for (failures, expected) in [
+            ([Failure::Timeout, Failure::Login, Failure::Broken], Failure::Login),
+            ([Failure::Connection, Failure::Broken, Failure::Connection], Failure::Connection),
+            ([Failure::Permission, Failure::Connection, Failure::Login], Failure::Permission),
+        ] {
+            let told = failures.iter().map(of).fold(ConnectError::no_address(), telling);
+            assert_eq!(told.failure, expected, "{failures:?}");
         }
     }
 
