@@ -3,7 +3,10 @@
 //! ingress-nginx makes one zone of each annotation and each ingress, by address. Each of its pods counts for itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::Path as FilePath;
+
+use ipnet::IpNet;
 
 use super::draft::{Draft, SourceLine, quoted};
 use super::limit::{self, Limit, Match};
@@ -165,7 +168,8 @@ fn limits(name: &str, annotations: &Node, draft: &mut Draft) -> Vec<Limit> {
     let multiplier = get("limit-burst-multiplier");
     let burst = multiplier.and_then(number).filter(|times| *times > 0).unwrap_or(5);
     let lists = ["limit-whitelist", "limit-allowlist"].into_iter().filter_map(get);
-    let except_ips: Vec<_> = lists.flat_map(|list| list.text().split(',')).map(|ip| ip.trim().to_owned()).collect();
+    let texts = lists.flat_map(|list| list.text().split(',')).map(str::trim).filter(|text| !text.is_empty());
+    let except_ips: Vec<_> = texts.map(network).collect();
     let mut limits = Vec::new();
     for (annotation, unit) in [("limit-rps", "r/s"), ("limit-rpm", "r/m"), ("limit-connections", "")] {
         let Some(node) = get(annotation) else { continue };
@@ -187,11 +191,17 @@ fn limits(name: &str, annotations: &Node, draft: &mut Draft) -> Vec<Limit> {
             name: format!("{name}-{annotation}"),
             places: vec![node.place],
             at_arrival: !unit.is_empty(),
-            except_ips: except_ips.iter().filter(|ip| !ip.is_empty()).cloned().collect(),
+            except_ips: except_ips.clone(),
             key: vec!["ip".to_owned()],
             rule,
             ..Limit::default()
         });
     }
     limits
+}
+
+/// A network or an address as the network that nginx takes it for; any other text unchanged.
+fn network(text: &str) -> String {
+    let address = || text.parse::<IpAddr>().map(IpNet::from);
+    text.parse::<IpNet>().or_else(|_| address()).map_or_else(|_| text.to_owned(), |network| network.trunc().to_string())
 }

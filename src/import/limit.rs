@@ -91,8 +91,13 @@ impl Limit {
         if let Some(matches) = self.matches.table() {
             block = block.option("match", matches);
         }
-        let except = [("ip", &self.except_ips), ("path", &self.except_paths)];
-        let except = except.into_iter().filter(|(_, texts)| !texts.is_empty());
+        // The list of the configuration has no entry twice.
+        let except = [("ip", self.except_ips), ("path", self.except_paths)].map(|(option, mut texts)| {
+            let mut known = BTreeSet::new();
+            texts.retain(|text| known.insert(text.clone()));
+            (option, texts)
+        });
+        let except = except.iter().filter(|(_, texts)| !texts.is_empty());
         let except: Vec<_> = except.map(|(option, texts)| format!("{option} = {}", list(texts))).collect();
         if !except.is_empty() {
             block = block.option("except", format!("{{ {} }}", except.join(", ")));

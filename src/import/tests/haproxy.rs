@@ -56,6 +56,9 @@ fn rates_of_requests_are_windows() {
     let rules = format!("{track}http-request deny deny_status 429 if {{ sc_http_req_rate(0) gt 9 }} !office\n{except}");
     let more = "except = { ip = [\"10.0.0.0/8\", \"192.0.2.1/32\"] }\n";
     limits(&rules, &limit(more, "9/10s"), &format!("8 {GOES_ON}"));
+    let allow = "acl office src 10.0.0.0/8 192.0.2.1\nhttp-request allow if office\n";
+    let rules = format!("{allow}{track}http-request deny deny_status 429 if {{ sc_http_req_rate(0) gt 9 }} !office");
+    limits(&rules, &limit(more, "9/10s"), &format!("10 {GOES_ON}"));
     let before = "http-request deny deny_status 429 if { src_http_req_rate(t) gt 100 }\n";
     limits(&format!("{before}{track}"), &limit("", "101/10s"), "");
     let after = format!("{before}{track}http-request deny if {{ path /a }}\n");

@@ -74,3 +74,33 @@ fn annotations_are_limits_of_an_ingress() {
         27 LeftOut it is no ingress",
     );
 }
+
+/// Names of one network are one entry.
+#[test]
+fn exempt_networks_may_occur_twice() {
+    let annotation = |name: &str, value: &str| format!("    nginx.ingress.kubernetes.io/{name}: {value}\n");
+    for lists in [
+        annotation("limit-whitelist", "10.0.0.0/8,192.0.2.1,10.0.0.0/8"),
+        annotation("limit-whitelist", "10.0.0.1/8, 192.0.2.1/32") + &annotation("limit-allowlist", "10.0.0.0/8"),
+    ] {
+        let text = format!(
+            "kind: Ingress\nmetadata:\n  name: a\n  annotations:\n{}{lists}spec:\n  \
+             defaultBackend: {{ service: {{ name: web, port: {{ number: 8080 }} }} }}\n",
+            annotation("limit-rps", "'1'")
+        );
+        check(
+            "ingress",
+            &text,
+            r#"[upstream]
+            url = "http://web.default.svc:8080"
+            [[limit]]
+            name = "a-limit-rps"
+            stage = "arrival"
+            except = { ip = ["10.0.0.0/8", "192.0.2.1/32"] }
+            key = ["ip"]
+            rate = "1/s"
+            burst = 6"#,
+            "",
+        );
+    }
+}
