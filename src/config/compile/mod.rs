@@ -227,7 +227,7 @@ fn policy(
     let policy = policy.with_access(access, plans).with_identity_headers(identity_headers);
     let policy = policy.with_priorities(priorities, overload);
     warnings::of_unused_stores(root, &fleet.stores.names, &policy);
-    let limits = NamedLimits::of(root, policy.limits());
+    let limits = NamedLimits::of(root, &policy);
     guards::of_unused_identities(root, &names, &policy, routes);
     guards::of_partly_guarded(&limits, &policy, routes);
     guards::of_evaded_denials(root, &policy, routes);
@@ -237,7 +237,7 @@ fn policy(
     if root.has("check") && upstream::is_omitted(root) {
         limits.warn_of_unsettled();
     }
-    limits.warn_of_unnamed(&policy);
+    limits.warn_of_unnamed();
     warnings::of_unknown_plans(root, policy.limits());
     warnings::of_plans_of_keys(root, &policy);
     if let Some(served) = Served::of(root, routes) {

@@ -17,6 +17,7 @@ use crate::config::files::unwritable_folder;
 use crate::config::reader::lists::items_of;
 use crate::config::reader::{Located, Problem, Table, did_you_mean, nearest};
 use crate::engine::policy::access::{AccessRule, AccessSpec};
+use crate::engine::policy::descriptors::Descriptors;
 use crate::engine::policy::route::Routes;
 use crate::engine::policy::{
     HostPattern, IdentitySource, KeyPart, Limit, Match, Mode, PathPattern, PlanSource, Policy,
@@ -26,6 +27,8 @@ use crate::engine::policy::{
 pub(super) struct NamedLimits<'l> {
     root: &'l Table<'l>,
     pub(super) all: Vec<(&'l Limit, Range<usize>)>,
+    /// The indexes of limits that rules for callers of the limiter service name.
+    named: BTreeSet<usize>,
 }
 
 /// Warns of networks that contain every address, and names the consequence.
@@ -83,10 +86,19 @@ fn names_of(root: &Table<'_>) -> Vec<Range<usize>> {
 const COMPARED_MAX: usize = 32;
 
 impl<'l> NamedLimits<'l> {
-    pub(super) fn of(root: &'l Table<'l>, limits: &'l [Limit]) -> Self {
-        let (names, limits) = (names_of(root), limits.iter().filter(|limit| limit.candidate_of.is_none()));
+    pub(super) fn of(root: &'l Table<'l>, policy: &'l Policy) -> Self {
+        let (names, limits) = (names_of(root), policy.limits().iter().filter(|limit| limit.candidate_of.is_none()));
         let all: Vec<_> = limits.collect();
-        Self { root, all: if names.len() == all.len() { all.into_iter().zip(names).collect() } else { Vec::new() } }
+        let all = if names.len() == all.len() { all.into_iter().zip(names).collect() } else { Vec::new() };
+        let Descriptors { checks, domains } = &policy.descriptors;
+        let rules = checks.iter().chain(domains.iter().map(|(_, rule)| rule));
+        Self { root, all, named: rules.flat_map(|rule| &rule.limits).map(|mapped| mapped.limit).collect() }
+    }
+
+    /// The limits that only requests meet, with their indexes.
+    fn of_requests(&self) -> impl Iterator<Item = (usize, &(&'l Limit, Range<usize>))> {
+        let all = self.all.iter().enumerate();
+        all.filter(|(index, (limit, _))| !limit.is_for_callers() && !self.named.contains(index))
     }
 
     pub(super) fn warn(&self, code: &'static str, at: &Range<usize>, title: String, help: impl Help) {
@@ -97,7 +109,7 @@ impl<'l> NamedLimits<'l> {
     /// pattern in common or none.
     pub(super) fn warn_of_shadowed(&self) {
         let by_path = ByPath::new(&self.all, |_| true);
-        for (index, (limit, name)) in self.all.iter().enumerate().filter(|(_, (limit, _))| !limit.is_for_callers()) {
+        for (index, (limit, name)) in self.of_requests() {
             // Of two equal limits the later one is reported.
             let shadows = |(at, (other, _)): &(usize, &(&Limit, _))| {
                 other.shadows(limit) && (*at < index || !limit.shadows(other))
@@ -114,10 +126,10 @@ impl<'l> NamedLimits<'l> {
     /// Warns of limits that decide about no request, because `[access]` denies or exempts all requests that they match.
     pub(super) fn warn_of_void(&self, bypass: &Bypass) {
         let paths = Match { paths: bypass.paths.clone(), ..Match::default() };
-        let is_bypassed = |limit: &Limit| {
-            !limit.is_for_callers() && (bypass.has_all || !paths.paths.is_empty() && paths.covers(&limit.matches))
-        };
-        for (limit, name) in self.all.iter().filter(|(limit, _)| limit.mode != Mode::Off && is_bypassed(limit)) {
+        let is_bypassed = |limit: &Limit| bypass.has_all || !paths.paths.is_empty() && paths.covers(&limit.matches);
+        for (_, (limit, name)) in
+            self.of_requests().filter(|(_, (limit, _))| limit.mode != Mode::Off && is_bypassed(limit))
+        {
             let title =
                 format!("limit `{}` never applies: `[access]` denies or exempts all of its requests", limit.name);
             let help = "`[access]` decides about these requests first; remove the limit or the entries";
@@ -126,11 +138,9 @@ impl<'l> NamedLimits<'l> {
     }
 
     /// Warns of limits for callers of the limiter service that no rule names.
-    pub(super) fn warn_of_unnamed(&self, policy: &Policy) {
-        let rules = || policy.descriptors.checks.iter().chain(policy.descriptors.domains.iter().map(|(_, rule)| rule));
-        let is_named = |index| rules().any(|rule| rule.limits.iter().any(|mapped| mapped.limit == index));
+    pub(super) fn warn_of_unnamed(&self) {
         for (index, (limit, name)) in self.all.iter().enumerate() {
-            if limit.is_for_callers() && !is_named(index) {
+            if limit.is_for_callers() && !self.named.contains(&index) {
                 let title = format!("limit `{}` never applies: requests have no `name:` parts", limit.name);
                 let help = "name the limit in a table `[[grpc.check]]` or `[[grpc.descriptor]]`";
                 self.warn("void_limit", name, title, help);
@@ -202,10 +212,9 @@ impl<'l> NamedLimits<'l> {
         if served.is_too_large_for(self.all.iter().map(|(limit, _)| limit.matches.paths.len()).sum()) {
             return;
         }
-        for (limit, name) in &self.all {
+        for (_, (limit, name)) in self.of_requests() {
             let paths = &limit.matches.paths;
-            let is_void = limit.mode == Mode::Off || limit.is_for_callers();
-            if is_void || paths.is_empty() || paths.iter().any(|path| served.has(path)) {
+            if limit.mode == Mode::Off || paths.is_empty() || paths.iter().any(|path| served.has(path)) {
                 continue;
             }
             let title = format!("limit `{}` never applies to a served request: no route has its paths", limit.name);

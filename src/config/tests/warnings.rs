@@ -503,6 +503,23 @@ fn a_limit_that_never_refuses() {
     }
 }
 
+/// A limit that callers of the limiter service name decides for them, whatever requests meet.
+#[test]
+fn a_limit_that_callers_name() {
+    let limits = limit("a", "key = []\nrate = '10/s'") + &limit("b", "key = []\nrate = '20/s'\nmatch.path = '/a'");
+    let unnamed = [("void_limit", Some((6, 8))), ("shadowed_limit", Some((10, 8))), ("void_limit", Some((10, 8)))];
+    for (rules, expected) in [
+        ("[[grpc.check]]\nlimits = { a = {}, b = {} }", &[][..]),
+        ("[[grpc.descriptor]]\nentries = [{ key = 'k' }]\ndomain = 'd'\nlimits = { a = {}, b = {} }", &[]),
+        ("[[grpc.check]]\nscope = 's'\nlimits = {}", &unnamed),
+    ] {
+        let text = format!(
+            "upstream.url = 'http://a'\naccess.deny.ip = ['0.0.0.0/0', '::/0']\n[grpc]\nlisten = '127.0.0.1:0'\n{limits}{rules}"
+        );
+        assert_eq!(warned(&text), expected, "{rules}");
+    }
+}
+
 #[test]
 fn a_key_that_clients_can_invent() {
     let base = "upstream.url = 'http://a'\nidentity.shop.header = 'x-shop'\n\
