@@ -51,6 +51,12 @@ pub(super) fn zones<'d>(rate_limit: &'d CaddyLine, draft: &mut Draft) -> Vec<Cad
             _ => option.left_out("`weir import` does not know this option", draft),
         }
     }
+    let is_matcher = |word: &String| word.starts_with(['/', '@']) || word == "*";
+    let arguments = rate_limit.arguments();
+    let has_others = arguments.len() > usize::from(arguments.first().is_some_and(is_matcher));
+    if has_others || !rate_limit.block.iter().any(|option| option.name() == "zone") {
+        rate_limit.left_out("Weir has limits for zones of `mholt/caddy-ratelimit` only", draft);
+    }
     if zones.len() > 1 {
         draft.differs(
             rate_limit.place,

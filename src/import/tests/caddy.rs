@@ -155,6 +155,30 @@ fn conditions_of_one_kind_are_alternatives() {
     assert!(left_out.contains(&(6, "Weir cannot match two conditions of one kind")), "{left_out:?}");
 }
 
+/// Another module has a directive of this name, with its key and its rate as arguments.
+#[test]
+fn limits_of_another_module_are_reported() {
+    let zone = "{\n zone z {\n key static\n events 5\n window 1m\n }\n }";
+    let limit = "[[limit]]\nname = \"z\"\nkey = []\nalgorithm = \"sliding_log\"\nrate = \"5/min\"";
+    let none = "[[limit]]\nname = \"none\"\nmode = \"off\"\nkey = []\nrate = \"1/s\"";
+    let of_path = "match = { path = [\"/a\"] }\nkey";
+    let said = "2 LeftOut Weir has limits for zones of `mholt/caddy-ratelimit` only";
+    for (directive, limits, said) in [
+        ("{remote.ip} 2r/m".to_owned(), none.to_owned(), said),
+        ("/a {remote.ip} 2r/m".to_owned(), none.to_owned(), said),
+        (String::new(), none.to_owned(), said),
+        ("@m".to_owned(), none.to_owned(), said),
+        (format!("{{remote.ip}} 2r/m {zone}"), limit.to_owned(), said),
+        (format!("* {zone}"), limit.to_owned(), ""),
+        (format!("/a {zone}"), format!("{}", limit.replace("key", of_path)), ""),
+    ] {
+        let text = format!("http://:80 {{\n rate_limit {directive}\n @m method GET\n reverse_proxy b:1\n}}\n");
+        let paths = if limits.contains("path =") { "paths = { ignore_case = true }\n" } else { "" };
+        let tables = format!("listen = [\"0.0.0.0:80\"]\n{paths}[upstream]\nurl = \"http://b:1\"\n{limits}");
+        check("caddy", &text, &tables, said);
+    }
+}
+
 #[test]
 fn what_is_no_caddyfile() {
     for (text, wanted) in [
