@@ -4,6 +4,9 @@
 //! arrival stage, which stay charged if another limit refuses.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
+
+use http::StatusCode;
 
 use super::actions::{self, Keyed, keyed};
 use super::routes::{RouteEntry, RouteReader};
@@ -87,7 +90,7 @@ fn limits_of(config: &Node, users: &[&RouteEntry<'_>], reader: &RouteReader<'_>,
     if is_part(enabled) || is_part(enforced) {
         draft.differs(config.place, "Envoy limits a part of the requests, Weir all of them");
     }
-    let status = config.get("status").and_then(|status| status.number("code"));
+    let status = config.get("status").and_then(|status| status.number("code")).map(|StatusCodeText(status)| status);
     let all: BTreeSet<_> = users.iter().map(|entry| entry.index).collect();
     let of = |bucket: &Node| Limit {
         places: vec![config.place, bucket.place],
@@ -256,6 +259,21 @@ fn rule(bucket: &Node, status: Option<u16>) -> Vec<(&'static str, String)> {
     rule.push(("burst", bucket.word("max_tokens").parse::<u64>().unwrap_or_default().to_string()));
     rule.extend(status.filter(|status| *status != 429 && *status >= 400).map(|status| ("status", status.to_string())));
     rule
+}
+
+/// A status as a number, or by its name in Envoy, which is its reason phrase without spaces: `TooManyRequests`.
+struct StatusCodeText(u16);
+
+impl FromStr for StatusCodeText {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_named = |status: &u16| {
+            let reason = StatusCode::from_u16(*status).ok().and_then(|status| status.canonical_reason());
+            reason.is_some_and(|reason| reason.replace([' ', '-'], "") == text)
+        };
+        text.parse().or_else(|error| (100..600).find(is_named).ok_or(error)).map(Self)
+    }
 }
 
 /// A `RuntimeFractionalPercent`; 0 if it is absent.

@@ -80,7 +80,14 @@ impl<'n> RouteReader<'n> {
 
     fn add(&mut self, route: &'n Node, (host, table): (&'n Node, &'n Node), domains: &[String], draft: &mut Draft) {
         let Some(action) = route.get("route") else {
-            return route.left_out("Weir only forwards requests to services", draft);
+            let status = route.get("direct_response").and_then(|response| response.number("status"));
+            let is_refusal = status.is_some_and(|status: u16| status >= 400);
+            let why = if is_refusal {
+                "set `[access]` by hand: Weir refuses nothing for it"
+            } else {
+                "Weir only forwards requests to services"
+            };
+            return route.left_out(why, draft);
         };
         let Some(cluster) = action.get("cluster").map(|cluster| cluster.text().to_owned()) else {
             return route.left_out("Weir needs a route to one cluster", draft);

@@ -62,8 +62,18 @@ fn a_listener_has_one_bucket() {
     check("envoy", &bootstrap(ALL, &format!("{bucket}{ON}{headers}")), &limit(""), said);
     let status = format!("{}status = 503", limit(""));
     check("envoy", &bootstrap(ALL, &format!("{bucket}{ON}status: {{ code: 503 }}")), &status, "");
+    for (name, written) in [
+        ("TooManyRequests", ""),
+        ("OK", ""),
+        ("Forbidden", "status = 403"),
+        ("ServiceUnavailable", "status = 503"),
+        ("HTTPVersionNotSupported", "status = 505"),
+    ] {
+        let text = bootstrap(ALL, &format!("{bucket}{ON}status: {{ code: {name} }}"));
+        check("envoy", &text, &format!("{}{written}", limit("")), "");
+    }
     let said = "23 LeftOut `code`: Weir has no option for it";
-    check("envoy", &bootstrap(ALL, &format!("{bucket}{ON}status: {{ code: Forbidden }}")), &limit(""), said);
+    check("envoy", &bootstrap(ALL, &format!("{bucket}{ON}status: {{ code: Slow }}")), &limit(""), said);
     let enabled = ON.lines().next().unwrap();
     check("envoy", &bootstrap(ALL, &format!("{bucket}{enabled}")), &limit("mode = \"shadow\"\n"), "");
     let none = "[[limit]]\nname = \"none\"\nmode = \"off\"\nkey = []\nrate = \"1/s\"";
@@ -76,6 +86,21 @@ fn a_listener_has_one_bucket() {
     check("envoy", &bootstrap(ALL, &connection), &format!("{SERVICE}{none}"), said);
     let unknown = format!("{bucket}{ON}a_new_option: true");
     check("envoy", &bootstrap(ALL, &unknown), &limit(""), "23 LeftOut `a_new_option`: Weir has no option for it");
+}
+
+/// A route that refuses is reported as open.
+#[test]
+fn direct_responses_are_not_refusals_of_weir() {
+    for (status, said) in [
+        ("200", "15 LeftOut Weir only forwards requests to services"),
+        ("403", "15 LeftOut set `[access]` by hand: Weir refuses nothing for it"),
+    ] {
+        let direct =
+            format!("  routes:\n  - match: {{ prefix: /admin/ }}\n    direct_response: {{ status: {status} }}\n");
+        let hosts = ALL.replace("  routes: [", &format!("{direct}  - ")).replace("}]", "}");
+        let none = "[[limit]]\nname = \"none\"\nmode = \"off\"\nkey = []\nrate = \"1/s\"";
+        check("envoy", &bootstrap(&hosts, "stat_prefix: a\n"), &format!("{SERVICE}{none}"), said);
+    }
 }
 
 pub(super) const EXAMPLE: &str = r#"admin: { address: { socket_address: { address: 127.0.0.1, port_value: 9902 } } }
