@@ -134,6 +134,33 @@ impl Node {
         }
     }
 
+    /// Keeps the lines of members with such names, and of all below them, out of comments and reports. Reads nothing.
+    pub(super) fn hide_members(&self, is_secret: &dyn Fn(&str) -> bool, draft: &mut Draft) {
+        match &self.value {
+            NodeValue::Null | NodeValue::Text(_) => {}
+            NodeValue::List(items) => items.iter().for_each(|item| item.hide_members(is_secret, draft)),
+            NodeValue::Table(members) => {
+                for (name, member) in members {
+                    if is_secret(name) {
+                        member.hide(draft);
+                    } else {
+                        member.hide_members(is_secret, draft);
+                    }
+                }
+            }
+        }
+    }
+
+    fn hide(&self, draft: &mut Draft) {
+        match &self.value {
+            NodeValue::Null => return,
+            NodeValue::Text(_) => {}
+            NodeValue::List(items) => items.iter().for_each(|item| item.hide(draft)),
+            NodeValue::Table(members) => members.iter().for_each(|(_, member)| member.hide(draft)),
+        }
+        draft.hide(self.place);
+    }
+
     /// Notes the node, and marks it and all below it as read.
     pub(super) fn left_out(&self, why: impl Into<String>, draft: &mut Draft) {
         draft.left_out(self.place, why);

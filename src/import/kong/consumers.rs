@@ -117,8 +117,10 @@ impl Consumer {
     }
 }
 
-/// Keeps the keys of a document out of comments and reports, also those of unknown consumers.
-pub(super) fn hide_keys(document: &Node, draft: &mut Draft) {
+/// Keeps the keys and other secrets of a document out of comments and reports, also those of unknown consumers.
+pub(super) fn hide_secrets(document: &Node, draft: &mut Draft) {
+    const WORDS: [&str; 4] = ["password", "secret", "token", "private_key"];
+    document.hide_members(&|name| name == "key" || WORDS.iter().any(|word| name.contains(word)), draft);
     let of_consumers = document.list("consumers").iter().flat_map(|consumer| consumer.list("keyauth_credentials"));
     for credential in document.list("keyauth_credentials").iter().chain(of_consumers) {
         draft.hide(credential.get("key").map_or(credential.place, |key| key.place));

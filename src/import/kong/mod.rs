@@ -24,6 +24,7 @@ pub(super) fn translate(_: &FilePath, draft: &mut Draft) -> Result<(), ImportErr
     let documents = yaml::read(draft)?;
     let mut reader = KongReader::default();
     for document in &documents {
+        consumers::hide_secrets(document, draft);
         document.word("_format_version");
         for upstream in document.list("upstreams") {
             let targets = upstream.list("targets").iter().map(|target| target.word("target").to_owned());
@@ -36,7 +37,6 @@ pub(super) fn translate(_: &FilePath, draft: &mut Draft) -> Result<(), ImportErr
             let service = reference(route, "service").to_owned();
             reader.route(route, &service, draft);
         }
-        consumers::hide_keys(document, draft);
         reader.consumers.read(document);
         for consumer in document.list("consumers") {
             reader.plugins(consumer, &[("consumer", consumers::name_of(consumer))], draft);

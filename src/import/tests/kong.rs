@@ -211,6 +211,51 @@ consumers:
     );
 }
 
+/// A file with consumers and groups, some with ids, and with these `plugins`.
+fn with_consumers(plugins: &str) -> String {
+    format!(
+        r"services:
+- id: 11111111-1111-1111-1111-111111111111
+  name: app
+  url: http://127.0.0.1:9000
+  routes: [{{ id: 22222222-2222-2222-2222-222222222222, name: all, paths: [/], strip_path: false }}]
+- {{ id: 55555555-5555-5555-5555-555555555555, name: none, url: http://127.0.0.1:9001 }}
+consumers:
+- id: 33333333-3333-3333-3333-333333333333
+  username: alice
+- username: bob
+  keyauth_credentials: [{{ key: bob-0123456789abcdef }}]
+- username: guest
+consumer_groups:
+- id: 44444444-4444-4444-4444-444444444444
+  name: gold
+{plugins}"
+    )
+}
+
+/// Values of members whose names say that they are secret, on lines of their own or of others.
+#[test]
+fn secrets_of_plugins_are_not_shown() {
+    let text = with_consumers(
+        "plugins:
+- name: rate-limiting
+  config: { minute: 5, limit_by: ip, policy: redis, redis: { host: r, password: hunter2 } }
+- name: openid-connect
+  config:
+    client_secret:
+    - hunter2
+    session: { token: null, redis_password: hunter2 }
+jwt_secrets: [{ key: k, secret: hunter2 }]
+certificates: [{ cert: c, key: hunter2 }]
+",
+    );
+    let imported = import("kong", &text);
+    let report = imported.findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    assert!(report.contains("original:18: left out: `(a line with a secret)`: `redis`"), "{report}");
+    let shown = report + &imported.config;
+    assert!(!shown.contains("hunter2"), "{shown}");
+}
+
 /// A dump of Kong names each option, also those that are not set.
 #[test]
 fn null_is_not_set() {
