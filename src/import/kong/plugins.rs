@@ -94,15 +94,19 @@ fn is_by_consumer(plugin: &Plugin<'_>) -> bool {
     ["", "consumer", "credential"].contains(&key_of(plugin))
 }
 
+fn note_policy(config: &Node, draft: &mut Draft) {
+    if let Some(policy) = config.get("policy").filter(|policy| policy.text() != "local") {
+        policy.left_out("set `[store]` and `strategy` by hand; until then, each replica counts for itself", draft);
+    }
+}
+
 /// The limit of a plugin. `consumers` tells whether Weir verifies the keys of consumers.
 pub(super) fn limit(plugin: &Plugin<'_>, consumers: bool, draft: &mut Draft) -> Option<Limit> {
     let node = plugin.node;
     let kind = plugin.name();
     let config = node.get("config")?;
     let (rates, algorithm) = rates(plugin)?;
-    if let Some(policy) = config.get("policy").filter(|policy| policy.text() != "local") {
-        policy.left_out("set `[store]` and `strategy` by hand; until then, each replica counts for itself", draft);
-    }
+    note_policy(config, draft);
     let key = match key_of(plugin) {
         _ if is_by_consumer(plugin) && consumers => vec![IDENTITY.to_owned()],
         "ip" => vec!["ip".to_owned()],
@@ -152,6 +156,9 @@ pub(super) fn add_tiers(base: &Plugin<'_>, limit: &mut Limit, tiers: &[&Plugin<'
         if !is_own(tier) {
             draft.differs(place, "Weir counts the requests of each limit, and not those of all together");
         }
+        if let Some(config) = tier.node.get("config") {
+            note_policy(config, draft);
+        }
         let row = if tier.consumer.is_empty() { ("plans", &*tier.group) } else { ("overrides", &*tier.consumer) };
         if is_own(tier) || !rows.contains_key(&row) {
             rows.insert(row, format!("{} = {{ rate = {} }}", quoted(row.1), list(&rates)));
@@ -177,7 +184,7 @@ pub(super) fn limits_of_tiers(tiers: &[&Plugin<'_>], consumers: bool, draft: &mu
         }
         let is_for_all = tier.route.is_empty() && tier.service.is_empty();
         let Some((_, algorithm)) = rates(tier).filter(|_| consumers && is_for_all && is_by_consumer(tier)) else {
-            draft.left_out(place, "set `plans` or `overrides` of a limit by hand");
+            tier.node.left_out("set `plans` or `overrides` of a limit by hand", draft);
             continue;
         };
         draft.differs(place, format!("others have {UNLIMITED} in place of no limit"));

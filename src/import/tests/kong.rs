@@ -121,7 +121,7 @@ consumers:
   - key: short
   plugins:
   - name: rate-limiting
-    config: { minute: 7 }
+    config: { minute: 7, policy: local }
 keyauth_credentials:
 - consumer: acme
   key: acme-abcdef0123456
