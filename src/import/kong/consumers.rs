@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::plugins::{IDENTITY, Plugin, reference};
+use super::names::{Names, consumer_name_of};
+use super::plugins::{IDENTITY, Plugin};
 use crate::base::time::Timestamp;
 use crate::engine::policy::api_keys::{ApiKey, KeyOwner, digest_of, is_adoptable, is_name};
 use crate::import::draft::{Block, Draft, SourceLine, quoted};
@@ -25,25 +26,34 @@ pub(super) struct Consumers(BTreeMap<String, Consumer>);
 
 impl Consumers {
     /// Reads the consumers of a document, and the lists that refer to them.
-    pub(super) fn read(&mut self, document: &Node) {
+    pub(super) fn read(&mut self, document: &Node, names: &Names, draft: &mut Draft) {
         for node in document.list("consumers") {
-            let consumer = self.0.entry(name_of(node).to_owned()).or_default();
+            let consumer = self.0.entry(consumer_name_of(node).to_owned()).or_default();
             consumer.place = node.place;
-            consumer.groups.extend(node.list("groups").iter().map(|group| match group.word("name") {
-                "" => group.text().to_owned(),
-                name => name.to_owned(),
-            }));
+            for group in node.list("groups") {
+                match names.named("consumer_group", group) {
+                    Ok(name) => consumer.groups.push(name.to_owned()),
+                    Err(reason) => group.left_out(reason, draft),
+                }
+            }
             consumer.keys.extend(node.list("keyauth_credentials").iter().map(|node| node.word("key").to_owned()));
         }
         for node in document.list("keyauth_credentials") {
-            if let Some(consumer) = self.0.get_mut(reference(node, "consumer")) {
-                consumer.keys.push(node.word("key").to_owned());
+            match names.reference(node, "consumer").map(|name| self.0.get_mut(name)) {
+                Ok(Some(consumer)) => consumer.keys.push(node.word("key").to_owned()),
+                Ok(None) => {}
+                Err(reason) => node.left_out(reason, draft),
             }
         }
         for node in document.list("consumer_group_consumers") {
-            let group = reference(node, "consumer_group").to_owned();
-            if let Some(consumer) = self.0.get_mut(reference(node, "consumer")) {
-                consumer.groups.push(group);
+            let group = |name| Ok((name, names.reference(node, "consumer_group")?));
+            match names.reference(node, "consumer").and_then(group) {
+                Ok((name, group)) => {
+                    if let Some(consumer) = self.0.get_mut(name) {
+                        consumer.groups.push(group.to_owned());
+                    }
+                }
+                Err(reason) => node.left_out(reason, draft),
             }
         }
     }
@@ -125,9 +135,4 @@ pub(super) fn hide_secrets(document: &Node, draft: &mut Draft) {
     for credential in document.list("keyauth_credentials").iter().chain(of_consumers) {
         draft.hide(credential.get("key").map_or(credential.place, |key| key.place));
     }
-}
-
-/// The name of a consumer.
-pub(super) fn name_of(node: &Node) -> &str {
-    Some(node.word("username")).filter(|name| !name.is_empty()).unwrap_or_else(|| node.word("custom_id"))
 }

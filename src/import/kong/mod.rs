@@ -5,11 +5,14 @@
 mod consumers;
 mod plugins;
 
+mod names;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path as FilePath;
 
 use consumers::Consumers;
-use plugins::{IDENTITY, KEY_AUTH, Plugin, is_limit, reference};
+use names::{Names, consumer_name_of, name_of};
+use plugins::{IDENTITY, KEY_AUTH, Plugin, is_limit};
 
 use super::draft::Draft;
 use super::limit::{self, Limit, Match};
@@ -24,7 +27,10 @@ pub(super) fn translate(_: &FilePath, draft: &mut Draft) -> Result<(), ImportErr
     let documents = yaml::read(draft)?;
     let mut reader = KongReader::default();
     for document in &documents {
+        reader.names.read(document);
         consumers::hide_secrets(document, draft);
+    }
+    for document in &documents {
         document.word("_format_version");
         for upstream in document.list("upstreams") {
             let targets = upstream.list("targets").iter().map(|target| target.word("target").to_owned());
@@ -34,12 +40,14 @@ pub(super) fn translate(_: &FilePath, draft: &mut Draft) -> Result<(), ImportErr
             reader.service(service, draft);
         }
         for route in document.list("routes") {
-            let service = reference(route, "service").to_owned();
-            reader.route(route, &service, draft);
+            match reader.names.reference(route, "service").map(str::to_owned) {
+                Ok(service) => reader.route(route, &service, draft),
+                Err(reason) => route.left_out(reason, draft),
+            }
         }
-        reader.consumers.read(document);
+        reader.consumers.read(document, &reader.names, draft);
         for consumer in document.list("consumers") {
-            reader.plugins(consumer, &[("consumer", consumers::name_of(consumer))], draft);
+            reader.plugins(consumer, &[("consumer", consumer_name_of(consumer))], draft);
         }
         for group in document.list("consumer_groups") {
             reader.plugins(group, &[("consumer_group", group.word("name"))], draft);
@@ -75,16 +83,9 @@ const REASONS: Reasons = Reasons {
     ],
 };
 
-/// The name of a service or a route, or its line.
-fn name_of(node: &Node) -> String {
-    match node.word("name") {
-        "" => format!("line-{}", node.place.line),
-        name => name.to_owned(),
-    }
-}
-
 #[derive(Default)]
 struct KongReader<'n> {
+    names: Names,
     upstreams: BTreeMap<&'n str, Vec<String>>,
     services: BTreeMap<String, Service>,
     /// The path that a service adds, by its name.
@@ -177,23 +178,39 @@ impl<'n> KongReader<'n> {
     /// Reads the plugins of a service, a route, or the whole configuration.
     fn plugins(&mut self, node: &'n Node, owner: &[(&str, &str)], draft: &mut Draft) {
         for plugin in node.list("plugins") {
-            let of = |kind: &str| {
-                let own = owner.first().filter(|(known, _)| *known == kind).map(|(_, name)| *name);
-                own.unwrap_or_else(|| reference(plugin, kind)).to_owned()
-            };
             if plugin.number("enabled") == Some(false) {
                 draft.note(Kind::NotNeeded, plugin.place, "it is disabled");
                 plugin.skip();
                 continue;
             }
-            let [route, service, consumer, group] = ["route", "service", "consumer", "consumer_group"].map(of);
-            let instance = Plugin { node: plugin, route, service, consumer, group };
-            if instance.name() == KEY_AUTH || is_limit(instance.name()) {
-                self.plugins.push(instance);
-            } else {
+            if plugin.word("name") != KEY_AUTH && !is_limit(plugin.word("name")) {
                 plugins::note(plugin, draft);
+                continue;
+            }
+            match self.instance(plugin, owner) {
+                Ok(instance) => self.plugins.push(instance),
+                Err(reason) => plugin.left_out(reason, draft),
             }
         }
+    }
+
+    /// An instance of a plugin.
+    ///
+    /// # Errors
+    /// The file has no such route, service, consumer or group.
+    fn instance(&self, plugin: &'n Node, owner: &[(&str, &str)]) -> Result<Plugin<'n>, String> {
+        let of = |kind: &'static str| match owner.first().filter(|(known, _)| *known == kind) {
+            Some((_, "")) => Err(format!("its `{kind}` has no name")),
+            Some((_, name)) => Ok((*name).to_owned()),
+            None => self.names.reference(plugin, kind).map(str::to_owned),
+        };
+        Ok(Plugin {
+            node: plugin,
+            route: of("route")?,
+            service: of("service")?,
+            consumer: of("consumer")?,
+            group: of("consumer_group")?,
+        })
     }
 
     fn write(mut self, draft: &mut Draft) {
@@ -207,9 +224,9 @@ impl<'n> KongReader<'n> {
         }
         let requires_all = routes.iter().all(|route| route.require.is_some());
         write(&self.services, routes, draft);
+        let limits = self.limits(&all, verifies, draft);
         let key_auth: Vec<_> = self.plugins.iter().filter(|plugin| plugin.name() == KEY_AUTH).collect();
         consumers.write(&key_auth, requires_all, draft);
-        let limits = self.limits(&all, verifies, draft);
         plugins::write_identities(&limits, draft);
         limit::write(limits, draft);
     }

@@ -9,12 +9,6 @@ use crate::import::yaml::Node;
 /// The identity of consumers in Weir.
 pub(super) const IDENTITY: &str = "consumer";
 
-/// The name of the entity that `node` refers to.
-pub(super) fn reference<'n>(node: &'n Node, kind: &str) -> &'n str {
-    let Some(other) = node.get(kind) else { return "" };
-    Some(other.word("name")).filter(|name| !name.is_empty()).unwrap_or_else(|| other.text())
-}
-
 /// A plugin of a route, of a service, or of all routes; for all requests, or for those of a consumer or a group.
 pub(super) struct Plugin<'n> {
     pub(super) node: &'n Node,

@@ -207,7 +207,7 @@ consumers:
         rate = ["1000000/s"]
         plans = { "gold" = { rate = ["9/min"] } }"#,
         "8 Differs others have 1000000/s in place of no limit
-        11 LeftOut set `plans` or `overrides` of a limit by hand",
+        11 LeftOut the file has no such `route`",
     );
 }
 
@@ -231,6 +231,82 @@ consumer_groups:
   name: gold
 {plugins}"
     )
+}
+
+/// Names, ids and tables of both refer to one entity, as in files of `kong config db_export`.
+#[test]
+fn ids_are_names() {
+    for form in ["NAME", "ID", "{ id: ID }", "{ name: NAME }", "{ id: ID, name: unknown }", "{ username: NAME }"] {
+        let one = |kind: &str, digit: &str, name: &str| {
+            let id = [8, 4, 4, 4, 12].map(|len| digit.repeat(len)).join("-");
+            format!("{kind}: {}", form.replace("ID", &id).replace("NAME", name))
+        };
+        let (alice, gold) = (one("consumer", "3", "alice"), one("consumer_group", "4", "gold"));
+        let (app, all) = (one("service", "1", "app"), one("route", "2", "all"));
+        let text = with_consumers(&format!(
+            "keyauth_credentials: [{{ {alice}, key: alice-0123456789abcdef }}]
+consumer_group_consumers: [{{ {alice}, {gold} }}]
+plugins:
+- {{ name: key-auth, config: {{ key_in_query: false }} }}
+- {{ name: rate-limiting, config: {{ minute: 5, policy: local }} }}
+- {{ name: rate-limiting, {alice}, config: {{ minute: 100, policy: local }} }}
+- {{ name: rate-limiting, {gold}, config: {{ minute: 50 }} }}
+- {{ name: rate-limiting, {app}, config: {{ minute: 7 }} }}
+- {{ name: rate-limiting-advanced, {all}, config: {{ limit: [9], window_size: [60] }} }}
+- {{ name: rate-limiting, {alice}, {app}, config: {{ minute: 70 }} }}
+"
+        ));
+        let tables = r#"[upstreams.app]
+            endpoints = ["http://127.0.0.1:9000"]
+            host = "upstream"
+            [[route]]
+            upstream = "app"
+            require = ["consumer"]
+            [identity.consumer]
+            api_keys = { header = "apikey", file = "keys.toml", forward = true }
+            [plans]
+            from = "consumer.plan"
+            [[limit]]
+            name = "app-rate-limiting"
+            key = ["consumer"]
+            algorithm = "fixed_window"
+            rate = ["7/min"]
+            plans = { "gold" = { rate = ["50/min"] } }
+            overrides = { "alice" = { rate = ["70/min"] } }
+            [[limit]]
+            name = "all-rate-limiting-advanced"
+            key = ["consumer"]
+            algorithm = "sliding_window"
+            rate = ["9/60s"]"#;
+        let report = "12 LeftOut the consumer has no key that Weir can verify
+            20 LeftOut no translated route has it
+            21 Differs Weir counts the requests of each limit, and not those of all together
+            22 Differs Weir counts the requests of each limit, and not those of all together";
+        check("kong", &text, tables, report);
+        let owners = import("kong", &text).api_keys.into_iter().map(|owner| (owner.name, owner.plan));
+        let owners: Vec<_> = owners.collect();
+        assert_eq!(owners, [("alice".into(), Some("gold".into())), ("bob".into(), None)], "{form}");
+    }
+}
+
+/// An instance for an unknown entity is not one for all.
+#[test]
+fn unknown_owners_are_reported() {
+    for owner in ["consumer: x", "consumer: { id: x }", "consumer_group: { name: x }", "service: x", "route: {}"] {
+        let text = with_consumers(&format!(
+            "plugins:
+- {{ name: rate-limiting, {owner}, config: {{ minute: 5, policy: local }} }}
+- {{ name: rate-limiting, config: {{ minute: 9, limit_by: ip }} }}
+keyauth_credentials: [{{ consumer: {{ id: x }}, key: x-0123456789abcdef }}]
+"
+        ));
+        let (kind, _) = owner.split_once(':').unwrap();
+        let imported = import("kong", &text);
+        let said = imported.findings.iter().map(|finding| (finding.line, &*finding.why)).collect::<Vec<_>>();
+        let why = format!("the file has no such `{kind}`");
+        assert!(said.contains(&(17, &why)) && said.contains(&(19, "the file has no such `consumer`")), "{said:?}");
+        assert!(imported.config.contains("rate = [\"9/min\"]") && !imported.config.contains("5/min"), "{owner}");
+    }
 }
 
 /// Values of members whose names say that they are secret, on lines of their own or of others.
