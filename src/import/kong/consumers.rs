@@ -1,9 +1,9 @@
 //! Consumers of Kong with their groups and keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::names::{Names, consumer_name_of};
-use super::plugins::{IDENTITY, Plugin};
+use super::plugins::{Clients, IDENTITY, Plugin};
 use crate::base::time::Timestamp;
 use crate::engine::policy::api_keys::{ApiKey, KeyOwner, digest_of, is_adoptable, is_name};
 use crate::import::draft::{Block, Draft, SourceLine, quoted};
@@ -63,6 +63,15 @@ impl Consumers {
         self.0.values().any(|consumer| !consumer.keys.is_empty())
     }
 
+    /// The consumers as limits have them, of which `anonymous` are those of requests without a key.
+    pub(super) fn clients<'c>(&'c self, anonymous: BTreeSet<&'c str>) -> Clients<'c> {
+        let plan =
+            |(name, consumer): (&'c String, &'c Consumer)| Some((name.as_str(), consumer.groups.first()?.as_str()));
+        let has_key = |(name, consumer): &(&String, &Consumer)| !consumer.keys.is_empty() && is_name(name);
+        let keyed = self.0.iter().filter(has_key).map(|(name, _)| name.as_str());
+        Clients { keyed: keyed.collect(), plans: self.0.iter().filter_map(plan).collect(), anonymous }
+    }
+
     /// Writes the identity of the consumers, and notes their keys. `plugins` are the instances of `key-auth`, of which all routes
     /// have one that takes no request without a key, or not.
     pub(super) fn write(self, plugins: &[&Plugin<'_>], requires_all: bool, draft: &mut Draft) {
@@ -92,7 +101,10 @@ impl Consumers {
             draft.push(Block::new("[plans]", []).option("from", quoted(&format!("{IDENTITY}.plan"))));
         }
         for (name, consumer) in self.0 {
-            consumer.write(name, draft);
+            let is_anonymous = consumer.keys.is_empty() && plugins.iter().any(|plugin| plugin.anonymous == name);
+            if !is_anonymous {
+                consumer.write(name, draft);
+            }
         }
     }
 }

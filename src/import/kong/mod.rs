@@ -12,7 +12,7 @@ use std::path::Path as FilePath;
 
 use consumers::Consumers;
 use names::{Names, consumer_name_of, name_of};
-use plugins::{IDENTITY, KEY_AUTH, Plugin, is_limit};
+use plugins::{Clients, IDENTITY, KEY_AUTH, Plugin, is_limit};
 
 use super::draft::Draft;
 use super::limit::{self, Limit, Match};
@@ -204,12 +204,16 @@ impl<'n> KongReader<'n> {
             Some((_, name)) => Ok((*name).to_owned()),
             None => self.names.reference(plugin, kind).map(str::to_owned),
         };
+        let anonymous = plugin.get("config").and_then(|config| config.get("anonymous"));
+        // Kong has an error for an unknown consumer.
+        let name = |node: &Node| self.names.named("consumer", node).unwrap_or_else(|_| node.text()).to_owned();
         Ok(Plugin {
             node: plugin,
             route: of("route")?,
             service: of("service")?,
             consumer: of("consumer")?,
             group: of("consumer_group")?,
+            anonymous: anonymous.map(|node| name(node)).unwrap_or_default(),
         })
     }
 
@@ -218,21 +222,21 @@ impl<'n> KongReader<'n> {
         let verifies = consumers.have_keys() && self.plugins.iter().any(|plugin| plugin.name() == KEY_AUTH);
         let (mut all, mut routes) = (Vec::new(), Vec::new());
         for (index, (_, region, route)) in std::mem::take(&mut self.paths).into_iter().enumerate() {
-            let require = self.plugin_of(index, KEY_AUTH).filter(|plugin| verifies && !plugin.admits_anonymous());
+            let require = self.plugin_of(index, KEY_AUTH).filter(|plugin| verifies && plugin.anonymous.is_empty());
             all.push(region);
             routes.push(Route { require: require.map(|_| IDENTITY), ..route });
         }
         let requires_all = routes.iter().all(|route| route.require.is_some());
         write(&self.services, routes, draft);
-        let limits = self.limits(&all, verifies, draft);
+        let limits = self.limits(&all, verifies, &consumers, draft);
         let key_auth: Vec<_> = self.plugins.iter().filter(|plugin| plugin.name() == KEY_AUTH).collect();
         consumers.write(&key_auth, requires_all, draft);
         plugins::write_identities(&limits, draft);
         limit::write(limits, draft);
     }
 
-    /// The limits of all instances. `all` are the requests of each path; `verifies` tells whether Weir knows the consumers.
-    fn limits(&self, all: &[Region], verifies: bool, draft: &mut Draft) -> Vec<Limit> {
+    /// The limits of all instances. `all` are the requests of each path; `verifies` tells whether Weir knows the `consumers`.
+    fn limits(&self, all: &[Region], verifies: bool, consumers: &Consumers, draft: &mut Draft) -> Vec<Limit> {
         let is_limit = |plugin: &&Plugin<'n>| plugin.name() != KEY_AUTH;
         let (mut tiers, plugins): (Vec<_>, Vec<_>) =
             self.plugins.iter().filter(is_limit).partition(|one| one.is_tier());
@@ -248,15 +252,22 @@ impl<'n> KongReader<'n> {
                 continue;
             };
             if limit.key == [IDENTITY] {
-                plugins::add_tiers(plugin, &mut limit, &tiers, draft);
+                plugins::add_tiers(plugin, &mut limit, &tiers, &self.clients(users.iter().copied(), consumers), draft);
             }
             for (matches, except_paths) in regions(all, &users, draft) {
                 limits.push(Limit { matches, except_paths, ..limit.clone() });
             }
         }
         tiers.retain(|tier| !limits.iter().any(|limit: &Limit| limit.places.contains(&tier.node.place)));
-        limits.extend(plugins::limits_of_tiers(&tiers, verifies, draft));
+        let clients = self.clients(0..all.len(), consumers);
+        limits.extend(plugins::limits_of_tiers(&tiers, verifies, &clients, draft));
         limits
+    }
+
+    /// The consumers of the requests of these paths.
+    fn clients<'c>(&'c self, paths: impl Iterator<Item = usize>, consumers: &'c Consumers) -> Clients<'c> {
+        let anonymous = paths.filter_map(|index| Some(&*self.plugin_of(index, KEY_AUTH)?.anonymous));
+        consumers.clients(anonymous.filter(|name| !name.is_empty()).collect())
     }
 
     /// The instance of the plugin `name` that is for the requests of a path, of all consumers.

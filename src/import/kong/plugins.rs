@@ -16,6 +16,8 @@ pub(super) struct Plugin<'n> {
     pub(super) service: String,
     pub(super) consumer: String,
     pub(super) group: String,
+    /// The consumer that has the requests without a key, if an instance of `key-auth` lets them pass.
+    pub(super) anonymous: String,
 }
 
 impl<'n> Plugin<'n> {
@@ -23,14 +25,26 @@ impl<'n> Plugin<'n> {
         self.node.word("name")
     }
 
-    /// Whether an instance of `key-auth` lets requests without a key pass.
-    pub(super) fn admits_anonymous(&self) -> bool {
-        self.node.get("config").is_some_and(|config| !config.word("anonymous").is_empty())
-    }
-
     /// Whether it replaces other instances for a consumer or a group.
     pub(super) fn is_tier(&self) -> bool {
         !(self.consumer.is_empty() && self.group.is_empty())
+    }
+}
+
+/// The consumers whose requests a limit counts.
+pub(super) struct Clients<'c> {
+    /// Those with keys.
+    pub(super) keyed: Vec<&'c str>,
+    /// The plan of each consumer that has one.
+    pub(super) plans: BTreeMap<&'c str, &'c str>,
+    /// Those of requests without a key.
+    pub(super) anonymous: BTreeSet<&'c str>,
+}
+
+impl Clients<'_> {
+    /// Whether a limit by consumer can count the requests of an instance. Requests without a key have an address there.
+    fn has_all_of(&self, tier: &Plugin<'_>) -> bool {
+        is_by_consumer(tier) || key_of(tier) == "ip" && self.anonymous.contains(&*tier.consumer)
     }
 }
 
@@ -135,15 +149,24 @@ pub(super) fn limit(plugin: &Plugin<'_>, consumers: bool, draft: &mut Draft) -> 
     Some(Limit { name, places: vec![node.place], key, rule, ..Limit::default() })
 }
 
+/// The rows of `plans` and `overrides`, each with its instance and its rates.
+type Rows<'r, 'n> = BTreeMap<(&'static str, &'r str), (&'r Plugin<'n>, String)>;
+
 /// Adds the instances of `tiers` that replace `base` for consumers and groups: overrides and plans of its limit.
-pub(super) fn add_tiers(base: &Plugin<'_>, limit: &mut Limit, tiers: &[&Plugin<'_>], draft: &mut Draft) {
+pub(super) fn add_tiers(
+    base: &Plugin<'_>,
+    limit: &mut Limit,
+    tiers: &[&Plugin<'_>],
+    clients: &Clients<'_>,
+    draft: &mut Draft,
+) {
     let is_own = |tier: &Plugin<'_>| tier.route == base.route && tier.service == base.service;
     let is_for_all = |tier: &Plugin<'_>| tier.route.is_empty() && tier.service.is_empty();
     let fitting = tiers.iter().filter(|tier| tier.name() == base.name() && (is_own(tier) || is_for_all(tier)));
-    let mut rows: BTreeMap<(&'static str, &str), String> = BTreeMap::new();
+    let mut rows = Rows::new();
     for tier in fitting {
         let place = tier.node.place;
-        let Some((rates, algorithm)) = rates(tier).filter(|_| is_by_consumer(tier)) else { continue };
+        let Some((rates, algorithm)) = rates(tier).filter(|_| clients.has_all_of(tier)) else { continue };
         if !limit.rule.contains(&("algorithm", quoted(algorithm))) {
             draft.differs(place, "Weir has one algorithm for all plans");
         }
@@ -155,21 +178,62 @@ pub(super) fn add_tiers(base: &Plugin<'_>, limit: &mut Limit, tiers: &[&Plugin<'
         }
         let row = if tier.consumer.is_empty() { ("plans", &*tier.group) } else { ("overrides", &*tier.consumer) };
         if is_own(tier) || !rows.contains_key(&row) {
-            rows.insert(row, format!("{} = {{ rate = {} }}", quoted(row.1), list(&rates)));
+            rows.insert(row, (tier, list(&rates)));
         }
         limit.places.push(place);
     }
+    add_anonymous(base, limit, &mut rows, clients, draft);
     for option in ["plans", "overrides"] {
         let of_option = rows.iter().filter(|((of, _), _)| *of == option);
-        let texts: Vec<_> = of_option.map(|(_, text)| text.as_str()).collect();
+        let texts = of_option.map(|((_, name), (_, rates))| format!("{} = {{ rate = {rates} }}", quoted(name)));
+        let texts: Vec<_> = texts.collect();
         if !texts.is_empty() {
             limit.rule.push((option, format!("{{ {} }}", texts.join(", "))));
         }
     }
 }
 
-/// The limits of instances for consumers and groups where no instance counts the requests of others.
-pub(super) fn limits_of_tiers(tiers: &[&Plugin<'_>], consumers: bool, draft: &mut Draft) -> Vec<Limit> {
+/// Makes the rates of the anonymous consumer the usual ones of a limit, because no row is for requests without a key. Other
+/// consumers get the rates of `base` in rows.
+fn add_anonymous<'r, 'n>(
+    base: &'r Plugin<'n>,
+    limit: &mut Limit,
+    rows: &mut Rows<'r, 'n>,
+    clients: &Clients<'r>,
+    draft: &mut Draft,
+) {
+    let plan_of = |name| ("plans", clients.plans.get(name).copied().unwrap_or_default());
+    let of = |name: &&'r str| rows.get(&("overrides", *name)).or_else(|| rows.get(&plan_of(*name))).cloned();
+    let own = clients.anonymous.iter().find_map(of);
+    rows.retain(|(option, name), _| *option != "overrides" || !clients.anonymous.contains(name));
+    if clients.anonymous.len() > 1 {
+        draft.differs(base.node.place, "Weir has one rate for requests without a key");
+    }
+    let Some((_, usual)) = limit.rule.iter_mut().find(|(option, _)| *option == "rate") else { return };
+    let is_unlimited = own.is_none() && usual.contains(UNLIMITED);
+    let tier = own.as_ref().map_or(base, |(tier, _)| tier);
+    if !clients.anonymous.is_empty() && !is_unlimited && is_by_consumer(tier) {
+        let why = "requests without a key have this rate per address, in place of all together";
+        draft.differs(tier.node.place, why);
+    }
+    let Some((_, own)) = own else { return };
+    let usual = std::mem::replace(usual, own);
+    let others = clients.keyed.iter().filter(|name| !clients.anonymous.contains(*name));
+    for name in others {
+        if !rows.contains_key(&plan_of(*name)) {
+            rows.entry(("overrides", name)).or_insert_with(|| (base, usual.clone()));
+        }
+    }
+}
+
+/// The limits of instances for consumers and groups where no instance counts the requests of others. `consumers` tells
+/// whether Weir verifies the keys of consumers.
+pub(super) fn limits_of_tiers(
+    tiers: &[&Plugin<'_>],
+    consumers: bool,
+    clients: &Clients<'_>,
+    draft: &mut Draft,
+) -> Vec<Limit> {
     let mut limits: Vec<Limit> = Vec::new();
     for tier in tiers {
         let place = tier.node.place;
@@ -177,15 +241,17 @@ pub(super) fn limits_of_tiers(tiers: &[&Plugin<'_>], consumers: bool, draft: &mu
             continue;
         }
         let is_for_all = tier.route.is_empty() && tier.service.is_empty();
-        let Some((_, algorithm)) = rates(tier).filter(|_| consumers && is_for_all && is_by_consumer(tier)) else {
+        let Some((_, algorithm)) = rates(tier).filter(|_| consumers && is_for_all && clients.has_all_of(tier)) else {
             tier.node.left_out("set `plans` or `overrides` of a limit by hand", draft);
             continue;
         };
-        draft.differs(place, format!("others have {UNLIMITED} in place of no limit"));
         let rule = vec![("algorithm", quoted(algorithm)), ("rate", list(&[UNLIMITED]))];
         let (name, key) = (tier.name().to_owned(), vec![IDENTITY.to_owned()]);
         let mut limit = Limit { name, key, rule, ..Limit::default() };
-        add_tiers(tier, &mut limit, tiers, draft);
+        add_tiers(tier, &mut limit, tiers, clients, draft);
+        if limit.rule.iter().any(|(_, value)| value.contains(UNLIMITED)) {
+            draft.differs(place, format!("others have {UNLIMITED} in place of no limit"));
+        }
         limits.push(limit);
     }
     limits

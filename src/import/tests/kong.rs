@@ -309,6 +309,72 @@ keyauth_credentials: [{{ consumer: {{ id: x }}, key: x-0123456789abcdef }}]
     }
 }
 
+/// Requests without a key have the usual rates of a limit, and other consumers have rows.
+#[test]
+fn anonymous_consumers_have_the_usual_rates() {
+    let shared = "requests without a key have this rate per address, in place of all together";
+    let keys = "keyauth_credentials: [{ consumer: alice, key: alice-0123456789abcdef }]\nplugins:\n\
+        - { name: key-auth, config: { key_in_query: false, anonymous: guest } }\n";
+    let of = |owner: &str, config: &str| {
+        format!("- {{ name: rate-limiting, {owner} config: {{ policy: local, {config} }} }}\n")
+    };
+    let (guest, alice) = (of("consumer: guest,", "minute: 3"), of("consumer: alice,", "minute: 100"));
+    for (plugins, rules, report) in [
+        (
+            guest.clone() + &alice,
+            r#"rate = ["3/min"]
+            overrides = { "alice" = { rate = ["100/min"] }, "bob" = { rate = ["1000000/s"] } }"#,
+            format!("19 Differs others have 1000000/s in place of no limit\n19 Differs {shared}"),
+        ),
+        (
+            of("", "minute: 5") + &guest + &alice,
+            r#"rate = ["3/min"]
+            overrides = { "alice" = { rate = ["100/min"] }, "bob" = { rate = ["5/min"] } }"#,
+            format!("20 Differs {shared}"),
+        ),
+        (of("", "minute: 5"), r#"rate = ["5/min"]"#, format!("19 Differs {shared}")),
+        (
+            alice.clone(),
+            r#"rate = ["1000000/s"]
+            overrides = { "alice" = { rate = ["100/min"] } }"#,
+            "19 Differs others have 1000000/s in place of no limit".to_owned(),
+        ),
+        (
+            of("", "minute: 5") + &of("consumer: guest,", "minute: 3, limit_by: ip"),
+            r#"rate = ["3/min"]
+            overrides = { "alice" = { rate = ["5/min"] }, "bob" = { rate = ["5/min"] } }"#,
+            String::new(),
+        ),
+    ] {
+        let limit = format!(
+            "on_missing = \"ip\"\n[[limit]]\nname = \"rate-limiting\"\nkey = [\"consumer\"]\n\
+             algorithm = \"fixed_window\"\n{rules}"
+        );
+        let text = with_consumers(&format!("{keys}{plugins}"));
+        let upstream = "[upstream]\nurl = \"http://127.0.0.1:9000\"\nhost = \"upstream\"\n[identity.consumer]\n\
+            api_keys = { header = \"apikey\", file = \"keys.toml\", forward = true }\n";
+        check("kong", &text, &format!("{upstream}{limit}"), &report);
+    }
+}
+
+/// The instance of their group is the one of requests without a key, too.
+#[test]
+fn anonymous_consumers_may_be_in_a_group() {
+    let text = with_consumers(
+        "consumer_group_consumers: [{ consumer: guest, consumer_group: gold }]
+plugins:
+- { name: key-auth, config: { key_in_query: false, anonymous: guest } }
+- { name: rate-limiting, config: { minute: 5 } }
+- { name: rate-limiting, consumer_group: gold, config: { minute: 2 } }
+",
+    );
+    let config = import("kong", &text).config;
+    let rules = r#"rate = ["2/min"]
+plans = { "gold" = { rate = ["2/min"] } }
+overrides = { "bob" = { rate = ["5/min"] } }"#;
+    assert!(config.contains(rules), "{config}");
+}
+
 /// Values of members whose names say that they are secret, on lines of their own or of others.
 #[test]
 fn secrets_of_plugins_are_not_shown() {
