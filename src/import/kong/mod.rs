@@ -213,7 +213,7 @@ impl<'n> KongReader<'n> {
             service: of("service")?,
             consumer: of("consumer")?,
             group: of("consumer_group")?,
-            anonymous: anonymous.map(|node| name(node)).unwrap_or_default(),
+            anonymous: anonymous.map(name).unwrap_or_default(),
         })
     }
 

@@ -170,7 +170,7 @@ fn limits_of_another_module_are_reported() {
         ("@m".to_owned(), none.to_owned(), said),
         (format!("{{remote.ip}} 2r/m {zone}"), limit.to_owned(), said),
         (format!("* {zone}"), limit.to_owned(), ""),
-        (format!("/a {zone}"), format!("{}", limit.replace("key", of_path)), ""),
+        (format!("/a {zone}"), limit.replace("key", of_path), ""),
     ] {
         let text = format!("http://:80 {{\n rate_limit {directive}\n @m method GET\n reverse_proxy b:1\n}}\n");
         let paths = if limits.contains("path =") { "paths = { ignore_case = true }\n" } else { "" };
