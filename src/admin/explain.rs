@@ -1,5 +1,7 @@
 //! `POST /v1/explain`: what would happen to a request now.
 
+mod question;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,9 +9,9 @@ use std::time::Duration;
 use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+pub use self::question::QuestionBody;
 use super::answer::{Answered, ProblemBody, Refused, json};
 use super::body::{self, Json};
 use super::rates::{adapted_in_words, described, unit_in_words, units_in_words};
@@ -26,32 +28,6 @@ use crate::transport::respond::{LocalReply, ProblemKind};
 
 /// The end of the reason of a limit that reads the bodies of requests.
 pub const NEEDS_BODY: &str = "it depends on the body, which this question does not have";
-
-/// The body of a request: a request to explain.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, rename = "Question")]
-#[schema(as = Question)]
-pub struct QuestionBody {
-    /// The method.
-    pub method: String,
-    /// The path, with the query if there is one.
-    pub path: String,
-    /// The host, with the port if there is one.
-    pub host: String,
-    /// The client's address, as trusted proxies would report it.
-    #[schema(value_type = String)]
-    pub ip: IpAddr,
-    /// Names and values of the headers.
-    #[serde(default)]
-    pub headers: Vec<(String, String)>,
-    /// Texts of identities by name, in place of those that the headers show. No token is needed then.
-    #[serde(default)]
-    #[schema(value_type = Object)]
-    pub identities: Map<String, Value>,
-    /// The plan, in place of that of the headers.
-    #[serde(default)]
-    pub plan: Option<String>,
-}
 
 /// The body of an answer: what would happen to the request, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -191,21 +167,6 @@ fn explained(admin: &Admin, question: &Question) -> Result<(ExplanationBody, Vec
     let budgets = explained.limits.iter().filter_map(|limit| limit.budget.as_ref());
     let stored = budgets.filter_map(|budget| budget.stored.clone()).collect();
     Ok((ExplanationBody::of(explained, &live.policy), stored))
-}
-
-impl TryFrom<QuestionBody> for Question {
-    type Error = String;
-
-    fn try_from(body: QuestionBody) -> Result<Self, String> {
-        let QuestionBody { method, path, host, ip, headers, identities, plan } = body;
-        let text = |(name, value): (String, Value)| match value {
-            Value::String(text) => Ok((name, text)),
-            Value::Number(number) if !number.is_f64() => Ok((name, number.to_string())),
-            _ => Err(format!("identities: `{name}`: expected a text or a whole number")),
-        };
-        let identities = identities.into_iter().map(text).collect::<Result<_, _>>()?;
-        Ok(Self { method, path, host, ip, headers, identities, plan })
-    }
 }
 
 impl ExplanationBody {

@@ -6,7 +6,6 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::Duration;
 
 use arc_swap::access::Map;
@@ -33,6 +32,7 @@ use super::stores;
 use super::systemd;
 use super::takeover::{Handover, HandoverProgress, Previous, Successors};
 use super::traces::Exporter;
+use super::workers::{start_workers, worker_services};
 use crate::admin::{self, Admin, ConfigReader};
 use crate::base::telemetry::LogGuard;
 use crate::engine::gate::{NewestLive, StoreTasks};
@@ -40,7 +40,7 @@ use crate::engine::store::snapshot::Secret;
 use crate::fleet::grpc;
 use crate::transport::net::accept::AsyncListener;
 use crate::transport::net::{Lifecycle, ListenAddress, Listener, SocketFile, name_this_process};
-use crate::transport::proxy::{self, ListenerKind, SharedState, WorkerService};
+use crate::transport::proxy::{self, SharedState};
 use crate::transport::upstream::{self, Directory, operate};
 
 /// The parts of a process that is ready to run.
@@ -336,47 +336,6 @@ impl ControlListeners {
             }
         });
     }
-}
-
-/// The other services of each worker: its sockets of the limiter service. The first worker asks stores for operators.
-fn worker_services(
-    limiter: Option<&Arc<grpc::Server>>,
-    by_worker: Vec<Vec<Listener>>,
-    stages: &watch::Receiver<Lifecycle>,
-) -> (Vec<Vec<WorkerService>>, StoreTasks) {
-    let services = by_worker.into_iter().map(|sockets| -> Vec<WorkerService> {
-        let Some(limiter) = limiter.map(Arc::clone) else { return Vec::new() };
-        let stages = stages.clone();
-        vec![Box::new(|stores| Box::pin(grpc::serve(limiter, sockets, stores, stages)))]
-    });
-    let mut services: Vec<_> = services.collect();
-    let (stores, questions) = StoreTasks::new();
-    if let Some(first) = services.first_mut() {
-        first.push(Box::new(|stores| Box::pin(async { questions.start(stores) })));
-    }
-    (services, stores)
-}
-
-/// Starts a thread for each worker. The returned channel closes when the last worker has ended.
-fn start_workers(
-    by_worker: Vec<Vec<(ListenerKind, Listener)>>,
-    services: Vec<Vec<WorkerService>>,
-    shared: &Arc<SharedState>,
-    stages: &watch::Receiver<Lifecycle>,
-) -> Result<mpsc::Receiver<()>, AppError> {
-    let (ended, endings) = mpsc::channel(1);
-    for (index, (listeners, services)) in by_worker.into_iter().zip(services).enumerate() {
-        let (shared, stages, ended) = (Arc::clone(shared), stages.clone(), ended.clone());
-        let work = move || {
-            let _ended = ended; // dropped when the thread ends, even by a panic
-            if let Err(error) = proxy::run(listeners, shared, stages, services) {
-                tracing::error!(%error, "a worker failed");
-            }
-        };
-        let thread = thread::Builder::new().name(format!("weir-worker-{index}")).spawn(work);
-        thread.map_err(AppError::system("start a worker"))?;
-    }
-    Ok(endings)
 }
 
 /// Sweeps idle keys and tokens, updates metrics, and reopens log files, until dropped.

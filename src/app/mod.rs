@@ -39,6 +39,7 @@ mod signals;
 mod stoppable;
 mod systemd;
 mod versions;
+mod workers;
 
 pub use build::App;
 pub use config_reader::check_body;

@@ -13,6 +13,7 @@ use super::lookup::{KeyError, texts, texts_of};
 use super::named_charge::{ChargeError, UNITS_MAX};
 use super::queue::wait::UNKNOWN_NS;
 use super::state::{Gate, Live};
+use super::stored_key::StoredKey;
 use crate::base::time::Timestamp;
 use crate::engine::limit::{Algorithm, Decision, Key, KeyHasher, Retry};
 use crate::engine::policy::{Applied, Mode, key_of_marked_id};
@@ -179,6 +180,11 @@ impl Gate {
         });
         let banned_ns = banned_ns(&check, now);
         Some(KeyState { budget, mode: check.check.mode(), banned_ns, is_limited, refusing })
+    }
+
+    /// A key under the rule of `plan`; `None` if no store has its state, or it has no limit.
+    pub fn stored_key(&self, live: &Live, found: &FoundKey, plan: Option<&str>) -> Option<StoredKey> {
+        StoredKey::of(&check(live, found, plan)?)
     }
 
     /// Gives all units of a key back, here, in its store and in other replicas. Does nothing to a key without a limit.

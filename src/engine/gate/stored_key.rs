@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::ask::Decider;
 use super::check::Check;
-use super::keys::{FoundKey, check};
-use super::state::{Gate, LimitState, Live};
+use super::state::LimitState;
 use crate::base::time::{Clock, Timestamp, instant_now};
 use crate::engine::limit::{Algorithm, Key};
 use crate::engine::store::backend::{Handling, RemoteCharge, Units};
@@ -46,13 +45,6 @@ impl StoredKey {
             handling: Handling::Shadow,
             asked_again_until: state.table.is_doubted(*key, now).then(until),
         }
-    }
-}
-
-impl Gate {
-    /// The key under the rule of `plan`; `None` if no store has its state, or it has no limit.
-    pub fn stored_key(&self, live: &Live, found: &FoundKey, plan: Option<&str>) -> Option<StoredKey> {
-        StoredKey::of(&check(live, found, plan)?)
     }
 }
 

@@ -31,7 +31,7 @@ impl Consumers {
             let consumer = self.0.entry(consumer_name_of(node).to_owned()).or_default();
             consumer.place = node.place;
             for group in node.list("groups") {
-                match names.named("consumer_group", group) {
+                match names.resolve("consumer_group", group) {
                     Ok(name) => consumer.groups.push(name.to_owned()),
                     Err(reason) => group.left_out(reason, draft),
                 }

@@ -206,7 +206,7 @@ impl<'n> KongReader<'n> {
         };
         let anonymous = plugin.get("config").and_then(|config| config.get("anonymous"));
         // Kong has an error for an unknown consumer.
-        let name = |node: &Node| self.names.named("consumer", node).unwrap_or_else(|_| node.text()).to_owned();
+        let name = |node: &Node| self.names.resolve("consumer", node).unwrap_or_else(|_| node.text()).to_owned();
         Ok(Plugin {
             node: plugin,
             route: of("route")?,

@@ -41,14 +41,14 @@ impl Names {
     /// # Errors
     /// The reason why there is no such entity.
     pub(super) fn reference(&self, node: &Node, kind: &'static str) -> Result<&str, String> {
-        node.get(kind).map_or(Ok(""), |reference| self.named(kind, reference))
+        node.get(kind).map_or(Ok(""), |reference| self.resolve(kind, reference))
     }
 
     /// The name of the entity that `reference` is, a text or a table.
     ///
     /// # Errors
     /// The reason why there is no such entity.
-    pub(super) fn named(&self, kind: &'static str, reference: &Node) -> Result<&str, String> {
+    pub(super) fn resolve(&self, kind: &'static str, reference: &Node) -> Result<&str, String> {
         let words = ["id", "name", "username", "custom_id"].map(|member| reference.word(member));
         let mut texts = words.into_iter().chain([reference.text()]).filter(|text| !text.is_empty());
         let known = texts.find_map(|text| self.0.get(&(kind, text.to_owned()))).filter(|name| !name.is_empty());
