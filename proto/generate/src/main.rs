@@ -6,6 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::{error, fs};
 
+use protox::prost_reflect::prost_types::{FileDescriptorSet, field_descriptor_proto::Type};
+
 /// The interfaces that Weir serves. Callers see their descriptors by reflection.
 const SERVED: [&str; 2] = ["weir/v1/limiter.proto", "envoy/service/ratelimit/v3/rls.proto"];
 
@@ -17,6 +19,9 @@ const CALLED: [&str; 1] = ["etcd/rpc.proto"];
 
 /// The interface between replicas.
 const FLEET: [&str; 1] = ["weir/v1/fleet.proto"];
+
+/// The message whose texts clients of Envoy choose: its package, the message around it, and its name.
+const OF_CLIENTS: (&str, &str, &str) = ("envoy.extensions.common.ratelimit.v3", "RateLimitDescriptor", "Entry");
 
 /// The message of `FLEET` that only connections have.
 const HELLO: &str = "Hello";
@@ -36,7 +41,9 @@ fn main() -> Result<(), Box<dyn error::Error>> {
         services =
             services.extern_path(format!(".weir.v1.{message}"), format!("crate::engine::store::stream::message::{message}"));
     }
-    services.compile_fds(protox::compile(SERVED.iter().chain(&FLEET), [proto])?)?;
+    let mut served = protox::compile(SERVED.iter().chain(&FLEET), [proto])?;
+    texts_as_bytes(&mut served).ok_or("no message `OF_CLIENTS`")?;
+    services.compile_fds(served)?;
     let charges = protox::compile([CHARGES], [proto])?;
     tonic_prost_build::configure().out_dir(&out).build_client(false).compile_fds(charges)?;
     etcd(proto, &out)?;
@@ -47,6 +54,17 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     }
     fs::write(out.join("checksums"), sums)?;
     Ok(())
+}
+
+/// Turns the fields of `OF_CLIENTS` into `bytes`, which are the same on the wire: Envoy copies what its clients send, and a
+/// `string` that is not UTF-8 would make the whole call undecodable. Callers still see the published types by reflection.
+fn texts_as_bytes(served: &mut FileDescriptorSet) -> Option<()> {
+    let (package, outer, name) = OF_CLIENTS;
+    let file = served.file.iter_mut().find(|file| file.package() == package)?;
+    let outer = file.message_type.iter_mut().find(|message| message.name() == outer)?;
+    let message = outer.nested_type.iter_mut().find(|message| message.name() == name)?;
+    message.field.iter_mut().for_each(|field| field.set_type(Type::Bytes));
+    Some(())
 }
 
 /// The messages between replicas but their hellos. Returns their names.

@@ -45,7 +45,7 @@ impl CheckMetrics {
             limiter: of("limiter"),
             rate_limit: of("rate_limit"),
             charges: of("charges"),
-            invalid: make.counter("weir_grpc_invalid_total", "Calls of the limiter service with invalid arguments.")?,
+            invalid: make.counter("weir_grpc_invalid_total", "Invalid and overlong calls of the limiter service.")?,
             connections: make.live_gauge("weir_grpc_connections", "gRPC connections open now.")?,
             connections_refused: make
                 .counter("weir_grpc_connections_refused_total", "gRPC connections closed unserved at the bound.")?,

@@ -42,7 +42,7 @@ impl CheckAnswers {
                     let watched = self.api.server.watch(self.peer, CHECK_STREAM);
                     self.pending.push_back(self.api.begin(request, watched));
                 }
-                Poll::Ready(Some(Err(status))) => return Err(status),
+                Poll::Ready(Some(Err(status))) => return Err(self.api.server.error(status)),
                 Poll::Ready(None) => self.requests = None,
             }
         }

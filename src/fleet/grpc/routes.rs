@@ -43,10 +43,10 @@ impl Routes {
         let charges = ChargesServer::new(ChargesApi(Arc::clone(server)));
         let health = HealthService::from_health_reporter(server.health.clone());
         let mut routes = vec![
-            route(limiter.max_decoding_message_size(max_bytes)),
-            route(rate_limit.max_decoding_message_size(max_bytes)),
-            route(charges.max_decoding_message_size(MESSAGE_BYTES_MAX)),
-            route(tonic_health::pb::health_server::HealthServer::new(health)),
+            route(server, limiter.max_decoding_message_size(max_bytes)),
+            route(server, rate_limit.max_decoding_message_size(max_bytes)),
+            route(server, charges.max_decoding_message_size(MESSAGE_BYTES_MAX)),
+            route(server, tonic_health::pb::health_server::HealthServer::new(health)),
         ];
         let reflection = || {
             tonic_reflection::server::Builder::configure()
@@ -54,8 +54,8 @@ impl Routes {
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
         // Older clients know only v1alpha. The descriptors are generated, so neither can fail.
-        routes.extend(reflection().build_v1().ok().map(route));
-        routes.extend(reflection().build_v1alpha().ok().map(route));
+        routes.extend(reflection().build_v1().ok().map(|service| route(server, service)));
+        routes.extend(reflection().build_v1alpha().ok().map(|service| route(server, service)));
         Self { server: Arc::clone(server), services: routes }
     }
 
@@ -72,17 +72,21 @@ impl Routes {
     }
 }
 
-fn route<S>(service: S) -> (&'static str, Route)
+fn route<S>(server: &Arc<Server>, service: S) -> (&'static str, Route)
 where
     S: NamedService + Clone + 'static,
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future: 'static>,
 {
+    let server = Arc::clone(server);
     let call = move |request| -> Answering {
         // A service of tonic is always ready.
-        let answering = service.clone().call(request);
+        let (server, answering) = (Arc::clone(&server), service.clone().call(request));
         Box::pin(async move {
             match answering.await {
-                Ok(response) => response,
+                Ok(response) => match Status::from_header_map(response.headers()) {
+                    Some(status) => server.error(status).into_http(),
+                    None => response,
+                },
                 Err(never) => match never {},
             }
         })

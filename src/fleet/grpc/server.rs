@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
 use tokio_rustls::TlsAcceptor;
-use tonic::Status;
 use tonic::server::NamedService;
+use tonic::{Code, Status};
 use tonic_health::server::HealthReporter;
 
 use super::askers::Askers;
@@ -105,6 +105,22 @@ impl Server {
         use tonic_health::ServingStatus::{NotServing, Serving};
         for name in SERVICES {
             self.health.set_service_status(name, if is_serving { Serving } else { NotServing }).await;
+        }
+    }
+
+    /// The error that a caller gets for one of a service. A message that cannot be decoded is INTERNAL for tonic, which
+    /// callers such as Envoy would count as a failure of Weir.
+    pub(super) fn error(&self, error: Status) -> Status {
+        match error.code() {
+            Code::Internal => {
+                self.checks.invalid.inc();
+                Status::invalid_argument(error.message())
+            }
+            Code::OutOfRange => {
+                self.checks.invalid.inc(); // longer than `max_message_bytes`
+                error
+            }
+            _ => error,
         }
     }
 

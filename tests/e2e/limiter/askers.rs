@@ -361,8 +361,8 @@ fn another_secret_is_refused() {
     assert_eq!(Client::connect(weir.address()).get("/").status, 200);
 }
 
-/// Calls a method of `Charges`.
-async fn call<Q, A>(client: &mut Grpc<Channel>, method: &'static str, question: Q) -> Result<A, Code>
+/// Calls a method.
+pub(super) async fn call<Q, A>(client: &mut Grpc<Channel>, method: &'static str, question: Q) -> Result<A, Code>
 where
     Q: prost::Message + 'static,
     A: prost::Message + Default + 'static,

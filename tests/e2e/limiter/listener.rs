@@ -3,12 +3,18 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use http::uri::PathAndQuery;
+use prost::Message;
+use prost_types::FileDescriptorProto;
+use prost_types::field_descriptor_proto::Type;
 use tokio_stream::StreamExt;
-use tonic::Code;
+use tonic::client::Grpc;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
+use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+use tonic_prost::ProstCodec;
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
@@ -16,6 +22,7 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use weir::fleet::grpc::proto::weir::v1::CheckRequest;
 use weir::fleet::grpc::proto::weir::v1::limiter_client::LimiterClient;
 
+use super::askers::call;
 use super::{Caller, channel, of, runtime, start};
 use crate::ops::replace;
 use crate::support::{Cert, PATIENCE, Upstream, Weir};
@@ -79,6 +86,7 @@ fn there_are_bounds() {
     assert_eq!(caller.ask("7", "x", 1), (true, 9));
     let too_long = CheckRequest { actor: "7".repeat(2000), ..of("", "x", 1) };
     assert_eq!(caller.code(too_long), Code::OutOfRange);
+    assert_eq!(weir.metric("weir_grpc_invalid_total"), 1.0);
     assert_eq!(caller.ask("7", "x", 1), (true, 8));
     // A second connection is closed.
     let mut second = TcpStream::connect(weir.grpc()).unwrap();
@@ -94,6 +102,34 @@ fn there_are_bounds() {
     assert!(matches!(other.read(&mut [0; 64]), Ok(0) | Err(_)));
     weir.wait_for_metric("weir_grpc_connections", |open| open == 0.0);
     assert_eq!(Caller::of(&weir).ask("7", "x", 1), (true, 7));
+}
+
+/// A message that is none of the method is a mistake of the caller, not a failure of Weir, for which Envoy would leave it.
+#[test]
+fn messages_that_cannot_be_decoded_are_invalid() {
+    let upstream = Upstream::start();
+    let weir = start(&upstream, ALL);
+    let codes = runtime().block_on(async {
+        let mut client = Grpc::new(channel(weir.grpc()).await);
+        let mut codes = Vec::new();
+        for method in [
+            "/weir.v1.Limiter/Check",
+            "/weir.v1.charges.Charges/Join",
+            "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+            "/grpc.health.v1.Health/Check",
+        ] {
+            codes.push(call::<u64, ()>(&mut client, method, 7).await.unwrap_err());
+        }
+        client.ready().await.unwrap();
+        let (path, codec) =
+            (PathAndQuery::from_static("/weir.v1.Limiter/CheckStream"), ProstCodec::<u64, ()>::default());
+        let mut stream =
+            client.streaming(Request::new(tokio_stream::iter([7])), path, codec).await.unwrap().into_inner();
+        codes.push(stream.next().await.unwrap().unwrap_err().code());
+        codes
+    });
+    assert_eq!(codes, [Code::InvalidArgument; 5]);
+    assert_eq!(weir.metric("weir_grpc_invalid_total"), 5.0);
 }
 
 #[test]
@@ -118,18 +154,29 @@ fn health_and_reflection() {
     let requests = [
         request(MessageRequest::ListServices(String::new())),
         request(MessageRequest::FileContainingSymbol("weir.v1.Limiter".into())),
+        request(MessageRequest::FileContainingSymbol(
+            "envoy.extensions.common.ratelimit.v3.RateLimitDescriptor".into(),
+        )),
     ];
     let answers = runtime.block_on(async {
         let stream = reflection.server_reflection_info(tokio_stream::iter(requests)).await.unwrap().into_inner();
         stream.map(|answer| answer.unwrap().message_response.unwrap()).collect::<Vec<_>>().await
     });
-    let [MessageResponse::ListServicesResponse(services), MessageResponse::FileDescriptorResponse(files)] = &*answers
+    let [
+        MessageResponse::ListServicesResponse(services),
+        MessageResponse::FileDescriptorResponse(files),
+        MessageResponse::FileDescriptorResponse(of_envoy),
+    ] = &*answers
     else {
         panic!("{answers:?}");
     };
     let names: Vec<&str> = services.service.iter().map(|service| &*service.name).collect();
     assert!(names.contains(&"weir.v1.Limiter") && names.contains(&"grpc.health.v1.Health"), "{names:?}");
     assert_eq!(files.file_descriptor_proto.len(), 1);
+    // The published types, for tools that write messages as JSON.
+    let file = FileDescriptorProto::decode(&*of_envoy.file_descriptor_proto[0]).unwrap();
+    let entry = &file.message_type[0].nested_type[0];
+    assert!(entry.name() == "Entry" && entry.field.iter().all(|field| field.r#type() == Type::String), "{entry:?}");
 }
 
 /// A reload changes the limits of open connections.

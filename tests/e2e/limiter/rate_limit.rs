@@ -181,6 +181,52 @@ on_full = "reject"
     assert_eq!(told(&both([9, 9]).unwrap()), (Code::Ok, vec![(Code::Ok, 7), (Code::Ok, 7)]));
 }
 
+/// Envoy copies bytes of its clients. A client must not choose that nothing is charged.
+#[test]
+fn any_text_of_a_client_is_decided() {
+    let tables = r#"
+[[grpc.descriptor]]
+domain = "edge"
+entries = [{ key = "api_key" }]
+limits = { keys = { "header:x-api-key" = "{api_key}" } }
+
+[[grpc.descriptor]]
+domain = "edge"
+entries = [{ key = "path" }]
+limits = { paths = { path = "{path}" } }
+
+[[limit]]
+name = "keys"
+key = ["header:x-api-key"]
+rate = "2/h"
+
+[[limit]]
+name = "paths"
+key = ["path"]
+rate = "4/h"
+"#;
+    let upstream = Upstream::start();
+    let weir = start(&upstream, tables);
+    let texts = |texts: &[(&str, &[u8])]| {
+        let entries = texts.iter().map(|(key, value)| Entry { key: (*key).into(), value: (*value).into() }).collect();
+        RateLimitDescriptor { entries, ..RateLimitDescriptor::default() }
+    };
+    for (descriptors, expected) in [
+        (vec![texts(&[("api_key", b"k\xff")])], (Code::Ok, vec![(Code::Ok, 1)])),
+        (vec![texts(&[("api_key", b"k\xff")])], (Code::Ok, vec![(Code::Ok, 0)])),
+        (vec![texts(&[("api_key", b"k\xff")])], (Code::OverLimit, vec![(Code::OverLimit, 0)])),
+        // Another client.
+        (vec![texts(&[("api_key", b"l\xff")])], (Code::Ok, vec![(Code::Ok, 1)])),
+        (
+            vec![texts(&[("path", b"/\xff")]), texts(&[("k\u{e9}", b"\xe9")])],
+            (Code::Ok, vec![(Code::Ok, 3), (Code::Ok, 0)]),
+        ),
+    ] {
+        assert_eq!(told(&ask_about(&weir, 1, descriptors).unwrap()), expected);
+    }
+    assert_eq!(weir.metric("weir_grpc_invalid_total"), 0.0);
+}
+
 /// Units that are spent already are charged whether they fit or not, so that the next request that looks is refused; units
 /// that are given back are no part of the decision.
 #[test]
