@@ -106,7 +106,7 @@ fn the_listener() {
     let grpc = listen("listen = '127.0.0.1:8081'").unwrap();
     assert_eq!((grpc.listener.max_connections, grpc.listener.has_tls), (1000, false));
     let settings = grpc.settings;
-    assert_eq!((settings.max_streams, settings.max_message_bytes), (1000, 65536));
+    assert_eq!((settings.max_streams, settings.max_message_bytes), (1000, 256 << 10));
     assert!(settings.profiles.unwrap().x_ratelimit && settings.tls.is_none());
     assert!(listen("listen = '127.0.0.1:8081'\nheaders = false").unwrap().settings.profiles.is_none());
     for (lines, expected) in [

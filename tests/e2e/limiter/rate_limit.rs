@@ -195,6 +195,11 @@ domain = "edge"
 entries = [{ key = "path" }]
 limits = { paths = { path = "{path}" } }
 
+[[grpc.descriptor]]
+domain = "edge"
+entries = [{ key = "path" }, { key = "method", value = "GET" }]
+limits = { paths = { path = "{path}" } }
+
 [[limit]]
 name = "keys"
 key = ["header:x-api-key"]
@@ -211,6 +216,8 @@ rate = "4/h"
         let entries = texts.iter().map(|(key, value)| Entry { key: (*key).into(), value: (*value).into() }).collect();
         RateLimitDescriptor { entries, ..RateLimitDescriptor::default() }
     };
+    let long = format!("/{}", "a".repeat(35_000));
+    let long = long.as_bytes();
     for (descriptors, expected) in [
         (vec![texts(&[("api_key", b"k\xff")])], (Code::Ok, vec![(Code::Ok, 1)])),
         (vec![texts(&[("api_key", b"k\xff")])], (Code::Ok, vec![(Code::Ok, 0)])),
@@ -220,6 +227,11 @@ rate = "4/h"
         (
             vec![texts(&[("path", b"/\xff")]), texts(&[("k\u{e9}", b"\xe9")])],
             (Code::Ok, vec![(Code::Ok, 3), (Code::Ok, 0)]),
+        ),
+        // As long as a head that Envoy accepts, twice.
+        (
+            vec![texts(&[("path", long)]), texts(&[("path", long), ("method", b"GET")])],
+            (Code::Ok, vec![(Code::Ok, 2), (Code::Ok, 2)]),
         ),
     ] {
         assert_eq!(told(&ask_about(&weir, 1, descriptors).unwrap()), expected);
