@@ -792,18 +792,36 @@ fn the_plugins_of_kong_are_replaced() {
 
 #[test]
 fn methods_of_a_grpc_service_are_limited() {
-    let service = H2Service::start(async |call| call.say("hello"));
-    let weir = start_in(tempfile::tempdir().unwrap(), "grpc-service", service.address());
+    // The head of a stream comes with its first message, here after two of the minutes of the recipe. A minute, the usual
+    // bound, takes 2 seconds.
+    let service = H2Service::start(async |call| {
+        if call.head.uri.path() == "/shop.Feed/Subscribe" {
+            tokio::time::sleep(Duration::from_secs(4)).await;
+        }
+        call.say("hello");
+    });
+    let mut config = config_of("grpc-service");
+    let minute = toml::Value::from("1min");
+    for option in ["response_head", "body_idle"] {
+        let timeouts = config["timeouts"].as_table_mut().unwrap();
+        let minutes = timeouts.get(option).unwrap_or(&minute).as_str().unwrap().strip_suffix("min").unwrap();
+        let scaled = format!("{}s", minutes.parse::<u32>().unwrap() * 2);
+        timeouts.insert(option.to_owned(), scaled.into());
+    }
+    config.get_mut("limit").into_iter().for_each(slow_down);
+    let weir = start_as(tempfile::tempdir().unwrap(), config, service.address());
     over_h2(weir.address(), async |mut client, _| {
         let call = |method: &str| {
-            let head = http::Request::post(format!("http://weir.test/shop.Orders/{method}"));
+            let head = http::Request::post(format!("http://weir.test/shop.{method}"));
             head.header("content-type", "application/grpc").header("te", "trailers")
         };
-        let first = client.ask(call("List")).await.unwrap();
+        let late = client.ask(call("Feed/Subscribe")).await.unwrap();
+        assert_eq!((late.status, late.header("grpc-status")), (200, None));
+        let first = client.ask(call("Orders/List")).await.unwrap();
         assert_eq!((first.status, first.header("x-ratelimit-limit")), (200, Some("50")));
         let mut refused = None;
         for _ in 0..200 {
-            let answer = client.ask(call("List")).await.unwrap();
+            let answer = client.ask(call("Orders/List")).await.unwrap();
             if answer.header("grpc-status").is_some() {
                 refused = Some(answer);
                 break;
@@ -813,7 +831,7 @@ fn methods_of_a_grpc_service_are_limited() {
         assert_eq!((refused.status, refused.header("grpc-status")), (200, Some("8")));
         assert!(refused.header("grpc-retry-pushback-ms").is_some());
         // Each method has a bucket of its own.
-        assert_eq!(client.ask(call("Get")).await.unwrap().header("x-ratelimit-remaining"), Some("49"));
+        assert_eq!(client.ask(call("Orders/Get")).await.unwrap().header("x-ratelimit-remaining"), Some("49"));
     });
 }
 
