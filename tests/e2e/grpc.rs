@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
+use socket2::{Domain, Socket, Type};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -389,12 +390,22 @@ fn what_weir_says_is_a_status() {
         assert_eq!(caller.many("/t.T/Many", "x".into()).await.unwrap_err().code(), Code::ResourceExhausted);
         assert_eq!(service.seen.metadata.lock().unwrap().len(), 1);
     });
-    let url = format!("http://{}", Upstream::start().stop());
-    let weir = Weir::with(&format!("[upstream]\nurl = \"{url}\"\nprotocol = \"h2\"\n{NEVER}"));
-    run(async || {
-        let status = Caller::connect(&weir, None).await.call("/t.T/Unary", "x").await.unwrap_err();
-        assert_eq!(status.code(), Code::Unavailable, "{status}");
-    });
+    // Nobody listens, or nobody accepts: one connection fills the backlog. Either way the service has got nothing.
+    let backlog = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    backlog.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    backlog.listen(0).unwrap();
+    let full = backlog.local_addr().unwrap().as_socket().unwrap();
+    let _waiting = std::net::TcpStream::connect(full).unwrap();
+    for service in [Upstream::start().stop(), full] {
+        let upstream = format!("[upstream]\nurl = \"http://{service}\"\nprotocol = \"h2\"\n");
+        let weir = Weir::with(&format!("{upstream}[timeouts]\nconnect = \"300ms\"\n{NEVER}"));
+        run(async || {
+            let status = Caller::connect(&weir, None).await.call("/t.T/Unary", "x").await.unwrap_err();
+            assert_eq!(status.code(), Code::Unavailable, "{status}");
+        });
+        let answer = Client::connect(weir.address()).get("/");
+        assert_eq!(answer.status, if service == full { 504 } else { 502 }, "{}", answer.head);
+    }
 }
 
 /// The service announces no trailers.

@@ -38,7 +38,7 @@ pub(super) fn exchange_error(
     log: &ProblemLog,
 ) -> ProblemDetail {
     let (kind, detail) = match failure {
-        ExchangeError::ConnectTimeout(_) => (ProblemKind::GatewayTimeout, "the upstream did not accept in time"),
+        ExchangeError::ConnectTimeout(_) => (ProblemKind::ConnectTimeout, "the upstream did not accept in time"),
         ExchangeError::Busy => (ProblemKind::UpstreamBusy, "the upstream has no connection left"),
         ExchangeError::TooMany => (ProblemKind::ClientBusy, "too many requests of this client are in progress"),
         ExchangeError::Drained => {

@@ -65,6 +65,8 @@ pub enum ProblemKind {
     Overloaded,
     /// Weir shuts down.
     ShuttingDown,
+    /// The upstream did not accept a connection in time, so it has nothing of the request.
+    ConnectTimeout,
     /// The upstream did not respond in time.
     GatewayTimeout,
 }
@@ -105,7 +107,7 @@ struct ProblemRow {
 
 impl ProblemKind {
     /// The kinds that `weir_problems_total` counts: all but those of limits.
-    pub const COUNTED: [Self; 24] = [
+    pub const COUNTED: [Self; 25] = [
         Self::Malformed,
         Self::BadCheck,
         Self::UntrustedPeer,
@@ -129,6 +131,7 @@ impl ProblemKind {
         Self::UpstreamBusy,
         Self::UpstreamDrained,
         Self::Overloaded,
+        Self::ConnectTimeout,
         Self::GatewayTimeout,
     ];
 
@@ -166,6 +169,7 @@ impl ProblemKind {
             Self::UpstreamBusy => row(StatusCode::SERVICE_UNAVAILABLE, "14", Level::WARN, "upstream_busy", false),
             Self::Overloaded => row(StatusCode::SERVICE_UNAVAILABLE, "14", Level::DEBUG, "overloaded", false),
             Self::ShuttingDown => row(StatusCode::SERVICE_UNAVAILABLE, "14", Level::DEBUG, "shutting_down", true),
+            Self::ConnectTimeout => row(StatusCode::GATEWAY_TIMEOUT, "14", Level::WARN, "gateway_timeout", false),
             Self::GatewayTimeout => row(StatusCode::GATEWAY_TIMEOUT, "4", Level::WARN, "gateway_timeout", false),
         }
     }
@@ -177,7 +181,7 @@ impl ProblemKind {
 
     /// Whether the upstream did not serve the request.
     pub fn is_upstream(self) -> bool {
-        matches!(self, Self::BadGateway | Self::UpstreamBusy | Self::GatewayTimeout)
+        matches!(self, Self::BadGateway | Self::UpstreamBusy | Self::ConnectTimeout | Self::GatewayTimeout)
     }
 
     /// The start of the body of this kind, if it has a problem type.
