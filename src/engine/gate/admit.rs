@@ -7,21 +7,22 @@ use smallvec::SmallVec;
 
 use super::ask::Asking;
 use super::check::{
-    Check, Checked as _, Checks, LimitCheck, banned_ns, is_delayed, is_denied, is_enforced, is_limited, select_rule,
+    Check, Checks, LimitCheck, banned_ns, is_delayed, is_denied, is_limited, select_mode, select_rule, would_queue,
 };
 use super::identify::{Principals, RequestIdentities, Unidentified, Unkeyed, identify_for};
+use super::look::{self, is_look};
 use super::pass::{Pass, listed, wake_undone};
 use super::queue::delay::Delayed;
 use super::queue::enqueue::{Candidate, HoldingLimit};
 use super::queue::wait::{WaitItem, Waiting};
 use super::refusal::{Cause, Refusal};
+use super::standing::Standing;
 use super::state::{Gate, Live};
 use super::{bans, shadow};
 use crate::base::telemetry::RequestRecord;
 use crate::base::time::Timestamp;
-use crate::engine::limit::{Key, Retry};
-use crate::engine::policy::client_ip::Prefixes;
-use crate::engine::policy::{Applied, Facts, KeyPart, KeySecret, Mode, OnLimit, Plan, Principal, Stage};
+use crate::engine::limit::Retry;
+use crate::engine::policy::{Facts, KeyPart, OnLimit, Plan, Principal, Stage};
 use crate::engine::store::LocalDecision;
 
 /// What happens to a request after one stage. The most frequent case is small.
@@ -103,7 +104,10 @@ impl Gate {
         } else {
             Requester { facts, identities: &[], plan: None }
         };
-        let handling = self.compute_keys(live, requester, pass.charged.checks.charges_mut(), now)?;
+        let handling = match self.compute_keys(live, requester, pass.charged.checks.charges_mut(), now)? {
+            Handling::Plain if is_look(facts) => Handling::Special,
+            handling => handling,
+        };
         let is_admitted = handling == Handling::Plain && pass.charged.checks.admit(now);
         if let Some(record) = record.as_deref_mut() {
             self.describe_keys(live, requester, &pass.charged.checks, record);
@@ -122,6 +126,10 @@ impl Gate {
         let mut step = match special {
             Some(Special::Refused(refusal)) => Some(Step::Refuse(refusal)),
             Some(Special::Admitted) => self.pass_or_delay(pass, live, facts, head_bytes, now),
+            Some(Special::Looked(standing)) => {
+                pass.standing = standing;
+                None
+            }
             Some(Special::Asked) => {
                 if let Some(record) = record {
                     shadow::describe(&pass.charged.checks, record);
@@ -187,7 +195,7 @@ impl Gate {
             }
             let key = check.key;
             if limit.is_partly_enforced() {
-                select_mode(check, requester, live.policy.client_ip.prefixes)?;
+                select_mode(check, (facts, identities), live.policy.client_ip.prefixes)?;
             }
             let is_limited = !limit.allowed.is_special() || select_rule(check, live.variant(&applied, key, plan));
             check.check.is_queued = is_limited && would_queue(&check.check, key);
@@ -237,6 +245,11 @@ impl Gate {
         }
         // Only now: a ban outweighs an override without a limit.
         checks.retain(is_limited);
+        if is_look(requester.facts) {
+            look::prepare(checks);
+            let decide = |checks| look::decide(checks, now).map_or_else(Special::Refused, Special::Looked);
+            return Some(if checks.has_remote() { Special::Asked } else { decide(checks) });
+        }
         if handling == Handling::Queued {
             checks.peek(now);
             return None;
@@ -343,22 +356,11 @@ impl Gate {
     }
 }
 
-/// Selects whether a limit that is enforced for a part of its keys is enforced for this one.
-#[cold]
-fn select_mode<'l>(
-    check: &mut Check<'l>,
-    Requester { facts, identities, .. }: Requester<'_, '_>,
-    prefixes: Prefixes,
-) -> Result<(), &'l KeyPart> {
-    let Applied { limit, route, .. } = check.check.applied;
-    check.check.percentile = KeySecret::percentile(&limit.key, route, facts, prefixes, identities)?;
-    check.enforced = is_enforced(limit, check.check.mode(), check.rule);
-    Ok(())
-}
-
 /// The decision of special checks.
 enum Special<'l> {
     Admitted,
+    /// The request looks, and one unit would pass.
+    Looked(Option<Standing<'l>>),
     /// By the local limits. Stores decide about the others.
     Asked,
     Refused(Box<Refusal<'l>>),
@@ -371,12 +373,6 @@ fn would_undo_shares(checks: &mut Checks<'_>, now: Timestamp) -> bool {
     checks.charges().iter().any(is_shared)
         && !checks.peek(now)
         && checks.charges().iter().any(|check| is_shared(check) && check.is_admitted())
-}
-
-/// Whether a new request on `key` has to queue behind waiting ones.
-#[inline]
-pub(super) fn would_queue(check: &LimitCheck<'_>, key: Key) -> bool {
-    check.limit().on_limit.is_hold() && check.mode() == Mode::Enforce && check.state.queues.has_waiters(key)
 }
 
 /// The limits that deny the request and hold it, if all denying limits would hold it.

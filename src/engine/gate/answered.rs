@@ -2,6 +2,7 @@
 
 use super::admit::{Requester, Step};
 use super::ask::{Asking, Decider, ask};
+use super::look::{ask_and_decide, is_look};
 use crate::engine::policy::Facts;
 
 impl<'l> Asking<'l> {
@@ -14,17 +15,25 @@ impl<'l> Asking<'l> {
         head_bytes: impl FnOnce() -> usize,
     ) -> Step<'l> {
         let Self { gate, live, stage, mut pass } = *self;
-        let is_admitted = ask(&mut pass.charged.checks, decider, false, gate.clock).await;
-        let now = gate.clock.now();
-        if is_admitted {
-            let instead = gate.pass_or_delay(&mut pass, live, facts, head_bytes, now);
+        let looked = if is_look(facts) {
+            match ask_and_decide(&mut pass.charged.checks, decider, gate.clock).await {
+                Ok(standing) => {
+                    pass.standing = standing;
+                    return Step::Pass(Box::new(pass));
+                }
+                Err(refusal) => Some(refusal),
+            }
+        } else if ask(&mut pass.charged.checks, decider, false, gate.clock).await {
+            let instead = gate.pass_or_delay(&mut pass, live, facts, head_bytes, gate.clock.now());
             return instead.unwrap_or_else(|| Step::Pass(Box::new(pass)));
-        }
-        let checks = &mut pass.charged.checks;
+        } else {
+            None
+        };
+        let (checks, now) = (&mut pass.charged.checks, gate.clock.now());
         // Found before, and cached as far as that takes long.
         let (identities, plan) = gate.identify((live, stage), facts, checks.charges(), now).unwrap_or_default();
         let requester = Requester { facts, identities: &identities, plan: plan.as_deref() };
-        let mut step = gate.deny(live, requester, checks, head_bytes(), now);
+        let mut step = looked.map_or_else(|| gate.deny(live, requester, checks, head_bytes(), now), Step::Refuse);
         if let Step::Refuse(refusal) = &mut step {
             gate.show_keys(refusal, live, requester, checks.charges());
         }

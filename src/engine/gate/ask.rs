@@ -76,17 +76,29 @@ pub(super) async fn ask<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     conclude(batch, decider, (pending, is_waiting), clock).await
 }
 
-/// Asks the stores about `looks`, which charge no units, so that the mirrors have the newest states. No units are borrowed.
-/// Returns whether no store that says nothing denies.
+/// Asks the stores about `looks` of one unit, so that the mirrors have the newest states, and decides them. No units are charged
+/// or borrowed. Returns whether every enforced one is admitted.
 pub(super) async fn look<'t, 'l: 't, C: Checked<'l>, D: Decider>(
     looks: &mut Batch<'t, C>,
     decider: &D,
     clock: Clock,
 ) -> bool {
+    let asked_at = clock.now();
     let remotes = looks.charges().iter().map(Charge::remote).enumerate();
     let open = remotes.filter_map(|(index, remote)| Some(Open { index, remote: remote?, call: None })).collect();
-    let pending = Pending { open, unanswered: Unanswered::new(), waits_since: None };
-    conclude(looks, decider, (pending, false), clock).await
+    let mut unanswered = Unanswered::new();
+    // A question about no units has the state as its answer.
+    looks.charges_mut().iter_mut().for_each(|look| look.cost = 0);
+    ask_stores(looks, decider, (open, &mut unanswered), None, clock).await;
+    looks.charges_mut().iter_mut().for_each(|look| look.cost = 1);
+    let now = clock.now();
+    looks.peek_answered(asked_at, now);
+    for (index, why) in unanswered {
+        if let Some(look) = looks.charges_mut().get_mut(index) {
+            look.foresee_fallback(why, now);
+        }
+    }
+    !looks.charges().iter().any(is_refused)
 }
 
 /// Takes borrowed units for the open charges of `batch`. Returns those that are open then.

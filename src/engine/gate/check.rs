@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::state::{LimitState, Live};
 use crate::base::time::Timestamp;
 use crate::engine::limit::{Algorithm, Key};
-use crate::engine::policy::{Applied, Facts, Limit, Mode, OnLimit, Stage, Variant};
+use crate::engine::policy::client_ip::Prefixes;
+use crate::engine::policy::{Applied, Facts, KeyPart, KeySecret, Limit, Mode, OnLimit, Principal, Stage, Variant};
 use crate::engine::store::backend::{OnFailure, Unavailable};
 use crate::engine::store::{Batch, Charge};
 
@@ -71,6 +72,28 @@ pub(super) fn select_rule(check: &mut Check<'_>, variant: Variant) -> bool {
     check.rule = rule.unwrap_or(check.rule);
     check.enforced = is_enforced(check.check.limit(), check.check.mode(), check.rule);
     rule.is_some()
+}
+
+/// Selects whether a limit that is enforced for a part of its keys is enforced for this one.
+///
+/// # Errors
+/// The part of the key for which the request has several values.
+#[cold]
+pub(super) fn select_mode<'l>(
+    check: &mut Check<'l>,
+    (facts, identities): (&Facts<'_>, &[Principal<'_>]),
+    prefixes: Prefixes,
+) -> Result<(), &'l KeyPart> {
+    let Applied { limit, route, .. } = check.check.applied;
+    check.check.percentile = KeySecret::percentile(&limit.key, route, facts, prefixes, identities)?;
+    check.enforced = is_enforced(limit, check.check.mode(), check.rule);
+    Ok(())
+}
+
+/// Whether a new request on `key` has to queue behind waiting ones.
+#[inline]
+pub(super) fn would_queue(check: &LimitCheck<'_>, key: Key) -> bool {
+    check.limit().on_limit.is_hold() && check.mode() == Mode::Enforce && check.state.queues.has_waiters(key)
 }
 
 /// Whether the limit applies a rule to the request.

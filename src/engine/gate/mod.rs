@@ -12,6 +12,7 @@ mod check;
 mod identify;
 mod identity_fields;
 mod lease;
+mod look;
 
 mod queue;
 

@@ -7,11 +7,12 @@
 
 use smallvec::SmallVec;
 
-use super::admit::{refuse, would_queue};
+use super::admit::refuse;
 use super::ask::{Decider, ask, look};
 use super::bans;
 use super::budget::Budget;
-use super::check::{Check, Checked as _, Checks, LimitCheck, is_denied};
+use super::check::{Check, Checked as _, Checks, LimitCheck, is_denied, would_queue};
+use super::look::retry;
 use super::named_charge::NamedCharge;
 use super::operator_bans;
 use super::pass::{Charged, record};
@@ -192,18 +193,18 @@ impl<'l> Deciding<'l> {
         if self.looks.has_remote() || self.charged.checks.charges().iter().any(asks) {
             return None;
         }
-        match self.admit(now, now) {
+        let are_looks_admitted = self.looks.peek(now);
+        match self.admit(are_looks_admitted, now) {
             LocalDecision::Denied => Some(false),
             LocalDecision::Admitted => Some(true),
             LocalDecision::Open => None,
         }
     }
 
-    /// Makes the charges that no store has to decide, if the looks pass and no limit denies. The stores of the looks were
-    /// asked since `asked_at`.
-    fn admit(&mut self, asked_at: Timestamp, now: Timestamp) -> LocalDecision {
+    /// Makes the charges that no store has to decide, if all looks are admitted and no limit denies.
+    fn admit(&mut self, are_looks_admitted: bool, now: Timestamp) -> LocalDecision {
         let checks = &mut self.charged.checks;
-        if !self.looks.peek_answered(asked_at, now) {
+        if !are_looks_admitted {
             checks.peek(now);
             return LocalDecision::Denied;
         }
@@ -215,22 +216,13 @@ impl<'l> Deciding<'l> {
 
     /// Decides with stores. Returns whether all charges are made.
     async fn ask<D: Decider>(&mut self, decider: &D) -> bool {
-        let clock = self.gate.clock;
-        let asked_at = clock.now();
-        if self.is_barred(asked_at) {
+        let (clock, now) = (self.gate.clock, self.gate.clock.now());
+        if self.is_barred(now) {
             return false;
         }
-        if self.looks.has_remote() {
-            // A question about no units brings the newest state to the mirror.
-            self.looks.charges_mut().iter_mut().for_each(|look| look.cost = 0);
-            let is_answered = look(&mut self.looks, decider, clock).await;
-            self.looks.charges_mut().iter_mut().for_each(|look| look.cost = 1);
-            if !is_answered {
-                self.charged.checks.peek(clock.now());
-                return false;
-            }
-        }
-        match self.admit(asked_at, clock.now()) {
+        let looks = &mut self.looks;
+        let are_looks_admitted = if looks.has_remote() { look(looks, decider, clock).await } else { looks.peek(now) };
+        match self.admit(are_looks_admitted, clock.now()) {
             LocalDecision::Denied => false,
             LocalDecision::Admitted => true,
             LocalDecision::Open => ask(&mut self.charged.checks, decider, false, clock).await,
@@ -307,7 +299,5 @@ fn denial(check: &Check<'_>, charge: &NamedCharge, now: Timestamp) -> NamedDenia
     if let Some(ban_ns) = charge.banned_ns(state, check.check.applied.limit, now) {
         return NamedDenial { cause: Cause::Banned, retry: operator_bans::retry(ban_ns) };
     }
-    let denied = check.decision().denied.unwrap_or(Retry::AfterNs(0));
-    let behind = check.check.is_queued.then(|| check.wait(state.queues.backlog(check.key).units, now));
-    NamedDenial { cause: Cause::Limit, retry: behind.map_or(denied, |behind| behind.max(denied)) }
+    NamedDenial { cause: Cause::Limit, retry: retry(check, now) }
 }

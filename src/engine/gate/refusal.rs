@@ -117,15 +117,28 @@ impl<'l> Refusal<'l> {
         cause: Cause,
         expected_ns: Option<u64>,
     ) -> Self {
+        let count = |charge: &&'b Charge<'b, C>| {
+            let state = charge.check.state();
+            if cause != Cause::ShuttingDown {
+                state.count_refusal(charge.check.limit(), charge.key, now);
+            }
+            state.metrics.cells.decided(LimitDecision::Refused, charge.rule.percent(charge.decision().remaining));
+        };
+        Self::uncounted(denials.inspect(count), now, cause, expected_ns)
+    }
+
+    /// The refusal that [`Refusal::of`] counts.
+    pub(super) fn uncounted<'b, C: Checked<'l> + 'b>(
+        denials: impl Iterator<Item = &'b Charge<'b, C>>,
+        now: Timestamp,
+        cause: Cause,
+        expected_ns: Option<u64>,
+    ) -> Self {
         let mut longest: Option<(Retry, Standing<'l>)> = None;
         let (mut jitter_percent, mut bits, mut rules, mut receipt) = (0, 0, None, None::<Box<Receipt<'l>>>);
         let (mut violated, mut budgets, mut is_gone) = (SmallVec::new(), Budgets::new(), false);
         for charge in denials {
             let (state, decision) = (charge.check.state(), charge.decision());
-            if cause != Cause::ShuttingDown {
-                state.count_refusal(charge.check.limit(), charge.key, now);
-            }
-            state.metrics.cells.decided(LimitDecision::Refused, charge.rule.percent(decision.remaining));
             violated.push(&*state.name);
             is_gone |= charge.check.limit().is_gone();
             budgets.extend(Budget::of(charge));

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{config, connect, detail, post, start};
-use crate::support::{Client, Weir};
+use crate::support::{Client, Fleet, Redis, Weir};
 
 fn body(path: &str, more: &str) -> String {
     format!("{{\"method\": \"GET\", \"path\": \"{path}\", \"host\": \"shop.test\", \"address\": \"192.0.2.1\"{more}}}")
@@ -71,11 +71,10 @@ fn a_cost_replaces_that_of_the_limits() {
     for (cost, status, remaining) in [
         ("", 200, 7),
         (", \"cost\": 2", 200, 5),
-        // A cost of 0 looks, and charges nothing.
         (", \"cost\": 0", 200, 5),
         (", \"cost\": 6", 429, 5),
         (", \"cost\": 5", 200, 0),
-        (", \"cost\": 0", 200, 0),
+        (", \"cost\": 0", 429, 0),
         (", \"cost\": 1", 429, 0),
     ] {
         let (found, answer) = ask(&mut client, &body("/", cost));
@@ -86,6 +85,50 @@ fn a_cost_replaces_that_of_the_limits() {
         (status, &never["retry_after_ms"], &never["detail"]),
         (429, &Value::Null, &json!("this request costs more than l can ever hold"))
     );
+}
+
+/// A cost of 0 passes if 1 would pass now. It charges nothing, does not wait, and leads to no ban.
+#[test]
+fn a_cost_of_0_looks() {
+    let redis = Redis::start();
+    let store = format!(
+        "[fleet]\nstrategy = \"redis\"\nreplicas = 1\nsecret = {{ env = \"WEIR_FLEET_SECRET\" }}\n\
+         [store.main]\nredis = [\"{}\"]\ntimeout = \"5s\"\n",
+        redis.url()
+    );
+    for (index, (store, more, spent)) in [
+        ("", "", 429),
+        ("", "stage = \"arrival\"", 429),
+        ("", "on_limit = \"hold\"\nhold = { max_wait = \"1h\" }", 429),
+        ("", "on_limit = \"delay\"\ndelay = { step = \"1h\", max = \"2h\" }", 429),
+        ("", "ban = { after = \"2/h\", for = \"1h\" }", 429),
+        ("", "mode = \"shadow\"", 200),
+        (&*store, "", 429),
+        (&store, "strategy = \"lease\"", 429),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("l{index}");
+        let limit = format!("[[limit]]\nname = \"{name}\"\nkey = [\"ip\"]\nrate = \"2/h\"\n{more}\n");
+        let fleet = Fleet::of(1, &config("", &format!("{store}{limit}")));
+        if !store.is_empty() {
+            fleet.wait_for_stores(true);
+        }
+        let weir = &fleet.weirs[0];
+        let mut client = connect(weir);
+        let mut status = |cost: u32| ask(&mut client, &body("/", &format!(", \"cost\": {cost}"))).0;
+        let looks_and_charges = [0, 0, 1, 0, 1, 0, 0, 0].map(&mut status);
+        assert_eq!(looks_and_charges, [200, 200, 200, 200, 200, spent, spent, spent], "{store}{more}");
+        let refused = format!("weir_limit_decisions_total{{decision=\"refused\",limit=\"{name}\"}}");
+        assert_eq!(weir.metric(&refused), 0.0, "{more}");
+        if spent == 429 {
+            let (_, refused) = ask(&mut client, &body("/", ", \"cost\": 0"));
+            assert_eq!(refused["violated"], json!([name]));
+            let retry = refused["retry_after_ms"].as_u64().unwrap();
+            assert!((1_700_000..=1_800_000).contains(&retry), "{retry} {more}");
+        }
+    }
 }
 
 #[test]

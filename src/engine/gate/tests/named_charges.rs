@@ -236,6 +236,8 @@ scripts! {
         0s check first a=1*3  > pass/4
         0s check second a=1*3 > Limit/2 2h
         0s check look a=1*0   > pass/4
+        0s check third a=1*2  > pass/0
+        0s check none a=1*0   > Limit/0 2h
     ";
 
     leases_are_spent: "
