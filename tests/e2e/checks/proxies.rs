@@ -156,6 +156,10 @@ fn nginx_asks_by_auth_request() {
     ten_pass(&front, &upstream);
     let denied = get(&mut stranger(front.address()), "/internal/a");
     assert_eq!((denied.status, denied.header("retry-after")), (403, None), "{}", denied.head);
+    // The host of a request without one is that of the server, so limits by host hold.
+    let mut old = stranger(front.address());
+    assert_eq!(old.send("GET /a HTTP/1.0\r\n\r\n").answer().status, 200);
+    weir.wait_for_line("\"host\":\"shop.example\"");
     // A path that Weir does not accept is no reason to let it pass.
     let count = upstream.received_count();
     assert_eq!(get(&mut stranger(front.address()), "/a%5Cb").status, 500);
