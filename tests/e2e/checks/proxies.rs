@@ -202,6 +202,12 @@ fn haproxy_asks_by_a_lua_action() {
     ten_pass(&front, &upstream);
     let denied = get(&mut stranger(front.address()), "/internal/a");
     assert_eq!((denied.status, denied.header("retry-after")), (403, None), "{}", denied.head);
+    for (target, path) in [("GET http://shop.test", "/"), ("OPTIONS *", "*")] {
+        let mut other = stranger(front.address());
+        let answer = other.send(format!("{target} HTTP/1.1\r\nHost: shop.test\r\n\r\n")).answer();
+        assert_eq!(answer.status, 200, "{target}: {}", answer.head);
+        weir.wait_for_line(&format!("\"path\":\"{path}\""));
+    }
     let line = weir.wait_for_line("\"verdict\":\"refused\"");
     for field in ["\"client\":\"127.0.0.1\"", "\"host\":\"shop.test\"", "\"path\":\"/a\"", "\"status\":429"] {
         assert!(line.contains(field), "{line}");
