@@ -45,6 +45,23 @@ impl Inherited {
         Ok(activated.map(|socket| InheritedSockets { sockets: vec![socket], address: place.clone(), file: None }))
     }
 
+    /// The addresses to bind for `places`. The kernel does not change whether bound sockets of `[::]` have IPv4, too.
+    fn adapted(&self, places: &[ListenAddress]) -> Vec<ListenAddress> {
+        let mut adapted = places.to_vec();
+        let Previous::Running(predecessor) = &self.previous else { return adapted };
+        for place in places {
+            let Some(port) = place.port_of_all_v6() else { continue };
+            match predecessor.has_only_v6(place) {
+                Some(false) => adapted.retain(|other| !other.is_v4(port)),
+                Some(true) if !places.iter().any(|other| other.is_v4(port)) => {
+                    adapted.push(ListenAddress::Tcp((Ipv4Addr::UNSPECIFIED, port).into()));
+                }
+                _ => {}
+            }
+        }
+        adapted
+    }
+
     /// Errs if a socket of systemd is for no address that `is_wanted`.
     fn check(&self, is_wanted: impl Fn(&ListenAddress) -> bool) -> Result<(), AppError> {
         let Some(place) = self.activated.places().find(|place| !is_wanted(place)) else { return Ok(()) };
@@ -72,6 +89,7 @@ impl Bound {
     fn new(
         purpose: Purpose,
         place: &ListenAddress,
+        is_only_v6: bool,
         mode: u32,
         workers: usize,
         inherited: &mut Inherited,
@@ -79,7 +97,7 @@ impl Bound {
         let mut attempts = if matches!(inherited.previous, Previous::Ended) { BIND_ATTEMPTS_MAX } else { 1 };
         loop {
             attempts -= 1;
-            match Self::try_new(purpose, place, mode, workers, inherited) {
+            match Self::try_new(purpose, place, is_only_v6, mode, workers, inherited) {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts > 0 => thread::sleep(BIND_EVERY),
                 bound => return bound.map_err(|error| AppError::Listen(place.clone(), error)),
             }
@@ -89,6 +107,7 @@ impl Bound {
     fn try_new(
         purpose: Purpose,
         configured: &ListenAddress,
+        is_only_v6: bool,
         mode: u32,
         workers: usize,
         inherited: &mut Inherited,
@@ -97,7 +116,7 @@ impl Bound {
         {
             (Some(given), _) => given,
             (None, ListenAddress::Tcp(address)) => {
-                let sockets = net::bind(*address, workers)?;
+                let sockets = net::bind(*address, is_only_v6, workers)?;
                 let bound = sockets.first().map_or(Ok(*address), std::net::TcpListener::local_addr)?;
                 let sockets = sockets.into_iter().map(Listener::Tcp).collect();
                 InheritedSockets { sockets, address: ListenAddress::Tcp(bound), file: None }
@@ -151,7 +170,7 @@ impl Bound {
         let more = workers.saturating_sub(self.sockets.len());
         if let (Some(Listener::Tcp(first)), ListenAddress::Tcp(address)) = (self.sockets.first(), &self.address)
             && SockRef::from(first).reuse_port().unwrap_or(false)
-            && let Ok(sockets) = net::bind_additional(*address, more)
+            && let Ok(sockets) = net::bind_additional(first, *address, more)
         {
             self.sockets.extend(sockets.into_iter().map(Listener::Tcp));
         }
@@ -199,16 +218,25 @@ impl Listeners {
         };
         inherited.check(has)?;
         let mut all = |places: &[ListenAddress]| {
-            let bound = places.iter().map(|place| Bound::new(Purpose::Requests, place, mode, workers, inherited));
+            let places = inherited.adapted(places);
+            let is_only_v6 = |place: &ListenAddress| {
+                place.port_of_all_v6().is_some_and(|port| places.iter().any(|other| other.is_v4(port)))
+            };
+            let bound = places
+                .iter()
+                .map(|place| Bound::new(Purpose::Requests, place, is_only_v6(place), mode, workers, inherited));
             bound.collect::<Result<_, _>>()
         };
         let (requests, tls_requests) = (all(&config.fixed.listen)?, all(&config.fixed.tls_listen)?);
-        let checks = checks.map(|place| Bound::new(Purpose::Checks, place, mode, workers, inherited)).transpose()?;
-        let grpc = grpc.map(|place| Bound::new(Purpose::Grpc, place, mode, workers, inherited)).transpose()?;
-        let fleet = fleet.map(|place| Bound::new(Purpose::Fleet, place, mode, 1, inherited)).transpose()?;
-        let operators = operators.map(|place| Bound::new(Purpose::Operators, place, mode, 1, inherited)).transpose()?;
-        let takeover =
-            takeover.map(|place| Bound::new(Purpose::Takeover, &place, TAKEOVER_MODE, 1, inherited)).transpose()?;
+        let checks =
+            checks.map(|place| Bound::new(Purpose::Checks, place, false, mode, workers, inherited)).transpose()?;
+        let grpc = grpc.map(|place| Bound::new(Purpose::Grpc, place, false, mode, workers, inherited)).transpose()?;
+        let fleet = fleet.map(|place| Bound::new(Purpose::Fleet, place, false, mode, 1, inherited)).transpose()?;
+        let operators =
+            operators.map(|place| Bound::new(Purpose::Operators, place, false, mode, 1, inherited)).transpose()?;
+        let takeover = takeover
+            .map(|place| Bound::new(Purpose::Takeover, &place, false, TAKEOVER_MODE, 1, inherited))
+            .transpose()?;
         inherited.check(|_| false)?;
         Ok(Self { requests, tls_requests, checks, grpc, fleet, operators, takeover })
     }

@@ -16,7 +16,7 @@ use crate::engine::gate::Delta;
 use crate::engine::limit::Key;
 use crate::engine::policy::Policy;
 use crate::engine::store::snapshot::{Restored, Secret, restore};
-use crate::transport::net::{ListenAddress, Listener, SocketFile};
+use crate::transport::net::{ListenAddress, Listener, SocketFile, has_only_v6};
 use crate::transport::proxy::SharedState;
 use crate::transport::upstream::orders::EndpointOrder;
 
@@ -175,6 +175,13 @@ impl Predecessor {
         };
         self.taken.push(number);
         Ok(Some(InheritedSockets { sockets, address: bound, file }))
+    }
+
+    /// Whether the predecessor's sockets of `place`, if it has any, leave the port of IPv4 to others.
+    pub(in crate::app) fn has_only_v6(&self, place: &ListenAddress) -> Option<bool> {
+        let group = self.groups.iter().find(|group| group.bound == *place)?;
+        let Listener::Tcp(socket) = group.sockets.first()? else { return None };
+        Some(has_only_v6(socket))
     }
 
     /// The number under which other replicas know the predecessor.

@@ -30,6 +30,17 @@ pub enum ListenAddress {
 }
 
 impl ListenAddress {
+    /// The port of `[::]`, whose sockets can have the port of IPv4, too; `None` if the system chooses it.
+    pub fn port_of_all_v6(&self) -> Option<u16> {
+        let Self::Tcp(SocketAddr::V6(address)) = self else { return None };
+        (address.ip().is_unspecified() && address.port() > 0).then(|| address.port())
+    }
+
+    /// Whether it is an address of IPv4 with this port.
+    pub fn is_v4(&self, port: u16) -> bool {
+        matches!(self, Self::Tcp(SocketAddr::V4(address)) if address.port() == port)
+    }
+
     /// The address that a client on this machine connects to; `None` for a Unix socket. The address to listen on may stand
     /// for all addresses.
     pub fn reachable(&self) -> Option<SocketAddr> {
@@ -155,28 +166,35 @@ fn identity(path: &Path) -> io::Result<FileIdentity> {
 /// Binds `workers` sockets on `address`. The first one has the actual port if `address` has port 0.
 ///
 /// The first socket is bound exclusively, and shares its address afterwards. So an address on which another process
-/// listens is an error, even if that process would share it.
-pub fn bind(address: SocketAddr, workers: usize) -> io::Result<Vec<TcpListener>> {
-    let first = socket(address)?;
+/// listens is an error, even if that process would share it. With `is_only_v6`, sockets of `[::]` leave the port of IPv4
+/// to others.
+pub fn bind(address: SocketAddr, is_only_v6: bool, workers: usize) -> io::Result<Vec<TcpListener>> {
+    let first = socket(address, is_only_v6)?;
     first.bind(&address.into())?;
     first.set_reuse_port(true)?;
     let bound = first.local_addr()?;
     let mut sockets = vec![first];
     for _ in 1..workers {
-        sockets.push(shared_socket(&bound, address)?);
+        sockets.push(shared_socket(&bound, address, is_only_v6)?);
     }
     sockets.into_iter().map(listen).collect()
 }
 
-/// Binds `more` sockets on `address`, which this user already shares.
-pub fn bind_additional(address: SocketAddr, more: usize) -> io::Result<Vec<TcpListener>> {
+/// Binds `more` sockets on `address`, which this user already shares by `first`.
+pub fn bind_additional(first: &TcpListener, address: SocketAddr, more: usize) -> io::Result<Vec<TcpListener>> {
     let bound = address.into();
-    let sockets = (0..more).map(|_| shared_socket(&bound, address)).collect::<io::Result<Vec<_>>>()?;
+    let is_only_v6 = has_only_v6(first);
+    let sockets = (0..more).map(|_| shared_socket(&bound, address, is_only_v6)).collect::<io::Result<Vec<_>>>()?;
     sockets.into_iter().map(listen).collect()
 }
 
-fn shared_socket(bound: &SockAddr, address: SocketAddr) -> io::Result<Socket> {
-    let socket = socket(address)?;
+/// Whether a socket of IPv6 leaves the port of IPv4 to others.
+pub fn has_only_v6(socket: &TcpListener) -> bool {
+    SockRef::from(socket).only_v6().unwrap_or(false)
+}
+
+fn shared_socket(bound: &SockAddr, address: SocketAddr, is_only_v6: bool) -> io::Result<Socket> {
+    let socket = socket(address, is_only_v6)?;
     socket.set_reuse_port(true)?;
     socket.bind(bound)?;
     Ok(socket)
@@ -188,8 +206,11 @@ fn listen(socket: Socket) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-fn socket(address: SocketAddr) -> io::Result<Socket> {
+fn socket(address: SocketAddr, is_only_v6: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if is_only_v6 && address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
     // A restart must not wait until old connections time out.
     socket.set_reuse_address(true)?;
     Ok(socket)
@@ -278,12 +299,12 @@ mod tests {
     fn only_listening_sockets_are_adopted() {
         let stream = UnixStream::pair().unwrap().0;
         assert!(Listener::from_fd(stream.into()).is_err());
-        let sockets = bind((Ipv4Addr::LOCALHOST, 0).into(), 2).unwrap();
+        let sockets = bind((Ipv4Addr::LOCALHOST, 0).into(), false, 2).unwrap();
         let first = sockets.first().unwrap();
         let address = first.local_addr().unwrap();
         let (place, _) = Listener::from_fd(first.try_clone().unwrap().into()).unwrap();
         assert_eq!(place, ListenAddress::Tcp(address));
-        assert_eq!(bind_additional(address, 3).unwrap().len(), 3);
+        assert_eq!(bind_additional(first, address, 3).unwrap().len(), 3);
     }
 
     #[test]

@@ -21,7 +21,8 @@ pub mod tls;
 pub use client_usage::ClientUsage;
 pub use lifecycle::Lifecycle;
 pub use listener::{
-    ListenAddress, Listener, SOCKET_PATH_MAX, SocketFile, bind, bind_additional, bind_unix, name_this_process,
+    ListenAddress, Listener, SOCKET_PATH_MAX, SocketFile, bind, bind_additional, bind_unix, has_only_v6,
+    name_this_process,
 };
 pub use pace::MinRate;
 pub use protocol::Protocol;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Place, fails, left, status};
 use crate::ops::until;
-use crate::support::{Client, PATIENCE, Upstream, Weir};
+use crate::support::{Client, PATIENCE, Upstream, Weir, free_port};
 use crate::upstreams::{asked, endpoint};
 
 /// One that a snapshot would not keep, one by client, one that holds, and one that bans.
@@ -185,6 +185,30 @@ fn other_places_and_other_workers_are_no_obstacle() {
     last.signal("TERM");
     assert_eq!(last.wait(), Some(0));
     until("nobody listens", || TcpStream::connect(address).is_err());
+}
+
+/// The kernel does not change whether a bound socket of `[::]` has the port of IPv4, too.
+#[test]
+fn both_families_have_one_port() {
+    let (both, local) = (["0.0.0.0", "[::]"].as_slice(), ["127.0.0.1", "[::]"].as_slice());
+    let only_v6 = ["[::]"].as_slice();
+    for hosts in [[both, both, only_v6, both], [only_v6, both, only_v6, both], [local, local, local, local]] {
+        let (place, port) = (Place::new(""), free_port());
+        let mut last = None;
+        for hosts in hosts {
+            let addresses: Vec<_> = hosts.iter().map(|host| format!("{host}:{port}")).collect();
+            let config = place.config("").replacen("\"127.0.0.1:0\"", &format!("{addresses:?}"), 1);
+            let next = Weir::start_as(&config);
+            if let Some(last) = last.replace(next) {
+                assert_eq!(last.wait(), Some(0));
+            }
+            for address in [format!("127.0.0.1:{port}"), format!("[::1]:{port}")] {
+                for _ in 0..4 {
+                    assert_eq!(Client::connect(address.parse().unwrap()).get("/").status, 200, "{hosts:?} {address}");
+                }
+            }
+        }
+    }
 }
 
 #[test]
