@@ -89,7 +89,8 @@ impl<'l> SectionReader<'l> {
             match line.word(0) {
                 "bind" if is_front => self.bind(line, draft),
                 "use_backend" if is_front => self.route(index, line, draft),
-                "default_backend" | "acl" if is_front => {}
+                "default_backend" if is_front => {}
+                "acl" if is_front || is_back => {}
                 _ if is_back && services::read(line, &mut service, draft) => {}
                 _ if (is_front || is_back) && is_rule(line) => {}
                 _ => {

@@ -134,8 +134,11 @@ fn use_of(spot: &Spot, zone: &str) -> Option<Use> {
 fn strictest(uses: &[Use], is_beside_others: bool, draft: &mut Draft) -> Use {
     let mut strictest = uses[0].clone();
     if uses.iter().any(|one| !one.equals(&strictest)) {
+        // A `limit_conn` has no burst.
+        let burst = "Weir has one burst for all uses of a zone: here the smallest, without delays";
+        let max = "Weir has one number of connections for all uses of a zone: here the smallest";
         for one in uses {
-            draft.differs(one.place, "Weir has one burst for all uses of a zone: here the smallest, without delays");
+            draft.differs(one.place, if one.max > 0 { max } else { burst });
         }
         strictest.burst = uses.iter().map(|one| one.burst).min().unwrap_or_default();
         strictest.max = uses.iter().map(|one| one.max).min().unwrap_or_default();

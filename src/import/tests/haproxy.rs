@@ -205,6 +205,19 @@ fn networks_may_be_exempt_and_frontends_share_limits() {
     assert_eq!(said, 2);
 }
 
+/// The only frontend of a backend: its rules and its ACLs are read.
+#[test]
+fn an_acl_of_a_backend_is_that_of_its_rules() {
+    let text = "frontend web\ndefault_backend app\nbackend app\nserver a 127.0.0.1:9000\n\
+        stick-table type ip size 1m store http_req_rate(1h)\nacl api path_beg /api/\nacl other path /x\n\
+        http-request track-sc0 src if api\nhttp-request deny deny_status 429 if { sc_http_req_rate(0) gt 3 }";
+    let imported = import("haproxy", text);
+    let left_out: Vec<_> = imported.findings.iter().filter(|one| one.kind == crate::import::Kind::LeftOut).collect();
+    assert!(left_out.is_empty(), "{left_out:?}");
+    assert!(imported.findings.iter().any(|one| one.line == 7 && one.why == "no rule uses it"));
+    assert!(imported.config.contains("match = { path = [\"/api/{*rest}\"] }"), "{}", imported.config);
+}
+
 #[test]
 fn errors_name_the_line() {
     for (text, error) in [

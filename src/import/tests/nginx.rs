@@ -337,6 +337,12 @@ fn one_zone_has_the_smallest_burst_and_delays_alone() {
     let imported = import("nginx", &format!("{zones}limit_req zone=a burst=9; limit_req zone=b burst=5;"));
     assert!(imported.config.contains("burst = 10\n") && !imported.config.contains("hold"), "{}", imported.config);
     assert!(!imported.is_exact());
+    let zone = "limit_conn_zone $remote_addr zone=a:1m;\n";
+    let imported =
+        import("nginx", &format!("{zone}location /a/ {{ limit_conn a 9; }}\nlocation /b/ {{ limit_conn a 5; }}"));
+    assert!(imported.config.contains("max = 5\n"), "{}", imported.config);
+    let said = imported.findings.iter().filter(|one| one.why.starts_with("Weir has one number of connections"));
+    assert_eq!(said.map(|one| one.line).collect::<Vec<_>>(), [2, 3]);
 }
 
 #[test]
