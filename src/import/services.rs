@@ -1,6 +1,7 @@
 //! Services and routes as the formats know them, and their tables of TOML.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 
 use super::draft::{Block, Draft, SourceLine, list, name, quoted, unique};
 use super::limit::Match;
@@ -79,10 +80,67 @@ pub(super) fn write(services: &BTreeMap<String, Service>, routes: Vec<Route>, dr
     }
 }
 
+/// The addresses of a section of the original, such as a server.
+#[derive(Debug, Default)]
+pub(super) struct Listening {
+    /// The line that the report names.
+    pub(super) place: SourceLine,
+    /// The addresses that Weir can have, with their lines.
+    pub(super) addresses: Vec<(SourceLine, String)>,
+    /// Other addresses, such as those with TLS.
+    pub(super) by_hand: Vec<String>,
+    /// Whether a service gets requests of the section.
+    pub(super) has_service: bool,
+}
+
+impl Listening {
+    fn all(&self) -> impl Iterator<Item = &str> {
+        self.addresses.iter().map(|(_, address)| address).chain(&self.by_hand).map(String::as_str)
+    }
+
+    /// The addresses; that of IPv4 also stands for all addresses of IPv6.
+    fn distinct(&self) -> BTreeSet<String> {
+        self.all().map(|address| address.replace("[::]:", "0.0.0.0:")).collect()
+    }
+}
+
+/// The reason why a section on loopback addresses is missing.
+pub(super) const ONLY_LOCAL: &str = "this section listens on loopback addresses only, and Weir serves all sections on \
+    all addresses: run another Weir for it";
+
+/// Notes sections that Weir serves on more addresses. Returns for each section whether it stays: Weir does not serve one
+/// on loopback addresses if another section listens elsewhere.
+pub(super) fn stay(sections: &[&Listening], draft: &mut Draft) -> Vec<bool> {
+    let is_public = sections.iter().any(|section| section.all().any(|address| !is_local(address)));
+    let is_left_out = |section: &Listening| is_public && section.all().next().is_some() && section.all().all(is_local);
+    let all: BTreeSet<_> =
+        sections.iter().filter(|section| !is_left_out(section)).flat_map(|section| section.distinct()).collect();
+    for section in sections {
+        let own = section.distinct();
+        if is_left_out(section) {
+            draft.left_out(section.place, ONLY_LOCAL);
+        } else if section.has_service && !own.is_empty() && own != all {
+            draft.differs(section.place, "Weir serves it on the addresses of all");
+        }
+    }
+    sections.iter().map(|section| !is_left_out(section)).collect()
+}
+
+fn is_local(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
+    let is_loopback = host.parse().is_ok_and(|ip: IpAddr| ip.to_canonical().is_loopback());
+    address.starts_with("unix:") || host == "localhost" || is_loopback
+}
+
 /// Writes the addresses for clients.
 pub(super) fn listen(addresses: &[(SourceLine, String)], draft: &mut Draft) {
+    let is_address = |text: &str| text.starts_with("unix:") || text.parse::<SocketAddr>().is_ok();
+    let (addresses, others): (Vec<_>, Vec<_>) = addresses.iter().cloned().partition(|(_, text)| is_address(text));
+    for (place, other) in others {
+        draft.left_out(place, format!("`{other}` is no IP address with a port: set `server.listen` by hand"));
+    }
     if !addresses.is_empty() {
-        let (places, addresses): (BTreeSet<_>, BTreeSet<_>) = addresses.iter().cloned().unzip();
+        let (places, addresses): (BTreeSet<_>, BTreeSet<_>) = addresses.into_iter().unzip();
         let addresses: Vec<_> = addresses.into_iter().collect();
         draft.push(Block::new("[server]", places).option("listen", list(&addresses)));
     }

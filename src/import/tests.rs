@@ -1,5 +1,6 @@
 //! Originals with their translation and their report, and garbage.
 
+mod addresses;
 mod caddy;
 mod envoy;
 mod haproxy;

@@ -3,45 +3,52 @@
 //! Caddy orders directives itself: the first `handle` or `reverse_proxy` with the longest path has a request.
 
 mod lines;
+mod sites;
 mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path as FilePath;
 
 use lines::CaddyLine;
+use sites::CaddySite;
 
 use super::draft::{Block, Draft, SourceLine, quoted};
 use super::limit::{self, Limit, Match};
 use super::path::Path;
 use super::regions::{Region, regions};
 use super::report::{ImportError, Kind};
-use super::services::{Route, Service, listen, write};
+use super::services::{Route, Service, listen, stay, write};
 
 /// Translates a Caddyfile.
 pub(super) fn translate(_: &FilePath, draft: &mut Draft) -> Result<(), ImportError> {
     let directives = lines::read(draft)?;
-    let mut reader = CaddyReader::default();
+    let (mut reader, mut sites) = (CaddyReader::default(), Vec::new());
     for (index, directive) in directives.iter().enumerate() {
         match directive.words.first() {
             None if index == 0 => directive.left_out("set the options of `[server]` by hand", draft),
             Some(name) if name.starts_with(['(', '&']) => {
                 directive.left_out("`weir import` does not read snippets; write them where they are imported", draft);
             }
-            _ if directive.has_block => reader.site(&directive.words, directive.place, &directive.block, draft),
+            _ if directive.has_block => {
+                sites.extend(sites::site(&directive.words, directive.place, &directive.block, draft));
+            }
             // A file of one site needs no braces.
             _ => {
-                reader.site(&directive.words, directive.place, &directives[index + 1..], draft);
+                sites.extend(sites::site(&directive.words, directive.place, &directives[index + 1..], draft));
                 break;
             }
         }
+    }
+    let stays = stay(&sites.iter().map(|site| &site.listening).collect::<Vec<_>>(), draft);
+    for (site, _) in sites.into_iter().zip(stays).filter(|(_, stays)| *stays) {
+        reader.site(site, draft);
     }
     reader.write(draft);
     Ok(())
 }
 
 /// Directives without a translation, and why.
-const LEFT_OUT: [(&str, &str); 14] = [
-    ("bind", "set `server.listen` by hand"),
+const LEFT_OUT: [(&str, &str); 13] = [
     ("tls", "set `server.tls` by hand"),
     ("import", "`weir import` does not read snippets; write them where they are imported"),
     ("basic_auth", "Weir checks no passwords"),
@@ -85,36 +92,10 @@ type Matchers<'d> = BTreeMap<&'d str, &'d CaddyLine>;
 type SiteRank = (usize, std::cmp::Reverse<usize>);
 
 impl CaddyReader {
-    fn site(&mut self, addresses: &[String], place: SourceLine, block: &[CaddyLine], draft: &mut Draft) {
-        let mut hosts = Vec::new();
-        for address in addresses.iter().flat_map(|word| word.split(',')).filter(|address| !address.is_empty()) {
-            let (scheme, rest) = address.split_once("://").unwrap_or(("", address));
-            let (rest, path) = rest.split_once('/').unwrap_or((rest, ""));
-            let (host, port) = match rest.rsplit_once(':') {
-                Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (host, port),
-                _ => (rest, ""),
-            };
-            if !path.is_empty() || address.contains('{') {
-                draft.left_out(place, format!("Weir has no such site as `{address}`"));
-                return;
-            }
-            match (scheme, host, port) {
-                ("http", _, "") => self.listen.push((place, "0.0.0.0:80".to_owned())),
-                ("http", ..) | (_, "", _) if port != "443" && !port.is_empty() => {
-                    self.listen.push((place, format!("0.0.0.0:{port}")));
-                }
-                _ => draft.left_out(place, "set `server.listen` and `server.tls` by hand, with certificates"),
-            }
-            if host.starts_with('*') {
-                draft.differs(place, "`*.` is one label in Caddy, and any number of labels in Weir");
-            }
-            hosts.push(host.to_ascii_lowercase());
-        }
-        if hosts.iter().any(String::is_empty) {
-            hosts.clear();
-        }
-        let matches = Match { hosts, ..Match::default() };
-        self.scope(Scope { matches, ..Scope::default() }, block, &BTreeMap::new(), draft);
+    fn site(&mut self, site: CaddySite<'_>, draft: &mut Draft) {
+        self.listen.extend(site.listening.addresses);
+        let matches = Match { hosts: site.hosts, ..Match::default() };
+        self.scope(Scope { matches, ..Scope::default() }, site.block, &BTreeMap::new(), draft);
     }
 
     /// Reads the directives of a block. `outer` are the named matchers around it.
@@ -258,6 +239,8 @@ fn note(directive: &CaddyLine, draft: &mut Draft) {
         "log" | "encode" | "header" | "request_header" | "handle_errors" | "skip_log" | "metrics" => {
             draft.note(Kind::NotNeeded, directive.place, "it changes no decision about requests");
         }
+        // It belongs to the addresses of the site.
+        "bind" => {}
         name => {
             let known = LEFT_OUT.iter().find(|(known, _)| *known == name).map(|(_, why)| *why);
             directive.left_out(known.unwrap_or("Weir has no such directive"), draft);

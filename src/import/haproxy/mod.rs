@@ -16,13 +16,15 @@ use lines::{ConfigLine, Section};
 use super::draft::{Block, Draft, SourceLine};
 use super::limit::{self, Limit, Match};
 use super::report::{ImportError, Kind};
-use super::services::{Route, Service, listen, write};
+use super::services::{Listening, ONLY_LOCAL, Route, Service, listen, stay, write};
 
 /// Translates a configuration, or a part of one without sections.
 pub(super) fn translate(_: &Path, draft: &mut Draft) -> Result<(), ImportError> {
     let sections = lines::read(draft)?;
     let acls: Vec<_> = sections.iter().map(acls).collect();
-    let mut reader = SectionReader { sections: &sections, acls: &acls, ..SectionReader::default() };
+    let left_out = left_out(&sections, draft);
+    let mut reader =
+        SectionReader { sections: &sections, acls: &acls, left_out: &left_out, ..SectionReader::default() };
     for section in &sections {
         let table = section.lines.iter().find(|line| line.word(0) == "stick-table");
         if let Some(line) = table {
@@ -42,11 +44,65 @@ fn acls(section: &Section) -> Acls<'_> {
     acls
 }
 
+/// For each section, the reason why it is left out, if there is one.
+fn left_out(sections: &[Section], draft: &mut Draft) -> Vec<Option<&'static str>> {
+    // Whether sections without a mode forward TCP.
+    let mut is_tcp_by_default = false;
+    let (mut left_out, mut fronts) = (Vec::new(), Vec::new());
+    for (index, section) in sections.iter().enumerate() {
+        let mode = section.lines.iter().rfind(|line| line.word(0) == "mode").map(|line| line.word(1) == "tcp");
+        let is_tcp = mode.unwrap_or(is_tcp_by_default);
+        if section.kind == "defaults" {
+            is_tcp_by_default = is_tcp;
+        }
+        let serves = |line: &ConfigLine| {
+            ["server", "default_backend", "use_backend"].contains(&line.word(0))
+                || is_rule(line) && !["redirect", "return"].contains(&line.word(1))
+        };
+        left_out.push(match () {
+            () if !is_front(section) => None,
+            () if !section.lines.iter().any(serves) => Some("this section has no service and no limit"),
+            () => is_tcp.then_some("Weir forwards only HTTP"),
+        });
+        if is_front(section) && left_out[index].is_none() {
+            fronts.push((index, listening(section)));
+        }
+    }
+    let stays = stay(&fronts.iter().map(|(_, listening)| listening).collect::<Vec<_>>(), draft);
+    for ((index, _), _) in fronts.iter().zip(stays).filter(|(_, stays)| !stays) {
+        left_out[*index] = Some(ONLY_LOCAL);
+    }
+    left_out
+}
+
+fn listening(section: &Section) -> Listening {
+    let is_service = |line: &ConfigLine| ["server", "default_backend", "use_backend"].contains(&line.word(0));
+    let has_service = section.lines.iter().any(is_service);
+    let mut listening = Listening { has_service, ..Listening::default() };
+    for line in section.lines.iter().filter(|line| line.word(0) == "bind") {
+        if listening.place == SourceLine::default() {
+            listening.place = line.place;
+        }
+        let addresses = services::addresses(line);
+        match services::by_hand(line) {
+            Some(_) => listening.by_hand.extend(addresses),
+            None => listening.addresses.extend(addresses.into_iter().map(|address| (line.place, address))),
+        }
+    }
+    listening
+}
+
+fn is_front(section: &Section) -> bool {
+    section.kind == "frontend" || section.kind == "listen"
+}
+
 #[derive(Default)]
 struct SectionReader<'l> {
     sections: &'l [Section],
     /// For each section.
     acls: &'l [Acls<'l>],
+    /// For each section, the reason why it is left out.
+    left_out: &'l [Option<&'static str>],
     tables: Tables,
     /// The limits of each frontend.
     limits: Vec<Vec<Limit>>,
@@ -54,8 +110,6 @@ struct SectionReader<'l> {
     listen: Vec<(SourceLine, String)>,
     services: BTreeMap<String, Service>,
     routes: Vec<Route>,
-    /// Whether sections without a mode forward TCP.
-    is_tcp: bool,
     /// Backends whose rules are read with those of a frontend.
     followed: BTreeSet<usize>,
 }
@@ -67,22 +121,11 @@ const PHASES: [&[&str]; 4] =
 impl<'l> SectionReader<'l> {
     fn section(&mut self, index: usize, draft: &mut Draft) {
         let section = &self.sections[index];
-        let mode = section.lines.iter().rfind(|line| line.word(0) == "mode").map(|line| line.word(1) == "tcp");
-        let is_tcp = mode.unwrap_or(self.is_tcp);
-        if section.kind == "defaults" {
-            self.is_tcp = is_tcp;
-        }
-        let serves = |line: &ConfigLine| {
-            ["server", "default_backend", "use_backend"].contains(&line.word(0))
-                || is_rule(line) && line.word(1) != "return"
-        };
-        let is_front = section.kind == "frontend" || section.kind == "listen";
-        let is_idle = is_front && !section.lines.iter().any(serves);
+        let (is_front, left_out) = (is_front(section), self.left_out[index]);
         let is_back = section.kind == "backend" || section.kind == "listen";
         let mut service = Service { name: section.name.clone(), ..Service::default() };
         for line in &section.lines {
-            if is_tcp && is_front || is_idle {
-                let why = if is_idle { "this section has no service and no limit" } else { "Weir forwards only HTTP" };
+            if let Some(why) = left_out {
                 draft.left_out(line.place, why);
                 continue;
             }
@@ -103,7 +146,7 @@ impl<'l> SectionReader<'l> {
         if is_back && !service.endpoints.is_empty() {
             self.services.insert(section.name.clone(), service);
         }
-        if is_front && !is_tcp && !is_idle {
+        if is_front && left_out.is_none() {
             self.front(index, draft);
         }
         let lines: Vec<_> = section.lines.iter().collect();
@@ -113,9 +156,9 @@ impl<'l> SectionReader<'l> {
     }
 
     fn bind(&mut self, line: &ConfigLine, draft: &mut Draft) {
-        match services::listen(line) {
-            Ok(addresses) => self.listen.extend(addresses.into_iter().map(|address| (line.place, address))),
-            Err(reason) => draft.left_out(line.place, reason),
+        match services::by_hand(line) {
+            None => self.listen.extend(services::addresses(line).into_iter().map(|address| (line.place, address))),
+            Some(reason) => draft.left_out(line.place, reason),
         }
     }
 

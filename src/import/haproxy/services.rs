@@ -54,12 +54,17 @@ fn balance(words: &[String]) -> Vec<(&'static str, String)> {
     vec![("balance", quoted("hash")), ("hash_by", quoted(&hash_by))]
 }
 
-/// The addresses of a `bind`; errs with the reason why Weir does not listen there.
-pub(super) fn listen(line: &ConfigLine) -> Result<Vec<String>, &'static str> {
-    if let Some(option) = line.words.iter().find(|word| *word == "ssl" || *word == "accept-proxy") {
-        let by_hand = ["set `server.tls` and `server.listen` by hand", "set `server.proxy_protocol` by hand"];
-        return Err(by_hand[usize::from(option == "accept-proxy")]);
-    }
+/// The reason why Weir does not listen on the addresses of a `bind`, if there is one.
+pub(super) fn by_hand(line: &ConfigLine) -> Option<&'static str> {
+    line.words.iter().find_map(|word| match word.as_str() {
+        "ssl" => Some("set `server.tls` and `server.listen` by hand"),
+        "accept-proxy" => Some("set `server.proxy_protocol` by hand"),
+        _ => None,
+    })
+}
+
+/// The addresses of a `bind`.
+pub(super) fn addresses(line: &ConfigLine) -> Vec<String> {
     let address = |text: &str| {
         if text.starts_with('/') || text.starts_with("unix@") {
             return format!("unix:{}", text.trim_start_matches("unix@"));
@@ -72,7 +77,7 @@ pub(super) fn listen(line: &ConfigLine) -> Result<Vec<String>, &'static str> {
             host => format!("{host}:{port}"),
         }
     };
-    Ok(line.word(1).split(',').map(address).collect())
+    line.word(1).split(',').map(address).collect()
 }
 
 /// The reason why a line of a section is not translated, and whether it changes decisions about requests.

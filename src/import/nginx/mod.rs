@@ -21,11 +21,11 @@ use site::{Site, Spot, path_of, routed};
 use zones::Zones;
 pub(super) use zones::rate;
 
-use super::draft::{Block, Draft, SourceLine, list, quoted};
+use super::draft::{Block, Draft, list, quoted};
 use super::limit;
 use super::path::Path;
 use super::report::{ImportError, Kind};
-use super::services::{Route, Service, listen, write};
+use super::services::{Listening, Route, Service, listen, stay, write};
 
 /// Translates a configuration, or a part of one without `http`.
 pub(super) fn translate(file: &FilePath, draft: &mut Draft) -> Result<(), ImportError> {
@@ -76,7 +76,6 @@ struct HttpReader<'d> {
     sites: Vec<Site>,
     services: BTreeMap<String, Service>,
     has_one_server: bool,
-    listen: Vec<(SourceLine, String)>,
     /// `set_real_ip_from`, `real_ip_header`, `real_ip_recursive` and `client_max_body_size`.
     settings: Vec<Directive>,
     /// Those of the only server, which replace settings of the same name around it.
@@ -95,9 +94,11 @@ impl HttpReader<'_> {
     }
 
     fn server(&mut self, server: &Directive, outer: &Level, draft: &mut Draft) {
+        let place = server.place;
         let level = outer.within(server.directives(), draft);
-        let root = Spot { place: server.place, path: Path::Prefix("/".to_owned()), level: level.clone(), proxy: None };
-        let mut site = Site { place: server.place, spots: vec![root], ..Site::default() };
+        let root = Spot { place, path: Path::Prefix("/".to_owned()), level: level.clone(), proxy: None };
+        let listening = Listening { place, ..Listening::default() };
+        let mut site = Site { place, listening, spots: vec![root], ..Site::default() };
         for directive in server.directives() {
             match directive.name.as_str() {
                 "listen" => site.is_default |= directive.words.iter().any(|word| word.starts_with("default")),
@@ -112,12 +113,17 @@ impl HttpReader<'_> {
         site.is_nameless = has_names && site.hosts.is_empty();
         let is_limited = |spot: &Spot| !spot.level.requests.is_empty() || !spot.level.connections.is_empty();
         let answers = server.directives().iter().any(|directive| directive.name == "return");
-        let is_in_use = site.spots.iter().any(|spot| spot.proxy.is_some() || is_limited(spot) && !answers);
+        site.listening.has_service = site.spots.iter().any(|spot| spot.proxy.is_some());
+        let is_in_use = site.listening.has_service || !answers && site.spots.iter().any(is_limited);
         for directive in server.directives().iter().filter(|directive| directive.name == "listen") {
-            match listen_address(directive) {
+            let address = address(directive);
+            match by_hand(directive) {
                 _ if !is_in_use => draft.left_out(directive.place, "this server has no service and no limit"),
-                Ok(address) => self.listen.push((directive.place, address)),
-                Err(reason) => draft.left_out(directive.place, reason),
+                None => site.listening.addresses.push((directive.place, address)),
+                Some(reason) => {
+                    draft.left_out(directive.place, reason);
+                    site.listening.by_hand.push(address);
+                }
             }
         }
         self.sites.extend(is_in_use.then_some(site));
@@ -162,11 +168,15 @@ impl HttpReader<'_> {
     }
 
     fn write(mut self, zones: &Zones, draft: &mut Draft) {
+        let stays = stay(&self.sites.iter().map(|site| &site.listening).collect::<Vec<_>>(), draft);
+        let mut stays = stays.into_iter();
+        self.sites.retain(|_| stays.next().unwrap_or(true));
         self.name_hosts(draft);
         let own = std::mem::take(&mut self.settings_of_server);
         self.settings.retain(|outer| !own.iter().any(|own| own.name == outer.name));
         self.settings.extend(own);
-        listen(&self.listen, draft);
+        let addresses: Vec<_> = self.sites.iter().flat_map(|site| site.listening.addresses.iter().cloned()).collect();
+        listen(&addresses, draft);
         self.write_settings(draft);
         let routes = routed(&self.sites).into_iter().map(|(matches, spot, proxy)| Route {
             places: BTreeSet::from([spot.place, proxy.place]).into_iter().filter(|place| place.line > 0).collect(),
@@ -237,19 +247,22 @@ fn is_setting(name: &str) -> bool {
     ["set_real_ip_from", "real_ip_header", "real_ip_recursive", "client_max_body_size"].contains(&name)
 }
 
-/// The address of a `listen`; errs with the reason why Weir does not listen there.
-fn listen_address(listen: &Directive) -> Result<String, &'static str> {
+/// The reason why Weir does not listen on the address of a `listen`, if there is one.
+fn by_hand(listen: &Directive) -> Option<&'static str> {
     let has = |flag: &str| listen.words.iter().any(|word| word == flag);
-    if has("ssl") || has("quic") || has("proxy_protocol") {
-        return Err("set `server.listen`, `server.tls` and `server.proxy_protocol` by hand");
-    }
+    let is_other = has("ssl") || has("quic") || has("proxy_protocol");
+    is_other.then_some("set `server.listen`, `server.tls` and `server.proxy_protocol` by hand")
+}
+
+/// The address of a `listen`, with its port.
+fn address(listen: &Directive) -> String {
     let address = listen.word(0);
     let is_port = !address.is_empty() && address.bytes().all(|byte| byte.is_ascii_digit());
     let has_port = address.rsplit(']').next().is_some_and(|end| end.contains(':'));
-    Ok(match address.strip_prefix("*:") {
+    match address.strip_prefix("*:") {
         _ if is_port => format!("0.0.0.0:{address}"),
         Some(port) => format!("0.0.0.0:{port}"),
         None if has_port => address.to_owned(),
         None => format!("{address}:80"),
-    })
+    }
 }

@@ -7,11 +7,13 @@ use super::level::{Level, Use};
 use crate::import::draft::{Draft, SourceLine};
 use crate::import::limit::Match;
 use crate::import::path::Path;
+use crate::import::services::Listening;
 
 /// A `server` block.
 #[derive(Debug, Default)]
 pub(super) struct Site {
     pub(super) place: SourceLine,
+    pub(super) listening: Listening,
     /// Its hosts as patterns of Weir.
     pub(super) hosts: Vec<String>,
     /// The value of `$server_name`.
