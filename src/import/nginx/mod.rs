@@ -5,6 +5,7 @@ mod directives;
 mod keys;
 mod level;
 mod others;
+mod servers;
 mod site;
 
 mod services;
@@ -16,6 +17,7 @@ use std::path::Path as FilePath;
 use directives::Directive;
 use keys::Variables;
 use level::{Level, is_inherited};
+use servers::{Servers, address};
 use services::{Upstreams, proxy_pass};
 use site::{Site, Spot, path_of, routed};
 use zones::Zones;
@@ -73,6 +75,7 @@ pub(super) fn translate(file: &FilePath, draft: &mut Draft) -> Result<(), Import
 #[derive(Default)]
 struct HttpReader<'d> {
     upstreams: Upstreams<'d>,
+    servers: Servers,
     sites: Vec<Site>,
     services: BTreeMap<String, Service>,
     has_one_server: bool,
@@ -94,23 +97,21 @@ impl HttpReader<'_> {
     }
 
     fn server(&mut self, server: &Directive, outer: &Level, draft: &mut Draft) {
-        let place = server.place;
+        let (place, index) = (server.place, self.servers.add(server));
         let level = outer.within(server.directives(), draft);
         let root = Spot { place, path: Path::Prefix("/".to_owned()), level: level.clone(), proxy: None };
         let listening = Listening { place, ..Listening::default() };
-        let mut site = Site { place, listening, spots: vec![root], ..Site::default() };
+        let mut site = Site { place, index, listening, spots: vec![root], ..Site::default() };
         for directive in server.directives() {
             match directive.name.as_str() {
-                "listen" => site.is_default |= directive.words.iter().any(|word| word.starts_with("default")),
+                "listen" => {}
                 "server_name" => site.add_names(directive, draft),
                 "location" => self.location(directive, (server.directives(), &level), &mut site.spots, draft),
                 name if self.has_one_server && is_setting(name) => self.settings_of_server.push(directive.clone()),
                 _ => self.note(directive, false, draft),
             }
         }
-        let names = server.directives().iter().filter(|directive| directive.name == "server_name");
-        let has_names = names.flat_map(|directive| &directive.words).any(|name| name != "_" && !name.is_empty());
-        site.is_nameless = has_names && site.hosts.is_empty();
+        site.is_nameless = site.hosts.is_empty() && self.servers.has_names(index);
         let is_limited = |spot: &Spot| !spot.level.requests.is_empty() || !spot.level.connections.is_empty();
         let answers = server.directives().iter().any(|directive| directive.name == "return");
         site.listening.has_service = site.spots.iter().any(|spot| spot.proxy.is_some());
@@ -196,18 +197,34 @@ impl HttpReader<'_> {
 
     /// Drops the hosts of a single server, which has all requests, and servers whose hosts Weir cannot match.
     fn name_hosts(&mut self, draft: &mut Draft) {
-        if let [site] = &mut self.sites[..] {
-            site.hosts.clear();
-            return;
+        let servers = &self.servers;
+        let is_single = |sites: &[Site]| sites.len() == 1 && servers.has_all(sites[0].index);
+        if !is_single(&self.sites) {
+            let mut has_unknown = false;
+            self.sites.retain(|site| {
+                let stays = !site.hosts.is_empty() || servers.is_default(site.index) && !has_unknown;
+                if site.is_nameless {
+                    draft.left_out(site.place, "Weir has no pattern for the hosts of this server, so it is missing");
+                    return false;
+                }
+                if !stays {
+                    draft.left_out(site.place, "only the default server has requests for unknown hosts in Weir");
+                }
+                has_unknown |= stays && site.hosts.is_empty();
+                stays
+            });
         }
-        let default = self.sites.iter().position(|site| site.is_default).unwrap_or(0);
-        if let Some(site) = self.sites.get(default).filter(|site| !site.hosts.is_empty()) {
-            draft.differs(site.place, "nginx also gives requests for unknown hosts to this server; Weir answers 404");
+        if is_single(&self.sites) {
+            self.sites[0].hosts.clear();
         }
-        for site in self.sites.iter().filter(|site| site.is_nameless) {
-            draft.left_out(site.place, "Weir has no pattern for the hosts of this server, so it is missing");
+        let has_unknown = self.sites.iter().any(|site| site.hosts.is_empty());
+        let weir = if has_unknown { "gives them to another one" } else { "answers 404" };
+        for site in self.sites.iter().filter(|site| !site.hosts.is_empty() && servers.is_default(site.index)) {
+            draft.differs(
+                site.place,
+                format!("nginx also gives requests for unknown hosts to this server; Weir {weir}"),
+            );
         }
-        self.sites.retain(|site| !site.is_nameless);
     }
 
     fn write_settings(&self, draft: &mut Draft) {
@@ -252,17 +269,4 @@ fn by_hand(listen: &Directive) -> Option<&'static str> {
     let has = |flag: &str| listen.words.iter().any(|word| word == flag);
     let is_other = has("ssl") || has("quic") || has("proxy_protocol");
     is_other.then_some("set `server.listen`, `server.tls` and `server.proxy_protocol` by hand")
-}
-
-/// The address of a `listen`, with its port.
-fn address(listen: &Directive) -> String {
-    let address = listen.word(0);
-    let is_port = !address.is_empty() && address.bytes().all(|byte| byte.is_ascii_digit());
-    let has_port = address.rsplit(']').next().is_some_and(|end| end.contains(':'));
-    match address.strip_prefix("*:") {
-        _ if is_port => format!("0.0.0.0:{address}"),
-        Some(port) => format!("0.0.0.0:{port}"),
-        None if has_port => address.to_owned(),
-        None => format!("{address}:80"),
-    }
 }

@@ -13,6 +13,8 @@ use crate::import::services::Listening;
 #[derive(Debug, Default)]
 pub(super) struct Site {
     pub(super) place: SourceLine,
+    /// Its index of all servers.
+    pub(super) index: usize,
     pub(super) listening: Listening,
     /// Its hosts as patterns of Weir.
     pub(super) hosts: Vec<String>,
@@ -20,7 +22,6 @@ pub(super) struct Site {
     pub(super) name: String,
     /// Whether it has no name that Weir can match.
     pub(super) is_nameless: bool,
-    pub(super) is_default: bool,
     /// Its locations; the first has all other requests.
     pub(super) spots: Vec<Spot>,
 }

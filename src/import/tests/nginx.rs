@@ -326,6 +326,62 @@ fn servers_are_hosts_and_proxies_are_routes() {
     );
 }
 
+/// The hosts of each route, and the lines of the report about hosts.
+fn hosts(text: &str) -> (Vec<String>, Vec<String>) {
+    let imported = import("nginx", text);
+    let is_route = |line: &&str| line.starts_with("[[route]]") || line.starts_with("[upstream]");
+    let matched = |at: usize| imported.config.lines().skip(at + 1).find(|line| !line.starts_with('#'));
+    let lines = imported.config.lines().enumerate().filter(|(_, line)| is_route(line));
+    let hosts = lines.map(|(at, _)| {
+        let line = matched(at).unwrap().strip_prefix("match = { host = [\"").unwrap_or("*\"");
+        line.split('"').next().unwrap().to_owned()
+    });
+    let said = imported.findings.iter().filter(|finding| finding.why.contains("hosts") || finding.why.contains("404"));
+    let said = said.map(|finding| format!("{} {:?} {}", finding.line, finding.kind, finding.why));
+    (hosts.collect(), said.collect())
+}
+
+#[test]
+fn only_the_default_server_has_unknown_hosts() {
+    let site =
+        |lines: &str| format!("server {{ listen 80; {lines} location / {{ proxy_pass http://127.0.0.1:9; }} }}\n");
+    let (a, b, any) = (site("server_name a.test;"), site("server_name b.test;"), site("server_name _;"));
+    let refuses = |listen: &str| format!("server {{ listen {listen}; server_name _; return 403; }}\n");
+    let also = "nginx also gives requests for unknown hosts to this server; Weir";
+    let only = "LeftOut only the default server has requests for unknown hosts in Weir";
+    for (text, routes, report) in [
+        (a.clone(), vec!["*"], vec![]),
+        (format!("{a}{b}"), vec!["a.test", "b.test"], vec![format!("1 Differs {also} answers 404")]),
+        (format!("{}{a}", refuses("80 default_server")), vec!["a.test"], vec![]),
+        (format!("{a}{}", refuses("80")), vec!["*"], vec![]),
+        (format!("{}{a}", refuses("81 default_server")), vec!["*"], vec![]),
+        (format!("{any}{a}{b}"), vec!["a.test", "b.test", "*"], vec![]),
+        (format!("{a}{any}"), vec!["*"], vec![format!("2 {only}")]),
+        (
+            format!("{a}{b}{any}"),
+            vec!["a.test", "b.test"],
+            vec![format!("1 Differs {also} answers 404"), format!("3 {only}")],
+        ),
+        (
+            format!("{a}{b}{}", any.replace("80;", "81;")),
+            vec!["a.test", "b.test", "*"],
+            vec![format!("1 Differs {also} gives them to another one")],
+        ),
+        (format!("{any}{}", any.replace("80;", "81;")), vec!["*"], vec![format!("2 {only}")]),
+        (
+            format!(
+                "server {{ listen 80; server_name b.test; return 404; }}\n{}",
+                a.replace("80;", "80 default_server;")
+            ),
+            vec!["a.test"],
+            vec![format!("2 Differs {also} answers 404")],
+        ),
+    ] {
+        let routes: Vec<_> = routes.into_iter().map(str::to_owned).collect();
+        assert_eq!(hosts(&text), (routes, report), "{text}");
+    }
+}
+
 #[test]
 fn one_zone_has_the_smallest_burst_and_delays_alone() {
     let zones = "limit_req_zone $remote_addr zone=a:1m rate=1r/s; limit_req_zone $uri zone=b:1m rate=1r/s;\n";
