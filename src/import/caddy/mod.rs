@@ -234,6 +234,14 @@ fn ignore_case(limits: &[Limit], draft: &mut Draft) {
     }
 }
 
+/// The reason for a refusal that Weir does not have.
+const OPEN: &str = "set `[access]` by hand: Weir refuses nothing for it";
+
+/// Whether it is a status of an error.
+fn is_refusal(word: &str) -> bool {
+    word.parse().is_ok_and(|status: u16| (400..600).contains(&status))
+}
+
 fn note(directive: &CaddyLine, draft: &mut Draft) {
     match directive.name() {
         "log" | "encode" | "header" | "request_header" | "handle_errors" | "skip_log" | "metrics" => {
@@ -241,6 +249,8 @@ fn note(directive: &CaddyLine, draft: &mut Draft) {
         }
         // It belongs to the addresses of the site.
         "bind" => {}
+        "abort" | "error" => directive.left_out(OPEN, draft),
+        "respond" if directive.arguments().iter().any(|word| is_refusal(word)) => directive.left_out(OPEN, draft),
         name => {
             let known = LEFT_OUT.iter().find(|(known, _)| *known == name).map(|(_, why)| *why);
             directive.left_out(known.unwrap_or("Weir has no such directive"), draft);

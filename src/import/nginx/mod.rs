@@ -5,6 +5,7 @@ mod directives;
 mod keys;
 mod level;
 mod others;
+mod refusals;
 mod servers;
 mod site;
 
@@ -17,6 +18,7 @@ use std::path::Path as FilePath;
 use directives::Directive;
 use keys::Variables;
 use level::{Level, is_inherited};
+use others::{OPEN, Refusal, refusal};
 use servers::{Servers, address};
 use services::{Upstreams, proxy_pass};
 use site::{Site, Spot, path_of, routed};
@@ -77,6 +79,8 @@ struct HttpReader<'d> {
     upstreams: Upstreams<'d>,
     servers: Servers,
     sites: Vec<Site>,
+    /// Those of servers that are no site, with their hosts.
+    refusals: Vec<(Vec<String>, Refusal)>,
     services: BTreeMap<String, Service>,
     has_one_server: bool,
     /// `set_real_ip_from`, `real_ip_header`, `real_ip_recursive` and `client_max_body_size`.
@@ -99,15 +103,17 @@ impl HttpReader<'_> {
     fn server(&mut self, server: &Directive, outer: &Level, draft: &mut Draft) {
         let (place, index) = (server.place, self.servers.add(server));
         let level = outer.within(server.directives(), draft);
-        let root = Spot { place, path: Path::Prefix("/".to_owned()), level: level.clone(), proxy: None };
+        let root = Spot::new(place, Path::Prefix("/".to_owned()), level.clone());
         let listening = Listening { place, ..Listening::default() };
         let mut site = Site { place, index, listening, spots: vec![root], ..Site::default() };
+        let refusal = refusal(server.directives());
         for directive in server.directives() {
             match directive.name.as_str() {
                 "listen" => {}
                 "server_name" => site.add_names(directive, draft),
                 "location" => self.location(directive, (server.directives(), &level), &mut site.spots, draft),
                 name if self.has_one_server && is_setting(name) => self.settings_of_server.push(directive.clone()),
+                "return" if refusal.is_some() => {}
                 _ => self.note(directive, false, draft),
             }
         }
@@ -115,7 +121,7 @@ impl HttpReader<'_> {
         let is_limited = |spot: &Spot| !spot.level.requests.is_empty() || !spot.level.connections.is_empty();
         let answers = server.directives().iter().any(|directive| directive.name == "return");
         site.listening.has_service = site.spots.iter().any(|spot| spot.proxy.is_some());
-        let is_in_use = site.listening.has_service || !answers && site.spots.iter().any(is_limited);
+        let is_in_use = !answers && (site.listening.has_service || site.spots.iter().any(is_limited));
         for directive in server.directives().iter().filter(|directive| directive.name == "listen") {
             let address = address(directive);
             match by_hand(directive) {
@@ -127,7 +133,12 @@ impl HttpReader<'_> {
                 }
             }
         }
-        self.sites.extend(is_in_use.then_some(site));
+        if is_in_use {
+            self.sites.push(site);
+        } else {
+            let refusals = site.spots.iter().filter_map(|spot| spot.refusal).chain(refusal);
+            self.refusals.extend(refusals.map(|refusal| (site.hosts.clone(), refusal)));
+        }
     }
 
     /// Reads a location. `around` are the directives of its block, and those in force there.
@@ -142,7 +153,9 @@ impl HttpReader<'_> {
         let path = match path_of(location, around.0) {
             Ok(path) => path,
             Err(reason) => {
-                let reason = format!("{reason}; its requests meet the limits of the paths around it");
+                let open = refusal(location.directives()).map(|_| format!("; {OPEN}"));
+                let open = open.unwrap_or_default();
+                let reason = format!("{reason}; its requests meet the limits of the paths around it{open}");
                 return others::note_all(location, &reason, draft);
             }
         };
@@ -150,10 +163,14 @@ impl HttpReader<'_> {
             draft.differs(place, difference);
         }
         let level = around.1.within(location.directives(), draft);
-        let mut proxy = None;
+        let (refusal, mut proxy) = (refusal(location.directives()), None);
         for directive in location.directives() {
             match directive.name.as_str() {
                 "location" => self.location(directive, (location.directives(), &level), spots, draft),
+                "return" | "internal" if refusal.is_some() => {}
+                "proxy_pass" if refusal.is_some() => {
+                    draft.note(Kind::NotNeeded, directive.place, "no client reaches it");
+                }
                 "proxy_pass" => {
                     let how = (&path, level.keeps_host);
                     proxy = proxy_pass(directive, how, &self.upstreams, &mut self.services, draft);
@@ -161,7 +178,8 @@ impl HttpReader<'_> {
                 _ => self.note(directive, false, draft),
             }
         }
-        let spot = Spot { place, path, level, proxy };
+        let has_files = !location.directives().iter().any(|directive| others::answers(&directive.name));
+        let spot = Spot { proxy, refusal, has_files, ..Spot::new(place, path, level) };
         match spots.iter_mut().find(|other| other.path == spot.path) {
             Some(same) => *same = spot,
             None => spots.push(spot),
@@ -179,6 +197,8 @@ impl HttpReader<'_> {
         let addresses: Vec<_> = self.sites.iter().flat_map(|site| site.listening.addresses.iter().cloned()).collect();
         listen(&addresses, draft);
         self.write_settings(draft);
+        refusals::write(&self.refusals, &self.sites, draft);
+        refusals::note_files(&self.sites, draft);
         let routes = routed(&self.sites).into_iter().map(|(matches, spot, proxy)| Route {
             places: BTreeSet::from([spot.place, proxy.place]).into_iter().filter(|place| place.line > 0).collect(),
             matches,

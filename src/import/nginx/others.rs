@@ -1,8 +1,24 @@
 //! Directives of nginx that have no option of Weir.
 
 use super::directives::Directive;
-use crate::import::draft::Draft;
+use crate::import::draft::{Draft, SourceLine};
 use crate::import::report::Kind;
+
+/// The reason for a refusal that Weir does not have.
+pub(super) const OPEN: &str = "set `[access]` by hand: Weir refuses nothing for it";
+
+/// A refusal, with the status of nginx.
+pub(super) type Refusal = (SourceLine, u16);
+
+/// The refusal of all requests of a block, if it has one.
+pub(super) fn refusal(block: &[Directive]) -> Option<Refusal> {
+    let first = |name: &str| block.iter().find(|directive| directive.name == name);
+    if let Some(internal) = first("internal") {
+        return Some((internal.place, 404));
+    }
+    let status = |directive: &Directive| directive.word(0).parse().ok().filter(|status| (400..600).contains(status));
+    first("return").and_then(|directive| Some((directive.place, status(directive)?)))
+}
 
 /// Directives that change no decision about requests.
 const NOT_NEEDED: &str = "user worker_processes worker_rlimit_nofile pid events daemon master_process error_log access_log \
@@ -17,11 +33,11 @@ const REASONS: [(&str, &str); 16] = [
     ("set_real_ip_from", "set `server.trusted_proxies` by hand"),
     ("real_ip_", "set `server.trusted_proxies` by hand"),
     ("ssl_", "set `server.tls` by hand"),
-    ("allow", "set `[access]` by hand: Weir refuses nothing for it"),
-    ("deny", "set `[access]` by hand: Weir refuses nothing for it"),
+    ("allow", OPEN),
+    ("deny", OPEN),
     ("auth_", "Weir checks no passwords, and asks no other service"),
     ("limit_rate", "Weir bounds bytes in a period, not the speed of an answer"),
-    ("limit_except", "set `[access]` by hand: Weir refuses nothing for it"),
+    ("limit_except", OPEN),
     ("return", "Weir only forwards requests to services"),
     ("rewrite", "Weir only changes the start of a path"),
     ("if", "Weir has no conditions of this kind"),
@@ -40,6 +56,12 @@ pub(super) fn note(directive: &Directive, draft: &mut Draft) {
     let reason = REASONS.iter().find(|(start, _)| directive.name.starts_with(start));
     let reason = reason.map_or("Weir has no option for it", |(_, reason)| reason);
     note_all(directive, reason, draft);
+}
+
+/// Whether a location with this directive has another answer than a file.
+pub(super) fn answers(name: &str) -> bool {
+    let others = "root alias try_files return rewrite internal deny empty_gif stub_status if";
+    name.ends_with("_pass") || others.split_whitespace().any(|other| other == name)
 }
 
 /// Notes a directive, and all directives of its block.

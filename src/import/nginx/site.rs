@@ -4,6 +4,7 @@ use std::ops::Not;
 
 use super::directives::Directive;
 use super::level::{Level, Use};
+use super::others::Refusal;
 use crate::import::draft::{Draft, SourceLine};
 use crate::import::limit::Match;
 use crate::import::path::Path;
@@ -33,6 +34,15 @@ pub(super) struct Spot {
     pub(super) path: Path,
     pub(super) level: Level,
     pub(super) proxy: Option<Proxy>,
+    pub(super) refusal: Option<Refusal>,
+    /// Whether no directive names its answer, so that nginx serves files.
+    pub(super) has_files: bool,
+}
+
+impl Spot {
+    pub(super) fn new(place: SourceLine, path: Path, level: Level) -> Self {
+        Self { place, path, level, proxy: None, refusal: None, has_files: false }
+    }
 }
 
 /// A `proxy_pass`.

@@ -180,6 +180,22 @@ fn limits_of_another_module_are_reported() {
 }
 
 #[test]
+fn refusals_are_reported() {
+    for (directive, why) in [
+        ("respond @x 403", "set `[access]` by hand: Weir refuses nothing for it"),
+        ("respond /x no 503", "set `[access]` by hand: Weir refuses nothing for it"),
+        ("abort @x", "set `[access]` by hand: Weir refuses nothing for it"),
+        ("error @x no", "set `[access]` by hand: Weir refuses nothing for it"),
+        ("respond /x 200", "Weir serves nothing itself"),
+    ] {
+        let text = format!("http://:80 {{\n@x path /x\n{directive}\nreverse_proxy b:1\n}}\n");
+        let findings = import("caddy", &text).findings;
+        let said: Vec<_> = findings.iter().map(|finding| (finding.line, &*finding.why)).collect();
+        assert_eq!(said, [(3, why)], "{directive}");
+    }
+}
+
+#[test]
 fn what_is_no_caddyfile() {
     for (text, wanted) in [
         ("a {\n", "original:2: a block has no end"),

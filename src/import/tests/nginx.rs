@@ -116,35 +116,36 @@ fn expressions_keep_their_order() {
     let unused = "LeftOut it belongs to a block that is left out";
     let never = |line| format!("LeftOut nginx takes the expression of line {line}; {around}");
     let none = format!("LeftOut Weir has no regular expressions; {around}");
+    let files = "Differs nginx serves files here, and Weir forwards to the service around it";
     for (locations, limited, report) in [
         (
             "location ~ ^/api/ { limit_req zone=a; }\nlocation ~ ^/api/search$ { limit_req zone=b; }\n\
              location ~ ^/api/export/ { }",
             "match = { path = [\"/api/{*rest}\"] }",
-            format!("3 {unused}\n3 {}\n4 {}", never(2), never(2)),
+            format!("2 {files}\n3 {unused}\n3 {}\n4 {}", never(2), never(2)),
         ),
         (
             "location ~ ^/api/search$ { }\nlocation ~ ^/api/ { limit_req zone=a; }",
             "match = { path = [\"/api/{*rest}\"] }\nexcept = { path = [\"/api/search\"] }",
-            String::new(),
+            format!("2 {files}\n3 {files}"),
         ),
         (
             "location ~* ^/b/ { }\nlocation ~ ^/b/c/ { }\nlocation ~ ^/api/ { limit_req zone=a; }",
             "match = { path = [\"/api/{*rest}\"] }",
-            format!("2 {none}\n3 {}", never(2)),
+            format!("2 {none}\n3 {}\n4 {files}", never(2)),
         ),
         (
             "location ~ ^/api/ { limit_req zone=a; }\nlocation = /api/health { }\nlocation ^~ /api/static/ { }\n\
              location ^~ /images/ { }",
             "match = { path = [\"/api/{*rest}\"] }\n\
              except = { path = [\"/api/health\", \"/api/static/{*rest}\"] }",
-            String::new(),
+            format!("2 {files}\n3 {files}\n4 {files}\n5 {files}"),
         ),
         (
             "location ~ ^/api/v1/ { }\nlocation ~ ^/x$ { }\nlocation = /x { }\n\
              location ^~ /api/ { limit_req zone=a; }\nlocation /b/c/ { limit_req zone=a; }\nlocation ~ ^/b/ { }",
             "match = { path = [\"/api/{*rest}\", \"/b/c/{*rest}\"] }",
-            format!("2 {none}\n3 {none}\n7 {none}"),
+            format!("2 {none}\n3 {none}\n4 {files}\n5 {files}\n6 {files}\n7 {none}"),
         ),
     ] {
         let text = format!("{zones}\n{locations}\nlocation / {{ proxy_pass http://127.0.0.1:9000; }}");
@@ -352,7 +353,7 @@ fn only_the_default_server_has_unknown_hosts() {
     for (text, routes, report) in [
         (a.clone(), vec!["*"], vec![]),
         (format!("{a}{b}"), vec!["a.test", "b.test"], vec![format!("1 Differs {also} answers 404")]),
-        (format!("{}{a}", refuses("80 default_server")), vec!["a.test"], vec![]),
+        (format!("{}{a}", refuses("80 default_server")), vec!["a.test"], vec!["1 Differs Weir answers 404".to_owned()]),
         (format!("{a}{}", refuses("80")), vec!["*"], vec![]),
         (format!("{}{a}", refuses("81 default_server")), vec!["*"], vec![]),
         (format!("{any}{a}{b}"), vec!["a.test", "b.test", "*"], vec![]),
@@ -374,11 +375,69 @@ fn only_the_default_server_has_unknown_hosts() {
                 a.replace("80;", "80 default_server;")
             ),
             vec!["a.test"],
-            vec![format!("2 Differs {also} answers 404")],
+            vec!["1 NotNeeded Weir answers 404, too".to_owned(), format!("2 Differs {also} answers 404")],
         ),
     ] {
         let routes: Vec<_> = routes.into_iter().map(str::to_owned).collect();
         assert_eq!(hosts(&text), (routes, report), "{text}");
+    }
+}
+
+#[test]
+fn refusals_are_denied_or_reported() {
+    const OPEN: &str = "LeftOut set `[access]` by hand: Weir refuses nothing for it";
+    let deny = |paths: &str| format!("deny = {{ path = [{paths}] }}");
+    let [proxy, other] = ["proxy_pass http://127.0.0.1:9000;", "proxy_pass http://127.0.0.1:9001;"];
+    for (locations, denied, report) in [
+        ("location = /a { return 403; }".to_owned(), deny("\"/a\""), ""),
+        ("location /a/ { return 444; }".to_owned(), deny("\"/a/{*rest}\""), "2 Differs Weir answers 403"),
+        (format!("location /a/ {{ internal; {other} }}"), deny("\"/a/{*rest}\""), "2 Differs Weir answers 403"),
+        (format!("location /a/ {{ return 403; }}\nlocation /a/b/ {{ {other} }}"), String::new(), &format!("2 {OPEN}")),
+        ("location /a/ { deny all; }".to_owned(), String::new(), &format!("2 {OPEN}")),
+        (
+            "location ~ /\\.git { return 404; }".to_owned(),
+            String::new(),
+            "2 LeftOut Weir has no regular expressions; its requests meet the limits of the paths around it; \
+             set `[access]` by hand: Weir refuses nothing for it\n2 LeftOut it belongs to a block that is left out",
+        ),
+        (
+            "location /a/ { gzip on; }".to_owned(),
+            String::new(),
+            "2 LeftOut Weir has no option for it\n\
+             2 Differs nginx serves files here, and Weir forwards to the service around it",
+        ),
+    ] {
+        let text = format!("location / {{ {proxy} }}\n{locations}");
+        let imported = import("nginx", &text);
+        let found = imported.config.lines().find(|line| line.starts_with("deny")).unwrap_or_default();
+        assert_eq!(found, denied, "{text}");
+        let findings = imported.findings.iter().filter(|finding| finding.kind != crate::import::Kind::NotNeeded);
+        let said: Vec<_> = findings.map(|one| format!("{} {:?} {}", one.line, one.kind, one.why)).collect();
+        assert_eq!(said.join("\n"), report, "{text}");
+        assert_eq!(imported.config.contains("\"http://127.0.0.1:9001\""), text.contains("/a/b/"), "{text}");
+    }
+    // A path without a route is 404, unless another server has its requests.
+    let site = |hosts: &str| {
+        format!(
+            "server {{ listen 80; server_name {hosts};\nlocation /a/ {{ {proxy} }}\nlocation / {{ return 404; }}\n}}\n"
+        )
+    };
+    for (text, said) in [
+        (site("a.test"), vec![]),
+        (site("a.test") + &site("b.test"), vec![]),
+        (site("a.test") + &site("*.test"), vec![(3, OPEN)]),
+        (site("a.test") + "server { listen 81; server_name a.test; return 403; }", vec![(5, OPEN)]),
+        (site("a.test") + "server { listen 80; server_name b.test; location / { return 403; } }", vec![]),
+        (
+            site("a.test") + &site("_").replace("80;", "81;") + "server { location / { return 403; } }",
+            vec![(3, OPEN), (9, OPEN)],
+        ),
+        ("location / { return 403; }".to_owned(), vec![(1, OPEN)]),
+        ("server { return 403; }".to_owned(), vec![(1, OPEN)]),
+    ] {
+        let findings = import("nginx", &text).findings;
+        let found = findings.iter().filter(|finding| OPEN.ends_with(&finding.why));
+        assert_eq!(found.map(|one| (one.line, OPEN)).collect::<Vec<_>>(), said, "{text}");
     }
 }
 
