@@ -12,17 +12,17 @@ use std::path::Path;
 use local::LocalFilter;
 use routes::RouteReader;
 
-use super::draft::{Draft, SourceLine};
+use super::draft::Draft;
 use super::limit::{self, Limit};
 use super::report::ImportError;
-use super::services::{Service, listen, write};
+use super::services::{Listening, Service, listen, stay, write};
 use super::yaml::{self, Node, Reasons};
 
 /// Translates a bootstrap configuration, or its `static_resources`.
 pub(super) fn translate(_: &Path, draft: &mut Draft) -> Result<(), ImportError> {
     let documents = yaml::read(draft)?;
     let mut services = BTreeMap::new();
-    let (mut addresses, mut limits) = (Vec::new(), Vec::new());
+    let (mut listeners, mut addresses, mut limits) = (Vec::new(), Vec::new(), Vec::new());
     let mut reader = RouteReader::default();
     for document in &documents {
         let resources = document.get("static_resources").unwrap_or(document);
@@ -31,8 +31,15 @@ pub(super) fn translate(_: &Path, draft: &mut Draft) -> Result<(), ImportError> 
                 services.insert(service.name.clone(), service);
             }
         }
-        for listener in resources.list("listeners") {
-            read_listener(listener, &mut reader, &mut addresses, &mut limits, draft);
+        listeners.extend(resources.list("listeners").iter().map(|listener| (listener, listening(listener, draft))));
+    }
+    let stays = stay(&listeners.iter().map(|(_, listening)| listening).collect::<Vec<_>>(), draft);
+    for ((listener, listening), stays) in listeners.into_iter().zip(stays) {
+        if stays {
+            addresses.extend(listening.addresses);
+            read_listener(listener, &mut reader, &mut limits, draft);
+        } else {
+            listener.skip();
         }
     }
     add_rewritten(&reader, &mut services);
@@ -45,21 +52,26 @@ pub(super) fn translate(_: &Path, draft: &mut Draft) -> Result<(), ImportError> 
     Ok(())
 }
 
-fn read_listener<'n>(
-    listener: &'n Node,
-    reader: &mut RouteReader<'n>,
-    addresses: &mut Vec<(SourceLine, String)>,
-    limits: &mut Vec<Limit>,
-    draft: &mut Draft,
-) {
-    let chains = listener.list("filter_chains");
-    let is_plain = !chains.iter().any(|chain| chain.has("transport_socket"));
-    let address = listener.at(&["address", "socket_address"]);
-    if let Some(address) = address.filter(|_| is_plain) {
+/// The address of a listener.
+fn listening(listener: &Node, draft: &mut Draft) -> Listening {
+    let is_plain = !listener.list("filter_chains").iter().any(|chain| chain.has("transport_socket"));
+    let mut listening = Listening { place: listener.place, ..Listening::default() };
+    if let Some(address) = listener.at(&["address", "socket_address"]) {
         let (host, port) = (address.word("address"), address.word("port_value"));
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-        addresses.push((address.place, format!("{host}:{port}")));
+        let text = format!("{host}:{port}");
+        if is_plain {
+            listening.addresses.push((address.place, text));
+        } else {
+            address.left_out("set `server.tls` and `server.listen` by hand", draft);
+            listening.by_hand.push(text);
+        }
     }
+    listening
+}
+
+fn read_listener<'n>(listener: &'n Node, reader: &mut RouteReader<'n>, limits: &mut Vec<Limit>, draft: &mut Draft) {
+    let chains = listener.list("filter_chains");
     for filter in chains.iter().flat_map(|chain| chain.list("filters")) {
         let config = filter.get("typed_config");
         let is_manager = |config: &&Node| config.word("@type").ends_with(".HttpConnectionManager");

@@ -88,6 +88,19 @@ fn a_listener_has_one_bucket() {
     check("envoy", &bootstrap(ALL, &unknown), &limit(""), "23 LeftOut `a_new_option`: Weir has no option for it");
 }
 
+/// The routes of a listener on a loopback address do not become public.
+#[test]
+fn a_listener_on_loopback_stays_off_other_addresses() {
+    let none = "[[limit]]\nname = \"none\"\nmode = \"off\"\nkey = []\nrate = \"1/s\"";
+    let public = bootstrap(ALL, "stat_prefix: a\n");
+    let (head, rest) = public.split_once("  - address").unwrap();
+    let (listener, clusters) = rest.split_once("  clusters").unwrap();
+    let local = listener.replace("0.0.0.0", "127.0.0.1").replace("8080", "8081");
+    let both = format!("{head}  - address{local}  - address{listener}  clusters{clusters}");
+    let said = format!("3 LeftOut {}", crate::import::services::ONLY_LOCAL);
+    check("envoy", &both, &format!("{SERVICE}{none}"), &said);
+}
+
 /// A route that refuses is reported as open.
 #[test]
 fn direct_responses_are_not_refusals_of_weir() {
