@@ -253,6 +253,9 @@ impl<'n> KongReader<'n> {
             };
             if limit.key == [IDENTITY] {
                 plugins::add_tiers(plugin, &mut limit, &tiers, &self.clients(users.iter().copied(), consumers), draft);
+            } else if tiers.iter().any(|tier| tier.replaces(plugin)) {
+                let why = "in Weir it also counts requests of consumers and groups with instances of their own";
+                draft.differs(plugin.node.place, why);
             }
             for (matches, except_paths) in regions(all, &users, draft) {
                 limits.push(Limit { matches, except_paths, ..limit.clone() });

@@ -29,6 +29,21 @@ impl<'n> Plugin<'n> {
     pub(super) fn is_tier(&self) -> bool {
         !(self.consumer.is_empty() && self.group.is_empty())
     }
+
+    /// Whether it is for all routes and services.
+    fn is_for_all(&self) -> bool {
+        self.route.is_empty() && self.service.is_empty()
+    }
+
+    /// Whether both are for one route or service, or for all.
+    fn has_scope_of(&self, other: &Plugin<'_>) -> bool {
+        self.route == other.route && self.service == other.service
+    }
+
+    /// Whether it replaces `base` for its consumer or group.
+    pub(super) fn replaces(&self, base: &Plugin<'_>) -> bool {
+        self.is_tier() && self.name() == base.name() && (self.has_scope_of(base) || self.is_for_all())
+    }
 }
 
 /// The consumers whose requests a limit counts.
@@ -160,11 +175,9 @@ pub(super) fn add_tiers(
     clients: &Clients<'_>,
     draft: &mut Draft,
 ) {
-    let is_own = |tier: &Plugin<'_>| tier.route == base.route && tier.service == base.service;
-    let is_for_all = |tier: &Plugin<'_>| tier.route.is_empty() && tier.service.is_empty();
-    let fitting = tiers.iter().filter(|tier| tier.name() == base.name() && (is_own(tier) || is_for_all(tier)));
+    let is_own = |tier: &Plugin<'_>| tier.has_scope_of(base);
     let mut rows = Rows::new();
-    for tier in fitting {
+    for tier in tiers.iter().filter(|tier| tier.replaces(base)) {
         let place = tier.node.place;
         let Some((rates, algorithm)) = rates(tier).filter(|_| clients.has_all_of(tier)) else { continue };
         if !limit.rule.contains(&("algorithm", quoted(algorithm))) {
@@ -240,8 +253,8 @@ pub(super) fn limits_of_tiers(
         if limits.iter().any(|limit| limit.places.contains(&place)) {
             continue;
         }
-        let is_for_all = tier.route.is_empty() && tier.service.is_empty();
-        let Some((_, algorithm)) = rates(tier).filter(|_| consumers && is_for_all && clients.has_all_of(tier)) else {
+        let is_usable = consumers && tier.is_for_all() && clients.has_all_of(tier);
+        let Some((_, algorithm)) = rates(tier).filter(|_| is_usable) else {
             tier.node.left_out("set `plans` or `overrides` of a limit by hand", draft);
             continue;
         };

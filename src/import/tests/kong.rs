@@ -309,6 +309,25 @@ keyauth_credentials: [{{ consumer: {{ id: x }}, key: x-0123456789abcdef }}]
     }
 }
 
+/// In Kong, the instance of a consumer replaces that of a service, whatever either counts by.
+#[test]
+fn limits_by_address_count_consumers_with_instances() {
+    let plugins = |scope: &str| {
+        with_consumers(&format!(
+            "plugins:
+- {{ name: key-auth, config: {{ key_names: [apikey], key_in_query: false }} }}
+- {{ name: rate-limiting, service: app, config: {{ minute: 9, limit_by: ip }} }}
+- {{ name: rate-limiting, {scope}config: {{ minute: 5 }} }}
+"
+        ))
+    };
+    let why = "in Weir it also counts requests of consumers and groups with instances of their own";
+    for (scope, is_said) in [("consumer: alice, ", true), ("service: app, consumer: alice, ", true), ("", false)] {
+        let imported = import("kong", &plugins(scope));
+        assert_eq!(imported.findings.iter().any(|finding| finding.why == why), is_said, "{scope}");
+    }
+}
+
 /// Requests without a key have the usual rates of a limit, and other consumers have rows.
 #[test]
 fn anonymous_consumers_have_the_usual_rates() {
