@@ -21,6 +21,8 @@ use crate::transport::proxy::ListenerKind;
 pub(super) struct Inherited {
     activated: ActivatedSockets,
     pub(super) previous: Previous,
+    /// Addresses of IPv6 whose sockets leave the port of IPv4 to others.
+    only_v6: Vec<ListenAddress>,
 }
 
 impl Inherited {
@@ -32,7 +34,7 @@ impl Inherited {
             Some(path) => Predecessor::meet(path).map_err(AppError::TakeOver)?,
             None => Previous::None,
         };
-        Ok(Self { activated, previous })
+        Ok(Self { activated, previous, only_v6: Vec::new() })
     }
 
     fn take(&mut self, purpose: Purpose, place: &ListenAddress, mode: u32) -> io::Result<Option<InheritedSockets>> {
@@ -46,18 +48,21 @@ impl Inherited {
     }
 
     /// The addresses to bind for `places`. The kernel does not change whether bound sockets of `[::]` have IPv4, too.
-    fn adapted(&self, places: &[ListenAddress]) -> Vec<ListenAddress> {
+    fn adapted(&mut self, places: &[ListenAddress]) -> Vec<ListenAddress> {
         let mut adapted = places.to_vec();
-        let Previous::Running(predecessor) = &self.previous else { return adapted };
         for place in places {
             let Some(port) = place.port_of_all_v6() else { continue };
-            match predecessor.has_only_v6(place) {
+            let has_v4 = places.iter().any(|other| other.is_v4(port));
+            let bound = match &self.previous {
+                Previous::Running(predecessor) => predecessor.has_only_v6(place),
+                _ => None,
+            };
+            match bound {
                 Some(false) => adapted.retain(|other| !other.is_v4(port)),
-                Some(true) if !places.iter().any(|other| other.is_v4(port)) => {
-                    adapted.push(ListenAddress::Tcp((Ipv4Addr::UNSPECIFIED, port).into()));
-                }
+                Some(true) if !has_v4 => adapted.push(ListenAddress::Tcp((Ipv4Addr::UNSPECIFIED, port).into())),
                 _ => {}
             }
+            self.only_v6.extend((bound.is_none() && has_v4).then(|| place.clone()));
         }
         adapted
     }
@@ -89,7 +94,6 @@ impl Bound {
     fn new(
         purpose: Purpose,
         place: &ListenAddress,
-        is_only_v6: bool,
         mode: u32,
         workers: usize,
         inherited: &mut Inherited,
@@ -97,7 +101,7 @@ impl Bound {
         let mut attempts = if matches!(inherited.previous, Previous::Ended) { BIND_ATTEMPTS_MAX } else { 1 };
         loop {
             attempts -= 1;
-            match Self::try_new(purpose, place, is_only_v6, mode, workers, inherited) {
+            match Self::try_new(purpose, place, mode, workers, inherited) {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts > 0 => thread::sleep(BIND_EVERY),
                 bound => return bound.map_err(|error| AppError::Listen(place.clone(), error)),
             }
@@ -107,7 +111,6 @@ impl Bound {
     fn try_new(
         purpose: Purpose,
         configured: &ListenAddress,
-        is_only_v6: bool,
         mode: u32,
         workers: usize,
         inherited: &mut Inherited,
@@ -116,7 +119,7 @@ impl Bound {
         {
             (Some(given), _) => given,
             (None, ListenAddress::Tcp(address)) => {
-                let sockets = net::bind(*address, is_only_v6, workers)?;
+                let sockets = net::bind(*address, inherited.only_v6.contains(configured), workers)?;
                 let bound = sockets.first().map_or(Ok(*address), std::net::TcpListener::local_addr)?;
                 let sockets = sockets.into_iter().map(Listener::Tcp).collect();
                 InheritedSockets { sockets, address: ListenAddress::Tcp(bound), file: None }
@@ -219,24 +222,16 @@ impl Listeners {
         inherited.check(has)?;
         let mut all = |places: &[ListenAddress]| {
             let places = inherited.adapted(places);
-            let is_only_v6 = |place: &ListenAddress| {
-                place.port_of_all_v6().is_some_and(|port| places.iter().any(|other| other.is_v4(port)))
-            };
-            let bound = places
-                .iter()
-                .map(|place| Bound::new(Purpose::Requests, place, is_only_v6(place), mode, workers, inherited));
+            let bound = places.iter().map(|place| Bound::new(Purpose::Requests, place, mode, workers, inherited));
             bound.collect::<Result<_, _>>()
         };
         let (requests, tls_requests) = (all(&config.fixed.listen)?, all(&config.fixed.tls_listen)?);
-        let checks =
-            checks.map(|place| Bound::new(Purpose::Checks, place, false, mode, workers, inherited)).transpose()?;
-        let grpc = grpc.map(|place| Bound::new(Purpose::Grpc, place, false, mode, workers, inherited)).transpose()?;
-        let fleet = fleet.map(|place| Bound::new(Purpose::Fleet, place, false, mode, 1, inherited)).transpose()?;
-        let operators =
-            operators.map(|place| Bound::new(Purpose::Operators, place, false, mode, 1, inherited)).transpose()?;
-        let takeover = takeover
-            .map(|place| Bound::new(Purpose::Takeover, &place, false, TAKEOVER_MODE, 1, inherited))
-            .transpose()?;
+        let checks = checks.map(|place| Bound::new(Purpose::Checks, place, mode, workers, inherited)).transpose()?;
+        let grpc = grpc.map(|place| Bound::new(Purpose::Grpc, place, mode, workers, inherited)).transpose()?;
+        let fleet = fleet.map(|place| Bound::new(Purpose::Fleet, place, mode, 1, inherited)).transpose()?;
+        let operators = operators.map(|place| Bound::new(Purpose::Operators, place, mode, 1, inherited)).transpose()?;
+        let takeover =
+            takeover.map(|place| Bound::new(Purpose::Takeover, &place, TAKEOVER_MODE, 1, inherited)).transpose()?;
         inherited.check(|_| false)?;
         Ok(Self { requests, tls_requests, checks, grpc, fleet, operators, takeover })
     }

@@ -5,9 +5,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::worker_stores::WorkerStores;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::spawn_local;
+
+use super::worker_stores::WorkerStores;
 
 /// Questions to stores at once. Further ones wait; each stream of checks has at most 64 of them.
 const ASKED_MAX: usize = 1024;
