@@ -30,7 +30,7 @@ impl StoreTasks {
         (Self { handle, permits: Arc::new(Semaphore::new(ASKED_MAX)) }, StoreWork(all))
     }
 
-    /// Begins `work`, as soon as it is one of [`ASKED_MAX`]. It is dropped with the returned receiver.
+    /// Begins `work`, as soon as it is one of 1,024 at once. It is dropped with the returned receiver.
     pub fn begin<T, F>(&self, work: impl FnOnce(Rc<WorkerStores>) -> F + Send + 'static) -> oneshot::Receiver<T>
     where
         T: Send + 'static,
