@@ -12,9 +12,6 @@ use super::state::Call;
 use super::{key, keys};
 use crate::engine::gate::{Balance, ChargeError, Gate, KeyName, Live, Spend, StoredKey};
 
-/// Keys that one call of a store asks about.
-const HEARD_MAX: usize = 100;
-
 /// A charge.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -70,14 +67,12 @@ enum SpendResult {
 )]
 pub(super) async fn spend(Call(admin, operator): Call, Json(body): Json) -> Answered {
     let charges = body.as_array().map_or(std::slice::from_ref(&body), Vec::as_slice);
-    for some in charges.chunks(HEARD_MAX) {
-        admin.hear_stores(|live| some.iter().filter_map(|one| stored(&admin.gate, live, one)).collect()).await;
+    if charges.len() > BATCH_MAX {
+        return Err(format!("more than {BATCH_MAX} charges").into());
     }
+    admin.hear_stores(|live| charges.iter().filter_map(|one| stored(&admin.gate, live, one)).collect()).await;
     let mut audited = Vec::new();
     let answer = match &body {
-        Value::Array(all) if all.len() > BATCH_MAX => {
-            return Err(format!("more than {BATCH_MAX} charges").into());
-        }
         Value::Array(all) => {
             let live = admin.live.load();
             let result = |one| match charge(&admin.gate, &live, one, &mut audited) {

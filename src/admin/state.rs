@@ -94,7 +94,10 @@ impl Admin {
     /// Brings the newest states of the keys that `find` finds from their stores. Those of which a store says nothing stay as
     /// they are here.
     pub(super) async fn hear_stores(&self, find: impl FnOnce(&Live) -> Vec<StoredKey>) {
-        let keys = find(&self.live.load());
+        let keys = {
+            let live = self.live.load();
+            if live.has_stores() { find(&live) } else { Vec::new() }
+        };
         if !keys.is_empty() {
             let clock = self.gate.clock();
             let heard = self.stores.begin(move |stores| async move { hear_stores(&keys, &*stores, clock).await });

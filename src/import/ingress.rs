@@ -3,17 +3,14 @@
 //! ingress-nginx makes one zone of each annotation and each ingress, by address. Each of its pods counts for itself.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::path::Path as FilePath;
 
-use ipnet::IpNet;
-
 use super::draft::{Draft, SourceLine, quoted};
-use super::limit::{self, Limit, Match};
+use super::limit::{self, Limit, Match, network};
 use super::nginx;
 use super::path::Path;
 use super::regions::{Region, regions};
-use super::report::{ImportError, Kind};
+use super::report::{ImportError, Kind, OPEN};
 use super::services::{Route, Service, write};
 use super::yaml::{self, Node, Reasons};
 
@@ -45,7 +42,7 @@ const REASONS: Reasons = Reasons {
         ("nginx.ingress.kubernetes.io/limit-rate", "Weir bounds bytes in a period, not the speed of an answer"),
         ("nginx.ingress.kubernetes.io/limit-rate-after", "Weir bounds bytes in a period, not the speed of an answer"),
         ("nginx.ingress.kubernetes.io/proxy-body-size", "set `route.max_body_bytes` by hand"),
-        ("nginx.ingress.kubernetes.io/whitelist-source-range", "set `[access]` by hand: Weir refuses nothing for it"),
+        ("nginx.ingress.kubernetes.io/whitelist-source-range", OPEN),
     ],
 };
 
@@ -169,7 +166,8 @@ fn limits(name: &str, annotations: &Node, draft: &mut Draft) -> Vec<Limit> {
     let burst = multiplier.and_then(number).filter(|times| *times > 0).unwrap_or(5);
     let lists = ["limit-whitelist", "limit-allowlist"].into_iter().filter_map(get);
     let texts = lists.flat_map(|list| list.text().split(',')).map(str::trim).filter(|text| !text.is_empty());
-    let except_ips: Vec<_> = texts.map(network).collect();
+    let except_ips: Vec<_> =
+        texts.map(|text| network(text).map_or(text.to_owned(), |network| network.to_string())).collect();
     let mut limits = Vec::new();
     for (annotation, unit) in [("limit-rps", "r/s"), ("limit-rpm", "r/m"), ("limit-connections", "")] {
         let Some(node) = get(annotation) else { continue };
@@ -198,10 +196,4 @@ fn limits(name: &str, annotations: &Node, draft: &mut Draft) -> Vec<Limit> {
         });
     }
     limits
-}
-
-/// A network or an address as the network that nginx takes it for; any other text unchanged.
-fn network(text: &str) -> String {
-    let address = || text.parse::<IpAddr>().map(IpNet::from);
-    text.parse::<IpNet>().or_else(|_| address()).map_or_else(|_| text.to_owned(), |network| network.trunc().to_string())
 }

@@ -1,6 +1,9 @@
 //! Limits as the formats know them, and their tables of TOML.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
 
 use super::draft::{Block, Draft, SourceLine, list, name, quoted, unique};
 
@@ -121,4 +124,10 @@ pub(super) fn write(limits: Vec<Limit>, draft: &mut Draft) {
         }
         draft.push(limit.block(&mut used));
     }
+}
+
+/// The network of a text, which may be one address; `None` for other texts.
+pub(super) fn network(text: &str) -> Option<IpNet> {
+    let address = || text.parse::<IpAddr>().map(IpNet::from);
+    Some(text.parse::<IpNet>().or_else(|_| address()).ok()?.trunc())
 }

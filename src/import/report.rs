@@ -33,6 +33,9 @@ pub enum Kind {
     NotNeeded,
 }
 
+/// The reason for a refusal of the original that Weir does not have.
+pub(super) const OPEN: &str = "set `[access]` by hand: Weir refuses nothing for it";
+
 /// A line that is not translated exactly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {

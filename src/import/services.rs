@@ -108,22 +108,26 @@ impl Listening {
 pub(super) const ONLY_LOCAL: &str = "this section listens on loopback addresses only, and Weir serves all sections on \
     all addresses: run another Weir for it";
 
-/// Notes sections that Weir serves on more addresses. Returns for each section whether it stays: Weir does not serve one
-/// on loopback addresses if another section listens elsewhere.
-pub(super) fn stay(sections: &[&Listening], draft: &mut Draft) -> Vec<bool> {
-    let is_public = sections.iter().any(|section| section.all().any(|address| !is_local(address)));
-    let is_left_out = |section: &Listening| is_public && section.all().next().is_some() && section.all().all(is_local);
-    let all: BTreeSet<_> =
-        sections.iter().filter(|section| !is_left_out(section)).flat_map(|section| section.distinct()).collect();
-    for section in sections {
+/// Divides sections into those that Weir serves and others: one on loopback addresses is not served if another section
+/// listens elsewhere. Notes the others, and those that Weir serves on more addresses.
+pub(super) fn served<T>(sections: Vec<T>, listening: impl Fn(&T) -> &Listening, draft: &mut Draft) -> (Vec<T>, Vec<T>) {
+    let is_public = sections.iter().any(|section| listening(section).all().any(|address| !is_local(address)));
+    let is_served = |section: &T| {
+        let mut addresses = listening(section).all().peekable();
+        !is_public || addresses.peek().is_none() || addresses.any(|address| !is_local(address))
+    };
+    let (served, others): (Vec<_>, Vec<_>) = sections.into_iter().partition(is_served);
+    let all: BTreeSet<_> = served.iter().flat_map(|section| listening(section).distinct()).collect();
+    for section in others.iter().map(&listening) {
+        draft.left_out(section.place, ONLY_LOCAL);
+    }
+    for section in served.iter().map(&listening).filter(|section| section.has_service) {
         let own = section.distinct();
-        if is_left_out(section) {
-            draft.left_out(section.place, ONLY_LOCAL);
-        } else if section.has_service && !own.is_empty() && own != all {
+        if !own.is_empty() && own != all {
             draft.differs(section.place, "Weir serves it on the addresses of all");
         }
     }
-    sections.iter().map(|section| !is_left_out(section)).collect()
+    (served, others)
 }
 
 fn is_local(address: &str) -> bool {

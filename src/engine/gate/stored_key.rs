@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use super::ask::Decider;
-use super::check::Check;
-use super::state::LimitState;
-use crate::base::time::{Clock, Timestamp, instant_now};
+use super::ask::{Decider, look};
+use super::check::{Check, Checked};
+use super::state::{LimitState, Newest};
+use crate::base::time::Clock;
 use crate::engine::limit::{Algorithm, Key};
-use crate::engine::store::backend::{Handling, RemoteCharge, Units};
+use crate::engine::policy::{Limit, Mode, Variant};
 use crate::engine::store::{Batch, Charge, RemoteLimit};
 
 /// A key whose state is in a store, and its rule.
 #[derive(Clone, Debug)]
 pub struct StoredKey {
+    limit: Arc<Newest>,
     state: Arc<LimitState>,
     remote: Arc<RemoteLimit>,
     key: Key,
@@ -22,10 +23,9 @@ pub struct StoredKey {
 impl StoredKey {
     /// The key of `check`; `None` if no store has its state, or it has no limit.
     pub(super) fn of(check: &Check<'_>) -> Option<Self> {
-        let limit = check.check.applied.limit;
-        let (remote, rule) = (check.remote()?, limit.allowed.rule(check.check.variant)?);
-        let (state, remote) = (Arc::clone(check.check.state), Arc::clone(remote));
-        Some(Self { state, remote, key: check.key, rule: rule.clone() })
+        let rule = check.check.applied.limit.allowed.rule(check.check.variant)?;
+        let (remote, state) = (Arc::clone(check.remote()?), Arc::clone(check.check.state));
+        Some(Self { limit: state.newest.load_full()?, state, remote, key: check.key, rule: rule.clone() })
     }
 
     /// Whether both are one key of one limit.
@@ -33,38 +33,39 @@ impl StoredKey {
         Arc::ptr_eq(&self.state, &other.state) && self.key == other.key
     }
 
-    /// A look at `now`.
-    fn question(&self, now: Timestamp) -> RemoteCharge<'_> {
-        let Self { state, remote, key, rule } = self;
-        let until = || instant_now() + remote.store.timeout();
-        RemoteCharge {
-            limit: &state.name,
-            key: *key,
-            rule,
-            units: Units::exactly(0),
-            handling: Handling::Shadow,
-            asked_again_until: state.table.is_doubted(*key, now).then(until),
-        }
+    /// A charge that is never made.
+    fn look(&self) -> Charge<'_, &Self> {
+        let mut look = Charge::new(&self.state.table, self.key, &self.rule, 1, true, self);
+        look.set_remote(Some(&self.remote));
+        look
     }
 }
+
+impl<'k> Checked<'k> for &'k StoredKey {
+    fn state(&self) -> &'k Arc<LimitState> {
+        &self.state
+    }
+
+    fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    fn mode(&self) -> Mode {
+        self.limit.mode
+    }
+
+    fn variant(&self) -> Variant {
+        Variant::Usual
+    }
+}
+
+/// Keys that one call of a store asks about.
+const LOOKS_MAX: usize = 100;
 
 /// Asks the stores of `keys` for their states, and remembers them here. A key of which its store says nothing stays as it
 /// is.
 pub async fn hear_stores(keys: &[StoredKey], decider: &impl Decider, clock: Clock) {
-    let mut rest: Vec<&StoredKey> = keys.iter().collect();
-    while let Some(first) = rest.first() {
-        let store = &first.remote.store;
-        let (own, others): (Vec<&StoredKey>, Vec<_>) = rest.iter().partition(|key| key.remote.store.is(store));
-        let queried_at = clock.now();
-        let questions: Vec<_> = own.iter().map(|key| key.question(queried_at)).collect();
-        let answers = decider.decide(store, &questions).await;
-        let looks = own.iter().map(|key| Charge::new(&key.state.table, key.key, &key.rule, 0, false, ()));
-        let mut looks: Batch<'_, ()> = looks.collect();
-        for (index, outcome) in answers.outcomes.into_iter().enumerate() {
-            if let Ok(outcome) = outcome {
-                looks.hear(index, outcome, queried_at, clock.now());
-            }
-        }
-        rest = others;
+    for some in keys.chunks(LOOKS_MAX) {
+        look(&mut some.iter().map(StoredKey::look).collect::<Batch<'_, _>>(), decider, clock).await;
     }
 }

@@ -7,6 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tonic::{Request, Response, Status};
 
 use super::answer::{duration, retry_ns};
@@ -133,11 +134,10 @@ impl Server {
         let mut all = DescriptorCharges::default();
         for RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits } in descriptors {
             // Bytes of clients that are not UTF-8 are replaced. An error would let a client choose that nothing is charged.
-            let texts: Vec<_> = entries
-                .iter()
-                .map(|entry| [&entry.key, &entry.value].map(|text| String::from_utf8_lossy(text)))
-                .collect();
-            let entries: Vec<Entry<'_>> = texts.iter().map(|[key, value]| (&**key, &**value)).collect();
+            let lossy =
+                entries.iter().map(|entry| [&entry.key, &entry.value].map(|text| String::from_utf8_lossy(text)));
+            let texts: SmallVec<[_; 4]> = lossy.collect();
+            let entries: SmallVec<[Entry<'_>; 4]> = texts.iter().map(|[key, value]| (&**key, &**value)).collect();
             let units = hits_addend.unwrap_or(usual).min(UNITS_MAX);
             let rule = live.policy.descriptors.of_domain(domain, &entries);
             let requested = limit.filter(|_| rule.is_some_and(|rule| rule.accepts_limit));

@@ -16,8 +16,8 @@ use super::draft::{Block, Draft, SourceLine, quoted};
 use super::limit::{self, Limit, Match};
 use super::path::Path;
 use super::regions::{Region, regions};
-use super::report::{ImportError, Kind};
-use super::services::{Route, Service, listen, stay, write};
+use super::report::{ImportError, Kind, OPEN};
+use super::services::{Route, Service, listen, served, write};
 
 /// Translates a Caddyfile.
 pub(super) fn translate(_: &FilePath, draft: &mut Draft) -> Result<(), ImportError> {
@@ -39,10 +39,8 @@ pub(super) fn translate(_: &FilePath, draft: &mut Draft) -> Result<(), ImportErr
             }
         }
     }
-    let stays = stay(&sites.iter().map(|site| &site.listening).collect::<Vec<_>>(), draft);
-    for (site, _) in sites.into_iter().zip(stays).filter(|(_, stays)| *stays) {
-        reader.site(site, draft);
-    }
+    let (sites, _) = served(sites, |site| &site.listening, draft);
+    sites.into_iter().for_each(|site| reader.site(site, draft));
     reader.write(draft);
     Ok(())
 }
@@ -233,9 +231,6 @@ fn ignore_case(limits: &[Limit], draft: &mut Draft) {
         draft.differs(limit.places[0], "paths that differ in case share one budget in Weir");
     }
 }
-
-/// The reason for a refusal that Weir does not have.
-const OPEN: &str = "set `[access]` by hand: Weir refuses nothing for it";
 
 /// Whether it is a status of an error.
 fn is_refusal(word: &str) -> bool {

@@ -15,7 +15,7 @@ use routes::RouteReader;
 use super::draft::Draft;
 use super::limit::{self, Limit};
 use super::report::ImportError;
-use super::services::{Listening, Service, listen, stay, write};
+use super::services::{Listening, Service, listen, served, write};
 use super::yaml::{self, Node, Reasons};
 
 /// Translates a bootstrap configuration, or its `static_resources`.
@@ -33,14 +33,11 @@ pub(super) fn translate(_: &Path, draft: &mut Draft) -> Result<(), ImportError> 
         }
         listeners.extend(resources.list("listeners").iter().map(|listener| (listener, listening(listener, draft))));
     }
-    let stays = stay(&listeners.iter().map(|(_, listening)| listening).collect::<Vec<_>>(), draft);
-    for ((listener, listening), stays) in listeners.into_iter().zip(stays) {
-        if stays {
-            addresses.extend(listening.addresses);
-            read_listener(listener, &mut reader, &mut limits, draft);
-        } else {
-            listener.skip();
-        }
+    let (listeners, others) = served(listeners, |(_, listening)| listening, draft);
+    others.iter().for_each(|(listener, _)| listener.skip());
+    for (listener, listening) in listeners {
+        addresses.extend(listening.addresses);
+        read_listener(listener, &mut reader, &mut limits, draft);
     }
     add_rewritten(&reader, &mut services);
     listen(&addresses, draft);

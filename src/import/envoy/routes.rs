@@ -6,6 +6,7 @@ use crate::import::draft::Draft;
 use crate::import::limit::Match;
 use crate::import::path::Path;
 use crate::import::regions::Region;
+use crate::import::report::OPEN;
 use crate::import::services::{Rewrite, Route};
 use crate::import::yaml::Node;
 
@@ -82,11 +83,7 @@ impl<'n> RouteReader<'n> {
         let Some(action) = route.get("route") else {
             let status = route.get("direct_response").and_then(|response| response.number("status"));
             let is_refusal = status.is_some_and(|status: u16| status >= 400);
-            let why = if is_refusal {
-                "set `[access]` by hand: Weir refuses nothing for it"
-            } else {
-                "Weir only forwards requests to services"
-            };
+            let why = if is_refusal { OPEN } else { "Weir only forwards requests to services" };
             return route.left_out(why, draft);
         };
         let Some(cluster) = action.get("cluster").map(|cluster| cluster.text().to_owned()) else {

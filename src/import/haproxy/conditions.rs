@@ -6,6 +6,7 @@ use std::ops::Not;
 use ipnet::IpNet;
 
 use super::lines::ConfigLine;
+use crate::import::limit::network;
 use crate::import::path::Path;
 
 /// The most alternatives of a condition.
@@ -149,11 +150,7 @@ fn test(Term { is_negated, words }: &Term) -> Test {
     }
     let flags: BTreeSet<&str> = values.iter().map(String::as_str).take_while(|value| value.starts_with('-')).collect();
     if fetch == "src" && flags.is_empty() && !values.is_empty() {
-        let network = |value: &String| {
-            let address = || value.parse::<std::net::IpAddr>().map(IpNet::from);
-            value.parse::<IpNet>().or_else(|_| address()).map(|network| network.trunc()).ok()
-        };
-        let networks: Option<Vec<_>> = values.iter().map(network).collect();
+        let networks: Option<Vec<_>> = values.iter().map(|value| network(value)).collect();
         return networks.map_or_else(text, if *is_negated { Test::NotFrom } else { Test::From });
     }
     if *is_negated || flags.iter().any(|flag| *flag != "-i") {

@@ -11,6 +11,7 @@ use super::lines::ConfigLine;
 use crate::import::draft::{Draft, SourceLine, quoted};
 use crate::import::limit::{Limit, Match};
 use crate::import::path::Path;
+use crate::import::report::OPEN;
 
 /// A `stick-table`: its place, and the period of each counter that has one.
 #[derive(Clone, Debug, Default)]
@@ -255,7 +256,7 @@ fn limit(
     let (counters, others): (Vec<&Test>, Vec<&Test>) = tests.iter().partition(is_counter);
     let (counter, number) = match &counters[..] {
         [Test::Above { counter, number }] => (counter, number),
-        [] => return Err("set `[access]` by hand: Weir refuses nothing for it".to_owned()),
+        [] => return Err(OPEN.to_owned()),
         _ => return Err("its condition has several counters".to_owned()),
     };
     let tracker = find(at, rule, counter, around.trackers)?;

@@ -16,15 +16,15 @@ use lines::{ConfigLine, Section};
 use super::draft::{Block, Draft, SourceLine};
 use super::limit::{self, Limit, Match};
 use super::report::{ImportError, Kind};
-use super::services::{Listening, ONLY_LOCAL, Route, Service, listen, stay, write};
+use super::services::{Listening, ONLY_LOCAL, Route, Service, listen, served, write};
 
 /// Translates a configuration, or a part of one without sections.
 pub(super) fn translate(_: &Path, draft: &mut Draft) -> Result<(), ImportError> {
     let sections = lines::read(draft)?;
     let acls: Vec<_> = sections.iter().map(acls).collect();
-    let left_out = left_out(&sections, draft);
+    let (left_out, listen) = left_out(&sections, draft);
     let mut reader =
-        SectionReader { sections: &sections, acls: &acls, left_out: &left_out, ..SectionReader::default() };
+        SectionReader { sections: &sections, acls: &acls, left_out: &left_out, listen, ..SectionReader::default() };
     for section in &sections {
         let table = section.lines.iter().find(|line| line.word(0) == "stick-table");
         if let Some(line) = table {
@@ -44,8 +44,8 @@ fn acls(section: &Section) -> Acls<'_> {
     acls
 }
 
-/// For each section, the reason why it is left out, if there is one.
-fn left_out(sections: &[Section], draft: &mut Draft) -> Vec<Option<&'static str>> {
+/// For each section, the reason why it is left out, if there is one; and the addresses of the others.
+fn left_out(sections: &[Section], draft: &mut Draft) -> (Vec<Option<&'static str>>, Vec<(SourceLine, String)>) {
     // Whether sections without a mode forward TCP.
     let mut is_tcp_by_default = false;
     let (mut left_out, mut fronts) = (Vec::new(), Vec::new());
@@ -68,11 +68,11 @@ fn left_out(sections: &[Section], draft: &mut Draft) -> Vec<Option<&'static str>
             fronts.push((index, listening(section)));
         }
     }
-    let stays = stay(&fronts.iter().map(|(_, listening)| listening).collect::<Vec<_>>(), draft);
-    for ((index, _), _) in fronts.iter().zip(stays).filter(|(_, stays)| !stays) {
-        left_out[*index] = Some(ONLY_LOCAL);
+    let (fronts, others) = served(fronts, |(_, listening)| listening, draft);
+    for (index, _) in others {
+        left_out[index] = Some(ONLY_LOCAL);
     }
-    left_out
+    (left_out, fronts.into_iter().flat_map(|(_, listening)| listening.addresses).collect())
 }
 
 fn listening(section: &Section) -> Listening {
@@ -130,7 +130,11 @@ impl<'l> SectionReader<'l> {
                 continue;
             }
             match line.word(0) {
-                "bind" if is_front => self.bind(line, draft),
+                "bind" if is_front => {
+                    if let Some(reason) = services::by_hand(line) {
+                        draft.left_out(line.place, reason);
+                    }
+                }
                 "use_backend" if is_front => self.route(index, line, draft),
                 "default_backend" if is_front => {}
                 "acl" if is_front || is_back => {}
@@ -152,13 +156,6 @@ impl<'l> SectionReader<'l> {
         let lines: Vec<_> = section.lines.iter().collect();
         for line in self.acls[index].unused(&lines) {
             draft.note(Kind::NotNeeded, line.place, "no rule uses it");
-        }
-    }
-
-    fn bind(&mut self, line: &ConfigLine, draft: &mut Draft) {
-        match services::by_hand(line) {
-            None => self.listen.extend(services::addresses(line).into_iter().map(|address| (line.place, address))),
-            Some(reason) => draft.left_out(line.place, reason),
         }
     }
 

@@ -143,8 +143,4 @@ impl Consumer {
 pub(super) fn hide_secrets(document: &Node, draft: &mut Draft) {
     const WORDS: [&str; 4] = ["password", "secret", "token", "private_key"];
     document.hide_members(&|name| name == "key" || WORDS.iter().any(|word| name.contains(word)), draft);
-    let of_consumers = document.list("consumers").iter().flat_map(|consumer| consumer.list("keyauth_credentials"));
-    for credential in document.list("keyauth_credentials").iter().chain(of_consumers) {
-        draft.hide(credential.get("key").map_or(credential.place, |key| key.place));
-    }
 }

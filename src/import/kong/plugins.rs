@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::import::draft::{Block, Draft, list, name, quoted};
 use crate::import::limit::Limit;
+use crate::import::report::OPEN;
 use crate::import::yaml::Node;
 
 /// The identity of consumers in Weir.
@@ -75,7 +76,7 @@ pub(super) fn is_limit(name: &str) -> bool {
 pub(super) fn note(plugin: &Node, draft: &mut Draft) {
     let why = match plugin.word("name") {
         "jwt" => "set `[identity]` and `access.require` by hand",
-        "ip-restriction" => "set `[access]` by hand: Weir refuses nothing for it",
+        "ip-restriction" => OPEN,
         "request-size-limiting" => "set `max_body_bytes` by hand",
         "response-ratelimiting" => "set `settle` of a limit by hand",
         _ => "Weir has no such plugin",

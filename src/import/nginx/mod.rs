@@ -18,7 +18,7 @@ use std::path::Path as FilePath;
 use directives::Directive;
 use keys::Variables;
 use level::{Level, is_inherited};
-use others::{OPEN, Refusal, refusal};
+use others::{Refusal, refusal};
 use servers::{Servers, address};
 use services::{Upstreams, proxy_pass};
 use site::{Site, Spot, path_of, routed};
@@ -28,8 +28,8 @@ pub(super) use zones::rate;
 use super::draft::{Block, Draft, list, quoted};
 use super::limit;
 use super::path::Path;
-use super::report::{ImportError, Kind};
-use super::services::{Listening, Route, Service, listen, stay, write};
+use super::report::{ImportError, Kind, OPEN};
+use super::services::{Listening, Route, Service, listen, served, write};
 
 /// Translates a configuration, or a part of one without `http`.
 pub(super) fn translate(file: &FilePath, draft: &mut Draft) -> Result<(), ImportError> {
@@ -187,9 +187,7 @@ impl HttpReader<'_> {
     }
 
     fn write(mut self, zones: &Zones, draft: &mut Draft) {
-        let stays = stay(&self.sites.iter().map(|site| &site.listening).collect::<Vec<_>>(), draft);
-        let mut stays = stays.into_iter();
-        self.sites.retain(|_| stays.next().unwrap_or(true));
+        (self.sites, _) = served(self.sites, |site| &site.listening, draft);
         self.name_hosts(draft);
         let own = std::mem::take(&mut self.settings_of_server);
         self.settings.retain(|outer| !own.iter().any(|own| own.name == outer.name));

@@ -2,10 +2,7 @@
 
 use super::directives::Directive;
 use crate::import::draft::{Draft, SourceLine};
-use crate::import::report::Kind;
-
-/// The reason for a refusal that Weir does not have.
-pub(super) const OPEN: &str = "set `[access]` by hand: Weir refuses nothing for it";
+use crate::import::report::{Kind, OPEN};
 
 /// A refusal, with the status of nginx.
 pub(super) type Refusal = (SourceLine, u16);

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::others::{OPEN, Refusal};
+use super::others::Refusal;
 use super::site::{Site, Spot};
 use crate::import::draft::{Block, Draft, list};
-use crate::import::report::Kind;
+use crate::import::report::{Kind, OPEN};
 
 /// Writes the refusals of locations as paths to deny, and notes others. `others` are those of servers that are no site,
 /// with their hosts.

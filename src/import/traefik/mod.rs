@@ -12,7 +12,7 @@ use super::draft::{Draft, quoted};
 use super::limit::{self, Limit, Match};
 use super::rates;
 use super::regions::{Region, regions};
-use super::report::{ImportError, Kind};
+use super::report::{ImportError, Kind, OPEN};
 use super::services::{Route, Service, write};
 use super::yaml::{self, Node, Reasons};
 
@@ -87,8 +87,8 @@ const REASONS: Reasons = Reasons {
         ("sticky", "set `balance` to `hash` by hand"),
         ("serversTransport", "set `tls` of the upstream by hand"),
         ("responseForwarding", "Weir forwards each piece of an answer at once"),
-        ("ipAllowList", "set `[access]` by hand: Weir refuses nothing for it"),
-        ("ipWhiteList", "set `[access]` by hand: Weir refuses nothing for it"),
+        ("ipAllowList", OPEN),
+        ("ipWhiteList", OPEN),
         ("basicAuth", "Weir checks no passwords"),
         ("forwardAuth", "Weir asks no other service"),
         ("buffering", "set `max_body_bytes` by hand"),

@@ -195,9 +195,8 @@ impl Endpoints {
 
     /// Capacity at any endpoint that can be tried: at one that was not tried yet, or else at the avoided one.
     fn capacity_for(&self, requirements: &Requirements, attempt: &Attempt) -> Option<Capacity> {
-        let tried = attempt.tried();
-        let has_untried = attempt.avoided.is_some() && self.has_others(&tried);
-        let untried = if has_untried { self.capacity(requirements, &tried) } else { None };
+        let tried = attempt.avoided.map(|_| attempt.tried()).filter(|tried| self.has_others(tried));
+        let untried = tried.and_then(|tried| self.capacity(requirements, &tried));
         untried.or_else(|| self.capacity(requirements, &attempt.attempted))
     }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::Sender;
 
 use serde_json::{Value, json};
 
@@ -93,16 +94,34 @@ fn each_successor_names_the_process_before_it() {
     }
 }
 
+/// A process with a request that ends once the sender is dropped.
+fn busy(rest: &str) -> (Place, Weir, Client<TcpStream>, Sender<()>) {
+    let (upstream, may_end) = Upstream::slow();
+    let place = Place { upstream, ..Place::new(rest) };
+    let weir = place.start();
+    let mut running = Client::connect(weir.address());
+    running.send("GET /slow HTTP/1.1\r\nhost: h\r\n\r\n");
+    place.upstream.wait_until(|upstream| upstream.received_count() == 1);
+    (place, weir, running, may_end)
+}
+
+#[test]
+fn a_signal_waits_for_no_predecessor() {
+    let (place, first, mut running, may_end) = busy("");
+    let second = place.start();
+    first.wait_for_line("\"handed over\"");
+    second.signal("TERM");
+    second.wait_for_line("\"stopped\"");
+    assert!(!second.lines().iter().any(|line| line.contains("the grace period is over")));
+    drop(may_end);
+    assert_eq!((running.answer().status, first.wait(), second.wait()), (200, Some(0), Some(0)));
+}
+
 /// A process that has given way ends after its own predecessor, so that the newest one hears of all charges.
 #[test]
 fn charges_of_the_first_process_reach_the_third() {
     let settle = "[[limit]]\nname = \"bytes\"\nkey = []\nrate = \"1000/day\"\nsettle = { by = \"response_bytes\" }\n";
-    let (upstream, may_end) = Upstream::slow();
-    let place = Place { upstream, ..Place::new(settle) };
-    let first = place.start();
-    let mut running = Client::connect(first.address());
-    running.send("GET /slow HTTP/1.1\r\nhost: h\r\n\r\n");
-    place.upstream.wait_until(|upstream| upstream.received_count() == 1);
+    let (place, first, mut running, may_end) = busy(settle);
     let second = place.start();
     first.wait_for_line("\"handed over\"");
     let third = place.start();
