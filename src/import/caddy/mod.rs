@@ -40,7 +40,9 @@ pub(super) fn translate(_: &FilePath, draft: &mut Draft) -> Result<(), ImportErr
         }
     }
     let (sites, _) = served(sites, |site| &site.listening, draft);
-    sites.into_iter().for_each(|site| reader.site(site, draft));
+    for site in sites {
+        reader.site(site, draft);
+    }
     reader.write(draft);
     Ok(())
 }

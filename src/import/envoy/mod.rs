@@ -34,7 +34,9 @@ pub(super) fn translate(_: &Path, draft: &mut Draft) -> Result<(), ImportError> 
         listeners.extend(resources.list("listeners").iter().map(|listener| (listener, listening(listener, draft))));
     }
     let (listeners, others) = served(listeners, |(_, listening)| listening, draft);
-    others.iter().for_each(|(listener, _)| listener.skip());
+    for (listener, _) in others {
+        listener.skip();
+    }
     for (listener, listening) in listeners {
         addresses.extend(listening.addresses);
         read_listener(listener, &mut reader, &mut limits, draft);
