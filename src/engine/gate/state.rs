@@ -360,11 +360,6 @@ impl Live {
         Footprint::of(facts, self.policy.client_ip.prefixes, head_bytes)
     }
 
-    /// Whether any limit has its state in a store.
-    pub fn has_stores(&self) -> bool {
-        self.remotes.iter().any(Option::is_some)
-    }
-
     /// The override that the limit at `index` has for `key`, if any.
     pub(super) fn special(&self, index: usize, key: Key) -> Option<Variant> {
         self.overrides[index].get(&key).copied()

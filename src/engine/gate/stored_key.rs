@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::ask::{Decider, look};
 use super::check::{Check, Checked};
-use super::state::{LimitState, Newest};
+use super::state::{LimitState, Live, Newest};
 use crate::base::time::Clock;
 use crate::engine::limit::{Algorithm, Key};
 use crate::engine::policy::{Limit, Mode, Variant};
@@ -56,6 +56,13 @@ impl<'k> Checked<'k> for &'k StoredKey {
 
     fn variant(&self) -> Variant {
         Variant::Usual
+    }
+}
+
+impl Live {
+    /// Whether any limit has its state in a store.
+    pub fn has_stores(&self) -> bool {
+        self.remotes.iter().any(Option::is_some)
     }
 }
 
